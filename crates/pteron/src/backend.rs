@@ -133,7 +133,7 @@ pub use pteron_operator::{Arg, Isa, Out};
 pub use pteron_runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
     Call, CallArg, CallArgument, CallOut, CompileSpec, Constant, Delegate, DelegateGraph, DuplicateBackend,
-    Graph, GraphDelegate, GraphRequest, Identity, OptionValue, PayloadBytes, PayloadContents, PayloadNode,
-    PayloadRole, PayloadSupport, PayloadValue, RefusedNode, ValueId,
+    Graph, GraphDelegate, GraphRequest, Identity, OptionValue, PayloadBackend, PayloadBytes, PayloadContents,
+    PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode, ValueId,
 };
 pub use pteron_trace::Place;

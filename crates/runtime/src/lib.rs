@@ -45,7 +45,8 @@ mod training;
 pub use backend::{
     Backend, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry, CallArgument,
     CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest, OptionValue,
-    PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
+    PayloadBackend, PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue,
+    RefusedNode,
 };
 pub use error::{
     BackendError, Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend,

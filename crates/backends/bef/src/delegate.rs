@@ -1,13 +1,13 @@
 use crate::data::Data;
-use crate::error::Result;
 use crate::raise::{max_metas, raise};
 use crate::{BACKEND_ID, Payload};
 use pteron_engine::Graph;
-use pteron_operator::{Budget, KernelRegistry};
+use pteron_operator::KernelRegistry;
 use pteron_runtime::{
-    Backend, BackendError, BackendInitContext, CompileSpec, Delegate, DelegateGraph, FreeableBuffer,
-    GraphDelegate, GraphRequest, PayloadContents,
+    BackendError, BackendInitContext, DelegateGraph, FreeableBuffer, GraphRequest, PayloadBackend,
+    PayloadContents,
 };
+use pteron_tensor::TensorMeta;
 use std::sync::Arc;
 
 /// Runs the delegates that Pteron's compiler creates.
@@ -25,56 +25,44 @@ impl BefBackend {
     }
 }
 
-impl Backend for BefBackend {
-    fn id(&self) -> &str {
-        BACKEND_ID
+impl PayloadBackend for BefBackend {
+    const ID: &'static str = BACKEND_ID;
+    type Payload = Payload;
+    type Graph = StoredGraph;
+
+    fn read(processed: &[u8]) -> Result<Payload, String> {
+        Payload::read(processed).map_err(|e| e.to_string())
     }
 
-    fn init(
+    fn describe(payload: &Payload) -> PayloadContents {
+        payload.contents()
+    }
+
+    fn load(
         &self,
+        payload: Payload,
+        _: &FreeableBuffer,
         ctx: &BackendInitContext<'_>,
-        processed: FreeableBuffer,
-        _: &[CompileSpec<'_>],
-    ) -> Result<Box<dyn Delegate>, BackendError> {
-        let payload = read(&processed)?;
+    ) -> Result<StoredGraph, BackendError> {
         let data = Data::load(&payload, ctx.named_data(), ctx.isa(), ctx.memory())?;
-        let stored = StoredGraph { payload, data, kernels: Arc::clone(&self.kernels) };
-        stored.check(ctx.bytes_left(), ctx.memory())?;
-        Ok(Box::new(GraphDelegate::new(stored)))
+        Ok(StoredGraph { payload, data, kernels: Arc::clone(&self.kernels) })
     }
 
-    fn check(&self, processed: &[u8]) -> Result<(), BackendError> {
-        let payload = read(processed)?;
+    fn without_data(&self, payload: Payload) -> Option<StoredGraph> {
         let data = Data::absent(&payload);
-        let stored = StoredGraph { payload, data, kernels: Arc::clone(&self.kernels) };
-        Ok(stored.check(usize::MAX, &Budget::default())?)
+        Some(StoredGraph { payload, data, kernels: Arc::clone(&self.kernels) })
     }
 
-    fn contents(&self, processed: &[u8]) -> Option<Result<PayloadContents, BackendError>> {
-        Some(read(processed).map(|payload| payload.contents()))
+    fn exported(graph: &StoredGraph) -> Result<[Vec<TensorMeta>; 2], BackendError> {
+        Ok(max_metas(&graph.payload)?)
     }
-}
-
-fn read(processed: &[u8]) -> Result<Payload, BackendError> {
-    Payload::read(processed).map_err(|e| BackendError::new(format!("the payload: {e}")))
 }
 
 /// A payload that is raised to a graph for each call of its delegate.
-struct StoredGraph {
+pub struct StoredGraph {
     payload: Payload,
     data: Data,
     kernels: Arc<KernelRegistry>,
-}
-
-impl StoredGraph {
-    /// Checks that the payload can be raised for the maximum sizes that it was exported for.
-    fn check(&self, bytes: usize, budget: &Budget) -> Result<()> {
-        let inputs = max_metas(&self.payload, &(0..self.payload.inputs).collect::<Vec<_>>())?;
-        let outputs = max_metas(&self.payload, &self.payload.outputs)?;
-        let request = GraphRequest::new(&inputs, &outputs, bytes).within(budget);
-        raise(&self.payload, &self.data, &self.kernels, &request)?;
-        Ok(())
-    }
 }
 
 impl DelegateGraph for StoredGraph {

@@ -55,12 +55,15 @@ pub(crate) fn raise(
     Ok(raise.graph)
 }
 
-/// The metas of those `values` that are tensors, with all symbols at their maxima.
-pub(crate) fn max_metas(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
+/// The metas of the tensor inputs and outputs, with all symbols at their maxima.
+pub(crate) fn max_metas(payload: &Payload) -> Result<[Vec<TensorMeta>; 2]> {
     let symbols: Vec<Option<i64>> = payload.maxima.iter().map(|&max| Some(max)).collect();
     let numbers = numbers_of(payload, &symbols);
-    let tensors = values.iter().map(|&v| &payload.values[v].ty).filter(|ty| **ty != Type::Number);
-    tensors.map(|ty| meta(ty, &numbers)).collect()
+    let metas = |values: &[usize]| -> Result<Vec<TensorMeta>> {
+        let tensors = values.iter().map(|&v| &payload.values[v].ty).filter(|ty| **ty != Type::Number);
+        tensors.map(|ty| meta(ty, &numbers)).collect()
+    };
+    Ok([metas(&(0..payload.inputs).collect::<Vec<_>>())?, metas(&payload.outputs)?])
 }
 
 /// Evaluates the expressions for tensor inputs with these metas. A size that is a single symbol binds it; sizes that

@@ -1,18 +1,18 @@
 use crate::data::Data;
 use crate::error::{Result, fail};
-use crate::example::metas;
+use crate::example::example_metas;
 use crate::payload::Role;
 use crate::raise::raise;
 use crate::support::support;
 use crate::{BACKEND_ID, Payload};
 use pteron_engine::Graph;
-use pteron_operator::{Budget, KernelRegistry};
+use pteron_operator::KernelRegistry;
 use pteron_runtime::{
-    Backend, BackendError, BackendInitContext, CompileSpec, Delegate, DelegateGraph, FreeableBuffer,
-    GraphDelegate, GraphRequest, NamedDataMap, PayloadContents, PayloadSupport,
+    BackendError, BackendInitContext, DelegateGraph, FreeableBuffer, GraphRequest, NamedDataMap,
+    PayloadBackend, PayloadContents, PayloadSupport,
 };
 use pteron_tensor::TensorMeta;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Runs the XNNPACK delegates of programs.
 ///
@@ -29,42 +29,54 @@ impl XnnpackBackend {
     }
 }
 
-impl Backend for XnnpackBackend {
-    fn id(&self) -> &str {
-        BACKEND_ID
+impl PayloadBackend for XnnpackBackend {
+    const ID: &'static str = BACKEND_ID;
+    type Payload = Payload;
+    type Graph = RaisedPayload;
+
+    fn read(processed: &[u8]) -> Result<Payload, String> {
+        Payload::read(processed, &pteron_format::Limits::default()).map_err(|e| e.to_string())
     }
 
-    fn init(
+    fn describe(payload: &Payload) -> PayloadContents {
+        payload.contents()
+    }
+
+    fn load(
         &self,
+        payload: Payload,
+        processed: &FreeableBuffer,
         ctx: &BackendInitContext<'_>,
-        processed: FreeableBuffer,
-        _: &[CompileSpec<'_>],
-    ) -> Result<Box<dyn Delegate>, BackendError> {
-        let payload = read(&processed)?;
+    ) -> Result<RaisedPayload, BackendError> {
         let num_inputs = inputs_of_calls(&payload)?;
-        let data = Data::load(&payload, &processed, ctx.named_data(), ctx.memory())?;
-        let (kernels, checked) = (Arc::clone(&self.kernels), Mutex::default());
-        let mut raised = RaisedPayload { payload, data, num_inputs, kernels, checked };
-        raised.check(ctx.bytes_left(), ctx.memory())?;
-        Ok(Box::new(GraphDelegate::new(raised)))
+        let data = Data::load(&payload, processed, ctx.named_data(), ctx.memory())?;
+        Ok(RaisedPayload { payload, data, num_inputs, kernels: Arc::clone(&self.kernels) })
     }
 
-    fn contents(&self, processed: &[u8]) -> Option<Result<PayloadContents, BackendError>> {
-        Some(read(processed).map(|payload| payload.contents()))
+    fn exported(graph: &RaisedPayload) -> Result<[Vec<TensorMeta>; 2], BackendError> {
+        Ok(example_metas(&graph.payload)?)
     }
 
-    fn support(
+    fn raise_exported(
+        graph: &RaisedPayload,
+        request: &GraphRequest<'_>,
+    ) -> Result<Option<Graph>, BackendError> {
+        match graph.raise(request) {
+            Ok(graph) => Ok(Some(graph)),
+            // Whether values fit each other is known when a call gives their actual sizes.
+            Err(e) if e.is_of_sizes() => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn unsupported(
         &self,
+        payload: &Payload,
         processed: &FreeableBuffer,
         named_data: Option<&dyn NamedDataMap>,
-    ) -> Option<Result<PayloadSupport, BackendError>> {
-        Some(read(processed).map(|payload| support(&payload, &self.kernels, processed, named_data)))
+    ) -> Option<PayloadSupport> {
+        Some(support(payload, &self.kernels, processed, named_data))
     }
-}
-
-fn read(processed: &[u8]) -> Result<Payload, BackendError> {
-    let payload = Payload::read(processed, &pteron_format::Limits::default());
-    payload.map_err(|e| BackendError::new(format!("the payload: {e}")))
 }
 
 /// The number of inputs of a delegate call. Fails unless the external ids of the payload's inputs and outputs are
@@ -84,41 +96,16 @@ pub(crate) fn inputs_of_calls(payload: &Payload) -> Result<usize> {
 }
 
 /// A payload that is raised to a graph for each requested combination of sizes.
-struct RaisedPayload {
+pub struct RaisedPayload {
     payload: Payload,
     data: Data,
     num_inputs: usize,
     kernels: Arc<KernelRegistry>,
-    /// The graph for the example sizes, which was raised as a check. The first request takes it if it matches.
-    checked: Mutex<Option<Checked>>,
-}
-
-/// A graph with the request that it answers.
-struct Checked {
-    inputs: Vec<TensorMeta>,
-    outputs: Vec<TensorMeta>,
-    bytes: usize,
-    graph: Graph,
 }
 
 impl RaisedPayload {
-    /// Fails if the payload cannot be raised for the sizes with which it was exported, unless only sizes that do not
-    /// fit each other prevent it.
-    fn check(&mut self, bytes: usize, budget: &Budget) -> Result<()> {
-        let (inputs, outputs) =
-            (metas(&self.payload, &self.payload.inputs)?, metas(&self.payload, &self.payload.outputs)?);
-        let request = GraphRequest::new(&inputs, &outputs, bytes).within(budget);
-        match raise(&self.payload, &self.data, &self.kernels, &request) {
-            Ok(graph) => *self.checked() = Some(Checked { inputs, outputs, bytes, graph }),
-            // Whether values fit each other is known when a call gives their actual sizes.
-            Err(e) if e.is_of_sizes() => {}
-            Err(e) => return Err(e),
-        }
-        Ok(())
-    }
-
-    fn checked(&self) -> MutexGuard<'_, Option<Checked>> {
-        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn raise(&self, request: &GraphRequest<'_>) -> Result<Graph> {
+        raise(&self.payload, &self.data, &self.kernels, request)
     }
 }
 
@@ -128,14 +115,6 @@ impl DelegateGraph for RaisedPayload {
     }
 
     fn graph(&self, request: &GraphRequest<'_>) -> Result<Graph, BackendError> {
-        let answers = |checked: &Checked| {
-            checked.inputs == request.inputs
-                && checked.outputs == request.outputs
-                && checked.bytes == request.bytes
-        };
-        if let Some(checked) = self.checked().take().filter(answers) {
-            return Ok(checked.graph);
-        }
-        Ok(raise(&self.payload, &self.data, &self.kernels, request)?)
+        Ok(self.raise(request)?)
     }
 }

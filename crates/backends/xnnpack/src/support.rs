@@ -3,7 +3,7 @@
 use crate::Payload;
 use crate::data::Data;
 use crate::error::Result;
-use crate::example::metas;
+use crate::example::example_metas;
 use crate::payload::{Constant, Role};
 use crate::raise::refused_nodes;
 use pteron_operator::{Budget, KernelRegistry};
@@ -52,7 +52,7 @@ fn raised(
     data: &Data,
     unread: &[usize],
 ) -> Result<Vec<(usize, String)>> {
-    let (inputs, outputs) = (metas(payload, &payload.inputs)?, metas(payload, &payload.outputs)?);
+    let [inputs, outputs] = example_metas(payload)?;
     refused_nodes(payload, data, kernels, &GraphRequest::new(&inputs, &outputs, usize::MAX), unread)
 }
 

@@ -31,6 +31,7 @@ use pteron_tensor::DimOrder;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// A program file, with what is needed to lift it to exported programs.
@@ -183,11 +184,7 @@ impl<'a> Recovery<'a> {
     /// The sizes that the export allows for the inputs. Their symbols become symbols of the program.
     fn input_sizes(&mut self) -> Result<Option<InputSizes>> {
         let key = input_sizes_key(&self.plan.name);
-        let Some(range) = self.source.program.named_data(&key) else { return Ok(None) };
-        let data = self.of_file(range)?;
-        let text = std::str::from_utf8(data.data()).map_err(|e| e.to_string());
-        let sizes = text.and_then(|text| text.parse::<InputSizes>());
-        let sizes = sizes.or_else(|problem| self.fails(format_args!("named data `{key}`: {problem}")))?;
+        let Some(sizes) = self.own_data::<InputSizes>(&key)? else { return Ok(None) };
         self.program.ranges.extend(sizes.ranges());
         for (input, &value) in self.plan.inputs.iter().enumerate() {
             let tensor = self.plan.values[value as usize].as_tensor();
@@ -201,14 +198,20 @@ impl<'a> Recovery<'a> {
 
     /// Takes over the names of the inputs and outputs that the program stores.
     fn value_names(&mut self) -> Result<()> {
-        let key = value_names_key(&self.plan.name);
-        let Some(range) = self.source.program.named_data(&key) else { return Ok(()) };
+        let names = self.own_data::<ValueNames>(&value_names_key(&self.plan.name))?;
+        if let Some(names) = names {
+            (self.program.input_names, self.program.output_names) = (names.inputs, names.outputs);
+        }
+        Ok(())
+    }
+
+    /// An entry of the named data that Pteron adds to programs.
+    fn own_data<T: FromStr<Err = String>>(&self, key: &str) -> Result<Option<T>> {
+        let Some(range) = self.source.program.named_data(key) else { return Ok(None) };
         let data = self.of_file(range)?;
         let text = std::str::from_utf8(data.data()).map_err(|e| e.to_string());
-        let names = text.and_then(|text| text.parse::<ValueNames>());
-        let names = names.or_else(|problem| self.fails(format_args!("named data `{key}`: {problem}")))?;
-        (self.program.input_names, self.program.output_names) = (names.inputs, names.outputs);
-        Ok(())
+        let entry = text.and_then(str::parse);
+        entry.map(Some).or_else(|problem| self.fails(format_args!("named data `{key}`: {problem}")))
     }
 
     fn chain(&mut self, chain: &Chain) -> Result<()> {

@@ -1,5 +1,5 @@
 use super::blob::{too_long, write_zeros};
-use super::{Blob, DataSegment, align_up};
+use super::{Blob, DataSegment, HEADER_AT, align_up};
 use crate::flatbuffer::Finished;
 use crate::{Error, ErrorKind, Result};
 use std::io::Write;
@@ -95,15 +95,15 @@ fn lcm(a: u64, b: u64) -> Option<u64> {
     (a / x.max(1)).checked_mul(b).filter(|&lcm| lcm != 0)
 }
 
-/// Inserts `len` zero bytes for a header, rounded up to the alignment of the tables, after the first eight bytes of a
-/// flatbuffer, and adjusts the root offset. Returns the number of bytes inserted.
+/// Inserts `len` zero bytes for a header, rounded up to the alignment of the tables, at [`HEADER_AT`] of a flatbuffer, and
+/// adjusts the root offset. Returns the number of bytes inserted.
 pub(crate) fn splice(tables: &mut Finished, len: usize) -> usize {
     let len = len.next_multiple_of(tables.alignment.max(16));
     let mut root = [0; 4];
     root.copy_from_slice(&tables.bytes[..4]);
     let root = u32::from_le_bytes(root) + len as u32;
     tables.bytes[..4].copy_from_slice(&root.to_le_bytes());
-    tables.bytes.splice(8..8, std::iter::repeat_n(0, len));
+    tables.bytes.splice(HEADER_AT..HEADER_AT, std::iter::repeat_n(0, len));
     len
 }
 

@@ -1,8 +1,13 @@
 use crate::flatbuffer::Scalar;
 use crate::{Error, ErrorKind, FileKind, Result, sniff};
+use std::borrow::Cow;
+use std::fmt::Display;
 
 /// Number of leading bytes of a file from which its header can be read; a file may be shorter.
 pub const HEAD_BYTES: usize = 64;
+
+/// Where the extended header of a file starts: behind the root offset and the identifier of its flatbuffer.
+pub(crate) const HEADER_AT: usize = 8;
 
 /// `at` rounded up to a multiple of `alignment`; `None` if that overflows or `alignment` is zero.
 pub fn align_up(at: u64, alignment: u64) -> Option<u64> {
@@ -16,6 +21,52 @@ pub(crate) struct Magic {
     pub(crate) identifier: [u8; 4],
     /// The format that they identify.
     pub(crate) kind: FileKind,
+}
+
+/// A field of a header.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeaderField {
+    pub(crate) name: &'static str,
+    /// Where it is in the file.
+    pub(crate) at: usize,
+}
+
+/// The length of an extended header, counted from its magic.
+const LENGTH: HeaderField = HeaderField { name: "length", at: HEADER_AT + 4 };
+
+impl HeaderField {
+    pub(crate) const fn new(name: &'static str, at: usize) -> Self {
+        Self { name, at }
+    }
+
+    fn error(self, kind: ErrorKind, expected: impl Into<Cow<'static, str>>, found: impl Display) -> Error {
+        Error::new(kind, format!("header.{}", self.name), expected, found).at(self.at as u64)
+    }
+
+    #[cold]
+    pub(crate) fn invalid(self, expected: impl Into<Cow<'static, str>>, found: impl Display) -> Error {
+        self.error(ErrorKind::Invalid, expected, found)
+    }
+
+    /// The error that the file is shorter than the `needed` bytes that the field declares.
+    #[cold]
+    pub(crate) fn too_small(self, needed: u64, file_len: u64) -> Error {
+        let expected = format!("a file of at least {needed} bytes, as the header says");
+        self.error(ErrorKind::Truncated, expected, format_args!("one of {file_len}"))
+    }
+}
+
+/// Writes an extended header of `length` bytes into the room that [`splice`](super::splice) made for it. A header too
+/// short for the last fields is written without them.
+pub(crate) fn write_header(tables: &mut [u8], magic: [u8; 4], length: u32, fields: &[u64]) -> Result<()> {
+    let mut header = magic.to_vec();
+    header.extend(length.to_le_bytes());
+    fields.iter().for_each(|field| header.extend(field.to_le_bytes()));
+    header.truncate(length as usize / 8 * 8);
+    let place = tables.get_mut(HEADER_AT..HEADER_AT + header.len());
+    let place = place.ok_or_else(|| Error::new(ErrorKind::Invalid, "header", "room for it", "none"))?;
+    place.copy_from_slice(&header);
+    Ok(())
 }
 
 /// The first bytes of a file, from which header fields are read.
@@ -85,17 +136,20 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// The number at byte `at`; `name` is the header field that it belongs to.
-    pub(crate) fn number<S: Scalar>(&self, at: usize, name: &'static str) -> Result<S> {
-        self.bytes.get(at..at + S::SIZE).map(S::from_le_slice).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Truncated,
-                format!("header.{name}"),
-                format!("{} bytes", S::SIZE),
-                format_args!("the end of the file at its byte {}", self.file_len),
-            )
-            .at(at as u64)
-            .hint("the file is cut off; copy or export it again")
+    /// The number in a field.
+    pub(crate) fn number<S: Scalar>(&self, field: HeaderField) -> Result<S> {
+        self.bytes.get(field.at..field.at + S::SIZE).map(S::from_le_slice).ok_or_else(|| {
+            let found = format_args!("the end of the file at its byte {}", self.file_len);
+            let error = field.error(ErrorKind::Truncated, format!("{} bytes", S::SIZE), found);
+            error.hint("the file is cut off; copy or export it again")
         })
+    }
+
+    /// The length of the extended header, which is at least `least`.
+    pub(crate) fn header_length(&self, least: u32) -> Result<u32> {
+        match self.number(LENGTH)? {
+            length if length < least => Err(LENGTH.invalid(format!("at least {least} bytes"), length)),
+            length => Ok(length),
+        }
     }
 }

@@ -13,9 +13,9 @@ pub(crate) use alignment::infer_alignments;
 pub(crate) use assemble::{Layout, splice};
 pub use assemble::{Place, Prepared, Segment};
 pub use blob::{Blob, Digest};
-pub(crate) use blob::{Sharing, is_zero, pack, remember, too_long};
+pub(crate) use blob::{Sharing, pack, remember, too_long};
 pub use head::{HEAD_BYTES, align_up};
-pub(crate) use head::{Head, Magic};
+pub(crate) use head::{HEADER_AT, Head, HeaderField, Magic, write_header};
 pub(crate) use revise::{Content, OldSegments, is_unchanged};
 pub use segments::DataSegment;
 pub(crate) use segments::{

@@ -1,5 +1,5 @@
 use super::alignment::infer_alignments;
-use super::blob::too_long;
+use super::blob::{is_zero, too_long};
 use super::{Blob, DataSegment, Place, Segment};
 use crate::Result;
 use std::ops::Range;
@@ -72,7 +72,7 @@ pub(crate) struct Revised<'d> {
     /// Whether any bytes are behind the tables.
     pub(crate) has_data: bool,
     /// Gaps between segments of the old file whose bytes are not in the new one.
-    pub(crate) gaps: Vec<Range<u64>>,
+    gaps: Vec<Range<u64>>,
 }
 
 impl OldSegments<'_> {
@@ -231,6 +231,17 @@ impl<'d> Revised<'d> {
     fn push(&mut self, offset: u64, blob: Blob<'d>) {
         let placed = DataSegment { offset, size: blob.len() };
         self.pieces.push((placed, Segment { blob, place: Place::At(offset) }));
+    }
+
+    /// What an edit loses between segments: a phrase for each gap whose bytes are not zero.
+    pub(crate) fn lost(&self, source: &dyn Fn(Range<u64>) -> Blob<'d>) -> Result<Vec<String>> {
+        let mut lost = Vec::new();
+        for gap in self.gaps.iter().filter(|gap| !gap.is_empty()) {
+            if !is_zero(&source(gap.clone()))? {
+                lost.push(format!("bytes {}..{} of the file, between segments", gap.start, gap.end));
+            }
+        }
+        Ok(lost)
     }
 
     /// The segment base after `tables_size` bytes of tables, and the length of the file. Without data, what follows the

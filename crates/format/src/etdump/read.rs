@@ -2,7 +2,7 @@ use super::{
     AllocationEvent, Allocator, DebugEvent, ETDump, Event, IDENTIFIER, ProfileEvent, RunData, Tensor, Value,
     ValueKind,
 };
-use crate::container::{Head, Magic};
+use crate::container::{Head, HeaderField, Magic};
 use crate::flatbuffer::{In, Reader};
 use crate::{Error, ErrorKind, FileKind, Limits, Result};
 
@@ -16,7 +16,7 @@ const PREFIX: usize = 4;
 pub fn read(file: &[u8], limits: &Limits) -> Result<ETDump> {
     let head = Head::new(file, file.len() as u64, FileKind::Etdump)?;
     head.check_magic(PREFIX + 4, Magic { identifier: IDENTIFIER, kind: FileKind::Etdump })?;
-    let size: u32 = head.number(0, "size")?;
+    let size: u32 = head.number(HeaderField::new("size", 0))?;
     let bytes = file.get(PREFIX..).and_then(|rest| rest.get(..size as usize)).ok_or_else(|| {
         let expected = format!("a file of at least {} bytes", u64::from(size) + PREFIX as u64);
         Error::new(ErrorKind::Truncated, "header.size", expected, format_args!("one of {}", file.len()))

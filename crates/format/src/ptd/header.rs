@@ -1,5 +1,5 @@
-use crate::container::{Head, Magic, SegmentSpace};
-use crate::{Error, ErrorKind, FileKind, Result};
+use crate::container::{HEADER_AT, Head, HeaderField, Magic, SegmentSpace};
+use crate::{Error, FileKind, Result};
 use std::ops::Range;
 
 /// The file identifier at byte 4.
@@ -8,9 +8,11 @@ pub const IDENTIFIER: [u8; 4] = *b"FT01";
 pub const HEADER_LENGTH: u32 = 40;
 
 const MAGIC: Magic = Magic { identifier: IDENTIFIER, kind: FileKind::Ptd };
-const HEADER_MAGIC: Magic = Magic { identifier: *b"FH01", kind: FileKind::Ptd };
-/// Where the header starts.
-const HEADER_AT: usize = 8;
+pub(super) const HEADER_MAGIC: Magic = Magic { identifier: *b"FH01", kind: FileKind::Ptd };
+const FLATBUFFER_OFFSET: HeaderField = HeaderField::new("flatbuffer_offset", 16);
+const FLATBUFFER_SIZE: HeaderField = HeaderField::new("flatbuffer_size", 24);
+const SEGMENT_BASE_OFFSET: HeaderField = HeaderField::new("segment_base_offset", 32);
+const SEGMENT_DATA_SIZE: HeaderField = HeaderField::new("segment_data_size", 40);
 
 /// The layout of a `.ptd` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,13 +42,9 @@ impl Header {
         let head = Head::new(head, file_len, FileKind::Ptd)?;
         head.check_magic(4, MAGIC)?;
         head.check_magic(HEADER_AT, HEADER_MAGIC).map_err(|error| error.within("header"))?;
-        let length: u32 = head.number(12, "length")?;
-        if length < HEADER_LENGTH {
-            let expected = format!("at least {HEADER_LENGTH} bytes");
-            return Err(Error::new(ErrorKind::Invalid, "header.length", expected, length).at(12));
-        }
+        let length = head.header_length(HEADER_LENGTH)?;
         let (flatbuffer_offset, flatbuffer_size): (u64, u64) =
-            (head.number(16, "flatbuffer_offset")?, head.number(24, "flatbuffer_size")?);
+            (head.number(FLATBUFFER_OFFSET)?, head.number(FLATBUFFER_SIZE)?);
         let header = Self {
             file_len,
             length,
@@ -54,41 +52,28 @@ impl Header {
             flatbuffer_size,
             tables_size: flatbuffer_offset.checked_add(flatbuffer_size).ok_or_else(|| {
                 let found = format!("{flatbuffer_size} from {flatbuffer_offset} on");
-                Error::new(
-                    ErrorKind::Invalid,
-                    "header.flatbuffer_size",
-                    "a size that does not overflow",
-                    found,
-                )
-                .at(24)
+                FLATBUFFER_SIZE.invalid("a size that does not overflow", found)
             })?,
-            segment_base_offset: head.number(32, "segment_base_offset")?,
-            segment_data_size: head.number(40, "segment_data_size")?,
+            segment_base_offset: head.number(SEGMENT_BASE_OFFSET)?,
+            segment_data_size: head.number(SEGMENT_DATA_SIZE)?,
         };
         header.check()?;
         Ok(header)
     }
 
     fn check(&self) -> Result<()> {
-        let invalid = |field: &str, at, expected: String, found: u64| {
-            Err(Error::new(ErrorKind::Invalid, format!("header.{field}"), expected, found).at(at))
-        };
-        let too_small = |field: &str, at, needed| {
-            let expected = format!("a file of at least {needed} bytes, as the header says");
-            let found = format!("one of {}", self.file_len);
-            Err(Error::new(ErrorKind::Truncated, format!("header.{field}"), expected, found)
-                .at(at)
-                .hint("the file is cut off; copy or write it again"))
+        let too_small = |field: HeaderField, needed| -> Error {
+            field.too_small(needed, self.file_len).hint("the file is cut off; copy or write it again")
         };
         if self.flatbuffer_offset < u64::from(self.length) {
             let expected = format!("at least {}, the header's length", self.length);
-            return invalid("flatbuffer_offset", 16, expected, self.flatbuffer_offset);
+            return Err(FLATBUFFER_OFFSET.invalid(expected, self.flatbuffer_offset));
         }
         if self.flatbuffer_size < 8 {
-            return invalid("flatbuffer_size", 24, "at least 8 bytes".to_owned(), self.flatbuffer_size);
+            return Err(FLATBUFFER_SIZE.invalid("at least 8 bytes", self.flatbuffer_size));
         }
         if self.tables_size > self.file_len {
-            return too_small("flatbuffer_size", 24, self.tables_size);
+            return Err(too_small(FLATBUFFER_SIZE, self.tables_size));
         }
         let (base, size) = (self.segment_base_offset, self.segment_data_size);
         if size == 0 {
@@ -96,12 +81,12 @@ impl Header {
         }
         if base < self.tables_size {
             let expected = format!("a place behind the tables' {} bytes", self.tables_size);
-            return invalid("segment_base_offset", 32, expected, base);
+            return Err(SEGMENT_BASE_OFFSET.invalid(expected, base));
         }
         match base.checked_add(size) {
             Some(end) if end <= self.file_len => Ok(()),
-            Some(end) => too_small("segment_data_size", 40, end),
-            None => invalid("segment_data_size", 40, "a size that does not overflow".to_owned(), size),
+            Some(end) => Err(too_small(SEGMENT_DATA_SIZE, end)),
+            None => Err(SEGMENT_DATA_SIZE.invalid("a size that does not overflow", size)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Edits of named data that keep what they do not change.
 
+use super::header::HEADER_MAGIC;
 use super::layouts::{FLAT_TENSOR, FLAT_TENSOR_0_6};
 use super::read::{is_of_release_0_6, read_flat_tensor_with};
 use super::write::flatbuffer;
@@ -7,14 +8,11 @@ use super::{
     DEFAULT_SEGMENT_ALIGNMENT, FlatTensor, HEADER_LENGTH, Header, NamedData, Prepared, TensorLayout,
     VerifiedFlatTensor,
 };
-use crate::container::{Blob, Content, DataSegment, OldSegments, Segment, is_zero, splice};
+use crate::container::{Blob, Content, DataSegment, HEADER_AT, OldSegments, Segment, splice, write_header};
 use crate::flatbuffer::{Finished, Survey, merge};
 use crate::{Limits, Result};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-
-/// Where the header starts.
-const HEADER_AT: usize = 8;
 
 /// Named data that is being edited.
 ///
@@ -238,20 +236,12 @@ impl<'d> Revision<'d> {
         self.tables.segments = revised.placed.clone();
         let intended = flatbuffer(&self.tables)?;
         let (mut tables, mut lost, offset) = self.new_tables(intended, &survey, is_old_edition);
-        for gap in revised.gaps.iter().filter(|gap| !gap.is_empty()) {
-            if !is_zero(&(self.source)(gap.clone()))? {
-                lost.push(format!("bytes {}..{} of the file, between segments", gap.start, gap.end));
-            }
-        }
+        lost.extend(revised.lost(&*self.source)?);
         let size = tables.bytes.len() as u64;
         let (base, file_len) = revised.base(size)?;
-        let mut header = b"FH01".to_vec();
-        header.extend(self.old.header().length.to_le_bytes());
         let data_size = if revised.has_data { revised.data_size } else { 0 };
-        for field in [offset, size - offset, base, data_size] {
-            header.extend(field.to_le_bytes());
-        }
-        tables.bytes[HEADER_AT..HEADER_AT + header.len()].copy_from_slice(&header);
+        let fields = [offset, size - offset, base, data_size];
+        write_header(&mut tables.bytes, HEADER_MAGIC.identifier, self.old.header().length, &fields)?;
         let header = Header::parse(&tables.bytes, file_len)?;
         VerifiedFlatTensor::read(&tables.bytes, &header, limits)?;
         let (placed, segments) = revised.pieces.into_iter().unzip();

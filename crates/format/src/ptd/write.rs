@@ -1,7 +1,8 @@
+use super::header::HEADER_MAGIC;
 use super::{
     FlatTensor, HEADER_LENGTH, Header, IDENTIFIER, NamedData, TensorLayout, VerifiedFlatTensor, verify,
 };
-use crate::container::{Blob, Layout, Segment, Sharing, remember, splice, write_data_segments};
+use crate::container::{Blob, Layout, Segment, Sharing, remember, splice, write_data_segments, write_header};
 use crate::flatbuffer::{Field, Finished, Writer};
 use crate::{Error, ErrorKind, Limits, Result};
 use std::io::Write;
@@ -114,12 +115,8 @@ impl<'d> Builder<'d> {
         let flatbuffer_offset = splice(&mut flatbuffer, HEADER_LENGTH as usize) as u64;
         let bytes = &mut flatbuffer.bytes;
         let (base, file_len) = layout.base(bytes.len() as u64)?;
-        let mut header = b"FH01".to_vec();
-        header.extend(HEADER_LENGTH.to_le_bytes());
-        for field in [flatbuffer_offset, flatbuffer_size, base, layout.data_size] {
-            header.extend(field.to_le_bytes());
-        }
-        bytes[8..8 + header.len()].copy_from_slice(&header);
+        let fields = [flatbuffer_offset, flatbuffer_size, base, layout.data_size];
+        write_header(bytes, HEADER_MAGIC.identifier, HEADER_LENGTH, &fields)?;
         // A file without segment data ends with its tables, padded up to the segment base that the header declares.
         if layout.data_size == 0 {
             bytes.resize(base as usize, 0);

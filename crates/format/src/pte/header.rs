@@ -1,4 +1,4 @@
-use crate::container::{Head, Magic, SegmentSpace};
+use crate::container::{HEADER_AT, Head, HeaderField, Magic, SegmentSpace};
 use crate::{Error, ErrorKind, FileKind, Result};
 use std::ops::Range;
 
@@ -10,10 +10,11 @@ pub const EXTENDED_HEADER_LENGTH: u32 = 32;
 pub const MIN_EXTENDED_HEADER_LENGTH: u32 = 24;
 
 const MAGIC: Magic = Magic { identifier: IDENTIFIER, kind: FileKind::Pte };
-const EXTENDED_MAGIC: [u8; 2] = *b"eh";
-const EXTENDED_VERSION: [u8; 2] = *b"00";
-/// Where the extended header starts.
-const EXTENDED_AT: usize = 8;
+/// The magic of the extended header: two letters and a version of two digits.
+pub(super) const EXTENDED_MAGIC: [u8; 4] = *b"eh00";
+const PROGRAM_SIZE: HeaderField = HeaderField::new("program_size", 16);
+const SEGMENT_BASE_OFFSET: HeaderField = HeaderField::new("segment_base_offset", 24);
+const SEGMENT_DATA_SIZE: HeaderField = HeaderField::new("segment_data_size", 32);
 
 /// The layout of a `.pte` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,53 +74,38 @@ impl Header {
     }
 
     fn check(&self) -> Result<()> {
-        let field = |name: &str| format!("header.{name}");
         let least = 8 + self.extended.map_or(0, |extended| u64::from(extended.length));
         if self.program_size < least {
             let expected = format!("at least {least} bytes, the header's own end");
-            return Err(
-                Error::new(ErrorKind::Invalid, field("program_size"), expected, self.program_size).at(16)
-            );
+            return Err(PROGRAM_SIZE.invalid(expected, self.program_size));
         }
         if self.program_size > self.file_len {
-            return Err(self.too_small(field("program_size"), self.program_size).at(16));
+            return Err(self.too_small(PROGRAM_SIZE, self.program_size));
         }
         let (base, size) = (self.segment_base_offset, self.segment_data_size);
         if base != 0 && base < self.program_size {
             let expected = format!("0, or a place behind the program's {} bytes", self.program_size);
-            return Err(Error::new(ErrorKind::Invalid, field("segment_base_offset"), expected, base).at(24));
+            return Err(SEGMENT_BASE_OFFSET.invalid(expected, base));
         }
         let Some(size) = size.filter(|&size| size > 0) else {
             return Ok(());
         };
         if base == 0 {
             let found = format!("0 with {size} bytes of segment data");
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                field("segment_base_offset"),
-                "where segments start",
-                found,
-            )
-            .at(24));
+            return Err(SEGMENT_BASE_OFFSET.invalid("where segments start", found));
         }
         match base.checked_add(size) {
             Some(end) if end <= self.file_len => Ok(()),
-            Some(end) => Err(self.too_small(field("segment_data_size"), end).at(32)),
-            None => Err(Error::new(
-                ErrorKind::Invalid,
-                field("segment_data_size"),
-                "a size that does not overflow",
-                format_args!("{size} from byte {base} on"),
-            )
-            .at(32)),
+            Some(end) => Err(self.too_small(SEGMENT_DATA_SIZE, end)),
+            None => {
+                let found = format_args!("{size} from byte {base} on");
+                Err(SEGMENT_DATA_SIZE.invalid("a size that does not overflow", found))
+            }
         }
     }
 
-    #[cold]
-    fn too_small(&self, path: String, needed: u64) -> Error {
-        let expected = format!("a file of at least {needed} bytes, as the header says");
-        Error::new(ErrorKind::Truncated, path, expected, format_args!("one of {}", self.file_len))
-            .hint("the file is cut off; copy or export it again")
+    fn too_small(&self, field: HeaderField, needed: u64) -> Error {
+        field.too_small(needed, self.file_len).hint("the file is cut off; copy or export it again")
     }
 
     /// The byte range of the flatbuffer in the file: the input of [`read_program`](super::read_program).
@@ -140,40 +126,31 @@ impl Header {
 impl ExtendedHeader {
     /// Reads the extended header, if there is one.
     fn parse(head: &Head<'_>) -> Result<Option<Self>> {
-        let Some(magic) = head.bytes.get(EXTENDED_AT..EXTENDED_AT + 4) else {
+        let Some(magic) = head.bytes.get(HEADER_AT..HEADER_AT + 4) else {
             return Ok(None);
         };
-        if !magic.starts_with(&EXTENDED_MAGIC) || !magic[2..].iter().all(u8::is_ascii_digit) {
+        if !magic.starts_with(&EXTENDED_MAGIC[..2]) || !magic[2..].iter().all(u8::is_ascii_digit) {
             return Ok(None);
         }
-        if magic[2..] != EXTENDED_VERSION {
+        if magic != EXTENDED_MAGIC {
             return Err(Error::new(
                 ErrorKind::Newer,
                 "header.magic",
                 "`eh00`, the extended header this reader supports",
                 format_args!("`{}`", String::from_utf8_lossy(magic)),
             )
-            .at(EXTENDED_AT as u64)
+            .at(HEADER_AT as u64)
             .hint("the file is of another version of the format; export it again with a release that writes this one"));
         }
-        let length: u32 = head.number(12, "length")?;
-        if length < MIN_EXTENDED_HEADER_LENGTH {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "header.length",
-                format!("at least {MIN_EXTENDED_HEADER_LENGTH} bytes"),
-                length,
-            )
-            .at(12));
-        }
+        let length = head.header_length(MIN_EXTENDED_HEADER_LENGTH)?;
         let segment_data_size = match length >= EXTENDED_HEADER_LENGTH {
-            true => Some(head.number(32, "segment_data_size")?),
+            true => Some(head.number(SEGMENT_DATA_SIZE)?),
             false => None,
         };
         Ok(Some(Self {
             length,
-            program_size: head.number(16, "program_size")?,
-            segment_base_offset: head.number(24, "segment_base_offset")?,
+            program_size: head.number(PROGRAM_SIZE)?,
+            segment_base_offset: head.number(SEGMENT_BASE_OFFSET)?,
             segment_data_size,
         }))
     }

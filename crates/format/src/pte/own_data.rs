@@ -104,12 +104,8 @@ impl FromStr for Alignments {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut lines = text.split_terminator('\n');
-        if lines.next() != Some(ALIGNMENTS_HEAD) {
-            return Err(format!("it does not begin with `{ALIGNMENTS_HEAD}`"));
-        }
         let mut found = Self::default();
-        for line in lines {
+        for line in lines_after(ALIGNMENTS_HEAD, text)? {
             let wrong = || format!("`{line}` is no alignment");
             let alignment = |text: &str| {
                 let alignment: u64 = text.parse().map_err(|_| wrong())?;
@@ -129,6 +125,15 @@ impl FromStr for Alignments {
             }
         }
         Ok(found)
+    }
+}
+
+/// The lines of an entry after its first, which must be `head`.
+pub(super) fn lines_after<'t>(head: &str, text: &'t str) -> Result<impl Iterator<Item = &'t str>, String> {
+    let mut lines = text.split_terminator('\n');
+    match lines.next() == Some(head) {
+        true => Ok(lines),
+        false => Err(format!("it does not begin with `{head}`")),
     }
 }
 

@@ -1,4 +1,4 @@
-use super::own_data::{escaped, unescaped};
+use super::own_data::{escaped, lines_after, unescaped};
 use std::fmt;
 use std::str::FromStr;
 
@@ -50,12 +50,8 @@ impl FromStr for ValueNames {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut lines = text.split_terminator('\n');
-        if lines.next() != Some(HEAD) {
-            return Err(format!("it does not begin with `{HEAD}`"));
-        }
         let mut names = Self::default();
-        for line in lines {
+        for line in lines_after(HEAD, text)? {
             let wrong = || format!("`{line}` names no input or output");
             let (what, name) = match line.split_once(' ') {
                 Some((what, name)) => (what, Some(unescaped(name).ok_or_else(wrong)?)),

@@ -8,6 +8,7 @@ mod graph;
 mod graph_delegate;
 mod guard;
 mod options;
+mod payload;
 mod registry;
 
 pub use arguments::CallArgument;
@@ -23,6 +24,7 @@ pub use graph::{DelegateGraph, GraphRequest};
 pub use graph_delegate::GraphDelegate;
 pub(crate) use guard::guarded;
 pub use options::{BackendOptions, OptionValue};
+pub use payload::PayloadBackend;
 pub use registry::{BackendRegistry, DuplicateBackend};
 
 use crate::{BackendError, FreeableBuffer, NamedDataMap};
@@ -55,7 +57,7 @@ pub trait Backend: Send + Sync {
     /// that does not fit it is refused here.
     ///
     /// A backend that can express the payload as a graph returns a [`GraphDelegate`], whose nodes the runtime inlines
-    /// into the surrounding region. Any other delegate is opaque: the runtime calls its `execute`.
+    /// into the surrounding region; see also [`PayloadBackend`]. Any other delegate is opaque: the runtime calls its `execute`.
     fn init(
         &self,
         ctx: &BackendInitContext<'_>,

@@ -1,7 +1,7 @@
 //! What a program says of a method in named data of its own: the sizes that the export allows for the inputs, and what
 //! the delegates compute.
 
-use crate::open::own_data::{text, wrong};
+use crate::open::own_data::{entry, wrong};
 use crate::{Program, Result};
 use pteron_exported::InputSizes;
 use pteron_exported::delegate::DelegateSources;
@@ -10,17 +10,14 @@ use pteron_format::pte::{EValue, ExecutionPlan, delegate_sources_key, input_size
 /// The allowed sizes of the inputs of a plan; `None` if the program has none for it.
 pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {
     let key = input_sizes_key(&plan.name);
-    let Some(text) = text(program, &plan.name, &key)? else { return Ok(None) };
-    let sizes: InputSizes = text.parse().map_err(|problem| wrong(&plan.name, &key, problem))?;
+    let Some(sizes) = entry(program, &plan.name, &key)? else { return Ok(None) };
     check(&sizes, plan).map_err(|problem| wrong(&plan.name, &key, problem))?;
     Ok(Some(sizes))
 }
 
 /// What the delegates of a plan compute; `None` if the program does not say it.
 pub(crate) fn delegates(program: &Program, plan: &ExecutionPlan) -> Result<Option<DelegateSources>> {
-    let key = delegate_sources_key(&plan.name);
-    let Some(text) = text(program, &plan.name, &key)? else { return Ok(None) };
-    text.parse().map(Some).map_err(|problem| wrong(&plan.name, &key, problem))
+    entry(program, &plan.name, &delegate_sources_key(&plan.name))
 }
 
 /// Checks that sizes are those of the plan's inputs: as many inputs, of the same ranks, and no larger.

@@ -6,6 +6,7 @@ use pteron_tensor::{AlignedBuffer, MappedFile, Unchanged};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,25 +65,62 @@ pub trait DataLoader: Send + Sync {
     fn name(&self) -> &str;
 }
 
-/// `offset..offset + len` as indices. Fails if it is out of bounds.
-fn range(loader: &dyn DataLoader, offset: u64, len: u64) -> Result<std::ops::Range<usize>> {
-    match offset.checked_add(len) {
-        Some(end) if end <= loader.size() => {
-            if let (Ok(start), Ok(end)) = (usize::try_from(offset), usize::try_from(end)) {
-                return Ok(start..end);
-            }
-        }
-        _ => {}
+/// What the loaders of this module know of their source.
+struct Source {
+    name: String,
+    size: u64,
+    id: SourceId,
+    loaded: AtomicU64,
+}
+
+impl Source {
+    fn new(name: String, size: u64, id: SourceId) -> Self {
+        Self { name, size, id, loaded: AtomicU64::new(0) }
     }
-    Err(Error::OutOfFile { file: loader.name().to_owned(), offset, len, size: loader.size() })
+
+    /// `offset..offset + len` as indices. Fails if it is out of bounds.
+    fn range(&self, offset: u64, len: u64) -> Result<Range<usize>> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size => {
+                if let (Ok(start), Ok(end)) = (usize::try_from(offset), usize::try_from(end)) {
+                    return Ok(start..end);
+                }
+            }
+            _ => {}
+        }
+        Err(Error::OutOfFile { file: self.name.clone(), offset, len, size: self.size })
+    }
+
+    fn count(&self, len: u64) {
+        self.loaded.fetch_add(len, Ordering::Relaxed);
+    }
+}
+
+/// The methods of [`DataLoader`] that a [`Source`] answers.
+macro_rules! answered_by_source {
+    () => {
+        fn size(&self) -> u64 {
+            self.source.size
+        }
+
+        fn bytes_loaded(&self) -> u64 {
+            self.source.loaded.load(Ordering::Relaxed)
+        }
+
+        fn source(&self) -> Option<SourceId> {
+            Some(self.source.id)
+        }
+
+        fn name(&self) -> &str {
+            &self.source.name
+        }
+    };
 }
 
 /// Serves bytes that are in memory.
 pub struct BytesLoader {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    name: String,
-    source: SourceId,
-    loaded: AtomicU64,
+    source: Source,
 }
 
 impl BytesLoader {
@@ -93,36 +131,22 @@ impl BytesLoader {
 
     /// As [`Self::new`], with a name for error messages.
     pub fn named(name: impl Into<String>, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        let source = SourceId::numbered();
-        Self { bytes: Arc::new(bytes), name: name.into(), source, loaded: AtomicU64::new(0) }
+        let source = Source::new(name.into(), bytes.as_ref().len() as u64, SourceId::numbered());
+        Self { bytes: Arc::new(bytes), source }
     }
 }
 
 impl DataLoader for BytesLoader {
-    fn size(&self) -> u64 {
-        (*self.bytes).as_ref().len() as u64
-    }
+    answered_by_source!();
 
     fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
-        let range = range(self, offset, len)?;
-        self.loaded.fetch_add(len, Ordering::Relaxed);
+        let range = self.source.range(offset, len)?;
+        self.source.count(len);
         Ok(FreeableBuffer::shared(Arc::clone(&self.bytes), range))
     }
 
     fn takes_memory(&self) -> bool {
         false
-    }
-
-    fn bytes_loaded(&self) -> u64 {
-        self.loaded.load(Ordering::Relaxed)
-    }
-
-    fn source(&self) -> Option<SourceId> {
-        Some(self.source)
-    }
-
-    fn name(&self) -> &str {
-        &self.name
     }
 }
 
@@ -131,10 +155,7 @@ pub struct FileLoader {
     file: File,
     /// As error messages show it.
     path: PathBuf,
-    name: String,
-    size: u64,
-    source: SourceId,
-    loaded: AtomicU64,
+    source: Source,
 }
 
 impl FileLoader {
@@ -150,12 +171,12 @@ impl FileLoader {
 
     fn new(path: &Path, shown: &Path) -> Result<Self> {
         let (file, meta) = open(path, shown)?;
-        let (name, size, source) = (shown.display().to_string(), meta.len(), source(&meta));
-        Ok(Self { file, path: shown.to_owned(), name, size, source, loaded: AtomicU64::new(0) })
+        let source = Source::new(shown.display().to_string(), meta.len(), identify(&meta));
+        Ok(Self { file, path: shown.to_owned(), source })
     }
 
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
-        self.loaded.fetch_add(target.len() as u64, Ordering::Relaxed);
+        self.source.count(target.len() as u64);
         read_exact_at(&self.file, target, offset).map_err(|source| Error::Io {
             path: self.path.clone(),
             action: "read",
@@ -165,32 +186,18 @@ impl FileLoader {
 }
 
 impl DataLoader for FileLoader {
-    fn size(&self) -> u64 {
-        self.size
-    }
+    answered_by_source!();
 
     fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
-        let range = range(self, offset, len)?;
+        let range = self.source.range(offset, len)?;
         let mut buffer = AlignedBuffer::long_lived(range.len())?;
         self.read(offset, &mut buffer)?;
         Ok(FreeableBuffer::read(buffer))
     }
 
     fn load_into(&self, offset: u64, target: &mut [u8], _: Purpose<'_>) -> Result<()> {
-        range(self, offset, target.len() as u64)?;
+        self.source.range(offset, target.len() as u64)?;
         self.read(offset, target)
-    }
-
-    fn bytes_loaded(&self) -> u64 {
-        self.loaded.load(Ordering::Relaxed)
-    }
-
-    fn source(&self) -> Option<SourceId> {
-        Some(self.source)
-    }
-
-    fn name(&self) -> &str {
-        &self.name
     }
 }
 
@@ -203,9 +210,7 @@ pub struct MmapLoader {
     map: Arc<MappedFile>,
     file: File,
     path: PathBuf,
-    name: String,
-    source: SourceId,
-    loaded: AtomicU64,
+    source: Source,
 }
 
 impl MmapLoader {
@@ -225,15 +230,14 @@ impl MmapLoader {
             action: "map",
             source,
         })?;
-        let (map, name) = (Arc::new(map), path.display().to_string());
-        let (path, source) = (path.to_owned(), source(&meta));
-        Ok(Self { map, file, path, name, source, loaded: AtomicU64::new(0) })
+        let source = Source::new(path.display().to_string(), map.len() as u64, identify(&meta));
+        Ok(Self { map: Arc::new(map), file, path: path.to_owned(), source })
     }
 
     /// Fails if the file is shorter than it was when it was mapped.
     fn check_whole(&self) -> Result<()> {
         let fail = |source| Error::Io { path: self.path.clone(), action: "use the map of", source };
-        let (now, then) = (self.file.metadata().map_err(fail)?.len(), self.size());
+        let (now, then) = (self.file.metadata().map_err(fail)?.len(), self.source.size);
         if now >= then {
             return Ok(());
         }
@@ -243,31 +247,17 @@ impl MmapLoader {
 }
 
 impl DataLoader for MmapLoader {
-    fn size(&self) -> u64 {
-        self.map.len() as u64
-    }
+    answered_by_source!();
 
     fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
-        let range = range(self, offset, len)?;
+        let range = self.source.range(offset, len)?;
         self.check_whole()?;
-        self.loaded.fetch_add(len, Ordering::Relaxed);
+        self.source.count(len);
         Ok(FreeableBuffer::mapped(Arc::clone(&self.map), range))
     }
 
     fn takes_memory(&self) -> bool {
         false
-    }
-
-    fn bytes_loaded(&self) -> u64 {
-        self.loaded.load(Ordering::Relaxed)
-    }
-
-    fn source(&self) -> Option<SourceId> {
-        Some(self.source)
-    }
-
-    fn name(&self) -> &str {
-        &self.name
     }
 }
 
@@ -289,7 +279,7 @@ const SETTLED: i64 = 3;
 /// Identifies a file by device, inode, length and timestamps: every loader that opens the unchanged file gets the same
 /// source. A file that changed less than [`SETTLED`] seconds ago gets a source of its own.
 #[cfg(unix)]
-fn source(meta: &Metadata) -> SourceId {
+fn identify(meta: &Metadata) -> SourceId {
     use std::os::unix::fs::MetadataExt;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let last = meta.mtime().max(meta.ctime());
@@ -305,7 +295,7 @@ fn source(meta: &Metadata) -> SourceId {
 
 /// This platform does not identify files, so every loader gets a source of its own.
 #[cfg(not(unix))]
-fn source(_: &Metadata) -> SourceId {
+fn identify(_: &Metadata) -> SourceId {
     SourceId::numbered()
 }
 

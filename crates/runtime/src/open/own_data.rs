@@ -2,9 +2,19 @@
 
 use crate::{Error, Program, Purpose, Result};
 use pteron_format::pte::{Alignments, MAX_OWN_BYTES, alignments_key};
+use std::str::FromStr;
 
-/// The text of an entry for a method; `None` if there is none.
-pub(crate) fn text(program: &Program, method: &str, key: &str) -> Result<Option<String>> {
+/// An entry for a method; `None` if there is none.
+pub(crate) fn entry<T: FromStr<Err = String>>(
+    program: &Program,
+    method: &str,
+    key: &str,
+) -> Result<Option<T>> {
+    let text = text(program, method, key)?;
+    text.map(|text| text.parse().map_err(|problem| wrong(method, key, problem))).transpose()
+}
+
+fn text(program: &Program, method: &str, key: &str) -> Result<Option<String>> {
     let Some(range) = program.tables().named_data(key) else { return Ok(None) };
     let len = range.end.saturating_sub(range.start);
     if len > MAX_OWN_BYTES {
@@ -23,9 +33,5 @@ pub(crate) fn wrong(method: &str, key: &str, problem: String) -> Error {
 
 /// What the delegates of a method ask of the addresses of their payloads and named data.
 pub(crate) fn alignments(program: &Program, method: &str) -> Result<Alignments> {
-    let key = alignments_key(method);
-    match text(program, method, &key)? {
-        Some(text) => text.parse().map_err(|problem| wrong(method, &key, problem)),
-        None => Ok(Alignments::default()),
-    }
+    Ok(entry(program, method, &alignments_key(method))?.unwrap_or_default())
 }

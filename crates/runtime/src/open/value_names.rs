@@ -1,6 +1,6 @@
 //! The names of a method's inputs and outputs, and calls by name.
 
-use crate::open::own_data::{text, wrong};
+use crate::open::own_data::{entry, wrong};
 use crate::{Error, InputProblem, MethodMeta, Result, ValueMeta};
 use pteron_exported::containers;
 use pteron_format::pte::{ValueNames, value_names_key};
@@ -13,17 +13,18 @@ impl MethodMeta<'_> {
     /// The stored names cannot be read, or are not those of this method.
     pub fn value_names(&self) -> Result<ValueNames> {
         let (plan, key) = (self.plan(), value_names_key(self.name()));
-        let Some(text) = text(self.program(), self.name(), &key)? else { return Ok(self.names_in_tables()) };
-        let problem = |problem| wrong(self.name(), &key, problem);
-        let names: ValueNames = text.parse().map_err(problem)?;
+        let Some(names) = entry::<ValueNames>(self.program(), self.name(), &key)? else {
+            return Ok(self.names_in_tables());
+        };
         let (stored, expected) =
             ([names.inputs.len(), names.outputs.len()], [plan.inputs.len(), plan.outputs.len()]);
         if stored != expected {
             let [inputs, outputs] = stored;
-            return Err(problem(format!(
+            let problem = format!(
                 "it names {inputs} inputs and {outputs} outputs, the method has {} and {}",
                 expected[0], expected[1]
-            )));
+            );
+            return Err(wrong(self.name(), &key, problem));
         }
         Ok(names)
     }

@@ -214,8 +214,7 @@ impl BefPreprocess {
 
     /// Raises the payload for its maximum sizes.
     fn check(&self, payload: &Payload, data: &Data) -> Result<Graph, Error> {
-        let inputs = max_metas(payload, &(0..payload.inputs).collect::<Vec<_>>())?;
-        let outputs = max_metas(payload, &payload.outputs)?;
+        let [inputs, outputs] = max_metas(payload)?;
         raise(payload, data, &self.kernels, &GraphRequest::new(&inputs, &outputs, usize::MAX))
     }
 }

@@ -14,17 +14,17 @@ mod matmul;
 mod movement;
 mod quantized;
 
-use crate::BACKEND_ID;
 use crate::data::Data;
 use crate::delegate::inputs_of_calls;
 use crate::error::{Error, Result, fail};
 use crate::layout::{self, LayoutCache, LayoutViews, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Node, Op, Payload};
+use crate::{BACKEND_ID, XnnpackBackend};
 use keyed_bytes::KeyedBytes;
 use pteron_exported::delegate::{DelegationError, LoweredCall, Recover};
 use pteron_exported::{ExportedProgram, Size, VarId};
 use pteron_operator::Budget;
-use pteron_runtime::{FreeableBuffer, Limits};
+use pteron_runtime::{FreeableBuffer, Limits, PayloadBackend};
 
 /// Converts payloads back to operators.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,7 +49,7 @@ fn failed(error: Error) -> DelegationError {
 }
 
 fn read(processed: &[u8]) -> Result<Payload> {
-    Payload::read(processed, &pteron_format::Limits::default()).map_err(|e| Error::new(e.to_string()))
+    XnnpackBackend::read(processed).map_err(Error::new)
 }
 
 fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {

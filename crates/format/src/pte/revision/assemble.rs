@@ -1,17 +1,15 @@
 //! Builds the file of an edited program.
 
 use super::{PROGRAM, Revised, Revision, header_range, old_segments};
-use crate::container::{self, Blob, Content, Segment, is_zero, splice};
+use crate::container::{self, Blob, Content, HEADER_AT, Segment, splice, write_header};
 use crate::flatbuffer::{Finished, Survey, merge};
+use crate::pte::header::EXTENDED_MAGIC;
 use crate::pte::write::tables;
 use crate::pte::{
     BackendDelegateInlineData, Buffer, EXTENDED_HEADER_LENGTH, Header, Prepared, Program, VerifiedProgram,
 };
-use crate::{Error, ErrorKind, Limits, Result};
+use crate::{Limits, Result};
 use std::ops::Range;
-
-/// Where the extended header starts.
-const HEADER_AT: usize = 8;
 
 /// What to keep of the old tables.
 pub(super) struct OldTables<'o> {
@@ -40,11 +38,7 @@ impl<'d> Revision<'d> {
         }
         let needs_header = revised.has_data || !revised.pieces.is_empty();
         let (mut tables, mut lost, mut has_header) = self.new_tables(intended, old, needs_header)?;
-        for gap in revised.gaps.iter().filter(|gap| !gap.is_empty()) {
-            if !is_zero(&(self.source)(gap.clone()))? {
-                lost.push(format!("bytes {}..{} of the file, between segments", gap.start, gap.end));
-            }
-        }
+        lost.extend(revised.lost(&*self.source)?);
         let extended = self.old.header().extended;
         if !has_header && revised.has_data {
             splice(&mut tables, EXTENDED_HEADER_LENGTH as usize);
@@ -58,7 +52,7 @@ impl<'d> Revision<'d> {
                 false => [size, 0, 0],
             };
             let length = extended.map_or(EXTENDED_HEADER_LENGTH, |header| header.length);
-            write_header(&mut tables.bytes, length, fields)?;
+            write_header(&mut tables.bytes, EXTENDED_MAGIC, length, &fields)?;
         }
         let header = Header::parse(&tables.bytes, file_len)?;
         let new = VerifiedProgram::read(&tables.bytes, &header, limits)?;
@@ -159,17 +153,4 @@ fn written(
     program.backend_delegate_data =
         delegates.iter().map(|blob| BackendDelegateInlineData { data: range(blob) }).collect();
     tables(program, constants, delegates, alignment)
-}
-
-/// Writes the fields of the extended header: program size, segment base and segment data size. A header that is too short
-/// for the last keeps its length.
-fn write_header(tables: &mut [u8], length: u32, fields: [u64; 3]) -> Result<()> {
-    let mut header = b"eh00".to_vec();
-    header.extend(length.to_le_bytes());
-    fields.iter().for_each(|field| header.extend(field.to_le_bytes()));
-    header.truncate((length.min(EXTENDED_HEADER_LENGTH)) as usize / 8 * 8);
-    let place = tables.get_mut(HEADER_AT..HEADER_AT + header.len());
-    let place = place.ok_or_else(|| Error::new(ErrorKind::Invalid, "header", "room for it", "none"))?;
-    place.copy_from_slice(&header);
-    Ok(())
 }

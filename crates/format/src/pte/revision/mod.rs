@@ -8,7 +8,7 @@ use super::write::{DEFAULT_CONSTANT_ALIGNMENT, DEFAULT_SEGMENT_ALIGNMENT, Prepar
 use super::{
     DataLocation, EXTENDED_HEADER_LENGTH, Header, NamedBlob, NamedData, Program, Tensor, VerifiedProgram,
 };
-use crate::container::{Blob, Content, OldSegments};
+use crate::container::{Blob, Content, HEADER_AT, OldSegments};
 use crate::flatbuffer::Survey;
 use crate::{Limits, Result};
 use entries::{Entries, part_alignment, parts, used_entries};
@@ -74,7 +74,9 @@ pub fn undeclared(program: &VerifiedProgram, bytes: &[u8]) -> Vec<String> {
 }
 
 fn header_range(header: &Header) -> Range<usize> {
-    8..8 + header.extended.map_or(0, |extended| extended.length as usize).min(header.program_size as usize)
+    HEADER_AT
+        ..HEADER_AT
+            + header.extended.map_or(0, |extended| extended.length as usize).min(header.program_size as usize)
 }
 
 /// How much longer the header is than the longest that this crate knows.

@@ -1,5 +1,6 @@
 use super::tables::tables;
-use crate::container::{Blob, Layout, Place, Segment, splice};
+use crate::container::{Blob, Layout, Place, Segment, splice, write_header};
+use crate::pte::header::EXTENDED_MAGIC;
 use crate::pte::{
     BackendDelegateInlineData, Buffer, EXTENDED_HEADER_LENGTH, Header, Program, VerifiedProgram, verify,
 };
@@ -98,12 +99,8 @@ impl<'d> Draft<'d> {
         let program_size = tables.bytes.len() as u64;
         let (base, file_len) = if has_header { layout.base(program_size)? } else { (0, program_size) };
         if has_header {
-            let mut header = b"eh00".to_vec();
-            header.extend(EXTENDED_HEADER_LENGTH.to_le_bytes());
-            [program_size, base, layout.data_size]
-                .iter()
-                .for_each(|field| header.extend(field.to_le_bytes()));
-            tables.bytes[8..8 + header.len()].copy_from_slice(&header);
+            let fields = [program_size, base, layout.data_size];
+            write_header(&mut tables.bytes, EXTENDED_MAGIC, EXTENDED_HEADER_LENGTH, &fields)?;
         }
         let header = Header::parse(&tables.bytes, file_len)?;
         let (tables, placed) = (tables.bytes, layout.placed);

@@ -200,7 +200,7 @@ impl Sweep<'_> {
                     }
                 }
                 ahead.start =
-                    ahead.start.wrapping_add(count * self.k * a.taps() * tile::AHEAD).min(ahead.end);
+                    ahead.start.wrapping_add(count * self.k * a.taps() * tile::PREFETCHED_PER_STEP).min(ahead.end);
                 i += h * count;
             }
             if let (true, Some(function)) = (self.last, panel_activation) {
