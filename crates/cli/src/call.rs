@@ -43,6 +43,9 @@ pub(crate) struct CallArgs {
     execution: ExecutionOpts,
     #[command(flatten)]
     pictures: PictureOpts,
+    /// Whether the inputs are samples in a folder.
+    #[arg(skip)]
+    has_samples: bool,
 }
 
 /// Fails if any of the options was given; they do not apply to a file of this kind. Each option comes with whether it was
@@ -103,8 +106,7 @@ impl CallArgs {
             let kept = kept.map_err(pteron_toolbox::Error::from)?;
             return Ok(pteron_toolbox::run::open(&kept, maps::always())?);
         }
-        Ok(pteron_toolbox::run::open(self.input.path(), self.mode())
-            .and_then(|file| general.compiled(file))?)
+        self.open_other(general, self.input.path())
     }
 
     /// Takes the program among the inputs, with which the file is to be compared.
@@ -114,6 +116,16 @@ impl CallArgs {
             InputSpec::Program(path) => Some(path),
             _ => None,
         }
+    }
+
+    /// Expects the inputs in samples, so that [`Self::load`] takes options for images.
+    pub(crate) fn expect_samples(&mut self) {
+        self.has_samples = true;
+    }
+
+    /// The options for images.
+    pub(crate) fn pictures(&self) -> &PictureOpts {
+        &self.pictures
     }
 
     /// Opens another file as [`Self::open`] does the first.
@@ -150,7 +162,7 @@ impl CallArgs {
             _ => "programs (.pte, .bpte) and archives (.pt2)",
         };
         expect_program(&*loader, verb, takes)?;
-        if !self.inputs.iter().any(|input| matches!(input.value, InputSpec::Image(_))) {
+        if !self.has_samples && !self.inputs.iter().any(|input| matches!(input.value, InputSpec::Image(_))) {
             self.pictures.refuse()?;
         }
         let mut options = registries::load_options();

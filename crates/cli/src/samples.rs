@@ -10,62 +10,73 @@ use pteron_toolbox::run;
 use std::path::{Path, PathBuf};
 
 /// The samples in a folder, in the order of their names: one file each, or a folder with a file for each input.
-///
-/// # Errors
-/// The folder cannot be read, or is empty. `option` is the option that names it.
-pub(crate) fn paths(option: &str, folder: &Path) -> Result<Vec<PathBuf>> {
-    let samples = entries(option, folder)?;
-    match samples.is_empty() {
-        true => Err(Failure::Usage(format!("{option}: {} is empty", folder.display()))),
-        false => Ok(samples),
-    }
+pub(crate) struct Samples {
+    /// The option that names the folder.
+    option: &'static str,
+    /// The names of the inputs.
+    names: Vec<Option<String>>,
+    pictures: Preparation,
+    /// The files of each.
+    files: Vec<Vec<PathBuf>>,
 }
 
-/// Notes how images are preprocessed, if some of the samples are images and no option says it.
-pub(crate) fn note_images(option: &str, samples: &[PathBuf], pictures: &PictureOpts) -> Result {
-    let is_image = |file: &PathBuf| matches!(InputSpec::of_file(file), Some(InputSpec::Image(_)));
-    let mut has_images = false;
-    for sample in samples {
-        has_images |=
-            if sample.is_dir() { entries(option, sample)?.iter().any(is_image) } else { is_image(sample) };
+impl Samples {
+    /// Lists the samples of a method, and notes how images are preprocessed, if some of the samples are images and no option
+    /// says it.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or is empty. Options for images are given, and there are none.
+    pub(crate) fn list(
+        option: &'static str,
+        folder: &Path,
+        pictures: &PictureOpts,
+        program: &Program,
+        method: &str,
+    ) -> Result<Self> {
+        let samples = entries(option, folder)?;
+        if samples.is_empty() {
+            return Err(Failure::Usage(format!("{option}: {} is empty", folder.display())));
+        }
+        let of_sample = |path: PathBuf| if path.is_dir() { entries(option, &path) } else { Ok(vec![path]) };
+        let files = samples.into_iter().map(of_sample).collect::<Result<Vec<_>>>()?;
+        let is_image = |file: &PathBuf| matches!(InputSpec::of_file(file), Some(InputSpec::Image(_)));
+        match (files.iter().flatten().any(is_image), pictures.given().iter().any(|(_, given)| *given)) {
+            (true, false) => say(format_args!(
+                "{option}: images are stretched to the size of the input, with values from 0 to 1; if the model takes others, say so \
+                 (--preset, --resize, --crop, --scale, --mean, --std)"
+            )),
+            (false, true) => pictures.refuse()?,
+            _ => {}
+        }
+        let names = program.method_meta(method).and_then(|meta| meta.value_names());
+        let names = names.map_err(pteron_toolbox::Error::from)?.inputs;
+        Ok(Self { option, names, pictures: pictures.preparation(), files })
     }
-    match (has_images, pictures.given().iter().any(|(_, given)| *given)) {
-        (true, false) => say(format_args!(
-            "{option}: images are stretched to the size of the input, with values from 0 to 1; if the model takes others, say so \
-             (--preset, --resize, --crop, --scale, --mean, --std)"
-        )),
-        (false, true) => pictures.refuse()?,
-        _ => {}
-    }
-    Ok(())
-}
 
-/// The inputs of a sample. The files of a folder are inputs by name if all have the names of inputs (`input_ids.npy`),
-/// otherwise in the order of their names.
-pub(crate) fn inputs(
-    option: &str,
-    program: &Program,
-    method: &str,
-    sample: PathBuf,
-    pictures: &Preparation,
-) -> Result<Vec<EValue>> {
-    let names = program.method_meta(method).and_then(|meta| meta.value_names());
-    let names = names.map_err(pteron_toolbox::Error::from)?.inputs;
-    let files = if sample.is_dir() { entries(option, &sample)? } else { vec![sample] };
-    let name = |file: &PathBuf| {
-        let stem = file.file_stem()?.to_str()?;
-        names.iter().flatten().find(|name| *name == stem).cloned()
-    };
-    let by_name = files.iter().all(|file| name(file).is_some());
-    let refused = |file: &Path| {
-        Failure::Usage(format!("{option}: {} is no array (.npy) or image (.png, .jpg)", file.display()))
-    };
-    let input = |file: &PathBuf| {
-        let value = InputSpec::of_file(file).ok_or_else(|| refused(file))?;
-        Ok(GivenInput { name: name(file).filter(|_| by_name), value })
-    };
-    let inputs = files.iter().map(input).collect::<Result<_>>()?;
-    Ok(run::inputs(program, method, inputs, pictures)?)
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The inputs of a sample. The files of a folder are inputs by name if all have the names of inputs (`input_ids.npy`),
+    /// otherwise in the order of their names.
+    pub(crate) fn inputs(&self, index: usize, program: &Program, method: &str) -> Result<Vec<EValue>> {
+        let files = &self.files[index];
+        let name = |file: &PathBuf| {
+            let stem = file.file_stem()?.to_str()?;
+            self.names.iter().flatten().find(|name| *name == stem).cloned()
+        };
+        let by_name = files.iter().all(|file| name(file).is_some());
+        let refused = |file: &Path| {
+            let (option, file) = (self.option, file.display());
+            Failure::Usage(format!("{option}: {file} is no array (.npy) or image (.png, .jpg)"))
+        };
+        let input = |file: &PathBuf| {
+            let value = InputSpec::of_file(file).ok_or_else(|| refused(file))?;
+            Ok(GivenInput { name: name(file).filter(|_| by_name), value })
+        };
+        let inputs = files.iter().map(input).collect::<Result<_>>()?;
+        Ok(run::inputs(program, method, inputs, &self.pictures)?)
+    }
 }
 
 /// The entries of a folder, sorted by name.

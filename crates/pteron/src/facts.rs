@@ -207,7 +207,6 @@ impl ErrorFacts {
     fn add_toolbox(&mut self, error: &pteron_toolbox::Error) {
         use pteron_toolbox::Error as E;
         match error {
-            E::Io { path, .. } => self.add_file(path),
             E::WrongFormat { file, expected, .. } => {
                 self.set_kind(ErrorKind::Format);
                 self.file = Some(file.clone());

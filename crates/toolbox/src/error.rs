@@ -6,16 +6,6 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file could not be opened, read or written.
-    #[error("cannot {action} {}", line(&path.display().to_string()))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The attempted action: `read`, `write`.
-        action: &'static str,
-        /// The error of the operating system.
-        source: io::Error,
-    },
     /// A file of a format that the verb does not accept.
     #[error("{}", line(&format!("{file} is {found}; {verb} takes {expected}")))]
     WrongFormat {
@@ -59,16 +49,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes an [`Error::Io`] of a failed read, for `map_err`.
+    /// Makes an [`Io`](pteron_runtime::Error::Io) error of a failed read, for `map_err`.
     pub fn read(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.as_ref().to_owned();
-        move |source| Self::Io { path, action: "read", source }
+        Self::io(path.as_ref().to_owned(), "read")
     }
 
-    /// Makes an [`Error::Io`] of a failed write, for `map_err`.
+    /// Makes an [`Io`](pteron_runtime::Error::Io) error of a failed write, for `map_err`.
     pub fn write(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.as_ref().to_owned();
-        move |source| Self::Io { path, action: "write", source }
+        Self::io(path.as_ref().to_owned(), "write")
+    }
+
+    fn io(path: PathBuf, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Runtime(pteron_runtime::Error::Io { path, action, source })
     }
 
     /// An [`Error::BadFile`].

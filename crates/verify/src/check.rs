@@ -78,7 +78,7 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
     let mut module = match open(case, options) {
         Ok(module) => module,
         // An I/O error says nothing about the program: it always fails the case.
-        Err(e @ (Error::Io { .. } | Error::Runtime(pteron_runtime::Error::Io { .. }))) => {
+        Err(e @ Error::Runtime(pteron_runtime::Error::Io { .. })) => {
             return Outcome::Failed(one_line(&e));
         }
         Err(e) => return not_opened(case, &one_line(&e)),

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::pictures::PictureOpts;
 use crate::progress::Steps;
-use crate::samples;
+use crate::samples::Samples;
 use pteron::DataLoader;
 use pteron::compile::{Calibration, Compiled, ValueRanges};
 use std::collections::BTreeMap;
@@ -24,12 +24,10 @@ pub(super) fn ranges(
         _ => return Err(Failure::Usage("--calibrate: name one method with --method".to_owned())),
     };
     let mut calibration = Calibration::new(file, observing, method).map_err(pteron_toolbox::Error::from)?;
-    let samples = samples::paths("--calibrate", folder)?;
-    samples::note_images("--calibrate", &samples, pictures)?;
-    let preparation = pictures.preparation();
+    let samples = Samples::list("--calibrate", folder, pictures, calibration.program(), method)?;
     let steps = Steps::new(Some(samples.len()));
-    for path in samples {
-        let inputs = samples::inputs("--calibrate", calibration.program(), method, path, &preparation)?;
+    for sample in 0..samples.len() {
+        let inputs = samples.inputs(sample, calibration.program(), method)?;
         calibration.run(&inputs).map_err(pteron_toolbox::Error::from)?;
         steps.step("calibrating".to_owned());
     }

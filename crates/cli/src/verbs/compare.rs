@@ -2,7 +2,7 @@ use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::terminal::say;
-use crate::samples;
+use crate::samples::Samples;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use pteron_toolbox::comparison::{ComparisonOptions, Side, compare_programs};
@@ -77,7 +77,12 @@ impl Opts {
 
     pub(crate) fn run(mut self, general: &GeneralOpts) -> Result {
         match self.call.take_program() {
-            Some(other) => self.programs(general, &other),
+            Some(other) => {
+                if self.inputs_from.is_some() {
+                    self.call.expect_samples();
+                }
+                self.programs(general, &other)
+            }
             None if self.inputs_from.is_some() || self.min_sqnr.is_some() => {
                 let message = "--inputs-from and --min-sqnr compare two programs; name the other one after the first";
                 Err(Failure::Usage(message.to_owned()))
@@ -98,8 +103,8 @@ impl Opts {
         let method = request.method.clone().map_or_else(|| default_method(&a), Ok)?;
         let samples = match &self.inputs_from {
             Some(folder) if request.inputs.is_empty() => {
-                let sample = |path| samples::inputs("--inputs-from", &a, &method, path, &request.pictures);
-                samples::paths("--inputs-from", folder)?.into_iter().map(sample).collect::<Result<Vec<_>>>()?
+                let samples = Samples::list("--inputs-from", folder, self.call.pictures(), &a, &method)?;
+                (0..samples.len()).map(|i| samples.inputs(i, &a, &method)).collect::<Result<Vec<_>>>()?
             }
             Some(_) => {
                 let message = "--inputs-from: inputs are given already";

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 /// What a value is compared by when no source node tells which one it is in the other program.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Fingerprint {
     /// The step or operator that computes it.
     pub(super) kind: String,
@@ -81,7 +81,7 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Pairs of values of two programs, in the order of both.
-pub(super) fn align(a: &[Fingerprint], b: &[Fingerprint]) -> Vec<(usize, usize)> {
+pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     let (mut from_a, mut from_b) = (0, 0);
     for (i, j) in anchors(a, b).into_iter().chain([(a.len(), b.len())]) {
@@ -96,10 +96,10 @@ pub(super) fn align(a: &[Fingerprint], b: &[Fingerprint]) -> Vec<(usize, usize)>
 }
 
 /// Pairs that are beyond doubt, between which the others are sought: equal values of the same kind that occur once in each.
-fn anchors(a: &[Fingerprint], b: &[Fingerprint]) -> Vec<(usize, usize)> {
+fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     type Key<'f> = (&'f str, &'f [usize], [u32; 2]);
-    fn once(all: &[Fingerprint]) -> HashMap<Key<'_>, Option<usize>> {
-        let mut at: HashMap<Key<'_>, Option<usize>> = HashMap::new();
+    fn once<'f>(all: &[&'f Fingerprint]) -> HashMap<Key<'f>, Option<usize>> {
+        let mut at: HashMap<Key<'f>, Option<usize>> = HashMap::new();
         for (i, f) in all.iter().enumerate() {
             let moments = f.moments.map(|x| (x as f32).to_bits());
             at.entry((&f.kind, &f.sizes, moments)).and_modify(|at| *at = None).or_insert(Some(i));
@@ -129,7 +129,7 @@ fn anchors(a: &[Fingerprint], b: &[Fingerprint]) -> Vec<(usize, usize)> {
 
 /// The pairs of greatest weight in all, in the order of both (Needleman and Wunsch, 1970). Long parts are divided in the
 /// middle, so that the cost grows with their length.
-fn weighed(a: &[Fingerprint], b: &[Fingerprint]) -> Vec<(usize, usize)> {
+fn weighed(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     if a.len().saturating_mul(b.len()) > MAX_PAIRS {
         let (i, j) = (a.len() / 2, b.len() / 2);
         let mut pairs = weighed(&a[..i], &b[..j]);
@@ -139,7 +139,7 @@ fn weighed(a: &[Fingerprint], b: &[Fingerprint]) -> Vec<(usize, usize)> {
     let width = b.len() + 1;
     // The greatest weight of the first i and j values.
     let mut best = vec![0u32; (a.len() + 1) * width];
-    let weight = |i: usize, j: usize| a[i].weight(&b[j]);
+    let weight = |i: usize, j: usize| a[i].weight(b[j]);
     for i in 0..a.len() {
         for j in 0..b.len() {
             let paired = weight(i, j).map_or(0, |weight| best[i * width + j] + weight);
@@ -178,20 +178,22 @@ mod tests {
             [value("conv", 8, 0.0), value("relu", 8, 1.0), value("linear", 4, 5.0), value("softmax", 4, 0.0)];
         // Convolution and activation are one step, and the linear layer gives something else.
         let b = [value("convolution", 8, 1.0), value("linear", 4, 50.0), value("softmax", 4, 3.0)];
+        let (a, b) = (a.each_ref(), b.each_ref());
         assert_eq!(align(&a, &b), [(1, 0), (2, 1), (3, 2)]);
         assert_eq!(align(&a, &a), [(0, 0), (1, 1), (2, 2), (3, 3)]);
         assert_eq!(align(&a, &[]), []);
         let mut moved = value("mul", 8, 77.0);
         moved.source = Some("model.py:3".to_owned());
         let mut other = value("affine", 8, 99.0);
-        assert_eq!(align(&[moved.clone()], &[other.clone()]), []);
+        assert_eq!(align(&[&moved], &[&other]), []);
         other.source.clone_from(&moved.source);
-        assert_eq!(align(&[moved], &[other]), [(0, 0)]);
+        assert_eq!(align(&[&moved], &[&other]), [(0, 0)]);
     }
 
     #[test]
     fn long_programs_are_divided() {
         let all: Vec<Fingerprint> = (0..6000).map(|i| value("add", 1 + i % 3, 0.0)).collect();
+        let all: Vec<&Fingerprint> = all.iter().collect();
         assert_eq!(align(&all, &all).len(), 6000);
     }
 }

@@ -15,9 +15,9 @@ pub(super) fn pairs(a: &Recorded, b: &Recorded, same_instructions: bool) -> Vec<
     if same_instructions {
         return pairs_of_places(a, b);
     }
-    let fingerprints = |side: &Recorded| -> Vec<Fingerprint> {
-        side.layers.iter().map(|layer| layer.fingerprint.clone()).collect()
-    };
+    fn fingerprints(side: &Recorded) -> Vec<&Fingerprint> {
+        side.layers.iter().map(|layer| &layer.fingerprint).collect()
+    }
     align(&fingerprints(a), &fingerprints(b))
 }
 
