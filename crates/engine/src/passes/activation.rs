@@ -3,7 +3,7 @@
 
 use super::rule::{Match, Pattern, any, number};
 use crate::graph::{Graph, NodeId};
-use crate::operation::OpKind;
+use crate::operation::{OpKind, as_op};
 use crate::ops::pointwise::Pointwise;
 use pteron_operator::{Expression, Unary, formula};
 use pteron_tensor::TensorMeta;
@@ -27,6 +27,7 @@ pub(super) fn run(graph: &mut Graph) {
 }
 
 fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
+    as_op::<Pointwise>(graph, node)?;
     let (known, found) = SPELLINGS.iter().find_map(|(f, spelling)| Some((f, spelling.find(graph, node)?)))?;
     let known = match *known {
         Some(f) => Expression::unary(f),
@@ -48,7 +49,6 @@ fn may_be_one_node(graph: &Graph, found: &Match) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::as_op;
     use pteron_operator::Instr;
     use pteron_operator::formula::{Algebra, Term};
     use pteron_tensor::ScalarType;

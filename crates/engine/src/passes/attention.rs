@@ -1,7 +1,7 @@
 //! Fuses attention, `softmax(q k + mask) v` in the forms that exporters write, into one node that reads queries, keys
 //! and values through strided views and writes the heads of a query next to each other.
 
-use super::rule::{MAX_CHAIN, Match, Pattern, any, call, node, reshaped, rounded, through};
+use super::rule::{MAX_CHAIN, Match, Pattern, any, call, node, reshaped, through};
 use crate::graph::{Graph, NodeId, ValueId, constant, meaning, single_user};
 use crate::operation::{OpKind, as_op, producer_as};
 use crate::ops::attention::Attention;
@@ -41,48 +41,65 @@ static ATTENTION: LazyLock<Pattern> = LazyLock::new(|| {
     node(is_product, [reshaped(rounded(weights)).named("p"), any("v")])
 });
 
+/// What `before` matches, rounded to half precision or not.
+fn rounded(before: Pattern) -> Pattern {
+    let to = |f| before.clone().unary(f);
+    to(Unary::RoundToHalf) | to(Unary::RoundToBfloat16) | before
+}
+
 /// Rewrites every attention of a graph.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
-        if !graph.contains(node) || meaning(graph, node) != Some(Meaning::BatchMatMul) {
-            continue;
-        }
-        if let Some(found) = attention(graph, node) {
-            replace(graph, found);
+        if graph.contains(node) {
+            fuse(graph, node, isa);
         }
     }
 }
 
-/// A matched attention.
-struct AttentionMatch {
-    spec: Attention,
-    inputs: Vec<ValueId>,
-    /// The node that computes the result, which the attention replaces.
-    last: NodeId,
-    /// The nodes whose instructions the attention implements, in order.
-    absorbed: Vec<NodeId>,
-    /// The `where` node that applies a boolean mask to the scores. An additive mask, the last input, is created from
-    /// it.
-    select: Option<NodeId>,
-}
-
-fn replace(graph: &mut Graph, mut found: AttentionMatch) {
-    if let Some(select) = found.select {
-        let Some(mask) = additive_mask(graph, found.last, select) else { return };
-        found.inputs.push(mask);
+/// Rewrites the attention whose second product is this node.
+fn fuse(graph: &mut Graph, node: NodeId, isa: Isa) -> Option<()> {
+    let found = ATTENTION.find(graph, node)?;
+    let (scores, product) = (found["scores"], found["product"]);
+    let (factor, rounding) = factor(graph, found["scaled"], product, rounding(graph, scores))?;
+    let views = [View::of(graph, found["q"])?, View::of(graph, found["k"])?, View::of(graph, found["v"])?];
+    let kept = found.value("kept");
+    let mask = match (kept, found.value("mask")) {
+        (Some(kept), _) => Some(View::row_major(graph.meta(kept).sizes())),
+        (None, Some(mask)) => Some(View::of(graph, mask)?),
+        (None, None) => None,
+    };
+    let mask = match mask {
+        Some(mask) => Some(mask.expand(graph.meta(scores).sizes())?.reshape(graph.meta(found["p"]).sizes())?),
+        None => None,
+    };
+    // In half precision, the result is rounded, too.
+    let result = graph.node(node).outputs()[0];
+    let result = if rounding.is_some() { only_user_rounds(graph, result)? } else { result };
+    let (items, heads, out) = output(graph, result);
+    let mut inputs: Vec<ValueId> = views.iter().filter_map(|v| v.root).collect();
+    inputs.extend(mask.as_ref().and_then(|m| m.root));
+    let safe = found.value("safe").is_some();
+    let spec = Attention { views, mask, factor, safe, rounding, items, heads };
+    spec.head_sizes()?;
+    let (first, softmax) = (graph.producer(product)?, graph.producer(found["weights"])?);
+    let last = graph.producer(out)?;
+    if let Some(kept) = kept {
+        let select = graph.producer(found["masked"])?;
+        inputs.push(additive_mask(graph, last, select, kept)?);
     }
-    let read = graph.node(found.last).inputs().to_vec();
-    for &node in found.absorbed.iter().rev().filter(|&&node| node != found.last) {
-        graph.absorb(found.last, node);
+    let read = graph.node(last).inputs().to_vec();
+    for other in [node, softmax, first].into_iter().filter(|&other| other != last) {
+        graph.absorb(last, other);
     }
-    graph.rewrite(found.last, OpKind::arc(found.spec), &found.inputs);
+    graph.rewrite(last, OpKind::arc(spec), &inputs);
     let producers: Vec<NodeId> = read.iter().filter_map(|&v| graph.producer(v)).collect();
     producers.into_iter().for_each(|node| graph.remove_dead(node));
+    Some(())
 }
 
-/// Converts a boolean mask to an additive one: zero where it is true, negative infinity where it is false.
-fn additive_mask(graph: &mut Graph, before: NodeId, select: NodeId) -> Option<ValueId> {
-    let kept = graph.node(select).inputs()[0];
+/// Converts the boolean mask of a `where` node to an additive one: zero where it is true, negative infinity where it is
+/// false.
+fn additive_mask(graph: &mut Graph, before: NodeId, select: NodeId, kept: ValueId) -> Option<ValueId> {
     let sizes = *graph.meta(kept).sizes();
     let (zero, none) = (0.0, f32::NEG_INFINITY);
     if let Some(known) = graph.view(kept) {
@@ -103,35 +120,6 @@ fn rounding(graph: &Graph, v: ValueId) -> Option<Unary> {
         &[Instr::Input(0), Instr::Unary(to @ (Unary::RoundToHalf | Unary::RoundToBfloat16), 0)] => Some(to),
         _ => None,
     }
-}
-
-/// The attention whose second product is this node.
-fn attention(graph: &Graph, last: NodeId) -> Option<AttentionMatch> {
-    let found = ATTENTION.find(graph, last)?;
-    let (scores, product) = (found["scores"], found["product"]);
-    let (factor, rounding) = factor(graph, found["scaled"], product, rounding(graph, scores))?;
-    let views = [View::of(graph, found["q"])?, View::of(graph, found["k"])?, View::of(graph, found["v"])?];
-    let mask = match (found.value("kept"), found.value("mask")) {
-        (Some(kept), _) => Some(View::row_major(graph.meta(kept).sizes())),
-        (None, Some(mask)) => Some(View::of(graph, mask)?),
-        (None, None) => None,
-    };
-    let mask = match mask {
-        Some(mask) => Some(mask.expand(graph.meta(scores).sizes())?.reshape(graph.meta(found["p"]).sizes())?),
-        None => None,
-    };
-    // In half precision, the result is rounded, too.
-    let result = graph.node(last).outputs()[0];
-    let result = if rounding.is_some() { only_user_rounds(graph, result)? } else { result };
-    let (items, heads, out) = output(graph, result);
-    let mut inputs: Vec<ValueId> = views.iter().filter_map(|v| v.root).collect();
-    inputs.extend(mask.as_ref().and_then(|m| m.root));
-    let safe = found.value("safe").is_some();
-    let spec = Attention { views, mask, factor, safe, rounding, items, heads };
-    spec.head_sizes()?;
-    let absorbed = vec![graph.producer(product)?, graph.producer(found["weights"])?, last];
-    let select = found.value("kept").and_then(|_| graph.producer(found["masked"]));
-    Some(AttentionMatch { spec, inputs, last: graph.producer(out)?, absorbed, select })
 }
 
 /// Whether a node is a batched matrix multiplication whose sizes match.

@@ -10,7 +10,7 @@
 //! The operations accumulate exactly, whereas the program rounds in f32: a requantized result may differ by one where
 //! it falls between two quantized values.
 
-use super::rule::{Match, Pattern, Test, any, call, number, operation, reshaped, result};
+use super::rule::{Match, Pattern, any, call, number, operation, reshaped, result};
 use crate::fold::untransposed;
 use crate::graph::{Constant, Graph, NodeId, ValueId, constant, meaning, single_use_producer};
 use crate::operation::{OpKind, as_op, producer_as};
@@ -30,9 +30,8 @@ use std::sync::{Arc, LazyLock};
 
 /// A value that is dequantized: with known parameters, or with those chosen for the value itself.
 static DEQUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
-    let chosen = |index, name| {
-        result(index, Test::Call(|m| matches!(m, Meaning::ChooseQParams(_))), [any("source")]).named(name)
-    };
+    let chosen =
+        |index, name| result(index, |m| matches!(m, Meaning::ChooseQParams(_)), [any("source")]).named(name);
     let [scale, zero] = [chosen(0, "scale"), chosen(1, "zero")];
     let quantized = call(|m| matches!(m, Meaning::Quantize(_)), [any("source"), scale.clone(), zero.clone()]);
     let dynamic = call(|m| matches!(m, Meaning::Dequantize(_)), [quantized.named("quantized"), scale, zero]);
@@ -177,7 +176,7 @@ fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
 /// The source of a matrix multiplication's input `x`, how it is quantized, and whether its sizes differ from those of
 /// `x`.
 fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
-    let found = DEQUANTIZED.find_value(graph, x)?;
+    let found = DEQUANTIZED.find_with(graph, x, &[])?;
     let (meta, source) = (graph.meta(x), found["source"]);
     let source_meta = graph.meta(source);
     let (same, plain) = (source_meta.sizes() == meta.sizes(), source_meta.dim_order().is_contiguous());

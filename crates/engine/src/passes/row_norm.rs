@@ -8,11 +8,12 @@
 //! An RMS norm has `x` instead of `d`. The variance may be one operator, or one together with the mean; instead of the
 //! multiplication by `r` there may be a division by the square root.
 
-use super::rule::{Match, Pattern, Test, any, constant, node, number, result};
-use crate::check::layouts_fit;
+use super::rule::{Match, Pattern, any, constant, node, number, result};
 use crate::graph::{Graph, NodeId, ValueId, argument, meaning, single_user};
+use crate::check::layouts_fit;
 use crate::operation::{OpKind, as_op};
 use crate::ops::global_mean::GlobalMean;
+use crate::ops::pointwise::Pointwise;
 use crate::ops::row_norm::RowNorm;
 use pteron_operator::facts::Dims;
 use pteron_operator::{Meaning, Unary};
@@ -22,12 +23,10 @@ use std::sync::{Arc, LazyLock};
 /// A decomposed norm of `x`.
 static NORM: LazyLock<Pattern> = LazyLock::new(|| {
     let x = any("x");
-    let of_variance = |index, x: &Pattern| {
-        result(index, Test::Call(|meaning| matches!(meaning, Meaning::Variance(_))), [x.clone()])
-    };
-    let mean = node(is_mean, [x.clone()]) | of_variance(1, &x);
+    let of_variance = |index| result(index, |m| matches!(m, Meaning::Variance(_)), [any("x")]);
+    let mean = node(is_mean, [x.clone()]) | of_variance(1);
     let centred = x.clone() - mean;
-    let variance = mean_square(&centred) | of_variance(0, &x);
+    let variance = mean_square(&centred) | of_variance(0);
     let norm = over_root(centred.named("centred"), variance) | over_root(x.clone(), mean_square(&x));
     norm.such_that(|graph, found| row(graph, found).is_some())
 });
@@ -37,17 +36,17 @@ static SCALED: LazyLock<Pattern> = LazyLock::new(|| any("rows") * any("vector"))
 static SHIFTED: LazyLock<Pattern> = LazyLock::new(|| any("rows") + any("vector"));
 
 fn mean_square(x: &Pattern) -> Pattern {
-    let square = x.clone().unary(Unary::Square) | x.clone() * x.clone();
+    let square = x.clone().unary(Unary::Square) | (x.clone() * x.clone());
     node(is_mean, [square])
 }
 
 /// `x / sqrt(variance + eps)`
 fn over_root(x: Pattern, variance: Pattern) -> Pattern {
-    let variance = variance.clone() + number("eps") | variance;
+    let variance = (variance.clone() + number("eps")) | variance;
     let root = variance.clone().unary(Unary::Sqrt);
     let over =
-        variance.unary(Unary::Rsqrt) | root.clone().unary(Unary::Reciprocal) | constant(1.0) / root.clone();
-    x.clone() * over | x / root
+        variance.unary(Unary::Rsqrt) | root.clone().unary(Unary::Reciprocal) | (constant(1.0) / root.clone());
+    (x.clone() * over) | (x / root)
 }
 
 /// Rewrites all layer norms and RMS norms of a graph.
@@ -80,6 +79,7 @@ fn rewrite_call(graph: &mut Graph, node: NodeId) -> Option<()> {
 
 /// Rewrites the last node of a decomposed norm, together with the weight and bias that follow.
 fn rewrite_decomposed(graph: &mut Graph, node: NodeId) -> Option<()> {
+    as_op::<Pointwise>(graph, node)?;
     let found = NORM.find(graph, node)?;
     let (x, out) = (found["x"], graph.node(node).outputs()[0]);
     if graph.meta(x) != graph.meta(out) || !found.is_closed(graph) {
@@ -152,13 +152,14 @@ fn row(graph: &Graph, norm: &Match) -> Option<usize> {
 fn apply_to_rows(graph: &Graph, node: NodeId, rule: &Pattern, elements: usize) -> Option<(NodeId, ValueId)> {
     let out = graph.node(node).outputs()[0];
     let user = single_user(graph, out)?;
-    let vector = rule.find_with(graph, user, "rows", out)?["vector"];
+    let result = *graph.node(user).outputs().first()?;
+    let vector = rule.find_with(graph, result, &[("rows", out)])?["vector"];
     let (meta, sizes) = (graph.meta(vector), graph.meta(out).sizes());
     let (mut left, mut aligned) = (elements, true);
     for (&have, &size) in meta.sizes().iter().rev().zip(sizes.iter().rev()) {
         aligned &= have == if left > 1 { size } else { 1 };
         left /= size.max(1);
     }
-    let same = graph.meta(graph.node(user).outputs()[0]) == graph.meta(out);
+    let same = graph.meta(result) == graph.meta(out);
     (aligned && same && meta.numel() == elements).then_some((user, vector))
 }

@@ -1,11 +1,11 @@
 //! Finds patterns in graphs.
 
-use super::pattern::{Match, NodeTest, Pattern, Shape};
+use super::pattern::{Match, Pattern, Place, Shape};
 use crate::graph::{Graph, NodeId, ValueId, argument};
-use crate::operation::{as_op, producer_as};
+use crate::operation::as_op;
 use crate::ops::pointwise::Pointwise;
 use crate::ops::relayout::Reshape;
-use pteron_operator::{Expression, Instr};
+use pteron_operator::Instr;
 use smallvec::{SmallVec, smallvec};
 
 /// The maximum number of nodes that are followed in a chain: a program may chain any number of reshapes and clamps.
@@ -17,35 +17,20 @@ pub(super) const MAX_STEPS: usize = 512;
 impl Pattern {
     /// The match whose value is the first result of a node.
     pub(crate) fn find(&self, graph: &Graph, node: NodeId) -> Option<Match> {
-        self.find_value(graph, *graph.node(node).outputs().first()?)
+        self.find_with(graph, *graph.node(node).outputs().first()?, &[])
     }
 
-    /// The match with this value.
-    pub(crate) fn find_value(&self, graph: &Graph, value: ValueId) -> Option<Match> {
-        Search::new(graph).run(self, value, Match::default())
-    }
-
-    /// The match whose value is the first result of a node, where another value has a name already.
+    /// The match with this value, where some values are captured before.
     pub(crate) fn find_with(
         &self,
         graph: &Graph,
-        node: NodeId,
-        name: &'static str,
         value: ValueId,
+        known: &[(&'static str, ValueId)],
     ) -> Option<Match> {
         let mut found = Match::default();
-        found.capture(name, value)?;
-        Search::new(graph).run(self, *graph.node(node).outputs().first()?, found)
+        known.iter().try_for_each(|&(name, value)| found.capture(name, Place::Value(value)))?;
+        Search::new(graph).run(self, value, found)
     }
-}
-
-/// Where a part of a pattern is compared: a value of the graph, or what an instruction of an elementwise node computes
-/// that is no value of the graph.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
-    Value(ValueId),
-    Register(NodeId, usize),
-    Number(f32),
 }
 
 /// A part of a pattern, and where it is to be compared.
@@ -58,25 +43,30 @@ struct State<'p> {
     goals: SmallVec<[Goal<'p>; 8]>,
 }
 
+impl<'p> State<'p> {
+    /// Adds goals. They are met, with all that they need, in this order.
+    fn add(&mut self, goals: &[Goal<'p>]) -> Option<()> {
+        self.goals.extend(goals.iter().rev().copied());
+        Some(())
+    }
+}
+
 /// A search with backtracking. It takes bounded work: [`MAX_STEPS`], each at most [`MAX_CHAIN`] nodes.
 pub(super) struct Search<'g, 'p> {
-    pub(super) graph: &'g Graph,
-    alternatives: Vec<State<'p>>,
+    graph: &'g Graph,
+    /// What is to be tried, the next one last.
+    open: Vec<State<'p>>,
     /// How many parts of the pattern were compared.
     pub(super) steps: usize,
 }
 
 impl<'g, 'p> Search<'g, 'p> {
     pub(super) fn new(graph: &'g Graph) -> Self {
-        Self { graph, alternatives: Vec::new(), steps: 0 }
+        Self { graph, open: Vec::new(), steps: 0 }
     }
 
     pub(super) fn run(&mut self, pattern: &'p Pattern, value: ValueId, found: Match) -> Option<Match> {
-        let place = Place::Value(value);
-        if !self.fits(pattern, place) {
-            return None;
-        }
-        let mut next = Some(State { found, goals: smallvec![(pattern, place)] });
+        let mut next = Some(State { found, goals: smallvec![(pattern, Place::Value(value))] });
         while let Some(state) = next {
             if let Some(mut found) = self.follow(state) {
                 found
@@ -84,17 +74,17 @@ impl<'g, 'p> Search<'g, 'p> {
                     .sort_by(|&a, &b| self.graph.comes_before(a, b).cmp(&self.graph.comes_before(b, a)));
                 return Some(found);
             }
-            next = self.alternatives.pop();
+            next = self.open.pop();
         }
         None
     }
 
-    /// Compares until all goals are met; `None` if one is not.
+    /// Compares until all goals are met; `None` if one is not, or if there are alternatives, which are open then.
     fn follow(&mut self, mut state: State<'p>) -> Option<Match> {
         while let Some((pattern, place)) = state.goals.pop() {
             self.steps += 1;
             if self.steps > MAX_STEPS {
-                self.alternatives.clear();
+                self.open.clear();
                 return None;
             }
             self.step(pattern, place, &mut state)?;
@@ -105,158 +95,119 @@ impl<'g, 'p> Search<'g, 'p> {
     /// Compares the last node or instruction of a pattern, and adds its operands to the goals.
     fn step(&mut self, pattern: &'p Pattern, place: Place, state: &mut State<'p>) -> Option<()> {
         match &*pattern.0 {
-            Shape::Any(name) => state.found.capture(name, value(place)?),
-            Shape::Number(name) => state.found.capture_number(name, self.number(place)?),
+            Shape::Any(name) => state.found.capture(name, Place::Value(value(place)?)),
+            Shape::Number(name) => state.found.capture(name, Place::Number(self.number(place)?)),
             Shape::Constant(n) => {
                 let found = self.number(place)?;
                 (found == *n || (found - n).abs() <= 1e-6 * n.abs()).then_some(())
             }
-            Shape::Through(test, before) => {
-                let before_chain = self.before_chain(value(place)?, *test);
-                self.choose(state, &[&[(before, Place::Value(before_chain))]])
-            }
-            Shape::Either([a, b]) => self.choose(state, &[&[(a, place)], &[(b, place)]]),
-            // What `a` reads is compared before `b`.
-            Shape::Both([a, b]) => self.choose(state, &[&[(a, place), (b, place)]]),
-            Shape::Holds(condition) => condition(self.graph, &state.found).then_some(()),
-            Shape::Unary(_, of) => {
-                let (node, Instr::Unary(_, x)) = self.instr(place)? else { return None };
+            Shape::Unary(f, of) => {
+                let (node, Instr::Unary(g, x)) = self.instr(place)? else { return None };
+                (*f == g).then_some(())?;
                 state.found.cover(node);
-                self.choose(state, &[&[(of, self.place(node, x))]])
+                state.add(&[(of, self.place(node, x))])
             }
             Shape::Binary(f, [a, b]) => {
-                let (node, Instr::Binary(_, x, y)) = self.instr(place)? else { return None };
+                let (node, Instr::Binary(g, x, y)) = self.instr(place)? else { return None };
+                (*f == g).then_some(())?;
                 state.found.cover(node);
                 let (x, y) = (self.place(node, x), self.place(node, y));
-                let orders: [&[_]; 2] = [&[(a, x), (b, y)], &[(b, x), (a, y)]];
-                self.choose(state, if f.commutes() && x != y { &orders } else { &orders[..1] })
+                if f.commutes() && x != y {
+                    return self.either(state, &[[(a, x), (b, y)], [(b, x), (a, y)]]);
+                }
+                state.add(&[(a, x), (b, y)])
             }
             Shape::Clamp(parts) => self.clamps(parts, place, state),
-            Shape::Node { operands, .. } => {
-                let node = self.graph.producer(value(place)?)?;
+            Shape::Node(test, result, operands) => {
+                let value = value(place)?;
+                let node = self.graph.producer(value)?;
+                let (inputs, outputs) = (self.graph.node(node).inputs(), self.graph.node(node).outputs());
+                let fits = inputs.len() == operands.len() && outputs.get(*result) == Some(&value);
+                (fits && test(self.graph, node)).then_some(())?;
                 state.found.cover(node);
-                let inputs = self.graph.node(node).inputs();
                 let is_call = self.graph.node(node).call().is_some();
-                let input = |i| if is_call { argument(self.graph, node, i) } else { inputs.get(i).copied() };
-                let places = (0..operands.len()).map(|i| input(i).map(Place::Value));
-                let goals: Option<SmallVec<[_; 4]>> =
-                    operands.iter().zip(places).map(|(operand, place)| Some((operand, place?))).collect();
-                self.choose(state, &[&goals.filter(|goals| goals.len() == inputs.len())?])
+                for (i, operand) in operands.iter().enumerate().rev() {
+                    let input = if is_call { argument(self.graph, node, i)? } else { inputs[i] };
+                    state.add(&[(operand, Place::Value(input))])?;
+                }
+                Some(())
             }
+            Shape::Through(test, before) => {
+                let reached = self.before_chain(value(place)?, &**test);
+                state.add(&[(before, Place::Value(reached))])
+            }
+            Shape::Either([a, b]) => self.either(state, &[[(a, place)], [(b, place)]]),
+            Shape::Both([a, b]) => state.add(&[(a, place), (b, place)]),
+            Shape::Holds(condition) => condition(self.graph, &state.found).then_some(()),
         }
     }
 
-    /// Goes on with the first of these lists of goals that may be met, and later with the others.
-    fn choose(&mut self, state: &mut State<'p>, lists: &[&[Goal<'p>]]) -> Option<()> {
-        let fit = |goals: &&&[Goal<'p>]| goals.iter().all(|&(pattern, place)| self.fits(pattern, place));
-        let fitting: SmallVec<[_; 2]> = lists.iter().filter(fit).copied().collect();
-        let (first, others) = fitting.split_first()?;
-        for goals in others.iter().rev() {
-            let mut other = state.clone();
-            other.goals.extend(goals.iter().rev().copied());
-            self.alternatives.push(other);
+    /// Opens a state for each of these lists of goals, the first of which is tried first.
+    fn either<const N: usize>(&mut self, state: &State<'p>, lists: &[[Goal<'p>; N]]) -> Option<()> {
+        for goals in lists.iter().rev() {
+            self.open.push(state.clone());
+            self.open.last_mut()?.add(goals)?;
         }
-        state.goals.extend(first.iter().rev().copied());
-        Some(())
+        None
     }
 
     /// Compares consecutive clamps with one that combines them: first all of them, then without the innermost.
     fn clamps(
         &mut self,
         [of, low, high]: &'p [Pattern; 3],
-        place: Place,
+        mut at: Place,
         state: &mut State<'p>,
     ) -> Option<()> {
-        let (mut at, mut bounds) = (place, (f32::NEG_INFINITY, f32::INFINITY));
-        let mut goals: Option<[Goal<'p>; 3]> = None;
+        let (mut least, mut greatest) = (f32::NEG_INFINITY, f32::INFINITY);
         for _ in 0..MAX_CHAIN {
-            let Some((node, Instr::Clamp { of: x, low: least, high: greatest })) = self.instr(at) else {
-                break;
-            };
-            let true = bounds.0 <= bounds.1 else { break };
-            bounds = match goals {
-                None => (least, greatest),
-                Some(_) => (least.clamp(bounds.0, bounds.1), greatest.clamp(bounds.0, bounds.1)),
-            };
-            if let Some(goals) = goals.take() {
-                let mut other = state.clone();
-                if self.choose(&mut other, &[&goals]).is_some() {
-                    self.alternatives.push(other);
-                }
-            }
+            let Some((node, Instr::Clamp { of: x, low: l, high: h })) = self.instr(at) else { break };
+            let true = least <= greatest else { break };
+            (least, greatest) = (l.clamp(least, greatest), h.clamp(least, greatest));
             state.found.cover(node);
             at = self.place(node, x);
-            goals = Some([(of, at), (low, Place::Number(bounds.0)), (high, Place::Number(bounds.1))]);
+            let bounds = [(low, Place::Number(least)), (high, Place::Number(greatest))];
+            self.either(state, &[[(of, at), bounds[0], bounds[1]]]);
         }
-        self.choose(state, &[&goals?])
-    }
-
-    /// Whether a pattern may match here: a test of the last node or instruction alone.
-    fn fits(&self, pattern: &Pattern, place: Place) -> bool {
-        match &*pattern.0 {
-            Shape::Any(_) | Shape::Through(..) => value(place).is_some(),
-            Shape::Number(_) | Shape::Constant(_) => self.number(place).is_some(),
-            Shape::Holds(_) => true,
-            Shape::Both(all) => all.iter().all(|pattern| self.fits(pattern, place)),
-            Shape::Either(all) => all.iter().any(|pattern| self.fits(pattern, place)),
-            Shape::Unary(f, _) => matches!(self.instr(place), Some((_, Instr::Unary(g, _))) if *f == g),
-            Shape::Binary(f, ..) => matches!(self.instr(place), Some((_, Instr::Binary(g, ..))) if *f == g),
-            Shape::Clamp(_) => matches!(self.instr(place), Some((_, Instr::Clamp { .. }))),
-            Shape::Node { test, result, .. } => value(place).is_some_and(|value| {
-                self.graph.producer(value).is_some_and(|node| {
-                    self.graph.node(node).outputs().get(*result) == Some(&value)
-                        && test.passes(self.graph, node)
-                })
-            }),
-        }
+        None
     }
 
     /// The elementwise node and the instruction that compute what is here.
     fn instr(&self, place: Place) -> Option<(NodeId, Instr)> {
-        match place {
-            Place::Value(value) => {
-                let (node, Pointwise(expression)) = producer_as(self.graph, value)?;
-                Some((node, *expression.instrs.last()?))
-            }
-            Place::Register(node, at) => Some((node, self.expression(node)?.instrs[at])),
-            Place::Number(_) => None,
-        }
-    }
-
-    fn expression(&self, node: NodeId) -> Option<&'g Expression> {
-        as_op::<Pointwise>(self.graph, node).map(|Pointwise(expression)| expression)
+        let (node, register) = match place {
+            Place::Value(value) => (self.graph.producer(value)?, None),
+            Place::Register(node, register) => (node, Some(register)),
+            Place::Number(_) => return None,
+        };
+        let Pointwise(expression) = as_op(self.graph, node)?;
+        let last = expression.instrs.len().checked_sub(1)?;
+        Some((node, expression.instrs[register.unwrap_or(last)]))
     }
 
     /// The place of a register of an elementwise node.
     fn place(&self, node: NodeId, register: usize) -> Place {
-        match self.expression(node).map(|e| e.instrs[register]) {
-            Some(Instr::Input(n)) => Place::Value(self.graph.node(node).inputs()[n]),
-            Some(Instr::Const(number)) => Place::Number(number),
+        match self.instr(Place::Register(node, register)) {
+            Some((_, Instr::Input(n))) => Place::Value(self.graph.node(node).inputs()[n]),
+            Some((_, Instr::Const(number))) => Place::Number(number),
             _ => Place::Register(node, register),
         }
     }
 
-    /// The number that a constant with one element holds.
+    /// The number here, or that a constant with one element holds.
     fn number(&self, place: Place) -> Option<f32> {
-        match place {
-            Place::Number(number) => Some(number),
-            Place::Register(..) => None,
-            Place::Value(value) => {
-                let is_reshape: NodeTest = |graph, node| as_op::<Reshape>(graph, node).is_some();
-                let floats = self.graph.floats(self.before_chain(value, is_reshape))?;
-                if let &[number] = floats { Some(number) } else { None }
-            }
+        if let Place::Number(number) = place {
+            return Some(number);
         }
+        let constant =
+            self.before_chain(value(place)?, &|graph, node| as_op::<Reshape>(graph, node).is_some());
+        if let &[number] = self.graph.floats(constant)? { Some(number) } else { None }
     }
 
     /// The value before a chain of nodes that pass a test.
-    fn before_chain(&self, mut value: ValueId, test: NodeTest) -> ValueId {
+    fn before_chain(&self, mut value: ValueId, test: &dyn Fn(&Graph, NodeId) -> bool) -> ValueId {
         for _ in 0..MAX_CHAIN {
             let node = self.graph.producer(value).filter(|&node| test(self.graph, node));
-            match node.and_then(|node| self.graph.node(node).inputs().first()) {
-                Some(&before) => value = before,
-                None => break,
-            }
+            let Some(&before) = node.and_then(|node| self.graph.node(node).inputs().first()) else { break };
+            value = before;
         }
         value
     }

@@ -18,5 +18,5 @@ mod tests;
 
 pub(super) use matcher::MAX_CHAIN;
 pub(super) use pattern::{
-    Match, Pattern, Test, any, call, constant, node, number, operation, reshaped, result, rounded, through,
+    Match, Pattern, any, call, constant, node, number, operation, reshaped, result, through,
 };

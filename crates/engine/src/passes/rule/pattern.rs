@@ -13,11 +13,11 @@ use std::sync::Arc;
 const MAX_USES: usize = 4;
 
 /// A pattern of the computation of a value. Operators are those of elementwise nodes, of one instruction or several, and
-/// match operands in either order where that is the same; `a | b` matches what either does, `a` if both do, and `a & b` what both do.
-#[derive(Debug, Clone)]
+/// match operands in either order where that is the same; `a | b` matches what either does, `a` if both do, and `a & b`
+/// what both do.
+#[derive(Clone)]
 pub(crate) struct Pattern(pub(super) Arc<Shape>);
 
-#[derive(Debug)]
 pub(super) enum Shape {
     Any(&'static str),
     Number(&'static str),
@@ -26,37 +26,15 @@ pub(super) enum Shape {
     Binary(Binary, [Pattern; 2]),
     /// The operand and the bounds.
     Clamp([Pattern; 3]),
-    Node {
-        test: Test,
-        result: usize,
-        operands: Vec<Pattern>,
-    },
+    /// The result with this index of a node that passes the test, and the operands.
+    Node(NodeTest, usize, Vec<Pattern>),
     Through(NodeTest, Pattern),
     Either([Pattern; 2]),
     Both([Pattern; 2]),
     Holds(fn(&Graph, &Match) -> bool),
 }
 
-/// A test of a node.
-pub(super) type NodeTest = fn(&Graph, NodeId) -> bool;
-
-/// What a node is, apart from its operands.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Test {
-    /// A call with such a meaning.
-    Call(fn(&Meaning) -> bool),
-    /// Any node that passes.
-    Node(NodeTest),
-}
-
-impl Test {
-    pub(super) fn passes(self, graph: &Graph, node: NodeId) -> bool {
-        match self {
-            Test::Call(test) => meaning(graph, node).is_some_and(|meaning| test(&meaning)),
-            Test::Node(test) => test(graph, node),
-        }
-    }
-}
+type NodeTest = Arc<dyn Fn(&Graph, NodeId) -> bool + Send + Sync>;
 
 /// Any value. Where the same name occurs again, it must be the same value.
 pub(crate) fn any(name: &'static str) -> Pattern {
@@ -76,12 +54,18 @@ pub(crate) fn constant(number: f32) -> Pattern {
 
 /// The first result of a call with such a meaning, whose inputs are these operands.
 pub(crate) fn call(test: fn(&Meaning) -> bool, operands: impl Into<Vec<Pattern>>) -> Pattern {
-    result(0, Test::Call(test), operands)
+    result(0, test, operands)
+}
+
+/// A result of such a call, by its index.
+pub(crate) fn result(index: usize, test: fn(&Meaning) -> bool, operands: impl Into<Vec<Pattern>>) -> Pattern {
+    let passes = move |graph: &Graph, node| meaning(graph, node).is_some_and(|meaning| test(&meaning));
+    Shape::Node(Arc::new(passes), index, operands.into()).into()
 }
 
 /// The first result of a node that passes a test, whose inputs are these operands.
-pub(crate) fn node(test: NodeTest, operands: impl Into<Vec<Pattern>>) -> Pattern {
-    result(0, Test::Node(test), operands)
+pub(crate) fn node(test: fn(&Graph, NodeId) -> bool, operands: impl Into<Vec<Pattern>>) -> Pattern {
+    Shape::Node(Arc::new(test), 0, operands.into()).into()
 }
 
 /// The first result of an operation of this type, whose inputs are these operands.
@@ -89,26 +73,15 @@ pub(crate) fn operation<T: Operation>(operands: impl Into<Vec<Pattern>>) -> Patt
     node(|graph, node| as_op::<T>(graph, node).is_some(), operands)
 }
 
-/// A result of a node, by its index.
-pub(crate) fn result(index: usize, test: Test, operands: impl Into<Vec<Pattern>>) -> Pattern {
-    Shape::Node { test, result: index, operands: operands.into() }.into()
-}
-
 /// What `before` matches, after any number of nodes that pass a test, each of which reads the result of the one before.
 /// They are no parts of the match.
-pub(crate) fn through(test: NodeTest, before: Pattern) -> Pattern {
-    Shape::Through(test, before).into()
+pub(crate) fn through(test: fn(&Graph, NodeId) -> bool, before: Pattern) -> Pattern {
+    Shape::Through(Arc::new(test), before).into()
 }
 
 /// What `before` matches, after any number of reshapes.
 pub(crate) fn reshaped(before: Pattern) -> Pattern {
     through(|graph, node| as_op::<Reshape>(graph, node).is_some(), before)
-}
-
-/// What `before` matches, rounded to half precision or not.
-pub(crate) fn rounded(before: Pattern) -> Pattern {
-    let to = |f| before.clone().unary(f);
-    to(Unary::RoundToHalf) | to(Unary::RoundToBfloat16) | before
 }
 
 impl Pattern {
@@ -156,31 +129,38 @@ impl From<Shape> for Pattern {
 }
 
 macro_rules! operators {
-    ($($trait:ident $method:ident($a:ident, $b:ident) $shape:expr;)*) => { $(
+    ($($trait:ident $method:ident => $shape:expr;)*) => { $(
         impl $trait for Pattern {
             type Output = Self;
             fn $method(self, other: Self) -> Self {
-                let ($a, $b) = (self, other);
-                $shape.into()
+                $shape([self, other]).into()
             }
         }
     )* };
 }
 
 operators! {
-    Add add(a, b) Shape::Binary(Binary::Add, [a, b]);
-    Sub sub(a, b) Shape::Binary(Binary::Sub, [a, b]);
-    Mul mul(a, b) Shape::Binary(Binary::Mul, [a, b]);
-    Div div(a, b) Shape::Binary(Binary::Div, [a, b]);
-    BitOr bitor(a, b) Shape::Either([a, b]);
-    BitAnd bitand(a, b) Shape::Both([a, b]);
+    Add add => |both| Shape::Binary(Binary::Add, both);
+    Sub sub => |both| Shape::Binary(Binary::Sub, both);
+    Mul mul => |both| Shape::Binary(Binary::Mul, both);
+    Div div => |both| Shape::Binary(Binary::Div, both);
+    BitOr bitor => Shape::Either;
+    BitAnd bitand => Shape::Both;
+}
+
+/// Where a part of a pattern is compared: a value of the graph, or what an instruction of an elementwise node computes
+/// that is no value of the graph.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    Value(ValueId),
+    Register(NodeId, usize),
+    Number(f32),
 }
 
 /// What a pattern matched.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Match {
-    values: SmallVec<[(&'static str, ValueId); 8]>,
-    numbers: SmallVec<[(&'static str, f32); 2]>,
+    captures: SmallVec<[(&'static str, Place); 8]>,
     /// The nodes that the pattern covers, each before those that it reads.
     pub(crate) parts: SmallVec<[NodeId; 8]>,
 }
@@ -188,28 +168,25 @@ pub(crate) struct Match {
 impl Match {
     /// The value that was captured with this name, if the part of the pattern with the name matched.
     pub(crate) fn value(&self, name: &str) -> Option<ValueId> {
-        self.values.iter().find(|(known, _)| *known == name).map(|&(_, value)| value)
+        if let Place::Value(value) = self.place(name)? { Some(value) } else { None }
     }
 
     /// The number that was captured with this name, if the part of the pattern with the name matched.
     pub(crate) fn number(&self, name: &str) -> Option<f32> {
-        self.numbers.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
+        if let Place::Number(number) = self.place(name)? { Some(number) } else { None }
     }
 
-    /// Captures a value; `None` if the name has another.
-    pub(super) fn capture(&mut self, name: &'static str, value: ValueId) -> Option<()> {
-        match self.value(name) {
-            Some(known) => (known == value).then_some(()),
-            None => Some(self.values.push((name, value))),
-        }
+    fn place(&self, name: &str) -> Option<Place> {
+        self.captures.iter().find(|(known, _)| *known == name).map(|&(_, place)| place)
     }
 
-    /// Captures a number; `None` if the name has another.
-    pub(super) fn capture_number(&mut self, name: &'static str, number: f32) -> Option<()> {
-        match self.number(name) {
-            Some(known) => (known == number).then_some(()),
-            None => Some(self.numbers.push((name, number))),
+    /// Captures a value or a number; `None` if the name has another.
+    pub(super) fn capture(&mut self, name: &'static str, place: Place) -> Option<()> {
+        if let Some(known) = self.place(name) {
+            return (known == place).then_some(());
         }
+        self.captures.push((name, place));
+        Some(())
     }
 
     pub(super) fn cover(&mut self, node: NodeId) {
@@ -220,13 +197,10 @@ impl Match {
 
     /// Whether only the parts use the results of each part but the last, which is the first of the list.
     pub(crate) fn is_closed(&self, graph: &Graph) -> bool {
-        let is_within = |used: &pteron_ir::Use| match used.user {
-            User::Node(user) => self.parts.contains(&user),
-            User::Terminator(_) => false,
-        };
+        let is_part = |user| matches!(user, User::Node(user) if self.parts.contains(&user));
         self.parts[1..].iter().flat_map(|&part| graph.node(part).outputs()).all(|&v| {
             let uses = graph.uses(v);
-            uses.len() <= MAX_USES && uses.iter().all(is_within)
+            uses.len() <= MAX_USES && uses.iter().all(|used| is_part(used.user))
         })
     }
 }
@@ -236,7 +210,9 @@ impl Index<&str> for Match {
 
     /// The value with a name that every match captures.
     fn index(&self, name: &str) -> &ValueId {
-        let value = self.values.iter().find(|(known, _)| *known == name);
-        &value.expect("a name of the pattern").1
+        match self.captures.iter().find(|(known, _)| *known == name) {
+            Some((_, Place::Value(value))) => value,
+            _ => panic!("no value {name} in the pattern"),
+        }
     }
 }

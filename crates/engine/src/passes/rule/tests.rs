@@ -77,8 +77,7 @@ fn a_name_is_the_same_value_wherever_it_occurs() {
     let (same, other) = (nodes.binary(Binary::Mul, of_x, x), nodes.binary(Binary::Mul, x, of_y));
     assert_eq!(nodes.find(&silu, same).unwrap().value("x"), Some(x));
     assert!(nodes.find(&silu, other).is_none());
-    let node = nodes.graph.producer(same).unwrap();
-    assert!(silu.find_with(&nodes.graph, node, "x", y).is_none());
+    assert!(silu.find_with(&nodes.graph, same, &[("x", y)]).is_none());
     let numbers = (any("x") + number("n")) * number("n");
     for (n, matches) in [(0.5, true), (0.25, false)] {
         let v = nodes.term((Term::input(0) + 0.5) * n, &[x]);
@@ -121,7 +120,7 @@ fn constants_match_apart_from_rounding() {
 fn alternatives_are_tried_until_the_rest_matches() {
     let mut nodes = Nodes::new();
     let (x, y) = (nodes.x, nodes.y);
-    let root = any("v").unary(Unary::Rsqrt) | constant(1.0) / any("v").unary(Unary::Sqrt);
+    let root = any("v").unary(Unary::Rsqrt) | (constant(1.0) / any("v").unary(Unary::Sqrt));
     let divided = nodes.term(Term::number(1.0) / Term::input(0).unary(Unary::Sqrt), &[x]);
     let rsqrt = nodes.unary(Unary::Rsqrt, x);
     for v in [divided, rsqrt] {
@@ -198,11 +197,12 @@ fn the_work_for_a_node_does_not_grow_with_the_graph() {
         assert!(search.run(pattern, v, Match::default()).is_none());
         search.steps
     };
-    let product = |of: Pattern| any("x") * of.clone().unary(Unary::Exp) | of.clone() * of.unary(Unary::Exp);
+    let product =
+        |of: Pattern| (any("x") * of.clone().unary(Unary::Exp)) | (of.clone() * of.unary(Unary::Exp));
     let bounded = (0..3).fold(any("x").unary(Unary::Neg), |of, _| product(of));
     assert_eq!(work(50, &bounded), work(500, &bounded));
-    assert_eq!(work(50, &any("x").unary(Unary::Neg)), 0);
+    assert_eq!(work(50, &any("x").unary(Unary::Neg)), 1);
     // Alternatives of alternatives do not multiply without end.
-    let any_order = (0..12).fold(any("a") * any("b"), |of, _| of.clone() * any("c") | any("d") * of);
+    let any_order = (0..12).fold(any("a") * any("b"), |of, _| (of.clone() * any("c")) | (any("d") * of));
     assert!(work(500, &any_order.such_that(|_, _| false)) <= MAX_STEPS + 1);
 }
