@@ -190,12 +190,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
-    unary(if args.str(1).is_ok_and(|s| s == "tanh") { Unary::GeluTanh } else { Unary::Gelu })
+    unary(if args.str("approximate").is_ok_and(|s| s == "tanh") { Unary::GeluTanh } else { Unary::Gelu })
 }
 
 /// `max(x, slope x)` for slopes in `(0, 1]`, otherwise `max(x, 0) + slope min(x, 0)`.
 fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let slope = args.scalar(1).ok()?.to_f64() as f32;
+    let slope = args.scalar("negative_slope").ok()?.to_f64() as f32;
     let x = Term::input(0);
     let term = if slope > 0.0 && slope <= 1.0 {
         x.clone().binary(Binary::Maximum, x * Term::number(slope))
@@ -206,12 +206,12 @@ fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn hardtanh_meaning(args: &Args<'_>) -> Option<Meaning> {
-    clamped(args.scalar(1).ok()?.to_f64(), args.scalar(2).ok()?.to_f64())
+    clamped(args.scalar("min_val").ok()?.to_f64(), args.scalar("max_val").ok()?.to_f64())
 }
 
 fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
     // The kernel rejects a call without bounds.
-    if args.is_none(1) && args.is_none(2) {
+    if args.is_none("min") && args.is_none("max") {
         return None;
     }
     let bound = |i: usize, absent: f64| Some(args.optional_scalar(i).ok()?.map_or(absent, |s| s.to_f64()));
@@ -263,7 +263,7 @@ float_functions! {
 
 /// `x` for `x > 0`, otherwise `slope x`.
 fn leaky_relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (slope, isa) = (args.scalar(1)?.to_f64(), crate::support::isa(ctx));
+    let (slope, isa) = (args.scalar("negative_slope")?.to_f64(), crate::support::isa(ctx));
     let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
         each(isa, x, out, |x| if x > 0.0 { x } else { x * slope as f32 });
     };
@@ -273,14 +273,14 @@ fn leaky_relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 
 /// Zero in `-lambd..=lambd`, otherwise `x`; `lambd` is rounded to the tensor's type.
 fn hardshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let lambd = nearest(args.scalar(1)?.to_f64(), args.meta(0)?.dtype());
+    let lambd = nearest(args.scalar("lambd")?.to_f64(), args.meta("self")?.dtype());
     let fns = elementwise! { float(x) => if x >= -lambd as F && x <= lambd as F { 0.0 } else { x } };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// Moves `x` by `lambd` toward zero, at most to zero; `lambd` is rounded to the tensor's type.
 fn softshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let lambd = nearest(args.scalar(1)?.to_f64(), args.meta(0)?.dtype());
+    let lambd = nearest(args.scalar("lambd")?.to_f64(), args.meta("self")?.dtype());
     let fns = elementwise! {
         float(x) => match x {
                 x if x > lambd as F => x - lambd as F,
@@ -317,7 +317,7 @@ fn erfc_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
     let input = [Input::Arg(0)];
-    match args.str(1)? {
+    match args.str("approximate")? {
         "none" => {
             let core = core(ctx, Unary::Gelu);
             let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
@@ -348,9 +348,9 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 /// `log(x / (1 - x))`, after a clamp to `eps` and `1 - eps` if eps is given.
 fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     // The bounds are rounded to the tensor's type: in half precision the upper one may become 1.
-    let dtype = args.meta(0)?.dtype();
+    let dtype = args.meta("self")?.dtype();
     let of = |x: f64| nearest(x, dtype);
-    let (low, high) = match args.optional_double(1)? {
+    let (low, high) = match args.optional_double("eps")? {
         Some(eps) => (of(eps), of(1.0 - of(eps))),
         None => (f64::NEG_INFINITY, f64::INFINITY),
     };
@@ -371,7 +371,7 @@ fn clamp_to(
     [min, max]: [Option<pteron_tensor::Scalar>; 2],
     promoted: bool,
 ) -> Result<()> {
-    let mut dtype = args.meta(0)?.dtype();
+    let mut dtype = args.meta("self")?.dtype();
     for bound in [min, max].into_iter().flatten().filter(|_| promoted) {
         let with = promote(args, &[Input::Arg(0), Input::Scalar(bound)])?;
         dtype = dtype.promote(with).unwrap_or(with);
@@ -385,22 +385,22 @@ fn clamp_to(
 }
 
 fn hardtanh(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    clamp_to(ctx, args, outs, [Some(args.scalar(1)?), Some(args.scalar(2)?)], false)
+    clamp_to(ctx, args, outs, [Some(args.scalar("min_val")?), Some(args.scalar("max_val")?)], false)
 }
 
 /// At least `min` and at most `max`; `max` wins if `min > max`.
 fn clamp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let bounds = [args.optional_scalar(1)?, args.optional_scalar(2)?];
+    let bounds = [args.optional_scalar("min")?, args.optional_scalar("max")?];
     ensure!(bounds.iter().any(|b| b.is_some()), "min and max are both absent");
     clamp_to(ctx, args, outs, bounds, true)
 }
 
 fn clamp_min(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    clamp_to(ctx, args, outs, [Some(args.scalar(1)?), None], true)
+    clamp_to(ctx, args, outs, [Some(args.scalar("min")?), None], true)
 }
 
 fn clamp_max(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    clamp_to(ctx, args, outs, [None, Some(args.scalar(1)?)], true)
+    clamp_to(ctx, args, outs, [None, Some(args.scalar("max")?)], true)
 }
 
 fn clamp_min_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -415,7 +415,7 @@ fn clamp_max_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
 
 fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, min, max) = (Input::Arg(0), Input::Arg(1), Input::Arg(2));
-    match (args.is_none(1), args.is_none(2)) {
+    match (args.is_none("min"), args.is_none("max")) {
         (true, true) => Err(Error::invalid("min and max are both absent")),
         (false, true) => {
             let fns = elementwise! { float(x, a) => between(x, a, F::INFINITY); int(x, a) => x.max(a) };
@@ -434,7 +434,7 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 
 /// `x` where it is above the threshold, otherwise `value`.
 fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (t, v) = (args.scalar(1)?, args.scalar(2)?);
+    let (t, v) = (args.scalar("threshold")?, args.scalar("value")?);
     let (tf, vf, ti, vi) = (t.to_f64(), v.to_f64(), t.to_i64(), v.to_i64());
     let fns = elementwise! {
         float(x) => if x <= tf as F { vf as F } else { x };
@@ -456,7 +456,7 @@ fn choose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 
 /// `self + value * tensor1 * tensor2`
 fn addcmul(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let value = args.scalar(3)?;
+    let value = args.scalar("value")?;
     let (v, i) = (value.to_f64(), value.to_i64());
     let fns = elementwise! {
         float(x, a, b) => x + v as F * a * b;
@@ -468,7 +468,7 @@ fn addcmul(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// `self + value * tensor1 / tensor2`
 fn addcdiv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let v = args.scalar(3)?.to_f64();
+    let v = args.scalar("value")?.to_f64();
     let fns = elementwise! { float(x, a, b) => x + v as F * a / b; complex(x, a, b) => x + a * v / b };
     map(ctx, args, outs, [0, 1, 2].map(Input::Arg), &fns)
 }

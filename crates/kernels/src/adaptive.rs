@@ -90,7 +90,7 @@ impl Windows {
 }
 
 fn output_size<const N: usize>(args: &Args<'_>) -> Result<[usize; N]> {
-    let list = args.ints(1)?;
+    let list = args.ints("output_size")?;
     ensure!(list.len() == N, "output_size: expected {N} numbers, found {list:?}");
     let mut sizes = [0; N];
     for (size, &s) in sizes.iter_mut().zip(list) {
@@ -101,7 +101,7 @@ fn output_size<const N: usize>(args: &Args<'_>) -> Result<[usize; N]> {
 
 /// The gradient of adaptive average pooling: each window's gradient is divided equally among its elements.
 fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (grad, x) = (args.tensor(0)?, args.meta(1)?);
+    let (grad, x) = (args.tensor("grad_output")?, args.meta("self")?);
     ensure!(
         grad.rank() == x.rank()
             && grad.rank() >= N
@@ -116,7 +116,7 @@ fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;
     let (from, to) = (windows.from.iter().product::<usize>(), windows.to.iter().product::<usize>());
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("grad_output", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let grad = all_values::<C>(ctx, &grad)?;
         write_values::<C>(ctx, out, |out| {
             out.fill(0.0);
@@ -135,7 +135,7 @@ fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
 
 /// Adaptive max pooling: the largest element of each window and its offset in the image. NaN counts as largest.
 fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let (windows, sizes) = Windows::new::<N>(x.meta(), &output_size::<N>(args)?)?;
     let [out, indices] = outs.tensors([0, 1])?;
     expect_type("out", x.dtype(), out.dtype())?;
@@ -143,7 +143,7 @@ fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     out.resize(&sizes)?;
     indices.resize(&sizes)?;
     let (from, to) = (windows.from.iter().product::<usize>(), windows.to.iter().product::<usize>());
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let values = all_values::<C>(ctx, &x)?;
         let mut found = ctx.scratch::<i64>(out.numel())?;
         for plane in 0..windows.planes {

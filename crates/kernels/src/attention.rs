@@ -395,9 +395,10 @@ fn scale(args: &Args<'_>, index: usize, width: usize) -> Result<f64> {
 /// `enable_gqa`, there may be fewer key-value heads than query heads. If causal, query `i` sees
 /// keys `0..=i`.
 fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
-    let mask = args.optional_tensor(3)?;
-    let (dropout, causal, grouped) = (args.double(4)?, args.bool(5)?, args.bool(7)?);
+    let tensors = [args.tensor("query")?, args.tensor("key")?, args.tensor("value")?];
+    let mask = args.optional_tensor("attn_mask")?;
+    let (dropout, causal, grouped) =
+        (args.double("dropout_p")?, args.bool("is_causal")?, args.bool("enable_gqa")?);
     ensure!(dropout == 0.0, "dropout_p: {dropout} is not supported, only 0 (there is no training)");
     ensure!(mask.is_none() || !causal, "attn_mask: a mask and is_causal exclude each other");
     let rank = tensors.iter().map(|t| t.rank()).max().unwrap_or(0);
@@ -491,22 +492,22 @@ impl Sequence {
 
 /// Attention of `[batch, sequence, heads, width]`.
 fn custom_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
-    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int(3)?, 4, false)?;
+    let tensors = [args.tensor("query")?, args.tensor("key")?, args.tensor("value")?];
+    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int("start_pos")?, 4, false)?;
     let out = outs.tensor(0)?;
     out.resize(tensors[0].sizes())?;
-    attend(ctx, tensors, views, args.optional_tensor(4)?, rule, out, steps)
+    attend(ctx, tensors, views, args.optional_tensor("attn_mask")?, rule, out, steps)
 }
 
 /// Like [`custom_sdpa`], optionally with the sequence at dimension 2. int8 tensors have a zero point and a scale
 /// for each row.
 fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
-    let second = args.bool(14)?;
-    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int(3)?, 4, second)?;
+    let tensors = [args.tensor("query")?, args.tensor("key")?, args.tensor("value")?];
+    let second = args.bool("is_seq_at_dim_2")?;
+    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int("start_pos")?, 4, second)?;
     let out = outs.tensor(0)?;
     out.resize(tensors[0].sizes())?;
-    let mask = args.optional_tensor(4)?;
+    let mask = args.optional_tensor("attn_mask")?;
     if tensors[0].dtype() != ScalarType::Char {
         return attend(ctx, tensors, views, mask, rule, out, steps);
     }
@@ -523,14 +524,14 @@ fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Ou
 
 /// Writes key and value to the caches from `start_pos` on, and computes attention over the updated caches.
 fn sdpa_with_kv_cache(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (query, start) = (args.tensor(0)?, args.int(5)?);
+    let (query, start) = (args.tensor("query")?, args.int("start_pos")?);
     let [keys, values, out] = outs.tensors([0, 1, 2])?;
-    store(keys, &args.tensor(1)?, start)?;
-    store(values, &args.tensor(2)?, start)?;
+    store(keys, &args.tensor("key")?, start)?;
+    store(values, &args.tensor("value")?, start)?;
     let tensors = [query, keys.as_view(), values.as_view()];
     let Sequence { views, rule, steps } = Sequence::new(args, &tensors, start, 7, false)?;
     out.resize(query.sizes())?;
-    attend(ctx, tensors, views, args.optional_tensor(7)?, rule, out, steps)
+    attend(ctx, tensors, views, args.optional_tensor("attn_mask")?, rule, out, steps)
 }
 
 #[cfg(test)]

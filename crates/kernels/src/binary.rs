@@ -252,17 +252,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The meaning, if `alpha` is one.
 fn plain(args: &Args<'_>, meaning: Option<Meaning>) -> Option<Meaning> {
-    let one = args.is_none(2) || args.scalar(2).is_ok_and(|s| s.to_f64() == 1.0);
+    let one = args.is_none("alpha") || args.scalar("alpha").is_ok_and(|s| s.to_f64() == 1.0);
     meaning.filter(|_| one)
 }
 
 fn with_number(args: &Args<'_>, f: Binary) -> Option<Meaning> {
-    let number = args.scalar(1).ok()?.to_f64() as f32;
+    let number = args.scalar("other").ok()?.to_f64() as f32;
     Some(Meaning::Elementwise(Expression::with_const(f, number)))
 }
 
 fn power(args: &Args<'_>) -> Option<Meaning> {
-    unary(Unary::Square).filter(|_| args.scalar(1).is_ok_and(|s| s.to_f64() == 2.0))
+    unary(Unary::Square).filter(|_| args.scalar("exponent").is_ok_and(|s| s.to_f64() == 2.0))
 }
 
 /// Arguments 0 and 1, tensors or scalars.
@@ -272,7 +272,7 @@ fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
 
 /// Argument 2, the factor of the second operand, rounded to the result's type. It must not be of a higher category.
 fn alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
-    let alpha = args.scalar(2)?;
+    let alpha = args.scalar("alpha")?;
     ensure!(
         !alpha.is_floating() || dtype.is_floating() || dtype.is_complex(),
         "alpha: {alpha} is not an integer, but the result is of {dtype}"
@@ -347,7 +347,7 @@ fn div(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 /// Division without rounding (`None`), toward zero (`trunc`) or down (`floor`). Rounded division of integers gives
 /// integers.
 fn div_mode(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    match args.optional_str(2)? {
+    match args.optional_str("rounding_mode")? {
         None => div(ctx, args, outs),
         Some("floor") => floor_divide(ctx, args, outs),
         Some("trunc") => {
@@ -398,7 +398,7 @@ fn divisible(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Result<()
             }
         }
     };
-    ensure!(!zero, "{}: division of integers by zero", args.name(1));
+    ensure!(!zero, "other: division of integers by zero");
     Ok(())
 }
 

@@ -28,7 +28,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&[0])
     .rounding(Rounding::ExactWithNumbers)
-    .means(|args| Some(Meaning::Equals(args.scalar(1).ok()?))),
+    .means(|args| Some(Meaning::Equals(args.scalar("other").ok()?))),
     Operator::new(
         "aten::ne.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -272,7 +272,7 @@ bits! {
 /// The width in bits of the operands' promoted type, which must be an integer type.
 fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
     match promote(args, inputs)? {
-        ScalarType::Bool => Err(Error::invalid(format!("{}: bool cannot be shifted", args.name(0)))),
+        ScalarType::Bool => Err(Error::invalid(format!("self: bool cannot be shifted"))),
         dtype => Ok(dtype.size() as i64 * 8),
     }
 }
@@ -295,10 +295,10 @@ fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 
 /// Whether every element differs from the other by at most `atol + rtol * |other|`.
 fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, y) = (args.tensor(0)?, args.tensor(1)?);
-    let (rtol, atol, equal_nan) = (args.double(2)?, args.double(3)?, args.bool(4)?);
+    let (x, y) = (args.tensor("self")?, args.tensor("other")?);
+    let (rtol, atol, equal_nan) = (args.double("rtol")?, args.double("atol")?, args.bool("equal_nan")?);
     ensure!(x.dtype() == y.dtype(), "other: expected a tensor of {}, found one of {}", x.dtype(), y.dtype());
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     let sizes = broadcast(x.sizes(), y.sizes())?;
     let of = |t: &TensorView<'_>| Layout::of(t.meta()).expand(&sizes);
     let (a, b) = (values::<f64>(ctx, &x, &of(&x)?)?, values::<f64>(ctx, &y, &of(&y)?)?);

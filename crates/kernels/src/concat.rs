@@ -68,13 +68,13 @@ fn place(
 
 /// Concatenates tensors along a dimension. Tensors of shape `[0]` are ignored.
 fn cat(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let tensors = args.tensors(0)?;
+    let tensors = args.tensors("tensors")?;
     let counts = |t: &&TensorView<'_>| **t.sizes() != [0];
     let Some(model) = tensors.iter().find(counts).or(tensors.first()) else {
         return Err(Error::invalid("tensors: the list is empty"));
     };
     ensure!(model.rank() > 0, "tensors: zero-dim tensors cannot be concatenated; use stack");
-    let dim = wrap_dim(args.name(1), args.int(1)?, model.rank())?;
+    let dim = wrap_dim("dim", args.int("dim")?, model.rank())?;
     let mut sizes = *model.sizes();
     sizes[dim] = 0;
     for (i, t) in tensors.iter().enumerate().filter(|(_, t)| counts(t)) {
@@ -149,11 +149,11 @@ fn rows_of_pieces(
 
 /// Stacks tensors of the same shape along a new dimension.
 fn stack(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let tensors = args.tensors(0)?;
+    let tensors = args.tensors("tensors")?;
     let Some(model) = tensors.first() else {
         return Err(Error::invalid("tensors: the list is empty"));
     };
-    let dim = wrap_dim(args.name(1), args.int(1)?, model.rank() + 1)?;
+    let dim = wrap_dim("dim", args.int("dim")?, model.rank() + 1)?;
     let mut sizes = *model.sizes();
     sizes.insert(dim, tensors.len())?;
     let out = outs.tensor(0)?;
@@ -178,7 +178,7 @@ fn scatter_views(
     count: usize,
     mut view: impl FnMut(Layout, usize) -> Layout,
 ) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let outs = outs.list(0)?;
     ensure!(outs.len() == count, "out: {count} tensors result, but there are {} outs", outs.len());
     for (i, out) in outs.iter_mut().enumerate() {
@@ -190,7 +190,7 @@ fn scatter_views(
 
 /// The dimension given by an argument, and its size.
 fn dim_size(args: &Args<'_>, index: usize) -> Result<(usize, usize)> {
-    let sizes = args.meta(0)?.sizes();
+    let sizes = args.meta("self")?.sizes();
     ensure!(sizes.rank() > 0, "self: a zero-dim tensor cannot be split");
     let dim = wrap_dim(args.name(index), args.int(index)?, sizes.rank())?;
     Ok((dim, sizes[dim]))
@@ -199,7 +199,7 @@ fn dim_size(args: &Args<'_>, index: usize) -> Result<(usize, usize)> {
 /// Splits into pieces of `split_size` along a dimension; the last may be smaller.
 fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, 2)?;
-    let each = to_size(args.name(1), args.int(1)?)?;
+    let each = to_size("split_size", args.int("split_size")?)?;
     ensure!(each > 0 || size == 0, "split_size: pieces of size 0 of a dimension of size {size}");
     let count = if size == 0 { 1 } else { size.div_ceil(each) };
     scatter_views(args, outs, count, |x, i| {
@@ -211,7 +211,7 @@ fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, 2)?;
     let sizes: SmallVec<[usize; 8]> =
-        args.ints(1)?.iter().map(|&s| to_size(args.name(1), s)).collect::<Result<_>>()?;
+        args.ints("split_sizes")?.iter().map(|&s| to_size("split_sizes", s)).collect::<Result<_>>()?;
     let sum = sizes.iter().try_fold(0usize, |n, &s| n.checked_add(s));
     ensure!(sum == Some(size), "split_sizes: {sizes:?} do not add up to the dimension's size {size}");
     let mut at = 0;
@@ -225,10 +225,10 @@ fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 /// A copy of `self` in which a slice is `src`.
 fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, 2)?;
-    let step = args.int(5)?;
-    let (start, len) = slice_range(args.optional_int(3)?, args.optional_int(4)?, step, size)?;
-    convert(ctx, args, outs, 0, args.meta(0)?.sizes())?;
-    let (src, out) = (args.tensor(1)?, outs.tensor(0)?);
+    let step = args.int("step")?;
+    let (start, len) = slice_range(args.optional_int("start")?, args.optional_int("end")?, step, size)?;
+    convert(ctx, args, outs, 0, args.meta("self")?.sizes())?;
+    let (src, out) = (args.tensor("src")?, outs.tensor(0)?);
     let into = Layout::of(out.meta()).slice(dim, start, len, if len > 1 { step as isize } else { 1 });
     let from = Layout::of(src.meta()).expand(&into.sizes)?;
     place(ctx, &src, &from, out, &into)
@@ -236,7 +236,7 @@ fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
 
 /// Repeats the tensor along each dimension; if there are more repeats than dimensions, dimensions are added in front.
 fn repeat(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, repeats) = (args.tensor(0)?, to_shape(args.name(1), args.ints(1)?)?);
+    let (x, repeats) = (args.tensor("self")?, to_shape("repeats", args.ints("repeats")?)?);
     let front = repeats.rank().checked_sub(x.rank()).ok_or_else(|| {
         Error::invalid(format!("repeats: {repeats} has fewer dimensions than the shape {}", x.sizes()))
     })?;

@@ -27,9 +27,9 @@ fn meaning(args: &Args<'_>) -> Option<Meaning> {
         stride: sizes(3)?,
         padding: sizes(4)?,
         dilation: sizes(5)?,
-        transposed: args.bool(6).ok()?,
+        transposed: args.bool("transposed").ok()?,
         output_padding: sizes(7)?,
-        groups: usize::try_from(args.int(8).ok()?).ok()?,
+        groups: usize::try_from(args.int("groups").ok()?).ok()?,
     }))
 }
 
@@ -57,7 +57,7 @@ struct Call {
 
 impl Call {
     fn read(args: &Args<'_>) -> Result<Self> {
-        let (x, w) = (args.meta(0)?, args.meta(1)?);
+        let (x, w) = (args.meta("input")?, args.meta("weight")?);
         let dims = w.rank().saturating_sub(2);
         ensure!((1..=3).contains(&dims), "weight: expected 3 to 5 dimensions, found the shape {}", w.sizes());
         let batched = x.rank() == dims + 2;
@@ -67,7 +67,7 @@ impl Call {
             x.sizes(),
             w.sizes()
         );
-        let (transposed, groups) = (args.bool(6)?, to_positive(args.name(8), args.int(8)?)?);
+        let (transposed, groups) = (args.bool("transposed")?, to_positive("groups", args.int("groups")?)?);
         let channels = x.sizes()[x.rank() - dims - 1];
         let (first, second) = (w.sizes()[0], w.sizes()[1]);
         let wide = second.checked_mul(groups).ok_or_else(|| Error::invalid("groups: too many"))?;
@@ -143,8 +143,8 @@ fn images(order: &DimOrder, sizes: &[usize], batched: bool) -> Option<Images> {
 /// A convolution or transposed convolution over one to three dimensions, with or without a batch dimension.
 fn convolution(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let call = Call::read(args)?;
-    let (x, w, bias) = (args.tensor(0)?, args.tensor(1)?, args.optional_tensor(2)?);
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    let (x, w, bias) = (args.tensor("input")?, args.tensor("weight")?, args.optional_tensor("bias")?);
+    expect_dtype("input", x.dtype(), DtypeSet::FLOATING)?;
     ensure!(x.dtype() == w.dtype(), "weight: expected {}, as the input is, found {}", x.dtype(), w.dtype());
     if let Some(bias) = &bias {
         let n = call.params.out_channels;

@@ -133,10 +133,10 @@ fn convolution(
     ensure!(
         (3..=5).contains(&rank) && small.rank() == rank && big.rank() == rank,
         "weight: expected grad_output, input and weight of 3 to 5 dimensions, found {}, {} and {rank}",
-        args.meta(0)?.rank(),
-        args.meta(1)?.rank()
+        args.meta("grad_output")?.rank(),
+        args.meta("input")?.rank()
     );
-    let groups = to_positive(args.name(9), args.int(9)?)?;
+    let groups = to_positive("groups", args.int("groups")?)?;
     let (s, b) = (small.sizes()[1], big.sizes()[1]);
     ensure!(
         s == weight.sizes()[0]
@@ -145,8 +145,8 @@ fn convolution(
             && small.sizes()[0] == big.sizes()[0],
         "weight: the shape {} with {groups} groups does not go with the input's, {}, and the output's, {}",
         weight.sizes(),
-        args.meta(1)?.sizes(),
-        args.meta(0)?.sizes()
+        args.meta("input")?.sizes(),
+        args.meta("grad_output")?.sizes()
     );
     let dims = rank - 2;
     let mut axes = [Axis::NONE; 3];
@@ -165,9 +165,9 @@ fn convolution(
         ensure!(
             wanted.expected() == Some(axis.small) || transposed && axis.expected() == Some(axis.small),
             "grad_output: a size of {} in dimension {} does not follow from one of {}",
-            args.meta(0)?.sizes()[2 + d],
+            args.meta("grad_output")?.sizes()[2 + d],
             2 + d,
-            args.meta(1)?.sizes()[2 + d]
+            args.meta("input")?.sizes()[2 + d]
         );
         axes[3 - dims + d] = axis;
     }
@@ -177,8 +177,8 @@ fn convolution(
 /// Gradients with respect to the input, the weight and the bias; `output_mask` selects which are computed.
 #[expect(clippy::unnecessary_cast, reason = "the dispatch writes it for f32 and for f64")]
 fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (grad, input, weight) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
-    let (transposed, mask) = (args.bool(7)?, args.bools(10)?);
+    let (grad, input, weight) = (args.tensor("grad_output")?, args.tensor("input")?, args.tensor("weight")?);
+    let (transposed, mask) = (args.bool("transposed")?, args.bools("output_mask")?);
     ensure!(mask.len() == 3, "output_mask: expected three booleans, found {}", mask.len());
     for other in [input, weight] {
         expect_type("grad_output", other.dtype(), grad.dtype())?;
@@ -189,7 +189,7 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
     let (planes_s, planes_b) = (axes.count(|a| a.small), axes.count(|a| a.big));
     let (kernel, stride) = (axes.count(|a| a.kernel), axes.0[2].stride);
     let (images, groups, cs, cb) = (small.sizes()[0], conv.groups, conv.small, conv.big);
-    dispatch!(args.name(0), compute_type(grad.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("grad_output", compute_type(grad.dtype()), COMPUTE_FLOAT, C => {
         let grads: Values<'_, C> = all_values(ctx, &grad)?;
         let inputs: Values<'_, C> = all_values(ctx, &input)?;
         let weights: Values<'_, C> = all_values(ctx, &weight)?;
@@ -292,7 +292,7 @@ fn patches(args: &Args<'_>, sizes: &[usize], kernel: usize) -> Result<Axes> {
 
 /// Copies each patch of an image to a column; padding is zero.
 fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let rank = x.rank();
     ensure!(
         (rank == 3 || rank == 4) && !x.sizes()[rank - 3..].contains(&0),
@@ -327,7 +327,7 @@ fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 
 /// Adds patches, given as columns, to their positions in an image: the transpose of [`im2col`].
 fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let rank = x.rank();
     let mut image = [0; 2];
     for (d, size) in image.iter_mut().enumerate() {
@@ -351,7 +351,7 @@ fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(&sizes)?;
     let stride = axes.0[2].stride;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let from = all_values::<C>(ctx, &x)?;
         write_values::<C>(ctx, out, |to| {
             to.fill(0.0);

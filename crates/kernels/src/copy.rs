@@ -97,12 +97,12 @@ fn clone(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// A copy in the out's type and layout.
 fn to_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 0, args.meta(0)?.sizes())
+    convert(ctx, args, outs, 0, args.meta("self")?.sizes())
 }
 
 /// `src`, broadcast to the sizes of `self`.
 fn copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 1, args.meta(0)?.sizes())
+    convert(ctx, args, outs, 1, args.meta("self")?.sizes())
 }
 
 /// Copies `src`, broadcast and converted, over `self`.
@@ -114,8 +114,8 @@ fn copy_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
 /// A copy in the out's type and dim order. The program's metadata of the out decides the order (the one requested or,
 /// without a request, that of `self`); the argument is only checked to be a valid order.
 fn to_dim_order(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let sizes: &Shape = args.meta(0)?.sizes();
-    if let Some(order) = args.optional_ints(2)?
+    let sizes: &Shape = args.meta("self")?.sizes();
+    if let Some(order) = args.optional_ints("dim_order")?
         && !order.is_empty()
     {
         let order: Vec<u8> = order.iter().map(|&d| u8::try_from(d).unwrap_or(u8::MAX)).collect();

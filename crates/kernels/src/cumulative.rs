@@ -46,15 +46,15 @@ fn each_extreme<C: Compute + PartialOrd>(x: &[C], least: bool, mut found: impl F
 }
 
 fn extremes(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, least: bool) -> Result<()> {
-    let x = args.tensor(0)?;
-    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let x = args.tensor("self")?;
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let [values, indices] = outs.tensors([0, 1])?;
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     expect_type("values", x.dtype(), values.dtype())?;
     expect_type("indices", ScalarType::Long, indices.dtype())?;
     values.resize(x.sizes())?;
     indices.resize(x.sizes())?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         map_lanes::<C, C>(ctx, &x, dim, values, &|x, out| each_extreme(x, least, |i, best| out[i] = x[best]))?;
         map_lanes::<C, i64>(ctx, &x, dim, indices, &|x, out| {
             each_extreme(x, least, |i, best| out[i] = best as i64);
@@ -74,8 +74,8 @@ fn cummin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 
 /// `log(exp(x[0]) + ... + exp(x[i]))`
 fn logcumsumexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     ensure!(x.dtype().is_floating(), "self: expected floating-point numbers, found {}", x.dtype());
     expect_out(x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;

@@ -50,10 +50,12 @@ pub(crate) fn diagonal_of(x: Layout, offset: i64, (a, b): (usize, usize)) -> Res
 
 /// Zeros, with the last dimension of the input on a diagonal of two new dimensions.
 fn diag_embed(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, offset) = (args.tensor(0)?, args.int(1)?);
+    let (x, offset) = (args.tensor("self")?, args.int("offset")?);
     ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimension to put on a diagonal");
-    let (a, b) =
-        (wrap_dim("dim1", args.int(2)?, x.rank() + 1)?, wrap_dim("dim2", args.int(3)?, x.rank() + 1)?);
+    let (a, b) = (
+        wrap_dim("dim1", args.int("dim1")?, x.rank() + 1)?,
+        wrap_dim("dim2", args.int("dim2")?, x.rank() + 1)?,
+    );
     ensure!(a != b, "dim1 and dim2 are the same dimension {a}");
     let mut sizes = *x.sizes();
     let len = sizes.remove(x.rank() - 1);
@@ -72,11 +74,12 @@ fn diag_embed(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 
 /// The input with a diagonal replaced by `src`.
 fn diagonal_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, src, out) = (args.tensor(0)?, args.tensor(1)?, outs.tensor(0)?);
+    let (x, src, out) = (args.tensor("self")?, args.tensor("src")?, outs.tensor(0)?);
     copy_to(&x, &Layout::of(x.meta()), out)?;
-    let dims = (wrap_dim("dim1", args.int(3)?, x.rank())?, wrap_dim("dim2", args.int(4)?, x.rank())?);
+    let dims =
+        (wrap_dim("dim1", args.int("dim1")?, x.rank())?, wrap_dim("dim2", args.int("dim2")?, x.rank())?);
     ensure!(x.rank() > 1, "self: {} has no diagonal", x.meta());
-    let into = diagonal_of(Layout::of(out.meta()), args.int(2)?, dims)?;
+    let into = diagonal_of(Layout::of(out.meta()), args.int("offset")?, dims)?;
     ensure!(
         *src.sizes() == into.sizes,
         "src: expected the shape {} of the diagonal, found {}",
@@ -89,7 +92,7 @@ fn diagonal_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 
 /// The sum of the diagonal of a matrix.
 fn trace(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    match compute_type(args.meta(0)?.dtype()) {
+    match compute_type(args.meta("self")?.dtype()) {
         ScalarType::Float | ScalarType::Double => trace_as::<f64>(ctx, args, outs, |a, b| a + b),
         ScalarType::Long => trace_as::<i64>(ctx, args, outs, i64::wrapping_add),
         _ => trace_as::<C64>(ctx, args, outs, |a, b| a + b),
@@ -102,7 +105,7 @@ fn trace_as<C: Compute>(
     outs: &mut Outs<'_>,
     add: impl Fn(C, C) -> C,
 ) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     ensure!(x.rank() == 2, "self: expected a matrix, found {}", x.meta());
     out.resize(&[])?;
     let all = values::<C>(ctx, &x, &diagonal_of(Layout::of(x.meta()), 0, (0, 1))?)?;
@@ -119,8 +122,8 @@ fn triu_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 
 /// The row and column indices of the elements on and below a diagonal (`lower`), or on and above it, row by row.
 fn indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, lower: bool) -> Result<()> {
-    let (rows, columns) = (to_size(args.name(0), args.int(0)?)?, to_size(args.name(1), args.int(1)?)?);
-    let offset = args.int(2)?;
+    let (rows, columns) = (to_size("row", args.int("row")?)?, to_size("col", args.int("col")?)?);
+    let offset = args.int("offset")?;
     let out = outs.tensor(0)?;
     // The first column of row `i` that is above the diagonal (`lower`) or on it.
     let cut = |i: usize| {

@@ -45,13 +45,13 @@ fn norm(args: &Args<'_>, index: usize) -> Result<f64> {
 
 /// The distance from each row of `x1` to each row of `x2`; the dimensions before the last two are broadcast.
 fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b, p) = (args.tensor(0)?, args.tensor(1)?, norm(args, 2)?);
+    let (a, b, p) = (args.tensor("x1")?, args.tensor("x2")?, norm(args, 2)?);
     let (&[.., n, m], &[.., r, m2]) = (&**a.sizes(), &**b.sizes()) else {
         return Err(pteron_operator::Error::invalid("x1, x2: expected at least two dimensions"));
     };
     ensure!(m == m2, "x2: rows of {m2} elements, those of x1 have {m}");
     ensure!(a.dtype() == b.dtype(), "x2: expected a tensor of {}, found one of {}", a.dtype(), b.dtype());
-    if let Some(mode) = args.optional_int(3)? {
+    if let Some(mode) = args.optional_int("compute_mode")? {
         ensure!((0..=2).contains(&mode), "compute_mode: {mode} is not one of 0, 1, 2");
     }
     let lead = |s: &Shape| Shape::new(&s[..s.rank() - 2]);
@@ -68,7 +68,7 @@ fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     if out.numel() == 0 {
         return Ok(());
     }
-    dispatch!(args.name(0), compute_type(a.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("x1", compute_type(a.dtype()), COMPUTE_FLOAT, C => {
         let a = values::<C>(ctx, &a, &Layout::of(a.meta()).expand(&with(n, m)?)?)?;
         let b = values::<C>(ctx, &b, &Layout::of(b.meta()).expand(&with(r, m)?)?)?;
         let (a, b): (&[C], &[C]) = (&a, &b);
@@ -88,7 +88,7 @@ fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// The distance between each pair of rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
 fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, p) = (args.tensor(0)?, norm(args, 1)?);
+    let (x, p) = (args.tensor("self")?, norm(args, 1)?);
     let &[n, m] = &**x.sizes() else {
         return Err(pteron_operator::Error::invalid(format!("self: expected a matrix, found {}", x.meta())));
     };
@@ -98,7 +98,7 @@ fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     out.resize(&[
         count.map_err(|_| pteron_operator::Error::invalid(format!("self: {n} rows are too many")))?
     ])?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let x = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
         let row = |i: usize| &x[i * m..][..m];
         write_values::<C>(ctx, out, |out| {

@@ -81,7 +81,7 @@ fn elements_of<'a, C: Compute>(
 
 /// Whether each element is among the test elements.
 fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let invert = args.bool(3)?;
+    let invert = args.bool("invert")?;
     let tensor = |index: usize| if let Arg::Tensor(t) = args.get(index) { Some(*t) } else { None };
     let sizes = tensor(0).map_or(Shape::SCALAR, |t| *t.sizes());
     let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
@@ -186,8 +186,8 @@ struct Wanted {
 /// Computes the distinct rows (out 0), the index of each row among them (out 1), and the number of occurrences of each
 /// (out 2). Outs 1 and 2 are empty if they are not requested.
 fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wanted: &Wanted) -> Result<()> {
-    let x = args.tensor(0)?;
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    let x = args.tensor("self")?;
+    expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     expect_out(x.dtype(), outs.tensor(0)?.dtype())?;
     let layout = Layout::of(x.meta());
     // The dimension of the slices comes first, so that each slice is contiguous.
@@ -241,36 +241,39 @@ fn first_of(dim: usize, rank: usize) -> SmallVec<[usize; 8]> {
 
 /// The distinct elements, sorted.
 fn unique(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (inverse, counts) = (args.bool(2)?, args.bool(3)?);
+    let (inverse, counts) = (args.bool("return_inverse")?, args.bool("return_counts")?);
     distinct(ctx, args, outs, &Wanted { dim: None, sort: true, inverse, counts })
 }
 
 /// The distinct slices along a dimension, sorted. Like PyTorch, computes the inverse and the counts even if they are
 /// not requested.
 fn unique_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dim = Some(slices(args, args.int(1)?)?);
+    let dim = Some(slices(args, args.int("dim")?)?);
     distinct(ctx, args, outs, &Wanted { dim, sort: true, inverse: true, counts: true })
 }
 
 /// The elements, or the slices along a dimension, without those that equal their predecessor.
 fn unique_consecutive(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dim = if args.is_none(3) { None } else { Some(slices(args, args.int(3)?)?) };
-    let (inverse, counts) = (args.bool(1)?, args.bool(2)?);
+    let dim = if args.is_none("dim") { None } else { Some(slices(args, args.int("dim")?)?) };
+    let (inverse, counts) = (args.bool("return_inverse")?, args.bool("return_counts")?);
     distinct(ctx, args, outs, &Wanted { dim, sort: false, inverse, counts })
 }
 
 fn slices(args: &Args<'_>, dim: i64) -> Result<usize> {
-    let rank = args.meta(0)?.rank();
+    let rank = args.meta("self")?.rank();
     ensure!(rank > 0, "self: a tensor of no dimensions has no slices");
     wrap_dim("dim", dim, rank)
 }
 
 /// The number of occurrences of each integer from 0 on, or the sum of the weights at its occurrences.
 fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, weights, least) =
-        (args.tensor(0)?, args.optional_tensor(1)?, to_size(args.name(2), args.int(2)?)?);
+    let (x, weights, least) = (
+        args.tensor("self")?,
+        args.optional_tensor("weights")?,
+        to_size("minlength", args.int("minlength")?)?,
+    );
     ensure!(x.rank() == 1, "self: expected one dimension, found the shape {}", x.sizes());
-    let numbers = indices(ctx, args.name(0), &x)?;
+    let numbers = indices(ctx, "self", &x)?;
     let greatest = numbers.iter().max().copied();
     ensure!(numbers.iter().all(|&n| n >= 0), "self: elements must not be negative");
     let bins = to_size("self", greatest.map_or(0, |n| n.saturating_add(1)))?.max(least);
@@ -293,7 +296,7 @@ fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
         x.sizes(),
         weights.sizes()
     );
-    expect_dtype(args.name(1), weights.dtype(), DtypeSet::REAL_BOOL)?;
+    expect_dtype("weights", weights.dtype(), DtypeSet::REAL_BOOL)?;
     let result = if weights.dtype() == ScalarType::Float { ScalarType::Float } else { ScalarType::Double };
     expect_out(result, out.dtype())?;
     out.resize(&[bins])?;
@@ -311,9 +314,9 @@ fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 
 /// A histogram of `bins` equal bins of `[min, max]`, or of the range of the elements if `min` equals `max`.
 fn histc(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, bins) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
-    let (mut min, mut max) = (args.scalar(2)?.to_f64(), args.scalar(3)?.to_f64());
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    let (x, bins) = (args.tensor("self")?, to_positive("bins", args.int("bins")?)?);
+    let (mut min, mut max) = (args.scalar("min")?.to_f64(), args.scalar("max")?.to_f64());
+    expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     let out = outs.tensor(0)?;
     expect_out(x.dtype(), out.dtype())?;
     out.resize(&[bins])?;

@@ -18,7 +18,8 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
 /// Sets elements to zero with probability `p` and scales the others up, so that the expected sum stays the same; the
 /// second out is the mask of the elements kept. Without training, the elements are copied.
 fn dropout(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, p, train) = (args.tensor(0)?, args.double(1)?, args.optional_bool(2)?.unwrap_or(true));
+    let (x, p, train) =
+        (args.tensor("input")?, args.double("p")?, args.optional_bool("train")?.unwrap_or(true));
     ensure!((0.0..=1.0).contains(&p), "p: {p} is not a probability");
     let [out, mask] = outs.tensors([0, 1])?;
     expect_type("out0", x.dtype(), out.dtype())?;
@@ -33,7 +34,7 @@ fn dropout(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     // Drawn in row-major order, so that the result does not depend on the layout.
     kept.iter_mut().for_each(|k| *k = (ctx.generator().uniform() >= p) as i64);
     let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let x = all_values::<C>(ctx, &x)?;
         write_values::<C>(ctx, out, |out| {
             for ((out, &x), &k) in out.iter_mut().zip(x.iter()).zip(kept.iter()) {

@@ -97,13 +97,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn any_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let dim = wrap(args.int(1).ok()?, args.meta(0).ok()?.rank())?;
-    args.bool(2).ok()?.then_some(Meaning::Any(dim))
+    let dim = wrap(args.int("dim").ok()?, args.meta("self").ok()?.rank())?;
+    args.bool("keepdim").ok()?.then_some(Meaning::Any(dim))
 }
 
 fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
     let dims = meaning::dims_at(args, 1)?;
-    args.bool(2).ok()?.then_some(Meaning::Amax(dims))
+    args.bool("keepdim").ok()?.then_some(Meaning::Amax(dims))
 }
 
 /// The largest or smallest element, and the index of its first occurrence.
@@ -157,9 +157,9 @@ fn extreme(
     (dims, keepdim): (DimSet, bool),
     least: bool,
 ) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     ensure!(!dims.is_empty(x.sizes()), "self: the shape {} has no elements to reduce over", x.sizes());
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     for index in value.into_iter().chain(place) {
         let dtype = outs.tensor(index)?.dtype();
         if Some(index) == value {
@@ -229,71 +229,73 @@ fn at_once<C: Ordered + Element>(
 }
 
 fn amax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, 1)?, args.bool(2)?), false)
+    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, 1)?, args.bool("keepdim")?), false)
 }
 
 fn amin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, 1)?, args.bool(2)?), true)
+    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, 1)?, args.bool("keepdim")?), true)
 }
 
 fn max_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (Some(0), None), (DimSet::all(args.meta(0)?.rank()), false), false)
+    extreme(ctx, args, outs, (Some(0), None), (DimSet::all(args.meta("self")?.rank()), false), false)
 }
 
 fn min_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (Some(0), None), (DimSet::all(args.meta(0)?.rank()), false), true)
+    extreme(ctx, args, outs, (Some(0), None), (DimSet::all(args.meta("self")?.rank()), false), true)
 }
 
 /// The largest elements along a dimension, and their indices.
 fn max_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?, args.bool(2)?);
+    let (dims, keepdim) =
+        (DimSet::of("dim", args.ints("dim")?, args.meta("self")?.rank())?, args.bool("keepdim")?);
     extreme(ctx, args, outs, (Some(0), Some(1)), (dims, keepdim), false)
 }
 
 /// The smallest elements along a dimension, and their indices.
 fn min_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?, args.bool(2)?);
+    let (dims, keepdim) =
+        (DimSet::of("dim", args.ints("dim")?, args.meta("self")?.rank())?, args.bool("keepdim")?);
     extreme(ctx, args, outs, (Some(0), Some(1)), (dims, keepdim), true)
 }
 
 fn aminmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let of = (dims_at(args, 1)?, args.bool(2)?);
+    let of = (dims_at(args, 1)?, args.bool("keepdim")?);
     extreme(ctx, args, outs, (Some(0), None), of, true)?;
     extreme(ctx, args, outs, (Some(1), None), of, false)
 }
 
 /// The index of the largest element, along a dimension or in row-major order of all elements.
 fn argmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool(2)?), false)
+    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool("keepdim")?), false)
 }
 
 /// The index of the smallest element.
 fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool(2)?), true)
+    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool("keepdim")?), true)
 }
 
 fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, BoolReduce::Any)
+    truth(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, BoolReduce::Any)
 }
 
 /// Like [`dims_at`], but an empty list means no dimension.
 fn listed_dims(args: &Args<'_>, index: usize) -> Result<DimSet> {
     match args.optional_ints(index)? {
-        Some([]) => DimSet::of(args.name(index), &[], args.meta(0)?.rank()),
+        Some([]) => DimSet::of(args.name(index), &[], args.meta("self")?.rank()),
         _ => dims_at(args, index),
     }
 }
 
 fn any(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool(2)?, BoolReduce::Any)
+    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool("keepdim")?, BoolReduce::Any)
 }
 
 fn all_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, BoolReduce::All)
+    truth(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, BoolReduce::All)
 }
 
 fn all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool(2)?, BoolReduce::All)
+    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool("keepdim")?, BoolReduce::All)
 }
 
 fn count_nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

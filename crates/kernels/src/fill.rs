@@ -112,12 +112,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn fill_meaning(args: &Args<'_>) -> Option<Meaning> {
-    Some(Meaning::Fill(args.scalar(1).ok()?))
+    Some(Meaning::Fill(args.scalar("fill_value").ok()?))
 }
 
 /// The sizes at the first argument.
 fn sizes_given(args: &Args<'_>) -> Option<Shape> {
-    to_shape(args.name(0), args.ints(0).ok()?).ok()
+    to_shape("size", args.ints("size").ok()?).ok()
 }
 
 fn zero_meaning(_: &Args<'_>) -> Option<Meaning> {
@@ -134,12 +134,12 @@ fn sized<'o, 'a>(args: &Args<'_>, index: usize, outs: &'o mut Outs<'a>) -> Resul
 /// Resizes the out to the sizes of the tensor at argument 0.
 fn sized_like<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
     let out = outs.tensor(0)?;
-    out.resize(args.meta(0)?.sizes())?;
+    out.resize(args.meta("self")?.sizes())?;
     Ok(out)
 }
 
 fn full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized(args, 0, outs)?, args.scalar(1)?)
+    fill_scalar(sized(args, 0, outs)?, args.scalar("fill_value")?)
 }
 
 fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -171,7 +171,7 @@ fn new_ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 }
 
 fn new_full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized(args, 1, outs)?, args.scalar(2)?)
+    fill_scalar(sized(args, 1, outs)?, args.scalar("fill_value")?)
 }
 
 fn ones_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -180,29 +180,29 @@ fn ones_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// A tensor like `self`, filled with the single element of `value`.
 fn fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let value = args.meta(1)?;
+    let value = args.meta("value")?;
     ensure!(value.numel() == 1, "value: expected one element, found a tensor {value}");
     // A tensor with more dimensions than `self` would not broadcast to its shape.
     ensure!(
-        value.rank() == 0 || args.meta(0)?.rank() >= value.rank(),
+        value.rank() == 0 || args.meta("self")?.rank() >= value.rank(),
         "value: {value} has too many dimensions"
     );
-    crate::support::convert::convert(ctx, args, outs, 1, args.meta(0)?.sizes())
+    crate::support::convert::convert(ctx, args, outs, 1, args.meta("self")?.sizes())
 }
 
 /// A zero-dim tensor.
 fn scalar_tensor(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = outs.tensor(0)?;
     out.resize(&[])?;
-    fill_scalar(out, args.scalar(0)?)
+    fill_scalar(out, args.scalar("s")?)
 }
 
 fn arange(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    count(ctx, Scalar::Int(0), args.scalar(0)?, Scalar::Int(1), outs)
+    count(ctx, Scalar::Int(0), args.scalar("end")?, Scalar::Int(1), outs)
 }
 
 fn arange_start(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    count(ctx, args.scalar(0)?, args.scalar(1)?, args.scalar(2)?, outs)
+    count(ctx, args.scalar("start")?, args.scalar("end")?, args.scalar("step")?, outs)
 }
 
 /// Fills the output with `start`, `start + step`, ... up to but excluding `end`.
@@ -240,8 +240,8 @@ fn count(
 
 /// `steps` evenly spaced values from `start` to `end`, inclusive.
 fn linspace(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (args.scalar(0)?.to_f64(), args.scalar(1)?.to_f64());
-    let n = crate::support::dims::to_size(args.name(2), args.int(2)?)?;
+    let (a, b) = (args.scalar("start")?.to_f64(), args.scalar("end")?.to_f64());
+    let n = crate::support::dims::to_size("steps", args.int("steps")?)?;
     let out = outs.tensor(0)?;
     out.resize(&[n])?;
     let step = (b - a) / (n.max(2) - 1) as f64;
@@ -271,7 +271,7 @@ fn sequence<C: crate::support::dtype::Compute>(
 
 /// Ones where row and column are equal, zeros elsewhere.
 fn eye(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let n = args.int(0)?;
+    let n = args.int("n")?;
     let m = if args.schema().args.len() > 2 { args.int(1)? } else { n };
     let sizes = to_shape("n", &[n, m])?;
     let out = outs.tensor(0)?;

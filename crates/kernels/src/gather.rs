@@ -93,10 +93,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// `out[i][j] = self[index[i][j]][j]`, for the dimension that is indexed.
 fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let gather_index = GatherIndex::new(ctx, args, 1, 2, x.meta())?;
     let out = outs.tensor(0)?;
-    out.resize(args.meta(2)?.sizes())?;
+    out.resize(args.meta("index")?.sizes())?;
     expect_type("out", x.dtype(), out.dtype())?;
     write_rows(ctx, out, |to| {
         by_size!(x.dtype().size(), E => {
@@ -109,9 +109,9 @@ fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 
 /// Elements by their position in row-major order; negative ones count from the end.
 fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, index) = (args.tensor(0)?, args.tensor(1)?);
+    let (x, index) = (args.tensor("self")?, args.tensor("index")?);
     let walk = Layout::of(x.meta()).walk();
-    let at = crate::support::convert::indices(ctx, args.name(1), &index)?;
+    let at = crate::support::convert::indices(ctx, "index", &index)?;
     let out = outs.tensor(0)?;
     out.resize(index.sizes())?;
     expect_type("out", x.dtype(), out.dtype())?;
@@ -119,7 +119,7 @@ fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         by_size!(x.dtype().size(), E => {
             let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
             for (to, &i) in to.iter_mut().zip(at.iter()) {
-                *to = from[walk.at(wrap_index(args.name(1), i, x.numel())?)];
+                *to = from[walk.at(wrap_index("index", i, x.numel())?)];
                 pteron_pool::progress(1);
             }
         });
@@ -130,12 +130,12 @@ fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 /// Copies argument 0 to the out, unless the two share their memory, and returns the out.
 fn start<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
     let out = outs.tensor(0)?;
-    if let Arg::InPlace { meta, .. } = args.get(0)
+    if let Arg::InPlace { meta, .. } = args.get("self")
         && *meta == out.meta()
     {
         return Ok(out);
     }
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     copy_to(&x, &Layout::of(x.meta()), out)?;
     Ok(out)
 }
@@ -177,7 +177,7 @@ fn scatter_src(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 fn scatter_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
     let gather_index = GatherIndex::new(ctx, args, 1, 2, out.meta())?;
-    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
+    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
 /// How a scattered element is combined with the existing one.
@@ -327,11 +327,11 @@ fn reduce_tensor(
     include_self: bool,
 ) -> Result<()> {
     let out = start(args, outs)?;
-    let src = args.tensor(3)?;
-    expect_type(args.name(3), out.dtype(), src.dtype())?;
+    let src = args.tensor("src")?;
+    expect_type("src", out.dtype(), src.dtype())?;
     let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
-    let part = gather_index.part_of(args.name(3), src.meta())?;
-    dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
+    let part = gather_index.part_of("src", src.meta())?;
+    dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
         let src = values::<C>(ctx, &src, &part)?;
         reduce_into::<C>(ctx, out, &gather_index, how, include_self, |i| src[i])
     })
@@ -351,15 +351,15 @@ fn scatter_reduce_src(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<
 }
 
 fn scatter_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    reduce_tensor(ctx, args, outs, Reduce::parse(args, 4)?, args.bool(5)?)
+    reduce_tensor(ctx, args, outs, Reduce::parse(args, 4)?, args.bool("include_self")?)
 }
 
 fn scatter_reduce_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let how = Reduce::parse(args, 4)?;
     let out = start(args, outs)?;
     let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
-    let value = args.scalar(3)?;
-    dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
+    let value = args.scalar("value")?;
+    dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
         let value = C::of_scalar(value);
         reduce_into::<C>(ctx, out, &gather_index, how, true, |_| value)
     })
@@ -368,12 +368,12 @@ fn scatter_reduce_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
 /// Adds slices of `source`, times `alpha`, to the slices selected by a list of indices.
 fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let src = args.tensor(3)?;
-    expect_type(args.name(3), out.dtype(), src.dtype())?;
+    let src = args.tensor("source")?;
+    expect_type("source", out.dtype(), src.dtype())?;
     let gather_index = GatherIndex::along(ctx, args, 1, 2, &row_major(out)?, false)?;
     let part = slices(args, &gather_index)?;
-    let alpha = args.scalar(4)?;
-    dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
+    let alpha = args.scalar("alpha")?;
+    dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
         let (src, alpha) = (values::<C>(ctx, &src, &part)?, C::of_scalar(alpha));
         reduce_into::<C>(ctx, out, &gather_index, Reduce::Sum, true, |i| src[i].times(alpha))
     })
@@ -402,14 +402,14 @@ fn index_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 fn index_fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
     let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), true)?;
-    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
+    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
 fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
     let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), true)?;
-    let value = args.tensor(3)?;
-    ensure!(value.rank() == 0, "{}: expected a zero-dim tensor, found {}", args.name(3), value.meta());
+    let value = args.tensor("value")?;
+    ensure!(value.rank() == 0, "value: expected a zero-dim tensor, found {}", value.meta());
     let mut number = [0.0];
     let mut integer = [0];
     let value = if value.dtype().is_floating() {
@@ -424,25 +424,19 @@ fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'
 
 /// A copy of `self` in which one slice is replaced by `src`.
 fn select_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let src = args.tensor(1)?;
+    let src = args.tensor("src")?;
     let out = start(args, outs)?;
     ensure!(out.rank() > 0, "self: a zero-dim tensor has no slices");
-    let dim = wrap_dim(args.name(2), args.int(2)?, out.rank())?;
-    let index = wrap_index(args.name(3), args.int(3)?, out.sizes()[dim])?;
+    let dim = wrap_dim("dim", args.int("dim")?, out.rank())?;
+    let index = wrap_index("index", args.int("index")?, out.sizes()[dim])?;
     let into = Layout::of(out.meta()).select(dim, index);
-    ensure!(
-        into.sizes == *src.sizes(),
-        "{}: expected the shape {}, found {}",
-        args.name(1),
-        into.sizes,
-        src.sizes()
-    );
+    ensure!(into.sizes == *src.sizes(), "src: expected the shape {}, found {}", into.sizes, src.sizes());
     copy_into(&src, &Layout::of(src.meta()), out, &into)
 }
 
 /// Each index of `repeats`, repeated as often as the element at that index.
 fn repeat_interleave(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let repeats = args.tensor(0)?;
+    let repeats = args.tensor("repeats")?;
     ensure!(repeats.rank() == 1, "repeats: expected one dimension, found {}", repeats.rank());
     ensure!(
         matches!(repeats.dtype(), ScalarType::Int | ScalarType::Long),
@@ -454,7 +448,7 @@ fn repeat_interleave(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'
         let n = to_size("repeats", n)?;
         sum.checked_add(n).ok_or_else(|| Error::invalid("repeats: their sum overflows"))
     })?;
-    if let Some(size) = args.optional_int(1)? {
+    if let Some(size) = args.optional_int("output_size")? {
         ensure!(
             to_size("output_size", size)? == total,
             "output_size: {size}, but the repeats sum to {total}"

@@ -15,9 +15,9 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
 
 /// The first half of a dimension times the sigmoid of the second.
 fn glu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     ensure!(x.rank() > 0, "self: a zero-dim tensor cannot be halved");
-    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let size = x.sizes()[dim];
     ensure!(size.is_multiple_of(2), "self: dimension {dim} has the odd size {size} and cannot be halved");
     let half = |start: usize| Layout::of(x.meta()).slice(dim, start, size / 2, 1);
@@ -25,7 +25,7 @@ fn glu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let out = outs.tensor(0)?;
     ensure!(out.dtype().is_floating(), "out: expected floating-point numbers, found {}", out.dtype());
     out.resize(&first.sizes)?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (a, b) = (values::<C>(ctx, &x, &first)?, values::<C>(ctx, &x, &second)?);
         write_values::<C>(ctx, out, |out| {
             let inputs = a.iter().zip(b.iter());

@@ -120,21 +120,21 @@ fn round_half_even<C: Compute + Float>(x: C) -> C {
 /// Samples `input`, with `N` spatial dimensions, at the positions of `grid`, whose last dimension holds a position's
 /// coordinates; the coordinate of the innermost dimension comes first.
 fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, grid) = (args.tensor(0)?, args.tensor(1)?);
+    let (x, grid) = (args.tensor("input")?, args.tensor("grid")?);
     let unknown = |i: usize, v: i64| Error::invalid(format!("{}: {v} is not a supported mode", args.name(i)));
-    let mode = match args.int(2)? {
+    let mode = match args.int("interpolation_mode")? {
         0 => Mode::Linear,
         1 => Mode::Nearest,
         2 if N == 2 => Mode::Cubic,
         other => return Err(unknown(2, other)),
     };
-    let outside = match args.int(3)? {
+    let outside = match args.int("padding_mode")? {
         0 => Outside::Zeros,
         1 => Outside::Border,
         2 => Outside::Reflection,
         other => return Err(unknown(3, other)),
     };
-    let align = args.bool(4)?;
+    let align = args.bool("align_corners")?;
     ensure!(
         x.rank() == N + 2
             && grid.rank() == N + 2
@@ -158,7 +158,7 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     let axes: [Axis; N] = std::array::from_fn(|d| Axis { size: x.sizes()[2 + d], align, outside });
     let (channels, plane) = (sizes[1], sizes[2..].iter().product::<usize>());
     let image: usize = x.sizes()[2..].iter().product();
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, grid) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &grid)?);
         write_values::<C>(ctx, out, |to| {
             for (n, to) in to.chunks_exact_mut(channels * plane).enumerate() {

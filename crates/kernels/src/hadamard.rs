@@ -27,7 +27,7 @@ fn sign(row: usize, column: usize) -> f64 {
 /// Multiplies each row (the last dimension) by a Hadamard matrix: for 2^n elements the normalized Sylvester matrix; for
 /// 28 * 2^n elements its Kronecker product with Williamson's matrix of order 28, which is not normalized.
 fn transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("mat")?;
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;
@@ -38,7 +38,7 @@ fn transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     let parts = if n.is_multiple_of(28) { 28 } else { 1 };
     ensure!((n / parts).is_power_of_two(), "mat: rows of {n} elements, neither 2^n nor 28 * 2^n");
     let scale = 1.0 / ((n / parts) as f64).sqrt();
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("mat", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         map_lanes::<C, C>(ctx, &x, x.rank().saturating_sub(1), out, &|x, out| {
             out.copy_from_slice(x);
             out.chunks_exact_mut(n / parts).for_each(|part| butterflies(part, |a, b| (a + b, a - b)));

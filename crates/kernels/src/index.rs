@@ -220,17 +220,17 @@ fn push_mask<'a>(
 /// Indexes the first dimensions by index tensors; a mask is equivalent to the indices of its
 /// true elements. Negative indices count from the end.
 fn index(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, list) = (args.tensor(0)?, args.optional_tensors(1)?);
+    let (x, list) = (args.tensor("self")?, args.optional_tensors("indices")?);
     Choice::new(ctx, &Layout::of(x.meta()), &list)?.take(&x, outs.tensor(0)?)
 }
 
 /// The slices of a dimension selected by a list of indices.
 fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, index) = (args.tensor(0)?, args.tensor(2)?);
+    let (x, index) = (args.tensor("self")?, args.tensor("index")?);
     ensure!(index.rank() <= 1, "index: expected at most one dimension, found {}", index.meta());
-    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let mut layout = Layout::of(x.meta());
-    let values = indices(ctx, args.name(2), &index)?;
+    let values = indices(ctx, "index", &index)?;
     let sizes = if x.rank() == 0 {
         ensure!(
             values.len() == 1,
@@ -247,15 +247,15 @@ fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 
 /// The rows of a matrix selected by an index tensor.
 fn embedding(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (weight, index) = (args.tensor(0)?, args.tensor(1)?);
+    let (weight, index) = (args.tensor("weight")?, args.tensor("indices")?);
     ensure!(weight.rank() == 2, "weight: expected a matrix, found the shape {}", weight.sizes());
-    let index = Index { dim: 0, values: indices(ctx, args.name(1), &index)?, sizes: *index.sizes() };
+    let index = Index { dim: 0, values: indices(ctx, "indices", &index)?, sizes: *index.sizes() };
     Choice::of(ctx, &Layout::of(weight.meta()), &[index], false)?.take(&weight, outs.tensor(0)?)
 }
 
 /// A copy of `self` in which `values` are written, or added, to the indexed elements.
 fn index_put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 0, args.meta(0)?.sizes())?;
+    convert(ctx, args, outs, 0, args.meta("self")?.sizes())?;
     put(ctx, args, outs)
 }
 
@@ -265,7 +265,8 @@ fn index_put_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<
 }
 
 fn put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (list, from, accumulate) = (args.optional_tensors(1)?, args.tensor(2)?, args.bool(3)?);
+    let (list, from, accumulate) =
+        (args.optional_tensors("indices")?, args.tensor("values")?, args.bool("accumulate")?);
     let out = outs.tensor(0)?;
     ensure!(
         from.dtype() == out.dtype(),
@@ -308,8 +309,8 @@ fn sum<T: Cast>(a: T, b: T) -> T {
 
 /// The coordinates of every nonzero element, one row each, in row-major order.
 fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::ALL)?;
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
+    expect_dtype("self", x.dtype(), DtypeSet::ALL)?;
     ensure!(out.dtype() == ScalarType::Long, "out: expected int64, found {}", out.dtype());
     let rank = x.rank();
     dispatch!("self", compute_type(x.dtype()), COMPUTE, C => {

@@ -56,12 +56,12 @@ pub(crate) fn store(cache: &mut TensorViewMut<'_>, value: &TensorView<'_>, start
 
 /// Writes the value from `start_pos` on. The out is a placeholder and is not written.
 fn update_cache(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    store(outs.tensor(0)?, &args.tensor(0)?, args.int(2)?)
+    store(outs.tensor(0)?, &args.tensor("value")?, args.int("start_pos")?)
 }
 
 /// Writes each element of the value's sequence to the cache position given by `indices`, `[batch, sequence]`.
 fn update_cache_with_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (value, list, cache) = (args.tensor(0)?, args.tensor(3)?, outs.tensor(0)?);
+    let (value, list, cache) = (args.tensor("value")?, args.tensor("indices")?, outs.tensor(0)?);
     check(cache, &value)?;
     let (batch, len, places) = (value.sizes()[0], value.sizes()[1], cache.sizes()[1]);
     ensure!(
@@ -69,7 +69,7 @@ fn update_cache_with_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mu
         "indices: expected the shape [{batch}, {len}], found {}",
         list.sizes()
     );
-    let at = indices(ctx, args.name(3), &list)?;
+    let at = indices(ctx, "indices", &list)?;
     let bad = at.iter().find(|&&i| i < 0 || i as u64 >= places as u64);
     ensure!(bad.is_none(), "indices: {} is out of range for a cache of {places}", bad.unwrap_or(&0));
     let from = Layout::of(value.meta());

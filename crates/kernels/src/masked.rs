@@ -39,11 +39,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// Checks that argument 1, the mask, is of type bool or, for compatibility, uint8.
 fn expect_mask(args: &Args<'_>) -> Result<()> {
-    let dtype = args.meta(1)?.dtype();
+    let dtype = args.meta("mask")?.dtype();
     ensure!(
         matches!(dtype, ScalarType::Bool | ScalarType::Byte),
         "{}: expected a tensor of bool, found one of {dtype}",
-        args.name(1)
+        "mask"
     );
     Ok(())
 }
@@ -51,7 +51,7 @@ fn expect_mask(args: &Args<'_>) -> Result<()> {
 /// `mask ? value : self`.
 fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     expect_mask(args)?;
-    let dtype = args.meta(0)?.dtype();
+    let dtype = args.meta("self")?.dtype();
     let mut value = Input::of(args, 2)?;
     if let Input::Arg(2) = value {
         let meta = args.meta(2)?;
@@ -72,16 +72,16 @@ fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 /// The mask broadcast to `sizes`, one byte an element, in row-major order.
 fn mask<'a, 'b: 'a>(ctx: &KernelContext<'a>, args: &Args<'b>, sizes: &Shape) -> Result<Values<'a, u8>> {
     expect_mask(args)?;
-    let mask = args.tensor(1)?;
+    let mask = args.tensor("mask")?;
     rows(ctx, &mask, &Layout::of(mask.meta()).expand(sizes)?)
 }
 
 /// A copy of `self` in which the elements that the mask selects are replaced by consecutive elements of
 /// `source`.
 fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, source) = (args.tensor(0)?, args.tensor(2)?);
+    let (x, source) = (args.tensor("self")?, args.tensor("source")?);
     expect_type("source", x.dtype(), source.dtype())?;
-    let sizes = broadcast(x.sizes(), args.meta(1)?.sizes())?;
+    let sizes = broadcast(x.sizes(), args.meta("mask")?.sizes())?;
     let out = outs.tensor(0)?;
     copy_to(&x, &Layout::of(x.meta()).expand(&sizes)?, out)?;
     let mask = mask(ctx, args, &sizes)?;
@@ -102,8 +102,8 @@ fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// The elements that the mask selects, in row-major order.
 fn select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    let sizes = broadcast(x.sizes(), args.meta(1)?.sizes())?;
+    let x = args.tensor("self")?;
+    let sizes = broadcast(x.sizes(), args.meta("mask")?.sizes())?;
     let mask = mask(ctx, args, &sizes)?;
     let from = Layout::of(x.meta()).expand(&sizes)?.walk();
     let out = outs.tensor(0)?;

@@ -265,12 +265,12 @@ fn product_any<C: Compute + std::ops::Mul<Output = C>>(
 
 /// The addend at argument 0, broadcast to the sizes of the out, as a batch of matrices.
 fn addend<'a>(args: &Args<'a>, sizes: &Shape) -> Result<Addend<'a>> {
-    let tensor = args.tensor(0)?;
+    let tensor = args.tensor("self")?;
     let mut view = Layout::of(tensor.meta()).expand(sizes)?;
     while view.rank() < 3 {
         view = view.insert(0, 1, 0)?;
     }
-    Ok(Addend { beta: args.scalar(3)?, tensor, view })
+    Ok(Addend { beta: args.scalar("beta")?, tensor, view })
 }
 
 fn mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -292,7 +292,7 @@ fn addmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     let (a, b) = (Matrices::at(args, 1, 2)?, Matrices::at(args, 2, 2)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.rows(), b.columns()])?;
-    product(ctx, &a, &b, out, args.scalar(4)?, Some(addend(args, out.sizes())?))
+    product(ctx, &a, &b, out, args.scalar("alpha")?, Some(addend(args, out.sizes())?))
 }
 
 /// `beta * self + alpha * batch1 batch2`
@@ -300,12 +300,12 @@ fn baddbmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     let (a, b) = (Matrices::at(args, 1, 3)?, Matrices::at(args, 2, 3)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.batch(), a.rows(), b.columns()])?;
-    product(ctx, &a, &b, out, args.scalar(4)?, Some(addend(args, out.sizes())?))
+    product(ctx, &a, &b, out, args.scalar("alpha")?, Some(addend(args, out.sizes())?))
 }
 
 /// `input weight^T + bias`, over the last dimension of `input`.
 fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (input, weight) = (args.tensor(0)?, args.tensor(1)?);
+    let (input, weight) = (args.tensor("input")?, args.tensor("weight")?);
     ensure!(input.rank() > 0, "input: a zero-dim tensor has no features");
     ensure!(matches!(weight.rank(), 1 | 2), "weight: expected a matrix, found the shape {}", weight.sizes());
     let mut sizes = *input.sizes();
@@ -328,7 +328,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     };
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
-    let add = match args.optional_tensor(2)? {
+    let add = match args.optional_tensor("bias")? {
         None => None,
         Some(bias) => {
             let view = Layout::of(bias.meta()).expand(&Shape::new(&[1, rows, b.columns()])?)?;
@@ -351,9 +351,16 @@ fn addmv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     let (a, b) = (Matrices::at(args, 1, 2)?, Matrices::at(args, 2, 1)?.column());
     let out = outs.tensor(0)?;
     out.resize(&[a.rows()])?;
-    let tensor = args.tensor(0)?;
+    let tensor = args.tensor("self")?;
     let view = Layout::of(tensor.meta()).expand(out.sizes())?.insert(1, 1, 0)?.insert(0, 1, 0)?;
-    product(ctx, &a, &b, out, args.scalar(4)?, Some(Addend { beta: args.scalar(3)?, tensor, view }))
+    product(
+        ctx,
+        &a,
+        &b,
+        out,
+        args.scalar("alpha")?,
+        Some(Addend { beta: args.scalar("beta")?, tensor, view }),
+    )
 }
 
 /// Dot product.

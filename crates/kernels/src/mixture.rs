@@ -89,12 +89,12 @@ fn sigmoid(x: f32) -> f32 {
 fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let size = |index: usize| to_positive(args.name(index), args.int(index)?);
     let (active, experts, hidden, dim, group) = (size(5)?, size(6)?, size(7)?, size(8)?, size(9)?);
-    let bits = match args.int(10)? {
+    let bits = match args.int("weight_nbit")? {
         bits @ (4 | 8) => bits as u32,
         other => return Err(Error::invalid(format!("weight_nbit: {other} is neither 4 nor 8"))),
     };
     ensure!(active <= experts, "num_activated_experts: {active} of {experts}");
-    let (x, gate) = (args.tensor(0)?, args.tensor(1)?);
+    let (x, gate) = (args.tensor("x")?, args.tensor("gate_weight")?);
     let rows = match **x.sizes() {
         [rows, columns] if columns == dim => rows,
         _ => return Err(Error::invalid(format!("x: the shape {} does not suit rows of {dim}", x.sizes()))),
@@ -109,9 +109,14 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         expect_type(name, ScalarType::Float, dtype)?;
     }
     out.resize(&[rows, dim])?;
-    let up = Experts::of_tensor(ctx, args.name(3), args.tensor(3)?, experts)?;
-    let down = Experts::of_tensor(ctx, args.name(4), args.tensor(4)?, experts)?;
-    let routing = Routing::of(ctx, args.tensor(2)?, (args.str(11)?, args.double(12)?), experts)?;
+    let up = Experts::of_tensor(ctx, "packed_w13", args.tensor("packed_w13")?, experts)?;
+    let down = Experts::of_tensor(ctx, "packed_w2", args.tensor("packed_w2")?, experts)?;
+    let routing = Routing::of(
+        ctx,
+        args.tensor("expert_bias")?,
+        (args.str("score_func")?, args.double("route_scale")?),
+        experts,
+    )?;
 
     let (x, gate) = (all_values::<f32>(ctx, &x)?, all_values::<f32>(ctx, &gate)?);
     let mut scores = ctx.scratch::<f32>(rows.saturating_mul(experts))?;
@@ -130,8 +135,8 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         out.fill(0.0);
         for routes in routes.chunk_by(|a, b| a.0 == b.0) {
             let (expert, m) = (routes[0].0, routes.len());
-            let w13 = Packed::linear(args.name(3), up.of(expert), bits, [doubled, dim, group])?;
-            let w2 = Packed::linear(args.name(4), down.of(expert), bits, [dim, hidden, group])?;
+            let w13 = Packed::linear("packed_w13", up.of(expert), bits, [doubled, dim, group])?;
+            let w2 = Packed::linear("packed_w2", down.of(expert), bits, [dim, hidden, group])?;
             let mut inputs = ctx.scratch::<f32>(m.saturating_mul(dim))?;
             for (input, route) in inputs.chunks_exact_mut(dim).zip(routes) {
                 input.copy_from_slice(&x[route.1 * dim..][..dim]);

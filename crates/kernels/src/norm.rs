@@ -46,11 +46,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn layer_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let shape = to_shape(args.name(1), args.ints(1).ok()?).ok()?;
-    let sizes = args.meta(0).ok()?.sizes();
+    let shape = to_shape("normalized_shape", args.ints("normalized_shape").ok()?).ok()?;
+    let sizes = args.meta("input").ok()?.sizes();
     let outer = sizes.len().checked_sub(shape.rank())?;
     let is_last = shape.rank() > 0 && sizes[outer..] == *shape;
-    is_last.then_some(Meaning::LayerNorm { elements: shape.numel().ok()?, eps: args.double(4).ok()? })
+    is_last.then_some(Meaning::LayerNorm { elements: shape.numel().ok()?, eps: args.double("eps").ok()? })
 }
 
 fn group_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
@@ -60,12 +60,12 @@ fn group_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
         channels: size(4)?,
         pixels: size(5)?,
         groups: size(6)?,
-        eps: args.double(7).ok()?,
+        eps: args.double("eps").ok()?,
     }))
 }
 
 fn batch_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
-    Some(Meaning::BatchNorm { eps: args.double(6).ok()? })
+    Some(Meaning::BatchNorm { eps: args.double("eps").ok()? })
 }
 
 /// Grain size: the smallest number of elements worth waking a thread for.
@@ -133,8 +133,8 @@ fn set_statistics(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &Shape, a
 
 /// Argument 0, checked to be of a floating-point type that can be stored in out `index`.
 fn input<'a>(args: &Args<'a>, outs: &mut Outs<'_>, index: usize) -> Result<TensorView<'a>> {
-    let x = args.tensor(0)?;
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    let x = args.tensor("input")?;
+    expect_dtype("input", x.dtype(), DtypeSet::FLOATING)?;
     expect_out(x.dtype(), outs.tensor(index)?.dtype())?;
     Ok(x)
 }
@@ -142,7 +142,7 @@ fn input<'a>(args: &Args<'a>, outs: &mut Outs<'_>, index: usize) -> Result<Tenso
 /// Layer normalisation over the last dimensions; weight and bias have their shape.
 fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs, 0)?;
-    let shape = to_shape(args.name(1), args.ints(1)?)?;
+    let shape = to_shape("normalized_shape", args.ints("normalized_shape")?)?;
     let outer = x.rank().checked_sub(shape.rank()).filter(|&d| x.sizes()[d..] == *shape);
     ensure!(
         outer.is_some() && shape.rank() > 0,
@@ -153,11 +153,11 @@ fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     let (rows, n) = (Shape::new(&x.sizes()[..outer])?.numel()?, shape.numel()?);
     let mut kept = *x.sizes();
     kept[outer..].fill(1);
-    let eps = args.double(4)?;
+    let eps = args.double("eps")?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let weight = factors::<C>(ctx, "weight", args.optional_tensor(2)?, n)?;
-        let bias = factors::<C>(ctx, "bias", args.optional_tensor(3)?, n)?;
+        let weight = factors::<C>(ctx, "weight", args.optional_tensor("weight")?, n)?;
+        let bias = factors::<C>(ctx, "bias", args.optional_tensor("bias")?, n)?;
         let stats = row_statistics(ctx, &all, rows, n, eps)?;
         let (all, weight, bias, rows) = (&*all, weight.as_deref(), bias.as_deref(), &*stats);
         let out = outs.tensor(0)?;
@@ -186,7 +186,7 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     let x = input(args, outs, 0)?;
     let size = |i: usize| to_size(args.name(i), args.int(i)?);
     let (n, channels, pixels, groups) =
-        (size(3)?, size(4)?, size(5)?, to_positive(args.name(6), args.int(6)?)?);
+        (size(3)?, size(4)?, size(5)?, to_positive("group", args.int("group")?)?);
     let numel = Shape::new(&[n, channels, pixels])?.numel()?;
     ensure!(
         numel == x.numel(),
@@ -195,11 +195,11 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     );
     ensure!(channels % groups == 0, "group: {groups} groups do not divide {channels} channels");
     let (rows, each) = (n * groups, channels / groups * pixels);
-    let eps = args.double(7)?;
+    let eps = args.double("eps")?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let weight = factors::<C>(ctx, "weight", args.optional_tensor(1)?, channels)?;
-        let bias = factors::<C>(ctx, "bias", args.optional_tensor(2)?, channels)?;
+        let weight = factors::<C>(ctx, "weight", args.optional_tensor("weight")?, channels)?;
+        let bias = factors::<C>(ctx, "bias", args.optional_tensor("bias")?, channels)?;
         let stats = row_statistics(ctx, &all, rows, each, eps)?;
         let (all, weight, bias, rows) = (&*all, weight.as_deref(), bias.as_deref(), &*stats);
         let out = outs.tensor(0)?;
@@ -241,8 +241,8 @@ fn affine(
     let out = outs.tensor(index)?;
     out.resize(x.sizes())?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
-        let weight = factors::<f64>(ctx, "weight", args.optional_tensor(1)?, channels)?;
-        let bias = factors::<f64>(ctx, "bias", args.optional_tensor(2)?, channels)?;
+        let weight = factors::<f64>(ctx, "weight", args.optional_tensor("weight")?, channels)?;
+        let bias = factors::<f64>(ctx, "bias", args.optional_tensor("bias")?, channels)?;
         let mut factors = ctx.scratch::<C>(channels * 2)?;
         for (c, pair) in pairs.chunks_exact(2).enumerate() {
             let scale = C::from_f64(pair[1] * weight.as_ref().map_or(1.0, |w| w[c]));
@@ -301,7 +301,13 @@ fn running<'a>(
 fn batch_norm_no_training(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs, 0)?;
     let channels = channels(&x)?;
-    let pairs = running(ctx, &args.tensor(3)?, &args.tensor(4)?, channels, args.double(6)?)?;
+    let pairs = running(
+        ctx,
+        &args.tensor("running_mean")?,
+        &args.tensor("running_var")?,
+        channels,
+        args.double("eps")?,
+    )?;
     affine(ctx, args, outs, 0, &x, &pairs)?;
     outs.tensor(1)?.resize(&[0])?;
     Ok(outs.tensor(2)?.resize(&[0])?)
@@ -326,7 +332,7 @@ fn batch_statistics<'a>(
 /// Batch normalisation by the statistics of this batch, which are written to outs 1 and 2.
 fn batch_norm_no_stats(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs, 0)?;
-    let (pairs, _) = batch_statistics(ctx, &x, args.double(5)?)?;
+    let (pairs, _) = batch_statistics(ctx, &x, args.double("eps")?)?;
     affine(ctx, args, outs, 0, &x, &pairs)?;
     set_statistics(ctx, outs, &Shape::new(&[pairs.len() / 2])?, &pairs)
 }
@@ -336,7 +342,7 @@ fn batch_norm_no_stats(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
 fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs, 2)?;
     let (channels, training, momentum, eps) =
-        (channels(&x)?, args.bool(5)?, args.double(6)?, args.double(7)?);
+        (channels(&x)?, args.bool("training")?, args.double("momentum")?, args.double("eps")?);
     if !training {
         let pairs = running(ctx, &outs.read(0)?, &outs.read(1)?, channels, eps)?;
         affine(ctx, args, outs, 2, &x, &pairs)?;

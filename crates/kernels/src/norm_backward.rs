@@ -57,7 +57,7 @@ fn gradients(
     weights_shape: &[usize],
     mask: &[bool],
 ) -> Result<()> {
-    let (grad, x) = (args.tensor(0)?, args.tensor(1)?);
+    let (grad, x) = (args.tensor("grad_out")?, args.tensor("input")?);
     ensure!(mask.len() == 3, "output_mask: expected three booleans, found {}", mask.len());
     ensure!(
         grad.sizes() == x.sizes(),
@@ -129,7 +129,8 @@ fn gradients(
 
 /// The gradients of [`native_layer_norm`](crate::norm): weights and biases have the normalised shape.
 fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (sizes, normalized) = (args.meta(1)?.sizes(), to_shape(args.name(2), args.ints(2)?)?);
+    let (sizes, normalized) =
+        (args.meta("input")?.sizes(), to_shape("normalized_shape", args.ints("normalized_shape")?)?);
     ensure!(
         !normalized.is_empty() && sizes.ends_with(&normalized),
         "normalized_shape: {normalized} is not the end of the input's shape {sizes}"
@@ -137,22 +138,22 @@ fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     let n: usize = normalized.iter().product();
     let rows = sizes[..sizes.len() - normalized.len()].iter().product();
     let form = NormShape { rows, n, groups: 1, each: 1 };
-    gradients(ctx, args, outs, &form, [3, 4, 5], &normalized, args.bools(7)?)
+    gradients(ctx, args, outs, &form, [3, 4, 5], &normalized, args.bools("output_mask")?)
 }
 
 /// The gradients of [`native_group_norm`](crate::norm): there is one weight and one bias for each channel.
 fn group_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let size = |index: usize| to_size(args.name(index), args.int(index)?);
     let (batch, channels, pixels) = (size(5)?, size(6)?, size(7)?);
-    let groups = to_positive(args.name(8), args.int(8)?)?;
-    let sizes = args.meta(1)?.sizes();
+    let groups = to_positive("group", args.int("group")?)?;
+    let sizes = args.meta("input")?.sizes();
     let whole = sizes.len() >= 2
         && sizes[..2] == [batch, channels]
         && sizes[2..].iter().product::<usize>() == pixels
         && channels.is_multiple_of(groups);
     ensure!(whole, "input: {batch} x {channels} x {pixels} in {groups} groups is not the shape {sizes}");
     let form = NormShape { rows: batch * groups, n: channels / groups * pixels, groups, each: pixels };
-    gradients(ctx, args, outs, &form, [2, 3, 4], &[channels], args.bools(9)?)
+    gradients(ctx, args, outs, &form, [2, 3, 4], &[channels], args.bools("output_mask")?)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn pair(pad: &[i64], rank: usize, dim: usize) -> [i64; 2] {
 }
 
 fn constant_pad(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, pad) = (args.tensor(0)?, args.ints(1)?);
+    let (x, pad) = (args.tensor("self")?, args.ints("pad")?);
     let rank = x.rank();
     ensure!(pad.len().is_multiple_of(2) && pad.len() / 2 <= rank, "pad: {pad:?} for a tensor of rank {rank}");
     let mut sizes = *x.sizes();
@@ -74,7 +74,7 @@ fn constant_pad(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(&sizes)?;
-    fill_scalar(out, args.scalar(2)?)?;
+    fill_scalar(out, args.scalar("value")?)?;
     let (mut from, mut into) = (Layout::of(x.meta()), Layout::of(out.meta()));
     for d in 0..rank {
         let [before, after] = pair(pad, rank, d);
@@ -112,7 +112,7 @@ fn pad<const N: usize>(
     outs: &mut Outs<'_>,
     reflect: bool,
 ) -> Result<()> {
-    let (x, pad) = (args.tensor(0)?, args.ints(1)?);
+    let (x, pad) = (args.tensor("self")?, args.ints("padding")?);
     let rank = x.rank();
     ensure!(pad.len() == 2 * N, "padding: expected {} numbers, found {pad:?}", 2 * N);
     ensure!(rank == N + 1 || rank == N + 2, "self: expected {} or {} dimensions, found {rank}", N + 1, N + 2);

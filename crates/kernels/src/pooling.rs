@@ -96,15 +96,15 @@ fn max_meaning(args: &Args<'_>) -> Option<Meaning> {
         stride: pair(args, 2, Some(kernel))?,
         padding: pair(args, 3, Some([0; 2]))?,
         dilation: pair(args, 4, Some([1; 2]))?,
-        ceil: args.bool(5).ok()?,
+        ceil: args.bool("ceil_mode").ok()?,
     }))
 }
 
 fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
     let kernel = pair(args, 1, None)?;
-    let reduce = match args.optional_int(6).ok()? {
+    let reduce = match args.optional_int("divisor_override").ok()? {
         Some(divisor) => PoolReduce::SumDiv(Some(divisor).filter(|&d| d != 0)?),
-        None if args.bool(5).ok()? => PoolReduce::Avg { count_include_pad: true },
+        None if args.bool("count_include_pad").ok()? => PoolReduce::Avg { count_include_pad: true },
         None => PoolReduce::Avg { count_include_pad: false },
     };
     Some(Meaning::Pool(Pool2d {
@@ -113,7 +113,7 @@ fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
         stride: pair(args, 2, Some(kernel))?,
         padding: pair(args, 3, Some([0; 2]))?,
         dilation: [1; 2],
-        ceil: args.bool(4).ok()?,
+        ceil: args.bool("ceil_mode").ok()?,
     }))
 }
 
@@ -174,9 +174,9 @@ impl Windows {
 
     /// Reads the arguments kernel, stride and padding (1 to 3), dilation, if the operator has one, and ceil_mode.
     fn read<const D: usize>(args: &Args<'_>, dilation: Option<usize>, ceil: usize) -> Result<Self> {
-        let x = args.meta(0)?;
+        let x = args.meta("self")?;
         let (planes, input) = Self::image::<D>(x)?;
-        ensure!(!args.ints(1)?.is_empty(), "kernel_size: the list is empty");
+        ensure!(!args.ints("kernel_size")?.is_empty(), "kernel_size: the list is empty");
         let kernel = numbers::<D>(args, 1, [1; 3], 1)?;
         let stride = numbers::<D>(args, 2, kernel, 1)?;
         let padding = numbers::<D>(args, 3, [0; 3], 0)?;
@@ -340,11 +340,11 @@ fn least(dtype: ScalarType) -> Scalar {
 /// Average pooling. Padding counts as zeros, unless `count_include_pad` is false.
 fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let windows = Windows::read::<D>(args, None, 4)?;
-    let with_padding = args.bool(5)?;
-    let divisor = if D == 1 { None } else { args.optional_int(6)? };
+    let with_padding = args.bool("count_include_pad")?;
+    let divisor = if D == 1 { None } else { args.optional_int("divisor_override")? };
     ensure!(divisor != Some(0), "divisor_override: it is zero");
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL)?;
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
+    expect_dtype("self", x.dtype(), DtypeSet::REAL)?;
     expect_out(x.dtype(), out.dtype())?;
     out.resize(&windows.sizes)?;
     if out.numel() == 0 {
@@ -375,8 +375,8 @@ fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
 /// Max pooling: the largest element of each window and its index in the plane. NaN counts as largest.
 fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let windows = Windows::read::<D>(args, Some(4), 5)?;
-    let x = args.tensor(0)?;
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL)?;
+    let x = args.tensor("self")?;
+    expect_dtype("self", x.dtype(), DtypeSet::REAL)?;
     let [out, indices] = outs.tensors([0, 1])?;
     expect_out(x.dtype(), out.dtype())?;
     ensure!(indices.dtype() == ScalarType::Long, "indices: expected int64, found {}", indices.dtype());
@@ -434,16 +434,16 @@ fn adaptive_avg_pool<const D: usize>(
     args: &Args<'_>,
     outs: &mut Outs<'_>,
 ) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     let (_, input) = Windows::image::<D>(x.meta())?;
-    let list = args.ints(1)?;
+    let list = args.ints("output_size")?;
     ensure!(list.len() == D, "output_size: expected {D} numbers, found {list:?}");
     let mut output = [1; 3];
     for (d, &s) in list.iter().enumerate() {
-        output[3 - D + d] = to_size(args.name(1), s)?;
+        output[3 - D + d] = to_size("output_size", s)?;
     }
     ensure!(input.iter().all(|&s| s > 0), "self: the shape {} has no pixels to take means of", x.sizes());
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    expect_dtype("self", x.dtype(), DtypeSet::FLOATING)?;
     expect_out(x.dtype(), out.dtype())?;
     let mut sizes = *x.sizes();
     let rank = sizes.rank();

@@ -205,19 +205,19 @@ fn expect_sizes(name: &str, found: &Shape, expected: &Shape) -> Result<()> {
 
 /// Adds each gradient to the largest element of its window.
 fn max_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (grad, x, places) = (args.tensor(0)?, args.meta(1)?, args.tensor(7)?);
+    let (grad, x, places) = (args.tensor("grad_output")?, args.meta("self")?, args.tensor("indices")?);
     let windows = Windows::new::<N>(args, x, 2, true)?;
-    expect_sizes(args.name(0), grad.sizes(), &windows.sizes)?;
-    expect_sizes(args.name(7), places.sizes(), &windows.sizes)?;
-    expect_type(args.name(0), x.dtype(), grad.dtype())?;
+    expect_sizes("grad_output", grad.sizes(), &windows.sizes)?;
+    expect_sizes("indices", places.sizes(), &windows.sizes)?;
+    expect_type("grad_output", x.dtype(), grad.dtype())?;
     let out = outs.tensor(0)?;
     expect_type("grad_input", x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;
     let (from, to) = windows.planes();
-    let places = indices(ctx, args.name(7), &places)?;
+    let places = indices(ctx, "indices", &places)?;
     let bad = places.iter().find(|&&at| at < 0 || at as u64 >= from as u64);
-    ensure!(bad.is_none(), "{}: {} is out of range for {from} elements", args.name(7), bad.unwrap_or(&0));
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    ensure!(bad.is_none(), "indices: {} is out of range for {from} elements", bad.unwrap_or(&0));
+    dispatch!("grad_output", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let grad = all_values::<C>(ctx, &grad)?;
         write_values::<C>(ctx, out, |out| {
             out.fill(0.0);
@@ -231,16 +231,16 @@ fn max_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
 
 /// Divides each gradient equally among the elements of its window.
 fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (grad, x) = (args.tensor(0)?, args.meta(1)?);
+    let (grad, x) = (args.tensor("grad_output")?, args.meta("self")?);
     let windows = Windows::new::<N>(args, x, 2, false)?;
     let divisor = Divisor::new(args, 6)?;
-    expect_sizes(args.name(0), grad.sizes(), &windows.sizes)?;
-    expect_type(args.name(0), x.dtype(), grad.dtype())?;
+    expect_sizes("grad_output", grad.sizes(), &windows.sizes)?;
+    expect_type("grad_output", x.dtype(), grad.dtype())?;
     let out = outs.tensor(0)?;
     expect_type("grad_input", x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;
     let (from, to) = windows.planes();
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("grad_output", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let grad = all_values::<C>(ctx, &grad)?;
         write_values::<C>(ctx, out, |out| {
             out.fill(0.0);

@@ -113,32 +113,32 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn sym_size(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let meta = args.meta(0)?;
+    let meta = args.meta("self")?;
     ensure!(meta.rank() > 0, "self: a zero-dim tensor has no sizes");
-    let dim = wrap_dim(args.name(1), args.int(1)?, meta.rank())?;
+    let dim = wrap_dim("dim", args.int("dim")?, meta.rank())?;
     outs.set(0, Scalar::Int(meta.sizes()[dim] as i64))
 }
 
 fn sym_stride(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let meta = args.meta(0)?;
+    let meta = args.meta("self")?;
     ensure!(meta.rank() > 0, "self: a zero-dim tensor has no strides");
-    let dim = wrap_dim(args.name(1), args.int(1)?, meta.rank())?;
+    let dim = wrap_dim("dim", args.int("dim")?, meta.rank())?;
     outs.set(0, Scalar::Int(meta.strides()[dim] as i64))
 }
 
 fn sym_numel(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    outs.set(0, Scalar::Int(args.meta(0)?.numel() as i64))
+    outs.set(0, Scalar::Int(args.meta("self")?.numel() as i64))
 }
 
 /// Always 0: a tensor starts at the beginning of its own bytes.
 fn sym_storage_offset(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    args.meta(0)?;
+    args.meta("self")?;
     outs.set(0, Scalar::Int(0))
 }
 
 /// The first element, as a scalar.
 fn local_scalar_dense(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     ensure!(x.numel() > 0, "self: a tensor without elements has no value");
     aligned(x.bytes(), x.dtype())?;
     let value = match (x.dtype(), compute_type(x.dtype())) {
@@ -160,14 +160,14 @@ fn first<C: Compute>(x: &pteron_tensor::TensorView<'_>) -> Result<C> {
 
 /// A view of `self` with other sizes, one of which may be -1.
 fn et_view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let sizes = infer_shape(args.name(1), args.ints(1)?, args.meta(0)?.numel())?;
+    let sizes = infer_shape("size", args.ints("size")?, args.meta("self")?.numel())?;
     outs.set_view(0, sizes)
 }
 
 /// Writes `copy_from` over row `index` of `copy_to`. If `copy_to` has a dynamic shape, it is first resized to `index
 /// + 1` rows.
 fn et_copy_index(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (row, index) = (args.tensor(1)?, args.int(2)?);
+    let (row, index) = (args.tensor("copy_from")?, args.int("index")?);
     let out = outs.tensor(0)?;
     ensure!(out.rank() > 0, "copy_to: a zero-dim tensor has no rows");
     ensure!((0..i32::MAX as i64).contains(&index), "index: {index} is out of range");
@@ -194,7 +194,7 @@ enum Pair {
 }
 
 fn pair(args: &Args<'_>) -> Result<Pair> {
-    let (a, b) = (args.scalar(0)?, args.scalar(1)?);
+    let (a, b) = (args.scalar("a")?, args.scalar("b")?);
     Ok(if a.is_floating() || b.is_floating() {
         Pair::Doubles(a.to_f64(), b.to_f64())
     } else {
@@ -204,7 +204,7 @@ fn pair(args: &Args<'_>) -> Result<Pair> {
 
 /// Both operands, which must not be doubles, as integers.
 fn integers(args: &Args<'_>) -> Result<(i64, i64)> {
-    let (a, b) = (args.scalar(0)?, args.scalar(1)?);
+    let (a, b) = (args.scalar("a")?, args.scalar("b")?);
     ensure!(!a.is_floating() && !b.is_floating(), "expected integers, found {a} and {b}");
     Ok((a.to_i64(), b.to_i64()))
 }
@@ -267,11 +267,11 @@ fn mod_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 }
 
 fn truediv(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    outs.set(0, Scalar::Double(args.scalar(0)?.to_f64() / args.scalar(1)?.to_f64()))
+    outs.set(0, Scalar::Double(args.scalar("a")?.to_f64() / args.scalar("b")?.to_f64()))
 }
 
 fn neg(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let value = match args.scalar(0)? {
+    let value = match args.scalar("a")? {
         Scalar::Double(v) => Scalar::Double(-v),
         other => Scalar::Int(other.to_i64().wrapping_neg()),
     };
@@ -279,21 +279,21 @@ fn neg(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()
 }
 
 fn sym_float(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    outs.set(0, Scalar::Double(args.scalar(0)?.to_f64()))
+    outs.set(0, Scalar::Double(args.scalar("a")?.to_f64()))
 }
 
 /// Doubles are truncated.
 fn sym_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    outs.set(0, Scalar::Int(args.scalar(0)?.to_i64()))
+    outs.set(0, Scalar::Int(args.scalar("a")?.to_i64()))
 }
 
 fn sym_not(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    outs.set(0, Scalar::Bool(!args.scalar(0)?.to_bool()))
+    outs.set(0, Scalar::Bool(!args.scalar("a")?.to_bool()))
 }
 
 /// `t` if `b` is true, otherwise `f`.
 fn sym_ite(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let value = args.scalar(if args.scalar(0)?.to_bool() { 1 } else { 2 })?;
+    let value = args.scalar(if args.scalar("b")?.to_bool() { 1 } else { 2 })?;
     outs.set(0, value)
 }
 

@@ -45,13 +45,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The quantization parameters of a call that gives them as scalars.
 fn known(args: &Args<'_>) -> Option<QParams> {
-    let (zero, low, high) = (args.int(2).ok()?, args.int(3).ok()?, args.int(4).ok()?);
-    Some(QParams::PerTensor { scale: args.double(1).ok()?, zero, low, high })
+    let (zero, low, high) =
+        (args.int("zero_point").ok()?, args.int("quant_min").ok()?, args.int("quant_max").ok()?);
+    Some(QParams::PerTensor { scale: args.double("scale").ok()?, zero, low, high })
 }
 
 /// Quantization parameters that are tensors, arguments 1 and 2.
 pub(crate) fn computed(args: &Args<'_>, by_row: bool) -> Option<QParams> {
-    Some(QParams::Dynamic { by_row, low: args.int(3).ok()?, high: args.int(4).ok()? })
+    Some(QParams::Dynamic { by_row, low: args.int("quant_min").ok()?, high: args.int("quant_max").ok()? })
 }
 
 /// An argument that is a scalar or a tensor of one element.
@@ -76,11 +77,11 @@ struct Affine {
 
 impl Affine {
     fn read(args: &Args<'_>) -> Result<Self> {
-        let zero_point = match args.meta(2) {
+        let zero_point = match args.meta("zero_point") {
             Ok(_) => i64::from_f64(number(args, 2)?),
-            Err(_) => args.int(2)?,
+            Err(_) => args.int("zero_point")?,
         };
-        let (min, max) = (args.int(3)?, args.int(4)?);
+        let (min, max) = (args.int("quant_min")?, args.int("quant_max")?);
         ensure!(min <= max, "quant_min: {min} is greater than quant_max, {max}");
         Ok(Self { scale: number(args, 1)?, zero_point, min, max })
     }
@@ -90,9 +91,9 @@ impl Affine {
 #[expect(clippy::unnecessary_cast, reason = "the macro writes the expression for f32 and for f64")]
 fn quantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let Affine { scale, zero_point, min, max } = Affine::read(args)?;
-    let (from, sizes) = (args.meta(0)?.dtype(), *args.meta(0)?.sizes());
+    let (from, sizes) = (args.meta("input")?.dtype(), *args.meta("input")?.sizes());
     let to = outs.tensor(0)?.dtype();
-    expect_dtype(args.name(0), from, DtypeSet::FLOATING)?;
+    expect_dtype("input", from, DtypeSet::FLOATING)?;
     expect_dtype("out", to, QUANTIZED)?;
     let (low, high) = (min as f64, max as f64);
     // The reference multiplies by the reciprocal in float32.
@@ -110,9 +111,9 @@ fn quantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 /// `(x - zero_point) * scale`
 fn dequantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let Affine { scale, zero_point, .. } = Affine::read(args)?;
-    let (from, sizes) = (args.meta(0)?.dtype(), *args.meta(0)?.sizes());
+    let (from, sizes) = (args.meta("input")?.dtype(), *args.meta("input")?.sizes());
     let to = outs.tensor(0)?.dtype();
-    expect_dtype(args.name(0), from, QUANTIZED)?;
+    expect_dtype("input", from, QUANTIZED)?;
     expect_dtype("out", to, DtypeSet::FLOATING)?;
     let (scale, zero) = (scale as f32, zero_point as f64);
     let fns = elementwise! { float(x) => (x as f64 - zero) as F * scale as F };
@@ -130,13 +131,17 @@ fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let (_, _, (low, high)) = (bounds(3)?, bounds(8)?, bounds(12)?);
     let scale = |at: usize| Ok::<_, pteron_operator::Error>(args.double(at)? as f32);
     let (a_scale, b_scale, inverse) = (scale(1)? as f64, scale(6)? as f64, 1.0 / scale(10)?);
-    let (a_zero, b_zero, zero) = (args.int(2)? as f64, args.int(7)? as f64, args.int(11)? as f64);
-    let (dtype, to) = (args.meta(0)?.dtype(), outs.tensor(0)?.dtype());
-    expect_dtype(args.name(0), dtype, QUANTIZED)?;
+    let (a_zero, b_zero, zero) = (
+        args.int("a_zero_point")? as f64,
+        args.int("b_zero_point")? as f64,
+        args.int("out_zero_point")? as f64,
+    );
+    let (dtype, to) = (args.meta("a")?.dtype(), outs.tensor(0)?.dtype());
+    expect_dtype("a", dtype, QUANTIZED)?;
     ensure!(
-        args.meta(5)?.dtype() == dtype && to == dtype,
+        args.meta("b")?.dtype() == dtype && to == dtype,
         "b and out: expected tensors of {dtype}, found {} and {to}",
-        args.meta(5)?.dtype()
+        args.meta("b")?.dtype()
     );
     let fns = elementwise! {
         float(a, b) => {
@@ -145,7 +150,7 @@ fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
             ((inverse * sum).round_ties_even() as f64 + zero).max(low).min(high) as F
         };
     };
-    let sizes = broadcast(args.meta(0)?.sizes(), args.meta(5)?.sizes())?;
+    let sizes = broadcast(args.meta("a")?.sizes(), args.meta("b")?.sizes())?;
     map_sized(ctx, args, outs, [Input::Arg(0), Input::Arg(5)], sizes, ScalarType::Double, to, &fns)
 }
 

@@ -55,18 +55,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn per_channel_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let axis = wrap(args.int(3).ok()?, args.meta(0).ok()?.rank())?;
+    let axis = wrap(args.int("axis").ok()?, args.meta("input").ok()?.rank())?;
     Some(Meaning::Dequantize(QParams::PerChannel { scales: 1, zeros: optional_tensor(args, 2)?, axis }))
 }
 
 fn choice_by_tensor(args: &Args<'_>) -> Option<Meaning> {
-    let (low, high, eps) = (args.int(1).ok()?, args.int(2).ok()?, args.double(3).ok()?);
+    let (low, high, eps) =
+        (args.int("quant_min").ok()?, args.int("quant_max").ok()?, args.double("eps").ok()?);
     Some(Meaning::ChooseQParams(ChooseQParams::PerTensor { low, high, eps }))
 }
 
 /// The parameters at an argument, one for each index of dimension `axis`, as an elementwise input.
 fn per_channel(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
-    let (x, p) = (args.meta(0)?, args.meta(index)?);
+    let (x, p) = (args.meta("input")?, args.meta(index)?);
     ensure!(
         x.rank() > 0 && p.numel() == x.sizes()[axis] && p.rank() <= 1,
         "{}: the shape {} does not suit dimension {axis} of {}",
@@ -83,7 +84,7 @@ fn per_channel(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
 
 /// The parameters at an argument, one for each row, as an elementwise input.
 fn per_token(args: &Args<'_>, index: usize) -> Result<Input> {
-    let (x, p) = (args.meta(0)?, args.meta(index)?);
+    let (x, p) = (args.meta("input")?, args.meta(index)?);
     let rows: usize = x.sizes().iter().rev().skip(1).product();
     ensure!(
         x.rank() > 0 && p.numel() == rows,
@@ -115,7 +116,7 @@ fn quantize(
 ) -> Result<()> {
     let (min, max) = (args.int(bounds)?, args.int(bounds + 1)?);
     ensure!(min <= max, "quant_min: {min} is greater than quant_max, {max}");
-    expect_dtype(args.name(0), args.meta(0)?.dtype(), DtypeSet::FLOATING)?;
+    expect_dtype("input", args.meta("input")?.dtype(), DtypeSet::FLOATING)?;
     let (low, high) = (min as f64, max as f64);
     let fns = elementwise! {
         float(x, s, z) => {
@@ -134,7 +135,7 @@ fn dequantize(
     outs: &mut Outs<'_>,
     [scale, zero]: [Input; 2],
 ) -> Result<()> {
-    expect_dtype(args.name(0), args.meta(0)?.dtype(), QUANTIZED)?;
+    expect_dtype("input", args.meta("input")?.dtype(), QUANTIZED)?;
     let fns = elementwise! { float(x, s, z) => F::from_f32((x - z).to_f32() * s.to_f32()) };
     run(ctx, args, outs, [Input::Arg(0), scale, zero], DtypeSet::FLOATING, &fns)
 }
@@ -149,18 +150,19 @@ fn run(
 ) -> Result<()> {
     let to = outs.tensor(0)?.dtype();
     expect_dtype("out", to, outs_of)?;
-    let sizes = *args.meta(0)?.sizes();
+    let sizes = *args.meta("input")?.sizes();
     map_sized(ctx, args, outs, inputs, sizes, ScalarType::Double, to, fns)
 }
 
 fn quantize_per_channel(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let axis = wrap_dim(args.name(3), args.int(3)?, args.meta(0)?.rank())?;
+    let axis = wrap_dim("axis", args.int("axis")?, args.meta("input")?.rank())?;
     quantize(ctx, args, outs, [per_channel(args, 1, axis)?, per_channel(args, 2, axis)?], 4)
 }
 
 fn dequantize_per_channel(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let axis = wrap_dim(args.name(3), args.int(3)?, args.meta(0)?.rank())?;
-    let zero = if args.is_none(2) { Input::Scalar(Scalar::Int(0)) } else { per_channel(args, 2, axis)? };
+    let axis = wrap_dim("axis", args.int("axis")?, args.meta("input")?.rank())?;
+    let zero =
+        if args.is_none("zero_points") { Input::Scalar(Scalar::Int(0)) } else { per_channel(args, 2, axis)? };
     dequantize(ctx, args, outs, [per_channel(args, 1, axis)?, zero])
 }
 
@@ -202,8 +204,8 @@ impl Bound {
 
 /// The bounds of the elements over `dims`, extended to include zero, as rows of (smallest, largest).
 fn bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Result<Vec<[f64; 2]>> {
-    let x = args.tensor(0)?;
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    let x = args.tensor("input")?;
+    expect_dtype("input", x.dtype(), DtypeSet::FLOATING)?;
     let mut all: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     for (least, all) in [true, false].into_iter().zip(&mut all) {
         let sizes = dims.reduce(x.sizes(), true);
@@ -247,9 +249,9 @@ fn set(
 
 /// Scale and zero point that map the range of a whole tensor to the quantized range.
 fn choose_qparams(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (min, max, eps) = (args.int(1)?, args.int(2)?, args.double(3)?);
+    let (min, max, eps) = (args.int("quant_min")?, args.int("quant_max")?, args.double("eps")?);
     ensure!(min < max, "quant_min: {min} is not less than quant_max, {max}");
-    let all = bounds(ctx, args, DimSet::all(args.meta(0)?.rank()))?;
+    let all = bounds(ctx, args, DimSet::all(args.meta("input")?.rank()))?;
     set(ctx, outs, &all, |[low, high]| {
         let range = (max as f64 - min as f64) as f32;
         let scale = ((high as f32 - low as f32) / range).max(eps as f32);
@@ -261,7 +263,7 @@ fn choose_qparams(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 /// Scale and zero point that map the range of each row to int8; the zero point is computed from the end of the range
 /// with the smaller error.
 fn choose_qparams_per_token(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.meta(0)?;
+    let x = args.meta("input")?;
     ensure!(x.rank() > 0, "input: a zero-dim tensor has no rows");
     let rows = DimSet::one(x.rank() - 1);
     let mut sizes = *x.sizes();

@@ -59,10 +59,11 @@ fn number<const BITS: u32>(row: &[u8], j: usize, signed: bool) -> f32 {
 /// The dequantized rows, `(value - zero_point) * scale`, of a table selected by indices. A row has one scale and
 /// one zero point, or one for each of its groups.
 fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (table, scales, zeros) = (args.tensor(0)?, args.tensor(1)?, args.optional_tensor(2)?);
-    let (min, max) = (args.int(3)?, args.int(4)?);
-    let list = args.tensor(5)?;
-    expect_dtype(args.name(0), table.dtype(), if BITS == 8 { BYTES } else { PACKED })?;
+    let (table, scales, zeros) =
+        (args.tensor("weight")?, args.tensor("weight_scales")?, args.optional_tensor("weight_zero_points")?);
+    let (min, max) = (args.int("weight_quant_min")?, args.int("weight_quant_max")?);
+    let list = args.tensor("indices")?;
+    expect_dtype("weight", table.dtype(), if BITS == 8 { BYTES } else { PACKED })?;
     ensure!(min <= max, "weight_quant_min: {min} is greater than weight_quant_max, {max}");
     let &[rows, columns] = &**table.sizes() else {
         return Err(pteron_operator::Error::invalid(format!(
@@ -85,11 +86,11 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     if args.len() > 7
-        && let Some(dtype) = args.optional_dtype(6)?
+        && let Some(dtype) = args.optional_dtype("dtype")?
     {
         ensure!(dtype == out.dtype(), "out: expected a tensor of {dtype}, found one of {}", out.dtype());
     }
-    let at = indices(ctx, args.name(5), &list)?;
+    let at = indices(ctx, "indices", &list)?;
     let bad = at.iter().find(|&&i| i < 0 || i as u64 >= rows as u64);
     ensure!(bad.is_none(), "indices: {} is out of range for {rows} rows", bad.unwrap_or(&0));
     let mut sizes = *list.sizes();

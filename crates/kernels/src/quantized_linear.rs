@@ -27,7 +27,7 @@ fn mixed_mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 
 /// `input weight^T`; each row of `weight` has one scale, or one for each of its groups.
 fn mixed_linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    if let Some(dtype) = args.optional_dtype(4)? {
+    if let Some(dtype) = args.optional_dtype("dtype")? {
         let found = outs.tensor(0)?.dtype();
         ensure!(dtype == found, "out: expected a tensor of {dtype}, found one of {found}");
     }
@@ -36,10 +36,10 @@ fn mixed_linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 
 /// The product with the dequantized weight, `(value - zero_point) * scale`, in float32.
 fn product(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, transposed: bool) -> Result<()> {
-    let (x, weight, scales) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
-    let zeros = args.optional_tensor(3)?;
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
-    expect_dtype(args.name(1), weight.dtype(), DtypeSet::of(&[ScalarType::Byte, ScalarType::Char]))?;
+    let (x, weight, scales) = (args.tensor("input")?, args.tensor("weight")?, args.tensor("weight_scales")?);
+    let zeros = args.optional_tensor("weight_zero_points")?;
+    expect_dtype("input", x.dtype(), DtypeSet::FLOATING)?;
+    expect_dtype("weight", weight.dtype(), DtypeSet::of(&[ScalarType::Byte, ScalarType::Char]))?;
     let (&[m, k], &[rows, columns]) = (&**x.sizes(), &**weight.sizes()) else {
         let message = format!("expected two matrices, found {} and {}", x.meta(), weight.meta());
         return Err(pteron_operator::Error::invalid(message));

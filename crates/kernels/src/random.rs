@@ -186,22 +186,22 @@ fn draw_uniform(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &[usize]) -
 }
 
 fn rand(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let sizes = to_shape(args.name(0), args.ints(0)?)?;
+    let sizes = to_shape("size", args.ints("size")?)?;
     draw_uniform(ctx, outs, &sizes)
 }
 
 /// Normally distributed values with mean 0 and standard deviation 1.
 fn randn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let sizes = to_shape(args.name(0), args.ints(0)?)?;
+    let sizes = to_shape("size", args.ints("size")?)?;
     draw(ctx, outs, &sizes, Generator::normal)
 }
 
 fn rand_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    draw_uniform(ctx, outs, args.meta(0)?.sizes())
+    draw_uniform(ctx, outs, args.meta("self")?.sizes())
 }
 
 fn randn_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    draw(ctx, outs, args.meta(0)?.sizes(), Generator::normal)
+    draw(ctx, outs, args.meta("self")?.sizes(), Generator::normal)
 }
 
 /// Integers in `low..high`.
@@ -228,20 +228,20 @@ fn randint(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 }
 
 fn randint_low(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    draw_ints(ctx, outs, &to_shape(args.name(2), args.ints(2)?)?, args.int(0)?, args.int(1)?)
+    draw_ints(ctx, outs, &to_shape("size", args.ints("size")?)?, args.int("low")?, args.int("high")?)
 }
 
 fn randint_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    draw_ints(ctx, outs, args.meta(0)?.sizes(), 0, args.int(1)?)
+    draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, args.int(1)?)
 }
 
 fn randint_like_low(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    draw_ints(ctx, outs, args.meta(0)?.sizes(), args.int(1)?, args.int(2)?)
+    draw_ints(ctx, outs, args.meta("self")?.sizes(), args.int("low")?, args.int("high")?)
 }
 
 /// A uniformly random permutation of `0..n`.
 fn randperm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let n = to_size(args.name(0), args.int(0)?)?;
+    let n = to_size("n", args.int("n")?)?;
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::REAL)?;
     out.resize(&[n])?;
@@ -256,9 +256,9 @@ fn randperm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 
 /// Uniform values in `[from, to)`.
 fn uniform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (from, to) = (args.double(1)?, args.double(2)?);
+    let (from, to) = (args.double("from")?, args.double("to")?);
     ensure!(from <= to, "to: {to} is less than from, {from}");
-    draw(ctx, outs, args.meta(0)?.sizes(), |g| from + (to - from) * g.uniform())
+    draw(ctx, outs, args.meta("self")?.sizes(), |g| from + (to - from) * g.uniform())
 }
 
 fn deviation(args: &Args<'_>, index: usize) -> Result<f64> {
@@ -273,8 +273,8 @@ fn normal(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 }
 
 fn normal_sized(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (mean, std) = (args.double(0)?, deviation(args, 1)?);
-    draw(ctx, outs, &to_shape(args.name(2), args.ints(2)?)?, |g| mean + std * g.normal())
+    let (mean, std) = (args.double("mean")?, deviation(args, 1)?);
+    draw(ctx, outs, &to_shape("size", args.ints("size")?)?, |g| mean + std * g.normal())
 }
 
 /// Normally distributed values; mean and standard deviation are scalars or tensors.
@@ -328,26 +328,27 @@ fn draw_bernoulli(
 }
 
 fn bernoulli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let p = args.tensor(0)?;
+    let p = args.tensor("self")?;
     let all = all_values::<f64>(ctx, &p)?;
     draw_bernoulli(ctx, outs, p.sizes(), |i| all[i])
 }
 
 fn bernoulli_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (sizes, p) = (*args.meta(0)?.sizes(), args.tensor(1)?);
+    let (sizes, p) = (*args.meta("self")?.sizes(), args.tensor("p")?);
     let all = values::<f64>(ctx, &p, &Layout::of(p.meta()).expand(&sizes)?)?;
     draw_bernoulli(ctx, outs, &sizes, |i| all[i])
 }
 
 fn bernoulli_number(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let p = args.double(1)?;
-    draw_bernoulli(ctx, outs, args.meta(0)?.sizes(), |_| p)
+    let p = args.double("p")?;
+    draw_bernoulli(ctx, outs, args.meta("self")?.sizes(), |_| p)
 }
 
 /// For each row of weights, indices drawn with probabilities proportional to the weights, with or without replacement.
 fn multinomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, samples, again) = (args.tensor(0)?, to_size(args.name(1), args.int(1)?)?, args.bool(2)?);
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    let (x, samples, again) =
+        (args.tensor("self")?, to_size("num_samples", args.int("num_samples")?)?, args.bool("replacement")?);
+    expect_dtype("self", x.dtype(), DtypeSet::FLOATING)?;
     ensure!(
         (1..=2).contains(&x.rank()) && samples > 0,
         "self: one row of weights or more, found {}",

@@ -80,7 +80,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// Shifts elements along dimensions with wrap-around; without dimensions, shifts them in row-major order.
 fn roll(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, shifts, dims) = (args.tensor(0)?, args.ints(1)?, args.ints(2)?);
+    let (x, shifts, dims) = (args.tensor("self")?, args.ints("shifts")?, args.ints("dims")?);
     let mut from = Layout::of(x.meta());
     let out = outs.tensor(0)?;
     out.resize(x.sizes())?;
@@ -99,7 +99,7 @@ fn roll(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
     } else {
         ensure!(shifts.len() == dims.len(), "shifts: {shifts:?} for the dims {dims:?}");
         for (&shift, &dim) in shifts.iter().zip(dims) {
-            let d = wrap_dim(args.name(2), dim, x.rank())?;
+            let d = wrap_dim("dims", dim, x.rank())?;
             let size = from.sizes.get(d).map_or(1, |&n| n.max(1)) as i64;
             by[d] = ((by[d] as i64 + shift.rem_euclid(size)) % size) as usize;
         }
@@ -147,10 +147,10 @@ fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Res
 
 /// Copies each slice of a dimension to a separate tensor.
 fn unbind(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     ensure!(x.rank() > 0, "self: a zero-dim tensor cannot be unbound");
     let layout = Layout::of(x.meta());
-    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let outs = outs.list(0)?;
     ensure!(
         outs.len() == layout.sizes[dim],
@@ -178,7 +178,7 @@ fn triangle(
     outs: &mut Outs<'_>,
     keep: impl Fn(i64, i64) -> std::ops::Range<i64>,
 ) -> Result<()> {
-    let (x, diagonal) = (args.tensor(0)?, args.int(1)?);
+    let (x, diagonal) = (args.tensor("self")?, args.int("diagonal")?);
     let &[.., height, width] = &**x.sizes() else {
         return Err(Error::invalid(format!("self: expected at least two dimensions, found {}", x.rank())));
     };
@@ -217,7 +217,7 @@ fn order(x: &Layout, first: usize, rest: &[usize]) -> Layout {
 
 /// The first of the last three dimensions (the channels), and the factor at argument 1.
 fn image(args: &Args<'_>) -> Result<(usize, usize)> {
-    let rank = args.meta(0)?.rank();
+    let rank = args.meta("self")?.rank();
     ensure!(rank >= 3, "self: expected at least three dimensions, found {rank}");
     Ok((rank - 3, to_positive(args.name(1), args.int(1)?)?))
 }
@@ -229,7 +229,7 @@ fn times(args: &Args<'_>, size: usize, factor: usize) -> Result<usize> {
 
 /// Rearranges an image of `C*r*r` channels and `H` by `W` pixels to `C` channels and `H*r` by `W*r` pixels.
 fn pixel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, (c, r)) = (args.tensor(0)?, image(args)?);
+    let (x, (c, r)) = (args.tensor("self")?, image(args)?);
     let mut sizes = *x.sizes();
     let square = times(args, r, r)?;
     ensure!(sizes[c].is_multiple_of(square), "self: {} channels cannot be divided by {square}", sizes[c]);
@@ -245,7 +245,7 @@ fn pixel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 
 /// The inverse of [`pixel_shuffle`].
 fn pixel_unshuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, (c, r)) = (args.tensor(0)?, image(args)?);
+    let (x, (c, r)) = (args.tensor("self")?, image(args)?);
     let mut sizes = *x.sizes();
     for d in [c + 1, c + 2] {
         ensure!(
@@ -266,7 +266,7 @@ fn pixel_unshuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
 
 /// Interleaves the channels, dimension 1, of the groups.
 fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, groups) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
+    let (x, groups) = (args.tensor("self")?, to_positive("groups", args.int("groups")?)?);
     ensure!(x.rank() >= 3, "self: expected at least three dimensions, found {}", x.rank());
     let channels = x.sizes()[1];
     ensure!(channels.is_multiple_of(groups), "groups: {groups} does not divide {channels} channels");
@@ -282,7 +282,7 @@ fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
 
 /// Cuts an image `[C, H, W]` into square tiles of `tile_size` pixels, row by row: `[tiles, C, tile_size, tile_size]`.
 fn tile_crop(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, size) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
+    let (x, size) = (args.tensor("input")?, to_positive("tile_size", args.int("tile_size")?)?);
     let &[channels, height, width] = &**x.sizes() else {
         return Err(Error::invalid(format!(
             "input: expected three dimensions, found the shape {}",
@@ -316,7 +316,7 @@ fn reinterpret(
     let out = outs.tensor(0)?;
     expect_type("out", dtype, out.dtype())?;
     out.resize(sizes)?;
-    let from = all_rows(ctx, &args.tensor(0)?)?;
+    let from = all_rows(ctx, &args.tensor("self")?)?;
     write_rows(ctx, out, |to| {
         to.copy_from_slice(&from);
         Ok(())
@@ -325,7 +325,7 @@ fn reinterpret(
 
 /// The real and the imaginary part of each element, along a new last dimension.
 fn view_as_real(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let meta = args.meta(0)?;
+    let meta = args.meta("self")?;
     ensure!(meta.dtype().is_complex(), "self: expected a complex tensor, found {meta}");
     let mut sizes = *meta.sizes();
     sizes.push(2)?;
@@ -334,7 +334,7 @@ fn view_as_real(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 
 /// Complex elements from the pairs in the last dimension.
 fn view_as_complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let meta = args.meta(0)?;
+    let meta = args.meta("self")?;
     let dtype = match meta.dtype() {
         ScalarType::Half => ScalarType::ComplexHalf,
         ScalarType::Float => ScalarType::ComplexFloat,

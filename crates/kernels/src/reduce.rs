@@ -100,7 +100,7 @@ fn variance_meaning(args: &Args<'_>) -> Option<Meaning> {
 /// The type that elements are converted to before they are summed: the requested one; by default int64 for
 /// integers and bool, and the tensor's own type otherwise.
 fn sum_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<ScalarType> {
-    let own = args.meta(0)?.dtype();
+    let own = args.meta("self")?.dtype();
     let out = outs.tensor(0)?.dtype();
     let wide = if own.is_floating() || own.is_complex() { own } else { ScalarType::Long };
     let result = args.optional_dtype(dtype)?.unwrap_or(wide);
@@ -171,7 +171,7 @@ fn sum_over(
     if dtype == ScalarType::Bool {
         return truth(ctx, args, outs, dims, keepdim, BoolReduce::Any);
     }
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     // For a mean in half precision, the elements are not converted first.
     let half = matches!(dtype, ScalarType::Half | ScalarType::BFloat16);
     let each = if mean && half { x.dtype() } else { dtype };
@@ -182,12 +182,12 @@ fn sum_over(
 
 fn sum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 3, outs)?;
-    sum_over(ctx, args, outs, dims_at(args, 1)?, args.bool(2)?, dtype, false)
+    sum_over(ctx, args, outs, dims_at(args, 1)?, args.bool("keepdim")?, dtype, false)
 }
 
 fn sum_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 1, outs)?;
-    sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, false)
+    sum_over(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, dtype, false)
 }
 
 /// A sum that ignores NaN. Integers have no NaN and are summed in any type, as in PyTorch; only integers may be
@@ -214,12 +214,12 @@ impl Reducer<f64> for NanSum {
 
 fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 3, outs)?;
-    let (dims, keepdim) = (dims_at(args, 1)?, args.bool(2)?);
-    let own = args.meta(0)?.dtype();
+    let (dims, keepdim) = (dims_at(args, 1)?, args.bool("keepdim")?);
+    let own = args.meta("self")?.dtype();
     if own.is_complex() || (dtype.is_complex() && own.is_floating()) {
         let integers = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
         return Err(unsupported(
-            args.name(0),
+            "self",
             own,
             if dtype.is_complex() { integers } else { DtypeSet::REAL_BOOL },
         ));
@@ -227,12 +227,12 @@ fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     if !dtype.is_floating() {
         return sum_over(ctx, args, outs, dims, keepdim, dtype, false);
     }
-    reduce_as(ctx, &args.tensor(0)?, dtype, dims, keepdim, outs.tensor(0)?, &NanSum)
+    reduce_as(ctx, &args.tensor("self")?, dtype, dims, keepdim, outs.tensor(0)?, &NanSum)
 }
 
 /// The type of a mean, which cannot be an integer.
 fn mean_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<ScalarType> {
-    let result = args.optional_dtype(dtype)?.unwrap_or(args.meta(0)?.dtype());
+    let result = args.optional_dtype(dtype)?.unwrap_or(args.meta("self")?.dtype());
     expect_dtype("the mean", result, DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
     expect_out(result, outs.tensor(0)?.dtype())?;
     Ok(result)
@@ -240,12 +240,12 @@ fn mean_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<Scala
 
 fn mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = mean_type(args, 3, outs)?;
-    sum_over(ctx, args, outs, dims_at(args, 1)?, args.bool(2)?, dtype, true)
+    sum_over(ctx, args, outs, dims_at(args, 1)?, args.bool("keepdim")?, dtype, true)
 }
 
 fn mean_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = mean_type(args, 1, outs)?;
-    sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, true)
+    sum_over(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, dtype, true)
 }
 
 /// A product that is rounded to its type after each element, as in PyTorch: an intermediate overflow makes the result
@@ -285,7 +285,7 @@ fn product_over(
     if dtype == ScalarType::Bool {
         return truth(ctx, args, outs, dims, keepdim, BoolReduce::All);
     }
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     let kept = compute_type(dtype);
     dispatch!("dtype", kept, COMPUTE, C => {
         reduce_as::<C, _>(ctx, &x, dtype, dims, keepdim, out, &Product { round: conversion(kept, dtype) })
@@ -294,13 +294,13 @@ fn product_over(
 
 fn prod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 3, outs)?;
-    let dims = DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?;
-    product_over(ctx, args, outs, dims, args.bool(2)?, dtype)
+    let dims = DimSet::of("dim", args.ints("dim")?, args.meta("self")?.rank())?;
+    product_over(ctx, args, outs, dims, args.bool("keepdim")?, dtype)
 }
 
 fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 1, outs)?;
-    product_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype)
+    product_over(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, dtype)
 }
 
 /// The count, the mean and the sum of squared deviations, by Welford's method, which avoids cancellation.
@@ -346,8 +346,8 @@ impl<C: Compute> Reducer<C> for Variance {
 /// The correction of a variance operator (`unbiased` or `correction`), which is subtracted from the number of elements.
 fn correction(args: &Args<'_>) -> Result<f64> {
     Ok(match args.name(2) {
-        "unbiased" => f64::from(u8::from(args.bool(2)?)),
-        _ => args.optional_scalar(2)?.map_or(1.0, |s| s.to_f64()),
+        "unbiased" => f64::from(u8::from(args.bool("unbiased")?)),
+        _ => args.optional_scalar("correction")?.map_or(1.0, |s| s.to_f64()),
     })
 }
 
@@ -361,7 +361,7 @@ struct Spread {
 impl Spread {
     fn read(args: &Args<'_>) -> Result<Self> {
         let correction = correction(args)?;
-        Ok(Self { dims: dims_at(args, 1)?, correction, keepdim: args.bool(3)? })
+        Ok(Self { dims: dims_at(args, 1)?, correction, keepdim: args.bool("keepdim")? })
     }
 
     fn set(
@@ -372,8 +372,8 @@ impl Spread {
         index: usize,
         root: bool,
     ) -> Result<()> {
-        let (x, out) = (args.tensor(0)?, outs.tensor(index)?);
-        expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+        let (x, out) = (args.tensor("self")?, outs.tensor(index)?);
+        expect_dtype("self", x.dtype(), DtypeSet::FLOATING)?;
         expect_out(x.dtype(), out.dtype())?;
         let reducer = Variance { correction: self.correction, root };
         dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
@@ -388,7 +388,7 @@ impl Spread {
         outs: &mut Outs<'_>,
         index: usize,
     ) -> Result<()> {
-        let (x, out) = (args.tensor(0)?, outs.tensor(index)?);
+        let (x, out) = (args.tensor("self")?, outs.tensor(index)?);
         expect_out(x.dtype(), out.dtype())?;
         dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
             reduce::<C, _>(ctx, &x, self.dims, self.keepdim, out, &Sum { mean: true })
@@ -448,10 +448,10 @@ impl LogSumExp {
 }
 
 fn logsumexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
+    expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     expect_out(crate::support::dtype::float_type(x.dtype()), out.dtype())?;
-    let (dims, keepdim) = (dims_at(args, 1)?, args.bool(2)?);
+    let (dims, keepdim) = (dims_at(args, 1)?, args.bool("keepdim")?);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         reduce::<C, _>(ctx, &x, dims, keepdim, out, &LogSumExp)
     })

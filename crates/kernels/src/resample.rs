@@ -164,7 +164,7 @@ fn checked<const N: usize>(
 
 /// The target of an overload with sizes at argument 1 and scales from argument `scales` on.
 fn plain<const N: usize>(args: &Args<'_>, scales: usize) -> Result<Target<N>> {
-    let list = args.ints(1)?;
+    let list = args.ints("output_size")?;
     ensure!(list.len() == N, "output_size: expected {N} numbers, found {list:?}");
     let (mut sizes, mut factors) = ([0; N], [None; N]);
     for d in 0..N {
@@ -177,7 +177,7 @@ fn plain<const N: usize>(args: &Args<'_>, scales: usize) -> Result<Target<N>> {
 /// The target of an overload with either sizes at argument 1 or factors at argument `factors`.
 fn vec<const N: usize>(args: &Args<'_>, factors: usize) -> Result<Target<N>> {
     let mut sizes = [0; N];
-    let scales = match (args.optional_ints(1)?, args.optional_doubles(factors)?) {
+    let scales = match (args.optional_ints("output_size")?, args.optional_doubles(factors)?) {
         (Some(list), None) => {
             ensure!(list.len() == N, "output_size: expected {N} numbers, found {list:?}");
             for (size, &s) in sizes.iter_mut().zip(list) {
@@ -186,7 +186,7 @@ fn vec<const N: usize>(args: &Args<'_>, factors: usize) -> Result<Target<N>> {
             [None; N]
         }
         (None, Some(list)) => {
-            let x = args.meta(0)?;
+            let x = args.meta("input")?;
             ensure!(
                 list.len() == N && x.rank() == N + 2,
                 "scale_factors: {list:?} for {x}, whose last {N} of {} dimensions are resized",
@@ -426,7 +426,7 @@ fn weighted<const N: usize>(
     target: Target<N>,
     filter: Filter,
 ) -> Result<()> {
-    let (x, align) = (args.tensor(0)?, args.bool(2)?);
+    let (x, align) = (args.tensor(0)?, args.bool("align_corners")?);
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     ensure!(PICTURES.contains(x.dtype()), "{}: {} cannot be interpolated", args.name(0), x.dtype());

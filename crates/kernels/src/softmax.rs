@@ -42,8 +42,8 @@ const ELEMENTS: usize = 1 << 14;
 const COLUMNS: usize = 64;
 
 fn softmax_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let dim = wrap(args.int(1).ok()?, args.meta(0).ok()?.rank())?;
-    (!args.bool(2).ok()?).then_some(Meaning::Softmax(dim))
+    let dim = wrap(args.int("dim").ok()?, args.meta("self").ok()?.rank())?;
+    (!args.bool("half_to_float").ok()?).then_some(Meaning::Softmax(dim))
 }
 
 /// Softmax or its logarithm along the dimension at argument 1; `lane` computes it in f64, the compute core in f32.
@@ -54,9 +54,9 @@ fn along_dim(
     log: bool,
     lane: fn(&[f64], &mut [f64]),
 ) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
+    expect_dtype("self", x.dtype(), DtypeSet::FLOATING)?;
     expect_out(x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;
     if x.dtype() == ScalarType::Double {
@@ -103,9 +103,9 @@ fn log_softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 
 /// The type that elements are converted to before accumulation, and the accumulator's type.
 fn scan_types(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(ScalarType, ScalarType)> {
-    let own = args.meta(0)?.dtype();
+    let own = args.meta("self")?.dtype();
     let wide = if own.is_floating() || own.is_complex() { own } else { ScalarType::Long };
-    let dtype = args.optional_dtype(2)?.unwrap_or(wide);
+    let dtype = args.optional_dtype("dtype")?.unwrap_or(wide);
     expect_out(dtype, outs.tensor(0)?.dtype())?;
     let sums = match (dtype, compute_type(dtype)) {
         // Complex elements that are accumulated as bool must still be read as complex.
@@ -124,8 +124,8 @@ fn scan<C: Compute>(
     dtype: ScalarType,
     f: impl Fn(C, C) -> C + Sync,
 ) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     out.resize(x.sizes())?;
     let is_float = [x.dtype(), dtype, out.dtype()] == [ScalarType::Float; 3];
     if let (true, Some(lanes)) = (is_float, side_by_side(x.meta(), out.meta(), dim)) {

@@ -195,11 +195,11 @@ fn sort_along(
     outs: &mut Outs<'_>,
     [dim, descending]: [usize; 2],
 ) -> Result<()> {
-    let (x, descending) = (args.tensor(0)?, args.bool(descending)?);
+    let (x, descending) = (args.tensor("self")?, args.bool(descending)?);
     let dim = wrap_dim(args.name(dim), args.int(dim)?, x.rank())?;
     let n = x.sizes().get(dim).map_or(1, |&n| n);
     expect_type("values", x.dtype(), outs.tensor(0)?.dtype())?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose::<C>(ctx, &x, dim, 0..n, &|keys, order| arrange(keys, order, descending))?;
         store(ctx, outs, x.sizes(), Some(dim), &chosen)
     })
@@ -214,12 +214,12 @@ fn sort_stable(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 }
 
 fn argsort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, descending) = (args.tensor(0)?, args.bool(3)?);
-    let dim = wrap_dim(args.name(2), args.int(2)?, x.rank())?;
+    let (x, descending) = (args.tensor("self")?, args.bool("descending")?);
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let n = x.sizes().get(dim).map_or(1, |&n| n);
     let out = outs.tensor(0)?;
     out.resize(x.sizes())?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose::<C>(ctx, &x, dim, 0..n, &|keys, order| arrange(keys, order, descending))?;
         write(ctx, &chosen.indices, out, &dim_last(&Layout::of(out.meta()), dim)?)
     })
@@ -227,11 +227,11 @@ fn argsort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// Sorts along the first dimension.
 fn msort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let n = x.sizes().first().map_or(1, |&n| n);
     let out = outs.tensor(0)?;
     out.resize(x.sizes())?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose::<C>(ctx, &x, 0, 0..n, &|keys, order| arrange(keys, order, false))?;
         write(ctx, &chosen.values, out, &dim_last(&Layout::of(out.meta()), 0)?)
     })
@@ -239,8 +239,8 @@ fn msort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// The `k` largest or smallest elements of each lane, sorted.
 fn topk(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, k, largest) = (args.tensor(0)?, to_size(args.name(1), args.int(1)?)?, args.bool(3)?);
-    let dim = wrap_dim(args.name(2), args.int(2)?, x.rank())?;
+    let (x, k, largest) = (args.tensor("self")?, to_size("k", args.int("k")?)?, args.bool("largest")?);
+    let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let n = x.sizes().get(dim).map_or(1, |&n| n);
     ensure!(k <= n, "k: {k} of a dimension of size {n}");
     // The element of a zero-dim tensor is chosen even if k is 0.
@@ -250,7 +250,7 @@ fn topk(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     if let Some(size) = sizes.get_mut(dim) {
         *size = k;
     }
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose::<C>(ctx, &x, dim, 0..k, &|keys, order| {
             let before = if largest { Ordering::Greater } else { Ordering::Less };
             let less = |a: i64, b: i64| keys[a as usize].order(keys[b as usize]) == before;
@@ -276,14 +276,14 @@ fn nth(
     nan_first: bool,
     position: impl Fn(usize) -> Result<usize>,
 ) -> Result<()> {
-    let (x, keepdim) = (args.tensor(0)?, args.bool(keepdim)?);
+    let (x, keepdim) = (args.tensor("self")?, args.bool(keepdim)?);
     let dim = wrap_dim(args.name(dim), args.int(dim)?, x.rank())?;
     let n = x.sizes().get(dim).map_or(1, |&n| n);
-    ensure!(n > 0, "{}: dimension {dim} is empty", args.name(0));
+    ensure!(n > 0, "self: dimension {dim} is empty");
     let k = position(n)?;
     expect_type("values", x.dtype(), outs.tensor(0)?.dtype())?;
     let sizes = if x.rank() == 0 { *x.sizes() } else { DimSet::one(dim).reduce(x.sizes(), keepdim) };
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose::<C>(ctx, &x, dim, k..k + 1, &|keys, order| {
             order.select_nth_unstable_by(k, |&a, &b| compare(keys, a, b, false));
             if nan_first && let Some(nan) = keys.iter().position(|x| x.is_nan()) {
@@ -296,7 +296,7 @@ fn nth(
 
 /// The `k`th smallest of each lane, counted from one.
 fn kthvalue(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let k = args.int(1)?;
+    let k = args.int("k")?;
     nth(ctx, args, outs, [2, 3], false, |n| {
         ensure!((1..=n as i64).contains(&k), "k: {k} is out of range for a dimension of size {n}");
         Ok(k as usize - 1)
@@ -310,14 +310,14 @@ fn median(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 
 /// The lower median of all elements; for an empty tensor NaN, converted to the type.
 fn median_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let out = outs.tensor(0)?;
     out.resize(&[])?;
     expect_type("out", x.dtype(), out.dtype())?;
     if x.numel() == 0 {
         return fill(out, f64::NAN);
     }
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let keys = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
         let mut order = ctx.scratch::<i64>(keys.len())?;
         order.iter_mut().zip(0..).for_each(|(o, i)| *o = i);
@@ -336,26 +336,26 @@ struct Search {
 }
 
 fn bucketize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let boundaries = args.meta(1)?;
+    let boundaries = args.meta("boundaries")?;
     ensure!(boundaries.rank() == 1, "boundaries: expected one dimension, found {boundaries}");
-    search(ctx, args, outs, Search { sequence: 1, wanted: 0, right: args.bool(3)? }, None)
+    search(ctx, args, outs, Search { sequence: 1, wanted: 0, right: args.bool("right")? }, None)
 }
 
 fn searchsorted(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let right = match args.optional_str(4)? {
+    let right = match args.optional_str("side")? {
         Some("right") => true,
         Some("left") => {
-            ensure!(!args.bool(3)?, "side: `left` contradicts right=True");
+            ensure!(!args.bool("right")?, "side: `left` contradicts right=True");
             false
         }
-        None => args.bool(3)?,
+        None => args.bool("right")?,
         Some(other) => {
             return Err(pteron_operator::Error::invalid(format!(
                 "side: `{other}` is neither left nor right"
             )));
         }
     };
-    let sorter = args.optional_tensor(5)?;
+    let sorter = args.optional_tensor("sorter")?;
     search(ctx, args, outs, Search { sequence: 0, wanted: 1, right }, sorter)
 }
 
@@ -408,7 +408,7 @@ fn search(
         }
     };
     let out = outs.tensor(0)?;
-    let expected = if args.bool(2)? { ScalarType::Int } else { ScalarType::Long };
+    let expected = if args.bool("out_int32")? { ScalarType::Int } else { ScalarType::Long };
     expect_type("out", expected, out.dtype())?;
     out.resize(&sizes)?;
     // The number of values that share a sequence.

@@ -275,7 +275,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The absolute value; for a complex number, its modulus.
 fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = args.meta(0)?.dtype();
+    let dtype = args.meta("self")?.dtype();
     if dtype == ScalarType::ComplexFloat && moduli(ctx, args, outs)? {
         return Ok(());
     }
@@ -300,7 +300,7 @@ fn moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     /// The complex numbers of a work item of a thread, and the fewest items worth waking a thread for.
     const CHUNK: usize = 1 << 12;
     const GRAIN: usize = 8;
-    let Arg::Tensor(x) = args.get(0) else { return Ok(false) };
+    let Arg::Tensor(x) = args.get("self") else { return Ok(false) };
     let out = outs.tensor(0)?;
     if out.dtype() != ScalarType::Float || out.rank() != x.rank() {
         return Ok(false);
@@ -530,7 +530,7 @@ fn signbit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// The angle of a complex number; for real numbers 0, or pi if negative.
 fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = float_type(args.meta(0)?.dtype());
+    let dtype = float_type(args.meta("self")?.dtype());
     let fns = elementwise! {
         float(x) => if x.is_nan() {
                 x
@@ -546,7 +546,7 @@ fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// Rounds to `decimals` decimal places, or to tens, hundreds, ... if negative; ties to even.
 fn round_decimals(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let decimals = args.int(1)?;
+    let decimals = args.int("decimals")?;
     let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
     let fns = elementwise! {
         float(x) => match decimals {
@@ -560,14 +560,15 @@ fn round_decimals(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 
 /// Replaces NaN and the infinities: by default with zero and the type's largest and smallest finite values.
 fn nan_to_num(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let most = match args.meta(0)?.dtype() {
+    let most = match args.meta("self")?.dtype() {
         ScalarType::Half => 65504.0,
         ScalarType::BFloat16 => f32::from_bits(0x7f7f_0000) as f64,
         ScalarType::Float => f32::MAX as f64,
         _ => f64::MAX,
     };
-    let nan = args.optional_double(1)?.unwrap_or(0.0);
-    let (high, low) = (args.optional_double(2)?.unwrap_or(most), args.optional_double(3)?.unwrap_or(-most));
+    let nan = args.optional_double("nan")?.unwrap_or(0.0);
+    let (high, low) =
+        (args.optional_double("posinf")?.unwrap_or(most), args.optional_double("neginf")?.unwrap_or(-most));
     let fns = elementwise! {
         float(x) => match x {
                 x if x.is_nan() => nan as F,
@@ -625,7 +626,7 @@ fn logical_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 
 /// The bitwise complement; for bool, the logical one.
 fn bitwise_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    match args.meta(0)?.dtype() {
+    match args.meta("self")?.dtype() {
         ScalarType::Bool => logical_not(ctx, args, outs),
         _ => map(ctx, args, outs, [Input::Arg(0)], &elementwise! { int(x) => !x }),
     }

@@ -117,10 +117,10 @@ fn norm_over(
     (dims, keepdim): (DimSet, bool),
     dtype: Option<ScalarType>,
 ) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     let norm = Norm { p: p.map_or(2.0, |p| p.to_f64()) };
     let result = dtype.unwrap_or(x.dtype());
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
+    expect_dtype("self", x.dtype(), DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
     expect_out(result.to_real(), out.dtype())?;
     ensure!(
         !dims.is_empty(x.sizes()) || (norm.p >= 0.0 && norm.p < f64::INFINITY),
@@ -149,19 +149,19 @@ fn norm_over(
 }
 
 fn vector_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let over = (dims_at(args, 2)?, args.bool(3)?);
-    norm_over(ctx, args, outs, Some(args.scalar(1)?), over, args.optional_dtype(4)?)
+    let over = (dims_at(args, 2)?, args.bool("keepdim")?);
+    norm_over(ctx, args, outs, Some(args.scalar("ord")?), over, args.optional_dtype("dtype")?)
 }
 
 fn norm_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = if args.len() > 3 { args.optional_dtype(2)? } else { None };
-    let all = DimSet::all(args.meta(0)?.rank());
-    norm_over(ctx, args, outs, args.optional_scalar(1)?, (all, false), dtype)
+    let all = DimSet::all(args.meta("self")?.rank());
+    norm_over(ctx, args, outs, args.optional_scalar("p")?, (all, false), dtype)
 }
 
 fn norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = if args.len() > 5 { args.optional_dtype(4)? } else { None };
-    norm_over(ctx, args, outs, args.optional_scalar(1)?, (dims_at(args, 2)?, args.bool(3)?), dtype)
+    norm_over(ctx, args, outs, args.optional_scalar("p")?, (dims_at(args, 2)?, args.bool("keepdim")?), dtype)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .moves()
     .means(same)
-    .sized(|args| infer_shape(args.name(1), args.ints(1).ok()?, args.meta(0).ok()?.numel()).ok()),
+    .sized(|args| infer_shape("size", args.ints("size").ok()?, args.meta("self").ok()?.numel()).ok()),
     Operator::new(
         "aten::view_copy.dtype_out(Tensor self, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -136,7 +136,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The rank of argument 0.
 fn rank(args: &Args<'_>) -> Option<usize> {
-    Some(args.meta(0).ok()?.rank())
+    Some(args.meta("self").ok()?.rank())
 }
 
 fn permute_meaning(args: &Args<'_>) -> Option<Meaning> {
@@ -149,7 +149,7 @@ fn permute_meaning(args: &Args<'_>) -> Option<Meaning> {
 fn transpose_meaning(args: &Args<'_>) -> Option<Meaning> {
     let rank = rank(args)?;
     let mut dims: Dims = (0..rank).collect();
-    dims.swap(wrap(args.int(1).ok()?, rank)?, wrap(args.int(2).ok()?, rank)?);
+    dims.swap(wrap(args.int("dim0").ok()?, rank)?, wrap(args.int("dim1").ok()?, rank)?);
     Some(Meaning::View(ViewOf::Permute(dims)))
 }
 
@@ -158,28 +158,28 @@ fn t_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn select_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let dim = wrap(args.int(1).ok()?, rank(args)?)?;
-    let index = wrap(args.int(2).ok()?, args.meta(0).ok()?.sizes()[dim])?;
+    let dim = wrap(args.int("dim").ok()?, rank(args)?)?;
+    let index = wrap(args.int("index").ok()?, args.meta("self").ok()?.sizes()[dim])?;
     Some(Meaning::View(ViewOf::Select { dim, index }))
 }
 
 fn slice_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let dim = wrap(args.int(1).ok()?, rank(args)?)?;
-    let size = args.meta(0).ok()?.sizes()[dim];
+    let dim = wrap(args.int("dim").ok()?, rank(args)?)?;
+    let size = args.meta("self").ok()?.sizes()[dim];
     let bound = |index: usize, default: usize| -> Option<usize> {
         let Some(at) = args.optional_int(index).ok()? else { return Some(default) };
         let at = if at < 0 { at.saturating_add(i64::try_from(size).ok()?) } else { at };
         Some(usize::try_from(at).unwrap_or(0).min(size))
     };
-    let step = args.optional_int(4).ok()?.unwrap_or(1);
+    let step = args.optional_int("step").ok()?.unwrap_or(1);
     let step = usize::try_from(step).ok().filter(|&s| s > 0 && s <= size.max(1))?;
     Some(Meaning::View(ViewOf::Slice { dim, start: bound(2, 0)?, end: bound(3, size)?, step }))
 }
 
 /// A reshape in row-major order; one of the sizes may be -1.
 fn view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let from = args.tensor(0)?;
-    let sizes = infer_shape(args.name(1), args.ints(1)?, from.numel())?;
+    let from = args.tensor("self")?;
+    let sizes = infer_shape("size", args.ints("size")?, from.numel())?;
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
     let into = Layout::of(out.meta());
@@ -189,9 +189,9 @@ fn view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
 /// The bytes of the elements, in row-major order, as elements of another type. If its size differs, the last dimension
 /// becomes longer or shorter.
 fn view_as_type(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let out = outs.tensor(0)?;
-    if let Some(dtype) = args.optional_dtype(1)? {
+    if let Some(dtype) = args.optional_dtype("dtype")? {
         expect_type("out", dtype, out.dtype())?;
     }
     let (have, want) = (x.dtype().size(), out.dtype().size());
@@ -213,13 +213,13 @@ fn view_as_type(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 
 /// Permutes the dimensions.
 fn permute(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dims = args.ints(1)?;
+    let dims = args.ints("dims")?;
     copy_view(args, outs, |x| {
         let rank = x.rank();
-        DimSet::of(args.name(1), dims, rank)?;
-        ensure!(dims.len() == rank, "{}: {dims:?} for a tensor of rank {rank}", args.name(1));
+        DimSet::of("dims", dims, rank)?;
+        ensure!(dims.len() == rank, "dims: {dims:?} for a tensor of rank {rank}");
         let order: SmallVec<[usize; 8]> =
-            dims.iter().map(|&d| wrap_dim(args.name(1), d, rank)).collect::<Result<_>>()?;
+            dims.iter().map(|&d| wrap_dim("dims", d, rank)).collect::<Result<_>>()?;
         Ok(x.permute(&order))
     })
 }
@@ -227,8 +227,8 @@ fn permute(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 /// Swaps two dimensions; a zero-dim tensor stays as it is.
 fn transpose(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
-        let a = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
-        let b = wrap_dim(args.name(2), args.int(2)?, x.rank())?;
+        let a = wrap_dim("dim0", args.int("dim0")?, x.rank())?;
+        let b = wrap_dim("dim1", args.int("dim1")?, x.rank())?;
         Ok(if x.rank() == 0 { x } else { x.transpose(a, b) })
     })
 }
@@ -247,7 +247,7 @@ fn expand(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 }
 
 fn expanded(args: &Args<'_>, x: Layout) -> Result<Layout> {
-    let size = args.ints(1)?;
+    let size = args.ints("size")?;
     let front = size.len().checked_sub(x.rank()).ok_or_else(|| {
         Error::invalid(format!("size: {size:?} has fewer dimensions than the shape {}", x.sizes))
     })?;
@@ -260,14 +260,14 @@ fn expanded(args: &Args<'_>, x: Layout) -> Result<Layout> {
 
 /// The sizes of a view of the first tensor.
 fn sizes_of_view(args: &Args<'_>, view: fn(&Args<'_>, Layout) -> Result<Layout>) -> Option<Shape> {
-    Some(view(args, Layout::of(args.meta(0).ok()?)).ok()?.sizes)
+    Some(view(args, Layout::of(args.meta("self").ok()?)).ok()?.sizes)
 }
 
 /// Selects one index of a dimension, which is removed.
 fn select(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let dim = dim_of(args, 1, &x)?;
-        Ok(x.select(dim, wrap_index(args.name(2), args.int(2)?, x.sizes[dim])?))
+        Ok(x.select(dim, wrap_index("index", args.int("index")?, x.sizes[dim])?))
     })
 }
 
@@ -281,8 +281,9 @@ fn dim_of(args: &Args<'_>, index: usize, x: &Layout) -> Result<usize> {
 fn slice(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let dim = dim_of(args, 1, &x)?;
-        let step = args.int(4)?;
-        let (start, len) = slice_range(args.optional_int(2)?, args.optional_int(3)?, step, x.sizes[dim])?;
+        let step = args.int("step")?;
+        let (start, len) =
+            slice_range(args.optional_int("start")?, args.optional_int("end")?, step, x.sizes[dim])?;
         Ok(x.slice(dim, start, len, if len > 1 { step as isize } else { 1 }))
     })
 }
@@ -291,8 +292,9 @@ fn slice(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 fn narrow(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let dim = dim_of(args, 1, &x)?;
-        let (start, length, size) = (args.int(2)?, to_size(args.name(3), args.int(3)?)?, x.sizes[dim]);
-        let start = if start == size as i64 { size } else { wrap_index(args.name(2), start, size)? };
+        let (start, length, size) =
+            (args.int("start")?, to_size("length", args.int("length")?)?, x.sizes[dim]);
+        let start = if start == size as i64 { size } else { wrap_index("start", start, size)? };
         ensure!(length <= size - start, "length: {start} + {length} is beyond the dimension's size {size}");
         Ok(x.slice(dim, if length == 0 { 0 } else { start }, length, 1))
     })
@@ -304,7 +306,7 @@ fn unsqueeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 }
 
 fn unsqueezed(args: &Args<'_>, x: Layout) -> Result<Layout> {
-    x.insert(wrap_dim(args.name(1), args.int(1)?, x.rank() + 1)?, 1, 0)
+    x.insert(wrap_dim("dim", args.int("dim")?, x.rank() + 1)?, 1, 0)
 }
 
 /// Removes all dimensions of size one.
@@ -318,7 +320,7 @@ fn squeeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 }
 
 fn squeezed(args: &Args<'_>, x: Layout) -> Result<Layout> {
-    Ok(remove_ones(x, DimSet::of(args.name(1), args.ints(1)?, x.rank())?))
+    Ok(remove_ones(x, DimSet::of("dim", args.ints("dim")?, x.rank())?))
 }
 
 fn remove_ones(x: Layout, dims: DimSet) -> Layout {
@@ -327,15 +329,17 @@ fn remove_ones(x: Layout, dims: DimSet) -> Layout {
 
 /// A diagonal of two dimensions, as the last dimension; it is `offset` above the main diagonal, or below if negative.
 fn diagonal(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    copy_view(args, outs, |x| diagonal_of(x, args.int(1)?, (dim_of(args, 2, &x)?, dim_of(args, 3, &x)?)))
+    copy_view(args, outs, |x| {
+        diagonal_of(x, args.int("offset")?, (dim_of(args, 2, &x)?, dim_of(args, 3, &x)?))
+    })
 }
 
 /// Windows of `size` elements of a dimension, `step` apart, as a new last dimension.
 fn unfold(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
-        let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
-        let size = to_size(args.name(2), args.int(2)?)?;
-        let step = to_positive(args.name(3), args.int(3)?)?;
+        let dim = wrap_dim("dimension", args.int("dimension")?, x.rank())?;
+        let size = to_size("size", args.int("size")?)?;
+        let step = to_positive("step", args.int("step")?)?;
         let have = if x.rank() == 0 { 1 } else { x.sizes[dim] };
         ensure!(size <= have, "size: windows of {size} do not fit a dimension of size {have}");
         if x.rank() == 0 {
@@ -353,13 +357,13 @@ fn unfold(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 
 /// Elements at given strides of the storage, all of which must be in bounds.
 fn as_strided(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (size, stride) = (to_shape(args.name(1), args.ints(1)?)?, args.ints(2)?);
-    let offset = to_size(args.name(3), args.optional_int(3)?.unwrap_or(0))?;
+    let (size, stride) = (to_shape("size", args.ints("size")?)?, args.ints("stride")?);
+    let offset = to_size("storage_offset", args.optional_int("storage_offset")?.unwrap_or(0))?;
     ensure!(stride.len() == size.rank(), "stride: {stride:?} for the sizes {size}");
     copy_view(args, outs, |x| {
         let numel = x.numel()?;
         let stride: SmallVec<[usize; 8]> =
-            stride.iter().map(|&s| to_size(args.name(2), s)).collect::<Result<_>>()?;
+            stride.iter().map(|&s| to_size("stride", s)).collect::<Result<_>>()?;
         if size.numel()? > 0 {
             let last = size
                 .iter()
@@ -385,7 +389,7 @@ fn as_strided(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 /// Reverses some dimensions.
 fn flip(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
-        let dims = DimSet::of(args.name(1), args.ints(1)?, x.rank())?;
+        let dims = DimSet::of("dims", args.ints("dims")?, x.rank())?;
         Ok((0..x.rank()).filter(|&d| dims.contains(d)).fold(x, |v, d| v.flip(d)))
     })
 }

@@ -85,9 +85,40 @@ impl Arg<'_> {
     }
 }
 
+/// What finds an argument: its name in the schema (`args.int("dim")`), or its position, for functions that serve operators
+/// whose schemas name it differently.
+pub trait ArgKey: Copy {
+    /// The argument's position; the number of arguments if the schema has no such argument.
+    fn position(self, schema: &Schema) -> usize;
+
+    /// The argument's name, for errors.
+    fn name(self, schema: &Schema) -> &str;
+}
+
+impl ArgKey for usize {
+    fn position(self, _: &Schema) -> usize {
+        self
+    }
+
+    fn name(self, schema: &Schema) -> &str {
+        schema.args.get(self).map_or("?", |a| a.name.as_str())
+    }
+}
+
+impl ArgKey for &'static str {
+    fn position(self, schema: &Schema) -> usize {
+        schema.args.iter().position(|a| a.name == self).unwrap_or(schema.args.len())
+    }
+
+    fn name(self, _: &Schema) -> &str {
+        self
+    }
+}
+
 /// The arguments of a call, in schema order.
 ///
-/// If an argument has another kind than an accessor expects, the error gives the argument's schema name.
+/// Accessors take an [`ArgKey`]. If an argument has another kind than an accessor expects, the error gives the argument's
+/// schema name. An argument that the schema does not have counts as absent.
 #[derive(Debug)]
 pub struct Args<'a> {
     schema: &'a Schema,
@@ -97,8 +128,8 @@ pub struct Args<'a> {
 macro_rules! optional {
     ($(#[$doc:meta])* $name:ident = $required:ident -> $type:ty) => {
         $(#[$doc])*
-        pub fn $name(&self, index: usize) -> Result<Option<$type>> {
-            if self.is_none(index) { Ok(None) } else { self.$required(index).map(Some) }
+        pub fn $name(&self, arg: impl ArgKey) -> Result<Option<$type>> {
+            if self.is_none(arg) { Ok(None) } else { self.$required(arg).map(Some) }
         }
     };
 }
@@ -124,26 +155,26 @@ impl<'a> Args<'a> {
         self.list.is_empty()
     }
 
-    /// The argument; [`Arg::None`] past the end of the list.
-    pub fn get(&self, index: usize) -> &Arg<'a> {
-        self.list.get(index).unwrap_or(&Arg::None)
+    /// The argument; [`Arg::None`] if there is none.
+    pub fn get(&self, arg: impl ArgKey) -> &Arg<'a> {
+        self.list.get(arg.position(self.schema)).unwrap_or(&Arg::None)
     }
 
     /// Whether the argument is absent.
-    pub fn is_none(&self, index: usize) -> bool {
-        matches!(self.get(index), Arg::None)
+    pub fn is_none(&self, arg: impl ArgKey) -> bool {
+        matches!(self.get(arg), Arg::None)
     }
 
     /// The name of an argument in the schema.
     pub fn name(&self, index: usize) -> &'a str {
-        self.schema.args.get(index).map_or("?", |a| a.name.as_str())
+        index.name(self.schema)
     }
 
     /// A tensor.
-    pub fn tensor(&self, index: usize) -> Result<TensorView<'a>> {
-        match self.get(index) {
+    pub fn tensor(&self, arg: impl ArgKey) -> Result<TensorView<'a>> {
+        match self.get(arg) {
             Arg::Tensor(t) => Ok(*t),
-            _ => Err(self.wrong(index, "a tensor")),
+            _ => Err(self.wrong(arg, "a tensor")),
         }
     }
 
@@ -153,36 +184,36 @@ impl<'a> Args<'a> {
     );
 
     /// Type, sizes and layout of a tensor, whether or not its elements are available.
-    pub fn meta(&self, index: usize) -> Result<&TensorMeta> {
-        match self.get(index) {
+    pub fn meta(&self, arg: impl ArgKey) -> Result<&TensorMeta> {
+        match self.get(arg) {
             Arg::Tensor(t) => Ok(t.meta()),
             Arg::Spec(meta) | Arg::InPlace { meta, .. } => Ok(meta),
-            _ => Err(self.wrong(index, "a tensor")),
+            _ => Err(self.wrong(arg, "a tensor")),
         }
     }
 
     /// A list of tensors.
-    pub fn tensors(&self, index: usize) -> Result<&[TensorView<'a>]> {
-        match self.get(index) {
+    pub fn tensors(&self, arg: impl ArgKey) -> Result<&[TensorView<'a>]> {
+        match self.get(arg) {
             Arg::Tensors(list) => Ok(list),
-            _ => Err(self.wrong(index, "a list of tensors")),
+            _ => Err(self.wrong(arg, "a list of tensors")),
         }
     }
 
     /// A list of tensors, some of them absent.
-    pub fn optional_tensors(&self, index: usize) -> Result<SmallVec<[Option<TensorView<'a>>; 4]>> {
-        match self.get(index) {
+    pub fn optional_tensors(&self, arg: impl ArgKey) -> Result<SmallVec<[Option<TensorView<'a>>; 4]>> {
+        match self.get(arg) {
             Arg::OptionalTensors(list) => Ok(list.clone()),
             Arg::Tensors(list) => Ok(list.iter().copied().map(Some).collect()),
-            _ => Err(self.wrong(index, "a list of tensors")),
+            _ => Err(self.wrong(arg, "a list of tensors")),
         }
     }
 
     /// An integer.
-    pub fn int(&self, index: usize) -> Result<i64> {
-        match self.get(index) {
+    pub fn int(&self, arg: impl ArgKey) -> Result<i64> {
+        match self.get(arg) {
             Arg::Int(v) => Ok(*v),
-            _ => Err(self.wrong(index, "an integer")),
+            _ => Err(self.wrong(arg, "an integer")),
         }
     }
 
@@ -192,11 +223,11 @@ impl<'a> Args<'a> {
     );
 
     /// A floating-point number; an integer is converted.
-    pub fn double(&self, index: usize) -> Result<f64> {
-        match self.get(index) {
+    pub fn double(&self, arg: impl ArgKey) -> Result<f64> {
+        match self.get(arg) {
             Arg::Double(v) => Ok(*v),
             Arg::Int(v) => Ok(*v as f64),
-            _ => Err(self.wrong(index, "a number")),
+            _ => Err(self.wrong(arg, "a number")),
         }
     }
 
@@ -206,11 +237,11 @@ impl<'a> Args<'a> {
     );
 
     /// A boolean, or one of the integers 0 and 1.
-    pub fn bool(&self, index: usize) -> Result<bool> {
-        match self.get(index) {
+    pub fn bool(&self, arg: impl ArgKey) -> Result<bool> {
+        match self.get(arg) {
             Arg::Bool(v) => Ok(*v),
             Arg::Int(v @ (0 | 1)) => Ok(*v == 1),
-            _ => Err(self.wrong(index, "a boolean")),
+            _ => Err(self.wrong(arg, "a boolean")),
         }
     }
 
@@ -220,12 +251,12 @@ impl<'a> Args<'a> {
     );
 
     /// An integer, a floating-point number or a boolean.
-    pub fn scalar(&self, index: usize) -> Result<Scalar> {
-        match *self.get(index) {
+    pub fn scalar(&self, arg: impl ArgKey) -> Result<Scalar> {
+        match *self.get(arg) {
             Arg::Int(v) => Ok(Scalar::Int(v)),
             Arg::Double(v) => Ok(Scalar::Double(v)),
             Arg::Bool(v) => Ok(Scalar::Bool(v)),
-            _ => Err(self.wrong(index, "a number")),
+            _ => Err(self.wrong(arg, "a number")),
         }
     }
 
@@ -235,10 +266,10 @@ impl<'a> Args<'a> {
     );
 
     /// A string.
-    pub fn str(&self, index: usize) -> Result<&'a str> {
-        match self.get(index) {
+    pub fn str(&self, arg: impl ArgKey) -> Result<&'a str> {
+        match self.get(arg) {
             Arg::Str(v) => Ok(v),
-            _ => Err(self.wrong(index, "a string")),
+            _ => Err(self.wrong(arg, "a string")),
         }
     }
 
@@ -248,24 +279,24 @@ impl<'a> Args<'a> {
     );
 
     /// A list of integers. A single integer counts as a list of one.
-    pub fn ints(&self, index: usize) -> Result<&[i64]> {
-        match self.get(index) {
+    pub fn ints(&self, arg: impl ArgKey) -> Result<&[i64]> {
+        match self.get(arg) {
             Arg::Ints(v) => Ok(v),
             Arg::Int(v) => Ok(std::slice::from_ref(v)),
-            _ => Err(self.wrong(index, "a list of integers")),
+            _ => Err(self.wrong(arg, "a list of integers")),
         }
     }
 
     /// A list of integers that may be absent.
-    pub fn optional_ints(&self, index: usize) -> Result<Option<&[i64]>> {
-        if self.is_none(index) { Ok(None) } else { self.ints(index).map(Some) }
+    pub fn optional_ints(&self, arg: impl ArgKey) -> Result<Option<&[i64]>> {
+        if self.is_none(arg) { Ok(None) } else { self.ints(arg).map(Some) }
     }
 
     /// A list of floating-point numbers.
-    pub fn doubles(&self, index: usize) -> Result<&'a [f64]> {
-        match self.get(index) {
+    pub fn doubles(&self, arg: impl ArgKey) -> Result<&'a [f64]> {
+        match self.get(arg) {
             Arg::Doubles(v) => Ok(v),
-            _ => Err(self.wrong(index, "a list of numbers")),
+            _ => Err(self.wrong(arg, "a list of numbers")),
         }
     }
 
@@ -275,19 +306,19 @@ impl<'a> Args<'a> {
     );
 
     /// A list of booleans.
-    pub fn bools(&self, index: usize) -> Result<&'a [bool]> {
-        match self.get(index) {
+    pub fn bools(&self, arg: impl ArgKey) -> Result<&'a [bool]> {
+        match self.get(arg) {
             Arg::Bools(v) => Ok(v),
-            _ => Err(self.wrong(index, "a list of booleans")),
+            _ => Err(self.wrong(arg, "a list of booleans")),
         }
     }
 
     /// A scalar type that may be absent; programs encode it as an integer.
-    pub fn optional_dtype(&self, index: usize) -> Result<Option<ScalarType>> {
-        match self.optional_int(index)? {
+    pub fn optional_dtype(&self, arg: impl ArgKey) -> Result<Option<ScalarType>> {
+        match self.optional_int(arg)? {
             None => Ok(None),
             Some(v) => {
-                let v = i8::try_from(v).map_err(|_| self.wrong(index, "a scalar type"))?;
+                let v = i8::try_from(v).map_err(|_| self.wrong(arg, "a scalar type"))?;
                 Ok(Some(ScalarType::from_i8(v)?))
             }
         }
@@ -295,12 +326,12 @@ impl<'a> Args<'a> {
 
     /// The error for an argument that is not of the expected kind.
     #[cold]
-    pub fn wrong(&self, index: usize, expected: &'static str) -> Error {
+    pub fn wrong(&self, arg: impl ArgKey, expected: &'static str) -> Error {
         Error::ArgumentKind {
-            index,
-            name: self.name(index).to_owned(),
+            index: arg.position(self.schema),
+            name: arg.name(self.schema).to_owned(),
             expected,
-            found: self.get(index).kind(),
+            found: self.get(arg).kind(),
         }
     }
 }

@@ -30,7 +30,7 @@ mod registry;
 mod result_sizes;
 mod schema;
 
-pub use args::{Arg, Args};
+pub use args::{Arg, ArgKey, Args};
 pub use budget::{Budget, CountedTensor, Reservation};
 pub use context::{Generator, KernelContext, Scratch, ScratchBuffer};
 pub use dtype_set::DtypeSet;

@@ -51,13 +51,13 @@ fn rounded(before: Pattern) -> Pattern {
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if graph.contains(node) {
-            fuse(graph, node, isa);
+            fuse(graph, node);
         }
     }
 }
 
 /// Rewrites the attention whose second product is this node.
-fn fuse(graph: &mut Graph, node: NodeId, isa: Isa) -> Option<()> {
+fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
     let found = ATTENTION.find(graph, node)?;
     let (scores, product) = (found["scores"], found["product"]);
     let (factor, rounding) = factor(graph, found["scaled"], product, rounding(graph, scores))?;

@@ -68,7 +68,7 @@ fn is_double(dtype: ScalarType) -> bool {
 }
 
 fn unprepared(kind: Kind, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    match is_double(args.meta(0)?.dtype()) {
+    match is_double(args.meta("self")?.dtype()) {
         true => kind.run(&Plans::<f64>::none(ctx.isa()), ctx, args, outs),
         false => kind.run(&Plans::<f32>::none(ctx.isa()), ctx, args, outs),
     }
@@ -106,7 +106,7 @@ fn prepare(kind: Kind, args: &Args<'_>) -> Result<Option<Box<dyn PreparedKernel>
         return Ok(None);
     }
     let isa = Isa::detect();
-    Ok(Some(match is_double(args.meta(0)?.dtype()) {
+    Ok(Some(match is_double(args.meta("self")?.dtype()) {
         true => Box::new(Prepared { kind, plans: Plans::<f64>::of(isa, &transforms) }),
         false => Box::new(Prepared { kind, plans: Plans::<f32>::of(isa, &transforms) }),
     }))
@@ -114,7 +114,7 @@ fn prepare(kind: Kind, args: &Args<'_>) -> Result<Option<Box<dyn PreparedKernel>
 
 /// The transforms that a call needs.
 fn transforms(kind: Kind, args: &Args<'_>) -> Result<SmallVec<[Transform; 8]>> {
-    let (dims, sizes) = (dims(args)?, args.meta(0)?.sizes());
+    let (dims, sizes) = (dims(args)?, args.meta("self")?.sizes());
     let last = dims.len() - 1;
     let each = dims.iter().enumerate().map(|(i, &dim)| {
         let complex = |forward| Transform { len: sizes[dim], forward, real: false };
@@ -122,9 +122,11 @@ fn transforms(kind: Kind, args: &Args<'_>) -> Result<SmallVec<[Transform; 8]>> {
         Ok(match kind {
             Kind::RealToComplex if i == last => real(sizes[dim], true),
             Kind::RealToComplex => complex(true),
-            Kind::ComplexToReal if i == last => real(to_positive(args.name(3), args.int(3)?)?, false),
+            Kind::ComplexToReal if i == last => {
+                real(to_positive("last_dim_size", args.int("last_dim_size")?)?, false)
+            }
             Kind::ComplexToReal => complex(false),
-            Kind::Complex => complex(args.bool(3)?),
+            Kind::Complex => complex(args.bool("forward")?),
         })
     });
     each.collect()
@@ -132,20 +134,20 @@ fn transforms(kind: Kind, args: &Args<'_>) -> Result<SmallVec<[Transform; 8]>> {
 
 /// The dimensions at argument 1, which must be distinct.
 fn dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
-    let (list, rank) = (args.ints(1)?, args.meta(0)?.rank());
+    let (list, rank) = (args.ints("dim")?, args.meta("self")?.rank());
     ensure!(
         rank > 0 && !list.is_empty(),
         "dim: expected dimensions of the tensor {}, found {list:?}",
-        args.meta(0)?
+        args.meta("self")?
     );
-    DimSet::of(args.name(1), list, rank)?;
-    list.iter().map(|&d| wrap_dim(args.name(1), d, rank)).collect()
+    DimSet::of("dim", list, rank)?;
+    list.iter().map(|&d| wrap_dim("dim", d, rank)).collect()
 }
 
 /// The scale of the results: argument 2 selects the normalization.
 fn scale(args: &Args<'_>, sizes: &Shape, dims: &[usize]) -> Result<f64> {
     let count: f64 = dims.iter().map(|&d| sizes[d] as f64).product();
-    Ok(match args.int(2)? {
+    Ok(match args.int("normalization")? {
         0 => 1.0,
         1 | 2 if count == 0.0 => 1.0,
         1 => 1.0 / count.sqrt(),
@@ -282,12 +284,12 @@ fn r2c<T: Precision>(
 where
     Complex<T>: Compute,
 {
-    let (x, dims) = (args.tensor(0)?, dims(args)?);
+    let (x, dims) = (args.tensor("self")?, dims(args)?);
     let (dtype, last) = (x.dtype(), dims[dims.len() - 1]);
     ensure!(dtype.is_floating(), "self: expected floating-point numbers, found {dtype}");
     let out = outs.tensor(0)?;
     expect_type("out", complex_of(dtype), out.dtype())?;
-    let (n, onesided, scale) = (x.sizes()[last], args.bool(3)?, scale(args, x.sizes(), &dims)?);
+    let (n, onesided, scale) = (x.sizes()[last], args.bool("onesided")?, scale(args, x.sizes(), &dims)?);
     ensure!(n > 0 || !onesided, "dim: a onesided transform needs at least one element");
     let mut sizes = *x.sizes();
     sizes[last] = if onesided { n / 2 + 1 } else { n };
@@ -323,7 +325,7 @@ fn c2c<T: Precision>(
 where
     Complex<T>: Compute,
 {
-    let (x, dims, forward) = (args.tensor(0)?, dims(args)?, args.bool(3)?);
+    let (x, dims, forward) = (args.tensor("self")?, dims(args)?, args.bool("forward")?);
     ensure!(x.dtype().is_complex(), "self: expected complex numbers, found {}", x.dtype());
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
@@ -350,7 +352,8 @@ fn c2r<T: Precision>(
 where
     Complex<T>: Compute,
 {
-    let (x, dims, n) = (args.tensor(0)?, dims(args)?, to_positive(args.name(3), args.int(3)?)?);
+    let (x, dims, n) =
+        (args.tensor("self")?, dims(args)?, to_positive("last_dim_size", args.int("last_dim_size")?)?);
     ensure!(x.dtype().is_complex(), "self: expected complex numbers, found {}", x.dtype());
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype().to_real(), out.dtype())?;

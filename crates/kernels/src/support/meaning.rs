@@ -11,7 +11,7 @@ pub(crate) fn same(_: &Args<'_>) -> Option<Meaning> {
 
 /// The sizes of the first tensor.
 pub(crate) fn sizes_of_first(args: &Args<'_>) -> Option<Shape> {
-    Some(*args.meta(0).ok()?.sizes())
+    Some(*args.meta("self").ok()?.sizes())
 }
 
 /// A function of each element.

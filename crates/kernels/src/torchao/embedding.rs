@@ -121,11 +121,11 @@ fn chosen(
 /// point for each of its groups.
 fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let table = packed_bytes(args, 0)?;
-    let rows = to_positive(args.name(1), args.int(1)?)?;
-    let width = to_positive(args.name(2), args.int(2)?)?;
-    let (scales, zeros) = (args.tensor(3)?, args.tensor(4)?);
-    expect_type(args.name(3), ScalarType::Float, scales.dtype())?;
-    expect_type(args.name(4), ScalarType::Char, zeros.dtype())?;
+    let rows = to_positive("num_embeddings", args.int("num_embeddings")?)?;
+    let width = to_positive("embedding_dim", args.int("embedding_dim")?)?;
+    let (scales, zeros) = (args.tensor("weight_scales")?, args.tensor("weight_zeros")?);
+    expect_type("weight_scales", ScalarType::Float, scales.dtype())?;
+    expect_type("weight_zeros", ScalarType::Char, zeros.dtype())?;
     let groups = match **scales.sizes() {
         [n, groups] if n == rows && groups > 0 && width.is_multiple_of(groups) => groups,
         _ => 0,
@@ -143,13 +143,13 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
         scales.sizes()
     );
     let table = all_rows(ctx, &table)?;
-    let header = Header::read(args.name(0), &table)?;
-    ensure!(header.kind == Kind::Embedding, "{}: packed as {:?}", args.name(0), header.kind);
-    header.expect(args.name(0), 0, &[1, BITS as i32, 32, 128])?;
+    let header = Header::read("packed_weight_qvals", &table)?;
+    ensure!(header.kind == Kind::Embedding, "packed_weight_qvals: packed as {:?}", header.kind);
+    header.expect("packed_weight_qvals", 0, &[1, BITS as i32, 32, 128])?;
     // The width is a multiple of 32.
     let row_bytes = width / 8 * BITS as usize;
     let (needed, found) = (row_bytes as u128 * rows as u128, header.payload.len());
-    ensure!(needed == found as u128, "{}: {needed} bytes expected, found {found}", args.name(0));
+    ensure!(needed == found as u128, "packed_weight_qvals: {needed} bytes expected, found {found}");
 
     let out = outs.tensor(0)?;
     let list = chosen(ctx, args, 5, out, [rows, width])?;
@@ -188,7 +188,7 @@ fn shared<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut 
     let size = |index: usize| to_positive(args.name(index), args.int(index)?);
     let (group, n, k) = (size(1)?, size(2)?, size(3)?);
     let weights = all_rows(ctx, &weights)?;
-    let packed = Packed::linear(args.name(0), &weights, BITS, [n, k, group])?;
+    let packed = Packed::linear("packed_weights", &weights, BITS, [n, k, group])?;
     let out = outs.tensor(0)?;
     let list = chosen(ctx, args, 4, out, [n, k])?;
     let height = packed.height();

@@ -94,7 +94,7 @@ fn linear<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut 
     let [group, n, k] = positive(args, [2, 3, 4])?;
     let weights = packed_bytes(args, 1)?;
     let weights = all_rows(ctx, &weights)?;
-    let packed = Packed::linear(args.name(1), &weights, BITS, [n, k, group])?;
+    let packed = Packed::linear("packed_weights", &weights, BITS, [n, k, group])?;
     product(ctx, args, outs, &packed, [n, k], quantized_row)
 }
 
@@ -103,7 +103,7 @@ fn groupwise<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
     let [group, tables, n, k] = positive(args, [2, 3, 4, 5])?;
     let weights = packed_bytes(args, 1)?;
     let weights = all_rows(ctx, &weights)?;
-    let packed = Packed::groupwise(args.name(1), &weights, BITS, [n, k, group, tables])?;
+    let packed = Packed::groupwise("packed_weights", &weights, BITS, [n, k, group, tables])?;
     product(ctx, args, outs, &packed, [n, k], |_| ())
 }
 
@@ -123,12 +123,12 @@ fn product(
     [n, k]: [usize; 2],
     of_row: fn(&mut [f32]),
 ) -> Result<()> {
-    let x = args.tensor(0)?;
-    expect_type(args.name(0), ScalarType::Float, x.dtype())?;
+    let x = args.tensor("activations")?;
+    expect_type("activations", ScalarType::Float, x.dtype())?;
     let m = match **x.sizes() {
         [m, columns] if columns == k => m,
         _ => {
-            let message = format!("{}: the shape {} does not suit {k} columns", args.name(0), x.sizes());
+            let message = format!("activations: the shape {} does not suit {k} columns", x.sizes());
             return Err(pteron_operator::Error::invalid(message));
         }
     };
