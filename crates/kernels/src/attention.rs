@@ -387,8 +387,8 @@ fn attend_f64(
 }
 
 /// The factor of the scores: the argument, or by default one over the square root of the width.
-fn scale(args: &Args<'_>, index: usize, width: usize) -> Result<f64> {
-    Ok(args.optional_double(index)?.unwrap_or(1.0 / (width as f64).sqrt()))
+fn scale(args: &Args<'_>, arg: &'static str, width: usize) -> Result<f64> {
+    Ok(args.optional_double(arg)?.unwrap_or(1.0 / (width as f64).sqrt()))
 }
 
 /// Attention over the last two dimensions; the leading dimensions are batches and heads, which are broadcast. With
@@ -424,7 +424,7 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     let [batch, heads, len] = [views[0].sizes[0], views[0].sizes[1], q[2]];
     let out = outs.tensor(0)?;
     out.resize(&[batch, heads, len, v[3]][4 - rank..])?;
-    let rule = Rule { scale: scale(args, 6, q[3])?, keys: k[2], causal: causal.then_some(0) };
+    let rule = Rule { scale: scale(args, "scale", q[3])?, keys: k[2], causal: causal.then_some(0) };
     attend(ctx, tensors, views, mask, rule, out, [heads * len * v[3], len * v[3], v[3]])
 }
 

@@ -189,16 +189,16 @@ fn scatter_views(
 }
 
 /// The dimension given by an argument, and its size.
-fn dim_size(args: &Args<'_>, index: usize) -> Result<(usize, usize)> {
+fn dim_size(args: &Args<'_>, arg: &'static str) -> Result<(usize, usize)> {
     let sizes = args.meta("self")?.sizes();
     ensure!(sizes.rank() > 0, "self: a zero-dim tensor cannot be split");
-    let dim = wrap_dim(args.name(index), args.int(index)?, sizes.rank())?;
+    let dim = wrap_dim(arg, args.int(arg)?, sizes.rank())?;
     Ok((dim, sizes[dim]))
 }
 
 /// Splits into pieces of `split_size` along a dimension; the last may be smaller.
 fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (dim, size) = dim_size(args, 2)?;
+    let (dim, size) = dim_size(args, "dim")?;
     let each = to_size("split_size", args.int("split_size")?)?;
     ensure!(each > 0 || size == 0, "split_size: pieces of size 0 of a dimension of size {size}");
     let count = if size == 0 { 1 } else { size.div_ceil(each) };
@@ -209,7 +209,7 @@ fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 
 /// Splits into pieces of given sizes along a dimension; the sizes must add up to the dimension's size.
 fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (dim, size) = dim_size(args, 2)?;
+    let (dim, size) = dim_size(args, "dim")?;
     let sizes: SmallVec<[usize; 8]> =
         args.ints("split_sizes")?.iter().map(|&s| to_size("split_sizes", s)).collect::<Result<_>>()?;
     let sum = sizes.iter().try_fold(0usize, |n, &s| n.checked_add(s));
@@ -224,7 +224,7 @@ fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 
 /// A copy of `self` in which a slice is `src`.
 fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (dim, size) = dim_size(args, 2)?;
+    let (dim, size) = dim_size(args, "dim")?;
     let step = args.int("step")?;
     let (start, len) = slice_range(args.optional_int("start")?, args.optional_int("end")?, step, size)?;
     convert(ctx, args, outs, 0, args.meta("self")?.sizes())?;

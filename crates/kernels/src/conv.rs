@@ -19,23 +19,23 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
 ).rounding(Rounding::Once).means(meaning)];
 
 fn meaning(args: &Args<'_>) -> Option<Meaning> {
-    let sizes = |index: usize| -> Option<Dims> {
-        args.ints(index).ok()?.iter().map(|&n| usize::try_from(n).ok()).collect()
+    let sizes = |arg: &'static str| -> Option<Dims> {
+        args.ints(arg).ok()?.iter().map(|&n| usize::try_from(n).ok()).collect()
     };
     Some(Meaning::Convolution(facts::Convolution {
         bias: optional_tensor(args, 2)?,
-        stride: sizes(3)?,
-        padding: sizes(4)?,
-        dilation: sizes(5)?,
+        stride: sizes("stride")?,
+        padding: sizes("padding")?,
+        dilation: sizes("dilation")?,
         transposed: args.bool("transposed").ok()?,
-        output_padding: sizes(7)?,
+        output_padding: sizes("output_padding")?,
         groups: usize::try_from(args.int("groups").ok()?).ok()?,
     }))
 }
 
 /// An argument's values for the spatial dimensions, padded to three with `fill` in front.
-fn spatial(args: &Args<'_>, index: usize, dims: usize, fill: usize) -> Result<[usize; 3]> {
-    let (name, list) = (args.name(index), args.ints(index)?);
+fn spatial(args: &Args<'_>, name: &'static str, dims: usize, fill: usize) -> Result<[usize; 3]> {
+    let list = args.ints(name)?;
     ensure!(list.len() == 1 || list.len() == dims, "{name}: {list:?} for {dims} spatial dimensions");
     let mut all = [fill; 3];
     for (d, slot) in all[3 - dims..].iter_mut().enumerate() {
@@ -87,9 +87,9 @@ impl Call {
             out_channels,
             groups,
             kernel: space(w.sizes()),
-            stride: spatial(args, 3, dims, 1)?,
-            padding: spatial(args, 4, dims, 0)?,
-            dilation: spatial(args, 5, dims, 1)?,
+            stride: spatial(args, "stride", dims, 1)?,
+            padding: spatial(args, "padding", dims, 0)?,
+            dilation: spatial(args, "dilation", dims, 1)?,
             transposed,
         };
         ensure!(
@@ -97,7 +97,7 @@ impl Call {
             "weight: an empty kernel {}",
             w.sizes()
         );
-        let extra = if transposed { spatial(args, 7, dims, 0)? } else { [0; 3] };
+        let extra = if transposed { spatial(args, "output_padding", dims, 0)? } else { [0; 3] };
         let beyond = (0..3).any(|d| extra[d] >= params.stride[d].max(params.dilation[d]));
         ensure!(
             !transposed || !beyond,

@@ -101,12 +101,12 @@ impl Axes {
 /// The value for dimension `dim` of an argument that has one value for all dimensions or one for each.
 fn number(
     args: &Args<'_>,
-    index: usize,
+    arg: &'static str,
     dim: usize,
     dims: usize,
     check: fn(&str, i64) -> Result<usize>,
 ) -> Result<usize> {
-    let (name, list) = (args.name(index), args.ints(index)?);
+    let (name, list) = (arg, args.ints(arg)?);
     ensure!(list.len() == 1 || list.len() == dims, "{name}: expected 1 or {dims} numbers, found {list:?}");
     let n = check(name, if list.len() == 1 { list[0] } else { list[dim] })?;
     // The limit is beyond any real size and rules out overflow.
@@ -155,11 +155,11 @@ fn convolution(
             small: small.sizes()[2 + d],
             big: big.sizes()[2 + d],
             kernel: weight.sizes()[2 + d],
-            stride: number(args, 4, d, dims, to_positive)?,
-            padding: number(args, 5, d, dims, to_size)?,
-            dilation: number(args, 6, d, dims, to_positive)?,
+            stride: number(args, "stride", d, dims, to_positive)?,
+            padding: number(args, "padding", d, dims, to_size)?,
+            dilation: number(args, "dilation", d, dims, to_positive)?,
         };
-        let extra = if transposed { number(args, 8, d, dims, to_size)? } else { 0 };
+        let extra = if transposed { number(args, "output_padding", d, dims, to_size)? } else { 0 };
         let wanted = Axis { big: axis.big.saturating_sub(extra), ..axis };
         // The output padding of a transposed convolution is less than its stride or its dilation.
         ensure!(
@@ -331,7 +331,7 @@ fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let rank = x.rank();
     let mut image = [0; 2];
     for (d, size) in image.iter_mut().enumerate() {
-        *size = number(args, 1, d, 2, to_positive)?;
+        *size = number(args, "output_size", d, 2, to_positive)?;
     }
     let axes = patches(args, &image, 2)?;
     let (kernel, small, big) = (axes.count(|a| a.kernel), axes.count(|a| a.small), axes.count(|a| a.big));

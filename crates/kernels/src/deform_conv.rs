@@ -32,8 +32,8 @@ struct Geometry {
 
 impl Geometry {
     fn of(args: &Args<'_>) -> Result<Self> {
-        let (x, weight, offset, mask, bias) =
-            (args.meta(0)?, args.meta(1)?, args.meta(2)?, args.meta(3)?, args.meta(4)?);
+        let (x, weight, offset) = (args.meta("input")?, args.meta("weight")?, args.meta("offset")?);
+        let (mask, bias) = (args.meta("mask")?, args.meta("bias")?);
         ensure!(
             x.rank() == 4 && weight.rank() == 4 && offset.rank() == 4,
             "input, weight, offset: expected 4 dimensions each, found {}, {} and {}",
@@ -41,11 +41,12 @@ impl Geometry {
             weight.sizes(),
             offset.sizes()
         );
-        let pair = |first: usize, f: fn(&str, i64) -> Result<usize>| -> Result<[usize; 2]> {
-            Ok([f(args.name(first), args.int(first)?)?, f(args.name(first + 1), args.int(first + 1)?)?])
+        let pair = |args_of: [&'static str; 2], f: fn(&str, i64) -> Result<usize>| -> Result<[usize; 2]> {
+            let [height, width] = args_of;
+            Ok([f(height, args.int(height)?)?, f(width, args.int(width)?)?])
         };
-        let groups = to_positive(args.name(11), args.int(11)?)?;
-        let offset_groups = to_positive(args.name(12), args.int(12)?)?;
+        let groups = to_positive("groups", args.int("groups")?)?;
+        let offset_groups = to_positive("offset_groups", args.int("offset_groups")?)?;
         let mut geometry = Self {
             batch: x.sizes()[0],
             channels: x.sizes()[1],
@@ -53,12 +54,12 @@ impl Geometry {
             filters: weight.sizes()[0],
             kernel: [weight.sizes()[2], weight.sizes()[3]],
             result: [0; 2],
-            stride: pair(5, to_positive)?,
-            padding: pair(7, to_size)?,
-            dilation: pair(9, to_positive)?,
+            stride: pair(["stride_h", "stride_w"], to_positive)?,
+            padding: pair(["pad_h", "pad_w"], to_size)?,
+            dilation: pair(["dilation_h", "dilation_w"], to_positive)?,
             groups,
             offset_groups,
-            masked: args.bool(13)?,
+            masked: args.bool("use_mask")?,
         };
         for k in 0..2 {
             let reach =
@@ -100,7 +101,7 @@ impl Geometry {
 
 fn deform_conv2d(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let geometry = Geometry::of(args)?;
-    let dtype = args.meta(0)?.dtype();
+    let dtype = args.meta("input")?.dtype();
     for i in [1, 2, 4] {
         expect_type(args.name(i), dtype, args.meta(i)?.dtype())?;
     }
@@ -109,7 +110,7 @@ fn deform_conv2d(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     let sizes = Shape::new(&[geometry.batch, geometry.filters, geometry.result[0], geometry.result[1]])?;
     sizes.numel()?;
     out.resize(&sizes)?;
-    dispatch!(args.name(0), compute_type(dtype), COMPUTE_FLOAT, C => {
+    dispatch!("input", compute_type(dtype), COMPUTE_FLOAT, C => {
         let all = |i: usize| -> Result<Values<'_, C>> { all_values::<C>(ctx, &args.tensor(i)?) };
         let operands = Operands { x: all(0)?, weight: all(1)?, offset: all(2)?, mask: all(3)?, bias: all(4)? };
         let per_group = geometry.channels / geometry.groups * geometry.taps();

@@ -46,7 +46,8 @@ const MAX_TAPS: usize = 1 << 20;
 /// The indices of the boxes that remain, best first: each box that overlaps a better one that remains by more than the threshold
 /// is suppressed. A box is `x1, y1, x2, y2`.
 fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (boxes, scores, threshold) = (args.tensor(0)?, args.tensor(1)?, args.double(2)?);
+    let (boxes, scores, threshold) =
+        (args.tensor("dets")?, args.tensor("scores")?, args.double("iou_threshold")?);
     ensure!(
         boxes.rank() == 2
             && boxes.sizes()[1] == 4
@@ -61,7 +62,7 @@ fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     expect_type("out", ScalarType::Long, out.dtype())?;
     let mut order = ctx.scratch::<i64>(scores.numel())?;
     order.iter_mut().enumerate().for_each(|(i, o)| *o = i as i64);
-    let kept = dispatch!(args.name(0), compute_type(boxes.dtype()), COMPUTE_FLOAT, C => {
+    let kept = dispatch!("dets", compute_type(boxes.dtype()), COMPUTE_FLOAT, C => {
         let (boxes, scores) = (all_values::<C>(ctx, &boxes)?, all_values::<C>(ctx, &scores)?);
         // Descending and stable; NaN counts as the greatest.
         order.sort_by(|&a, &b| {
@@ -111,9 +112,9 @@ struct Regions {
 }
 
 impl Regions {
-    /// The sizes of `input` and `rois`, arguments 0 and 1, and of the bins, arguments 3 and 4.
+    /// The sizes of `input` and `rois`, and of the bins.
     fn of(args: &Args<'_>) -> Result<Self> {
-        let (x, rois) = (args.meta(0)?, args.meta(1)?);
+        let (x, rois) = (args.meta("input")?, args.meta("rois")?);
         ensure!(
             x.rank() == 4 && rois.rank() == 2 && rois.sizes()[1] == 5,
             "input, rois: expected [N, C, H, W] and [K, 5], found {} and {}",
@@ -121,7 +122,8 @@ impl Regions {
             rois.sizes()
         );
         expect_type("rois", x.dtype(), rois.dtype())?;
-        let pooled = [to_positive(args.name(3), args.int(3)?)?, to_positive(args.name(4), args.int(4)?)?];
+        let size = |arg: &'static str| to_positive(arg, args.int(arg)?);
+        let pooled = [size("pooled_height")?, size("pooled_width")?];
         let [batch, channels, height, width] = [0, 1, 2, 3].map(|d| x.sizes()[d]);
         Ok(Self { batch, channels, height, width, count: rois.sizes()[0], pooled })
     }
@@ -240,19 +242,19 @@ fn extent<C: Compute + Float>(region: &[C], k: usize, scale: C, offset: C) -> (C
 }
 
 fn ratio(args: &Args<'_>) -> Result<i64> {
-    let ratio = args.int(5)?;
+    let ratio = args.int("sampling_ratio")?;
     ensure!(ratio <= MAX_SAMPLES, "sampling_ratio: {ratio} is above {MAX_SAMPLES}");
     Ok(ratio)
 }
 
 /// The mean of bilinear samples in each bin of each region.
 fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (regions, ratio, aligned) = (Regions::of(args)?, ratio(args)?, args.bool(6)?);
-    let (x, rois, scale) = (args.tensor(0)?, args.tensor(1)?, args.double(2)?);
+    let (regions, ratio, aligned) = (Regions::of(args)?, ratio(args)?, args.bool("aligned")?);
+    let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(&regions.result(regions.channels)?)?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, rois) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &rois)?);
         let offset = C::from_f64(if aligned { 0.5 } else { 0.0 });
         let plane = regions.height * regions.width;
@@ -287,13 +289,13 @@ fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 /// The mean of bilinear samples in each bin of each region, each bin from channels of its own; and those channels.
 fn ps_roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (regions, ratio) = (Regions::of(args)?, ratio(args)?);
-    let (x, rois, scale) = (args.tensor(0)?, args.tensor(1)?, args.double(2)?);
+    let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
     let channels = regions.channels_per_bin()?;
     write_channels(ctx, &regions, channels, outs)?;
     let out = outs.tensor(0)?;
     expect_type("out0", x.dtype(), out.dtype())?;
     out.resize(&regions.result(channels)?)?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, rois) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &rois)?);
         let (plane, bins) = (regions.height * regions.width, regions.bins());
         write_values::<C>(ctx, out, |out| {
@@ -346,14 +348,14 @@ fn covered(start: f64, end: f64, size: usize) -> std::ops::Range<usize> {
 /// The greatest element of each bin of each region, and its index in the image; 0 and -1 for empty bins.
 fn roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let regions = Regions::of(args)?;
-    let (x, rois, scale) = (args.tensor(0)?, args.tensor(1)?, args.double(2)?);
+    let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
     let shape = regions.result(regions.channels)?;
     let [out, places] = outs.tensors([0, 1])?;
     expect_type("out0", x.dtype(), out.dtype())?;
     expect_type("out1", ScalarType::Int, places.dtype())?;
     out.resize(&shape)?;
     places.resize(&shape)?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, rois) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &rois)?);
         let (plane, bins) = (regions.height * regions.width, regions.bins());
         let mut found = ctx.scratch::<i64>(out.numel())?;
@@ -412,13 +414,13 @@ fn greatest<C: Compute + Float>(
 /// The mean of each bin of each region, each bin from channels of its own; and those channels.
 fn ps_roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let regions = Regions::of(args)?;
-    let (x, rois, scale) = (args.tensor(0)?, args.tensor(1)?, args.double(2)?);
+    let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
     let channels = regions.channels_per_bin()?;
     write_channels(ctx, &regions, channels, outs)?;
     let out = outs.tensor(0)?;
     expect_type("out0", x.dtype(), out.dtype())?;
     out.resize(&regions.result(channels)?)?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, rois) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &rois)?);
         let (plane, bins) = (regions.height * regions.width, regions.bins());
         write_values::<C>(ctx, out, |out| {

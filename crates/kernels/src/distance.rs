@@ -37,15 +37,15 @@ fn distance<C: Copy + Into<f64>>(a: &[C], b: &[C], p: f64) -> f64 {
     }
 }
 
-fn norm(args: &Args<'_>, index: usize) -> Result<f64> {
-    let p = args.double(index)?;
+fn norm(args: &Args<'_>, arg: &'static str) -> Result<f64> {
+    let p = args.double(arg)?;
     ensure!(p >= 0.0, "p: {p} is not a valid order of a norm, which is at least 0");
     Ok(p)
 }
 
 /// The distance from each row of `x1` to each row of `x2`; the dimensions before the last two are broadcast.
 fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b, p) = (args.tensor("x1")?, args.tensor("x2")?, norm(args, 2)?);
+    let (a, b, p) = (args.tensor("x1")?, args.tensor("x2")?, norm(args, "p")?);
     let (&[.., n, m], &[.., r, m2]) = (&**a.sizes(), &**b.sizes()) else {
         return Err(pteron_operator::Error::invalid("x1, x2: expected at least two dimensions"));
     };
@@ -88,7 +88,7 @@ fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// The distance between each pair of rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
 fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, p) = (args.tensor("self")?, norm(args, 1)?);
+    let (x, p) = (args.tensor("self")?, norm(args, "p")?);
     let &[n, m] = &**x.sizes() else {
         return Err(pteron_operator::Error::invalid(format!("self: expected a matrix, found {}", x.meta())));
     };

@@ -84,30 +84,34 @@ fn positive(g: &Generator) -> f64 {
 
 /// Exponentially distributed values with the rate `lambd`.
 fn exponential(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let rate = args.double(1)?;
+    let rate = args.double("lambd")?;
     ensure!(rate > 0.0, "lambd: {rate} is not positive");
     // Like PyTorch's, never zero, since callers take the logarithm.
-    draw(ctx, outs, args.meta(0)?.sizes(), |g| (-positive(g).ln() / rate).max(f64::from(f32::MIN_POSITIVE)))
+    draw(ctx, outs, args.meta("self")?.sizes(), |g| {
+        (-positive(g).ln() / rate).max(f64::from(f32::MIN_POSITIVE))
+    })
 }
 
 fn cauchy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (median, sigma) = (args.double(1)?, args.double(2)?);
+    let (median, sigma) = (args.double("median")?, args.double("sigma")?);
     ensure!(sigma > 0.0, "sigma: {sigma} is not positive");
-    draw(ctx, outs, args.meta(0)?.sizes(), |g| median + sigma * (PI * (g.uniform() - 0.5)).tan())
+    draw(ctx, outs, args.meta("self")?.sizes(), |g| median + sigma * (PI * (g.uniform() - 0.5)).tan())
 }
 
 fn log_normal(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (mean, std) = (args.double(1)?, args.double(2)?);
+    let (mean, std) = (args.double("mean")?, args.double("std")?);
     ensure!(std > 0.0, "std: {std} is not positive");
-    draw(ctx, outs, args.meta(0)?.sizes(), |g| (mean + std * g.normal()).exp())
+    draw(ctx, outs, args.meta("self")?.sizes(), |g| (mean + std * g.normal()).exp())
 }
 
 /// The number of trials up to the first success.
 fn geometric(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let p = args.double(1)?;
+    let p = args.double("p")?;
     ensure!(p > 0.0 && p < 1.0, "p: {p} is not between 0 and 1");
     let fails = (-p).ln_1p();
-    draw_as(ctx, outs, args.meta(0)?.sizes(), DtypeSet::REAL, |g| (positive(g).ln() / fails).ceil().max(1.0))
+    draw_as(ctx, outs, args.meta("self")?.sizes(), DtypeSet::REAL, |g| {
+        (positive(g).ln() / fails).ceil().max(1.0)
+    })
 }
 
 /// Poisson-distributed values whose rates are the elements.
@@ -140,7 +144,7 @@ fn poisson_of(g: &Generator, mut rate: f64) -> f64 {
 }
 
 fn binomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (counts, chances) = (args.tensor(0)?, args.tensor(1)?);
+    let (counts, chances) = (args.tensor("count")?, args.tensor("prob")?);
     let sizes = crate::support::dims::broadcast(counts.sizes(), chances.sizes())?;
     let all = |t| values::<f64>(ctx, t, &Layout::of(t.meta()).expand(&sizes)?);
     let (counts, chances) = (all(&counts)?, all(&chances)?);
@@ -201,7 +205,7 @@ fn gamma_of(g: &Generator, shape: f64) -> f64 {
 
 /// Rows of gamma-distributed values, each divided by its sum.
 fn dirichlet(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     ensure!(x.rank() > 0, "self: expected rows of parameters, found a number");
     let row = x.sizes()[x.rank() - 1].max(1);
     let shapes = all_values::<f64>(ctx, &x)?;
@@ -228,7 +232,7 @@ fn each(
     outs: &mut Outs<'_>,
     next: impl Fn(&Generator, f64) -> Result<f64>,
 ) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let all = all_values::<f64>(ctx, &x)?;
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
@@ -245,7 +249,7 @@ fn each(
 /// Integers that the type of the result represents exactly, from zero on.
 fn random(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let high = greatest(outs.tensor(0)?.dtype());
-    crate::random::draw_ints(ctx, outs, args.meta(0)?.sizes(), 0, high.saturating_add(1))
+    crate::random::draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, high.saturating_add(1))
 }
 
 /// The greatest integer up to which a type represents all.
@@ -265,15 +269,15 @@ fn greatest(dtype: ScalarType) -> i64 {
 }
 
 fn random_to(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    crate::random::draw_ints(ctx, outs, args.meta(0)?.sizes(), 0, args.int(1)?)
+    crate::random::draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, args.int("to")?)
 }
 
 fn random_from(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let high = match args.optional_int(2)? {
+    let high = match args.optional_int("to")? {
         Some(high) => high,
         None => greatest(outs.tensor(0)?.dtype()).saturating_add(1),
     };
-    crate::random::draw_ints(ctx, outs, args.meta(0)?.sizes(), args.int(1)?, high)
+    crate::random::draw_ints(ctx, outs, args.meta("self")?.sizes(), args.int("from")?, high)
 }
 
 #[cfg(test)]

@@ -55,14 +55,14 @@ fn note(
 /// The sum, mean or maximum of the rows of `weight` selected by each bag of indices. A bag extends from
 /// its offset to the next; `padding_idx`, unless negative, is a row that is ignored.
 fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (weight, list, offsets) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
-    let mode = match args.int(4)? {
+    let (weight, list, offsets) = (args.tensor("weight")?, args.tensor("indices")?, args.tensor("offsets")?);
+    let mode = match args.int("mode")? {
         0 => Mode::Sum,
         1 => Mode::Mean,
         2 => Mode::Max,
         other => return Err(Error::invalid(format!("mode: {other} is not one of 0, 1, 2"))),
     };
-    let (scales, padding) = (args.optional_tensor(6)?, args.int(8)?);
+    let (scales, padding) = (args.optional_tensor("per_sample_weights")?, args.int("padding_idx")?);
     let &[rows, width] = &**weight.sizes() else {
         return Err(Error::invalid(format!("weight: expected a matrix, found {}", weight.meta())));
     };
@@ -90,7 +90,7 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         "offsets: expected 0 first, then none less than the one before, at most {}",
         at.len()
     );
-    let last = args.bool(7)?;
+    let last = args.bool("include_last_offset")?;
     ensure!(!last || !starts.is_empty(), "offsets: the last offset is missing");
     let bags = starts.len() - last as usize;
     // A plain sum does not record the bag of each index. Only in a plain sum are indices after the last
@@ -107,7 +107,7 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     out.resize(&[bags, width])?;
     let mut largest = ctx.scratch::<i64>(if mode == Mode::Max { bags * width } else { 0 })?;
     largest.fill(0);
-    dispatch!(args.name(0), compute_type(weight.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("weight", compute_type(weight.dtype()), COMPUTE_FLOAT, C => {
         let table = all_values::<C>(ctx, &weight)?;
         let scales = scales.as_ref().map(|s| all_values::<C>(ctx, s)).transpose()?;
         write_values::<C>(ctx, out, |out| {
@@ -155,8 +155,12 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 
 /// The gradient of a table of `num_weights` rows, from the gradients of the rows that the indices selected.
 fn dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (grad, list) = (args.tensor(0)?, args.tensor(1)?);
-    let (rows, padding, by_frequency) = (to_size(args.name(2), args.int(2)?)?, args.int(3)?, args.bool(4)?);
+    let (grad, list) = (args.tensor("grad_output")?, args.tensor("indices")?);
+    let (rows, padding, by_frequency) = (
+        to_size("num_weights", args.int("num_weights")?)?,
+        args.int("padding_idx")?,
+        args.bool("scale_grad_by_freq")?,
+    );
     let width = grad.sizes().last().copied().unwrap_or(0);
     ensure!(
         grad.rank() == list.rank() + 1 && grad.sizes()[..list.rank()] == **list.sizes(),
@@ -164,7 +168,7 @@ fn dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
         grad.sizes(),
         list.sizes()
     );
-    let at = indices(ctx, args.name(1), &list)?;
+    let at = indices(ctx, "indices", &list)?;
     let bad = at.iter().find(|&&i| i < 0 || i as u64 >= rows as u64);
     ensure!(bad.is_none(), "indices: {} is out of range for {rows} rows", bad.unwrap_or(&0));
     let out = outs.tensor(0)?;
@@ -175,7 +179,7 @@ fn dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     if by_frequency {
         at.iter().for_each(|&i| counts[i as usize] += 1);
     }
-    dispatch!(args.name(0), compute_type(grad.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("grad_output", compute_type(grad.dtype()), COMPUTE_FLOAT, C => {
         let grad = all_values::<C>(ctx, &grad)?;
         write_values::<C>(ctx, out, |out| {
             out.fill(0.0);

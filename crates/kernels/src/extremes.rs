@@ -102,7 +102,7 @@ fn any_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let dims = meaning::dims_at(args, 1)?;
+    let dims = meaning::dims_at(args, "dim")?;
     args.bool("keepdim").ok()?.then_some(Meaning::Amax(dims))
 }
 
@@ -229,11 +229,11 @@ fn at_once<C: Ordered + Element>(
 }
 
 fn amax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, 1)?, args.bool("keepdim")?), false)
+    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, "dim")?, args.bool("keepdim")?), false)
 }
 
 fn amin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, 1)?, args.bool("keepdim")?), true)
+    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, "dim")?, args.bool("keepdim")?), true)
 }
 
 fn max_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -259,19 +259,19 @@ fn min_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 }
 
 fn aminmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let of = (dims_at(args, 1)?, args.bool("keepdim")?);
+    let of = (dims_at(args, "dim")?, args.bool("keepdim")?);
     extreme(ctx, args, outs, (Some(0), None), of, true)?;
     extreme(ctx, args, outs, (Some(1), None), of, false)
 }
 
 /// The index of the largest element, along a dimension or in row-major order of all elements.
 fn argmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool("keepdim")?), false)
+    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, "dim")?, args.bool("keepdim")?), false)
 }
 
 /// The index of the smallest element.
 fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool("keepdim")?), true)
+    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, "dim")?, args.bool("keepdim")?), true)
 }
 
 fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -279,15 +279,15 @@ fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 }
 
 /// Like [`dims_at`], but an empty list means no dimension.
-fn listed_dims(args: &Args<'_>, index: usize) -> Result<DimSet> {
-    match args.optional_ints(index)? {
-        Some([]) => DimSet::of(args.name(index), &[], args.meta("self")?.rank()),
-        _ => dims_at(args, index),
+fn listed_dims(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
+    match args.optional_ints(arg)? {
+        Some([]) => DimSet::of(arg, &[], args.meta("self")?.rank()),
+        _ => dims_at(args, arg),
     }
 }
 
 fn any(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool("keepdim")?, BoolReduce::Any)
+    truth(ctx, args, outs, listed_dims(args, "dim")?, args.bool("keepdim")?, BoolReduce::Any)
 }
 
 fn all_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -295,11 +295,11 @@ fn all_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 }
 
 fn all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool("keepdim")?, BoolReduce::All)
+    truth(ctx, args, outs, listed_dims(args, "dim")?, args.bool("keepdim")?, BoolReduce::All)
 }
 
 fn count_nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, dims_at(args, 1)?, false, BoolReduce::Count)
+    truth(ctx, args, outs, dims_at(args, "dim")?, false, BoolReduce::Count)
 }
 
 #[cfg(test)]

@@ -125,9 +125,13 @@ fn zero_meaning(_: &Args<'_>) -> Option<Meaning> {
 }
 
 /// Resizes the out to the sizes at an argument.
-fn sized<'o, 'a>(args: &Args<'_>, index: usize, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
+fn sized<'o, 'a>(
+    args: &Args<'_>,
+    arg: &'static str,
+    outs: &'o mut Outs<'a>,
+) -> Result<&'o mut TensorViewMut<'a>> {
     let out = outs.tensor(0)?;
-    out.resize(&to_shape(args.name(index), args.ints(index)?)?)?;
+    out.resize(&to_shape(arg, args.ints(arg)?)?)?;
     Ok(out)
 }
 
@@ -139,7 +143,7 @@ fn sized_like<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut
 }
 
 fn full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized(args, 0, outs)?, args.scalar("fill_value")?)
+    fill_scalar(sized(args, "size", outs)?, args.scalar("fill_value")?)
 }
 
 fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -148,7 +152,7 @@ fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// Zeros; also used for the `empty` operators, whose elements are unspecified.
 fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_zero(sized(args, 0, outs)?);
+    fill_zero(sized(args, "size", outs)?);
     Ok(())
 }
 
@@ -158,20 +162,20 @@ fn zeros_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 }
 
 fn ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(sized(args, 0, outs)?, 1i64)
+    fill(sized(args, "size", outs)?, 1i64)
 }
 
 fn new_zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_zero(sized(args, 1, outs)?);
+    fill_zero(sized(args, "size", outs)?);
     Ok(())
 }
 
 fn new_ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(sized(args, 1, outs)?, 1i64)
+    fill(sized(args, "size", outs)?, 1i64)
 }
 
 fn new_full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized(args, 1, outs)?, args.scalar("fill_value")?)
+    fill_scalar(sized(args, "size", outs)?, args.scalar("fill_value")?)
 }
 
 fn ones_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -272,7 +276,7 @@ fn sequence<C: crate::support::dtype::Compute>(
 /// Ones where row and column are equal, zeros elsewhere.
 fn eye(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let n = args.int("n")?;
-    let m = if args.schema().args.len() > 2 { args.int(1)? } else { n };
+    let m = args.optional_int("m")?.unwrap_or(n);
     let sizes = to_shape("n", &[n, m])?;
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;

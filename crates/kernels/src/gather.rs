@@ -191,8 +191,8 @@ enum Reduce {
 }
 
 impl Reduce {
-    fn parse(args: &Args<'_>, index: usize) -> Result<Self> {
-        Ok(match args.str(index)? {
+    fn parse(args: &Args<'_>, arg: &'static str) -> Result<Self> {
+        Ok(match args.str(arg)? {
             "sum" | "add" => Self::Sum,
             "prod" | "multiply" => Self::Product,
             "mean" => Self::Mean,
@@ -201,7 +201,7 @@ impl Reduce {
             other => {
                 return Err(Error::invalid(format!(
                     "{}: `{other}` is not one of sum, prod, mean, amax, amin, add, multiply",
-                    args.name(index)
+                    arg
                 )));
             }
         })
@@ -347,15 +347,15 @@ fn scatter_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 }
 
 fn scatter_reduce_src(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    reduce_tensor(ctx, args, outs, Reduce::parse(args, 4)?, true)
+    reduce_tensor(ctx, args, outs, Reduce::parse(args, "reduce")?, true)
 }
 
 fn scatter_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    reduce_tensor(ctx, args, outs, Reduce::parse(args, 4)?, args.bool("include_self")?)
+    reduce_tensor(ctx, args, outs, Reduce::parse(args, "reduce")?, args.bool("include_self")?)
 }
 
 fn scatter_reduce_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let how = Reduce::parse(args, 4)?;
+    let how = Reduce::parse(args, "reduce")?;
     let out = start(args, outs)?;
     let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
     let value = args.scalar("value")?;
@@ -381,11 +381,10 @@ fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 
 /// The layout of `source`, argument 3, which must have a slice for each index.
 fn slices(args: &Args<'_>, gather_index: &GatherIndex<'_>) -> Result<Layout> {
-    let layout = at_least_1d(args.meta(3)?)?;
+    let layout = at_least_1d(args.meta("source")?)?;
     ensure!(
         layout.sizes == gather_index.sizes,
-        "{}: expected the shape {}, found {}",
-        args.name(3),
+        "source: expected the shape {}, found {}",
         gather_index.sizes,
         layout.sizes
     );

@@ -23,14 +23,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// A histogram of bins between the given edges, which ascend, and these edges.
 fn between_edges(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, bins) = (args.tensor(0)?, args.tensor(1)?);
+    let (x, bins) = (args.tensor("self")?, args.tensor("bins")?);
     ensure!(
         bins.rank() == 1 && bins.numel() > 0,
         "bins: expected a list of edges, found the shape {}",
         bins.sizes()
     );
     expect_type("bins", x.dtype(), bins.dtype())?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let edges = all_values::<C>(ctx, &bins)?;
         count::<C>(ctx, args, outs, &edges, 2)
     })
@@ -38,11 +38,11 @@ fn between_edges(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
 
 /// A histogram of equal bins, and their edges: those of `range`, or of the range of the elements.
 fn of_equal_bins(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, bins) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
-    let range = if args.is_none(2) { None } else { Some(args.doubles(2)?) };
+    let (x, bins) = (args.tensor("self")?, to_positive("bins", args.int("bins")?)?);
+    let range = if args.is_none("range") { None } else { Some(args.doubles("range")?) };
     ensure!(range.is_none_or(|r| r.len() == 2), "range: expected two numbers");
     let total = bins.saturating_add(1);
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (mut low, mut high) = match range {
             Some(range) => (C::from_f64(range[0]), C::from_f64(range[1])),
             None => extremes(&all_values::<C>(ctx, &x)?),
@@ -81,7 +81,7 @@ fn count<C: Compute + Float>(
     edges: &[C],
     weight: usize,
 ) -> Result<()> {
-    let (x, density) = (args.tensor(0)?, args.bool(weight + 1)?);
+    let (x, density) = (args.tensor("self")?, args.bool(weight + 1)?);
     let weights: Option<Values<'_, C>> = match args.optional_tensor(weight)? {
         Some(weights) => {
             ensure!(

@@ -54,11 +54,11 @@ fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let dtype = args.meta("self")?.dtype();
     let mut value = Input::of(args, 2)?;
     if let Input::Arg(2) = value {
-        let meta = args.meta(2)?;
+        let meta = args.meta("value")?;
         ensure!(meta.rank() == 0, "value: expected a zero-dim tensor, found {meta}");
         if dtype == ScalarType::Bool {
             value = Input::Scalar(Scalar::Bool(
-                values::<f64>(ctx, &args.tensor(2)?, &Layout::of(meta))?[0] != 0.0,
+                values::<f64>(ctx, &args.tensor("value")?, &Layout::of(meta))?[0] != 0.0,
             ));
         }
     }

@@ -63,9 +63,9 @@ fn mm_meaning(_: &Args<'_>) -> Option<Meaning> {
 
 /// A product with `self` as bias, if `alpha` and `beta` are one.
 fn addmm_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let one = |i: usize| args.scalar(i).is_ok_and(|s| s.to_f64() == 1.0);
+    let one = |arg: &'static str| args.scalar(arg).is_ok_and(|s| s.to_f64() == 1.0);
     let product = MatMul { x: 1, rank: Some(2), weights: 2, out_major: false, bias: Some(0) };
-    (one(3) && one(4)).then_some(Meaning::MatMul(product))
+    (one("beta") && one("alpha")).then_some(Meaning::MatMul(product))
 }
 
 fn linear_meaning(args: &Args<'_>) -> Option<Meaning> {

@@ -87,8 +87,14 @@ fn sigmoid(x: f32) -> f32 {
 /// results, `(silu(x w1^T) * (x w3^T)) w2^T`. Weights are packed by torchao, those of `w1` and `w3` below each other; they
 /// are dequantized, and activations stay float32, as in the reference's kernel without torchao's ARM library.
 fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let size = |index: usize| to_positive(args.name(index), args.int(index)?);
-    let (active, experts, hidden, dim, group) = (size(5)?, size(6)?, size(7)?, size(8)?, size(9)?);
+    let size = |arg: &'static str| to_positive(arg, args.int(arg)?);
+    let (active, experts, hidden, dim, group) = (
+        size("num_activated_experts")?,
+        size("num_experts")?,
+        size("hidden_dim")?,
+        size("dim")?,
+        size("group_size")?,
+    );
     let bits = match args.int("weight_nbit")? {
         bits @ (4 | 8) => bits as u32,
         other => return Err(Error::invalid(format!("weight_nbit: {other} is neither 4 nor 8"))),

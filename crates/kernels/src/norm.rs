@@ -54,12 +54,12 @@ fn layer_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn group_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let size = |i: usize| usize::try_from(args.int(i).ok()?).ok();
+    let size = |arg: &'static str| usize::try_from(args.int(arg).ok()?).ok();
     Some(Meaning::GroupNorm(GroupNorm {
-        batch: size(3)?,
-        channels: size(4)?,
-        pixels: size(5)?,
-        groups: size(6)?,
+        batch: size("N")?,
+        channels: size("C")?,
+        pixels: size("HxW")?,
+        groups: size("group")?,
         eps: args.double("eps").ok()?,
     }))
 }
@@ -184,9 +184,9 @@ fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 /// each channel.
 fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = input(args, outs, 0)?;
-    let size = |i: usize| to_size(args.name(i), args.int(i)?);
+    let size = |arg: &'static str| to_size(arg, args.int(arg)?);
     let (n, channels, pixels, groups) =
-        (size(3)?, size(4)?, size(5)?, to_positive("group", args.int("group")?)?);
+        (size("N")?, size("C")?, size("HxW")?, to_positive("group", args.int("group")?)?);
     let numel = Shape::new(&[n, channels, pixels])?.numel()?;
     ensure!(
         numel == x.numel(),

@@ -143,8 +143,8 @@ fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
 
 /// The gradients of [`native_group_norm`](crate::norm): there is one weight and one bias for each channel.
 fn group_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let size = |index: usize| to_size(args.name(index), args.int(index)?);
-    let (batch, channels, pixels) = (size(5)?, size(6)?, size(7)?);
+    let size = |arg: &'static str| to_size(arg, args.int(arg)?);
+    let (batch, channels, pixels) = (size("N")?, size("C")?, size("HxW")?);
     let groups = to_positive("group", args.int("group")?)?;
     let sizes = args.meta("input")?.sizes();
     let whole = sizes.len() >= 2

@@ -75,7 +75,7 @@ fn nextafter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 /// The mantissa, whose magnitude is in [1/2, 1), and the exponent of two. Those of zero, infinities and NaN are the number itself
 /// and zero.
 fn frexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
+    let x = args.tensor("self")?;
     let [mantissa, exponent] = outs.tensors([0, 1])?;
     expect_type("mantissa", x.dtype(), mantissa.dtype())?;
     expect_type("exponent", ScalarType::Int, exponent.dtype())?;

@@ -78,9 +78,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// Height and width, from a list of one or two values; `absent` for an empty or absent list.
-fn pair(args: &Args<'_>, index: usize, absent: Option<[usize; 2]>) -> Option<[usize; 2]> {
+fn pair(args: &Args<'_>, arg: &'static str, absent: Option<[usize; 2]>) -> Option<[usize; 2]> {
     let one = |v: i64| usize::try_from(v).ok();
-    match args.optional_ints(index).ok()? {
+    match args.optional_ints(arg).ok()? {
         None | Some([]) => absent,
         Some(&[v]) => Some([one(v)?, one(v)?]),
         Some(&[h, w]) => Some([one(h)?, one(w)?]),
@@ -89,19 +89,19 @@ fn pair(args: &Args<'_>, index: usize, absent: Option<[usize; 2]>) -> Option<[us
 }
 
 fn max_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let kernel = pair(args, 1, None)?;
+    let kernel = pair(args, "kernel_size", None)?;
     Some(Meaning::Pool(Pool2d {
         reduce: PoolReduce::Max,
         kernel,
-        stride: pair(args, 2, Some(kernel))?,
-        padding: pair(args, 3, Some([0; 2]))?,
-        dilation: pair(args, 4, Some([1; 2]))?,
+        stride: pair(args, "stride", Some(kernel))?,
+        padding: pair(args, "padding", Some([0; 2]))?,
+        dilation: pair(args, "dilation", Some([1; 2]))?,
         ceil: args.bool("ceil_mode").ok()?,
     }))
 }
 
 fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let kernel = pair(args, 1, None)?;
+    let kernel = pair(args, "kernel_size", None)?;
     let reduce = match args.optional_int("divisor_override").ok()? {
         Some(divisor) => PoolReduce::SumDiv(Some(divisor).filter(|&d| d != 0)?),
         None if args.bool("count_include_pad").ok()? => PoolReduce::Avg { count_include_pad: true },
@@ -110,8 +110,8 @@ fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Pool(Pool2d {
         reduce,
         kernel,
-        stride: pair(args, 2, Some(kernel))?,
-        padding: pair(args, 3, Some([0; 2]))?,
+        stride: pair(args, "stride", Some(kernel))?,
+        padding: pair(args, "padding", Some([0; 2]))?,
         dilation: [1; 2],
         ceil: args.bool("ceil_mode").ok()?,
     }))

@@ -56,12 +56,12 @@ pub(crate) fn computed(args: &Args<'_>, by_row: bool) -> Option<QParams> {
 }
 
 /// An argument that is a scalar or a tensor of one element.
-fn number(args: &Args<'_>, index: usize) -> Result<f64> {
-    if args.meta(index).is_err() {
-        return args.double(index);
+fn number(args: &Args<'_>, arg: &'static str) -> Result<f64> {
+    if args.meta(arg).is_err() {
+        return args.double(arg);
     }
-    let t = args.tensor(index)?;
-    ensure!(t.numel() == 1, "{}: expected one element, found {}", args.name(index), t.meta());
+    let t = args.tensor(arg)?;
+    ensure!(t.numel() == 1, "{}: expected one element, found {}", arg, t.meta());
     let mut value = [0f64];
     crate::support::convert::read(&t, &Layout::of(t.meta()), &mut value)?;
     Ok(value[0])
@@ -78,12 +78,12 @@ struct Affine {
 impl Affine {
     fn read(args: &Args<'_>) -> Result<Self> {
         let zero_point = match args.meta("zero_point") {
-            Ok(_) => i64::from_f64(number(args, 2)?),
+            Ok(_) => i64::from_f64(number(args, "zero_point")?),
             Err(_) => args.int("zero_point")?,
         };
         let (min, max) = (args.int("quant_min")?, args.int("quant_max")?);
         ensure!(min <= max, "quant_min: {min} is greater than quant_max, {max}");
-        Ok(Self { scale: number(args, 1)?, zero_point, min, max })
+        Ok(Self { scale: number(args, "scale")?, zero_point, min, max })
     }
 }
 

@@ -85,9 +85,7 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
     expect_zero_points(zeros.as_ref(), &scales)?;
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
-    if args.len() > 7
-        && let Some(dtype) = args.optional_dtype("dtype")?
-    {
+    if let Some(dtype) = args.optional_dtype("dtype")? {
         ensure!(dtype == out.dtype(), "out: expected a tensor of {dtype}, found one of {}", out.dtype());
     }
     let at = indices(ctx, "indices", &list)?;

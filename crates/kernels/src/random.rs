@@ -224,7 +224,7 @@ pub(crate) fn draw_ints(
 }
 
 fn randint(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    draw_ints(ctx, outs, &to_shape(args.name(1), args.ints(1)?)?, 0, args.int(0)?)
+    draw_ints(ctx, outs, &to_shape("size", args.ints("size")?)?, 0, args.int("high")?)
 }
 
 fn randint_low(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -232,7 +232,7 @@ fn randint_low(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 }
 
 fn randint_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, args.int(1)?)
+    draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, args.int("high")?)
 }
 
 fn randint_like_low(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -261,35 +261,35 @@ fn uniform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     draw(ctx, outs, args.meta("self")?.sizes(), |g| from + (to - from) * g.uniform())
 }
 
-fn deviation(args: &Args<'_>, index: usize) -> Result<f64> {
-    let std = args.double(index)?;
+fn deviation(args: &Args<'_>, arg: &'static str) -> Result<f64> {
+    let std = args.double(arg)?;
     ensure!(std >= 0.0, "std: {std} is negative");
     Ok(std)
 }
 
 fn normal(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (mean, std) = (args.double(1)?, deviation(args, 2)?);
-    draw(ctx, outs, args.meta(0)?.sizes(), |g| mean + std * g.normal())
+    let (mean, std) = (args.double("mean")?, deviation(args, "std")?);
+    draw(ctx, outs, args.meta("self")?.sizes(), |g| mean + std * g.normal())
 }
 
 fn normal_sized(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (mean, std) = (args.double("mean")?, deviation(args, 1)?);
+    let (mean, std) = (args.double("mean")?, deviation(args, "std")?);
     draw(ctx, outs, &to_shape("size", args.ints("size")?)?, |g| mean + std * g.normal())
 }
 
 /// Normally distributed values; mean and standard deviation are scalars or tensors.
 fn normal_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let sizes_of = |i: usize| args.meta(i).map_or(Shape::SCALAR, |meta| *meta.sizes());
-    let sizes = broadcast(&sizes_of(0), &sizes_of(1))?;
-    let numbers = |i: usize| match args.meta(i) {
-        Err(_) => args.double(i).map(|v| (Some(v), None)),
+    let sizes_of = |arg: &'static str| args.meta(arg).map_or(Shape::SCALAR, |meta| *meta.sizes());
+    let sizes = broadcast(&sizes_of("mean"), &sizes_of("std"))?;
+    let numbers = |arg: &'static str| match args.meta(arg) {
+        Err(_) => args.double(arg).map(|v| (Some(v), None)),
         Ok(_) => {
-            let t = args.tensor(i)?;
+            let t = args.tensor(arg)?;
             let view = Layout::of(t.meta()).expand(&sizes)?;
             Ok((None, Some(values::<f64>(ctx, &t, &view)?)))
         }
     };
-    let (mean, std) = (numbers(0)?, numbers(1)?);
+    let (mean, std) = (numbers("mean")?, numbers("std")?);
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     out.resize(&sizes)?;

@@ -89,21 +89,21 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn mean_meaning(args: &Args<'_>) -> Option<Meaning> {
-    Some(Meaning::Mean(meaning::dims_at(args, 1)?))
+    Some(Meaning::Mean(meaning::dims_at(args, "dim")?))
 }
 
 fn variance_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let dims = meaning::dims_at(args, 1)?;
+    let dims = meaning::dims_at(args, "dim")?;
     (correction(args).ok()? == 0.0).then_some(Meaning::Variance(dims))
 }
 
 /// The type that elements are converted to before they are summed: the requested one; by default int64 for
 /// integers and bool, and the tensor's own type otherwise.
-fn sum_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<ScalarType> {
+fn sum_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
     let own = args.meta("self")?.dtype();
     let out = outs.tensor(0)?.dtype();
     let wide = if own.is_floating() || own.is_complex() { own } else { ScalarType::Long };
-    let result = args.optional_dtype(dtype)?.unwrap_or(wide);
+    let result = args.optional_dtype("dtype")?.unwrap_or(wide);
     expect_out(result, out)?;
     Ok(result)
 }
@@ -181,12 +181,12 @@ fn sum_over(
 }
 
 fn sum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = sum_type(args, 3, outs)?;
-    sum_over(ctx, args, outs, dims_at(args, 1)?, args.bool("keepdim")?, dtype, false)
+    let dtype = sum_type(args, outs)?;
+    sum_over(ctx, args, outs, dims_at(args, "dim")?, args.bool("keepdim")?, dtype, false)
 }
 
 fn sum_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = sum_type(args, 1, outs)?;
+    let dtype = sum_type(args, outs)?;
     sum_over(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, dtype, false)
 }
 
@@ -213,8 +213,8 @@ impl Reducer<f64> for NanSum {
 }
 
 fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = sum_type(args, 3, outs)?;
-    let (dims, keepdim) = (dims_at(args, 1)?, args.bool("keepdim")?);
+    let dtype = sum_type(args, outs)?;
+    let (dims, keepdim) = (dims_at(args, "dim")?, args.bool("keepdim")?);
     let own = args.meta("self")?.dtype();
     if own.is_complex() || (dtype.is_complex() && own.is_floating()) {
         let integers = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
@@ -231,20 +231,20 @@ fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 }
 
 /// The type of a mean, which cannot be an integer.
-fn mean_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<ScalarType> {
-    let result = args.optional_dtype(dtype)?.unwrap_or(args.meta("self")?.dtype());
+fn mean_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
+    let result = args.optional_dtype("dtype")?.unwrap_or(args.meta("self")?.dtype());
     expect_dtype("the mean", result, DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
     expect_out(result, outs.tensor(0)?.dtype())?;
     Ok(result)
 }
 
 fn mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = mean_type(args, 3, outs)?;
-    sum_over(ctx, args, outs, dims_at(args, 1)?, args.bool("keepdim")?, dtype, true)
+    let dtype = mean_type(args, outs)?;
+    sum_over(ctx, args, outs, dims_at(args, "dim")?, args.bool("keepdim")?, dtype, true)
 }
 
 fn mean_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = mean_type(args, 1, outs)?;
+    let dtype = mean_type(args, outs)?;
     sum_over(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, dtype, true)
 }
 
@@ -293,13 +293,13 @@ fn product_over(
 }
 
 fn prod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = sum_type(args, 3, outs)?;
+    let dtype = sum_type(args, outs)?;
     let dims = DimSet::of("dim", args.ints("dim")?, args.meta("self")?.rank())?;
     product_over(ctx, args, outs, dims, args.bool("keepdim")?, dtype)
 }
 
 fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = sum_type(args, 1, outs)?;
+    let dtype = sum_type(args, outs)?;
     product_over(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, dtype)
 }
 
@@ -345,10 +345,10 @@ impl<C: Compute> Reducer<C> for Variance {
 
 /// The correction of a variance operator (`unbiased` or `correction`), which is subtracted from the number of elements.
 fn correction(args: &Args<'_>) -> Result<f64> {
-    Ok(match args.name(2) {
-        "unbiased" => f64::from(u8::from(args.bool("unbiased")?)),
-        _ => args.optional_scalar("correction")?.map_or(1.0, |s| s.to_f64()),
-    })
+    if let Some(unbiased) = args.optional_bool("unbiased")? {
+        return Ok(f64::from(u8::from(unbiased)));
+    }
+    Ok(args.optional_scalar("correction")?.map_or(1.0, |s| s.to_f64()))
 }
 
 /// The arguments after `self` of the variance operators, for both kinds of schema.
@@ -361,7 +361,7 @@ struct Spread {
 impl Spread {
     fn read(args: &Args<'_>) -> Result<Self> {
         let correction = correction(args)?;
-        Ok(Self { dims: dims_at(args, 1)?, correction, keepdim: args.bool("keepdim")? })
+        Ok(Self { dims: dims_at(args, "dim")?, correction, keepdim: args.bool("keepdim")? })
     }
 
     fn set(
@@ -451,7 +451,7 @@ fn logsumexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     expect_out(crate::support::dtype::float_type(x.dtype()), out.dtype())?;
-    let (dims, keepdim) = (dims_at(args, 1)?, args.bool("keepdim")?);
+    let (dims, keepdim) = (dims_at(args, "dim")?, args.bool("keepdim")?);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         reduce::<C, _>(ctx, &x, dims, keepdim, out, &LogSumExp)
     })

@@ -47,8 +47,8 @@ impl Reduce {
 /// Reduces each segment of dimension `axis`. `lengths`, or `offsets`, which has an end more, give the segments of each row of the
 /// dimensions before it. Without `initial`, the mean of an empty segment is NaN.
 fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    let how = match args.str(1)? {
+    let x = args.tensor("data")?;
+    let how = match args.str("reduce")? {
         "sum" => Reduce::Sum,
         "mean" => Reduce::Mean,
         "max" => Reduce::Max,
@@ -58,9 +58,9 @@ fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
             return Err(Error::invalid(format!("reduce: `{other}` is not one of sum, mean, max, min, prod")));
         }
     };
-    ensure!(args.is_none(3), "indices: not supported, as in PyTorch");
-    let axis = wrap_dim(args.name(5), args.int(5)?, x.rank())?;
-    let (given, extra) = match (args.optional_tensor(2)?, args.optional_tensor(4)?) {
+    ensure!(args.is_none("indices"), "indices: not supported, as in PyTorch");
+    let axis = wrap_dim("axis", args.int("axis")?, x.rank())?;
+    let (given, extra) = match (args.optional_tensor("lengths")?, args.optional_tensor("offsets")?) {
         (_, Some(offsets)) => (offsets, 1),
         (Some(lengths), None) => (lengths, 0),
         (None, None) => return Err(Error::invalid("lengths, offsets: one of them is needed")),
@@ -72,7 +72,7 @@ fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
         given.sizes(),
         x.sizes()
     );
-    let initial = if args.is_none(7) { None } else { Some(args.scalar(7)?) };
+    let initial = if args.is_none("initial") { None } else { Some(args.scalar("initial")?) };
     let (per_row, size) = (given.sizes()[axis], x.sizes()[axis]);
     let segments = per_row - extra;
     let bounds = indices(ctx, "lengths", &given)?;
@@ -82,7 +82,7 @@ fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(&sizes)?;
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+    dispatch!("data", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;
         let start = initial.map(C::of_scalar);
         write_values::<C>(ctx, out, |out| {

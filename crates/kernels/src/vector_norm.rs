@@ -149,19 +149,26 @@ fn norm_over(
 }
 
 fn vector_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let over = (dims_at(args, 2)?, args.bool("keepdim")?);
+    let over = (dims_at(args, "dim")?, args.bool("keepdim")?);
     norm_over(ctx, args, outs, Some(args.scalar("ord")?), over, args.optional_dtype("dtype")?)
 }
 
 fn norm_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = if args.len() > 3 { args.optional_dtype(2)? } else { None };
+    let dtype = args.optional_dtype("dtype")?;
     let all = DimSet::all(args.meta("self")?.rank());
     norm_over(ctx, args, outs, args.optional_scalar("p")?, (all, false), dtype)
 }
 
 fn norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = if args.len() > 5 { args.optional_dtype(4)? } else { None };
-    norm_over(ctx, args, outs, args.optional_scalar("p")?, (dims_at(args, 2)?, args.bool("keepdim")?), dtype)
+    let dtype = args.optional_dtype("dtype")?;
+    norm_over(
+        ctx,
+        args,
+        outs,
+        args.optional_scalar("p")?,
+        (dims_at(args, "dim")?, args.bool("keepdim")?),
+        dtype,
+    )
 }
 
 #[cfg(test)]

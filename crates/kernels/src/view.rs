@@ -140,7 +140,7 @@ fn rank(args: &Args<'_>) -> Option<usize> {
 }
 
 fn permute_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let (rank, dims) = (rank(args)?, dims_at(args, 1)?);
+    let (rank, dims) = (rank(args)?, dims_at(args, "dims")?);
     let mut found = vec![false; rank];
     dims.iter().for_each(|&d| found[d] = true);
     (dims.len() == rank && !found.contains(&false)).then_some(Meaning::View(ViewOf::Permute(dims)))
@@ -266,21 +266,21 @@ fn sizes_of_view(args: &Args<'_>, view: fn(&Args<'_>, Layout) -> Result<Layout>)
 /// Selects one index of a dimension, which is removed.
 fn select(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
-        let dim = dim_of(args, 1, &x)?;
+        let dim = dim_of(args, "dim", &x)?;
         Ok(x.select(dim, wrap_index("index", args.int("index")?, x.sizes[dim])?))
     })
 }
 
 /// The dimension at an argument; fails for a zero-dim tensor.
-fn dim_of(args: &Args<'_>, index: usize, x: &Layout) -> Result<usize> {
+fn dim_of(args: &Args<'_>, arg: &'static str, x: &Layout) -> Result<usize> {
     ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimensions");
-    wrap_dim(args.name(index), args.int(index)?, x.rank())
+    wrap_dim(arg, args.int(arg)?, x.rank())
 }
 
 /// A slice of a dimension, with Python's semantics.
 fn slice(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
-        let dim = dim_of(args, 1, &x)?;
+        let dim = dim_of(args, "dim", &x)?;
         let step = args.int("step")?;
         let (start, len) =
             slice_range(args.optional_int("start")?, args.optional_int("end")?, step, x.sizes[dim])?;
@@ -291,7 +291,7 @@ fn slice(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 /// `length` elements of a dimension from `start` on.
 fn narrow(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
-        let dim = dim_of(args, 1, &x)?;
+        let dim = dim_of(args, "dim", &x)?;
         let (start, length, size) =
             (args.int("start")?, to_size("length", args.int("length")?)?, x.sizes[dim]);
         let start = if start == size as i64 { size } else { wrap_index("start", start, size)? };
@@ -330,7 +330,7 @@ fn remove_ones(x: Layout, dims: DimSet) -> Layout {
 /// A diagonal of two dimensions, as the last dimension; it is `offset` above the main diagonal, or below if negative.
 fn diagonal(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
-        diagonal_of(x, args.int("offset")?, (dim_of(args, 2, &x)?, dim_of(args, 3, &x)?))
+        diagonal_of(x, args.int("offset")?, (dim_of(args, "dim1", &x)?, dim_of(args, "dim2", &x)?))
     })
 }
 

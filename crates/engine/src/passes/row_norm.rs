@@ -9,8 +9,8 @@
 //! multiplication by `r` there may be a division by the square root.
 
 use super::rule::{Match, Pattern, any, constant, node, number, result};
-use crate::graph::{Graph, NodeId, ValueId, argument, meaning, single_user};
 use crate::check::layouts_fit;
+use crate::graph::{Graph, NodeId, ValueId, argument, meaning, single_user};
 use crate::operation::{OpKind, as_op};
 use crate::ops::global_mean::GlobalMean;
 use crate::ops::pointwise::Pointwise;

@@ -15,7 +15,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         "aten::_linalg_eigh.eigenvalues(Tensor A, str UPLO=\"L\", bool compute_v=True, *, Tensor(a!) eigenvalues, Tensor(b!) eigenvectors) -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)",
         FIELDS,
         |ctx, args, outs| {
-            let with_vectors = args.bool(2)?;
+            let with_vectors = args.bool("compute_v")?;
             over_field!(eigh(ctx, args, outs, with_vectors))
         },
     ),
@@ -35,7 +35,7 @@ fn eigh<F: Field>(
 ) -> Result<()> {
     let batch = square_batch::<F>(ctx, args.name(0), &args.tensor(0)?)?;
     let n = batch.rows;
-    let lower = match args.str(1)? {
+    let lower = match args.str("UPLO")? {
         "L" | "l" => true,
         "U" | "u" => false,
         other => {

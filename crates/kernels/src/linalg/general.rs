@@ -23,7 +23,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// The eigenvalues of each matrix as out 0, and its eigenvectors of length 1, as the columns of out 1, if there is one.
 fn eig<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let batch = square_batch::<F>(ctx, args.name(0), &args.tensor(0)?)?;
+    let batch = square_batch::<F>(ctx, "self", &args.tensor("self")?)?;
     let n = batch.rows;
     let mut values = Results::<C64>::new(ctx, outs, 0, (batch.with(&[n])?, batch.count))?;
     let mut vectors = match outs.len() {

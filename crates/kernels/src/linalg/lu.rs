@@ -69,8 +69,8 @@ fn factorize<F: Field>(matrix: &mut Matrix<'_, F>, with_pivots: bool, pivots: &m
 }
 
 fn factors<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let batch = Batch::<F>::of(ctx, args.name(0), &args.tensor(0)?)?;
-    let (m, n, count, with_pivots) = (batch.rows, batch.cols, batch.count, args.bool(1)?);
+    let batch = Batch::<F>::of(ctx, "A", &args.tensor("A")?)?;
+    let (m, n, count, with_pivots) = (batch.rows, batch.cols, batch.count, args.bool("pivot")?);
     let mut lu = Results::<F>::new(ctx, outs, 0, (batch.with(&[m, n])?, count))?;
     let mut pivots = Results::<i64>::new(ctx, outs, 1, (batch.with(&[m.min(n)])?, count))?;
     let mut info = match outs.len() {
@@ -166,8 +166,8 @@ fn swap_rows<T>(rows: &mut [T], pivots: &[i64]) -> Result<()> {
 }
 
 fn lu<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let batch = Batch::<F>::of(ctx, args.name(0), &args.tensor(0)?)?;
-    let (m, n, with_pivots) = (batch.rows, batch.cols, args.bool(1)?);
+    let batch = Batch::<F>::of(ctx, "A", &args.tensor("A")?)?;
+    let (m, n, with_pivots) = (batch.rows, batch.cols, args.bool("pivot")?);
     let mut parts = Parts::new(ctx, outs, &batch, (with_pivots, true))?;
     let (mut pivots, mut rows) = (ctx.scratch::<i64>(m.min(n))?, ctx.scratch::<F>(m * n)?);
     for i in 0..batch.count {
@@ -180,17 +180,17 @@ fn lu<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 }
 
 fn unpack<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let batch = Batch::<F>::of(ctx, args.name(0), &args.tensor(0)?)?;
+    let batch = Batch::<F>::of(ctx, "LU_data", &args.tensor("LU_data")?)?;
     let (m, n, k) = (batch.rows, batch.cols, batch.rows.min(batch.cols));
-    let pivots = args.tensor(1)?;
+    let pivots = args.tensor("LU_pivots")?;
     ensure!(
         *pivots.sizes() == batch.with(&[k])?,
         "LU_pivots: expected the shape {}, found {}",
         batch.with(&[k])?,
         pivots.sizes()
     );
-    let pivots = indices(ctx, args.name(1), &pivots)?;
-    let mut parts = Parts::new(ctx, outs, &batch, (args.bool(3)?, args.bool(2)?))?;
+    let pivots = indices(ctx, "LU_pivots", &pivots)?;
+    let mut parts = Parts::new(ctx, outs, &batch, (args.bool("unpack_pivots")?, args.bool("unpack_data")?))?;
     for i in 0..batch.count {
         parts.set(i, (batch.rows_of(i), m, n), &pivots[i * k..][..k])?;
     }
@@ -199,16 +199,16 @@ fn unpack<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
 
 /// Solves `A X = B` or, if `left` is not set, `X A = B`, for the matrix or its adjoint.
 fn solve<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let lu = square_batch::<F>(ctx, args.name(0), &args.tensor(0)?)?;
-    let (pivots, right) = (args.tensor(1)?, Batch::<F>::of(ctx, args.name(2), &args.tensor(2)?)?);
-    let (left, adjoint, n) = (args.bool(3)?, args.bool(4)?, lu.rows);
+    let lu = square_batch::<F>(ctx, "LU", &args.tensor("LU")?)?;
+    let (pivots, right) = (args.tensor("pivots")?, Batch::<F>::of(ctx, "B", &args.tensor("B")?)?);
+    let (left, adjoint, n) = (args.bool("left")?, args.bool("adjoint")?, lu.rows);
     ensure!(
         *pivots.sizes() == lu.with(&[n])?,
         "pivots: expected the shape {}, found {}",
         lu.with(&[n])?,
         pivots.sizes()
     );
-    let pivots = indices(ctx, args.name(1), &pivots)?;
+    let pivots = indices(ctx, "pivots", &pivots)?;
     let fits = if left { right.rows == n } else { right.cols == n };
     ensure!(fits, "B: {} x {} does not fit matrices of {n} rows", right.rows, right.cols);
     let batch = broadcast(&lu.sizes, &right.sizes)?;

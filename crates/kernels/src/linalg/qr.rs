@@ -12,8 +12,8 @@ pub(super) const OPERATORS: &[Operator] = &[Operator::new(
 )];
 
 fn qr<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let batch = Batch::<F>::of(ctx, args.name(0), &args.tensor(0)?)?;
-    let (m, n, mode) = (batch.rows, batch.cols, args.str(1)?);
+    let batch = Batch::<F>::of(ctx, "A", &args.tensor("A")?)?;
+    let (m, n, mode) = (batch.rows, batch.cols, args.str("mode")?);
     ensure!(
         matches!(mode, "reduced" | "complete" | "r"),
         "mode: expected `reduced`, `complete` or `r`, found {mode:?}"

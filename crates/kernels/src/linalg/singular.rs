@@ -16,7 +16,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         "aten::_linalg_svd.U(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None, Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh) -> (Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh)",
         FIELDS,
         |ctx, args, outs| {
-            let with_vectors = args.bool(2)?;
+            let with_vectors = args.bool("compute_uv")?;
             over_field!(svd(ctx, args, outs, with_vectors))
         },
     ),
@@ -33,8 +33,8 @@ fn svd<F: Field>(
     outs: &mut Outs<'_>,
     with_vectors: bool,
 ) -> Result<()> {
-    let batch = Batch::<F>::of(ctx, args.name(0), &args.tensor(0)?)?;
-    let full = args.bool(1)?;
+    let batch = Batch::<F>::of(ctx, "A", &args.tensor("A")?)?;
+    let full = args.bool("full_matrices")?;
     let (m, n) = (batch.rows, batch.cols);
     let k = m.min(n);
     let (width, height) = if full { (m, n) } else { (k, k) };
@@ -57,7 +57,7 @@ fn svd<F: Field>(
 }
 
 fn values<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let batch = Batch::<F>::of(ctx, args.name(0), &args.tensor(0)?)?;
+    let batch = Batch::<F>::of(ctx, "A", &args.tensor("A")?)?;
     let sizes = batch.with(&[batch.rows.min(batch.cols)])?;
     let mut s = Results::<f64>::new(ctx, outs, 0, (sizes, batch.count))?;
     for i in 0..batch.count {

@@ -31,9 +31,9 @@ pub(crate) fn clamped(low: f64, high: f64) -> Option<Meaning> {
 }
 
 /// The dimensions of the first tensor that an argument lists.
-pub(crate) fn dims_at(args: &Args<'_>, index: usize) -> Option<Dims> {
+pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Option<Dims> {
     let rank = args.meta(0).ok()?.rank();
-    args.ints(index).ok()?.iter().map(|&d| wrap(d, rank)).collect()
+    args.ints(arg).ok()?.iter().map(|&d| wrap(d, rank)).collect()
 }
 
 /// The position of an optional tensor argument: `Some(None)` if it is absent, `None` if it is not a tensor.

@@ -37,8 +37,8 @@ const COLUMNS: usize = 64;
 const GRAIN: usize = 1 << 15;
 
 /// The dimensions at an argument; all of them if it is absent or empty.
-pub(crate) fn dims_at(args: &Args<'_>, index: usize) -> Result<DimSet> {
-    DimSet::reduced(args.name(index), args.optional_ints(index)?, args.meta(0)?.rank())
+pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
+    DimSet::reduced(arg, args.optional_ints(arg)?, args.meta(0)?.rank())
 }
 
 /// Resizes `out` to the sizes of `x` without `dims` (kept with size one if `keepdim`), and sets it

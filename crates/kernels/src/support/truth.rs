@@ -43,7 +43,7 @@ pub(crate) fn truth(
     keepdim: bool,
     what: BoolReduce,
 ) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    expect_dtype(args.name(0), x.dtype(), DtypeSet::ALL)?;
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
+    expect_dtype("self", x.dtype(), DtypeSet::ALL)?;
     dispatch!("self", compute_type(x.dtype()), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &what))
 }

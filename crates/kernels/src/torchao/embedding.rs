@@ -120,7 +120,7 @@ fn chosen(
 /// The dequantized rows, `(value - zero point) * scale`, of a table of `BITS`-bit values. A row has one scale and one zero
 /// point for each of its groups.
 fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let table = packed_bytes(args, 0)?;
+    let table = packed_bytes(args, "packed_weight_qvals")?;
     let rows = to_positive("num_embeddings", args.int("num_embeddings")?)?;
     let width = to_positive("embedding_dim", args.int("embedding_dim")?)?;
     let (scales, zeros) = (args.tensor("weight_scales")?, args.tensor("weight_zeros")?);
@@ -184,9 +184,9 @@ fn unpack_row(layouts: &[(usize, Layout); 3], mut packed: &[u8], mut values: &mu
 
 /// The dequantized rows of the packed weights of a product.
 fn shared<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let weights = packed_bytes(args, 0)?;
-    let size = |index: usize| to_positive(args.name(index), args.int(index)?);
-    let (group, n, k) = (size(1)?, size(2)?, size(3)?);
+    let weights = packed_bytes(args, "packed_weights")?;
+    let size = |arg: &'static str| to_positive(arg, args.int(arg)?);
+    let (group, n, k) = (size("group_size")?, size("n")?, size("k")?);
     let weights = all_rows(ctx, &weights)?;
     let packed = Packed::linear("packed_weights", &weights, BITS, [n, k, group])?;
     let out = outs.tensor(0)?;

@@ -75,16 +75,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// The bytes of packed weights, a vector of bytes.
-pub(super) fn packed_bytes<'a>(args: &Args<'a>, index: usize) -> Result<TensorView<'a>> {
-    let weights = args.tensor(index)?;
+pub(super) fn packed_bytes<'a>(args: &Args<'a>, arg: &'static str) -> Result<TensorView<'a>> {
+    let weights = args.tensor(arg)?;
     let bytes = DtypeSet::of(&[ScalarType::Char, ScalarType::Byte]);
-    expect_dtype(args.name(index), weights.dtype(), bytes)?;
-    ensure!(
-        weights.rank() == 1,
-        "{}: expected one dimension, found the shape {}",
-        args.name(index),
-        weights.sizes()
-    );
+    expect_dtype(arg, weights.dtype(), bytes)?;
+    ensure!(weights.rank() == 1, "{}: expected one dimension, found the shape {}", arg, weights.sizes());
     Ok(weights)
 }
 
@@ -92,7 +87,7 @@ pub(super) fn packed_bytes<'a>(args: &Args<'a>, index: usize) -> Result<TensorVi
 /// range that includes zero, as by torchao's `Int8DynamicActivationIntxWeightConfig`.
 fn linear<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let [group, n, k] = positive(args, [2, 3, 4])?;
-    let weights = packed_bytes(args, 1)?;
+    let weights = packed_bytes(args, "packed_weights")?;
     let weights = all_rows(ctx, &weights)?;
     let packed = Packed::linear("packed_weights", &weights, BITS, [n, k, group])?;
     product(ctx, args, outs, &packed, [n, k], quantized_row)
@@ -101,7 +96,7 @@ fn linear<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut 
 /// A product with weights that are looked up in tables, by indices of `BITS` bits.
 fn groupwise<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let [group, tables, n, k] = positive(args, [2, 3, 4, 5])?;
-    let weights = packed_bytes(args, 1)?;
+    let weights = packed_bytes(args, "packed_weights")?;
     let weights = all_rows(ctx, &weights)?;
     let packed = Packed::groupwise("packed_weights", &weights, BITS, [n, k, group, tables])?;
     product(ctx, args, outs, &packed, [n, k], |_| ())

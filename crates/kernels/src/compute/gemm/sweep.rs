@@ -199,8 +199,10 @@ impl Sweep<'_> {
                         unsafe { self.tiles((h, count), 1, &mut args, c_raw, (i, j + q * nr)) };
                     }
                 }
-                ahead.start =
-                    ahead.start.wrapping_add(count * self.k * a.taps() * tile::PREFETCHED_PER_STEP).min(ahead.end);
+                ahead.start = ahead
+                    .start
+                    .wrapping_add(count * self.k * a.taps() * tile::PREFETCHED_PER_STEP)
+                    .min(ahead.end);
                 i += h * count;
             }
             if let (true, Some(function)) = (self.last, panel_activation) {
