@@ -42,8 +42,8 @@ fn pair(list: Vec<i64>) -> Vec<i64> {
     if let [one] = list[..] { vec![one, one] } else { list }
 }
 
-/// Pools signals as images of one row.
-fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+/// A node's signals as images of one row, the spec of its result as such, and the dimension of the row.
+fn signals(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, TensorSpec, usize)> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
     let mut spec = cx.result(node)?;
@@ -52,13 +52,19 @@ fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let wide = cx.unsqueeze(node, x, rank - 1)?;
     spec.sizes.insert(rank - 1, Size::Int(1));
+    Ok((wide, spec, rank - 1))
+}
+
+/// Pools signals as images of one row.
+fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (wide, spec, row) = signals(cx, node)?;
     let is_max = node.target.starts_with("aten.max");
     let mut args = vec![("self", Argument::Var(wide))];
-    for (name, row) in [("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)] {
+    for (name, of_row) in [("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)] {
         if let Some(&[size, ..]) = cx.ints(node, name)?.as_deref()
             && (is_max || name != "dilation")
         {
-            args.push((name, Argument::ints(&[row, size])));
+            args.push((name, Argument::ints(&[of_row, size])));
         }
     }
     args.push(("ceil_mode", Argument::Bool(cx.bool(node, "ceil_mode", false)?)));
@@ -75,23 +81,16 @@ fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         }
     };
     for (&output, pooled) in node.outputs.iter().zip(pooled) {
-        let narrow = cx.squeeze(node, pooled, rank - 1)?;
+        let narrow = cx.squeeze(node, pooled, row)?;
         cx.replace(output, narrow);
     }
     Ok(Outcome::Replaced)
 }
 
 fn adaptive_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = cx.tensor(node, "self")?;
-    let rank = cx.spec(node, x)?.rank();
-    let mut spec = cx.result(node)?;
-    if rank == 0 || spec.rank() != rank {
-        return cx.wrong(node, "it takes signals");
-    }
-    let wide = cx.unsqueeze(node, x, rank - 1)?;
-    spec.sizes.insert(rank - 1, Size::Int(1));
+    let (wide, spec, row) = signals(cx, node)?;
     let pooled = adaptive_avg(cx, node, wide, spec)?;
-    let new = cx.squeeze(node, pooled, rank - 1)?;
+    let new = cx.squeeze(node, pooled, row)?;
     cx.done(node, new)
 }
 
