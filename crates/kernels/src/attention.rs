@@ -387,8 +387,8 @@ fn attend_f64(
 }
 
 /// The factor of the scores: the argument, or by default one over the square root of the width.
-fn scale(args: &Args<'_>, arg: &'static str, width: usize) -> Result<f64> {
-    Ok(args.optional_double(arg)?.unwrap_or(1.0 / (width as f64).sqrt()))
+fn scale(args: &Args<'_>, width: usize) -> Result<f64> {
+    Ok(args.optional_double("scale")?.unwrap_or(1.0 / (width as f64).sqrt()))
 }
 
 /// Attention over the last two dimensions; the leading dimensions are batches and heads, which are broadcast. With
@@ -424,7 +424,7 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     let [batch, heads, len] = [views[0].sizes[0], views[0].sizes[1], q[2]];
     let out = outs.tensor(0)?;
     out.resize(&[batch, heads, len, v[3]][4 - rank..])?;
-    let rule = Rule { scale: scale(args, "scale", q[3])?, keys: k[2], causal: causal.then_some(0) };
+    let rule = Rule { scale: scale(args, q[3])?, keys: k[2], causal: causal.then_some(0) };
     attend(ctx, tensors, views, mask, rule, out, [heads * len * v[3], len * v[3], v[3]])
 }
 
@@ -442,15 +442,8 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Checks query, key and value tensors. The arguments from `mask` on are `attn_mask`,
-    /// `drpout_p`, `is_causal` and `scale`; `second` as in [`headed`].
-    fn new(
-        args: &Args<'_>,
-        tensors: &[TensorView<'_>; 3],
-        start: i64,
-        mask: usize,
-        second: bool,
-    ) -> Result<Self> {
+    /// Checks query, key and value tensors; `second` as in [`headed`].
+    fn new(args: &Args<'_>, tensors: &[TensorView<'_>; 3], start: i64, second: bool) -> Result<Self> {
         for (name, t) in ["query", "key", "value"].iter().zip(tensors) {
             ensure!(t.rank() == 4, "{name}: expected four dimensions, found {}", t.meta());
         }
@@ -464,7 +457,7 @@ impl Sequence {
             tensors[2].sizes()
         );
         let start = to_size("start_pos", start)?;
-        let (masked, causal) = (!args.is_none(mask), args.bool(mask + 2)?);
+        let (masked, causal) = (!args.is_none("attn_mask"), args.bool("is_causal")?);
         ensure!(!masked || !causal, "attn_mask: a mask and is_causal exclude each other");
         let end = start.saturating_add(q[2]);
         ensure!(
@@ -475,14 +468,14 @@ impl Sequence {
         );
         let keys = if masked { k[2] } else { end };
         if masked {
-            let sizes = args.meta(mask)?.sizes();
+            let sizes = args.meta("attn_mask")?.sizes();
             ensure!(
                 **sizes == [q[2], keys],
                 "attn_mask: expected the shape [{}, {keys}], found {sizes}",
                 q[2]
             );
         }
-        let scale = scale(args, mask + 3, q[3])?;
+        let scale = scale(args, q[3])?;
         let row = q[1].saturating_mul(q[3]);
         let whole = row.saturating_mul(q[2]);
         let steps = if second { [whole, q[2].saturating_mul(q[3]), q[3]] } else { [whole, q[3], row] };
@@ -493,7 +486,7 @@ impl Sequence {
 /// Attention of `[batch, sequence, heads, width]`.
 fn custom_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = [args.tensor("query")?, args.tensor("key")?, args.tensor("value")?];
-    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int("start_pos")?, 4, false)?;
+    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int("start_pos")?, false)?;
     let out = outs.tensor(0)?;
     out.resize(tensors[0].sizes())?;
     attend(ctx, tensors, views, args.optional_tensor("attn_mask")?, rule, out, steps)
@@ -504,7 +497,7 @@ fn custom_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = [args.tensor("query")?, args.tensor("key")?, args.tensor("value")?];
     let second = args.bool("is_seq_at_dim_2")?;
-    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int("start_pos")?, 4, second)?;
+    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int("start_pos")?, second)?;
     let out = outs.tensor(0)?;
     out.resize(tensors[0].sizes())?;
     let mask = args.optional_tensor("attn_mask")?;
@@ -529,7 +522,7 @@ fn sdpa_with_kv_cache(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<
     store(keys, &args.tensor("key")?, start)?;
     store(values, &args.tensor("value")?, start)?;
     let tensors = [query, keys.as_view(), values.as_view()];
-    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, start, 7, false)?;
+    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, start, false)?;
     out.resize(query.sizes())?;
     attend(ctx, tensors, views, args.optional_tensor("attn_mask")?, rule, out, steps)
 }

@@ -101,12 +101,12 @@ impl Axes {
 /// The value for dimension `dim` of an argument that has one value for all dimensions or one for each.
 fn number(
     args: &Args<'_>,
-    arg: &'static str,
+    name: &'static str,
     dim: usize,
     dims: usize,
     check: fn(&str, i64) -> Result<usize>,
 ) -> Result<usize> {
-    let (name, list) = (arg, args.ints(arg)?);
+    let list = args.ints(name)?;
     ensure!(list.len() == 1 || list.len() == dims, "{name}: expected 1 or {dims} numbers, found {list:?}");
     let n = check(name, if list.len() == 1 { list[0] } else { list[dim] })?;
     // The limit is beyond any real size and rules out overflow.
@@ -267,17 +267,17 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
     })
 }
 
-/// The patches of an image of `sizes`. The arguments from `kernel` on are kernel size, dilation, padding and stride.
-fn patches(args: &Args<'_>, sizes: &[usize], kernel: usize) -> Result<Axes> {
+/// The patches of an image of `sizes`, by the arguments `kernel_size`, `dilation`, `padding` and `stride`.
+fn patches(args: &Args<'_>, sizes: &[usize]) -> Result<Axes> {
     let mut axes = [Axis::NONE; 3];
     for (d, &big) in sizes.iter().enumerate() {
         let axis = Axis {
             small: 0,
             big,
-            kernel: number(args, kernel, d, 2, to_positive)?,
-            dilation: number(args, kernel + 1, d, 2, to_positive)?,
-            padding: number(args, kernel + 2, d, 2, to_size)?,
-            stride: number(args, kernel + 3, d, 2, to_positive)?,
+            kernel: number(args, "kernel_size", d, 2, to_positive)?,
+            dilation: number(args, "dilation", d, 2, to_positive)?,
+            padding: number(args, "padding", d, 2, to_size)?,
+            stride: number(args, "stride", d, 2, to_positive)?,
         };
         let Some(small) = axis.expected() else {
             return Err(pteron_operator::Error::invalid(format!(
@@ -299,7 +299,7 @@ fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
         "self: expected images of 3 or 4 dimensions, found {}",
         x.meta()
     );
-    let axes = patches(args, &x.sizes()[rank - 2..], 1)?;
+    let axes = patches(args, &x.sizes()[rank - 2..])?;
     let (kernel, small, big) = (axes.count(|a| a.kernel), axes.count(|a| a.small), axes.count(|a| a.big));
     let mut sizes = *x.sizes();
     sizes.remove(rank - 1);
@@ -333,7 +333,7 @@ fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     for (d, size) in image.iter_mut().enumerate() {
         *size = number(args, "output_size", d, 2, to_positive)?;
     }
-    let axes = patches(args, &image, 2)?;
+    let axes = patches(args, &image)?;
     let (kernel, small, big) = (axes.count(|a| a.kernel), axes.count(|a| a.small), axes.count(|a| a.big));
     ensure!(
         (rank == 2 || rank == 3)

@@ -9,7 +9,7 @@
 //!    arguments), the scalar types of its main input, the function. Add `.in_place(&[0])` if an argument may alias
 //!    the first out: `support::map` handles that, other functions must handle
 //!    [`Arg::InPlace`](pteron_operator::Arg) themselves.
-//! 3. Write the function: read the arguments ([`Args`](pteron_operator::Args), at the schema's positions),
+//! 3. Write the function: read the arguments ([`Args`](pteron_operator::Args), by the names in the schema),
 //!    check them, resize the outs, loop. The loop is nearly always one of the mechanisms below. A
 //!    one-line function is good; a function of more than twenty lines needs a mechanism.
 //! 4. Test what is specific to it with `support::call` (dtypes, layouts, empty, NaN, negative dims).
