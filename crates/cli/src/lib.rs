@@ -11,7 +11,7 @@
 //! fn main() -> ExitCode {
 //!     let mut kernels = pteron::kernel_registry();
 //!     let twice = FnKernel::new("my::twice.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", |_, args, outs| {
-//!         let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+//!         let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
 //!         out.resize(x.sizes())?;
 //!         x.relayout(out)?;
 //!         out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= 2.0);

@@ -272,7 +272,7 @@ bits! {
 /// The width in bits of the operands' promoted type, which must be an integer type.
 fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
     match promote(args, inputs)? {
-        ScalarType::Bool => Err(Error::invalid(format!("self: bool cannot be shifted"))),
+        ScalarType::Bool => Err(Error::invalid("self: bool cannot be shifted")),
         dtype => Ok(dtype.size() as i64 * 8),
     }
 }

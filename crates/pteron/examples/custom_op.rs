@@ -3,7 +3,7 @@
 //!     cargo run --example custom_op
 //!
 //! An operator consists of its schema, as registered with PyTorch, and a function that reads the arguments by their
-//! position in the schema, resizes the out tensors, and fills them. `tools/reference/operators.py --custom` wrote the
+//! names in the schema, resizes the out tensors, and fills them. `tools/reference/operators.py --custom` wrote the
 //! program.
 
 use pteron::{EValue, FnKernel, LoadOptions, Module, Tensor};
@@ -11,7 +11,7 @@ use pteron::{EValue, FnKernel, LoadOptions, Module, Tensor};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let schema = "my_ops::mul3.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)";
     let mul3 = FnKernel::new(schema, |_, args, outs| {
-        let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+        let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
         out.resize(x.sizes())?;
         // Copies the elements, converting from the layout of `x` to that of `out`.
         x.relayout(out)?;

@@ -34,7 +34,7 @@
 //!
 //! impl PreparedKernel for PreparedMul {
 //!     fn execute(&self, _: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-//!         let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+//!         let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
 //!         out.resize(x.sizes())?;
 //!         // Copies the elements, converting from the layout of `x` to that of `out`.
 //!         x.relayout(out)?;
@@ -57,9 +57,9 @@
 
 pub use pteron_kernels::{operator as library_operator, operators as library_operators};
 pub use pteron_operator::{
-    Arg, ArgType, Args, DtypeSet, DuplicateKernel, Error, Feature, Features, FnKernel, Generator, Isa,
-    Kernel, KernelContext, KernelFn, KernelRegistry, Operator, Out, Outs, PrepareFn, PreparedKernel, Result,
-    Results, Schema, SchemaArg, SchemaError, Scratch, ScratchBuffer,
+    Arg, ArgKey, ArgType, Args, DtypeSet, DuplicateKernel, Error, Feature, Features, FnKernel, Generator,
+    Isa, Kernel, KernelContext, KernelFn, KernelRegistry, Operator, Out, Outs, PrepareFn, PreparedKernel,
+    Result, Results, Schema, SchemaArg, SchemaError, Scratch, ScratchBuffer,
 };
 
 /// A registry of the named kernels of the library only: kernels that are not named are not linked.

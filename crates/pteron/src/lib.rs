@@ -38,7 +38,7 @@
 //! let mut kernels = pteron::kernel_registry();
 //! let schema = "my_ops::mul3.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)";
 //! kernels.register(FnKernel::new(schema, |_, args, outs| {
-//!     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+//!     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
 //!     out.resize(x.sizes())?;
 //!     x.relayout(out)?;
 //!     out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= 3.0);
@@ -108,8 +108,8 @@ pub use pteron_backend_bef::BefBackend;
 pub use pteron_backend_xnnpack::XnnpackBackend;
 pub use pteron_format as format;
 pub use pteron_operator::{
-    Arg, Args, DtypeSet, EValue, Feature, Features, FnKernel, Isa, Kernel, KernelContext, KernelRegistry,
-    Operator, Out, Outs, Schema, Tag,
+    Arg, ArgKey, Args, DtypeSet, EValue, Feature, Features, FnKernel, Isa, Kernel, KernelContext,
+    KernelRegistry, Operator, Out, Outs, Schema, Tag,
 };
 pub use pteron_pool::Pool;
 #[cfg(feature = "training")]

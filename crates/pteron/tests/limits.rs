@@ -97,7 +97,7 @@ fn a_parallel_loop_is_cancelled_between_work_items() {
     let (cancel, count) = (handle.clone(), Arc::clone(&done));
     let schema = "my_ops::mul3.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)";
     let mul3 = FnKernel::new(schema, move |ctx, args, outs| {
-        outs.tensor(0)?.resize(args.tensor(0)?.sizes())?;
+        outs.tensor(0)?.resize(args.tensor("self")?.sizes())?;
         ctx.pool().parallel_for(ITEMS, 1, &|range| {
             if count.fetch_add(range.len(), Ordering::Relaxed) > 0 {
                 cancel.cancel();

@@ -18,7 +18,7 @@ struct PreparedMul {
 }
 
 fn mul(factor: f32, args: &Args<'_>, outs: &mut Outs<'_>) -> kernel::Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     out.resize(x.sizes())?;
     x.relayout(out)?;
     out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= factor);
