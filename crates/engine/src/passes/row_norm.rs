@@ -87,20 +87,20 @@ fn rewrite_decomposed(graph: &mut Graph, node: NodeId) -> Option<()> {
     }
     let (elements, centred) = (row(graph, &found)?, found.value("centred").is_some());
     let eps = found.number("eps").unwrap_or(0.0);
-    let (mut last, mut inputs, mut parts) = (node, vec![x], found.parts.to_vec());
+    let (mut last, mut inputs, mut parts) = (node, vec![x], found.parts[1..].to_vec());
     let mut norm = RowNorm { elements, eps, centred, weight: false, bias: false };
     if let Some((next, factor)) = apply_to_rows(graph, last, &SCALED, elements) {
-        parts.insert(0, next);
+        parts.push(last);
         (last, norm.weight) = (next, true);
         inputs.push(factor);
     }
     if let Some((next, term)) = apply_to_rows(graph, last, &SHIFTED, elements).filter(|_| centred) {
-        parts.insert(0, next);
+        parts.push(last);
         (last, norm.bias) = (next, true);
         inputs.push(term);
     }
     rewrite(graph, last, norm, &inputs)?;
-    parts[1..].iter().for_each(|&part| graph.absorb(last, part));
+    parts.iter().for_each(|&part| graph.absorb(last, part));
     Some(())
 }
 
