@@ -57,7 +57,6 @@ impl Strings {
 pub struct ReportData {
     /// The version of this data's schema.
     pub report: u32,
-    /// The file.
     pub file: String,
     /// The format of the file, in words.
     pub format: String,
@@ -72,7 +71,6 @@ pub struct ReportData {
     pub graphs: Vec<Graph>,
     /// The arenas of the memory plans.
     pub arenas: Vec<Arena>,
-    /// The tables.
     pub tables: Vec<Table>,
     /// Source frames: file, line, function, the line's text.
     pub frames: Vec<(Text, i32, Text, Text)>,
@@ -80,7 +78,6 @@ pub struct ReportData {
     pub strings: Strings,
 }
 
-/// The kind of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GraphKind {
@@ -97,9 +94,7 @@ pub enum GraphKind {
 /// A graph and its drawing. Coordinates are in pixels.
 #[derive(Debug, Clone, Serialize)]
 pub struct Graph {
-    /// Its name.
     pub name: Text,
-    /// Its kind.
     pub kind: GraphKind,
     /// The graph with the node that opens this one, or the graph that this one is another form of.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,11 +103,9 @@ pub struct Graph {
     pub size: (i64, i64),
     /// The nodes, in execution order.
     pub nodes: Vec<Node>,
-    /// The edges.
     pub edges: Vec<Edge>,
 }
 
-/// A node.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Node {
     /// The text on it.
@@ -127,7 +120,6 @@ pub struct Node {
     /// Whether it is drawn as an input, output or state.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pill: bool,
-    /// Its operands.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<Operand>,
     /// Further properties: pairs of name and value.
@@ -169,7 +161,6 @@ pub struct Operand {
     pub from: Option<u32>,
 }
 
-/// An edge.
 #[derive(Debug, Clone, Serialize)]
 pub struct Edge {
     /// The source and target node.
@@ -208,9 +199,7 @@ pub struct Arena {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Column {
-    /// Text.
     Text,
-    /// A number.
     Number,
     /// A size in bytes.
     Bytes,
@@ -220,17 +209,14 @@ pub enum Column {
     Share,
 }
 
-/// A table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Table {
-    /// Its title.
     pub title: Text,
     /// An explanation.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub note: Text,
     /// The headings and types of the columns.
     pub columns: Vec<(Text, Column)>,
-    /// The rows.
     pub rows: Vec<Row>,
 }
 
@@ -248,9 +234,7 @@ pub struct Row {
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(untagged)]
 pub enum Cell {
-    /// A text.
     Text(Text),
-    /// A number.
     Number(f64),
     /// Nothing.
     Empty,

@@ -9,6 +9,8 @@
 //!
 //! The information comes from the other verbs; this module combines it. Every text of the file reaches the page as data,
 //! never as markup.
+// What a name says alone has no doc.
+#![allow(missing_docs)]
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "bef")]

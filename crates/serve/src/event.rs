@@ -7,9 +7,7 @@ use std::sync::Arc;
 pub enum Event {
     /// A version of a model was loaded, or replaced by its new files.
     Loaded {
-        /// The model.
         model: String,
-        /// The version.
         version: u64,
         /// How many times this model has been loaded, this time included.
         generation: u64,
@@ -18,7 +16,6 @@ pub enum Event {
     },
     /// A model could not be loaded.
     Failed {
-        /// The model.
         model: String,
         /// The version; `None` if the model as a whole is invalid.
         version: Option<u64>,
@@ -29,14 +26,11 @@ pub enum Event {
     },
     /// The files of a model or version are gone, and it is no longer served.
     Removed {
-        /// The model.
         model: String,
-        /// The version.
         version: u64,
     },
     /// A model was unloaded on request.
     Unloaded {
-        /// The model.
         model: String,
     },
     /// The folder could not be read. What was loaded is served on.

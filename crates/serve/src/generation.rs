@@ -35,7 +35,6 @@ impl Generation {
         self.signature.inputs.iter().map(|(_, spec)| spec)
     }
 
-    /// The outputs.
     pub fn outputs(&self) -> &[TensorSpec] {
         &self.signature.outputs
     }

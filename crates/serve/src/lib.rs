@@ -3,6 +3,8 @@
 //! A [`Service`] holds the models of a folder, queues, and threads that execute requests, in batches where rows are
 //! independent. It knows no socket and no protocol. With the feature `net`, a `Server` answers REST and gRPC on the same
 //! ports.
+// What a name says alone has no doc.
+#![allow(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod budget;

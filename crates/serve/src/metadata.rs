@@ -57,7 +57,6 @@ pub(crate) struct Signature {
     pub(crate) inputs: Vec<(usize, TensorSpec)>,
     /// The inputs that the exporter fixed, with their positions.
     pub(crate) fixed: Vec<(usize, EValue)>,
-    /// The outputs.
     pub(crate) outputs: Vec<TensorSpec>,
 }
 

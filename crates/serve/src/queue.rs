@@ -69,7 +69,6 @@ struct State {
     stopping: bool,
 }
 
-/// A running batch.
 struct RunningBatch {
     interrupt: Interrupt,
     /// The number of its requests whose clients still wait for a result.

@@ -60,7 +60,6 @@ impl Reason {
         }
     }
 
-    /// Its HTTP status.
     pub fn http_status(self) -> u16 {
         match self {
             Self::Invalid => 400,

@@ -9,7 +9,6 @@ pub type Data = Box<dyn AsRef<[u8]> + Send + Sync>;
 /// A request for one execution of a model.
 #[derive(Debug, Default)]
 pub struct InferRequest {
-    /// The model.
     pub model: String,
     /// Its version; if empty, the highest that is ready.
     pub version: String,
@@ -47,7 +46,6 @@ impl fmt::Debug for InputTensor {
 /// The response to an inference request.
 #[derive(Debug)]
 pub struct InferResponse {
-    /// The model.
     pub model: String,
     /// The version that was executed.
     pub version: String,

@@ -66,7 +66,6 @@ impl Service {
         }))
     }
 
-    /// The options.
     pub fn options(&self) -> &ServiceOptions {
         &self.options
     }

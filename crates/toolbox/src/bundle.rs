@@ -32,7 +32,6 @@ pub struct Bundle {
 pub struct BundleReport {
     /// The version of the report's schema.
     pub report: u32,
-    /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
@@ -56,9 +55,7 @@ pub struct Bundled {
 /// The test cases of a method.
 #[derive(Debug, Clone, Serialize)]
 pub struct SuiteReport {
-    /// The method.
     pub method: String,
-    /// The cases.
     pub cases: Vec<CaseReport>,
 }
 

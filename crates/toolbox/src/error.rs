@@ -13,7 +13,6 @@ pub enum Error {
         file: String,
         /// The format, recognised by its first bytes.
         found: String,
-        /// The verb.
         verb: &'static str,
         /// The formats that the verb accepts.
         expected: &'static str,

@@ -14,7 +14,6 @@ use std::fmt::Write;
 pub struct EtdumpReport {
     /// The version of the report's schema.
     pub report: u32,
-    /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
@@ -27,7 +26,6 @@ pub struct EtdumpReport {
 /// A block of events.
 #[derive(Debug, Clone, Serialize)]
 pub struct BlockReport {
-    /// Its name.
     pub name: Option<String>,
     /// The test case of a bundled program, if one was run.
     pub bundled_input: Option<i32>,

@@ -33,7 +33,6 @@ const KINDS: [(&str, &str); 9] = [
 pub struct EtrecordReport {
     /// The version of the report's schema.
     pub report: u32,
-    /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
@@ -41,10 +40,8 @@ pub struct EtrecordReport {
     pub entries: Vec<EtrecordEntry>,
 }
 
-/// An entry of an ETRecord.
 #[derive(Debug, Clone, Serialize)]
 pub struct EtrecordEntry {
-    /// Its name.
     pub name: String,
     /// Its size in bytes.
     pub bytes: u64,

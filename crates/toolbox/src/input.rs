@@ -28,9 +28,7 @@ pub enum InputSpec {
     Tensor {
         /// The type of the elements.
         dtype: ScalarType,
-        /// The sizes.
         sizes: Vec<usize>,
-        /// The elements.
         elements: Elements,
     },
     /// `x.npy`, `@x`

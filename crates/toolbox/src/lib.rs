@@ -1,5 +1,7 @@
 //! The implementation of the `pteron` command's verbs, shared by all front ends: a front end parses arguments, calls
 //! one of these functions, and prints the result.
+// What a name says alone has no doc.
+#![allow(missing_docs)]
 #![forbid(unsafe_code)]
 // Imports and helpers that only some features use are not feature-gated one by one.
 #![cfg_attr(

@@ -27,9 +27,7 @@ pub struct Supported {
 /// The requirements of a file, and whether this build meets them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Requirements {
-    /// The file.
     pub file: String,
-    /// Its format.
     pub format: &'static str,
     /// Whether nothing is missing.
     pub can_run: bool,
@@ -58,11 +56,9 @@ pub struct Needed {
 /// A backend that delegates of a program need.
 #[derive(Debug, Clone, Serialize)]
 pub struct NeededBackend {
-    /// Its id.
     pub id: String,
     /// The number of delegates that need it, in all methods.
     pub delegates: usize,
-    /// Bytes of their payloads.
     pub payload_bytes: u64,
     /// Whether it is registered and available.
     pub available: bool,

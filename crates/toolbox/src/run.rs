@@ -115,7 +115,6 @@ pub struct Request {
 /// A call of a method, as text: its name, and its inputs after it, separated by spaces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallSpec {
-    /// The method.
     pub method: String,
     /// Its inputs; if empty, as in [`Request::inputs`].
     pub inputs: Vec<GivenInput>,
@@ -131,7 +130,6 @@ impl FromStr for CallSpec {
     }
 }
 
-/// The result of a run.
 #[derive(Debug)]
 pub struct RunResult {
     /// The method that ran.
@@ -235,7 +233,6 @@ pub fn inputs(
 pub(crate) struct ResolvedCall {
     /// The method's name.
     pub(crate) method: String,
-    /// Its inputs.
     pub(crate) inputs: Vec<EValue>,
     /// If no inputs were given, descriptions of those that are used.
     pub(crate) zeros: Option<Vec<String>>,
@@ -353,7 +350,6 @@ fn default_text(declared: &ValueMeta) -> String {
 pub struct Ranked<'l> {
     /// Its position in the row.
     pub index: usize,
-    /// Its value.
     pub value: f64,
     /// The label of that position, if there are labels.
     #[serde(skip_serializing_if = "Option::is_none")]

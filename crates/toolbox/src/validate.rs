@@ -13,9 +13,7 @@ use std::sync::Arc;
 /// The result of validating a file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Validation {
-    /// The file.
     pub file: String,
-    /// Its format.
     pub format: &'static str,
     /// Its size in bytes.
     pub bytes: u64,

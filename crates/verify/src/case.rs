@@ -46,9 +46,7 @@ pub struct Case {
 /// One execution of a method.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The method.
     pub method: String,
-    /// The inputs.
     pub inputs: Vec<Recorded>,
     /// Alternative sets of expected outputs, any of which passes; the reference's first. If empty, none are recorded, and
     /// the case fails unless the run is set aside.
@@ -76,7 +74,6 @@ pub enum SetAside {
 /// An entry of named data.
 #[derive(Debug, Clone)]
 pub enum Entry {
-    /// A tensor.
     Tensor(Recorded),
     /// Bytes without a type.
     Bytes(String),
@@ -96,7 +93,6 @@ pub enum Recorded {
         shape: Vec<usize>,
         /// The dim order of the caller's tensor.
         dim_order: Vec<u8>,
-        /// The file.
         file: String,
         /// Its offset in the file.
         offset: u64,
@@ -105,22 +101,17 @@ pub enum Recorded {
     },
     /// An integer.
     Int {
-        /// The value.
         value: i64,
     },
     /// A boolean.
     Bool {
-        /// The value.
         value: bool,
     },
     /// A floating-point number.
     Double {
-        /// The value.
         value: Number,
     },
-    /// A string.
     String {
-        /// The value.
         value: String,
     },
     /// No value.

@@ -45,9 +45,7 @@ pub struct Input {
 /// A drawing; coordinates are in pixels from its upper left corner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Its width.
     pub width: i64,
-    /// Its height.
     pub height: i64,
     /// The centre of each node.
     pub nodes: Vec<(i64, i64)>,

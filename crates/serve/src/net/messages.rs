@@ -88,7 +88,6 @@ pub(super) struct InputTensor {
     pub(super) shape: Vec<i64>,
     #[prost(map = "string, message", tag = "4")]
     pub(super) parameters: HashMap<String, Parameter>,
-    /// A [`Contents`].
     #[prost(bytes = "bytes", optional, tag = "5")]
     pub(super) contents: Option<Bytes>,
 }

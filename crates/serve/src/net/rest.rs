@@ -209,7 +209,6 @@ fn metadata(shared: &Shared, name: &str, version: &str, held: Reservation) -> Re
     document(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, held)
 }
 
-/// An entry of the index.
 #[derive(Serialize)]
 struct IndexEntry<'a> {
     name: &'a str,

@@ -9,7 +9,6 @@ use std::fmt::Write;
 pub struct BefReport {
     /// The version of the report's schema.
     pub report: u32,
-    /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
@@ -28,7 +27,6 @@ pub struct BefReport {
 /// A section of a BEF file.
 #[derive(Debug, Clone, Serialize)]
 pub struct SectionReport {
-    /// Its id.
     pub id: u8,
     /// Its name; `None` for an id that the format does not define.
     pub name: Option<&'static str>,
@@ -66,7 +64,6 @@ pub struct FunctionReport {
 /// A kernel that the program calls.
 #[derive(Debug, Clone, Serialize)]
 pub struct KernelReport {
-    /// Its name.
     pub name: String,
     /// The number of call sites in the program.
     pub calls: usize,

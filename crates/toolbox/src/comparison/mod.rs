@@ -27,7 +27,6 @@ pub const MIN_SQNR: f64 = 20.0;
 /// One of two programs.
 #[derive(Clone, Copy)]
 pub struct Side<'p> {
-    /// The program.
     pub program: &'p Program,
     /// How it is loaded.
     pub options: &'p LoadOptions,
@@ -47,7 +46,6 @@ pub struct ComparisonOptions {
 /// The result of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// The method.
     pub method: String,
     /// The number of samples: lists of inputs.
     pub samples: usize,

@@ -32,7 +32,6 @@ const MAX_LISTED: usize = 5;
 pub enum Format {
     /// Named data, `.ptd`.
     Ptd,
-    /// `.safetensors`.
     Safetensors,
     /// An archive of NumPy arrays, `.npz`.
     Npz,

@@ -21,7 +21,6 @@ const HEAD: usize = 64;
 /// A delegate and its payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct DelegatePayload {
-    /// The method.
     pub method: String,
     /// Its index in the method's delegate table.
     pub index: usize,

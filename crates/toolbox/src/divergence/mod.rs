@@ -43,7 +43,6 @@ pub enum Against<'a> {
 /// The result of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Divergence {
-    /// The method.
     pub method: String,
     /// If no inputs were given, a description of those that were used.
     #[serde(skip_serializing_if = "Option::is_none")]

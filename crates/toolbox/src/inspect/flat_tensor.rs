@@ -9,7 +9,6 @@ use std::sync::Arc;
 pub struct FlatTensorReport {
     /// The version of the report's schema.
     pub report: u32,
-    /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
@@ -26,7 +25,6 @@ pub struct FlatTensorReport {
 /// One entry of a `.ptd` file.
 #[derive(Debug, Clone, Serialize)]
 pub struct EntryReport {
-    /// Its key.
     pub key: String,
     /// The segment that holds it.
     pub segment: u32,

@@ -12,7 +12,6 @@ use std::sync::Arc;
 pub struct GgufReport {
     /// The version of the report's schema.
     pub report: u32,
-    /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
@@ -29,7 +28,6 @@ pub struct GgufReport {
 /// A tensor of a `.gguf` file.
 #[derive(Debug, Clone, Serialize)]
 pub struct GgufTensorReport {
-    /// Its name.
     pub name: String,
     /// Its element or block type: `F32`, `Q8_0`.
     pub kind: &'static str,

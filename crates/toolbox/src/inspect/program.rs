@@ -20,7 +20,6 @@ const PAYLOAD_HEAD: u64 = 64;
 pub struct ProgramReport {
     /// The version of the report's schema.
     pub report: u32,
-    /// The file.
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
@@ -30,7 +29,6 @@ pub struct ProgramReport {
     /// offsets then, since no file has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compiled_bytes: Option<u64>,
-    /// The header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<HeaderReport>,
     /// The version of the file's schema.
@@ -57,7 +55,6 @@ pub struct HeaderReport {
     pub extended: Option<ExtendedHeaderReport>,
 }
 
-/// The extended header.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExtendedHeaderReport {
     /// Its length in bytes: 24 before release 1.0, 32 since.
@@ -71,11 +68,8 @@ pub struct ExtendedHeaderReport {
 /// One method.
 #[derive(Debug, Clone, Serialize)]
 pub struct MethodReport {
-    /// Its name.
     pub name: String,
-    /// Its inputs.
     pub inputs: Vec<ValueReport>,
-    /// Its outputs.
     pub outputs: Vec<ValueReport>,
     /// The symbols in the allowed sizes of its inputs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -246,7 +240,6 @@ pub struct MissingReport {
     pub sentences: Vec<String>,
 }
 
-/// A segment.
 #[derive(Debug, Clone, Serialize)]
 pub struct SegmentReport {
     /// Its offset in the file.
@@ -260,9 +253,7 @@ pub struct SegmentReport {
 /// An entry of the program's named data.
 #[derive(Debug, Clone, Serialize)]
 pub struct NamedDataReport {
-    /// Its key.
     pub key: String,
-    /// Its segment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub segment: Option<u32>,
     /// Its size in bytes.
@@ -276,9 +267,7 @@ pub struct ConstantReport {
     pub bytes: u64,
     /// Its scalar type.
     pub dtype: String,
-    /// Its sizes.
     pub sizes: Vec<i32>,
-    /// Its dim order.
     pub dim_order: Vec<u8>,
     /// Its name in the model, if the exporter kept it.
     pub name: Option<String>,

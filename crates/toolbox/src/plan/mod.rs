@@ -20,7 +20,6 @@ use std::ops::Range;
 /// The plans of a program's methods.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
-    /// The file.
     pub file: String,
     /// The methods, in the order of the file.
     pub methods: Vec<MethodPlan>,
@@ -33,7 +32,6 @@ pub struct MethodPlan {
     pub name: String,
     /// The number of instructions of all chains.
     pub instructions: usize,
-    /// Its arenas.
     pub arenas: Vec<ArenaPlan>,
     /// Pairs of blocks of which one is overwritten by the other while it is live; at most
     /// [`MAX_OVERLAPS`] per arena.

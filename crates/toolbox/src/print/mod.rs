@@ -11,7 +11,6 @@ pub use program::{argument as argument_text, instruction, place as place_text, t
 use crate::Result;
 use crate::file::File;
 
-/// Options of [`print()`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrintOptions {
     /// Prints what chains declare to take and give, and all source frames of an instruction, not only the innermost.

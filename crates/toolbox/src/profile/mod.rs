@@ -27,7 +27,6 @@ use std::sync::Arc;
 /// The recorded runs of a method.
 #[derive(Debug)]
 pub struct Profile {
-    /// The method.
     pub method: String,
     /// If no inputs were given, descriptions of those that were used, such as `1x1x8x8xf32`.
     pub zeros: Option<Vec<String>>,

@@ -45,7 +45,6 @@ pub struct Block {
     pub name: String,
     /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
-    /// The allocations.
     pub allocations: Vec<Allocation>,
     /// The computed values, if the recorder records values.
     pub values: Vec<Value>,
@@ -75,7 +74,6 @@ impl Span {
     }
 }
 
-/// An allocation.
 #[derive(Debug, Clone)]
 pub struct Allocation {
     /// The arena or allocator.

@@ -16,7 +16,6 @@ use std::fmt::Write;
 /// The profile of a method. Times are in microseconds per run, the mean over all runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The method.
     pub method: String,
     /// The number of runs.
     pub runs: usize,

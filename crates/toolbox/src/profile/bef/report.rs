@@ -10,7 +10,6 @@ use std::fmt::Write;
 /// recording.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The program.
     pub program: String,
     /// The time to open the program: to verify it and look up its kernels.
     pub load_us: f64,
@@ -27,7 +26,6 @@ pub struct Report {
 /// The run of the initialization function.
 #[derive(Debug, Clone, Serialize)]
 pub struct InitTime {
-    /// Its name.
     pub name: String,
     /// How long it took.
     pub run_us: f64,
