@@ -25,14 +25,9 @@ pub enum Event {
         is_kept: bool,
     },
     /// The files of a model or version are gone, and it is no longer served.
-    Removed {
-        model: String,
-        version: u64,
-    },
+    Removed { model: String, version: u64 },
     /// A model was unloaded on request.
-    Unloaded {
-        model: String,
-    },
+    Unloaded { model: String },
     /// The folder could not be read. What was loaded is served on.
     FolderFailed(Refusal),
     /// The folder can be read again.
