@@ -235,7 +235,7 @@ impl InputSizes {
     }
 }
 
-/// Whether the symbols of a size are names, and no calls of unknown functions.
+/// Whether every symbol of a size is a plain name. A call of an unknown function is read as a symbol, too.
 fn all_plain(size: &Size) -> bool {
     let Size::Sym(expression) = size else { return true };
     let mut plain = true;

@@ -175,7 +175,7 @@ impl Graph {
     }
 
     /// Adds a block, which returns no values yet.
-    pub fn block(&mut self) -> BlockId {
+    pub fn add_block(&mut self) -> BlockId {
         self.blocks.push(Block::default());
         BlockId::new(self.blocks.len() - 1)
     }
@@ -389,7 +389,7 @@ impl Graph {
     }
 
     /// A block.
-    pub fn block_of(&self, block: BlockId) -> &Block {
+    pub fn block(&self, block: BlockId) -> &Block {
         &self.blocks[block.index()]
     }
 

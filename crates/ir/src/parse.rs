@@ -174,7 +174,7 @@ impl<'t> Parser<'t> {
 
     fn block(&mut self, cursor: &mut Cursor<'t>) -> Result {
         let number = block_number(cursor)?;
-        let block = self.graph.block();
+        let block = self.graph.add_block();
         if self.blocks.insert(number, block).is_some() {
             return Err(format!("^{number} is defined twice"));
         }

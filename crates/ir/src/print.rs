@@ -60,7 +60,7 @@ impl fmt::Display for Listing<'_> {
 impl Listing<'_> {
     fn parameters(&self, f: &mut fmt::Formatter<'_>, block: BlockId) -> fmt::Result {
         write!(f, "(")?;
-        for (i, &v) in self.graph.block_of(block).parameters().iter().enumerate() {
+        for (i, &v) in self.graph.block(block).parameters().iter().enumerate() {
             write!(f, "{}{}", if i > 0 { ", " } else { "" }, Typed(self.graph, v))?;
             if let Some(state) = self.graph.state_of_input(i).filter(|_| block == self.graph.entry()) {
                 write!(f, " state {state}")?;
@@ -74,7 +74,7 @@ impl Listing<'_> {
         let mut seen = HashSet::new();
         for block in self.graph.blocks() {
             let nodes = self.graph.nodes_of(block).flat_map(|n| self.graph.node(n).inputs());
-            let ends = self.graph.block_of(block).terminator().operands();
+            let ends = self.graph.block(block).terminator().operands();
             for &v in nodes.chain(ends) {
                 if self.graph.producer(v).is_none() && self.graph.is_constant(v) && seen.insert(v) {
                     self.constant(f, v)?;
@@ -118,7 +118,7 @@ impl Listing<'_> {
     }
 
     fn terminator(&self, f: &mut fmt::Formatter<'_>, block: BlockId) -> fmt::Result {
-        let end = self.graph.block_of(block).terminator();
+        let end = self.graph.block(block).terminator();
         let target = |i: usize| format!("^{}({})", end.targets()[i].index(), List(end.values(i)));
         match (end.condition(), end.targets().len()) {
             (_, 0) => {

@@ -82,7 +82,7 @@ impl Graph {
     }
 
     fn verify_end(&self, block: BlockId, dominators: &Dominators) -> Result {
-        let (data, end) = (&self.blocks[block.index()], self.block_of(block).terminator());
+        let (data, end) = (&self.blocks[block.index()], self.block(block).terminator());
         let at = || format!("the end of block {}", block.index());
         for (slot, (&value, &use_at)) in end.operands().iter().zip(&data.use_at).enumerate() {
             let used = Use { user: User::Terminator(block), slot };
@@ -136,7 +136,7 @@ impl Graph {
         for used in &value.uses {
             let found = match used.user {
                 User::Node(node) => self.node(node).inputs.get(used.slot),
-                User::Terminator(block) => self.block_of(block).terminator().operands().get(used.slot),
+                User::Terminator(block) => self.block(block).terminator().operands().get(used.slot),
             };
             check(found == Some(&id), at, || format!("{used:?} does not use it"))?;
         }

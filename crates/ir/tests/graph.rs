@@ -141,7 +141,7 @@ fn bounded_sizes_are_printed_and_verified() {
     let passes = |bounded: bool, given: TensorMeta| {
         let mut graph = Graph::new();
         let x = graph.input(given);
-        let end = graph.block();
+        let end = graph.add_block();
         let taken = graph.parameter(end, Type::Tensor, meta());
         if bounded {
             graph.set_bounded(taken);
@@ -173,7 +173,7 @@ fn terminators_pass_values_to_blocks() {
         [(Type::Scalar, TensorMeta::contiguous(ScalarType::Bool, &[]).unwrap())],
     );
     let condition = result(&graph, condition);
-    let (then, end) = (graph.block(), graph.block());
+    let (then, end) = (graph.add_block(), graph.add_block());
     let merged = graph.parameter(end, Type::Tensor, meta());
     graph.set_terminator(graph.entry(), Terminator::branch(condition, (then, &[]), (end, &[x])));
     graph.set_cursor(then);
@@ -204,7 +204,7 @@ fn the_verifier_names_broken_invariants() {
     graph.output(short);
     assert!(graph.verify().unwrap_err().problem.contains("bytes are fewer"));
     let mut graph = Graph::new();
-    let other = graph.block();
+    let other = graph.add_block();
     graph.set_terminator(graph.entry(), Terminator::jump(other, &[]));
     graph.parameter(other, Type::Tensor, meta());
     assert!(graph.verify().unwrap_err().problem.contains("does not pass what block 1 takes"));

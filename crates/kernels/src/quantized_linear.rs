@@ -20,12 +20,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// `input weight`; each row of `weight` has one scale.
+/// `input @ weight`; each row of `weight` has one scale.
 fn mixed_mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     product(ctx, args, outs, false)
 }
 
-/// `input weight^T`; each row of `weight` has one scale, or one for each of its groups.
+/// `input @ weight^T`; each row of `weight` has one scale, or one for each of its groups.
 fn mixed_linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     if let Some(dtype) = args.optional_dtype("dtype")? {
         let found = outs.tensor(0)?.dtype();

@@ -96,7 +96,7 @@ pub(crate) trait LayoutViews {
     /// The payload's id of a value.
     fn payload_id(&self, v: usize) -> u32;
 
-    /// A layout in which the value is already available. Prefers the payload's order; a constant is in that order.
+    /// The value without a permutation: in NHWC, the payload's order, unless only NCHW was computed.
     fn available(&mut self, v: usize) -> Result<Layout<Self::Id>> {
         match *self.layouts(v) {
             LayoutCache { nchw: Some(nchw), nhwc: None } => Ok(Layout::Nchw(nchw)),

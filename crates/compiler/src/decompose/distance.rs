@@ -90,7 +90,7 @@ fn affine_grid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let corners = cx.bool(node, "align_corners", false)?;
     let sizes: Vec<usize> =
         want.sizes[1..=space].iter().map(|s| known(cx, node, Some(s))).collect::<Result<_>>()?;
-    cx.table(node, &sizes)?;
+    cx.check_table_size(node, &sizes)?;
     let count: usize = sizes.iter().product();
     let place = |i: usize, size: usize| {
         let ends = if size > 1 { -1.0 + 2.0 * i as f64 / (size - 1) as f64 } else { 0.0 };

@@ -49,7 +49,7 @@ impl Matrices {
         if rows.min(columns) > MAX_ROWS {
             return cx.wrong(node, format!("matrices with more than {MAX_ROWS} rows and columns"));
         }
-        cx.table(node, &[rows, columns])?;
+        cx.check_table_size(node, &[rows, columns])?;
         let x = cx.cast(x, ScalarType::Double);
         Ok(Self { x, batch: spec.sizes[..first].to_vec(), rows, columns })
     }

@@ -190,7 +190,7 @@ fn cosine_window(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     let Some(length) = want.sizes.first().and_then(Size::known).and_then(|n| usize::try_from(n).ok()) else {
         return cx.wrong(node, "its length is not known");
     };
-    cx.table(node, &[length])?;
+    cx.check_table_size(node, &[length])?;
     let periodic = cx.bool(node, "periodic", true)?;
     let (alpha, beta) = (cx.float(node, "alpha", 0.54)?, cx.float(node, "beta", 0.46)?);
     let last = if periodic { length } else { length.saturating_sub(1) }.max(1) as f64;

@@ -64,7 +64,7 @@ pub(super) fn identity(
     (n, dtype): (usize, ScalarType),
     sizes: Vec<Size>,
 ) -> Result<VarId> {
-    cx.table(node, &[n, n])?;
+    cx.check_table_size(node, &[n, n])?;
     let one = |i: usize| Scalar::Double(if i.is_multiple_of(n + 1) { 1.0 } else { 0.0 });
     let values: Vec<Scalar> = (0..n * n).map(one).collect();
     let real = if dtype.is_complex() { ScalarType::Double } else { dtype };

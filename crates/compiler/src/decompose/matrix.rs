@@ -176,7 +176,7 @@ fn triangle_indices(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     let (rows, columns) = (cx.int(node, "row", 0)?, cx.int(node, "col", 0)?);
     let (offset, want) = (cx.int(node, "offset", 0)?, cx.result(node)?);
     let count = |n: i64| usize::try_from(n).unwrap_or(0);
-    cx.table(node, &[count(rows).max(1), count(columns).max(1)])?;
+    cx.check_table_size(node, &[count(rows).max(1), count(columns).max(1)])?;
     let is_lower = node.target.starts_with("aten.tril");
     let places = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
     let chosen: Vec<(i64, i64)> =
@@ -439,7 +439,7 @@ fn combinations(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let new = cx.filled(node, want.sizes, zero, want.dtype)?;
         return cx.done(node, new);
     }
-    cx.table(node, &[rows, size.max(1)])?;
+    cx.check_table_size(node, &[rows, size.max(1)])?;
     if size == 0 || count == 0 || (size > count && !repeats) {
         return cx.wrong(node, "it has no combinations");
     }

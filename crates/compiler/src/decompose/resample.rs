@@ -124,7 +124,7 @@ fn nearest(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     for axis in axes(cx, node, x)? {
         let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64) as f32;
         let place = |i: usize| (((i as f32 + offset) * step).floor() as usize).min(axis.input - 1);
-        cx.table(node, &[axis.output])?;
+        cx.check_table_size(node, &[axis.output])?;
         let index = cx.indices((0..axis.output).map(place), &[axis.output])?;
         x = cx.index_select(x, axis.dim, index);
     }
@@ -164,7 +164,7 @@ pub(super) fn of_bytes(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Out
     let (corners, precision) = (cx.bool(node, "align_corners", false)?, Precision { double: true });
     let mut value = cx.cast(x, ScalarType::Long);
     for axis in axes(cx, node, x)?.iter().rev() {
-        expect_table(cx, node, axis)?;
+        check_weights_size(cx, node, axis)?;
         let taps = match is_wide {
             true => wide_taps(axis, precision, corners, is_cubic),
             false => taps(axis, precision, corners, is_cubic),
@@ -207,10 +207,10 @@ fn in_16_bits(mut taps: Taps) -> (Taps, u32) {
 }
 
 /// Checks that the weights of a dimension may be computed.
-fn expect_table(cx: &Rewriter<'_>, node: &ExportedNode, axis: &Axis) -> Result<()> {
+fn check_weights_size(cx: &Rewriter<'_>, node: &ExportedNode, axis: &Axis) -> Result<()> {
     // The widest filter covers four steps of elements.
     let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64).max(1.0);
-    cx.table(node, &[axis.output, (4.0 * step + 4.0).min(axis.input as f64 + 4.0) as usize])
+    cx.check_table_size(node, &[axis.output, (4.0 * step + 4.0).min(axis.input as f64 + 4.0) as usize])
 }
 
 fn resampled(
@@ -227,7 +227,7 @@ fn resampled(
     let mut value = cx.cast(x, wide);
     // As in PyTorch, the last dimension first.
     for axis in axes(cx, node, x)?.iter().rev() {
-        expect_table(cx, node, axis)?;
+        check_weights_size(cx, node, axis)?;
         let taps = taps(axis, Precision::of(dtype));
         value = weighted(cx, node, value, axis.dim, &taps)?;
     }

@@ -460,7 +460,7 @@ fn unfold(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (Ok(size), Ok(step)) = (usize::try_from(size), usize::try_from(step)) else {
         return cx.wrong(node, "its windows have a negative size");
     };
-    cx.table(node, &[count, size.max(1)])?;
+    cx.check_table_size(node, &[count, size.max(1)])?;
     if step > i32::MAX as usize {
         return cx.wrong(node, format!("its windows are {step} elements apart"));
     }

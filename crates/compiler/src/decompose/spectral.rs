@@ -309,7 +309,7 @@ fn real_to_hermitian(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
 fn frequencies(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let want = cx.result(node)?;
     let count = known(cx, node, want.sizes.first())?;
-    cx.table(node, &[count])?;
+    cx.check_table_size(node, &[count])?;
     let (n, d) = (cx.int(node, "n", 1)?, cx.float(node, "d", 1.0)?);
     let scale = 1.0 / (n as f64 * d);
     let is_half = node.target.contains("rfftfreq");

@@ -29,7 +29,7 @@ pub(super) fn windows(
     places: &[Vec<usize>],
 ) -> Result<VarId> {
     let longest = places.iter().map(Vec::len).max().unwrap_or(0).max(1);
-    cx.table(node, &[places.len(), longest])?;
+    cx.check_table_size(node, &[places.len(), longest])?;
     let mut flat = Vec::with_capacity(places.len() * longest);
     for window in places {
         let Some(&last) = window.last() else { return cx.wrong(node, "one of its windows is empty") };
@@ -107,7 +107,7 @@ impl Patches {
         let Some((count, stride, kernel, dilation)) = geometry() else {
             return cx.wrong(node, "its patches are larger than its images");
         };
-        cx.table(node, &[count, kernel])?;
+        cx.check_table_size(node, &[count, kernel])?;
         Ok((0..count).map(|o| (0..kernel).map(|k| o * stride + k * dilation).collect()).collect())
     }
 }
@@ -157,7 +157,7 @@ fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut places = Vec::new();
     let (kernel_height, kernel_width) =
         (down.first().map_or(0, Vec::len), across.first().map_or(0, Vec::len));
-    cx.table(node, &[kernel_height, kernel_width, down.len(), across.len()])?;
+    cx.check_table_size(node, &[kernel_height, kernel_width, down.len(), across.len()])?;
     for ky in 0..kernel_height {
         for kx in 0..kernel_width {
             for row in &down {
@@ -223,13 +223,13 @@ fn adaptive_max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     };
     let sizes: Vec<usize> =
         (first..have.rank()).map(|d| known(cx, node, have.sizes.get(d))).collect::<Result<_>>()?;
-    cx.table(node, &sizes)?;
+    cx.check_table_size(node, &sizes)?;
     let places = cx.indices(0..sizes.iter().product(), &sizes)?;
     let mut places = cx.expand(node, places, have.sizes.clone())?;
     let mut value = x;
     for dim in (first..have.rank()).rev() {
         let output = known(cx, node, want.sizes.get(dim))?;
-        cx.table(node, &[output])?;
+        cx.check_table_size(node, &[output])?;
         let along = adaptive_windows(sizes[dim - first], output);
         let parts = windows(cx, node, value, dim, &along)?;
         let (most, at) = cx.extremes(parts, dim + 1, true, true);

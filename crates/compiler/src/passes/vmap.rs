@@ -22,18 +22,18 @@ pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
         return Ok(());
     }
     let mut graph = std::mem::take(&mut program.graph);
-    let done = maps(program, &mut graph);
+    let done = rewrite_to_maps(program, &mut graph);
     program.graph = graph;
     done
 }
 
 /// Rewrites the marked nodes of a graph to maps, innermost first.
-fn maps(program: &mut ExportedProgram, graph: &mut ExportedGraph) -> Result<()> {
+fn rewrite_to_maps(program: &mut ExportedProgram, graph: &mut ExportedGraph) -> Result<()> {
     // The nodes outside all markers, then those of each open marker.
     let mut open = vec![Vec::with_capacity(graph.nodes.len())];
     for mut node in std::mem::take(&mut graph.nodes) {
         for inner in node.graphs_mut() {
-            maps(program, inner)?;
+            rewrite_to_maps(program, inner)?;
         }
         let nodes = match &*node.target {
             START => {

@@ -13,7 +13,7 @@ pub(super) fn parse(text: &str) -> Result<Size, String> {
     if parser.at != text.len() {
         return Err(format!("`{}`: unexpected `{}`", shown(text), shown(&text[parser.at..])));
     }
-    Ok(term.exact().simplified())
+    Ok(term.into_expression().simplified())
 }
 
 /// The beginning of a text, for messages.
@@ -39,7 +39,7 @@ impl From<SymExpr> for Term {
 
 impl Term {
     /// The term as an expression. The floor division is exact wherever PyTorch writes a quotient.
-    fn exact(self) -> SymExpr {
+    fn into_expression(self) -> SymExpr {
         match self.under {
             1 => self.over,
             n => SymExpr::Op(SymOp::FloorDiv, vec![self.over, SymExpr::Int(n)]),
@@ -97,13 +97,13 @@ impl<'t> Parser<'t> {
             } else {
                 break;
             };
-            let next = self.product()?.exact();
+            let next = self.product()?.into_expression();
             rest.push(if negative { product(vec![SymExpr::Int(-1), next]) } else { next });
         }
         if rest.is_empty() {
             return Ok(first);
         }
-        rest.insert(0, first.exact());
+        rest.insert(0, first.into_expression());
         Ok(SymExpr::Op(SymOp::Add, rest).into())
     }
 
@@ -120,8 +120,8 @@ impl<'t> Parser<'t> {
         loop {
             if self.take("//") {
                 self.deeper()?;
-                let next = self.power()?.exact();
-                value = SymExpr::Op(SymOp::FloorDiv, vec![value.exact(), next]).into();
+                let next = self.power()?.into_expression();
+                value = SymExpr::Op(SymOp::FloorDiv, vec![value.into_expression(), next]).into();
             } else if self.text[self.at..].trim_start().starts_with("**") {
                 return Ok(value);
             } else if self.take("*") {
@@ -132,8 +132,8 @@ impl<'t> Parser<'t> {
                 value.under = value.under.saturating_mul(n.max(1));
             } else if self.take("%") {
                 self.deeper()?;
-                let next = self.power()?.exact();
-                value = SymExpr::Op(SymOp::Mod, vec![value.exact(), next]).into();
+                let next = self.power()?.into_expression();
+                value = SymExpr::Op(SymOp::Mod, vec![value.into_expression(), next]).into();
             } else {
                 return Ok(value);
             }
@@ -143,8 +143,8 @@ impl<'t> Parser<'t> {
     fn power(&mut self) -> Result<Term, String> {
         let base = self.primary()?;
         if self.take("**") {
-            let power = self.primary()?.exact();
-            return Ok(SymExpr::Op(SymOp::Pow, vec![base.exact(), power]).into());
+            let power = self.primary()?.into_expression();
+            return Ok(SymExpr::Op(SymOp::Pow, vec![base.into_expression(), power]).into());
         }
         Ok(base)
     }
@@ -263,7 +263,7 @@ fn call(name: &str, args: Vec<Term>) -> Option<Term> {
     if args.is_empty() {
         return None;
     }
-    let args: Vec<SymExpr> = args.into_iter().map(|a| a.exact()).collect();
+    let args: Vec<SymExpr> = args.into_iter().map(|a| a.into_expression()).collect();
     Some(SymExpr::Op(op, args).into())
 }
 

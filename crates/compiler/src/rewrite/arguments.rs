@@ -149,7 +149,7 @@ impl Rewriter<'_> {
     }
 
     /// Checks that a table of constants may be computed: with as many entries as the product of `counts`.
-    pub(crate) fn table(&self, node: &ExportedNode, counts: &[usize]) -> Result<()> {
+    pub(crate) fn check_table_size(&self, node: &ExportedNode, counts: &[usize]) -> Result<()> {
         let entries = counts.iter().try_fold(1usize, |n, &count| n.checked_mul(count));
         let Some(entries) = entries.filter(|&n| n <= MAX_TABLE) else {
             return self.wrong(node, format!("it needs a table of more than {MAX_TABLE} constants"));

@@ -49,18 +49,18 @@ pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
             Some(sizes)
         }
         "einsum" => given.contracted(),
-        "matmul" => matmul(given.own()?, given.tensor("other")?),
+        "matmul" => matmul(given.own()?, given.tensor_sizes("other")?),
         "embedding" => {
-            let (mut sizes, table) = (given.tensor("indices")?, given.tensor("weight")?);
+            let (mut sizes, table) = (given.tensor_sizes("indices")?, given.tensor_sizes("weight")?);
             sizes.push(table.last()?.clone());
             Some(sizes)
         }
         "cat" => given.joined(),
-        "gather" => given.tensor("index"),
+        "gather" => given.tensor_sizes("index"),
         "index_select" => {
             let mut x = given.own()?;
             let dim = wrap(given.int("dim")?, x.len())?;
-            x[dim] = given.tensor("index")?.first().cloned().unwrap_or(Size::Int(1));
+            x[dim] = given.tensor_sizes("index")?.first().cloned().unwrap_or(Size::Int(1));
             Some(x)
         }
         "index" => given.indexed(),
@@ -71,12 +71,12 @@ pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
             Some(x)
         }
         "where" => {
-            let all = ["condition", "self", "other"].map(|name| given.tensor(name));
+            let all = ["condition", "self", "other"].map(|name| given.tensor_sizes(name));
             all.into_iter().flatten().reduce(|a, b| broadcast(&a, &b))
         }
         "scaled_dot_product_attention" => {
-            let mut sizes = given.tensor("query")?;
-            *sizes.last_mut()? = given.tensor("value")?.pop()?;
+            let mut sizes = given.tensor_sizes("query")?;
+            *sizes.last_mut()? = given.tensor_sizes("value")?.pop()?;
             Some(sizes)
         }
         "adaptive_avg_pool1d"
@@ -197,7 +197,7 @@ struct NodeArgs<'a> {
 impl NodeArgs<'_> {
     /// The sizes of the operand.
     fn own(&self) -> Option<Vec<Size>> {
-        self.tensor("self").or_else(|| self.tensor("input"))
+        self.tensor_sizes("self").or_else(|| self.tensor_sizes("input"))
     }
 
     /// An integer argument, known or computed.
@@ -282,12 +282,15 @@ impl NodeArgs<'_> {
 
     fn product(&self, name: &str) -> Option<Vec<Size>> {
         let (mut sizes, columns) = match name {
-            "mm" | "bmm" => (self.own()?, self.tensor("mat2")?.pop()?),
-            "addmm" => (self.tensor("mat1")?, self.tensor("mat2")?.pop()?),
-            "baddbmm" => (self.tensor("batch1")?, self.tensor("batch2")?.pop()?),
+            "mm" | "bmm" => (self.own()?, self.tensor_sizes("mat2")?.pop()?),
+            "addmm" => (self.tensor_sizes("mat1")?, self.tensor_sizes("mat2")?.pop()?),
+            "baddbmm" => (self.tensor_sizes("batch1")?, self.tensor_sizes("batch2")?.pop()?),
             _ => {
-                let weight = self.tensor("weight")?;
-                (self.tensor("input")?, if weight.len() == 2 { weight.first()?.clone() } else { return None })
+                let weight = self.tensor_sizes("weight")?;
+                (
+                    self.tensor_sizes("input")?,
+                    if weight.len() == 2 { weight.first()?.clone() } else { return None },
+                )
             }
         };
         *sizes.last_mut()? = columns;
@@ -355,7 +358,7 @@ impl NodeArgs<'_> {
         Some(sizes)
     }
 
-    fn tensor(&self, name: &str) -> Option<Vec<Size>> {
+    fn tensor_sizes(&self, name: &str) -> Option<Vec<Size>> {
         let var = self.node.arg(name)?.var()?;
         Some(self.program.spec(var)?.sizes.clone())
     }

@@ -59,7 +59,7 @@ fn list(given: &NodeArgs<'_>, name: &str, default: &[i64]) -> Option<Vec<i64>> {
 }
 
 fn convolved(given: &NodeArgs<'_>, transposed: bool) -> Option<Vec<Size>> {
-    let (mut x, weight) = (given.own()?, given.tensor("weight")?);
+    let (mut x, weight) = (given.own()?, given.tensor_sizes("weight")?);
     if x.len() != weight.len() || x.len() < 3 {
         return None;
     }

@@ -133,7 +133,7 @@ impl<'d, H> Prepared<'d, H> {
         parts
     }
 
-    /// The header, which describes the layout of the file; `write_to` writes `file_len` bytes.
+    /// The header of the file.
     pub fn header(&self) -> &H {
         &self.header
     }

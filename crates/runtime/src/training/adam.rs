@@ -36,7 +36,7 @@ pub struct AdamOptions {
     pub eps: f64,
     /// The weight decay.
     pub weight_decay: f64,
-    /// Whether the weight decay shrinks the parameter itself (AdamW) and not the gradient's average (Adam).
+    /// Whether the weight decay is applied to the parameter (AdamW) instead of added to its gradient (Adam).
     pub decoupled: bool,
     /// Whether to use the greatest average of squares so far.
     pub amsgrad: bool,

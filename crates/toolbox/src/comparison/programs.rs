@@ -32,7 +32,7 @@ pub fn compare_programs(
     let layers =
         |side| recorded(side, &method, first, Run { no_prepare: !same_instructions, is_second: true });
     let (of_a, of_b) = (layers(a)?, layers(b)?);
-    let same_precision = of_a.precisions() == of_b.precisions();
+    let same_precision = of_a.reduced_precisions() == of_b.reduced_precisions();
     let min_sqnr = options.min_sqnr.or((!same_precision).then_some(MIN_SQNR));
     let judge = Judge { tolerance: options.tolerance, min_sqnr };
     let outputs = outputs(a, b, &method, samples, &judge)?;

@@ -30,8 +30,8 @@ pub(super) struct RecordedLayer {
 }
 
 impl Recorded {
-    /// The kinds of arithmetic that are less precise than f32.
-    pub(super) fn precisions(&self) -> (bool, HashSet<ScalarType>) {
+    /// The kinds of arithmetic that are less precise than f32: whether any is quantized, and the half-precision types.
+    pub(super) fn reduced_precisions(&self) -> (bool, HashSet<ScalarType>) {
         let halves = self.layers.iter().map(|layer| layer.tensor.dtype());
         let halves = halves.filter(|dtype| matches!(dtype, ScalarType::Half | ScalarType::BFloat16));
         (self.is_quantized, halves.collect())

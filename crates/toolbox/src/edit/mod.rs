@@ -169,7 +169,7 @@ pub fn lost_by_recompiling(program: &Program) -> Result<Vec<String>> {
     Ok(lost)
 }
 
-/// What named data has that only an edit of its file keeps.
+/// What is lost if named data is written again from what was read of it, such as fields that its schema lacks, in words.
 pub(crate) fn undeclared_data(data: &PtdDataMap) -> Result<Vec<String>> {
     let tables = data.tables();
     let bytes = data.loader().load(0, tables.header().tables_size, Purpose::Program)?;

@@ -59,7 +59,7 @@ impl<'l> Graph<'l> {
         self.values.push(value);
     }
 
-    /// Reads the id of a value that a node reads. Fails if the value is not defined yet.
+    /// The index of the value that is an input of a node. Fails if no earlier node has written it.
     pub(super) fn input(&self, t: &Table<'_, '_>, field: usize, name: &'static str) -> Result<usize> {
         let id: u32 = t.get(field, name, 0)?;
         let index = self.find(t, field, name, id)?;

@@ -42,7 +42,7 @@ pub(crate) fn dots(isa: Isa, a: MatRef<'_>, b: MatRef<'_>, sums: &mut [f32; 32])
     }
 }
 
-/// Stores the dot products of a block of columns from `j` on in the order of [`dots`].
+/// Stores the dot products of a block, whose first column is `j`, where [`dots`] returns them: row-major, `n` columns.
 fn spread<const M: usize, const N: usize>(block: [[f32; N]; M], j: usize, n: usize, sums: &mut [f32; 32]) {
     for (r, row) in block.iter().enumerate() {
         sums[r * n + j..][..N].copy_from_slice(row);

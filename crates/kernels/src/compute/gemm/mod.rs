@@ -92,10 +92,10 @@ fn job<'a, 'c>(
     assert_eq!((c.rows(), c.cols()), (m, n), "result of a {m}x{k} by {k}x{n} product");
     epilogue.check(m, n);
     if let Lhs::Packed(a) = a {
-        assert_eq!(a.vectors(), isa.into(), "left operand packed for another instruction set");
+        assert_eq!(a.vector_isa(), isa.into(), "left operand packed for another instruction set");
     }
     if let Rhs::Packed(b) = b {
-        assert_eq!(b.vectors(), isa.into(), "right operand packed for another instruction set");
+        assert_eq!(b.vector_isa(), isa.into(), "right operand packed for another instruction set");
     }
     if m == 0 || n == 0 {
         return None;

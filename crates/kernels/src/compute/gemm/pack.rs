@@ -112,7 +112,7 @@ impl PackedB {
     }
 
     /// The vectors it was packed for; only products that use them can read it.
-    pub(crate) fn vectors(&self) -> VectorIsa {
+    pub(crate) fn vector_isa(&self) -> VectorIsa {
         self.vectors
     }
 
@@ -175,7 +175,7 @@ impl PackedA {
     }
 
     /// The vectors it was packed for; only products that use them can read it.
-    pub(crate) fn vectors(&self) -> VectorIsa {
+    pub(crate) fn vector_isa(&self) -> VectorIsa {
         self.vectors
     }
 

@@ -105,7 +105,7 @@ pub(crate) struct RhsBlock<'a> {
 impl<'a> RhsBlock<'a> {
     /// The panels of the columns from `col` on, without their rows before `k`.
     pub(crate) fn of_packed(b: &'a PackedB, col: usize, k: usize) -> Self {
-        let nr = tile::panel_cols(b.vectors());
+        let nr = tile::panel_cols(b.vector_isa());
         let elements = &b.elements()[col * b.rows() + k * nr..];
         RhsBlock { elements, step: nr, panel: b.rows() * nr, tail: None }
     }

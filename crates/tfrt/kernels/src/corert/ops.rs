@@ -255,7 +255,7 @@ fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Ve
 }
 
 /// The shape without `axis`, and the products of the sizes before, at and after the axis.
-fn without(shape: &TensorShape, axis: i64) -> Result<(TensorShape, [usize; 3]), Fault> {
+fn split_at_axis(shape: &TensorShape, axis: i64) -> Result<(TensorShape, [usize; 3]), Fault> {
     let dims = shape.dims();
     let axis = usize::try_from(axis).ok().filter(|&a| a < dims.len());
     let Some(axis) = axis else { return Err("axis must less than input rank".into()) };
@@ -270,7 +270,7 @@ fn reduce<T: Number, R: Element>(
     axis: i64,
     f: impl Fn(&mut dyn Iterator<Item = T>, u64) -> R,
 ) -> Result<Vec<Tensor>, Fault> {
-    let (shape, [outer, size, inner]) = without(&tensor.shape, axis)?;
+    let (shape, [outer, size, inner]) = split_at_axis(&tensor.shape, axis)?;
     let elements = tensor.elements::<T>()?;
     let places = (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i)));
     let results = places.map(|(o, i)| {
