@@ -50,7 +50,8 @@ pub enum QuantizedInput {
     /// f32 values, quantized dynamically per row (per token) to `i8`, as by
     /// `quantized_decomposed::choose_qparams_per_token_asymmetric`.
     ByRow,
-    /// As [`Self::ByRow`], but the inverse scale is computed first and the scale is its reciprocal: [`quantize_row`](pteron_kernels::compute::quantize_row).
+    /// As [`Self::ByRow`], but the inverse scale is computed first and the scale is its reciprocal:
+    /// [`quantize_row`](pteron_kernels::compute::quantize_row).
     ByFactorOfRow,
 }
 

@@ -58,7 +58,8 @@ pub struct Layout {
     pub work: u64,
 }
 
-/// Computes the positions of nodes and the routes of edges. Edges to missing nodes, and from a node to itself, have no route.
+/// Computes the positions of nodes and the routes of edges. Edges to missing nodes, and from a node to itself, have no
+/// route.
 pub fn layout(input: &Input) -> Layout {
     let n = input.sizes.len();
     let valid = |&(a, b): &(u32, u32)| a != b && (a as usize) < n && (b as usize) < n;

@@ -19,8 +19,8 @@ pub(super) trait Dots: Copy {
     type Sums: Copy;
     /// Columns of a vector.
     const LANES: usize;
-    /// Whether a tile of one row has two sets of accumulators, which shortens the chain of dependent additions; there must be
-    /// registers for both.
+    /// Whether a tile of one row has two sets of accumulators, which shortens the chain of dependent additions; there
+    /// must be registers for both.
     const SPLIT: bool;
 
     fn zero(self) -> Self::Sums;
