@@ -11,7 +11,7 @@ pub(crate) fn portable_bounds(program: &ExportedProgram, node: &ExportedNode) ->
     let mut args = node.args.clone();
     for (name, arg) in &mut args {
         if let (Argument::Int(bound), "min" | "max", Some(dtype)) = (&mut *arg, &**name, dtype) {
-            *bound = saturated(*bound, dtype);
+            *bound = saturate(*bound, dtype);
         }
     }
     let bound = |name: &str| {
@@ -30,8 +30,8 @@ pub(crate) fn portable_bounds(program: &ExportedProgram, node: &ExportedNode) ->
     args
 }
 
-/// The nearest value of an integer type; other types leave it as it is.
-pub(crate) fn saturated(value: i64, dtype: ScalarType) -> i64 {
+/// Saturates a value to the range of an integer type; other types leave it unchanged.
+pub(crate) fn saturate(value: i64, dtype: ScalarType) -> i64 {
     match dtype {
         ScalarType::Byte => value.clamp(0, i64::from(u8::MAX)),
         ScalarType::Char => value.clamp(i64::from(i8::MIN), i64::from(i8::MAX)),

@@ -1,6 +1,6 @@
 //! The compiler driver: from an archive to a program file.
 
-use crate::emit::{EmitOptions, blob, emit};
+use crate::emit::{EmitOptions, constant_blob, emit};
 use crate::operand_types::PortableKernels;
 use crate::pt2::ArchiveFile;
 use crate::quantize::{self, Quantize, QuantizedLayer};
@@ -204,13 +204,13 @@ pub fn compile(
     watch: Watch<'_>,
 ) -> Result<Compiled> {
     let mut programs = pt2::read(&file, &CompileBudget::new(options.memory))?;
-    choose(&mut programs, options)?;
+    select_methods(&mut programs, options)?;
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     finish(programs, table, options, watch)
 }
 
 /// Keeps only the methods that the options select.
-pub(crate) fn choose(programs: &mut Vec<ExportedProgram>, options: &Options) -> Result<()> {
+pub(crate) fn select_methods(programs: &mut Vec<ExportedProgram>, options: &Options) -> Result<()> {
     if options.methods.is_empty() {
         return Ok(());
     }
@@ -286,7 +286,7 @@ pub(crate) fn finish(
             operators: summary.operators.into_iter().collect(),
             arena_bytes: summary.arena_bytes,
             constant_bytes: 0,
-            delegates: delegates(program),
+            delegates: delegate_summaries(program),
             left,
             layers: quantized.layers.clone(),
             observed: std::mem::take(&mut quantized.observed),
@@ -310,7 +310,7 @@ pub(crate) fn finish(
     Ok(Compiled { program: draft.prepare()?, external, external_data, methods, segment_alignment })
 }
 
-/// What became of a method before it is emitted.
+/// A method after lowering, before it is emitted.
 struct Lowered {
     quantized: quantize::Outcome,
     left: Vec<LeftNodes>,
@@ -324,20 +324,20 @@ fn lower_method(
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<Lowered> {
-    if !table.keeps_any() {
+    if !table.has_kept_operators() {
         return lower_once(program, table, options, watch);
     }
     let (before, charged) = (program.clone(), program.budget.num_charged());
     let mut table = table.clone();
     loop {
         let lowered = lower_once(program, &table, options, watch)?;
-        let in_vain = table.kept_in_vain(program);
+        let in_vain = table.uncomputable_kept_nodes(program);
         if in_vain.is_empty() {
             return Ok(lowered);
         }
         // Parts may differ the second time; then nothing is left whole.
-        let is_first = table.releases_nothing();
-        table = if is_first { table.releasing(in_vain) } else { table.keeping_nothing() };
+        let is_first = table.has_no_released_nodes();
+        table = if is_first { table.with_released_nodes(in_vain) } else { table.without_kept_operators() };
         *program = before.clone();
         program.budget.release_after(charged);
     }
@@ -390,7 +390,7 @@ impl DelegateKeys {
             let backend_id = &module.spec.backend_id;
             for NamedBytes { key, bytes, .. } in &module.result.named_data {
                 if is_own_key(key) {
-                    return Err(taken(backend_id, key, "begins as the keys of the file itself do"));
+                    return Err(key_conflict(backend_id, key, "begins as the keys of the file itself do"));
                 }
                 let new = || KeyOwner {
                     method: program.name.clone(),
@@ -408,16 +408,16 @@ impl DelegateKeys {
         Ok(())
     }
 
-    /// Fails if a payload uses the name of a weight that is stored beside its data.
+    /// Fails if a payload's key is the name of a weight in the same external data file.
     fn check_weight(&self, name: &str) -> Result<(), DelegationError> {
         let owner = self.0.get(name);
         owner.map_or(Ok(()), |owner| {
-            Err(taken(&owner.backend_id, name, "is the name of a weight in the same external data"))
+            Err(key_conflict(&owner.backend_id, name, "is the name of a weight in the same external data"))
         })
     }
 }
 
-fn taken(backend_id: &str, key: &str, problem: &str) -> DelegationError {
+fn key_conflict(backend_id: &str, key: &str, problem: &str) -> DelegationError {
     DelegationError::TakenKey {
         backend_id: backend_id.to_owned(),
         key: key.to_owned(),
@@ -433,7 +433,7 @@ fn add_external(
     named: &mut HashMap<String, usize>,
 ) -> Result<()> {
     let (Some(spec), Some(data)) = (program.spec(var), program.constants.get(&var)) else { return Ok(()) };
-    let blob = blob(data);
+    let blob = constant_blob(data);
     if let Some(&at) = named.get(&key) {
         let other: &ExternalTensor = &external[at];
         if other.spec == *spec && other.blob.digest()? == blob.digest()? {
@@ -448,14 +448,14 @@ fn add_external(
 
 /// The nodes that no backend took, with the reasons of each.
 fn left_nodes(program: &ExportedProgram, reasons: &[(&str, BTreeMap<VarId, String>)]) -> Vec<LeftNodes> {
-    let mut found: BTreeMap<(&str, usize, &str), Vec<LeftNode>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, usize, &str), Vec<LeftNode>> = BTreeMap::new();
     program.graph.for_each_node(&mut |node| {
         let Some(first) = node.outputs.first().filter(|_| *node.target != *CALL_DELEGATE) else { return };
         for (order, (_, reasons)) in reasons.iter().enumerate() {
             if let Some(reason) = reasons.get(first) {
                 let line = node.line().map(|frame| format!("{}:{}", frame.file, frame.line));
                 let left = LeftNode { name: program.node_name(node), line };
-                found.entry((&node.target, order, reason)).or_default().push(left);
+                groups.entry((&node.target, order, reason)).or_default().push(left);
             }
         }
     });
@@ -466,10 +466,10 @@ fn left_nodes(program: &ExportedProgram, reasons: &[(&str, BTreeMap<VarId, Strin
         count: nodes.len(),
         nodes,
     };
-    found.into_iter().map(left).collect()
+    groups.into_iter().map(left).collect()
 }
 
-fn delegates(program: &ExportedProgram) -> Vec<DelegateSummary> {
+fn delegate_summaries(program: &ExportedProgram) -> Vec<DelegateSummary> {
     let summary = |module: &Arc<pteron_exported::delegate::LoweredModule>| {
         let mut operators = BTreeMap::new();
         module.original.graph.for_each_node(&mut |node| {
@@ -487,7 +487,7 @@ fn delegates(program: &ExportedProgram) -> Vec<DelegateSummary> {
     program.lowered.iter().map(summary).collect()
 }
 
-/// The bytes that a plan's tensors have in the file or in that of the external data: constants and initial values, each once.
+/// Total bytes of a plan's constants and initial values, in the program or the external data, each counted once.
 fn constant_bytes(plan: &ExecutionPlan) -> u64 {
     let mut sizes: HashMap<(Option<u32>, Option<u32>, Option<&str>), u64> = HashMap::new();
     for tensor in plan.values.iter().filter_map(EValue::as_tensor) {

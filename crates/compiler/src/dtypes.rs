@@ -4,7 +4,7 @@ use pteron_exported::{Argument, ExportedProgram, TensorSpec, VarId, VarType};
 use pteron_tensor::ScalarType;
 
 /// The category of a type, in promotion order: booleans, integers, floats, complex numbers.
-fn category(dtype: ScalarType) -> u8 {
+fn promotion_category(dtype: ScalarType) -> u8 {
     match dtype {
         ScalarType::Bool => 0,
         d if d.is_complex() => 3,
@@ -19,15 +19,15 @@ pub(crate) fn promote(a: ScalarType, b: ScalarType) -> ScalarType {
     if a == b {
         return a;
     }
-    let (a, b) = if category(a) >= category(b) { (a, b) } else { (b, a) };
-    if category(a) > category(b) {
+    let (a, b) = if promotion_category(a) >= promotion_category(b) { (a, b) } else { (b, a) };
+    if promotion_category(a) > promotion_category(b) {
         return match (a, b) {
             (ComplexHalf | ComplexFloat, Double) => ComplexDouble,
             (ComplexHalf, Float | BFloat16) => ComplexFloat,
             _ => a,
         };
     }
-    match category(a) {
+    match promotion_category(a) {
         1 => match (a, b) {
             (Byte, Char) | (Char, Byte) => Short,
             (Byte, other) | (other, Byte) => other,
@@ -50,7 +50,7 @@ pub(crate) fn result_type<'a>(
     program: &ExportedProgram,
     args: impl IntoIterator<Item = &'a Argument>,
 ) -> Option<ScalarType> {
-    let mut found: [Option<ScalarType>; 3] = [None; 3];
+    let mut by_level: [Option<ScalarType>; 3] = [None; 3];
     for arg in args {
         let (level, dtype) = match arg {
             Argument::Int(_) => (2, ScalarType::Long),
@@ -65,13 +65,13 @@ pub(crate) fn result_type<'a>(
             },
             _ => continue,
         };
-        found[level] = Some(found[level].map_or(dtype, |d| promote(d, dtype)));
+        by_level[level] = Some(by_level[level].map_or(dtype, |d| promote(d, dtype)));
     }
-    let [with_dims, without, numbers] = found;
+    let [with_dims, without, numbers] = by_level;
     let join = |high: Option<ScalarType>, low: Option<ScalarType>| match (high, low) {
-        (Some(h), Some(l)) if category(l) > category(h) => {
+        (Some(h), Some(l)) if promotion_category(l) > promotion_category(h) => {
             // A complex operand takes the width of the floating-point type that it meets.
-            Some(if category(l) == 3 && h.is_floating() { promote(h, l) } else { l })
+            Some(if promotion_category(l) == 3 && h.is_floating() { promote(h, l) } else { l })
         }
         (Some(h), _) => Some(h),
         (None, l) => l,

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file is not a readable archive.
-    #[error("{}", shown_line(&format!("{place}: {problem}{}", remedy(.help))))]
+    #[error("{}", shown_line(&format!("{place}: {problem}{}", format_help(.help))))]
     Archive {
         /// The archive entry, and where in it.
         place: String,
@@ -19,7 +19,7 @@ pub enum Error {
     #[error(transparent)]
     Node(#[from] Box<NodeError>),
     /// Operators that have neither a kernel nor a decomposition.
-    #[error("{}", list(.0))]
+    #[error("{}", list_operators(.0))]
     Unsupported(Vec<UnsupportedOperator>),
     /// The program is malformed.
     #[error(transparent)]
@@ -29,7 +29,7 @@ pub enum Error {
     Recover {
         /// The method, and the instruction.
         place: String,
-        /// Why it could not be.
+        /// Why it could not be lifted.
         problem: String,
     },
     /// A backend failed to compile a part of the program.
@@ -81,7 +81,7 @@ impl Error {
     }
 
     /// An error at `place` in an archive, with a remedy.
-    pub(crate) fn refused(
+    pub(crate) fn archive_with_help(
         place: impl Into<String>,
         problem: impl Into<String>,
         help: impl Into<String>,
@@ -106,26 +106,26 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("node `{}` ({}): {}", shown(&self.node), shown(&self.target), self.problem);
         shown_line(&text).fmt(f)?;
-        at(f, self.line.as_ref())
+        write_source_line(f, self.line.as_ref())
     }
 }
 
-fn at(f: &mut fmt::Formatter<'_>, line: Option<&SourceFrame>) -> fmt::Result {
+fn write_source_line(f: &mut fmt::Formatter<'_>, line: Option<&SourceFrame>) -> fmt::Result {
     line.map_or(Ok(()), |line| write!(f, "\n    at {}", shown_line(&line.to_string())))
 }
 
-fn remedy(help: &str) -> String {
+fn format_help(help: &str) -> String {
     if help.is_empty() { String::new() } else { format!("; {help}") }
 }
 
-fn list(operators: &[UnsupportedOperator]) -> String {
+fn list_operators(operators: &[UnsupportedOperator]) -> String {
     struct Line<'a>(&'a UnsupportedOperator);
     impl fmt::Display for Line<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let UnsupportedOperator { target, count, node, line, hint } = self.0;
             let text = format!("  {} ({count} of them, first `{}`){hint}", shown(target), shown(node));
             shown_line(&text).fmt(f)?;
-            at(f, line.as_ref())
+            write_source_line(f, line.as_ref())
         }
     }
     let what = match operators.len() {

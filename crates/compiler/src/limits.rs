@@ -1,16 +1,16 @@
 //! Limits on what an archive may make the compiler allocate.
 
-/// Bytes of a model's JSON; that of a network of 100,000 nodes has about 200 MB.
+/// Maximum bytes of a model's JSON; that of a network of 100,000 nodes has about 200 MB.
 pub(crate) const MAX_JSON_BYTES: u64 = 1 << 30;
 
-/// Total bytes that compressed records may inflate to; `torch.export` compresses none.
+/// Maximum bytes that compressed records may inflate to in total; `torch.export` compresses none.
 pub(crate) const MAX_INFLATED_BYTES: u64 = 1 << 31;
 
 /// Total bytes that are copied because a tensor is not a dense view of its storage, or allocated for state that a
 /// program initializes to zero.
 pub(crate) const MAX_COPIED_BYTES: u64 = 1 << 32;
 
-/// Models in an archive.
+/// Maximum number of models in an archive.
 pub(crate) const MAX_MODELS: usize = 256;
 
 /// Nodes of a program after decomposition. An unrolled loop, e.g. a recurrent network over a long sequence, takes about
@@ -21,17 +21,17 @@ pub(crate) const MAX_NODES: usize = 4_000_000;
 /// that makes the node that it replaces would go on for ever.
 pub(crate) const MAX_REPLACEMENTS: u32 = 64;
 
-/// The memory of a node, by estimate: its arguments, and names and types of its results.
+/// The estimated memory of a node in bytes: its arguments, and the names and types of its results.
 pub(crate) const NODE_BYTES: usize = 512;
 
-/// Entries of a table that a decomposition computes from sizes: indices of windows, weights of interpolations.
+/// Maximum entries of a table that a decomposition computes from sizes, such as window indices.
 pub(crate) const MAX_TABLE: usize = 1 << 24;
 
-/// The memory of an entry of such a table while it is computed.
+/// The memory in bytes that an entry of such a table takes while it is computed.
 pub(crate) const TABLE_ENTRY_BYTES: usize = 16;
 
-/// Nesting depth of parentheses and of quotients in a size expression.
+/// Maximum nesting depth of parentheses and of quotients in a size expression.
 pub(crate) const MAX_EXPRESSION_DEPTH: usize = 64;
 
-/// Terms of a size expression. PyTorch's have a dozen; what simplifies them compares every two.
+/// Maximum terms of a size expression. PyTorch's have a dozen; simplification compares every two.
 pub(crate) const MAX_EXPRESSION_TERMS: usize = 1024;

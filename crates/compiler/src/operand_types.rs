@@ -1,6 +1,6 @@
 //! The types of operands that the kernels of the reference runtime take.
 
-use crate::promotion::{is_cast, promoted_type};
+use crate::promotion::{is_cast_operand, promoted_type};
 use pteron_exported::{ExportedNode, ExportedProgram, Selection, Slot, VarId};
 use pteron_operator::DtypeSet;
 use pteron_tensor::ScalarType;
@@ -30,7 +30,7 @@ type TypeOf<'a> = &'a dyn Fn(VarId) -> Option<ScalarType>;
 
 impl PortableKernels {
     pub(crate) fn read() -> Self {
-        Self(PORTABLE.lines().map(kernel).collect())
+        Self(PORTABLE.lines().map(parse_kernel).collect())
     }
 
     /// Whether the reference runtime has an operator, or may have it: custom operators can be registered with it.
@@ -59,7 +59,7 @@ impl PortableKernels {
                     continue;
                 }
                 for dtype in operand_types(slot, node, type_of) {
-                    let dtype = promoted.filter(|_| is_cast(&declared.name)).unwrap_or(dtype);
+                    let dtype = promoted.filter(|_| is_cast_operand(&declared.name)).unwrap_or(dtype);
                     if !group.types.contains(dtype) {
                         return Err(format!(
                             "the reference runtime's kernel of `{}` takes no {dtype} as `{}`; it takes {}",
@@ -91,19 +91,19 @@ fn operand_types(slot: &Slot, node: &ExportedNode, type_of: TypeOf<'_>) -> Vec<S
 }
 
 /// Reads a line of [`PORTABLE`].
-fn kernel(line: &'static str) -> (&'static str, Vec<Group>) {
+fn parse_kernel(line: &'static str) -> (&'static str, Vec<Group>) {
     let (name, groups) = line.split_once(' ').unwrap_or((line, ""));
-    (name, groups.split(';').filter_map(group).collect())
+    (name, groups.split(';').filter_map(parse_group).collect())
 }
 
-fn group(text: &'static str) -> Option<Group> {
+fn parse_group(text: &'static str) -> Option<Group> {
     let (names, types) = text.trim().split_once(':')?;
-    let types = types.split_whitespace().map(set).fold(DtypeSet::NONE, DtypeSet::and);
+    let types = types.split_whitespace().map(dtype_set).fold(DtypeSet::NONE, DtypeSet::and);
     Some(Group { names: names.split('=').collect(), types })
 }
 
 /// A set of types by its name in [`PORTABLE`].
-fn set(name: &str) -> DtypeSet {
+fn dtype_set(name: &str) -> DtypeSet {
     use ScalarType::*;
     match name {
         "bool" => DtypeSet::BOOL,
@@ -125,12 +125,12 @@ mod tests {
     #[test]
     fn every_line_names_types() {
         for line in PORTABLE.lines() {
-            let (name, groups) = kernel(line);
+            let (name, groups) = parse_kernel(line);
             let written = line.strip_prefix(name).unwrap_or_default();
             assert_eq!(groups.len(), written.matches(':').count(), "{line}");
             for group in written.split(';').filter(|g| !g.trim().is_empty()) {
                 let types = group.split_once(':').map_or("", |(_, types)| types);
-                assert!(types.split_whitespace().all(|word| set(word) != DtypeSet::NONE), "{line}");
+                assert!(types.split_whitespace().all(|word| dtype_set(word) != DtypeSet::NONE), "{line}");
             }
         }
     }

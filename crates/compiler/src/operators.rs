@@ -22,11 +22,11 @@ pub struct OperatorTable {
     kept: KeptOperators,
 }
 
-/// Operators that are left whole for backends.
+/// Operators that are not decomposed, so that backends can take them.
 #[derive(Clone, Default)]
 struct KeptOperators {
     operators: HashSet<String>,
-    /// The first results of nodes that are not left whole, because no backend takes them.
+    /// The first results of nodes that are decomposed all the same, because no backend takes them.
     released: HashSet<VarId>,
 }
 
@@ -34,7 +34,7 @@ impl OperatorTable {
     /// Every operator of a registry.
     pub fn all(registry: &KernelRegistry) -> Self {
         Self {
-            callable: Callable::of(registry, |_| true),
+            callable: Callable::from_registry(registry, |_| true),
             others: None,
             falls_back: false,
             portable: None,
@@ -47,8 +47,8 @@ impl OperatorTable {
     pub fn portable(registry: &KernelRegistry) -> Self {
         let portable = PortableKernels::read();
         Self {
-            callable: Callable::of(registry, |name| portable.may_have(name)),
-            others: Some(Callable::of(registry, |_| true)),
+            callable: Callable::from_registry(registry, |name| portable.may_have(name)),
+            others: Some(Callable::from_registry(registry, |_| true)),
             falls_back: false,
             portable: Some(Arc::new(portable)),
             kept: KeptOperators::default(),
@@ -62,7 +62,7 @@ impl OperatorTable {
         Self { falls_back: true, ..Self::portable(registry) }
     }
 
-    /// The table of every operator, if the program may call those that the reference runtime lacks.
+    /// The table of every operator, if the program may call operators that the reference runtime lacks.
     pub(crate) fn fallback(&self) -> Option<Self> {
         let callable = self.others.as_ref().filter(|_| self.falls_back)?.clone();
         Some(Self { callable, others: None, falls_back: false, portable: None, kept: self.kept.clone() })
@@ -77,40 +77,40 @@ impl OperatorTable {
         self
     }
 
-    /// Whether a node is left whole.
-    pub(crate) fn keeps(&self, node: &ExportedNode) -> bool {
+    /// Whether a node must not be decomposed.
+    pub(crate) fn is_kept(&self, node: &ExportedNode) -> bool {
         self.kept.operators.contains(&*node.target)
             && !node.outputs.first().is_some_and(|first| self.kept.released.contains(first))
     }
 
-    /// Whether any operator is left whole.
-    pub(crate) fn keeps_any(&self) -> bool {
+    /// Whether any operator must not be decomposed.
+    pub(crate) fn has_kept_operators(&self) -> bool {
         !self.kept.operators.is_empty()
     }
 
-    /// The first results of the nodes that were left whole and that neither a backend nor a kernel takes.
-    pub(crate) fn kept_in_vain(&self, program: &ExportedProgram) -> Vec<VarId> {
-        let mut found = Vec::new();
+    /// The first results of the kept nodes that neither a backend nor a kernel computes.
+    pub(crate) fn uncomputable_kept_nodes(&self, program: &ExportedProgram) -> Vec<VarId> {
+        let mut outputs = Vec::new();
         program.graph.for_each_node(&mut |node| {
-            if self.keeps(node) && self.select_any(program, node).is_none() {
-                found.extend(node.outputs.first());
+            if self.is_kept(node) && self.select_any(program, node).is_none() {
+                outputs.extend(node.outputs.first());
             }
         });
-        found
+        outputs
     }
 
-    pub(crate) fn releases_nothing(&self) -> bool {
+    pub(crate) fn has_no_released_nodes(&self) -> bool {
         self.kept.released.is_empty()
     }
 
-    /// The table that does not leave these nodes whole.
-    pub(crate) fn releasing(mut self, nodes: Vec<VarId>) -> Self {
+    /// Returns the table that lets these nodes be decomposed.
+    pub(crate) fn with_released_nodes(mut self, nodes: Vec<VarId>) -> Self {
         self.kept.released.extend(nodes);
         self
     }
 
-    /// The table that leaves no operator whole.
-    pub(crate) fn keeping_nothing(self) -> Self {
+    /// Returns the table that lets every operator be decomposed.
+    pub(crate) fn without_kept_operators(self) -> Self {
         Self { kept: KeptOperators::default(), ..self }
     }
 
@@ -133,7 +133,7 @@ impl OperatorTable {
 
     /// Selects the operator that computes a node, even one that the program may not call.
     fn select_other(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
-        self.others.as_ref().filter(|_| !is_refused(program, node))?.select(program, node)
+        self.others.as_ref().filter(|_| !is_rejected(program, node))?.select(program, node)
     }
 
     /// Selects the preferred operator whose schema and kernel accept a node's arguments, if there is one.
@@ -144,15 +144,14 @@ impl OperatorTable {
     }
 
     /// Whether an operator accepts a node if its operands and results in half precision become float32.
-    pub(crate) fn takes_widened(&self, program: &ExportedProgram, node: &ExportedNode) -> bool {
-        let widened = |var: VarId| dtype_of(program, var).map(widened);
+    pub(crate) fn accepts_widened(&self, program: &ExportedProgram, node: &ExportedNode) -> bool {
+        let widened = |var: VarId| dtype_of(program, var).map(widen_half);
         self.select_by_schema(program, node)
             .is_some_and(|selection| self.check_types(program, node, &selection, &widened).is_ok())
     }
 
     fn select_by_schema(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
-        if is_refused(program, node) || self.portable.is_some() && is_refused_by_the_reference(program, node)
-        {
+        if is_rejected(program, node) || self.portable.is_some() && is_rejected_by_reference(program, node) {
             return None;
         }
         self.callable.select(program, node)
@@ -188,20 +187,20 @@ impl OperatorTable {
     }
 }
 
-/// float32 for half precision; other types stay.
-pub(crate) fn widened(dtype: ScalarType) -> ScalarType {
+/// float32 for half-precision types; other types are unchanged.
+pub(crate) fn widen_half(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Half | ScalarType::BFloat16 => ScalarType::Float,
         dtype => dtype,
     }
 }
 
-/// Arguments that every kernel rejects, although the schema allows them, or results that none makes.
-fn is_refused(program: &ExportedProgram, node: &ExportedNode) -> bool {
+/// Whether every kernel rejects the node, although its arguments fit the schema.
+fn is_rejected(program: &ExportedProgram, node: &ExportedNode) -> bool {
     match &*node.target {
         // Kernels take one batch dimension and one dimension of heads.
         "aten.scaled_dot_product_attention.default" => {
-            ["query", "key", "value"].iter().any(|name| rank(program, node, name) > 4)
+            ["query", "key", "value"].iter().any(|name| argument_rank(program, node, name) > 4)
         }
         // Kernels compute with floating-point numbers.
         "aten.convolution.default" => {
@@ -214,8 +213,8 @@ fn is_refused(program: &ExportedProgram, node: &ExportedNode) -> bool {
     }
 }
 
-/// Arguments that a kernel of the reference runtime rejects, although the schema allows them.
-fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -> bool {
+/// Whether the reference runtime's kernel rejects the node, although its arguments fit the schema.
+fn is_rejected_by_reference(program: &ExportedProgram, node: &ExportedNode) -> bool {
     match &*node.target {
         "aten._fft_r2c.default" => matches!(node.arg("onesided"), Some(Argument::Bool(false))),
         // It does not crop.
@@ -244,19 +243,19 @@ fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -
             (Some(Argument::Ints(shifts)), Some(Argument::Ints(dims))) => shifts.len() != dims.len(),
             _ => true,
         },
-        "aten.cumsum.default" => rank(program, node, "self") == 0,
+        "aten.cumsum.default" => argument_rank(program, node, "self") == 0,
         // It takes images and signals, but no volumes.
-        "aten.convolution.default" => rank(program, node, "input") > 4,
+        "aten.convolution.default" => argument_rank(program, node, "input") > 4,
         target => {
             let base = target.rsplit_once('.').map_or(target, |(base, _)| base);
-            is_refused_of_complex_numbers(program, node, base)
+            is_rejected_for_complex(program, node, base)
         }
     }
 }
 
 /// Whether a kernel of the reference runtime rejects complex operands, as observed with release 1.5.1. These operators
 /// compute or move elements and can be decomposed into operators on the real and imaginary parts.
-fn is_refused_of_complex_numbers(program: &ExportedProgram, node: &ExportedNode, base: &str) -> bool {
+fn is_rejected_for_complex(program: &ExportedProgram, node: &ExportedNode, base: &str) -> bool {
     let dtype = |var: VarId| program.spec(var).map(|spec| spec.dtype);
     let is_complex = |var: VarId| dtype(var).is_some_and(|dtype| dtype.is_complex());
     if !node.operands().any(is_complex) {
@@ -274,7 +273,7 @@ fn is_refused_of_complex_numbers(program: &ExportedProgram, node: &ExportedNode,
 }
 
 /// The rank of a tensor argument; 0 for other arguments.
-fn rank(program: &ExportedProgram, node: &ExportedNode, name: &str) -> usize {
+fn argument_rank(program: &ExportedProgram, node: &ExportedNode, name: &str) -> usize {
     node.arg(name).and_then(Argument::var).and_then(|v| program.spec(v)).map_or(0, |spec| spec.rank())
 }
 

@@ -32,11 +32,11 @@ const PROMOTING: &[&str] = &[
 /// Operators whose operands are cast to the type of the result.
 const OF_RESULT: &[&str] = &["aten.where"];
 
-/// Operands that are cast.
+/// The names of the operands that are cast to the promoted type.
 pub(crate) const CAST: &[&str] = &["self", "other", "exponent"];
 
 /// Whether [`promoted_type`] applies to an operand of this name.
-pub(crate) fn is_cast(operand: &str) -> bool {
+pub(crate) fn is_cast_operand(operand: &str) -> bool {
     CAST.contains(&operand)
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn promoted_type(program: &ExportedProgram, node: &ExportedNode) -> O
     if !PROMOTING.contains(&base) {
         return None;
     }
-    let operands = node.args.iter().filter(|(name, _)| is_cast(name));
+    let operands = node.args.iter().filter(|(name, _)| is_cast_operand(name));
     let dtype = result_type(program, operands.map(|(_, a)| a))?;
     // A true division of integers computes in the floating-point type that the exporter recorded.
     match result {

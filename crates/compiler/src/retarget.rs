@@ -1,6 +1,6 @@
 //! Recompiles a program for other backends.
 
-use crate::compile::{choose, finish};
+use crate::compile::{finish, select_methods};
 use crate::recover::{Recoverable, recover};
 use crate::{Compiled, OperatorTable, Options, Result, Watch};
 use pteron_exported::CompileBudget;
@@ -18,7 +18,7 @@ pub fn retarget(
     watch: Watch<'_>,
 ) -> Result<Compiled> {
     let mut programs = recover(source, &CompileBudget::new(options.memory))?;
-    choose(&mut programs, options)?;
+    select_methods(&mut programs, options)?;
     let alignments = (source.program.segment_alignment(), source.program.constant_alignment());
     let options = Options {
         segment_alignment: options.segment_alignment.or(Some(alignments.0)),

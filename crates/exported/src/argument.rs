@@ -18,17 +18,17 @@ pub enum Argument {
     Str(String),
     /// A complex number.
     Complex(f64, f64),
-    /// Integers, some computed.
+    /// A list of integers, some of which may be computed.
     Ints(Vec<IntArgument>),
-    /// Floating-point numbers.
+    /// A list of floating-point numbers.
     Floats(Vec<f64>),
-    /// Booleans.
+    /// A list of booleans.
     Bools(Vec<bool>),
-    /// Strings.
+    /// A list of strings.
     Strs(Vec<String>),
-    /// Values.
+    /// A list of values.
     Vars(Vec<VarId>),
-    /// Values, some absent.
+    /// A list of values, some of which may be absent.
     OptionalVars(Vec<Option<VarId>>),
     /// An element type.
     Dtype(ScalarType),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone, Default)]
 pub struct CompileBudget {
     budget: Budget,
-    /// What is held as long as the budget itself.
+    /// Reservations that last as long as the budget itself.
     charged: Arc<Mutex<Vec<Reservation>>>,
 }
 
@@ -29,8 +29,8 @@ impl CompileBudget {
     /// # Errors
     /// As [`take`](Self::take).
     pub fn charge(&self, what: &'static str, bytes: usize) -> Result<()> {
-        let held = self.take(what, bytes)?;
-        self.charged.lock().unwrap_or_else(PoisonError::into_inner).push(held);
+        let reservation = self.take(what, bytes)?;
+        self.charged.lock().unwrap_or_else(PoisonError::into_inner).push(reservation);
         Ok(())
     }
 

@@ -6,22 +6,26 @@
 
 use serde_json::Value;
 
-/// The only version of the JSON form.
+/// The only known version of pytree JSON.
 const VERSION: u64 = 1;
 
 /// The name of each input: that of its argument, and its path in there: `mask`, `cache.0`, `options.scale`. `arguments` are
 /// the names of the arguments of `forward`, keyword arguments last; without the name of a positional argument, what is in it
 /// has none. `None` if the JSON does not describe a call.
 pub fn input_names(containers: &str, arguments: &[String]) -> Option<Vec<Option<String>>> {
-    let tree = tree(containers)?;
+    let tree = parse_tree(containers)?;
     let [positional, keywords] = children(&tree) else { return None };
     let keys = keys(keywords)?;
     let mut names = Vec::new();
     for (i, argument) in children(positional).iter().enumerate() {
-        add(argument, arguments.get(i).map(|name| Path { text: name.clone(), is_named: true }), &mut names);
+        add_leaf_names(
+            argument,
+            arguments.get(i).map(|name| Path { text: name.clone(), is_named: true }),
+            &mut names,
+        );
     }
     for (key, argument) in keys.into_iter().zip(children(keywords)) {
-        add(argument, Some(Path { text: key, is_named: true }), &mut names);
+        add_leaf_names(argument, Some(Path { text: key, is_named: true }), &mut names);
     }
     Some(names)
 }
@@ -30,15 +34,15 @@ pub fn input_names(containers: &str, arguments: &[String]) -> Option<Vec<Option<
 /// none. `None` if the JSON does not describe a value.
 pub fn output_names(containers: &str) -> Option<Vec<Option<String>>> {
     let mut names = Vec::new();
-    add(&tree(containers)?, Some(Path::default()), &mut names);
+    add_leaf_names(&parse_tree(containers)?, Some(Path::default()), &mut names);
     Some(names)
 }
 
-/// The way from the root to a tree.
+/// The path from the root of a pytree to a subtree.
 #[derive(Clone, Default)]
 struct Path {
     text: String,
-    /// Whether it has a name, and not only indices.
+    /// Whether the path contains a name, and not only indices.
     is_named: bool,
 }
 
@@ -50,7 +54,7 @@ impl Path {
 }
 
 /// Adds the names of the leaves of a tree. Recursion is bounded, because the JSON parser limits nesting.
-fn add(tree: &Value, path: Option<Path>, names: &mut Vec<Option<String>>) {
+fn add_leaf_names(tree: &Value, path: Option<Path>, names: &mut Vec<Option<String>>) {
     if tree["type"].is_null() {
         return names.push(path.filter(|path| path.is_named).map(|path| path.text));
     }
@@ -60,11 +64,11 @@ fn add(tree: &Value, path: Option<Path>, names: &mut Vec<Option<String>>) {
             Some(keys) => path.child(&keys[i], true),
             None => path.child(&i.to_string(), false),
         });
-        add(part, path, names);
+        add_leaf_names(part, path, names);
     }
 }
 
-fn tree(containers: &str) -> Option<Value> {
+fn parse_tree(containers: &str) -> Option<Value> {
     let mut spec: Value = serde_json::from_str(containers).ok()?;
     (spec.as_array()?.len() == 2 && spec[0].as_u64() == Some(VERSION)).then(|| spec[1].take())
 }

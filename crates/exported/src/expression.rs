@@ -60,7 +60,7 @@ impl Expression {
     ///
     /// # Errors
     /// The size has more terms than an expression may have.
-    pub fn of(size: &SymExpr, symbol: &mut impl FnMut(&Arc<str>) -> usize) -> Result<Self, String> {
+    pub fn from_size(size: &SymExpr, symbol: &mut impl FnMut(&Arc<str>) -> usize) -> Result<Self, String> {
         let mut tokens = Vec::new();
         push(size, symbol, &mut tokens);
         if tokens.len() > MAX_TOKENS {
@@ -76,7 +76,8 @@ impl Expression {
     pub fn parse(text: &str, symbols: usize) -> Result<Self, String> {
         let (mut tokens, mut depth) = (Vec::new(), 0usize);
         for word in text.split(' ') {
-            let token = token(word).ok_or_else(|| format!("the size `{text}`: unknown term `{word}`"))?;
+            let token =
+                parse_token(word).ok_or_else(|| format!("the size `{text}`: unknown term `{word}`"))?;
             depth = match token {
                 Token::Op(_) => depth.checked_sub(1).filter(|depth| *depth > 0).unwrap_or(usize::MAX),
                 Token::Symbol(s) if s >= symbols => {
@@ -96,7 +97,7 @@ impl Expression {
     }
 
     /// Evaluates the expression. `None` if a symbol has no value, or for a division by zero or an overflow.
-    pub fn value(&self, symbol: impl Fn(usize) -> Option<i64>) -> Option<i64> {
+    pub fn evaluate(&self, symbol: impl Fn(usize) -> Option<i64>) -> Option<i64> {
         let mut stack: SmallVec<[i64; 8]> = SmallVec::new();
         for token in &self.tokens {
             let value = match *token {
@@ -145,7 +146,7 @@ fn push(size: &SymExpr, symbol: &mut impl FnMut(&Arc<str>) -> usize, tokens: &mu
     }
 }
 
-fn token(word: &str) -> Option<Token> {
+fn parse_token(word: &str) -> Option<Token> {
     if let Some((_, op)) = OPS.iter().find(|(name, _)| *name == word) {
         return Some(Token::Op(*op));
     }
@@ -182,13 +183,13 @@ mod tests {
         let symbol = |name: &str| SymExpr::Symbol(name.into());
         let sum = SymExpr::Op(SymOp::Add, vec![symbol("a"), SymExpr::Int(3), symbol("b")]);
         let half = SymExpr::Op(SymOp::FloorDiv, vec![sum, SymExpr::Int(2)]);
-        let expression = Expression::of(&half, &mut |name| usize::from(&**name == "b")).unwrap();
+        let expression = Expression::from_size(&half, &mut |name| usize::from(&**name == "b")).unwrap();
         assert_eq!(expression.to_string(), "s0 3 add s1 add 2 floordiv");
         assert_eq!(Expression::parse("s0 3 add s1 add 2 floordiv", 2).unwrap(), expression);
-        assert_eq!(expression.value(|s| [Some(4), Some(8)][s]), Some(7));
-        assert_eq!(expression.value(|s| [Some(4), None][s]), None);
-        assert_eq!(expression.size(|s| ["a", "b"][s].into()), half.simplified());
-        assert_eq!(Expression::parse("s0 0 mod", 1).unwrap().value(|_| Some(1)), None);
+        assert_eq!(expression.evaluate(|s| [Some(4), Some(8)][s]), Some(7));
+        assert_eq!(expression.evaluate(|s| [Some(4), None][s]), None);
+        assert_eq!(expression.size(|s| ["a", "b"][s].into()), half.simplify());
+        assert_eq!(Expression::parse("s0 0 mod", 1).unwrap().evaluate(|_| Some(1)), None);
         for wrong in ["", "add", "1 add", "1 2", "s1", "1 2 add add", "x", "1  2 add"] {
             assert!(Expression::parse(wrong, 1).is_err(), "`{wrong}`");
         }

@@ -28,14 +28,14 @@ const HEADER: &str = "input sizes 1";
 /// The maximum number of symbols.
 const MAX_SYMBOLS: usize = 4096;
 
-/// Exporters do not hold sizes of 0 and 1 to minima up to this one.
+/// Lower bounds up to this one do not exclude the sizes 0 and 1: exporters do not enforce those.
 const MIN_HELD: i64 = 2;
 
 /// The sizes that an export allows for the inputs of a method.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InputSizes {
     symbols: Vec<(Arc<str>, Bounds)>,
-    /// The sizes of each input; `None` for an input that is no tensor. A size is `None` if the tables say all about it.
+    /// The sizes of each input; `None` for a non-tensor. A size is `None` if the program's tables describe it fully.
     inputs: Vec<Option<Vec<Option<Expression>>>>,
 }
 
@@ -46,7 +46,7 @@ pub struct SizeProblem {
     pub input: usize,
     /// The dimension.
     pub dim: usize,
-    /// The size given.
+    /// The size that the caller passed.
     pub found: usize,
     /// What was exported: `32`, `s77 from 4 to 64`, or `2*s77, which is 6`.
     pub exported: String,
@@ -58,7 +58,7 @@ type Values = SmallVec<[Option<i64>; 8]>;
 impl InputSizes {
     /// The allowed sizes of the inputs that the caller of a program passes; `None` if the upper bounds of each size say it
     /// all.
-    pub fn of(program: &ExportedProgram) -> Option<Self> {
+    pub fn from_program(program: &ExportedProgram) -> Option<Self> {
         let mut all = Self::default();
         let mut uses = Vec::new();
         let mut beyond_bounds = false;
@@ -69,8 +69,8 @@ impl InputSizes {
             };
             beyond_bounds |= spec.known_sizes().is_none() && spec.sizes.iter().any(|s| s.known().is_some());
             let sizes = spec.sizes.iter().map(|size| {
-                let size = all_plain(size).then(|| size.expr())?;
-                Expression::of(&size, &mut |name| all.symbol(name, &program.ranges)).ok()
+                let size = has_plain_symbols(size).then(|| size.expr())?;
+                Expression::from_size(&size, &mut |name| all.symbol(name, &program.ranges)).ok()
             });
             let sizes: Vec<Option<Expression>> = sizes.collect();
             for expression in sizes.iter().flatten() {
@@ -104,10 +104,10 @@ impl InputSizes {
         self.inputs.len()
     }
 
-    /// The sizes of an input; `None` if it is no tensor. A size is `None` if the tables say all about it.
+    /// The sizes of an input; `None` for a non-tensor. A size is `None` if the program's tables describe it fully.
     pub fn sizes(&self, input: usize) -> Option<Vec<Option<Size>>> {
         let sizes = self.inputs.get(input)?.as_ref()?;
-        Some(sizes.iter().map(|size| size.as_ref().map(|e| self.named(e))).collect())
+        Some(sizes.iter().map(|size| size.as_ref().map(|e| self.named_size(e))).collect())
     }
 
     /// The number of sizes of an input; `None` if it is no tensor.
@@ -116,11 +116,11 @@ impl InputSizes {
     }
 
     /// A size of an input, if the export fixed it.
-    pub fn fixed(&self, input: usize, dim: usize) -> Option<i64> {
+    pub fn fixed_size(&self, input: usize, dim: usize) -> Option<i64> {
         self.inputs.get(input)?.as_ref()?.get(dim)?.as_ref()?.int()
     }
 
-    fn named(&self, expression: &Expression) -> Size {
+    fn named_size(&self, expression: &Expression) -> Size {
         expression.size(|symbol| Arc::clone(&self.symbols[symbol].0))
     }
 
@@ -130,15 +130,15 @@ impl InputSizes {
     /// The first size that is not allowed.
     pub fn check_input(&self, input: usize, sizes: &[usize]) -> Result<(), SizeProblem> {
         let Some(Some(rules)) = self.inputs.get(input) else { return Ok(()) };
-        for (dim, (rule, &found)) in rules.iter().zip(sizes).enumerate() {
+        for (dim, (rule, &size)) in rules.iter().zip(sizes).enumerate() {
             let Some(rule) = rule else { continue };
             let allowed = match (rule.int(), rule.symbol()) {
-                (Some(fixed), _) => i64::try_from(found) == Ok(fixed),
-                (_, Some(symbol)) => self.is_within(symbol, found),
+                (Some(fixed), _) => i64::try_from(size) == Ok(fixed),
+                (_, Some(symbol)) => self.is_within(symbol, size),
                 _ => true,
             };
             if !allowed {
-                return Err(self.problem(input, dim, found, rule, None));
+                return Err(self.size_problem(input, dim, size, rule, None));
             }
         }
         Ok(())
@@ -150,7 +150,7 @@ impl InputSizes {
     /// The first size that is not allowed.
     pub fn check<'s>(&self, sizes_of: impl Fn(usize) -> Option<&'s [usize]>) -> Result<(), SizeProblem> {
         let mut values: Values = SmallVec::from_elem(None, self.symbols.len());
-        let given = |input: usize| {
+        let rules_and_sizes = |input: usize| {
             let rules = self.inputs[input].as_deref().unwrap_or_default();
             rules.iter().zip(sizes_of(input).unwrap_or_default()).enumerate()
         };
@@ -158,21 +158,21 @@ impl InputSizes {
             if let Some(sizes) = sizes_of(input) {
                 self.check_input(input, sizes)?;
             }
-            for (_, (rule, &found)) in given(input) {
+            for (_, (rule, &size)) in rules_and_sizes(input) {
                 if let Some(symbol) = rule.as_ref().and_then(Expression::symbol) {
-                    values[symbol] = values[symbol].or(i64::try_from(found).ok());
+                    values[symbol] = values[symbol].or(i64::try_from(size).ok());
                 }
             }
         }
         for input in 0..self.inputs.len() {
-            for (dim, (rule, &found)) in given(input) {
+            for (dim, (rule, &size)) in rules_and_sizes(input) {
                 let Some(rule) = rule else { continue };
-                if !self.solve(rule, found, &mut values) {
-                    return Err(self.problem(input, dim, found, rule, None));
+                if !self.solve_for_symbol(rule, size, &mut values) {
+                    return Err(self.size_problem(input, dim, size, rule, None));
                 }
-                let value = rule.value(|symbol| values[symbol]);
-                if value.is_some_and(|value| i64::try_from(found) != Ok(value)) {
-                    return Err(self.problem(input, dim, found, rule, value));
+                let value = rule.evaluate(|symbol| values[symbol]);
+                if value.is_some_and(|value| i64::try_from(size) != Ok(value)) {
+                    return Err(self.size_problem(input, dim, size, rule, value));
                 }
             }
         }
@@ -181,19 +181,19 @@ impl InputSizes {
 
     /// Determines the only symbol without a value in an expression that is linear in it. Returns `false` if no value in the
     /// symbol's range gives the size.
-    fn solve(&self, rule: &Expression, found: usize, values: &mut Values) -> bool {
+    fn solve_for_symbol(&self, rule: &Expression, size: usize, values: &mut Values) -> bool {
         let mut unknown = rule.symbols().filter(|&symbol| values[symbol].is_none());
         let Some(symbol) = unknown.next() else { return true };
         if unknown.any(|other| other != symbol) || !rule.is_polynomial() {
             return true;
         }
-        let at = |x: i64| rule.value(|s| if s == symbol { Some(x) } else { values[s] });
+        let at = |x: i64| rule.evaluate(|s| if s == symbol { Some(x) } else { values[s] });
         let (Some(zero), Some(one), Some(two)) = (at(0), at(1), at(2)) else { return true };
         let (Some(slope), Some(next)) = (one.checked_sub(zero), two.checked_sub(one)) else { return true };
         if slope != next || slope == 0 {
             return true;
         }
-        let Some(offset) = i64::try_from(found).ok().and_then(|found| found.checked_sub(zero)) else {
+        let Some(offset) = i64::try_from(size).ok().and_then(|size| size.checked_sub(zero)) else {
             return false;
         };
         let Some(x) = offset.checked_div(slope).filter(|x| x.checked_mul(slope) == Some(offset)) else {
@@ -209,15 +209,15 @@ impl InputSizes {
         (min <= MIN_HELD || size >= min) && size <= max
     }
 
-    fn problem(
+    fn size_problem(
         &self,
         input: usize,
         dim: usize,
-        found: usize,
+        size: usize,
         rule: &Expression,
         value: Option<i64>,
     ) -> SizeProblem {
-        let mut exported = self.named(rule).to_string();
+        let mut exported = self.named_size(rule).to_string();
         match value {
             Some(value) if rule.int().is_none() => exported.push_str(&format!(", which is {value}")),
             _ => rule.symbols().for_each(|symbol| {
@@ -231,12 +231,12 @@ impl InputSizes {
                 });
             }),
         }
-        SizeProblem { input, dim, found, exported }
+        SizeProblem { input, dim, found: size, exported }
     }
 }
 
 /// Whether every symbol of a size is a plain name. A call of an unknown function is read as a symbol, too.
-fn all_plain(size: &Size) -> bool {
+fn has_plain_symbols(size: &Size) -> bool {
     let Size::Sym(expression) = size else { return true };
     let mut plain = true;
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
@@ -281,20 +281,20 @@ impl FromStr for InputSizes {
         match lines.next() {
             Some(HEADER) => {}
             Some(other) if other.starts_with("input sizes ") => {
-                return Err(format!("version `{}` is not known here, `{HEADER}` is", shortened(other)));
+                return Err(format!("version `{}` is not known here, `{HEADER}` is", shorten(other)));
             }
             _ => return Err(format!("the first line is not `{HEADER}`")),
         }
         let mut all = Self::default();
         for line in lines {
-            all.line(line).map_err(|problem| format!("`{}`: {problem}", shortened(line)))?;
+            all.parse_line(line).map_err(|problem| format!("`{}`: {problem}", shorten(line)))?;
         }
         Ok(all)
     }
 }
 
 impl InputSizes {
-    fn line(&mut self, line: &str) -> Result<(), String> {
+    fn parse_line(&mut self, line: &str) -> Result<(), String> {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("symbol", rest) => {
                 let words: Vec<&str> = rest.split(' ').collect();
@@ -324,7 +324,7 @@ impl InputSizes {
     }
 }
 
-fn shortened(line: &str) -> String {
+fn shorten(line: &str) -> String {
     line.chars().take(60).collect()
 }
 
@@ -359,17 +359,17 @@ mod tests {
 
     #[test]
     fn sizes_are_held_to_what_was_exported() {
-        let given = |rows, columns, twice, less, n| {
+        let check_sizes = |rows, columns, twice, less, n| {
             check([&[rows, columns], &[], &[twice, 7], &[less], &[rows, n], &[]])
         };
-        assert_eq!(given(3, 32, 6, 17, 6), Ok(()));
-        assert_eq!(given(3, 31, 6, 17, 6), Err("0.1: 31 for 32".into()));
-        assert_eq!(given(65, 32, 130, 17, 6), Err("0.0: 65 for b from 1 to 64".into()));
-        assert_eq!(given(3, 32, 5, 17, 6), Err("2.0: 5 for 2*b, which is 6".into()));
-        assert_eq!(given(3, 32, 6, 17, 7), Err("3.0: 17 for -1 + 3*n, which is 20".into()));
-        assert_eq!(given(3, 32, 6, 11, 4), Err("4.1: 4 for n at least 5".into()));
+        assert_eq!(check_sizes(3, 32, 6, 17, 6), Ok(()));
+        assert_eq!(check_sizes(3, 31, 6, 17, 6), Err("0.1: 31 for 32".into()));
+        assert_eq!(check_sizes(65, 32, 130, 17, 6), Err("0.0: 65 for b from 1 to 64".into()));
+        assert_eq!(check_sizes(3, 32, 5, 17, 6), Err("2.0: 5 for 2*b, which is 6".into()));
+        assert_eq!(check_sizes(3, 32, 6, 17, 7), Err("3.0: 17 for -1 + 3*n, which is 20".into()));
+        assert_eq!(check_sizes(3, 32, 6, 11, 4), Err("4.1: 4 for n at least 5".into()));
         // Exporters specialize neither 0 nor 1.
-        assert_eq!(given(0, 32, 0, 17, 6), Ok(()));
+        assert_eq!(check_sizes(0, 32, 0, 17, 6), Ok(()));
         let equal = check([&[3, 32], &[], &[6, 7], &[17], &[4, 6], &[]]);
         assert_eq!(equal, Err("4.0: 4 for b, which is 3".into()));
     }
@@ -395,7 +395,7 @@ mod tests {
                 program.graph.inputs.push(var);
                 program.inputs.push(crate::InputKind::User);
             }
-            InputSizes::of(&program).map(|sizes| sizes.to_string())
+            InputSizes::from_program(&program).map(|sizes| sizes.to_string())
         };
         assert_eq!(of(&[&["b"], &["c"], &["3", "4"]], 0), None);
         assert!(of(&[&["b"]], 3).is_some());

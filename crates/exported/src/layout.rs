@@ -6,8 +6,8 @@ use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 use std::sync::Arc;
 
 impl TensorSpec {
-    /// The bytes of a tensor in another layout, if its sizes are known and `bytes`, which are in its own, suffice.
-    pub fn relaid(&self, bytes: &[u8], order: DimOrder) -> Option<Vec<u8>> {
+    /// Converts a tensor's bytes to another layout; `None` if its sizes are not known or `bytes` are too few.
+    pub fn convert_layout(&self, bytes: &[u8], order: DimOrder) -> Option<Vec<u8>> {
         let sizes =
             self.known_sizes()?.into_iter().map(usize::try_from).collect::<Result<Vec<_>, _>>().ok()?;
         let meta = TensorMeta::new(self.dtype, &sizes, self.dim_order).ok()?;
@@ -22,11 +22,11 @@ impl ExportedProgram {
     /// constant tensor, or has another layout and unknown sizes.
     ///
     /// [`ConstantTensor::data`]: super::ConstantTensor::data
-    pub fn row_major(&self, var: VarId) -> Option<SharedBytes> {
+    pub fn row_major_bytes(&self, var: VarId) -> Option<SharedBytes> {
         let (data, spec) = (self.constants.get(&var)?.reopened(), self.spec(var)?);
         match spec.dim_order.is_contiguous() {
             true => Some(Arc::new(data)),
-            false => Some(Arc::new(spec.relaid(data.data(), DimOrder::contiguous(spec.rank()))?)),
+            false => Some(Arc::new(spec.convert_layout(data.data(), DimOrder::contiguous(spec.rank()))?)),
         }
     }
 }
@@ -45,9 +45,9 @@ mod tests {
         let bytes: Vec<u8> = vec![0, 3, 1, 4, 2, 5];
         let constant = ConstantTensor { name: None, range: 0..6, bytes: Arc::new(bytes.clone()) };
         let weight = program.add_constant("w", spec.clone(), constant);
-        assert_eq!(program.row_major(weight).unwrap().bytes(), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(program.row_major_bytes(weight).unwrap().bytes(), [0, 1, 2, 3, 4, 5]);
         let rows = TensorSpec { dim_order: DimOrder::contiguous(4), ..spec.clone() };
-        assert_eq!(rows.relaid(&[0, 1, 2, 3, 4, 5], spec.dim_order).unwrap(), bytes);
-        assert!(spec.relaid(&bytes[1..], rows.dim_order).is_none());
+        assert_eq!(rows.convert_layout(&[0, 1, 2, 3, 4, 5], spec.dim_order).unwrap(), bytes);
+        assert!(spec.convert_layout(&bytes[1..], rows.dim_order).is_none());
     }
 }

@@ -38,7 +38,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A value of an [`ExportedProgram`].
+/// The id of a value of an [`ExportedProgram`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VarId(u32);
 
@@ -302,7 +302,7 @@ pub struct ExportedProgram {
     /// The buffers that this method shares with others, and the offset of each in the shared memory. Each has a
     /// [`Mutation`], if only by its own value.
     pub shared: BTreeMap<VarId, u64>,
-    /// The bytes of the shared memory.
+    /// The size of the memory that methods share, in bytes.
     pub shared_bytes: u64,
     /// The bounds of the symbols.
     pub ranges: Ranges,
@@ -332,18 +332,18 @@ impl ExportedProgram {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Adds a value.
+    /// Adds a value and returns its id.
     pub fn add_var(&mut self, name: impl Into<Arc<str>>, ty: VarType) -> VarId {
         self.vars.push(Var { name: name.into(), ty });
         VarId(u32::try_from(self.vars.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// A value.
+    /// The value with this id.
     pub fn var(&self, id: VarId) -> &Var {
         &self.vars[id.index()]
     }
 
-    /// A value, mutable.
+    /// The value with this id, mutable.
     pub fn var_mut(&mut self, id: VarId) -> &mut Var {
         &mut self.vars[id.index()]
     }
@@ -353,7 +353,7 @@ impl ExportedProgram {
         self.vars.len()
     }
 
-    /// Every id.
+    /// The ids of all values, in order of creation.
     pub fn var_ids(&self) -> impl Iterator<Item = VarId> + use<> {
         (0..self.vars.len() as u32).map(VarId)
     }
@@ -366,15 +366,15 @@ impl ExportedProgram {
     /// The number of uses of each value: by nodes, including those of nested graphs, by graph outputs, and by
     /// mutations.
     pub fn use_counts(&self) -> Vec<u32> {
-        fn of_graph(graph: &ExportedGraph, uses: &mut [u32]) {
+        fn count_graph_uses(graph: &ExportedGraph, uses: &mut [u32]) {
             for node in &graph.nodes {
                 node.operands().for_each(|v| uses[v.index()] += 1);
-                node.graphs().for_each(|inner| of_graph(inner, uses));
+                node.graphs().for_each(|inner| count_graph_uses(inner, uses));
             }
             graph.outputs.iter().flat_map(Argument::vars).for_each(|v| uses[v.index()] += 1);
         }
         let mut uses = vec![0; self.num_vars()];
-        of_graph(&self.graph, &mut uses);
+        count_graph_uses(&self.graph, &mut uses);
         self.mutations.iter().for_each(|m| uses[m.value.index()] += 1);
         uses
     }
@@ -398,8 +398,8 @@ impl ExportedProgram {
 
     /// The inputs that the caller passes, in order.
     pub fn user_inputs(&self) -> impl Iterator<Item = VarId> + '_ {
-        let given = |kind: &InputKind| matches!(kind, InputKind::User | InputKind::Fixed(_));
-        self.graph.inputs.iter().zip(&self.inputs).filter(move |(_, k)| given(k)).map(|(&v, _)| v)
+        let is_user_input = |kind: &InputKind| matches!(kind, InputKind::User | InputKind::Fixed(_));
+        self.graph.inputs.iter().zip(&self.inputs).filter(move |(_, k)| is_user_input(k)).map(|(&v, _)| v)
     }
 
     /// Whether an execution writes this input.

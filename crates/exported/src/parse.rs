@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The maximum size of a constant, in bytes.
 const MAX_CONSTANT: usize = 1 << 26;
 
-/// A line that is not part of a listing.
+/// The error of a line that cannot be parsed as part of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ParseError {
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> std::result::Result<ExportedProgram, ParseError> {
         names: HashMap::new(),
         source: Arc::default(),
     };
-    let parsed = parser.program();
+    let parsed = parser.parse_program();
     let line = parser.lines.get(parser.at.saturating_sub(1)).map_or(1, |(line, _)| *line);
     parsed.map(|()| parser.program).map_err(|problem| ParseError { line, problem })
 }
@@ -68,54 +68,54 @@ impl<'t> Parser<'t> {
         self.lines.get(self.at).map(|(_, line)| *line)
     }
 
-    fn line(&mut self) -> Result<&'t str> {
+    fn next_line(&mut self) -> Result<&'t str> {
         let line = self.peek().ok_or("the listing ends before `return`")?;
         self.at += 1;
         Ok(line)
     }
 
-    fn program(&mut self) -> Result<()> {
-        let name = self.line()?.strip_suffix(':').ok_or("expected the name of the program and `:`")?;
+    fn parse_program(&mut self) -> Result<()> {
+        let name = self.next_line()?.strip_suffix(':').ok_or("expected the name of the program and `:`")?;
         self.program.name = name.to_owned();
-        while let Some((name, bounds)) = self.peek().and_then(range) {
+        while let Some((name, bounds)) = self.peek().and_then(parse_range) {
             self.at += 1;
             self.program.ranges.insert(name.into(), bounds);
         }
-        while let Some((kind, rest)) = self.peek().and_then(input_kind) {
+        while let Some((kind, rest)) = self.peek().and_then(parse_input_kind) {
             self.at += 1;
             let mut cursor = Cursor::new(rest);
-            let var = self.definition(&mut cursor)?;
+            let var = self.parse_definition(&mut cursor)?;
             if kind.is_some() {
                 self.program.graph.inputs.push(var);
             }
             match kind {
                 None | Some(InputKind::Parameter | InputKind::Buffer | InputKind::Constant) => {
-                    self.constant(var, &mut cursor)?;
+                    self.parse_constant(var, &mut cursor)?;
                 }
-                Some(_) => cursor.end()?,
+                Some(_) => cursor.expect_end()?,
             }
             self.program.inputs.extend(kind);
         }
         self.program.graph = ExportedGraph {
             inputs: std::mem::take(&mut self.program.graph.inputs),
-            ..self.graph(MAX_NESTING)?
+            ..self.parse_graph(MAX_NESTING)?
         };
         while self.at < self.lines.len() {
-            let mut cursor = Cursor::new(self.line()?);
-            let input = self.value(&mut cursor)?;
+            let mut cursor = Cursor::new(self.next_line()?);
+            let input = self.parse_value(&mut cursor)?;
             cursor.expect(" becomes ")?;
-            let value = self.value(&mut cursor)?;
-            cursor.end()?;
+            let value = self.parse_value(&mut cursor)?;
+            cursor.expect_end()?;
             self.program.mutations.push(Mutation { input, value });
         }
         Ok(())
     }
 
-    /// `%name: type`, which defines a value.
-    fn definition(&mut self, cursor: &mut Cursor<'t>) -> Result<VarId> {
+    /// Parses `%name: type`, which defines a value.
+    fn parse_definition(&mut self, cursor: &mut Cursor<'t>) -> Result<VarId> {
         let name = cursor.name()?;
         cursor.expect(": ")?;
-        let ty = ty(cursor)?;
+        let ty = parse_type(cursor)?;
         let var = self.program.add_var(name, ty);
         match self.names.insert(name, var) {
             None => Ok(var),
@@ -123,89 +123,89 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `%name`, a value that is defined.
-    fn value(&self, cursor: &mut Cursor<'t>) -> Result<VarId> {
+    /// Parses `%name`, a use of a defined value.
+    fn parse_value(&self, cursor: &mut Cursor<'t>) -> Result<VarId> {
         let name = cursor.name()?;
         self.names.get(name).copied().ok_or_else(|| format!("%{name} is not defined"))
     }
 
-    /// The nodes of a graph and its outputs.
-    fn graph(&mut self, nesting: usize) -> Result<ExportedGraph> {
+    /// Parses the nodes of a graph and its outputs.
+    fn parse_graph(&mut self, nesting: usize) -> Result<ExportedGraph> {
         let nesting = nesting.checked_sub(1).ok_or("graphs are nested too deep")?;
         let mut graph = ExportedGraph::default();
         loop {
-            let line = self.line()?;
+            let line = self.next_line()?;
             if let Some(outputs) = line.strip_prefix("return") {
                 let mut cursor = Cursor::new(outputs.trim_start());
                 while !cursor.is_empty() {
-                    graph.outputs.push(self.argument(&mut cursor)?);
+                    graph.outputs.push(self.parse_argument(&mut cursor)?);
                     if !cursor.eat(", ") {
-                        cursor.end()?;
+                        cursor.expect_end()?;
                     }
                 }
                 return Ok(graph);
             }
-            graph.nodes.push(self.node(line, nesting)?);
+            graph.nodes.push(self.parse_node(line, nesting)?);
         }
     }
 
-    fn node(&mut self, line: &'t str, nesting: usize) -> Result<ExportedNode> {
+    fn parse_node(&mut self, line: &'t str, nesting: usize) -> Result<ExportedNode> {
         let (results, call) = line.split_once(" = ").map_or((None, line), |(a, b)| (Some(a), b));
         let mut cursor = Cursor::new(call);
-        let target = cursor.until('(').ok_or("expected an operator and `(`")?;
+        let target = cursor.take_until('(').ok_or("expected an operator and `(`")?;
         let (mut args, mut graphs) = (Vec::new(), Vec::new());
         while !cursor.eat(")") {
             let name = cursor.keyword();
             if cursor.eat("graph ") {
-                cursor.until_any(&[',', ')']);
+                cursor.take_until_any(&[',', ')']);
                 graphs.push(args.len());
                 args.push((name.into(), Argument::None));
             } else {
-                args.push((name.into(), self.argument(&mut cursor)?));
+                args.push((name.into(), self.parse_argument(&mut cursor)?));
             }
             if !cursor.eat(", ") && !cursor.starts_with(")") {
-                return Err(cursor.wrong("`,` or `)`"));
+                return Err(cursor.unexpected("`,` or `)`"));
             }
         }
-        cursor.end()?;
+        cursor.expect_end()?;
         for index in graphs {
-            let header = self.line()?;
+            let header = self.next_line()?;
             let mut cursor = Cursor::new(header);
-            cursor.until('(').filter(|name| name.starts_with("graph ")).ok_or("expected `graph N(`")?;
+            cursor.take_until('(').filter(|name| name.starts_with("graph ")).ok_or("expected `graph N(`")?;
             let mut inputs = Vec::new();
             while !cursor.eat("):") {
-                inputs.push(self.definition(&mut cursor)?);
+                inputs.push(self.parse_definition(&mut cursor)?);
                 if !cursor.eat(", ") && !cursor.starts_with("):") {
-                    return Err(cursor.wrong("`,` or `):`"));
+                    return Err(cursor.unexpected("`,` or `):`"));
                 }
             }
-            let graph = ExportedGraph { inputs, ..self.graph(nesting)? };
+            let graph = ExportedGraph { inputs, ..self.parse_graph(nesting)? };
             args[index].1 = Argument::Graph(Box::new(graph));
         }
         let mut outputs = Vec::new();
         if let Some(results) = results {
             let mut cursor = Cursor::new(results);
             while !cursor.is_empty() {
-                outputs.push(self.definition(&mut cursor)?);
+                outputs.push(self.parse_definition(&mut cursor)?);
                 if !cursor.eat(", ") {
-                    cursor.end()?;
+                    cursor.expect_end()?;
                 }
             }
         }
         Ok(ExportedNode { target: target.into(), args, outputs, source: Arc::clone(&self.source) })
     }
 
-    fn argument(&self, cursor: &mut Cursor<'t>) -> Result<Argument> {
+    fn parse_argument(&self, cursor: &mut Cursor<'t>) -> Result<Argument> {
         if cursor.eat("[") {
-            return self.list(cursor);
+            return self.parse_list(cursor);
         }
         if cursor.starts_with("%") {
-            return Ok(Argument::Var(self.value(cursor)?));
+            return Ok(Argument::Var(self.parse_value(cursor)?));
         }
         if cursor.starts_with("\"") {
             return Ok(Argument::Str(cursor.string()?));
         }
-        let word = cursor.until_any(&[',', ')', ']']);
+        let word = cursor.take_until_any(&[',', ')', ']']);
         Ok(match word {
             "None" => Argument::None,
             "_" => Argument::Ignored,
@@ -215,30 +215,30 @@ impl<'t> Parser<'t> {
             "ChannelsLast" => Argument::MemoryFormat(MemoryFormat::ChannelsLast),
             "ChannelsLast3d" => Argument::MemoryFormat(MemoryFormat::ChannelsLast3d),
             "Preserve" => Argument::MemoryFormat(MemoryFormat::Preserve),
-            _ => match dtype(word) {
+            _ => match parse_dtype(word) {
                 Some(dtype) => Argument::Dtype(dtype),
-                None => number(word)?,
+                None => parse_number(word)?,
             },
         })
     }
 
-    /// The items of a list, whose `[` was read.
-    fn list(&self, cursor: &mut Cursor<'t>) -> Result<Argument> {
+    /// Parses the items of a list whose `[` was read.
+    fn parse_list(&self, cursor: &mut Cursor<'t>) -> Result<Argument> {
         let mut items = Vec::new();
         while !cursor.eat("]") {
             items.push(match cursor.starts_with("true") || cursor.starts_with("false") {
-                true => Argument::Bool(cursor.until_any(&[',', ']']) == "true"),
-                false => self.argument(cursor)?,
+                true => Argument::Bool(cursor.take_until_any(&[',', ']']) == "true"),
+                false => self.parse_argument(cursor)?,
             });
             if !cursor.eat(", ") && !cursor.starts_with("]") {
-                return Err(cursor.wrong("`,` or `]`"));
+                return Err(cursor.unexpected("`,` or `]`"));
             }
         }
-        self.listed(&items).ok_or_else(|| "a list of items of different types".to_owned())
+        self.list_argument(&items).ok_or_else(|| "a list of items of different types".to_owned())
     }
 
-    /// The list of these items.
-    fn listed(&self, items: &[Argument]) -> Option<Argument> {
+    /// The list argument that has these items.
+    fn list_argument(&self, items: &[Argument]) -> Option<Argument> {
         let is_int = |item: &Argument| match item {
             Argument::Int(_) => true,
             Argument::Var(v) => matches!(self.program.var(*v).ty, VarType::Int(_)),
@@ -253,7 +253,7 @@ impl<'t> Parser<'t> {
             return items.iter().map(int).collect::<Option<_>>().map(Argument::Ints);
         }
         Some(match items.first()? {
-            Argument::Float(_) => Argument::Floats(items.iter().map(float).collect::<Option<_>>()?),
+            Argument::Float(_) => Argument::Floats(items.iter().map(as_float).collect::<Option<_>>()?),
             Argument::Bool(_) => {
                 let bool = |item: &Argument| if let Argument::Bool(v) = item { Some(*v) } else { None };
                 Argument::Bools(items.iter().map(bool).collect::<Option<_>>()?)
@@ -276,18 +276,18 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// The elements of a constant, ` = [1, 2]` or ` = 1`; zeros if there are none.
-    fn constant(&mut self, var: VarId, cursor: &mut Cursor<'t>) -> Result<()> {
+    /// Parses the elements of a constant, ` = [1, 2]` or ` = 1`; zeros if there are none.
+    fn parse_constant(&mut self, var: VarId, cursor: &mut Cursor<'t>) -> Result<()> {
         let mut elements = vec![Argument::Int(0)];
         if cursor.eat(" = ") {
             elements.clear();
             let is_list = cursor.eat("[");
             loop {
-                match cursor.until_any(&[',', ']']) {
+                match cursor.take_until_any(&[',', ']']) {
                     "..." => break,
                     "True" => elements.push(Argument::Int(1)),
                     "False" => elements.push(Argument::Int(0)),
-                    word => elements.push(number(word)?),
+                    word => elements.push(parse_number(word)?),
                 }
                 if !cursor.eat(", ") {
                     break;
@@ -297,7 +297,7 @@ impl<'t> Parser<'t> {
                 cursor.expect("]")?;
             }
         }
-        cursor.end()?;
+        cursor.expect_end()?;
         let spec = self.program.spec(var).ok_or("a constant is a tensor")?;
         let sizes = spec.known_sizes().ok_or("a constant has known sizes")?;
         let numel = sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(usize::try_from(s).ok()?));
@@ -322,8 +322,8 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// `s0 >= 2` or `s0 in 2..=8`.
-fn range(line: &str) -> Option<(&str, Bounds)> {
+/// Parses the bounds of a symbol, `s0 >= 2` or `s0 in 2..=8`.
+fn parse_range(line: &str) -> Option<(&str, Bounds)> {
     if let Some((name, min)) = line.split_once(" >= ") {
         return Some((name, Bounds { min: min.parse().ok()?, max: i64::MAX }));
     }
@@ -332,8 +332,8 @@ fn range(line: &str) -> Option<(&str, Bounds)> {
     Some((name, Bounds { min: min.parse().ok()?, max: max.parse().ok()? }))
 }
 
-/// The kind of an input and the rest of its line; no kind for a constant that is no input.
-fn input_kind(line: &str) -> Option<(Option<InputKind>, &str)> {
+/// Parses the kind of an input, and returns the rest of its line; no kind for a constant that is no input.
+fn parse_input_kind(line: &str) -> Option<(Option<InputKind>, &str)> {
     let (word, rest) = line.split_once(" %")?;
     let kind = match word {
         "input" => Some(InputKind::User),
@@ -348,8 +348,8 @@ fn input_kind(line: &str) -> Option<(Option<InputKind>, &str)> {
     Some((kind, &line[line.len() - rest.len() - 1..]))
 }
 
-/// The type of a value.
-fn ty(cursor: &mut Cursor<'_>) -> Result<VarType> {
+/// Parses the type of a value.
+fn parse_type(cursor: &mut Cursor<'_>) -> Result<VarType> {
     let word = cursor.word();
     Ok(match word {
         "float" => VarType::Float,
@@ -361,18 +361,18 @@ fn ty(cursor: &mut Cursor<'_>) -> Result<VarType> {
             VarType::Int(cursor.size()?)
         }
         _ => {
-            let dtype = dtype(word).ok_or_else(|| format!("`{word}` is no type"))?;
+            let dtype = parse_dtype(word).ok_or_else(|| format!("`{word}` is no type"))?;
             cursor.expect("[")?;
             let mut sizes = Vec::new();
             while !cursor.eat("]") {
                 sizes.push(cursor.size()?);
                 if !cursor.eat(", ") && !cursor.starts_with("]") {
-                    return Err(cursor.wrong("`,` or `]`"));
+                    return Err(cursor.unexpected("`,` or `]`"));
                 }
             }
             let mut dim_order = DimOrder::contiguous(sizes.len());
             if cursor.eat(" in dim order [") {
-                let order = cursor.until(']').ok_or("expected the end of a dim order")?;
+                let order = cursor.take_until(']').ok_or("expected the end of a dim order")?;
                 let order: std::result::Result<Vec<u8>, _> = order.split(", ").map(str::parse).collect();
                 let order = order.map_err(|_| "a dim order is a list of dimensions")?;
                 if order.len() != sizes.len() {
@@ -385,11 +385,11 @@ fn ty(cursor: &mut Cursor<'_>) -> Result<VarType> {
     })
 }
 
-fn dtype(name: &str) -> Option<ScalarType> {
+fn parse_dtype(name: &str) -> Option<ScalarType> {
     ScalarType::ALL.iter().copied().find(|dtype| dtype.name() == name)
 }
 
-fn float(item: &Argument) -> Option<f64> {
+fn as_float(item: &Argument) -> Option<f64> {
     match item {
         Argument::Float(v) => Some(*v),
         Argument::Int(v) => Some(*v as f64),
@@ -397,8 +397,8 @@ fn float(item: &Argument) -> Option<f64> {
     }
 }
 
-/// An integer, a float or a complex number, as Rust prints them.
-fn number(word: &str) -> Result<Argument> {
+/// Parses an integer, a float or a complex number, as Rust prints them.
+fn parse_number(word: &str) -> Result<Argument> {
     if let Ok(int) = word.parse() {
         return Ok(Argument::Int(int));
     }

@@ -18,7 +18,7 @@ impl ExportedProgram {
     pub fn listing(&self, options: PrintOptions) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
-        let _ = Printer { program: self, options, out: &mut text, line: None }.program();
+        let _ = Printer { program: self, options, out: &mut text, line: None }.write_program();
         text
     }
 }
@@ -34,21 +34,21 @@ const MAX_ELEMENTS: usize = 16;
 
 /// The first elements of a constant as text; `None` for types whose elements have none.
 fn first_elements(bytes: &[u8], dtype: ScalarType) -> Option<Vec<String>> {
-    fn each<const N: usize>(bytes: &[u8], text: impl Fn([u8; N]) -> String) -> Option<Vec<String>> {
+    fn format_each<const N: usize>(bytes: &[u8], text: impl Fn([u8; N]) -> String) -> Option<Vec<String>> {
         let elements = bytes.as_chunks::<N>().0;
         Some(elements.iter().take(MAX_ELEMENTS).map(|&element| text(element)).collect())
     }
     match dtype {
-        ScalarType::Bool => each(bytes, |[b]| if b == 0 { "False" } else { "True" }.to_owned()),
-        ScalarType::Byte => each(bytes, |[b]| b.to_string()),
-        ScalarType::Char => each(bytes, |b| i8::from_le_bytes(b).to_string()),
-        ScalarType::Short => each(bytes, |b| i16::from_le_bytes(b).to_string()),
-        ScalarType::Int => each(bytes, |b| i32::from_le_bytes(b).to_string()),
-        ScalarType::Long => each(bytes, |b| i64::from_le_bytes(b).to_string()),
-        ScalarType::Half => each(bytes, |b| format!("{:?}", f16::from_le_bytes(b).to_f32())),
-        ScalarType::BFloat16 => each(bytes, |b| format!("{:?}", bf16::from_le_bytes(b).to_f32())),
-        ScalarType::Float => each(bytes, |b| format!("{:?}", f32::from_le_bytes(b))),
-        ScalarType::Double => each(bytes, |b| format!("{:?}", f64::from_le_bytes(b))),
+        ScalarType::Bool => format_each(bytes, |[b]| if b == 0 { "False" } else { "True" }.to_owned()),
+        ScalarType::Byte => format_each(bytes, |[b]| b.to_string()),
+        ScalarType::Char => format_each(bytes, |b| i8::from_le_bytes(b).to_string()),
+        ScalarType::Short => format_each(bytes, |b| i16::from_le_bytes(b).to_string()),
+        ScalarType::Int => format_each(bytes, |b| i32::from_le_bytes(b).to_string()),
+        ScalarType::Long => format_each(bytes, |b| i64::from_le_bytes(b).to_string()),
+        ScalarType::Half => format_each(bytes, |b| format!("{:?}", f16::from_le_bytes(b).to_f32())),
+        ScalarType::BFloat16 => format_each(bytes, |b| format!("{:?}", bf16::from_le_bytes(b).to_f32())),
+        ScalarType::Float => format_each(bytes, |b| format!("{:?}", f32::from_le_bytes(b))),
+        ScalarType::Double => format_each(bytes, |b| format!("{:?}", f64::from_le_bytes(b))),
         _ => None,
     }
 }
@@ -61,7 +61,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn program(&mut self) -> fmt::Result {
+    fn write_program(&mut self) -> fmt::Result {
         let program = self.program;
         writeln!(self.out, "{}:", shown(&program.name))?;
         for (name, range) in &program.ranges {
@@ -81,8 +81,8 @@ impl Printer<'_> {
                 InputKind::Token => "token",
             };
             write!(self.out, "  {kind} ")?;
-            self.typed(input)?;
-            self.elements(input)?;
+            self.write_typed_name(input)?;
+            self.write_elements(input)?;
             writeln!(self.out)?;
         }
         if self.options.constants {
@@ -91,12 +91,12 @@ impl Printer<'_> {
             let is_literal = |v: &VarId| uses[v.index()] > 0 && !inputs.contains(v);
             for &literal in program.constants.keys().filter(|v| is_literal(v)) {
                 self.out.write_str("  literal ")?;
-                self.typed(literal)?;
-                self.elements(literal)?;
+                self.write_typed_name(literal)?;
+                self.write_elements(literal)?;
                 writeln!(self.out)?;
             }
         }
-        self.graph(&program.graph, 1)?;
+        self.write_graph(&program.graph, 1)?;
         for mutation in &program.mutations {
             let (input, value) = (self.name(mutation.input), self.name(mutation.value));
             writeln!(self.out, "  {input} becomes {value}")?;
@@ -104,28 +104,28 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn graph(&mut self, graph: &ExportedGraph, depth: usize) -> fmt::Result {
+    fn write_graph(&mut self, graph: &ExportedGraph, depth: usize) -> fmt::Result {
         for node in &graph.nodes {
-            self.node(node, depth)?;
+            self.write_node(node, depth)?;
         }
-        self.indent(depth)?;
-        let outputs: Vec<String> = graph.outputs.iter().map(|o| self.argument(o)).collect();
+        self.write_indent(depth)?;
+        let outputs: Vec<String> = graph.outputs.iter().map(|o| self.format_argument(o)).collect();
         writeln!(self.out, "return {}", outputs.join(", "))
     }
 
-    fn node(&mut self, node: &ExportedNode, depth: usize) -> fmt::Result {
+    fn write_node(&mut self, node: &ExportedNode, depth: usize) -> fmt::Result {
         if self.options.source
             && let Some(line) = node.line().map(ToString::to_string)
             && self.line.as_ref() != Some(&line)
         {
-            self.indent(depth)?;
+            self.write_indent(depth)?;
             writeln!(self.out, "# {}", shown_line(&line))?;
             self.line = Some(line);
         }
-        self.indent(depth)?;
+        self.write_indent(depth)?;
         for (i, &output) in node.outputs.iter().enumerate() {
             self.out.write_str(if i > 0 { ", " } else { "" })?;
-            self.typed(output)?;
+            self.write_typed_name(output)?;
         }
         if !node.outputs.is_empty() {
             self.out.write_str(" = ")?;
@@ -141,25 +141,25 @@ impl Printer<'_> {
                 graphs.push(graph);
                 write!(self.out, "graph {}", graphs.len() - 1)?;
             } else {
-                let arg = self.argument(arg);
+                let arg = self.format_argument(arg);
                 self.out.write_str(&arg)?;
             }
         }
         writeln!(self.out, ")")?;
         for (i, graph) in graphs.into_iter().enumerate() {
-            self.indent(depth + 1)?;
+            self.write_indent(depth + 1)?;
             write!(self.out, "graph {i}(")?;
             for (i, &input) in graph.inputs.iter().enumerate() {
                 self.out.write_str(if i > 0 { ", " } else { "" })?;
-                self.typed(input)?;
+                self.write_typed_name(input)?;
             }
             writeln!(self.out, "):")?;
-            self.graph(graph, depth + 2)?;
+            self.write_graph(graph, depth + 2)?;
         }
         Ok(())
     }
 
-    fn indent(&mut self, depth: usize) -> fmt::Result {
+    fn write_indent(&mut self, depth: usize) -> fmt::Result {
         write!(self.out, "{:1$}", "", depth * 2)
     }
 
@@ -167,13 +167,13 @@ impl Printer<'_> {
         format!("%{}", shown(&self.program.var(var).name))
     }
 
-    fn typed(&mut self, var: VarId) -> fmt::Result {
+    fn write_typed_name(&mut self, var: VarId) -> fmt::Result {
         let name = self.name(var);
         write!(self.out, "{name}: {}", self.program.var(var).ty)
     }
 
     /// The elements of a constant, if they are asked for: ` = [1.0, 2.0]`.
-    fn elements(&mut self, var: VarId) -> fmt::Result {
+    fn write_elements(&mut self, var: VarId) -> fmt::Result {
         let (constant, spec) = (self.program.constants.get(&var), self.program.spec(var));
         let (true, Some(constant), Some(spec)) = (self.options.constants, constant, spec) else {
             return Ok(());
@@ -183,7 +183,7 @@ impl Printer<'_> {
         write!(self.out, " = [{}{more}]", elements.join(", "))
     }
 
-    fn argument(&self, arg: &Argument) -> String {
+    fn format_argument(&self, arg: &Argument) -> String {
         let list = |items: Vec<String>| format!("[{}]", items.join(", "));
         match arg {
             Argument::None => "None".into(),
@@ -194,7 +194,7 @@ impl Printer<'_> {
             Argument::Bool(v) => if *v { "True" } else { "False" }.into(),
             Argument::Str(v) => format!("{v:?}"),
             Argument::Complex(re, im) => format!("{re:?}+{im:?}j"),
-            Argument::Ints(v) => list(v.iter().map(|i| self.int(i)).collect()),
+            Argument::Ints(v) => list(v.iter().map(|i| self.format_int(i)).collect()),
             Argument::Floats(v) => list(v.iter().map(|v| format!("{v:?}")).collect()),
             Argument::Bools(v) => list(v.iter().map(|v| format!("{v}")).collect()),
             Argument::Strs(v) => list(v.iter().map(|v| format!("{v:?}")).collect()),
@@ -208,7 +208,7 @@ impl Printer<'_> {
         }
     }
 
-    fn int(&self, int: &IntArgument) -> String {
+    fn format_int(&self, int: &IntArgument) -> String {
         match int {
             IntArgument::Int(v) => v.to_string(),
             IntArgument::Var(v) => self.name(*v),

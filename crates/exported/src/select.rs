@@ -18,7 +18,7 @@ pub enum Slot {
     Given(Argument),
     /// The default of the schema, as the schema's text; `None` for an optional argument without a default.
     Default(Option<String>),
-    /// Results of the node: the first, and how many.
+    /// Results of the node: the index of the first, and their number.
     Out(usize, usize),
 }
 
@@ -32,7 +32,7 @@ pub struct Selection {
 
 impl Callable {
     /// The operators of a registry whose names satisfy `keep`.
-    pub fn of(registry: &KernelRegistry, keep: impl Fn(&str) -> bool) -> Self {
+    pub fn from_registry(registry: &KernelRegistry, keep: impl Fn(&str) -> bool) -> Self {
         let mut by_base: HashMap<String, Vec<Arc<dyn Kernel>>> = HashMap::new();
         for name in registry.names().into_iter().filter(|name| keep(name)) {
             if let Some(kernel) = registry.get(name) {
@@ -51,21 +51,21 @@ impl Callable {
 
     /// The best kernel whose schema accepts the node's arguments, if there is one.
     pub fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
-        let (base, overload) = base_of(&node.target);
+        let (base, overload) = split_target(&node.target);
         let copies = format!("{base}_copy");
         let kernels =
             [base.as_str(), copies.as_str()].into_iter().filter_map(|b| self.by_base.get(b)).flatten();
         let fitting = kernels.filter_map(|kernel| {
-            let slots = slots(program, node, kernel.schema())?;
+            let slots = assign_slots(program, node, kernel.schema())?;
             let declared = kernel.schema().name.split_once('.').map_or("", |(_, o)| o);
-            Some((rank(declared, overload), Selection { kernel: Arc::clone(kernel), slots }))
+            Some((overload_rank(declared, overload), Selection { kernel: Arc::clone(kernel), slots }))
         });
         fitting.min_by_key(|(rank, _)| *rank).map(|(_, selection)| selection)
     }
 
     /// Explains why no kernel accepts a node: lists overloads that do not fit, or operators with similar names.
     pub fn hint(&self, node: &ExportedNode) -> String {
-        let (base, _) = base_of(&node.target);
+        let (base, _) = split_target(&node.target);
         let of_base = |b: &str| self.by_base.get(b).into_iter().flatten();
         let same: Vec<String> = of_base(&base)
             .chain(of_base(&format!("{base}_copy")))
@@ -87,7 +87,7 @@ impl Callable {
 
 impl Argument {
     /// Parses the default of a schema argument from the schema's text.
-    pub fn of_default(text: Option<&str>, declared: &SchemaArg) -> Self {
+    pub fn from_default(text: Option<&str>, declared: &SchemaArg) -> Self {
         match Arg::of_default(text, declared) {
             Arg::Bool(v) => Self::Bool(v),
             Arg::Ints(list) => Self::ints(&list),
@@ -100,7 +100,7 @@ impl Argument {
 }
 
 /// Splits a target into `namespace::name`, as registries spell it, and the overload.
-fn base_of(target: &str) -> (String, &str) {
+fn split_target(target: &str) -> (String, &str) {
     let mut parts = target.splitn(3, '.');
     let (namespace, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let overload = parts.next().unwrap_or_default();
@@ -108,7 +108,7 @@ fn base_of(target: &str) -> (String, &str) {
 }
 
 /// How well a kernel's overload matches that of a node; lower is better.
-fn rank(declared: &str, overload: &str) -> u8 {
+fn overload_rank(declared: &str, overload: &str) -> u8 {
     if declared == format!("{overload}_out")
         || (overload.is_empty() && declared == "out")
         || declared == overload
@@ -139,8 +139,8 @@ fn is_implied_by_out(name: &str, arg: &Argument) -> bool {
 }
 
 /// Assigns the arguments of a node to the positions of a schema, if they fit.
-fn slots(program: &ExportedProgram, node: &ExportedNode, schema: &Schema) -> Option<Vec<Slot>> {
-    let mut taken = vec![false; node.args.len()];
+fn assign_slots(program: &ExportedProgram, node: &ExportedNode, schema: &Schema) -> Option<Vec<Slot>> {
+    let mut is_used = vec![false; node.args.len()];
     let mut slots = Vec::with_capacity(schema.args.len());
     let mut next_out = 0;
     let outs = schema.args.iter().filter(|a| is_out(a)).count();
@@ -155,9 +155,9 @@ fn slots(program: &ExportedProgram, node: &ExportedNode, schema: &Schema) -> Opt
         let unnamed = || node.args.get(position).is_some_and(|(name, _)| name.is_empty()).then_some(position);
         match node.args.iter().position(named).or_else(unnamed) {
             Some(i) => {
-                taken[i] = true;
+                is_used[i] = true;
                 let arg = &node.args[i].1;
-                if !fits(program, arg, declared) {
+                if !accepts_argument(program, arg, declared) {
                     return None;
                 }
                 slots.push(Slot::Given(arg.clone()));
@@ -168,7 +168,7 @@ fn slots(program: &ExportedProgram, node: &ExportedNode, schema: &Schema) -> Opt
             None => return None,
         }
     }
-    let spare = node.args.iter().zip(taken).filter(|(_, taken)| !taken);
+    let spare = node.args.iter().zip(is_used).filter(|(_, is_used)| !is_used);
     if spare.into_iter().any(|((name, arg), _)| !is_implied_by_out(name, arg)) {
         return None;
     }
@@ -180,7 +180,7 @@ fn is_out(arg: &SchemaArg) -> bool {
     arg.written && arg.name != "self"
 }
 
-fn fits(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> bool {
+fn accepts_argument(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> bool {
     let ty_of = |arg: &Argument| arg.var().map(|v| &program.var(v).ty);
     match (arg, declared.ty) {
         (Argument::None, _) => declared.optional || declared.ty == ArgType::Generator,

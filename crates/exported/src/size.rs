@@ -67,16 +67,16 @@ impl Bounds {
     pub const UNKNOWN: Self = Self { min: 0, max: i64::MAX };
 
     /// The minimum and maximum of `f` over all pairs of bounds: these bound `f` if it is monotonic in each operand.
-    fn corners(self, other: Self, f: impl Fn(i128, i128) -> i128) -> Self {
+    fn combine_corners(self, other: Self, f: impl Fn(i128, i128) -> i128) -> Self {
         let ends = |b: Self| [i128::from(b.min), i128::from(b.max)];
-        let mut found = Vec::with_capacity(4);
+        let mut values = Vec::with_capacity(4);
         for a in ends(self) {
-            found.extend(ends(other).map(|b| f(a, b)));
+            values.extend(ends(other).map(|b| f(a, b)));
         }
         let clamp = |v: i128| v.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
         Self {
-            min: found.iter().copied().min().map_or(i64::MIN, clamp),
-            max: found.iter().copied().max().map_or(i64::MAX, clamp),
+            min: values.iter().copied().min().map_or(i64::MIN, clamp),
+            max: values.iter().copied().max().map_or(i64::MAX, clamp),
         }
     }
 }
@@ -102,7 +102,7 @@ impl Size {
 
     /// Applies an operation to two sizes and simplifies the result; known sizes are folded.
     pub fn combine(&self, op: SymOp, other: &Self) -> Self {
-        SymExpr::Op(op, vec![self.expr(), other.expr()]).simplified()
+        SymExpr::Op(op, vec![self.expr(), other.expr()]).simplify()
     }
 
     /// The product.
@@ -130,32 +130,32 @@ const MAX_FACTORS: i64 = 8;
 impl SymExpr {
     /// A canonical form: constants are folded, sums and products flattened, their integers combined and their terms
     /// sorted, powers are products, and a product is divided by its factors. Two spellings of a sum become equal expressions.
-    pub fn simplified(&self) -> Size {
+    pub fn simplify(&self) -> Size {
         let Self::Op(op, args) = self else {
             return match self {
                 Self::Int(v) => Size::Int(*v),
                 other => Size::Sym(Arc::new(other.clone())),
             };
         };
-        let args: Vec<Self> = args.iter().map(|a| a.simplified().expr()).collect();
+        let args: Vec<Self> = args.iter().map(|a| a.simplify().expr()).collect();
         match op {
-            SymOp::Add | SymOp::Mul | SymOp::Max | SymOp::Min => fold_flat(*op, args),
+            SymOp::Add | SymOp::Mul | SymOp::Max | SymOp::Min => fold_flattened(*op, args),
             _ => match args.as_slice() {
                 [Self::Int(a), Self::Int(b)] => match op.apply(i128::from(*a), i128::from(*b)) {
                     Some(v) => Size::Int(v),
                     None => Size::Sym(Arc::new(Self::Op(*op, args))),
                 },
                 [a, Self::Int(1)] if matches!(op, SymOp::FloorDiv | SymOp::CeilDiv | SymOp::Pow) => {
-                    a.simplified()
+                    a.simplify()
                 }
                 [a, b] if a == b && *op == SymOp::FloorDiv => Size::Int(1),
                 [Self::Op(SymOp::Mul, factors), b] if *op == SymOp::FloorDiv && factors.contains(b) => {
                     let mut factors = factors.clone();
                     factors.remove(factors.iter().position(|factor| factor == b).unwrap_or_default());
-                    Self::Op(SymOp::Mul, factors).simplified()
+                    Self::Op(SymOp::Mul, factors).simplify()
                 }
                 [a, Self::Int(n @ 2..=MAX_FACTORS)] if *op == SymOp::Pow => {
-                    Self::Op(SymOp::Mul, (0..*n).map(|_| a.clone()).collect()).simplified()
+                    Self::Op(SymOp::Mul, (0..*n).map(|_| a.clone()).collect()).simplify()
                 }
                 _ => Size::Sym(Arc::new(Self::Op(*op, args))),
             },
@@ -177,7 +177,7 @@ impl SymExpr {
                 let first = all.next().unwrap_or(Bounds::UNKNOWN);
                 all.fold(first, |a, b| {
                     let unbounded = a.max == i64::MAX || b.max == i64::MAX;
-                    let joined = a.corners(b, |x, y| op.apply_wide(x, y));
+                    let joined = a.combine_corners(b, |x, y| op.apply_wide(x, y));
                     match op {
                         SymOp::Add | SymOp::Mul | SymOp::Max | SymOp::Pow if unbounded && joined.max > 0 => {
                             Bounds { max: i64::MAX, ..joined }
@@ -199,7 +199,7 @@ impl SymExpr {
     }
 }
 
-fn fold_flat(op: SymOp, args: Vec<SymExpr>) -> Size {
+fn fold_flattened(op: SymOp, args: Vec<SymExpr>) -> Size {
     let mut terms = Vec::new();
     let mut number: Option<i64> = None;
     let mut pending: Vec<SymExpr> = args;
@@ -281,7 +281,7 @@ impl SymOp {
         i64::try_from(self.apply_wide(a, b)).ok()
     }
 
-    /// Saturating. A division by zero is treated as a division by 1, whose result bounds those of larger divisors.
+    /// Applies the operation with saturation. A division by zero counts as a division by 1, which bounds larger divisors.
     fn apply_wide(self, a: i128, b: i128) -> i128 {
         let floor = |a: i128, b: i128| a.div_euclid(b);
         match self {

@@ -49,12 +49,12 @@ impl ExportedProgram {
         // The bytes are not loaded for this.
         let constant = &self.constants[&id];
         let is_within = constant.range.end <= constant.bytes.len();
-        let (found, asked) = (if is_within { constant.range.len() } else { 0 }, numel);
-        if asked == Some(found) {
+        let (actual, expected) = (if is_within { constant.range.len() } else { 0 }, numel);
+        if expected == Some(actual) {
             return Ok(());
         }
         Err(self
-            .malformed(id, &format!("it has {found} bytes, which is not the size of {}", self.var(id).ty)))
+            .malformed(id, &format!("it has {actual} bytes, which is not the size of {}", self.var(id).ty)))
     }
 
     fn verify_graph(
@@ -68,7 +68,7 @@ impl ExportedProgram {
             return Err(Malformed { place: self.name.clone(), problem });
         };
         for node in &graph.nodes {
-            let place = || format!("node {} ({})", self.names(&node.outputs), node.target);
+            let place = || format!("node {} ({})", self.join_names(&node.outputs), node.target);
             for operand in node.operands() {
                 self.check_defined(operand, defined, place)?;
             }
@@ -122,7 +122,7 @@ impl ExportedProgram {
         Err(Malformed { place: place(), problem: format!("%{name} is not defined before it is used") })
     }
 
-    fn names(&self, vars: &[VarId]) -> String {
+    fn join_names(&self, vars: &[VarId]) -> String {
         vars.iter().map(|&v| format!("%{}", self.var(v).name)).collect::<Vec<_>>().join(", ")
     }
 

@@ -9,7 +9,7 @@ pub struct Digest(Sha256);
 
 impl Digest {
     /// The digest of `bytes`.
-    pub fn of(bytes: &[u8]) -> String {
+    pub fn hex_digest(bytes: &[u8]) -> String {
         let mut digest = Self::default();
         digest.update(bytes);
         digest.name()
@@ -21,7 +21,7 @@ impl Digest {
     }
 
     /// The digest of all bytes appended so far.
-    pub fn name(self) -> String {
+    pub fn into_hex(self) -> String {
         self.0.finalize().iter().fold(String::with_capacity(64), |mut name, byte| {
             // Writing to a string cannot fail.
             let _ = write!(name, "{byte:02x}");
@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn incremental_updates_give_the_digest_of_the_whole() {
-        let whole = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(Digest::of(b"abc"), whole);
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(Digest::of(b"abc"), expected);
         let mut digest = Digest::default();
         digest.update(b"a");
         digest.update(b"bc");
-        assert_eq!(digest.name(), whole);
+        assert_eq!(digest.name(), expected);
     }
 }

@@ -7,52 +7,52 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of a program's flatbuffer (segments not counted).
+    /// The maximum size of a program's flatbuffer in bytes, without segments.
     pub program_bytes: u64,
-    /// Entries of one vector of tables or scalars. Byte vectors are bounded by the size of the file only.
+    /// The maximum number of entries of a vector of tables or scalars. Only the file's size bounds byte vectors.
     pub vector_len: u64,
-    /// Bytes of one string.
+    /// The maximum length of a string in bytes.
     pub string_bytes: u64,
-    /// Levels of tables within tables.
+    /// The maximum nesting depth of tables.
     pub nesting: u32,
     /// Bytes, each counted eight times, that may be decoded beyond the flatbuffer's own size. That happens only if
     /// several offsets point to the same table, vector or string.
     pub shared_bytes: u64,
-    /// Values of one execution plan.
+    /// The maximum number of values of an execution plan.
     pub values: u64,
-    /// Instructions of one chain.
+    /// The maximum number of instructions of a chain.
     pub instructions: u64,
-    /// Bytes of all planned arenas of one execution plan together.
+    /// The maximum size of all planned arenas of an execution plan together, in bytes.
     pub arena_bytes: u64,
-    /// Segments of one file.
+    /// The maximum number of segments of a file.
     pub segments: u64,
-    /// Bytes of one tensor.
+    /// The maximum size of a tensor in bytes.
     pub tensor_bytes: u64,
-    /// Errors that `verify_all` collects before it stops.
+    /// The maximum number of errors that `verify_all` collects.
     pub errors: usize,
 }
 
-/// See [`Limits::program_bytes`]: 1 GiB, for legacy programs with inline weights.
+/// The default of [`Limits::program_bytes`]: 1 GiB, for legacy programs with inline weights.
 pub const PROGRAM_BYTES: u64 = 1 << 30;
-/// See [`Limits::vector_len`].
+/// The default of [`Limits::vector_len`].
 pub const VECTOR_LEN: u64 = 1 << 24;
-/// See [`Limits::string_bytes`].
+/// The default of [`Limits::string_bytes`].
 pub const STRING_BYTES: u64 = 1 << 24;
-/// See [`Limits::nesting`]: the deepest schema here has eight.
+/// The default of [`Limits::nesting`]: the deepest schema here has eight levels.
 pub const NESTING: u32 = 32;
-/// See [`Limits::shared_bytes`]: 32 MiB.
+/// The default of [`Limits::shared_bytes`]: 32 MiB.
 pub const SHARED_BYTES: u64 = 32 << 20;
-/// See [`Limits::values`].
+/// The default of [`Limits::values`].
 pub const VALUES: u64 = 1 << 22;
-/// See [`Limits::instructions`].
+/// The default of [`Limits::instructions`].
 pub const INSTRUCTIONS: u64 = 1 << 22;
-/// See [`Limits::arena_bytes`]: 64 GiB.
+/// The default of [`Limits::arena_bytes`]: 64 GiB.
 pub const ARENA_BYTES: u64 = 64 << 30;
-/// See [`Limits::segments`].
+/// The default of [`Limits::segments`].
 pub const SEGMENTS: u64 = 1 << 20;
-/// See [`Limits::tensor_bytes`]: 64 GiB.
+/// The default of [`Limits::tensor_bytes`]: 64 GiB.
 pub const TENSOR_BYTES: u64 = 64 << 30;
-/// See [`Limits::errors`].
+/// The default of [`Limits::errors`].
 pub const ERRORS: usize = 100;
 
 impl Limits {

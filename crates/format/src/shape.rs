@@ -29,9 +29,9 @@ impl Shape<'_> {
         mut report: impl FnMut(Error),
     ) -> Option<(ScalarType, u64)> {
         let mut sound = true;
-        let mut fail = |kind, path: Path<'_>, expected: String, found: &dyn std::fmt::Display| {
+        let mut fail = |kind, path: Path<'_>, expected: String, actual: &dyn std::fmt::Display| {
             sound = false;
-            report(Error::new(kind, path.to_string(), expected, found));
+            report(Error::new(kind, path.to_string(), expected, actual));
         };
         let dtype = ScalarType::from_i8(self.scalar_type).ok();
         if dtype.is_none() {
@@ -49,17 +49,17 @@ impl Shape<'_> {
         }
         if self.dim_order.len() != self.sizes.len() {
             let expected = format!("an order of the {} dimensions", self.sizes.len());
-            let found = format!("{} entries", self.dim_order.len());
-            fail(ErrorKind::Invalid, path.field("dim_order"), expected, &found);
+            let actual = format!("{} entries", self.dim_order.len());
+            fail(ErrorKind::Invalid, path.field("dim_order"), expected, &actual);
         } else if DimOrder::new(self.dim_order).is_err() {
             let expected = format!("each of the dimensions 0 to {} once", self.sizes.len().saturating_sub(1));
-            let found = format!("{:?}", self.dim_order);
-            fail(ErrorKind::Invalid, path.field("dim_order"), expected, &found);
+            let actual = format!("{:?}", self.dim_order);
+            fail(ErrorKind::Invalid, path.field("dim_order"), expected, &actual);
         }
         let nbytes = nbytes(self.scalar_type, self.sizes);
         if negative.is_none() && dtype.is_some() && nbytes.is_none() {
-            let found = format!("{:?}", self.sizes);
-            fail(ErrorKind::Invalid, sizes, "sizes whose product does not overflow".to_owned(), &found);
+            let actual = format!("{:?}", self.sizes);
+            fail(ErrorKind::Invalid, sizes, "sizes whose product does not overflow".to_owned(), &actual);
         }
         if let Some(nbytes) = nbytes.filter(|&nbytes| nbytes > most_bytes) {
             fail(ErrorKind::Limit, sizes, format!("at most {most_bytes} bytes in a tensor"), &nbytes);

@@ -272,11 +272,15 @@ fn flatbuffers() -> Vec<Case> {
         }),
         (
             "vtable_odd.pte",
-            replaced(raw(b"ET12", |w| w.table(&[Field::always(0u32)])), &[6, 0, 8, 0], &[5, 0, 8, 0]),
+            replaced(
+                raw(b"ET12", |w| w.table(&[Field::required_scalar(0u32)])),
+                &[6, 0, 8, 0],
+                &[5, 0, 8, 0],
+            ),
         ),
         ("vtable_field_outside.pte", {
             replaced(
-                raw(b"ET12", |w| w.table(&[Field::always(0u32)])),
+                raw(b"ET12", |w| w.table(&[Field::required_scalar(0u32)])),
                 &[6, 0, 8, 0, 4, 0],
                 &[6, 0, 8, 0, 200, 0],
             )
@@ -293,7 +297,7 @@ fn flatbuffers() -> Vec<Case> {
             "vector_shared_beyond_measure.pte",
             raw(b"ET12", |w| {
                 let null = w.table(&[]);
-                let null = w.table(&[Field::always(1u8), null.into()]);
+                let null = w.table(&[Field::required_scalar(1u8), null.into()]);
                 let values = w.refs(&vec![null; 5_000]);
                 let name = w.string("forward");
                 let plan = w.table(&[name.into(), Field::Absent, values.into()]);
@@ -312,14 +316,14 @@ fn flatbuffers() -> Vec<Case> {
             "value_kind_unknown.pte",
             raw_plan(|w| {
                 let table = w.table(&[]);
-                let value = w.table(&[Field::always(12u8), table.into()]);
+                let value = w.table(&[Field::required_scalar(12u8), table.into()]);
                 (Some(w.refs(&[value])), None)
             }),
         ),
         (
             "value_without_table.pte",
             raw_plan(|w| {
-                let value = w.table(&[Field::always(5u8)]);
+                let value = w.table(&[Field::required_scalar(5u8)]);
                 (Some(w.refs(&[value])), None)
             }),
         ),
@@ -334,7 +338,7 @@ fn flatbuffers() -> Vec<Case> {
             "instruction_kind_unknown.pte",
             raw_plan(|w| {
                 let table = w.table(&[]);
-                let instruction = w.table(&[Field::always(6u8), table.into()]);
+                let instruction = w.table(&[Field::required_scalar(6u8), table.into()]);
                 let instructions = w.refs(&[instruction]);
                 let chain = w.table(&[Field::Absent, Field::Absent, instructions.into()]);
                 (None, Some(w.refs(&[chain])))
@@ -353,8 +357,8 @@ fn flatbuffers() -> Vec<Case> {
             "enum_unknown.pte",
             raw_plan(|w| {
                 let tensor = [Field::Absent; 8];
-                let tensor = w.table(&[&tensor[..], &[Field::always(3i8)]].concat());
-                let value = w.table(&[Field::always(5u8), tensor.into()]);
+                let tensor = w.table(&[&tensor[..], &[Field::required_scalar(3i8)]].concat());
+                let value = w.table(&[Field::required_scalar(5u8), tensor.into()]);
                 (Some(w.refs(&[value])), None)
             }),
         ),
@@ -476,10 +480,10 @@ fn readable(file: &[u8]) -> pte::VerifiedProgram {
 fn unknown_members_leave_the_rest_readable() {
     let file = raw_plan(|w| {
         let table = w.table(&[]);
-        let unknown = w.table(&[Field::always(12u8), table.into()]);
+        let unknown = w.table(&[Field::required_scalar(12u8), table.into()]);
         let text = w.string("the rest");
         let text = w.table(&[text.into()]);
-        let text = w.table(&[Field::always(6u8), text.into()]);
+        let text = w.table(&[Field::required_scalar(6u8), text.into()]);
         (Some(w.refs(&[unknown, text])), None)
     });
     let program = readable(&file);
@@ -496,7 +500,7 @@ fn unknown_members_leave_the_rest_readable() {
 fn fields_of_newer_schemas_are_listed() {
     let file = raw(b"ET12", |w| {
         let mut fields: Vec<Field> = (0..9).map(|_| Field::Absent).collect();
-        fields.push(Field::always(7u32));
+        fields.push(Field::required_scalar(7u32));
         w.table(&fields)
     });
     assert_eq!(readable(&file).unknown_fields(), ["field_9"]);

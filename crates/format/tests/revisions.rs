@@ -48,14 +48,14 @@ fn programs_of_the_reference_have_nothing_undeclared() {
     for path in support::corpus("pte") {
         let file = std::fs::read(&path).unwrap();
         let (program, tables) = program(&file);
-        assert_eq!(pte::undeclared(&program, &tables), [""; 0], "{}", path.display());
+        assert_eq!(pte::undeclared_parts(&program, &tables), [""; 0], "{}", path.display());
     }
     for path in support::corpus("ptd") {
         let file = std::fs::read(&path).unwrap();
         let header = ptd::Header::parse(&file, file.len() as u64).unwrap();
         let tables = slice(&file, header.tables_range());
         let data = ptd::VerifiedFlatTensor::read(&tables, &header, &Limits::default()).unwrap();
-        assert_eq!(ptd::undeclared(&data, &tables), [""; 0], "{}", path.display());
+        assert_eq!(ptd::undeclared_parts(&data, &tables), [""; 0], "{}", path.display());
     }
 }
 

@@ -99,7 +99,7 @@ fn escape_text(text: &str) -> String {
 /// The SHA-256 of a text in base64, as content security policies identify scripts.
 fn digest(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let hexadecimal = pteron_format::Digest::of(text.as_bytes());
+    let hexadecimal = pteron_format::Digest::hex_digest(text.as_bytes());
     let pairs = hexadecimal.as_bytes().as_chunks::<2>().0.iter();
     let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0) as u8;
     let bytes: Vec<u8> = pairs.map(|&[high, low]| digit(high) << 4 | digit(low)).collect();

@@ -137,7 +137,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
         revision.add(key, found.layout.cloned(), &found.blob, alignment);
     }
     if options.share {
-        revision.share().in_file("the new named data")?;
+        revision.share_equal_bytes().in_file("the new named data")?;
     }
     let (data, mut lost) = finish_data(revision, progress)?;
     for file in &files[1..] {

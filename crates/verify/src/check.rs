@@ -212,7 +212,7 @@ pub fn digest(value: &EValue) -> String {
         }
         other => digest.update(format!("{other:?}").as_bytes()),
     }
-    digest.name()
+    digest.into_hex()
 }
 
 /// The outcome for a program that could not be opened.

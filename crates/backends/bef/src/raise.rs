@@ -107,7 +107,7 @@ fn evaluate(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>
 /// The values of the payload's expressions; an error for one that has none.
 fn numbers_of(payload: &Payload, symbols: &[Option<i64>]) -> Vec<Result<i64>> {
     let value = |e: &Expression| {
-        e.value(|symbol| symbols.get(symbol).copied().flatten())
+        e.evaluate(|symbol| symbols.get(symbol).copied().flatten())
             .ok_or_else(|| Error::new(format!("the size `{e}` has no value")))
     };
     payload.expressions.iter().map(value).collect()

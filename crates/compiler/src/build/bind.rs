@@ -40,7 +40,7 @@ const TYPED: &[&str] = &[
 
 /// The operators that a graph may call.
 pub(super) struct Signatures {
-    /// By namespace and name, `aten.add`.
+    /// The overloads of each operator, by namespace and name: `aten.add`.
     by_base: HashMap<String, Vec<Signature>>,
 }
 
@@ -62,12 +62,12 @@ pub(super) struct BoundCall {
 }
 
 impl Signatures {
-    /// The operators of a registry that write no argument but their results, and those that are decomposed into them.
-    pub(super) fn of(registry: &KernelRegistry) -> Self {
+    /// Collects a registry's operators that write nothing but their results, and those that decompose into them.
+    pub(super) fn from_registry(registry: &KernelRegistry) -> Self {
         let mut all = Self { by_base: HashMap::new() };
         for kernel in registry.names().into_iter().filter_map(|name| registry.get(name)) {
             let schema = kernel.schema();
-            if !schema.name.starts_with("executorch_prim::") && !writes_what_it_reads(schema) {
+            if !schema.name.starts_with("executorch_prim::") && !is_in_place(schema) {
                 all.add(target_of(&schema.name), Arc::new(schema.clone()));
             }
         }
@@ -78,8 +78,8 @@ impl Signatures {
     }
 
     fn add(&mut self, target: String, schema: Arc<Schema>) {
-        let (base, _) = base_of(&target);
-        let (kernel, _) = base_of(&schema.name);
+        let (base, _) = split_operator(&target);
+        let (kernel, _) = split_operator(&schema.name);
         if kernel != base {
             let (target, schema) = (target.clone(), Arc::clone(&schema));
             self.by_base.entry(kernel).or_default().push(Signature { target, schema });
@@ -98,9 +98,9 @@ impl Signatures {
         args: &[Argument],
         named: &[(&str, Argument)],
     ) -> Result<BoundCall, String> {
-        let (base, overload) = base_of(operator);
-        let Some(all) = self.by_base.get(&base) else { return Err(self.unknown(&base)) };
-        let chosen = |signature: &&Signature| overload.is_none_or(|overload| signature.is(overload));
+        let (base, overload) = split_operator(operator);
+        let Some(all) = self.by_base.get(&base) else { return Err(self.unknown_operator(&base)) };
+        let chosen = |signature: &&Signature| overload.is_none_or(|overload| signature.is_named(overload));
         if !all.iter().any(|signature| chosen(&signature)) {
             let known: Vec<&str> = all.iter().map(|signature| signature.target.as_str()).collect();
             return Err(format!("there is no such overload; there is {}", known.join(", ")));
@@ -109,9 +109,9 @@ impl Signatures {
         let mut best: Option<(u8, BoundCall)> = None;
         for signature in all.iter().filter(chosen) {
             let Signature { target, schema } = signature;
-            match bound(program, schema, args, named) {
+            match assign_arguments(program, schema, args, named) {
                 Ok(args) => {
-                    let rank = signature.rank();
+                    let rank = signature.preference();
                     if best.as_ref().is_none_or(|(other, _)| rank < *other) {
                         best = Some((
                             rank,
@@ -125,7 +125,7 @@ impl Signatures {
         best.map(|(_, bound)| bound).ok_or_else(|| problems.join("; "))
     }
 
-    fn unknown(&self, base: &str) -> String {
+    fn unknown_operator(&self, base: &str) -> String {
         match closest(base, self.by_base.keys().map(String::as_str)).as_slice() {
             [] => "there is neither a kernel for it nor a schema by which it could be decomposed".to_owned(),
             near => {
@@ -137,14 +137,15 @@ impl Signatures {
 }
 
 impl Signature {
-    /// Whether an overload is this one, as exporters or as kernels name it.
-    fn is(&self, overload: &str) -> bool {
-        base_of(&self.target).1 == Some(overload) || base_of(&self.schema.name).1 == Some(overload)
+    /// Whether `overload` names this overload, as exporters or as kernels spell it.
+    fn is_named(&self, overload: &str) -> bool {
+        split_operator(&self.target).1 == Some(overload)
+            || split_operator(&self.schema.name).1 == Some(overload)
     }
 
     /// The preference among overloads that take the same arguments; lower is better.
-    fn rank(&self) -> u8 {
-        match base_of(&self.schema.name).1 {
+    fn preference(&self) -> u8 {
+        match split_operator(&self.schema.name).1 {
             None | Some("out") => 0,
             Some("Tensor_out" | "Tensor_Tensor_out" | "int_out" | "self_out" | "IntList_out") => 1,
             Some(_) => 2,
@@ -153,7 +154,7 @@ impl Signature {
 }
 
 /// Splits `aten.add.Tensor` or `aten::add.out` into `aten.add` and the overload.
-fn base_of(operator: &str) -> (String, Option<&str>) {
+fn split_operator(operator: &str) -> (String, Option<&str>) {
     let (namespace, rest) =
         operator.split_once("::").or_else(|| operator.split_once('.')).unwrap_or(("", operator));
     match rest.split_once('.') {
@@ -162,14 +163,14 @@ fn base_of(operator: &str) -> (String, Option<&str>) {
     }
 }
 
-/// Whether an operator works in place. The results of others are written at the end of their arguments.
-fn writes_what_it_reads(schema: &Schema) -> bool {
+/// Whether an operator works in place. Operators with out arguments have them last and do not count.
+fn is_in_place(schema: &Schema) -> bool {
     let outs = schema.args.iter().rev().take_while(|arg| arg.written).count();
     schema.written().any(|index| index + outs < schema.args.len()) || outs == schema.args.len()
 }
 
 /// Assigns positional and named arguments to a schema.
-fn bound(
+fn assign_arguments(
     program: &ExportedProgram,
     schema: &Schema,
     args: &[Argument],
@@ -179,14 +180,14 @@ fn bound(
     if args.len() > declared.len() {
         return Err(format!("it takes {} arguments, not {}", declared.len(), args.len()));
     }
-    let mut given: Vec<Option<&Argument>> = args.iter().map(Some).collect();
-    given.resize(declared.len(), None);
+    let mut assigned: Vec<Option<&Argument>> = args.iter().map(Some).collect();
+    assigned.resize(declared.len(), None);
     let mut extra = Vec::new();
     for (name, arg) in named {
         match declared.iter().position(|declared| declared.name == *name) {
-            Some(index) if given[index].is_some() => return Err(format!("`{name}` is given twice")),
-            Some(index) => given[index] = Some(arg),
-            None if *name == "dtype" && is_typed(schema) => extra.push(dtype(arg)?),
+            Some(index) if assigned[index].is_some() => return Err(format!("`{name}` is given twice")),
+            Some(index) => assigned[index] = Some(arg),
+            None if *name == "dtype" && is_typed(schema) => extra.push(dtype_by_name(arg)?),
             None => {
                 let like = did_you_mean(name, declared.iter().map(|declared| declared.name.as_str()));
                 return Err(format!("it has no argument `{name}`{like}"));
@@ -194,12 +195,12 @@ fn bound(
         }
     }
     let mut all = Vec::with_capacity(declared.len());
-    for (declared, given) in declared.into_iter().zip(given) {
+    for (declared, argument) in declared.into_iter().zip(assigned) {
         let may_be_absent = declared.default.is_some() || declared.optional;
-        match given {
+        match argument {
             None | Some(Argument::None) if may_be_absent || declared.ty == ArgType::Generator => {}
             None => return Err(format!("`{}` is missing", declared.name)),
-            Some(arg) => match as_declared(program, arg, declared) {
+            Some(arg) => match convert_argument(program, arg, declared) {
                 Some(arg) => all.push((declared.name.as_str().into(), arg)),
                 None => return Err(format!("it does not take this `{}`", declared.name)),
             },
@@ -210,12 +211,12 @@ fn bound(
 }
 
 fn is_typed(schema: &Schema) -> bool {
-    let (base, _) = base_of(&schema.name);
+    let (base, _) = split_operator(&schema.name);
     base.split_once('.').is_some_and(|(_, name)| TYPED.contains(&name))
 }
 
-/// A type that is given by its name.
-fn dtype(arg: &Argument) -> Result<Argument, String> {
+/// Converts the name of an element type to the type.
+fn dtype_by_name(arg: &Argument) -> Result<Argument, String> {
     match arg {
         Argument::Dtype(dtype) => Ok(Argument::Dtype(*dtype)),
         Argument::Str(name) => match ScalarType::parse(name) {
@@ -228,11 +229,11 @@ fn dtype(arg: &Argument) -> Result<Argument, String> {
 
 /// An argument as a schema declares it: lists of one for single numbers, floats for integers, types by their names. `None` if the
 /// schema does not take it.
-fn as_declared(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Option<Argument> {
+fn convert_argument(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Option<Argument> {
     let value = |arg: &Argument| Some(&program.var(arg.var()?).ty);
     let is_tensor = |arg: &Argument| matches!(value(arg), Some(VarType::Tensor(_)));
     if declared.list {
-        return list(program, arg, declared);
+        return convert_list(program, arg, declared);
     }
     let is_number =
         matches!(arg, Argument::Int(_) | Argument::Float(_) | Argument::Bool(_) | Argument::Complex(..));
@@ -255,8 +256,8 @@ fn as_declared(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) 
             matches!(arg, Argument::Bool(_)) || matches!(value(arg), Some(VarType::Bool))
         }
         ArgType::Str => matches!(arg, Argument::Str(_)),
-        ArgType::ScalarType => return dtype(arg).ok(),
-        ArgType::MemoryFormat => return memory_format(arg),
+        ArgType::ScalarType => return dtype_by_name(arg).ok(),
+        ArgType::MemoryFormat => return memory_format_by_name(arg),
         ArgType::Layout | ArgType::Device => {
             return matches!(arg, Argument::Str(_) | Argument::Ignored).then_some(Argument::Ignored);
         }
@@ -265,8 +266,8 @@ fn as_declared(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) 
     fits.then(|| arg.clone())
 }
 
-/// A list as a schema declares it.
-fn list(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Option<Argument> {
+/// Converts a list to the list type that a schema declares.
+fn convert_list(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Option<Argument> {
     let is_empty = matches!(arg, Argument::Ints(items) if items.is_empty());
     let are_tensors = || arg.vars().iter().all(|&var| program.spec(var).is_some());
     match (declared.ty, arg) {
@@ -301,7 +302,7 @@ fn list(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Opti
     }
 }
 
-fn memory_format(arg: &Argument) -> Option<Argument> {
+fn memory_format_by_name(arg: &Argument) -> Option<Argument> {
     Some(Argument::MemoryFormat(match arg {
         Argument::MemoryFormat(format) => *format,
         Argument::Str(name) => match name.as_str() {

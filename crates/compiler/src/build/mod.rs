@@ -50,7 +50,7 @@ impl GraphBuilder {
     /// An empty graph for the method `name`, which may call the operators of a registry and those that the compiler
     /// decomposes into them.
     pub fn new(name: impl Into<String>, registry: &KernelRegistry) -> Self {
-        let signatures = Arc::new(Signatures::of(registry));
+        let signatures = Arc::new(Signatures::from_registry(registry));
         Self { program: ExportedProgram::new(name), signatures, names: HashSet::new() }
     }
 
@@ -66,12 +66,12 @@ impl GraphBuilder {
     pub fn symbol(&mut self, name: &str, bounds: Bounds) -> Result<Size> {
         if bounds.min < 0 || bounds.max < bounds.min || bounds.max > i64::from(i32::MAX) {
             let Bounds { min, max } = bounds;
-            return self.fails(format_args!("size `{name}` cannot be from {min} to {max}"));
+            return self.fail(format_args!("size `{name}` cannot be from {min} to {max}"));
         }
         match self.program.ranges.get(name) {
             Some(known) if *known != bounds => {
                 let Bounds { min, max } = *known;
-                return self.fails(format_args!("size `{name}` is from {min} to {max} already"));
+                return self.fail(format_args!("size `{name}` is from {min} to {max} already"));
             }
             Some(_) => {}
             None => drop(self.program.ranges.insert(name.into(), bounds)),
@@ -86,7 +86,7 @@ impl GraphBuilder {
     pub fn input(&mut self, name: &str, spec: TensorSpec) -> Result<VarId> {
         self.check_sizes(name, &spec.sizes)?;
         if spec.dim_order.len() != spec.rank() {
-            return self.fails(format_args!("`{name}` has another rank than its dim order"));
+            return self.fail(format_args!("`{name}` has another rank than its dim order"));
         }
         let name = self.new_name(name)?;
         self.program.input_names.push(Some(name.to_string()));
@@ -106,13 +106,13 @@ impl GraphBuilder {
             sizes.iter().try_fold(spec.dtype.size(), |n, &size| n.checked_mul(usize::try_from(size).ok()?))
         });
         if numel != Some(bytes.len()) {
-            let (ty, found) = (VarType::Tensor(spec), bytes.len());
-            return self.fails(format_args!("a constant {ty} of {found} bytes"));
+            let (ty, actual) = (VarType::Tensor(spec), bytes.len());
+            return self.fail(format_args!("a constant {ty} of {actual} bytes"));
         }
-        let given = name.map(|name| self.new_name(name)).transpose()?;
+        let unique_name = name.map(|name| self.new_name(name)).transpose()?;
         let range = 0..bytes.len();
-        let data = ConstantTensor { name: given.clone(), bytes, range };
-        let name = given.unwrap_or_else(|| self.free_name("constant"));
+        let data = ConstantTensor { name: unique_name.clone(), bytes, range };
+        let name = unique_name.unwrap_or_else(|| self.unused_name("constant"));
         Ok(self.program.add_constant(name, spec, data))
     }
 
@@ -127,12 +127,12 @@ impl GraphBuilder {
         args: &[Argument],
         named: &[(&str, Argument)],
     ) -> Result<Vec<VarId>> {
-        let (bound, node) = self.bound(operator, args, named)?;
-        let types = types::count(&self.program, &node, &bound.schema)
-            .and_then(|count| types::results(&self.program, &node, &bound.schema, count));
+        let (bound, node) = self.bind_call(operator, args, named)?;
+        let types = types::result_count(&self.program, &node, &bound.schema)
+            .and_then(|count| types::result_types(&self.program, &node, &bound.schema, count));
         match types {
             Ok(types) => Ok(self.push(node, types)),
-            Err(problem) => self.refuses(&node.target, problem),
+            Err(problem) => self.reject(&node.target, problem),
         }
     }
 
@@ -147,11 +147,11 @@ impl GraphBuilder {
         named: &[(&str, Argument)],
         results: Vec<TensorSpec>,
     ) -> Result<Vec<VarId>> {
-        let (bound, node) = self.bound(operator, args, named)?;
-        if let Ok(count) = types::count(&self.program, &node, &bound.schema)
+        let (bound, node) = self.bind_call(operator, args, named)?;
+        if let Ok(count) = types::result_count(&self.program, &node, &bound.schema)
             && count != results.len()
         {
-            return self.refuses(&node.target, format!("it has {count} results, not {}", results.len()));
+            return self.reject(&node.target, format!("it has {count} results, not {}", results.len()));
         }
         results.iter().try_for_each(|spec| self.check_sizes(operator, &spec.sizes))?;
         Ok(self.push(node, results.into_iter().map(VarType::Tensor).collect()))
@@ -174,7 +174,7 @@ impl GraphBuilder {
     pub fn var(&self, value: VarId) -> Result<&pteron_exported::Var> {
         match value.index() < self.program.num_vars() {
             true => Ok(self.program.var(value)),
-            false => self.fails("a value of another graph"),
+            false => self.fail("a value of another graph"),
         }
     }
 
@@ -184,14 +184,14 @@ impl GraphBuilder {
     /// It has no output.
     pub fn finish(self) -> Result<ExportedProgram> {
         if self.program.graph.outputs.is_empty() {
-            return self.fails("it has no output");
+            return self.fail("it has no output");
         }
         self.program.verify()?;
         Ok(self.program)
     }
 
     /// The overload that takes the arguments, and its node without results.
-    fn bound(
+    fn bind_call(
         &self,
         operator: &str,
         args: &[Argument],
@@ -200,8 +200,8 @@ impl GraphBuilder {
         for var in args.iter().chain(named.iter().map(|(_, arg)| arg)).flat_map(Argument::vars) {
             self.var(var)?;
         }
-        let found = self.signatures.bind(&self.program, operator, args, named);
-        let bound = found.or_else(|problem| self.refuses(operator, problem))?;
+        let binding = self.signatures.bind(&self.program, operator, args, named);
+        let bound = binding.or_else(|problem| self.reject(operator, problem))?;
         let node = ExportedNode {
             target: bound.target.as_str().into(),
             args: bound.args.clone(),
@@ -215,7 +215,7 @@ impl GraphBuilder {
         let name = node.target.split('.').nth(1).unwrap_or_default().to_owned();
         let mut outputs = Vec::with_capacity(types.len());
         for ty in types {
-            let name = self.free_name(&name);
+            let name = self.unused_name(&name);
             outputs.push(self.program.add_var(name, ty));
         }
         self.program.graph.nodes.push(ExportedNode { outputs: outputs.clone(), ..node });
@@ -224,19 +224,18 @@ impl GraphBuilder {
 
     fn check_sizes(&self, what: &str, sizes: &[Size]) -> Result<()> {
         if sizes.len() > MAX_RANK {
-            return self
-                .fails(format_args!("`{what}` has {} dimensions, of at most {MAX_RANK}", sizes.len()));
+            return self.fail(format_args!("`{what}` has {} dimensions, of at most {MAX_RANK}", sizes.len()));
         }
         for size in sizes {
             match size {
                 Size::Int(size) if !(0..=i64::from(i32::MAX)).contains(size) => {
-                    return self.fails(format_args!("`{what}` cannot have a size of {size}"));
+                    return self.fail(format_args!("`{what}` cannot have a size of {size}"));
                 }
                 Size::Int(_) => {}
                 Size::Sym(expr) => {
-                    if let Some(symbol) = undeclared(expr, &self.program.ranges) {
+                    if let Some(symbol) = find_undeclared(expr, &self.program.ranges) {
                         let like = did_you_mean(symbol, self.program.ranges.keys().map(|name| &**name));
-                        return self.fails(format_args!("`{what}`: there is no size `{symbol}`{like}"));
+                        return self.fail(format_args!("`{what}`: there is no size `{symbol}`{like}"));
                     }
                 }
             }
@@ -248,12 +247,12 @@ impl GraphBuilder {
         let name: Arc<str> = name.into();
         match self.names.insert(Arc::clone(&name)) {
             true => Ok(name),
-            false => self.fails(format_args!("two values have the name `{name}`")),
+            false => self.fail(format_args!("two values have the name `{name}`")),
         }
     }
 
     /// A name that no other value has: `name`, `name_1`, `name_2`, …
-    fn free_name(&mut self, name: &str) -> Arc<str> {
+    fn unused_name(&mut self, name: &str) -> Arc<str> {
         let mut free: Arc<str> = name.into();
         let mut number = self.program.num_vars();
         while !self.names.insert(Arc::clone(&free)) {
@@ -263,22 +262,22 @@ impl GraphBuilder {
         free
     }
 
-    fn fails<T>(&self, problem: impl Display) -> Result<T> {
+    fn fail<T>(&self, problem: impl Display) -> Result<T> {
         Err(Error::Option(format!("graph `{}`: {problem}", self.program.name)))
     }
 
-    fn refuses<T>(&self, operator: &str, problem: String) -> Result<T> {
+    fn reject<T>(&self, operator: &str, problem: String) -> Result<T> {
         let node = format!("{}.{}", self.program.name, self.program.graph.nodes.len());
         Err(Error::Node(Box::new(NodeError { node, target: operator.to_owned(), line: None, problem })))
     }
 }
 
 /// A symbol of an expression that has no bounds.
-fn undeclared<'e>(expr: &'e SymExpr, ranges: &Ranges) -> Option<&'e str> {
+fn find_undeclared<'e>(expr: &'e SymExpr, ranges: &Ranges) -> Option<&'e str> {
     match expr {
         SymExpr::Symbol(name) => (!ranges.contains_key(name)).then_some(name),
         SymExpr::Int(_) => None,
-        SymExpr::Op(_, operands) => operands.iter().find_map(|operand| undeclared(operand, ranges)),
+        SymExpr::Op(_, operands) => operands.iter().find_map(|operand| find_undeclared(operand, ranges)),
     }
 }
 
@@ -391,8 +390,8 @@ mod tests {
             ("aten.unbind", vec![x.clone(), Argument::Int(2)], "how many results it has is not known"),
             ("aten.relu", vec![Argument::Int(1)], "it does not take this `self`"),
         ] {
-            let found = called(&mut graph, operator, &args);
-            assert!(found.contains(problem), "{found}");
+            let message = called(&mut graph, operator, &args);
+            assert!(message.contains(problem), "{message}");
         }
         let named =
             graph.call("aten.mm", std::slice::from_ref(&x), &[("mat", y.clone())]).unwrap_err().to_string();

@@ -1,8 +1,8 @@
 //! The types of the results of a call, as PyTorch defines them.
 
 use crate::dtypes::{promote, result_type};
-use crate::rewrite::broadcast;
-use crate::sizes::{is_like_operand, sizes_of, wrap};
+use crate::rewrite::broadcast_sizes;
+use crate::sizes::{is_like_operand, sizes_of, wrap_dim};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, SymExpr, TensorSpec, VarType};
 use pteron_operator::{ArgType, Schema};
 use pteron_tensor::{MAX_RANK, ScalarType};
@@ -10,7 +10,7 @@ use pteron_tensor::{MAX_RANK, ScalarType};
 /// The element type of a result.
 #[derive(Clone, Copy)]
 enum Dtype {
-    /// That of the operand.
+    /// The type of the operand.
     Operand,
     /// The promoted type of the operands.
     Promoted,
@@ -22,20 +22,20 @@ enum Dtype {
     Real,
     /// The promoted type of a list of tensors.
     OfList,
-    /// That of the value that fills the result.
+    /// The type of the value that fills the result.
     Filled,
-    /// int64 if the bounds are integers, otherwise float32.
+    /// int64 if the bounds of the range are integers, otherwise float32.
     Counted,
-    /// That of this argument.
+    /// The type that the argument of this name gives.
     Of(&'static str),
-    /// This type.
+    /// This type, whatever the operands are.
     Always(ScalarType),
 }
 
 use Dtype::{Always, Counted, Filled, Floating, Of, OfList, Operand, Promoted, Real, Summed};
 use ScalarType::{Bool, Float, Long};
 
-/// Operators whose operands are broadcast, by the type of their result: names between spaces.
+/// The names of operators that broadcast their operands, separated by spaces, by the type of their result.
 const ELEMENTWISE: &[(Dtype, &str)] = &[
     (
         Operand,
@@ -63,7 +63,7 @@ const ELEMENTWISE: &[(Dtype, &str)] = &[
     ),
 ];
 
-/// Operators whose result sizes follow from their arguments otherwise, by the types of their first and their other results.
+/// The names of other operators whose result sizes are inferred, by the types of their first and other results.
 const OTHERS: &[(Dtype, Dtype, &str)] = &[
     (
         Operand,
@@ -105,8 +105,8 @@ const OTHERS: &[(Dtype, Dtype, &str)] = &[
     (Of("out_dtype"), Of("out_dtype"), "dequantize_per_channel dequantize_per_tensor"),
 ];
 
-/// Whether a name is among names between spaces.
-fn is_among(name: &str, names: &str) -> bool {
+/// Whether `name` is in the list `names`, which spaces separate.
+fn is_in_list(name: &str, names: &str) -> bool {
     names.split(' ').any(|other| other == name)
 }
 
@@ -120,7 +120,7 @@ const MAX_RESULTS: usize = 1 << 16;
 ///
 /// # Errors
 /// The operator returns a list whose length is not known.
-pub(super) fn count(
+pub(super) fn result_count(
     program: &ExportedProgram,
     node: &ExportedNode,
     schema: &Schema,
@@ -136,9 +136,9 @@ pub(super) fn count(
             Some(Argument::Int(dim)) => *dim,
             _ => 0,
         };
-        spec.sizes.get(wrap(dim, spec.rank())?)?.known()
+        spec.sizes.get(wrap_dim(dim, spec.rank())?)?.known()
     };
-    let pieces = match (name_of(node), node.arg("split_sizes"), node.arg("split_size")) {
+    let pieces = match (operator_name(node), node.arg("split_sizes"), node.arg("split_size")) {
         (_, Some(Argument::Ints(sizes)), _) => Some(sizes.len()),
         ("split", _, Some(Argument::Int(each @ 1..))) => {
             size().and_then(|size| usize::try_from(size.max(1).checked_add(each - 1)? / each).ok())
@@ -159,7 +159,7 @@ pub(super) fn count(
 ///
 /// # Errors
 /// Its operands do not fit, or the types are not known without running it.
-pub(super) fn results(
+pub(super) fn result_types(
     program: &ExportedProgram,
     node: &ExportedNode,
     schema: &Schema,
@@ -170,20 +170,20 @@ pub(super) fn results(
     }
     check_product(program, node)?;
     let call = Call { program, node };
-    (0..count).map(|result| call.spec(result).map(VarType::Tensor)).collect()
+    (0..count).map(|result| call.result_spec(result).map(VarType::Tensor)).collect()
 }
 
 /// The name of a node's operator, without namespace and overload.
-fn name_of(node: &ExportedNode) -> &str {
+fn operator_name(node: &ExportedNode) -> &str {
     node.target.split('.').nth(1).unwrap_or_default()
 }
 
-/// The type of a result that is a number.
+/// The type of a result that is a scalar.
 fn number_type(program: &ExportedProgram, node: &ExportedNode, ty: ArgType) -> Result<VarType, String> {
     let spec = node.arg("self").and_then(Argument::var).and_then(|var| program.spec(var));
-    match (name_of(node), ty, spec, node.arg("dim")) {
+    match (operator_name(node), ty, spec, node.arg("dim")) {
         ("sym_size", _, Some(spec), Some(Argument::Int(dim))) => {
-            match wrap(*dim, spec.rank()).and_then(|dim| spec.sizes.get(dim)) {
+            match wrap_dim(*dim, spec.rank()).and_then(|dim| spec.sizes.get(dim)) {
                 Some(size) => Ok(VarType::Int(size.clone())),
                 None => Err(format!("there is no dimension {dim} in a tensor of {}", spec.rank())),
             }
@@ -200,16 +200,16 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn spec(&self, result: usize) -> Result<TensorSpec, String> {
-        let name = name_of(self.node);
-        let listed = ELEMENTWISE.iter().find(|(_, names)| is_among(name, names)).map(|(dtype, _)| *dtype);
+    fn result_spec(&self, result: usize) -> Result<TensorSpec, String> {
+        let name = operator_name(self.node);
+        let listed = ELEMENTWISE.iter().find(|(_, names)| is_in_list(name, names)).map(|(dtype, _)| *dtype);
         // PyTorch's special functions are elementwise.
         let elementwise = listed.or_else(|| name.starts_with("special_").then_some(Floating));
-        let other = OTHERS.iter().find(|(.., names)| is_among(name, names));
+        let other = OTHERS.iter().find(|(.., names)| is_in_list(name, names));
         let (sizes, dtype) = match (elementwise, other) {
-            (Some(dtype), _) => (self.broadcast()?, dtype),
+            (Some(dtype), _) => (self.broadcast_sizes()?, dtype),
             (None, Some((first, others, _))) => {
-                let sizes = self.sizes(name, result).ok_or_else(|| {
+                let sizes = self.result_sizes(name, result).ok_or_else(|| {
                     format!("the sizes of its results do not follow from its arguments: {GIVE_RESULTS}")
                 })?;
                 (sizes, if result == 0 { *first } else { *others })
@@ -218,7 +218,7 @@ impl Call<'_> {
         };
         self.check_sizes(&sizes, name)?;
         let dtype = self
-            .dtype(dtype)
+            .result_dtype(dtype)
             .ok_or_else(|| format!("the type of its result is not known: {GIVE_RESULTS}"))?;
         Ok(TensorSpec::contiguous(dtype, sizes))
     }
@@ -242,25 +242,25 @@ impl Call<'_> {
         }
         let numel = |sizes: &[Size]| sizes.iter().fold(Size::Int(1), |n, size| n.mul(size)).known();
         match (self.operand().and_then(|spec| numel(&spec.sizes)), numel(sizes)) {
-            (Some(found), Some(asked)) if matches!(name, "view" | "reshape") && found != asked => {
-                Err(format!("its operand has {found} elements, and its result would have {asked}"))
+            (Some(actual), Some(requested)) if matches!(name, "view" | "reshape") && actual != requested => {
+                Err(format!("its operand has {actual} elements, and its result would have {requested}"))
             }
             _ => Ok(()),
         }
     }
 
     /// The sizes of a result of an operator that does not broadcast its operands.
-    fn sizes(&self, name: &str, result: usize) -> Option<Vec<Size>> {
+    fn result_sizes(&self, name: &str, result: usize) -> Option<Vec<Size>> {
         if name == "native_layer_norm" && result > 0 {
             let mut sizes = self.operand()?.sizes.clone();
             let Some(Argument::Ints(normalized)) = self.node.arg("normalized_shape") else { return None };
-            let kept = sizes.len().checked_sub(normalized.len())?;
-            sizes[kept..].fill(Size::Int(1));
+            let leading = sizes.len().checked_sub(normalized.len())?;
+            sizes[leading..].fill(Size::Int(1));
             return Some(sizes);
         }
         match (name, self.node.arg("reduction")) {
             ("outer", _) => return Some(self.all_sizes()?.into_iter().flatten().collect()),
-            ("l1_loss" | "mse_loss", Some(Argument::Int(0))) => return self.broadcast().ok(),
+            ("l1_loss" | "mse_loss", Some(Argument::Int(0))) => return self.broadcast_sizes().ok(),
             ("l1_loss" | "mse_loss", _) => return Some(Vec::new()),
             _ => {}
         }
@@ -281,7 +281,7 @@ impl Call<'_> {
     }
 
     /// The broadcast of the sizes of all operands.
-    fn broadcast(&self) -> Result<Vec<Size>, String> {
+    fn broadcast_sizes(&self) -> Result<Vec<Size>, String> {
         let mut sizes: Option<&TensorSpec> = None;
         let mut all = Vec::new();
         for spec in self.node.operands().filter_map(|var| self.program.spec(var)) {
@@ -294,7 +294,7 @@ impl Call<'_> {
                 let (a, b) = (VarType::Tensor(before.clone()), VarType::Tensor(spec.clone()));
                 return Err(format!("its operands {a} and {b} do not broadcast"));
             }
-            all = broadcast(&all, &spec.sizes);
+            all = broadcast_sizes(&all, &spec.sizes);
             sizes = Some(spec);
         }
         match sizes {
@@ -304,27 +304,27 @@ impl Call<'_> {
     }
 
     /// The element type of a result. An argument `dtype` overrides that of the operand.
-    fn dtype(&self, rule: Dtype) -> Option<ScalarType> {
-        let given = |name: &str| match self.node.arg(name)? {
+    fn result_dtype(&self, rule: Dtype) -> Option<ScalarType> {
+        let dtype_argument = |name: &str| match self.node.arg(name)? {
             Argument::Dtype(dtype) => Some(*dtype),
             Argument::Var(var) => Some(self.program.spec(*var)?.dtype),
             _ => None,
         };
         match rule {
             Always(dtype @ (Bool | Long)) => return Some(dtype),
-            Of("out_dtype") => return Some(given("out_dtype").unwrap_or(Float)),
-            Of(name) => return given(name),
+            Of("out_dtype") => return Some(dtype_argument("out_dtype").unwrap_or(Float)),
+            Of(name) => return dtype_argument(name),
             _ => {}
         }
-        if let Some(dtype) = given("dtype") {
+        if let Some(dtype) = dtype_argument("dtype") {
             return Some(dtype);
         }
         let operand = || self.operand().map(|spec| spec.dtype);
         let is_whole = |name: &str| matches!(self.node.arg(name), Some(Argument::Int(_)) | None);
         Some(match rule {
             Operand => operand()?,
-            Promoted => self.promoted()?,
-            Floating => match self.promoted()? {
+            Promoted => self.promoted_dtype()?,
+            Floating => match self.promoted_dtype()? {
                 dtype if dtype.is_floating() || dtype.is_complex() => dtype,
                 // A division that rounds is one of integers.
                 dtype if matches!(self.node.arg("rounding_mode"), Some(Argument::Str(_))) => dtype,
@@ -354,7 +354,7 @@ impl Call<'_> {
     }
 
     /// The promoted type of the operands, without factors and conditions.
-    fn promoted(&self) -> Option<ScalarType> {
+    fn promoted_dtype(&self) -> Option<ScalarType> {
         let counts =
             |name: &str| !matches!(name, "alpha" | "condition" | "mask" | "value" | "weight" | "eps");
         let operands = self.node.args.iter().filter(|(name, _)| counts(name));
@@ -373,7 +373,7 @@ fn is_constant(expr: &SymExpr) -> bool {
 
 /// Checks that the rows of the first factor of a matrix product have as many elements as the second takes.
 fn check_product(program: &ExportedProgram, node: &ExportedNode) -> Result<(), String> {
-    let (a, b, back) = match name_of(node) {
+    let (a, b, back) = match operator_name(node) {
         "mm" | "bmm" => ("self", "mat2", 2),
         "mv" => ("self", "vec", 1),
         "dot" => ("self", "tensor", 1),
@@ -385,11 +385,11 @@ fn check_product(program: &ExportedProgram, node: &ExportedNode) -> Result<(), S
     };
     let sizes = |name: &str| program.spec(node.arg(name)?.var()?).map(|spec| &spec.sizes);
     let (Some(first), Some(second)) = (sizes(a), sizes(b)) else { return Ok(()) };
-    let taken =
+    let expected =
         second.len().checked_sub(back).or(second.len().checked_sub(1)).and_then(|dim| second.get(dim));
-    match (first.last().and_then(Size::known), taken.and_then(Size::known)) {
-        (Some(found), Some(taken)) if found != taken => {
-            Err(format!("a row of `{a}` has {found} elements, and `{b}` takes {taken}"))
+    match (first.last().and_then(Size::known), expected.and_then(Size::known)) {
+        (Some(actual), Some(expected)) if actual != expected => {
+            Err(format!("a row of `{a}` has {actual} elements, and `{b}` takes {expected}"))
         }
         _ => Ok(()),
     }
@@ -405,12 +405,12 @@ mod tests {
     use std::sync::Arc;
 
     /// The archives below a folder.
-    fn archives(folder: &Path, found: &mut Vec<PathBuf>) {
+    fn archives(folder: &Path, paths: &mut Vec<PathBuf>) {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
             match path.extension().is_some_and(|extension| extension == "pt2") {
-                true => found.push(path),
-                false => archives(&path, found),
+                true => paths.push(path),
+                false => archives(&path, paths),
             }
         }
     }
@@ -421,7 +421,7 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/archives");
         let mut paths = Vec::new();
         archives(Path::new(folder), &mut paths);
-        let signatures = Signatures::of(&pteron_kernels::registry());
+        let signatures = Signatures::from_registry(&pteron_kernels::registry());
         let (mut wrong, mut right) = (Vec::new(), 0);
         for path in paths {
             let bytes: pteron_ir::SharedBytes = Arc::new(std::fs::read(&path).unwrap());
@@ -434,9 +434,9 @@ mod tests {
                     if bound.target != *node.target {
                         wrong.push(format!("{}: {} for {}", path.display(), bound.target, node.target));
                     }
-                    let found = count(&program, node, &bound.schema)
-                        .and_then(|count| results(&program, node, &bound.schema, count));
-                    let Ok(types) = found else { return };
+                    let result = result_count(&program, node, &bound.schema)
+                        .and_then(|count| result_types(&program, node, &bound.schema, count));
+                    let Ok(types) = result else { return };
                     let declared: Vec<_> =
                         node.outputs.iter().map(|&var| program.var(var).ty.clone()).collect();
                     match alike(&program, &types, &declared) {
@@ -455,9 +455,9 @@ mod tests {
     }
 
     /// Whether types are equal, sizes up to their bounds; dim orders are not inferred.
-    fn alike(program: &ExportedProgram, found: &[VarType], declared: &[VarType]) -> bool {
-        found.len() == declared.len()
-            && found.iter().zip(declared).all(|pair| match pair {
+    fn alike(program: &ExportedProgram, inferred: &[VarType], declared: &[VarType]) -> bool {
+        inferred.len() == declared.len()
+            && inferred.iter().zip(declared).all(|pair| match pair {
                 (VarType::Tensor(a), VarType::Tensor(b)) => {
                     let bounds = |spec: &TensorSpec| -> Vec<_> {
                         spec.sizes.iter().map(|size| size.bounds(&program.ranges).max).collect()

@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::When::{Always, NoKernel};
-use super::nn::optional;
+use super::nn::optional_argument;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
@@ -20,16 +20,16 @@ pub(super) const RULES: Table = &[
 fn batch_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let of_batch = cx.bool(node, "training", node.target.contains("with_update"))?;
     if of_batch {
-        return by_batch(cx, node);
+        return normalize_by_batch(cx, node);
     }
     let x = cx.tensor(node, "input")?;
-    let spec = cx.result(node)?;
+    let spec = cx.result_spec(node)?;
     let dtype = spec.dtype;
     let (mean, var) = (cx.tensor(node, "running_mean")?, cx.tensor(node, "running_var")?);
     let args = vec![
         ("input", Argument::Var(x)),
-        ("weight", optional(cx, node, "weight")),
-        ("bias", optional(cx, node, "bias")),
+        ("weight", optional_argument(cx, node, "weight")),
+        ("bias", optional_argument(cx, node, "bias")),
         ("running_mean", Argument::Var(mean)),
         ("running_var", Argument::Var(var)),
         ("momentum", Argument::Float(cx.float(node, "momentum", 0.1)?)),
@@ -44,13 +44,13 @@ fn batch_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let empty = super::windows::zeros(cx, node, sizes, ScalarType::Float)?;
         cx.replace(statistic, empty);
     }
-    cx.done(node, outs[0])
+    cx.replace_node(node, outs[0])
 }
 
 /// Normalizes each channel by the mean and variance of the batch.
-fn by_batch(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn normalize_by_batch(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if cx.optional_tensor(node, "running_mean").is_some() && !node.target.contains("functional") {
-        return cx.wrong(
+        return cx.fail(
             node,
             "a batch norm of training, which changes its statistics: export the model after `model.eval()`",
         );
@@ -58,7 +58,7 @@ fn by_batch(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     let (spec, eps) = (cx.spec(node, x)?, cx.float(node, "eps", 1e-5)?);
     if spec.rank() < 2 {
-        return cx.wrong(node, "it has no channels");
+        return cx.fail(node, "it has no channels");
     }
     let wide = if spec.dtype == ScalarType::Double { spec.dtype } else { ScalarType::Float };
     let value = cx.cast(x, wide);
@@ -82,13 +82,13 @@ fn by_batch(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let channels = vec![spec.sizes[1].clone()];
     let (mean, scale) = (cx.view(node, mean, channels.clone())?, cx.view(node, scale, channels.clone())?);
     let variance = cx.view(node, variance, channels)?;
-    statistics(cx, node, (mean, scale, variance), value)?;
-    cx.done(node, new)
+    running_statistics(cx, node, (mean, scale, variance), value)?;
+    cx.replace_node(node, new)
 }
 
 /// Replaces the other results of the node: the mean, the reciprocal standard deviation, and the updated running
 /// statistics.
-fn statistics(
+fn running_statistics(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     (mean, scale, variance): (VarId, VarId, VarId),
@@ -109,7 +109,7 @@ fn statistics(
         let empty = super::windows::zeros(cx, node, spec.sizes, spec.dtype)?;
         cx.replace(reserve, empty);
     }
-    let spec = cx.of(value);
+    let spec = cx.spec_of(value);
     let count = spec.numel().known().zip(spec.sizes[1].known()).map(|(n, c)| n / c.max(1));
     let unbiased = match count {
         Some(count) => cx.mul(variance, count as f64 / (count - 1).max(1) as f64),

@@ -13,18 +13,18 @@ pub(super) const RULES: Table = &[
     ("aten.segment_reduce", NoKernel, segment_reduce),
 ];
 
-/// Both results of a node.
-fn two(cx: &mut Rewriter<'_>, node: &ExportedNode, first: VarId, second: VarId) -> Result<Outcome> {
+/// Replaces both results of a node.
+fn replace_both(cx: &mut Rewriter<'_>, node: &ExportedNode, first: VarId, second: VarId) -> Result<Outcome> {
     match node.outputs.get(1) {
         Some(&output) => cx.replace(output, second),
-        None => return cx.wrong(node, "it has one result instead of two"),
+        None => return cx.fail(node, "it has one result instead of two"),
     }
-    cx.done(node, first)
+    cx.replace_node(node, first)
 }
 
 /// `2^exponent`.
 fn power_of_two(cx: &mut Rewriter<'_>, exponent: VarId) -> VarId {
-    let spec = cx.of(exponent);
+    let spec = cx.spec_of(exponent);
     cx.emit(
         "aten.pow.Scalar",
         vec![("self", Argument::Float(2.0)), ("exponent", Argument::Var(exponent))],
@@ -41,7 +41,7 @@ fn frexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (above, below) =
         (cx.compare("aten.gt.Scalar", size, 0.0), cx.compare("aten.lt.Scalar", size, f64::INFINITY));
     let has_parts = cx.compare("aten.logical_and.default", above, below);
-    let [one, zero] = [1.0, 0.0].map(|v| cx.number(Scalar::Double(v), ScalarType::Double));
+    let [one, zero] = [1.0, 0.0].map(|v| cx.scalar(Scalar::Double(v), ScalarType::Double));
     let (one, zero) = (one?, zero?);
     let size = cx.choose(has_parts, size, one);
     let log = cx.unary("aten.log2.default", size);
@@ -68,29 +68,29 @@ fn frexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mantissa = cx.choose(has_parts, mantissa, wide);
     let exponent = cx.choose(has_parts, exponent, zero);
     let (mantissa, exponent) = (cx.cast(mantissa, dtype), cx.cast(exponent, ScalarType::Int));
-    two(cx, node, mantissa, exponent)
+    replace_both(cx, node, mantissa, exponent)
 }
 
-/// The edges of a histogram's bins: given, of a range, or of the range of the elements.
-fn edges(cx: &mut Rewriter<'_>, node: &ExportedNode, flat: VarId) -> Result<VarId> {
+/// The edges of a histogram's bins: an argument, or evenly spaced over a given range or that of the elements.
+fn bin_edges(cx: &mut Rewriter<'_>, node: &ExportedNode, flat: VarId) -> Result<VarId> {
     if let Some(edges) = cx.optional_tensor(node, "bins") {
         return Ok(edges);
     }
-    let (dtype, bins) = (cx.of(flat).dtype, cx.int(node, "bins", 100)?);
+    let (dtype, bins) = (cx.spec_of(flat).dtype, cx.int(node, "bins", 100)?);
     if !(1..1 << 24).contains(&bins) {
-        return cx.wrong(node, format!("{bins} bins"));
+        return cx.fail(node, format!("{bins} bins"));
     }
     let range = match node.arg("range") {
         Some(Argument::Floats(range)) => range.clone(),
-        _ if cx.of(flat).sizes == [Size::Int(0)] => vec![0.0, 1.0],
+        _ if cx.spec_of(flat).sizes == [Size::Int(0)] => vec![0.0, 1.0],
         _ => Vec::new(),
     };
     let (low, high) = match range[..] {
         [low, high] => {
             let widen = if low == high { 0.5 } else { 0.0 };
-            (cx.number(Scalar::Double(low - widen), dtype)?, cx.number(Scalar::Double(high + widen), dtype)?)
+            (cx.scalar(Scalar::Double(low - widen), dtype)?, cx.scalar(Scalar::Double(high + widen), dtype)?)
         }
-        _ => extremes(cx, flat, 0.5)?,
+        _ => value_range(cx, flat, 0.5)?,
     };
     let share = |i: i64| Scalar::Double(i as f64 / bins as f64);
     let parts: Vec<Scalar> = (0..=bins).map(share).collect();
@@ -101,12 +101,12 @@ fn edges(cx: &mut Rewriter<'_>, node: &ExportedNode, flat: VarId) -> Result<VarI
     Ok(cx.add(of_high, of_low))
 }
 
-/// The smallest and the greatest element of a vector, moved apart by `widen` each if they are equal.
-pub(super) fn extremes(cx: &mut Rewriter<'_>, flat: VarId, widen: f64) -> Result<(VarId, VarId)> {
+/// The smallest and greatest element of a vector; if they are equal, each is moved outwards by `widen`.
+pub(super) fn value_range(cx: &mut Rewriter<'_>, flat: VarId, widen: f64) -> Result<(VarId, VarId)> {
     let [low, high] =
         ["aten.amin.default", "aten.amax.default"].map(|target| cx.reduce(target, flat, &[0], false));
     let same = cx.compare("aten.eq.Tensor", low, high);
-    let dtype = cx.of(flat).dtype;
+    let dtype = cx.spec_of(flat).dtype;
     let same = cx.cast(same, dtype);
     let step = cx.mul(same, widen);
     Ok((cx.sub(low, step), cx.add(high, step)))
@@ -116,13 +116,13 @@ fn histogram(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let numel = cx.spec(node, x)?.numel();
     let flat = cx.view(node, x, vec![numel.clone()])?;
-    let edges = edges(cx, node, flat)?;
-    let dtype = cx.of(flat).dtype;
-    let Some(last) = cx.of(edges).sizes.first().and_then(Size::known).map(|n| n - 1) else {
-        return cx.wrong(node, "the number of its bins is not known");
+    let edges = bin_edges(cx, node, flat)?;
+    let dtype = cx.spec_of(flat).dtype;
+    let Some(last) = cx.spec_of(edges).sizes.first().and_then(Size::known).map(|n| n - 1) else {
+        return cx.fail(node, "the number of its bins is not known");
     };
     if !(0..1 << 24).contains(&last) {
-        return cx.wrong(node, format!("{last} bins"));
+        return cx.fail(node, format!("{last} bins"));
     }
     let lower = cx.slice(node, edges, 0, (&Size::Int(0), &Size::Int(last)))?;
     let upper = cx.slice(node, edges, 0, (&Size::Int(1), &Size::Int(last + 1)))?;
@@ -140,7 +140,7 @@ fn histogram(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         None => cx.cast(inside, dtype),
         Some(weight) => {
             let (weight, zero) =
-                (cx.view(node, weight, vec![numel])?, cx.number(Scalar::Double(0.0), dtype)?);
+                (cx.view(node, weight, vec![numel])?, cx.scalar(Scalar::Double(0.0), dtype)?);
             cx.choose(inside, weight, zero)
         }
     };
@@ -150,44 +150,44 @@ fn histogram(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let share = cx.div(hist, total);
         hist = cx.div(share, width);
     }
-    two(cx, node, hist, edges)
+    replace_both(cx, node, hist, edges)
 }
 
 /// Each segment reduces the whole dimension, with neutral elements in place of those of other segments.
 fn segment_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "data")?, cx.result(node)?);
+    let (x, want) = (cx.tensor(node, "data")?, cx.result_spec(node)?);
     let spec = cx.spec(node, x)?;
     let axis = cx.int(node, "axis", 0)?;
     let axis = cx.dim(node, axis, spec.rank())?;
     let (Some(size), Some(segments)) = (spec.sizes.get(axis).cloned(), want.sizes.get(axis).cloned()) else {
-        return cx.wrong(node, "its data has no such dimension");
+        return cx.fail(node, "its data has no such dimension");
     };
     let how = match node.arg("reduce") {
         Some(Argument::Str(how)) => how.clone(),
-        _ => return cx.wrong(node, "it has no reduction"),
+        _ => return cx.fail(node, "it has no reduction"),
     };
     let (target, neutral) = match &*how {
         "sum" | "mean" => ("aten.sum.dim_IntList", 0.0),
         "max" => ("aten.amax.default", f64::NEG_INFINITY),
         "min" => ("aten.amin.default", f64::INFINITY),
         "prod" => ("aten.prod.dim_int", 1.0),
-        other => return cx.wrong(node, format!("`{other}` is no reduction that is known")),
+        other => return cx.fail(node, format!("`{other}` is no reduction that is known")),
     };
     let product = |sizes: &[Size]| sizes.iter().fold(Size::Int(1), |n, s| n.mul(s));
     let (outer, inner) = (product(&spec.sizes[..axis]), product(&spec.sizes[axis + 1..]));
     let (starts, ends) = segment_bounds(cx, node, &outer, &segments)?;
     let (starts, ends) = (cx.unsqueeze(node, starts, 2)?, cx.unsqueeze(node, ends, 2)?);
-    let places = cx.counted(node, &size, ScalarType::Long)?;
+    let places = cx.arange(node, &size, ScalarType::Long)?;
     let (after, before) =
         (cx.compare("aten.le.Tensor", starts, places), cx.compare("aten.gt.Tensor", ends, places));
     let inside = cx.compare("aten.logical_and.default", after, before);
     let inside = cx.unsqueeze(node, inside, 3)?;
     let rows = cx.view(node, x, vec![outer, Size::Int(1), size, inner])?;
-    let fill = cx.number(Scalar::Double(neutral), spec.dtype)?;
+    let fill = cx.scalar(Scalar::Double(neutral), spec.dtype)?;
     let chosen = cx.choose(inside, rows, fill);
     let mut value = match target {
         "aten.prod.dim_int" => {
-            let mut spec = cx.of(chosen);
+            let mut spec = cx.spec_of(chosen);
             spec.sizes.remove(2);
             let args = vec![
                 ("self", Argument::Var(chosen)),
@@ -201,7 +201,7 @@ fn segment_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     let initial = node.arg("initial").is_some_and(|a| *a != Argument::None);
     if initial {
         let start = cx.float(node, "initial", 0.0)?;
-        let start = cx.number(Scalar::Double(start), spec.dtype)?;
+        let start = cx.scalar(Scalar::Double(start), spec.dtype)?;
         let combine = match &*how {
             "sum" | "mean" => "aten.add.Tensor",
             "max" => "aten.maximum.default",
@@ -218,10 +218,10 @@ fn segment_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
         value = cx.div(value, under);
     }
     let new = cx.view(node, value, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// The first element of each segment and the one behind its last: matrices of a row for each row of the data.
+/// The start and the exclusive end of each segment: two matrices with a row for each row of the data.
 fn segment_bounds(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -237,7 +237,7 @@ fn segment_bounds(
     let lengths = cx.tensor(node, "lengths")?;
     let lengths = cx.cast(lengths, ScalarType::Long);
     let lengths = cx.view(node, lengths, vec![outer.clone(), segments.clone()])?;
-    let spec = cx.of(lengths);
+    let spec = cx.spec_of(lengths);
     let ends = cx.emit(
         "aten.cumsum.default",
         vec![("self", Argument::Var(lengths)), ("dim", Argument::Int(1))],

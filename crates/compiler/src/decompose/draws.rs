@@ -18,29 +18,29 @@ pub(super) const RULES: Table = &[
     ("aten.bernoulli", NoKernel, bernoulli),
 ];
 
-/// Values in `[0, 1)`, or normally distributed ones, with the sizes of the result, in f32 or the result's f64.
-fn drawn(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> Result<VarId> {
-    let want = cx.result(node)?;
+/// Emits the random operator `target` with the sizes of the result, in f64 if the result is f64, otherwise in f32.
+fn draw(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> Result<VarId> {
+    let want = cx.result_spec(node)?;
     let dtype = if want.dtype == ScalarType::Double { ScalarType::Double } else { ScalarType::Float };
-    let size = cx.sizes(node, &want.sizes)?;
+    let size = cx.sizes_argument(node, &want.sizes)?;
     Ok(cx.emit(target, vec![("size", size)], TensorSpec::contiguous(dtype, want.sizes)))
 }
 
 fn uniform_draw(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
-    drawn(cx, node, "aten.rand.default")
+    draw(cx, node, "aten.rand.default")
 }
 
-/// The logarithm of values in `(0, 1]`.
+/// The logarithm of uniformly distributed values in `(0, 1]`.
 fn log_draw(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     let draw = uniform_draw(cx, node)?;
     let down = cx.unary("aten.neg.default", draw);
     Ok(cx.unary("aten.log1p.default", down))
 }
 
-fn finished(cx: &mut Rewriter<'_>, node: &ExportedNode, value: VarId) -> Result<Outcome> {
-    let dtype = cx.result(node)?.dtype;
+fn replace_with_cast(cx: &mut Rewriter<'_>, node: &ExportedNode, value: VarId) -> Result<Outcome> {
+    let dtype = cx.result_spec(node)?.dtype;
     let new = cx.cast(value, dtype);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn uniform(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -48,12 +48,12 @@ fn uniform(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let draw = uniform_draw(cx, node)?;
     let scaled = cx.mul(draw, to - from);
     let new = cx.add(scaled, from);
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }
 
 /// Normally distributed values; mean and standard deviation are numbers or tensors.
 fn normal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let draw = drawn(cx, node, "aten.randn.default")?;
+    let draw = draw(cx, node, "aten.randn.default")?;
     let scaled = match cx.optional_tensor(node, "std") {
         Some(std) => cx.mul(draw, std),
         None => {
@@ -68,7 +68,7 @@ fn normal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             cx.add(scaled, mean)
         }
     };
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }
 
 /// Exponentially distributed values, which are never zero, since callers take the logarithm.
@@ -77,7 +77,7 @@ fn exponential(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let log = log_draw(cx, node)?;
     let time = cx.mul(log, -1.0 / rate);
     let new = cx.clamp(time, Some(f64::from(f32::MIN_POSITIVE)), None);
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }
 
 fn cauchy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -88,26 +88,26 @@ fn cauchy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tan = cx.unary("aten.tan.default", angle);
     let scaled = cx.mul(tan, sigma);
     let new = cx.add(scaled, median);
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }
 
 fn log_normal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (mean, std) = (cx.float(node, "mean", 1.0)?, cx.float(node, "std", 2.0)?);
-    let draw = drawn(cx, node, "aten.randn.default")?;
+    let draw = draw(cx, node, "aten.randn.default")?;
     let scaled = cx.mul(draw, std);
     let moved = cx.add(scaled, mean);
     let new = cx.unary("aten.exp.default", moved);
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }
 
-/// The number of trials up to the first success.
+/// Geometrically distributed values: the number of trials up to the first success.
 fn geometric(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let p = cx.float(node, "p", 0.5)?;
     let log = log_draw(cx, node)?;
     let trials = cx.mul(log, 1.0 / (-p).ln_1p());
     let trials = cx.unary("aten.ceil.default", trials);
     let new = cx.clamp(trials, Some(1.0), None);
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }
 
 /// One with the given probability, otherwise zero.
@@ -124,5 +124,5 @@ fn bernoulli(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             cx.compare("aten.lt.Scalar", draw, p)
         }
     };
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }

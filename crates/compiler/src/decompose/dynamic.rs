@@ -16,7 +16,7 @@ pub(super) const RULES: Table = &[
     ("torchvision.nms", NoKernel, nms),
 ];
 
-/// The coordinates of the nonzero elements, a vector for each dimension. A number counts as a vector of one element.
+/// The coordinates of the nonzero elements, a vector for each dimension. A 0-d tensor counts as one element.
 pub(super) fn coordinates(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = match cx.optional_tensor(node, "condition") {
         Some(condition) => condition,
@@ -25,11 +25,11 @@ pub(super) fn coordinates(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<
     if cx.spec(node, x)?.rank() == 0 {
         x = cx.view(node, x, vec![Size::Int(1)])?;
     }
-    let rank = cx.of(x).rank();
+    let rank = cx.spec_of(x).rank();
     if rank != node.outputs.len() {
-        return cx.wrong(node, format!("{} results for {rank} dimensions", node.outputs.len()));
+        return cx.fail(node, format!("{} results for {rank} dimensions", node.outputs.len()));
     }
-    let [count] = cx.result(node)?.sizes.try_into().unwrap_or([Size::Int(0)]);
+    let [count] = cx.result_spec(node)?.sizes.try_into().unwrap_or([Size::Int(0)]);
     let places = nonzero(cx, x, count);
     for (dim, &output) in node.outputs.iter().enumerate() {
         let column = cx.select(places, 1, dim as i64);
@@ -38,52 +38,52 @@ pub(super) fn coordinates(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<
     Ok(Outcome::Replaced)
 }
 
-/// The coordinates of the nonzero elements, a row for each; `count` is their number.
+/// The coordinates of the `count` nonzero elements, one row for each.
 fn nonzero(cx: &mut Rewriter<'_>, x: VarId, count: Size) -> VarId {
-    let sizes = vec![count, Size::Int(cx.of(x).rank() as i64)];
+    let sizes = vec![count, Size::Int(cx.spec_of(x).rank() as i64)];
     let spec = TensorSpec::contiguous(ScalarType::Long, sizes);
     cx.emit("aten.nonzero.default", vec![("self", Argument::Var(x))], spec)
 }
 
 /// The coordinates of the first nonzero elements, and rows of `fill_value` up to a fixed number of rows.
 fn nonzero_static(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
+    let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let (spec, fill) = (cx.spec(node, x)?, cx.int(node, "fill_value", -1)?);
     let [Size::Int(rows), _] = want.sizes[..] else {
-        return cx.wrong(node, "the number of its rows is not known");
+        return cx.fail(node, "the number of its rows is not known");
     };
     let (count, long) = (spec.numel(), ScalarType::Long);
     let flat = cx.view(node, x, vec![count.clone()])?;
-    let found = cx.compare("aten.ne.Scalar", flat, 0);
-    let ones = cx.cast(found, long);
-    let sums = cx.of(ones);
+    let is_nonzero = cx.compare("aten.ne.Scalar", flat, 0);
+    let ones = cx.cast(is_nonzero, long);
+    let sums = cx.spec_of(ones);
     let place =
         cx.emit("aten.cumsum.default", vec![("self", Argument::Var(ones)), ("dim", Argument::Int(0))], sums);
     let place = cx.add(place, -1);
     // Elements without a row are written to one behind the last.
-    let behind = cx.number(Scalar::Int(rows), long)?;
+    let behind = cx.scalar(Scalar::Int(rows), long)?;
     let fits = cx.compare("aten.lt.Scalar", place, rows);
-    let fits = cx.compare("aten.logical_and.default", fits, found);
+    let fits = cx.compare("aten.logical_and.default", fits, is_nonzero);
     let place = cx.choose(fits, place, behind);
-    let numbers = cx.counted(node, &count, long)?;
-    let into = cx.filled(node, vec![Size::Int(rows.saturating_add(1))], Argument::Int(-1), long)?;
+    let numbers = cx.arange(node, &count, long)?;
+    let into = cx.full(node, vec![Size::Int(rows.saturating_add(1))], Argument::Int(-1), long)?;
     let args = vec![
         ("self", Argument::Var(into)),
         ("dim", Argument::Int(0)),
         ("index", Argument::Var(place)),
         ("src", Argument::Var(numbers)),
     ];
-    let like = cx.of(into);
+    let like = cx.spec_of(into);
     let all = cx.emit("aten.scatter.src", args, like);
     let places = cx.slice(node, all, 0, (&Size::Int(0), &Size::Int(rows)))?;
-    let (absent, filler) = (cx.compare("aten.lt.Scalar", places, 0), cx.number(Scalar::Int(fill), long)?);
+    let (absent, filler) = (cx.compare("aten.lt.Scalar", places, 0), cx.scalar(Scalar::Int(fill), long)?);
     let mut columns = Vec::with_capacity(spec.rank());
     let mut rest = places;
     for size in spec.sizes.iter().rev() {
-        let Some(size) = size.known() else { return cx.wrong(node, "a size of its operand is not known") };
+        let Some(size) = size.known() else { return cx.fail(node, "a size of its operand is not known") };
         let size = size.max(1);
         let args = vec![("self", Argument::Var(rest)), ("other", Argument::Int(size))];
-        let like = cx.of(rest);
+        let like = cx.spec_of(rest);
         let within = cx.emit("aten.remainder.Scalar", args, like);
         let column = cx.choose(absent, filler, within);
         columns.push(cx.unsqueeze(node, column, 1)?);
@@ -91,24 +91,24 @@ fn nonzero_static(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     }
     columns.reverse();
     let new = match columns.is_empty() {
-        true => cx.filled(node, want.sizes, Argument::Int(0), long)?,
+        true => cx.full(node, want.sizes, Argument::Int(0), long)?,
         false => cx.cat(&columns, 1),
     };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// `repeat_interleave` by a tensor: the slices at indices, each index repeated as often as the tensor says.
+/// `repeat_interleave` by a tensor: takes each slice as often as the tensor says, by an index with repetitions.
 pub(super) fn repeat_by_tensor(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     repeats: VarId,
 ) -> Result<Outcome> {
     let Some(mut x) = cx.optional_tensor(node, "self") else { return Ok(Outcome::Kept) };
-    let want = cx.result(node)?;
+    let want = cx.result_spec(node)?;
     let rank = cx.spec(node, x)?.rank();
     let dim = match node.arg("dim") {
         None | Some(Argument::None) => {
-            let numel = cx.of(x).numel();
+            let numel = cx.spec_of(x).numel();
             x = cx.view(node, x, vec![numel])?;
             0
         }
@@ -121,29 +121,30 @@ pub(super) fn repeat_by_tensor(
             cx.dim(node, dim, rank)?
         }
     };
-    let (Some(size), Some(total)) = (cx.of(x).sizes.get(dim).cloned(), want.sizes.get(dim).cloned()) else {
-        return cx.wrong(node, "its result lacks the dimension that is repeated");
+    let (Some(size), Some(total)) = (cx.spec_of(x).sizes.get(dim).cloned(), want.sizes.get(dim).cloned())
+    else {
+        return cx.fail(node, "its result lacks the dimension that is repeated");
     };
     // A single number of repetitions holds for every slice.
-    let repeats = match cx.of(repeats).rank() {
+    let repeats = match cx.spec_of(repeats).rank() {
         0 => cx.view(node, repeats, vec![Size::Int(1)])?,
         _ => repeats,
     };
     let repeats = cx.expand(node, repeats, vec![size])?;
-    let spec = TensorSpec::contiguous(cx.of(repeats).dtype, vec![total]);
+    let spec = TensorSpec::contiguous(cx.spec_of(repeats).dtype, vec![total]);
     let args = vec![("repeats", Argument::Var(repeats))];
     let places = cx.emit("aten.repeat_interleave.Tensor", args, spec);
     let new = cx.index_select(x, dim, places);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// How often each number occurs, or the sum of the weights where it does, by comparing every element with every number.
+/// Counts each number, or sums the weights of its elements, by comparing every element with every number.
 fn bincount(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
-    let [bins] = want.sizes.as_slice() else { return cx.wrong(node, "its result is no list") };
+    let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
+    let [bins] = want.sizes.as_slice() else { return cx.fail(node, "its result is no list") };
     let numbers = match bins {
-        Size::Int(_) => cx.counted(node, bins, ScalarType::Long)?,
-        Size::Sym(_) => numbers_up_to_greatest(cx, node, x, bins)?,
+        Size::Int(_) => cx.arange(node, bins, ScalarType::Long)?,
+        Size::Sym(_) => range_to_maximum(cx, node, x, bins)?,
     };
     let x = cx.cast(x, ScalarType::Long);
     let rows = cx.unsqueeze(node, numbers, 1)?;
@@ -155,21 +156,16 @@ fn bincount(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         }
         Some(weights) => {
             let weights = cx.cast(weights, want.dtype);
-            let zero = cx.number(Scalar::Int(0), want.dtype)?;
+            let zero = cx.scalar(Scalar::Int(0), want.dtype)?;
             let chosen = cx.choose(is_here, weights, zero);
             cx.sum(chosen, &[1], false)
         }
     };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `0, 1, ...` up to the greatest element, but at least `minlength` numbers.
-fn numbers_up_to_greatest(
-    cx: &mut Rewriter<'_>,
-    node: &ExportedNode,
-    x: VarId,
-    bins: &Size,
-) -> Result<VarId> {
+fn range_to_maximum(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, bins: &Size) -> Result<VarId> {
     let least = cx.int(node, "minlength", 0)?;
     let x = cx.cast(x, ScalarType::Long);
     // Of no elements, the greatest is the last number of the shortest result.
@@ -187,8 +183,8 @@ fn numbers_up_to_greatest(
 }
 
 /// Euclid's algorithm on all elements, until every remainder is zero.
-fn divisors(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId, VarId)> {
-    let want = cx.result(node)?;
+fn euclid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId, VarId)> {
+    let want = cx.result_spec(node)?;
     let operand = |cx: &mut Rewriter<'_>, name: &str| -> Result<VarId> {
         let x = cx.tensor(node, name)?;
         let x = cx.cast(x, want.dtype);
@@ -204,8 +200,8 @@ fn divisors(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId,
         },
         |cx, state| {
             let done = cx.compare("aten.eq.Scalar", state[1], 0);
-            let one = cx.number(Scalar::Int(1), want.dtype)?;
-            let zero = cx.number(Scalar::Int(0), want.dtype)?;
+            let one = cx.scalar(Scalar::Int(1), want.dtype)?;
+            let zero = cx.scalar(Scalar::Int(0), want.dtype)?;
             let under = cx.choose(done, one, state[1]);
             let rest = cx.binary("aten.remainder.Tensor", state[0], under);
             Ok(vec![cx.choose(done, state[0], state[1]), cx.choose(done, zero, rest)])
@@ -215,17 +211,17 @@ fn divisors(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId,
 }
 
 fn gcd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (.., common) = divisors(cx, node)?;
-    cx.done(node, common)
+    let (.., common) = euclid(cx, node)?;
+    cx.replace_node(node, common)
 }
 
 fn lcm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (a, b, common) = divisors(cx, node)?;
-    let dtype = cx.of(common).dtype;
+    let (a, b, common) = euclid(cx, node)?;
+    let dtype = cx.spec_of(common).dtype;
     let none = cx.compare("aten.eq.Scalar", common, 0);
-    let one = cx.number(Scalar::Int(1), dtype)?;
+    let one = cx.scalar(Scalar::Int(1), dtype)?;
     let under = cx.choose(none, one, common);
-    let spec = cx.of(a);
+    let spec = cx.spec_of(a);
     let args = vec![
         ("self", Argument::Var(a)),
         ("other", Argument::Var(under)),
@@ -234,7 +230,7 @@ fn lcm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let share = cx.emit("aten.div.Tensor_mode", args, spec);
     let product = cx.mul(share, b);
     let new = cx.unary("aten.abs.default", product);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// The largest number of boxes whose overlaps are computed for all pairs.
@@ -244,19 +240,19 @@ const MAX_BOXES: i64 = 2048;
 /// that no better one *of the set* suppresses is computed until it stays the same: after `n` steps the best `n` boxes are right.
 fn nms(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (boxes, scores) = (cx.tensor(node, "dets")?, cx.tensor(node, "scores")?);
-    let (threshold, want) = (cx.float(node, "iou_threshold", 0.0)?, cx.result(node)?);
+    let (threshold, want) = (cx.float(node, "iou_threshold", 0.0)?, cx.result_spec(node)?);
     let spec = cx.spec(node, boxes)?;
-    let [count, _] = spec.sizes.as_slice() else { return cx.wrong(node, "its boxes are no matrix") };
-    let [kept] = want.sizes.as_slice() else { return cx.wrong(node, "its result is no list") };
+    let [count, _] = spec.sizes.as_slice() else { return cx.fail(node, "its boxes are no matrix") };
+    let [num_kept] = want.sizes.as_slice() else { return cx.fail(node, "its result is no list") };
     if count.bounds(&cx.program.ranges).max > MAX_BOXES {
         return Ok(Outcome::Kept);
     }
-    let numbers = cx.counted(node, count, ScalarType::Long)?;
-    let better = better(cx, node, scores, numbers)?;
-    let overlaps = overlapping(cx, node, boxes, threshold)?;
+    let numbers = cx.arange(node, count, ScalarType::Long)?;
+    let better = precedence_mask(cx, node, scores, numbers)?;
+    let overlaps = overlap_mask(cx, node, boxes, threshold)?;
     let suppresses = cx.compare("aten.logical_and.default", better, overlaps);
-    let all = cx.filled(node, vec![count.clone()], Argument::Bool(true), ScalarType::Bool)?;
-    let changed = cx.filled(node, Vec::new(), Argument::Bool(true), ScalarType::Bool)?;
+    let all = cx.full(node, vec![count.clone()], Argument::Bool(true), ScalarType::Bool)?;
+    let changed = cx.full(node, Vec::new(), Argument::Bool(true), ScalarType::Bool)?;
     let results = cx.repeat_while(
         &[all, changed],
         |_, state| Ok(state[1]),
@@ -279,21 +275,26 @@ fn nms(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         ("index", Argument::Var(place)),
         ("src", Argument::Var(numbers)),
     ];
-    let like = cx.of(numbers);
+    let like = cx.spec_of(numbers);
     let order = cx.emit("aten.scatter.src", args, like);
     let remaining = cx.cast(results[0], ScalarType::Long);
     let remaining = cx.index_select(remaining, 0, order);
-    let rows = nonzero(cx, remaining, kept.clone());
+    let rows = nonzero(cx, remaining, num_kept.clone());
     let rows = cx.select(rows, 1, 0);
     let new = cx.index_select(order, 0, rows);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Whether each box (a row) comes before another (a column): its score is greater, or equal and it is listed before.
-fn better(cx: &mut Rewriter<'_>, node: &ExportedNode, scores: VarId, numbers: VarId) -> Result<VarId> {
+fn precedence_mask(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    scores: VarId,
+    numbers: VarId,
+) -> Result<VarId> {
     // Like a sort, this takes NaN for the greatest.
     let nan = cx.is_nan(scores);
-    let most = cx.number(Scalar::Double(f64::INFINITY), cx.of(scores).dtype)?;
+    let most = cx.scalar(Scalar::Double(f64::INFINITY), cx.spec_of(scores).dtype)?;
     let scores = cx.choose(nan, most, scores);
     let rows = cx.unsqueeze(node, scores, 1)?;
     let greater = cx.compare("aten.gt.Tensor", rows, scores);
@@ -305,7 +306,7 @@ fn better(cx: &mut Rewriter<'_>, node: &ExportedNode, scores: VarId, numbers: Va
 }
 
 /// Whether each box (a row) overlaps another (a column) by more than the threshold.
-fn overlapping(cx: &mut Rewriter<'_>, node: &ExportedNode, boxes: VarId, threshold: f64) -> Result<VarId> {
+fn overlap_mask(cx: &mut Rewriter<'_>, node: &ExportedNode, boxes: VarId, threshold: f64) -> Result<VarId> {
     let [left, top, right, bottom] = [0, 1, 2, 3].map(|column| cx.select(boxes, 1, column));
     let (width, height) = (cx.sub(right, left), cx.sub(bottom, top));
     let areas = cx.mul(width, height);

@@ -4,7 +4,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use super::nodes;
 use crate::Result;
-use crate::clamp::{portable_bounds, saturated};
+use crate::clamp::{portable_bounds, saturate};
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{Argument, ExportedNode, VarId};
 use pteron_operator::formula;
@@ -59,11 +59,11 @@ pub(super) const RULES: Table = &[
     ("aten.negative", Always, negative),
     ("aten.not_equal", Always, not_equal),
     ("aten.masked_fill", NoKernel, masked_fill),
-    ("aten.where", NoKernel, choose),
+    ("aten.where", NoKernel, select_where),
     ("aten.max", NoKernel, maximum),
     ("aten.min", NoKernel, minimum),
-    ("aten.fmax", NoKernel, number_extreme),
-    ("aten.fmin", NoKernel, number_extreme),
+    ("aten.fmax", NoKernel, fmax_or_fmin),
+    ("aten.fmin", NoKernel, fmax_or_fmin),
     ("aten.clamp", NoKernel, clamp),
     ("aten.hardtanh", NoKernel, hardtanh),
     ("aten.remainder", NoKernel, remainder),
@@ -73,26 +73,26 @@ pub(super) const RULES: Table = &[
     ("aten.rad2deg", NoKernel, degrees),
 ];
 
-pub(super) fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+pub(super) fn self_operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     match cx.optional_tensor(node, "self") {
         Some(x) => Ok(x),
         None => cx.tensor(node, "input"),
     }
 }
 
-/// The same call under another operator name, with the same overload.
-pub(super) fn renamed(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &str) -> Result<Outcome> {
+/// Rewrites a call to another operator name with the same overload.
+pub(super) fn rename_operator(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &str) -> Result<Outcome> {
     let overload = node.target.rsplit_once('.').map_or("default", |(_, o)| o);
     let mut same = node.clone();
     same.target = format!("{target}.{overload}").into();
-    cx.put(same);
+    cx.push_node(same);
     Ok(Outcome::Replaced)
 }
 
 macro_rules! renames {
     ($($rule:ident => $target:literal;)*) => {
         $(fn $rule(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-            renamed(cx, node, $target)
+            rename_operator(cx, node, $target)
         })*
     };
 }
@@ -117,7 +117,7 @@ renames! {
 }
 
 fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let args = vec![
         ("self", Argument::Var(x)),
         ("min_val", Argument::Float(0.0)),
@@ -128,29 +128,29 @@ fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// Computes an activation that is decomposed into several operators in f32 if the input has half precision, as
 /// PyTorch's kernel does, and in the type of the result if the input has integers.
-fn widened(
+fn compute_widened(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     f: impl FnOnce(&mut Rewriter<'_>, VarId) -> Result<VarId>,
 ) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let dtype = cx.spec(node, x)?.dtype;
     let is_half = matches!(dtype, ScalarType::Half | ScalarType::BFloat16);
-    let want = cx.result(node)?.dtype;
+    let want = cx.result_spec(node)?.dtype;
     let wide = match is_half {
         true => cx.cast(x, ScalarType::Float),
         false => cx.cast(x, want),
     };
     let y = f(cx, wide)?;
     let new = cx.cast(y, want);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Rules that write the formula of an activation as nodes.
 macro_rules! formulas {
     ($($name:ident),*) => { $(
         fn $name(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-            widened(cx, node, |cx, x| Ok(nodes::apply(cx, x, formula::$name)))
+            compute_widened(cx, node, |cx, x| Ok(nodes::apply(cx, x, formula::$name)))
         }
     )* };
 }
@@ -159,7 +159,7 @@ formulas!(silu, mish, hardswish, hardsigmoid, softsign, log_sigmoid, tanhshrink)
 
 fn softplus(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (beta, threshold) = (cx.float(node, "beta", 1.0)?, cx.float(node, "threshold", 20.0)?);
-    widened(cx, node, |cx, x| {
+    compute_widened(cx, node, |cx, x| {
         let scaled = if beta == 1.0 { x } else { cx.binary("aten.mul.Tensor", x, beta) };
         let log = nodes::apply(cx, scaled, formula::softplus);
         let soft = if beta == 1.0 { log } else { cx.binary("aten.div.Tensor", log, beta) };
@@ -169,40 +169,40 @@ fn softplus(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn zero_like(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
-    let dtype = cx.of(x).dtype;
-    cx.number(Scalar::Double(0.0), dtype)
+    let dtype = cx.spec_of(x).dtype;
+    cx.scalar(Scalar::Double(0.0), dtype)
 }
 
 fn hardshrink(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let lambda = cx.float(node, "lambd", 0.5)?;
     let size = cx.unary("aten.abs.default", x);
     let inside = cx.compare("aten.le.Scalar", size, lambda);
     let zero = zero_like(cx, x)?;
     let new = cx.choose(inside, zero, x);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn softshrink(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let lambda = cx.float(node, "lambd", 0.5)?;
     let bounded = cx.clamp(x, Some(-lambda), Some(lambda));
     let new = cx.binary("aten.sub.Tensor", x, bounded);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn threshold(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let (threshold, value) = (cx.float(node, "threshold", 0.0)?, cx.float(node, "value", 0.0)?);
     let dtype = cx.spec(node, x)?.dtype;
     let below = cx.compare("aten.le.Scalar", x, threshold);
-    let value = cx.number(Scalar::Double(value), dtype)?;
+    let value = cx.scalar(Scalar::Double(value), dtype)?;
     let new = cx.choose(below, value, x);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn elu(cx: &mut Rewriter<'_>, x: VarId, (alpha, scale, input_scale): (f64, f64, f64)) -> VarId {
-    let spec = cx.of(x);
+    let spec = cx.spec_of(x);
     let args = vec![
         ("self", Argument::Var(x)),
         ("alpha", Argument::Float(alpha)),
@@ -213,20 +213,20 @@ fn elu(cx: &mut Rewriter<'_>, x: VarId, (alpha, scale, input_scale): (f64, f64, 
 }
 
 fn selu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let new = elu(cx, x, (1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0));
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn celu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, alpha) = (x_of(cx, node)?, cx.float(node, "alpha", 1.0)?);
+    let (x, alpha) = (self_operand(cx, node)?, cx.float(node, "alpha", 1.0)?);
     let new = elu(cx, x, (alpha, 1.0, 1.0 / alpha));
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// The weights run along the channels, which are dimension 1.
+/// Reshapes the weights so that they broadcast along the channels, dimension 1.
 fn prelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, weight) = (x_of(cx, node)?, cx.tensor(node, "weight")?);
+    let (x, weight) = (self_operand(cx, node)?, cx.tensor(node, "weight")?);
     let (spec, w) = (cx.spec(node, x)?, cx.spec(node, weight)?);
     let mut sizes = vec![1.into(); spec.rank().max(1)];
     if w.rank() == 1 && spec.rank() > 1 {
@@ -241,7 +241,7 @@ fn prelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn prelu_kernel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, weight) = (x_of(cx, node)?, cx.tensor(node, "weight")?);
+    let (x, weight) = (self_operand(cx, node)?, cx.tensor(node, "weight")?);
     prelu_with(cx, node, x, weight)
 }
 
@@ -249,46 +249,46 @@ fn prelu_with(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, weight: VarI
     let positive = cx.compare("aten.gt.Scalar", x, 0.0);
     let scaled = cx.binary("aten.mul.Tensor", weight, x);
     let new = cx.choose(positive, x, scaled);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn square(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (x_of(cx, node)?, cx.result(node)?.dtype);
+    let (x, want) = (self_operand(cx, node)?, cx.result_spec(node)?.dtype);
     let x = cx.cast(x, want);
     let new = cx.mul(x, x);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `other - alpha * self`.
 fn rsub(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, alpha) = (x_of(cx, node)?, node.arg("alpha").cloned().unwrap_or(Argument::Int(1)));
+    let (x, alpha) = (self_operand(cx, node)?, node.arg("alpha").cloned().unwrap_or(Argument::Int(1)));
     match node.arg("other") {
         Some(&Argument::Var(other)) => {
             let args = vec![("self", Argument::Var(other)), ("other", Argument::Var(x)), ("alpha", alpha)];
             Ok(cx.retarget(node, "aten.sub.Tensor", args))
         }
         Some(Argument::Int(v)) => {
-            let (v, want) = (*v, cx.result(node)?.dtype);
+            let (v, want) = (*v, cx.result_spec(node)?.dtype);
             let down = cx.unary("aten.neg.default", x);
-            let scaled = if alpha == Argument::Int(1) { down } else { scaled(cx, down, &alpha) };
+            let scaled = if alpha == Argument::Int(1) { down } else { scale(cx, down, &alpha) };
             let sum = cx.binary("aten.add.Tensor", scaled, v);
             let new = cx.cast(sum, want);
-            cx.done(node, new)
+            cx.replace_node(node, new)
         }
         Some(Argument::Float(v)) => {
-            let (v, want) = (*v, cx.result(node)?.dtype);
+            let (v, want) = (*v, cx.result_spec(node)?.dtype);
             let x = cx.cast(x, want);
             let down = cx.unary("aten.neg.default", x);
-            let scaled = if alpha == Argument::Int(1) { down } else { scaled(cx, down, &alpha) };
+            let scaled = if alpha == Argument::Int(1) { down } else { scale(cx, down, &alpha) };
             let new = cx.binary("aten.add.Tensor", scaled, v);
-            cx.done(node, new)
+            cx.replace_node(node, new)
         }
-        _ => cx.wrong(node, "it has no `other`"),
+        _ => cx.fail(node, "it has no `other`"),
     }
 }
 
-fn scaled(cx: &mut Rewriter<'_>, x: VarId, by: &Argument) -> VarId {
-    let spec = cx.of(x);
+fn scale(cx: &mut Rewriter<'_>, x: VarId, by: &Argument) -> VarId {
+    let spec = cx.spec_of(x);
     cx.emit("aten.mul.Tensor", vec![("self", Argument::Var(x)), ("other", by.clone())], spec)
 }
 
@@ -298,32 +298,35 @@ fn addc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let target = if node.target.starts_with("aten.addcmul") { "aten.mul.Tensor" } else { "aten.div.Tensor" };
     let term = cx.binary(target, a, b);
     let value = node.arg("value").cloned().unwrap_or(Argument::Int(1));
-    let args =
-        vec![("self", Argument::Var(x_of(cx, node)?)), ("other", Argument::Var(term)), ("alpha", value)];
+    let args = vec![
+        ("self", Argument::Var(self_operand(cx, node)?)),
+        ("other", Argument::Var(term)),
+        ("alpha", value),
+    ];
     Ok(cx.retarget(node, "aten.add.Tensor", args))
 }
 
 /// `self + weight * (end - self)`.
 fn lerp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, end) = (x_of(cx, node)?, cx.tensor(node, "end")?);
+    let (x, end) = (self_operand(cx, node)?, cx.tensor(node, "end")?);
     let way = cx.binary("aten.sub.Tensor", end, x);
     let part = match node.arg("weight") {
         Some(&Argument::Var(w)) => cx.binary("aten.mul.Tensor", way, w),
         Some(weight) => {
             let weight = weight.clone();
-            scaled(cx, way, &weight)
+            scale(cx, way, &weight)
         }
-        None => return cx.wrong(node, "it has no `weight`"),
+        None => return cx.fail(node, "it has no `weight`"),
     };
     let new = cx.binary("aten.add.Tensor", x, part);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn clamp_one_side(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let is_min = node.target.starts_with("aten.clamp_min");
     let name = if is_min { "min" } else { "max" };
-    let x = Argument::Var(x_of(cx, node)?);
-    let Some(bound) = node.arg(name).cloned() else { return cx.wrong(node, "it has no bound") };
+    let x = Argument::Var(self_operand(cx, node)?);
+    let Some(bound) = node.arg(name).cloned() else { return cx.fail(node, "it has no bound") };
     if bound.var().is_some_and(|v| cx.program.spec(v).is_some()) {
         let target = if is_min { "aten.maximum.default" } else { "aten.minimum.default" };
         return Ok(cx.retarget(node, target, vec![("self", x), ("other", bound)]));
@@ -332,14 +335,14 @@ fn clamp_one_side(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
 }
 
 fn exp2(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
+    compute_widened(cx, node, |cx, x| {
         let scaled = cx.binary("aten.mul.Tensor", x, std::f64::consts::LN_2);
         Ok(cx.unary("aten.exp.default", scaled))
     })
 }
 
 fn erfc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    widened(cx, node, |cx, x| {
+    compute_widened(cx, node, |cx, x| {
         let erf = cx.unary("aten.erf.default", x);
         let down = cx.unary("aten.neg.default", erf);
         Ok(cx.binary("aten.add.Tensor", down, 1.0))
@@ -347,40 +350,40 @@ fn erfc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn frac(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
-    let whole = cx.unary("aten.trunc.default", x);
-    let new = cx.binary("aten.sub.Tensor", x, whole);
-    cx.done(node, new)
+    let x = self_operand(cx, node)?;
+    let truncated = cx.unary("aten.trunc.default", x);
+    let new = cx.binary("aten.sub.Tensor", x, truncated);
+    cx.replace_node(node, new)
 }
 
 /// `|x| < inf`, which is false for NaN.
 fn isfinite(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     if !cx.spec(node, x)?.dtype.is_floating() {
-        let sizes = cx.result(node)?.sizes;
-        let new = cx.filled(node, sizes, Argument::Bool(true), ScalarType::Bool)?;
-        return cx.done(node, new);
+        let sizes = cx.result_spec(node)?.sizes;
+        let new = cx.full(node, sizes, Argument::Bool(true), ScalarType::Bool)?;
+        return cx.replace_node(node, new);
     }
     let size = cx.unary("aten.abs.default", x);
     let new = cx.compare("aten.lt.Scalar", size, f64::INFINITY);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn sgn(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     Ok(cx.retarget(node, "aten.sign.default", vec![("self", Argument::Var(x))]))
 }
 
 /// `x * log(y)`, and 0 where x is 0 and y is not NaN.
 /// `x log(y)`, which is zero where `x` is, unless `y` is NaN. One of the operands may be a scalar.
 fn xlogy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let dtype = cx.result(node)?.dtype;
+    let dtype = cx.result_spec(node)?.dtype;
     let mut operand = |name: &str| match node.arg(name) {
         Some(Argument::Var(v)) => Ok(cx.cast(*v, dtype)),
-        Some(Argument::Int(v)) => cx.number(Scalar::Int(*v), dtype),
-        Some(Argument::Float(v)) => cx.number(Scalar::Double(*v), dtype),
-        Some(Argument::Bool(v)) => cx.number(Scalar::Bool(*v), dtype),
-        _ => cx.wrong(node, format!("`{name}` is no number that is known")),
+        Some(Argument::Int(v)) => cx.scalar(Scalar::Int(*v), dtype),
+        Some(Argument::Float(v)) => cx.scalar(Scalar::Double(*v), dtype),
+        Some(Argument::Bool(v)) => cx.scalar(Scalar::Bool(*v), dtype),
+        _ => cx.fail(node, format!("`{name}` is no number that is known")),
     };
     let (x, y) = (operand("self")?, operand("other")?);
     let log = cx.unary("aten.log.default", y);
@@ -390,55 +393,55 @@ fn xlogy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let zero = cx.binary("aten.logical_and.default", none, defined);
     let nothing = zero_like(cx, product)?;
     let new = cx.choose(zero, nothing, product);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn nan_to_num(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let dtype = cx.spec(node, x)?.dtype;
     let most = match dtype {
         ScalarType::Half => 65504.0,
         ScalarType::BFloat16 => 3.389_531_389_251_535_5e38,
         ScalarType::Float => f64::from(f32::MAX),
         ScalarType::Double => f64::MAX,
-        _ => return cx.done(node, x),
+        _ => return cx.replace_node(node, x),
     };
     let nan = cx.float(node, "nan", 0.0)?;
     let (high, low) = (cx.float(node, "posinf", most)?, cx.float(node, "neginf", -most)?);
     let mut value = x;
     for (test, replacement) in [(f64::INFINITY, high), (f64::NEG_INFINITY, low)] {
-        let found = cx.compare("aten.eq.Scalar", x, test);
-        let number = cx.number(Scalar::Double(replacement), dtype)?;
-        value = cx.choose(found, number, value);
+        let matches = cx.compare("aten.eq.Scalar", x, test);
+        let number = cx.scalar(Scalar::Double(replacement), dtype)?;
+        value = cx.choose(matches, number, value);
     }
     let is_nan = cx.compare("aten.ne.Tensor", x, x);
-    let number = cx.number(Scalar::Double(nan), dtype)?;
+    let number = cx.scalar(Scalar::Double(nan), dtype)?;
     let new = cx.choose(is_nan, number, value);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn logaddexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, y) = (x_of(cx, node)?, cx.tensor(node, "other")?);
+    let (x, y) = (self_operand(cx, node)?, cx.tensor(node, "other")?);
     let new = super::scan::log_add_exp(cx, x, y)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn masked_fill(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, mask) = (x_of(cx, node)?, cx.tensor(node, "mask")?);
+    let (x, mask) = (self_operand(cx, node)?, cx.tensor(node, "mask")?);
     let dtype = cx.spec(node, x)?.dtype;
     let value = match node.arg("value") {
         Some(&Argument::Var(v)) if cx.program.spec(v).is_some() => cx.cast(v, dtype),
-        Some(Argument::Float(v)) => cx.number(Scalar::Double(*v), dtype)?,
-        Some(Argument::Int(v)) => cx.number(Scalar::Int(*v), dtype)?,
-        Some(Argument::Bool(v)) => cx.number(Scalar::Bool(*v), dtype)?,
-        _ => return cx.wrong(node, "its value is not known"),
+        Some(Argument::Float(v)) => cx.scalar(Scalar::Double(*v), dtype)?,
+        Some(Argument::Int(v)) => cx.scalar(Scalar::Int(*v), dtype)?,
+        Some(Argument::Bool(v)) => cx.scalar(Scalar::Bool(*v), dtype)?,
+        _ => return cx.fail(node, "its value is not known"),
     };
     let new = cx.choose(mask, value, x);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `where` with scalar operands, or with tensors of different types.
-fn choose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn select_where(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.arg("self").is_none() {
         return super::dynamic::coordinates(cx, node);
     }
@@ -447,7 +450,7 @@ fn choose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     else {
         return Ok(Outcome::Kept);
     };
-    let dtype = cx.result(node)?.dtype;
+    let dtype = cx.result_spec(node)?.dtype;
     let has_type =
         |arg: &Argument| arg.var().and_then(|v| cx.program.spec(v)).is_some_and(|s| s.dtype == dtype);
     if has_type(&a) && has_type(&b) {
@@ -455,18 +458,18 @@ fn choose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let mut tensor = |arg: Argument| match arg {
         Argument::Var(v) => Ok(cx.cast(v, dtype)),
-        Argument::Float(v) => cx.number(Scalar::Double(v), dtype),
-        Argument::Int(v) => cx.number(Scalar::Int(v), dtype),
-        Argument::Bool(v) => cx.number(Scalar::Bool(v), dtype),
-        _ => cx.wrong(node, "it chooses among what is no number"),
+        Argument::Float(v) => cx.scalar(Scalar::Double(v), dtype),
+        Argument::Int(v) => cx.scalar(Scalar::Int(v), dtype),
+        Argument::Bool(v) => cx.scalar(Scalar::Bool(v), dtype),
+        _ => cx.fail(node, "it chooses among what is no number"),
     };
     let (a, b) = (tensor(a)?, tensor(b)?);
     let new = cx.choose(condition, a, b);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-fn extreme(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> Result<Outcome> {
-    let (x, Some(other)) = (x_of(cx, node)?, cx.optional_tensor(node, "other")) else {
+fn maximum_or_minimum(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> Result<Outcome> {
+    let (x, Some(other)) = (self_operand(cx, node)?, cx.optional_tensor(node, "other")) else {
         return Ok(Outcome::Kept);
     };
     let args = vec![("self", Argument::Var(x)), ("other", Argument::Var(other))];
@@ -474,16 +477,16 @@ fn extreme(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> 
 }
 
 fn maximum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    extreme(cx, node, "aten.maximum.default")
+    maximum_or_minimum(cx, node, "aten.maximum.default")
 }
 
 fn minimum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    extreme(cx, node, "aten.minimum.default")
+    maximum_or_minimum(cx, node, "aten.minimum.default")
 }
 
 /// Like `maximum` or `minimum`, but a NaN loses against a number.
-fn number_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, y, want) = (x_of(cx, node)?, cx.tensor(node, "other")?, cx.result(node)?);
+fn fmax_or_fmin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, y, want) = (self_operand(cx, node)?, cx.tensor(node, "other")?, cx.result_spec(node)?);
     let target = match node.target.starts_with("aten.fmax") {
         true => "aten.maximum.default",
         false => "aten.minimum.default",
@@ -495,15 +498,15 @@ fn number_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
         let of_x = cx.choose(y_is_nan, x, new);
         new = cx.choose(x_is_nan, y, of_x);
     }
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `x - floor(x / y) y` for integers.
 fn remainder(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (want, other) = (cx.result(node)?, node.arg("other").cloned());
+    let (want, other) = (cx.result_spec(node)?, node.arg("other").cloned());
     let x = match node.arg("self") {
-        Some(&Argument::Int(v)) => cx.number(Scalar::Int(v), want.dtype)?,
-        Some(&Argument::Bool(v)) => cx.number(Scalar::Bool(v), want.dtype)?,
+        Some(&Argument::Int(v)) => cx.scalar(Scalar::Int(v), want.dtype)?,
+        Some(&Argument::Bool(v)) => cx.scalar(Scalar::Bool(v), want.dtype)?,
         _ => {
             let x = cx.tensor(node, "self")?;
             cx.cast(x, want.dtype)
@@ -512,53 +515,53 @@ fn remainder(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (y, [divide, multiply]) = match (cx.optional_tensor(node, "other"), other) {
         (Some(y), _) => (Argument::Var(cx.cast(y, want.dtype)), ["aten.div.Tensor_mode", "aten.mul.Tensor"]),
         (None, Some(number)) => (number, ["aten.div.Scalar_mode", "aten.mul.Scalar"]),
-        (None, None) => return cx.wrong(node, "it has no divisor"),
+        (None, None) => return cx.fail(node, "it has no divisor"),
     };
     let floor = Argument::Str("floor".into());
     let args = vec![("self", Argument::Var(x)), ("other", y.clone()), ("rounding_mode", floor)];
     let quotient = cx.emit(divide, args, want.clone());
     let multiple = cx.emit(multiply, vec![("self", Argument::Var(quotient)), ("other", y)], want);
     let new = cx.sub(x, multiple);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// Bounds beyond the range of an integer type do not bound; the upper bound wins over a lower bound above it.
+/// Bounds outside an integer type's range have no effect. If the lower bound is above the upper, the upper wins.
 fn clamp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut fresh = node.clone();
     fresh.args = portable_bounds(cx.program, node);
     if fresh.args == node.args {
         return Ok(Outcome::Kept);
     }
-    cx.put(fresh);
+    cx.push_node(fresh);
     Ok(Outcome::Replaced)
 }
 
-/// Integers between bounds that are cast to their type.
+/// Clamps integers to bounds that are cast to their type.
 fn hardtanh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let dtype = cx.spec(node, x)?.dtype;
     if !dtype.is_integral() {
         return Ok(Outcome::Kept);
     }
     let (low, high) = (cx.float(node, "min_val", -1.0)?, cx.float(node, "max_val", 1.0)?);
-    let bound = |value: f64| Argument::Int(saturated(value as i64, dtype));
+    let bound = |value: f64| Argument::Int(saturate(value as i64, dtype));
     let args = vec![("self", Argument::Var(x)), ("min", bound(low)), ("max", bound(high))];
     Ok(cx.retarget(node, "aten.clamp.default", args))
 }
 
 fn hypot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, y) = (x_of(cx, node)?, cx.tensor(node, "other")?);
+    let (x, y) = (self_operand(cx, node)?, cx.tensor(node, "other")?);
     let a = cx.binary("aten.mul.Tensor", x, x);
     let b = cx.binary("aten.mul.Tensor", y, y);
     let sum = cx.binary("aten.add.Tensor", a, b);
     let new = cx.unary("aten.sqrt.default", sum);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn degrees(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let factor: f64 =
         if node.target.starts_with("aten.deg2rad") { 1f64.to_radians() } else { 1f64.to_degrees() };
-    let x = x_of(cx, node)?;
+    let x = self_operand(cx, node)?;
     let new = cx.binary("aten.mul.Tensor", x, factor);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

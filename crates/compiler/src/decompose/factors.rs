@@ -3,11 +3,11 @@
 
 use super::Table;
 use super::When::{Always, NoKernel};
-use super::linalg::{MAX_ROWS, identity, operand};
-use super::product::product;
-use super::windows::known;
+use super::linalg::{MAX_ROWS, identity_matrices, operand};
+use super::product::matmul_any_rank;
+use super::windows::static_size;
 use crate::Result;
-use crate::rewrite::{Outcome, Rewriter, broadcast};
+use crate::rewrite::{Outcome, Rewriter, broadcast_sizes};
 use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
 use pteron_tensor::{Scalar, ScalarType};
 
@@ -17,7 +17,7 @@ pub(super) const RULES: Table = &[
     ("aten.linalg_lu_factor", NoKernel, lu_factor),
     ("aten.linalg_lu_factor_ex", NoKernel, lu_factor),
     ("aten._lu_with_info", Always, lu_with_info),
-    ("aten.lu_unpack", NoKernel, unpack),
+    ("aten.lu_unpack", NoKernel, lu_unpack),
     ("aten.linalg_lu_solve", NoKernel, lu_solve),
     ("aten.lu_solve", Always, lu_solve_of_right_side),
 ];
@@ -26,7 +26,7 @@ fn int(v: usize) -> Size {
     Size::Int(v as i64)
 }
 
-/// Matrices whose factorization is unrolled: as many steps as the smaller of their sizes.
+/// Matrices whose factorization is unrolled into as many steps as the smaller of their two sizes.
 struct Matrices {
     x: VarId,
     batch: Vec<Size>,
@@ -35,19 +35,21 @@ struct Matrices {
 }
 
 impl Matrices {
-    fn of(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Self> {
+    fn from_operand(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Self> {
         let spec = cx.spec(node, x)?;
-        let Some(first) = spec.rank().checked_sub(2) else { return cx.wrong(node, "it is no matrix") };
+        let Some(first) = spec.rank().checked_sub(2) else { return cx.fail(node, "it is no matrix") };
         if spec.dtype.is_complex() {
-            return cx.wrong(
+            return cx.fail(
                 node,
                 "its matrices are complex, and no kernel of the table factorizes complex numbers",
             );
         }
-        let (rows, columns) =
-            (known(cx, node, spec.sizes.get(first))?, known(cx, node, spec.sizes.get(first + 1))?);
+        let (rows, columns) = (
+            static_size(cx, node, spec.sizes.get(first))?,
+            static_size(cx, node, spec.sizes.get(first + 1))?,
+        );
         if rows.min(columns) > MAX_ROWS {
-            return cx.wrong(node, format!("matrices with more than {MAX_ROWS} rows and columns"));
+            return cx.fail(node, format!("matrices with more than {MAX_ROWS} rows and columns"));
         }
         cx.check_table_size(node, &[rows, columns])?;
         let x = cx.cast(x, ScalarType::Double);
@@ -60,19 +62,19 @@ impl Matrices {
 }
 
 /// Part of a matrix: rows `rows.0..rows.1`, columns `columns.0..columns.1`.
-fn block(
+fn submatrix(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     x: VarId,
     (rows, columns): ((usize, usize), (usize, usize)),
 ) -> Result<VarId> {
-    let rank = cx.of(x).rank();
+    let rank = cx.spec_of(x).rank();
     let x = cx.slice(node, x, rank - 2, (&int(rows.0), &int(rows.1)))?;
     cx.slice(node, x, rank - 1, (&int(columns.0), &int(columns.1)))
 }
 
 /// A constant matrix of ones where `is_one(row, column)`.
-fn mask(
+fn constant_mask(
     cx: &mut Rewriter<'_>,
     (rows, columns): (usize, usize),
     is_one: impl Fn(usize, usize) -> bool,
@@ -83,7 +85,12 @@ fn mask(
 }
 
 /// Replaces result `place` of the node by a value, cast and reshaped to that result's type and sizes.
-pub(super) fn replace(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize, new: VarId) -> Result<()> {
+pub(super) fn replace_result(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    place: usize,
+    new: VarId,
+) -> Result<()> {
     let Some(&old) = node.outputs.get(place) else { return Ok(()) };
     let want = cx.spec(node, old)?;
     let new = cx.cast(new, want.dtype);
@@ -95,7 +102,7 @@ pub(super) fn replace(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize, 
 /// Householder reflectors, with LAPACK's choice of signs.
 fn qr(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
-    let matrices = Matrices::of(cx, node, x)?;
+    let matrices = Matrices::from_operand(cx, node, x)?;
     let (m, n) = (matrices.rows, matrices.columns);
     let mode = match node.arg("mode") {
         Some(Argument::Str(mode)) => mode.clone(),
@@ -103,53 +110,53 @@ fn qr(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     };
     let inner = if mode == "complete" { m } else { m.min(n) };
     let mut r = matrices.x;
-    let mut q = identity(cx, node, (m, ScalarType::Double), matrices.sizes(m, m))?;
+    let mut q = identity_matrices(cx, node, (m, ScalarType::Double), matrices.sizes(m, m))?;
     for k in 0..m.saturating_sub(1).min(n) {
         let (vector, factor) = reflector(cx, node, r, k)?;
-        let row = cx.transposed(vector);
+        let row = cx.transpose(vector);
         let scaled = cx.mul(vector, factor);
-        let parts = product(cx, node, row, r)?;
-        let change = product(cx, node, scaled, parts)?;
+        let parts = matmul_any_rank(cx, node, row, r)?;
+        let change = matmul_any_rank(cx, node, scaled, parts)?;
         r = cx.sub(r, change);
-        let parts = product(cx, node, q, scaled)?;
-        let change = product(cx, node, parts, row)?;
+        let parts = matmul_any_rank(cx, node, q, scaled)?;
+        let change = matmul_any_rank(cx, node, parts, row)?;
         q = cx.sub(q, change);
     }
-    let r = block(cx, node, r, ((0, inner), (0, n)))?;
-    let upper = mask(cx, (inner, n), |i, j| i <= j)?;
-    let zero = cx.number(Scalar::Double(0.0), ScalarType::Double)?;
+    let r = submatrix(cx, node, r, ((0, inner), (0, n)))?;
+    let upper = constant_mask(cx, (inner, n), |i, j| i <= j)?;
+    let zero = cx.scalar(Scalar::Double(0.0), ScalarType::Double)?;
     let r = cx.choose(upper, r, zero);
     let q = match mode.as_str() {
         "r" => cx.constant(&[], ScalarType::Double, &[0])?,
-        _ => block(cx, node, q, ((0, m), (0, inner)))?,
+        _ => submatrix(cx, node, q, ((0, m), (0, inner)))?,
     };
-    replace(cx, node, 0, q)?;
-    replace(cx, node, 1, r)?;
+    replace_result(cx, node, 0, q)?;
+    replace_result(cx, node, 1, r)?;
     Ok(Outcome::Replaced)
 }
 
 /// The vector `v` of the reflector `1 - f v v^T` that clears column `k` below the diagonal, and `f`.
 fn reflector(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, k: usize) -> Result<(VarId, VarId)> {
-    let rank = cx.of(x).rank();
-    let rows = known(cx, node, cx.of(x).sizes.get(rank - 2))?;
+    let rank = cx.spec_of(x).rank();
+    let rows = static_size(cx, node, cx.spec_of(x).sizes.get(rank - 2))?;
     let (zero, one) = (
-        cx.number(Scalar::Double(0.0), ScalarType::Double)?,
-        cx.number(Scalar::Double(1.0), ScalarType::Double)?,
+        cx.scalar(Scalar::Double(0.0), ScalarType::Double)?,
+        cx.scalar(Scalar::Double(1.0), ScalarType::Double)?,
     );
-    let column = block(cx, node, x, ((0, rows), (k, k + 1)))?;
-    let counts = mask(cx, (rows, 1), |i, _| i >= k)?;
+    let column = submatrix(cx, node, x, ((0, rows), (k, k + 1)))?;
+    let counts = constant_mask(cx, (rows, 1), |i, _| i >= k)?;
     let column = cx.choose(counts, column, zero);
-    let first = block(cx, node, column, ((k, k + 1), (0, 1)))?;
+    let first = submatrix(cx, node, column, ((k, k + 1), (0, 1)))?;
     let squares = cx.mul(column, column);
     let sum = cx.sum(squares, &[rank - 2], true);
-    let below = mask(cx, (rows, 1), |i, _| i > k)?;
+    let below = constant_mask(cx, (rows, 1), |i, _| i > k)?;
     let squares = cx.choose(below, squares, zero);
     let sum_below = cx.sum(squares, &[rank - 2], true);
     let length = cx.unary("aten.sqrt.default", sum);
     let minus = cx.unary("aten.neg.default", length);
     let is_negative = cx.compare("aten.lt.Scalar", first, 0.0);
     let target = cx.choose(is_negative, length, minus);
-    let here = mask(cx, (rows, 1), |i, _| i == k)?;
+    let here = constant_mask(cx, (rows, 1), |i, _| i == k)?;
     let there = cx.choose(here, target, zero);
     let vector = cx.sub(column, there);
     let squares = cx.mul(vector, vector);
@@ -157,7 +164,7 @@ fn reflector(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, k: usize) -> 
     // Nothing is reflected if the column is clear already.
     let is_clear = cx.compare("aten.eq.Scalar", sum_below, 0.0);
     let divisor = cx.choose(is_clear, one, size);
-    let two = cx.number(Scalar::Double(2.0), ScalarType::Double)?;
+    let two = cx.scalar(Scalar::Double(2.0), ScalarType::Double)?;
     let factor = cx.div(two, divisor);
     Ok((vector, cx.choose(is_clear, zero, factor)))
 }
@@ -165,11 +172,11 @@ fn reflector(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, k: usize) -> 
 /// The factors of matrices in one matrix, as LAPACK returns them.
 struct Factors {
     lu: VarId,
-    /// For each step the row that was swapped, from 1 on; dimensions of size 1 for row and column.
+    /// The index, counted from 1, of the row swapped in each step; its last two dimensions have size 1.
     pivots: Vec<VarId>,
-    /// The original row at each place, in a column.
+    /// The original index of each row after the swaps, as a column.
     order: VarId,
-    /// The pivots themselves.
+    /// The pivot values of each step.
     diagonal: Vec<VarId>,
 }
 
@@ -181,23 +188,23 @@ fn factorize(
     pivot: bool,
 ) -> Result<Factors> {
     let (m, n, row_dim) = (matrices.rows, matrices.columns, matrices.batch.len());
-    let places = cx.indices(0..m, &[m, 1])?;
+    let places = cx.index_constant(0..m, &[m, 1])?;
     let mut order = cx.expand(node, places, matrices.sizes(m, 1))?;
     let (mut x, mut pivots, mut diagonal) = (matrices.x, Vec::new(), Vec::new());
     let (zero, one) = (
-        cx.number(Scalar::Double(0.0), ScalarType::Double)?,
-        cx.number(Scalar::Double(1.0), ScalarType::Double)?,
+        cx.scalar(Scalar::Double(0.0), ScalarType::Double)?,
+        cx.scalar(Scalar::Double(1.0), ScalarType::Double)?,
     );
     for k in 0..m.min(n) {
-        let this = cx.number(Scalar::Int(k as i64), ScalarType::Long)?;
+        let this = cx.scalar(Scalar::Int(k as i64), ScalarType::Long)?;
         if pivot {
-            let column = block(cx, node, x, ((0, m), (k, k + 1)))?;
+            let column = submatrix(cx, node, x, ((0, m), (k, k + 1)))?;
             let sizes = cx.unary("aten.abs.default", column);
             let done = cx.compare("aten.lt.Scalar", places, k as i64);
-            let low = cx.number(Scalar::Double(-1.0), ScalarType::Double)?;
+            let low = cx.scalar(Scalar::Double(-1.0), ScalarType::Double)?;
             let candidates = cx.choose(done, low, sizes);
-            let (_, best) = cx.extremes(candidates, row_dim, true, true);
-            let swapped = swapped(cx, (places, this), best);
+            let (_, best) = cx.min_or_max(candidates, row_dim, true, true);
+            let swapped = swap_rows(cx, (places, this), best);
             let swapped = cx.expand(node, swapped, matrices.sizes(m, 1))?;
             order = cx.gather(order, row_dim, swapped);
             let wide = cx.expand(node, swapped, matrices.sizes(m, n))?;
@@ -207,27 +214,27 @@ fn factorize(
             let this = cx.add(this, 1);
             pivots.push(cx.expand(node, this, matrices.sizes(1, 1))?);
         }
-        let column = block(cx, node, x, ((0, m), (k, k + 1)))?;
-        let row = block(cx, node, x, ((k, k + 1), (0, n)))?;
-        let pivot = block(cx, node, row, ((0, 1), (k, k + 1)))?;
+        let column = submatrix(cx, node, x, ((0, m), (k, k + 1)))?;
+        let row = submatrix(cx, node, x, ((k, k + 1), (0, n)))?;
+        let pivot = submatrix(cx, node, row, ((0, 1), (k, k + 1)))?;
         diagonal.push(pivot);
         let is_zero = cx.compare("aten.eq.Scalar", pivot, 0.0);
         let divisor = cx.choose(is_zero, one, pivot);
         let quotients = cx.div(column, divisor);
-        let below = mask(cx, (m, 1), |i, _| i > k)?;
+        let below = constant_mask(cx, (m, 1), |i, _| i > k)?;
         let factors = cx.choose(below, quotients, zero);
-        let behind = mask(cx, (1, n), |_, j| j > k)?;
+        let behind = constant_mask(cx, (1, n), |_, j| j > k)?;
         let row = cx.choose(behind, row, zero);
         let change = cx.mul(factors, row);
         let rest = cx.sub(x, change);
-        let stored = mask(cx, (m, n), |i, j| i > k && j == k)?;
+        let stored = constant_mask(cx, (m, n), |i, j| i > k && j == k)?;
         x = cx.choose(stored, quotients, rest);
     }
     Ok(Factors { lu: x, pivots, order, diagonal })
 }
 
-/// The order of rows of which two are swapped: `this` and `other`.
-fn swapped(cx: &mut Rewriter<'_>, (places, this): (VarId, VarId), other: VarId) -> VarId {
+/// Swaps the rows `this` and `other` of a row order.
+fn swap_rows(cx: &mut Rewriter<'_>, (places, this): (VarId, VarId), other: VarId) -> VarId {
     let (is_this, is_other) =
         (cx.compare("aten.eq.Tensor", places, this), cx.compare("aten.eq.Tensor", places, other));
     let order = cx.choose(is_other, this, places);
@@ -236,110 +243,112 @@ fn swapped(cx: &mut Rewriter<'_>, (places, this): (VarId, VarId), other: VarId) 
 
 fn lu_factor(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
-    let matrices = Matrices::of(cx, node, x)?;
+    let matrices = Matrices::from_operand(cx, node, x)?;
     if matrices.rows.min(matrices.columns) == 0 {
-        return cx.wrong(node, "its matrices are empty");
+        return cx.fail(node, "its matrices are empty");
     }
     let pivot = cx.bool(node, "pivot", true)?;
-    let found = factorize(cx, node, &matrices, pivot)?;
+    let factorization = factorize(cx, node, &matrices, pivot)?;
     let rank = matrices.batch.len() + 2;
-    replace(cx, node, 0, found.lu)?;
-    let pivots = cx.cat(&found.pivots, rank - 1);
-    replace(cx, node, 1, pivots)?;
+    replace_result(cx, node, 0, factorization.lu)?;
+    let pivots = cx.cat(&factorization.pivots, rank - 1);
+    replace_result(cx, node, 1, pivots)?;
     if node.outputs.len() > 2 {
-        let zeros = cx.cat(&found.diagonal, rank - 1);
+        let zeros = cx.cat(&factorization.diagonal, rank - 1);
         let is_zero = cx.compare("aten.eq.Scalar", zeros, 0.0);
-        let count = found.diagonal.len();
-        let numbers = cx.indices(1..=count, &[count])?;
+        let count = factorization.diagonal.len();
+        let numbers = cx.index_constant(1..=count, &[count])?;
         let (none, end) = (
-            cx.number(Scalar::Int(0), ScalarType::Long)?,
-            cx.number(Scalar::Int(count as i64 + 1), ScalarType::Long)?,
+            cx.scalar(Scalar::Int(0), ScalarType::Long)?,
+            cx.scalar(Scalar::Int(count as i64 + 1), ScalarType::Long)?,
         );
         let places = cx.choose(is_zero, numbers, end);
         let first = cx.reduce("aten.amin.default", places, &[rank - 2, rank - 1], false);
         let has_none = cx.compare("aten.eq.Scalar", first, count as i64 + 1);
         let info = cx.choose(has_none, none, first);
-        replace(cx, node, 2, info)?;
+        replace_result(cx, node, 2, info)?;
     }
     Ok(Outcome::Replaced)
 }
 
-/// The matrix with a one in each row, at the place that `order` names.
+/// The permutation matrix that has a one in row `i` at column `order[i]`.
 fn permutation(cx: &mut Rewriter<'_>, (order, count): (VarId, usize)) -> Result<VarId> {
-    let places = cx.indices(0..count, &[1, count])?;
+    let places = cx.index_constant(0..count, &[1, count])?;
     let is_one = cx.compare("aten.eq.Tensor", order, places);
     Ok(cx.cast(is_one, ScalarType::Double))
 }
 
-/// L and U of factors in one matrix.
-fn triangles(cx: &mut Rewriter<'_>, node: &ExportedNode, matrices: &Matrices) -> Result<(VarId, VarId)> {
+/// Splits LU factors that share one matrix into L and U.
+fn split_lu(cx: &mut Rewriter<'_>, node: &ExportedNode, matrices: &Matrices) -> Result<(VarId, VarId)> {
     let (m, n) = (matrices.rows, matrices.columns);
     let k = m.min(n);
-    let zero = cx.number(Scalar::Double(0.0), ScalarType::Double)?;
-    let (left, right) =
-        (block(cx, node, matrices.x, ((0, m), (0, k)))?, block(cx, node, matrices.x, ((0, k), (0, n)))?);
-    let below = mask(cx, (m, k), |i, j| i > j)?;
-    let ones = mask(cx, (m, k), |i, j| i == j)?;
+    let zero = cx.scalar(Scalar::Double(0.0), ScalarType::Double)?;
+    let (left, right) = (
+        submatrix(cx, node, matrices.x, ((0, m), (0, k)))?,
+        submatrix(cx, node, matrices.x, ((0, k), (0, n)))?,
+    );
+    let below = constant_mask(cx, (m, k), |i, j| i > j)?;
+    let ones = constant_mask(cx, (m, k), |i, j| i == j)?;
     let ones = cx.cast(ones, ScalarType::Double);
     let lower = cx.choose(below, left, ones);
-    let above = mask(cx, (k, n), |i, j| i <= j)?;
+    let above = constant_mask(cx, (k, n), |i, j| i <= j)?;
     Ok((lower, cx.choose(above, right, zero)))
 }
 
 fn lu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
-    let matrices = Matrices::of(cx, node, x)?;
+    let matrices = Matrices::from_operand(cx, node, x)?;
     let pivot = cx.bool(node, "pivot", true)?;
-    let found = factorize(cx, node, &matrices, pivot)?;
-    let rows = permutation(cx, (found.order, matrices.rows))?;
-    let p = if pivot { cx.transposed(rows) } else { cx.constant(&[], ScalarType::Double, &[0])? };
-    let (l, u) = triangles(cx, node, &Matrices { x: found.lu, ..matrices })?;
-    replace(cx, node, 0, p)?;
-    replace(cx, node, 1, l)?;
-    replace(cx, node, 2, u)?;
+    let factorization = factorize(cx, node, &matrices, pivot)?;
+    let rows = permutation(cx, (factorization.order, matrices.rows))?;
+    let p = if pivot { cx.transpose(rows) } else { cx.constant(&[], ScalarType::Double, &[0])? };
+    let (l, u) = split_lu(cx, node, &Matrices { x: factorization.lu, ..matrices })?;
+    replace_result(cx, node, 0, p)?;
+    replace_result(cx, node, 1, l)?;
+    replace_result(cx, node, 2, u)?;
     Ok(Outcome::Replaced)
 }
 
-/// The matrix that swaps rows as pivots name them.
+/// The permutation matrix of the row swaps that LAPACK's pivots describe.
 fn row_swaps(cx: &mut Rewriter<'_>, node: &ExportedNode, (pivots, rows): (VarId, usize)) -> Result<VarId> {
     let pivots = cx.cast(pivots, ScalarType::Long);
-    let spec = cx.of(pivots);
-    let Some((count, batch)) = spec.sizes.split_last() else { return cx.wrong(node, "it has no pivots") };
-    let count = known(cx, node, Some(count))?;
-    let places = cx.indices(0..rows, &[rows, 1])?;
+    let spec = cx.spec_of(pivots);
+    let Some((count, batch)) = spec.sizes.split_last() else { return cx.fail(node, "it has no pivots") };
+    let count = static_size(cx, node, Some(count))?;
+    let places = cx.index_constant(0..rows, &[rows, 1])?;
     let column: Vec<Size> = batch.iter().cloned().chain([int(rows), Size::Int(1)]).collect();
     let mut order = cx.expand(node, places, column.clone())?;
     for k in 0..count.min(rows) {
-        let this = cx.number(Scalar::Int(k as i64), ScalarType::Long)?;
+        let this = cx.scalar(Scalar::Int(k as i64), ScalarType::Long)?;
         let other = cx.slice(node, pivots, batch.len(), (&int(k), &int(k + 1)))?;
         let other = cx.sub(other, 1);
         let other = cx.unsqueeze(node, other, batch.len() + 1)?;
-        let swapped = swapped(cx, (places, this), other);
+        let swapped = swap_rows(cx, (places, this), other);
         let swapped = cx.expand(node, swapped, column.clone())?;
         order = cx.gather(order, batch.len(), swapped);
     }
     permutation(cx, (order, rows))
 }
 
-fn unpack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn lu_unpack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, pivots) = (cx.tensor(node, "LU_data")?, cx.tensor(node, "LU_pivots")?);
-    let matrices = Matrices::of(cx, node, x)?;
+    let matrices = Matrices::from_operand(cx, node, x)?;
     if cx.bool(node, "unpack_pivots", true)? {
         let rows = row_swaps(cx, node, (pivots, matrices.rows))?;
-        let p = cx.transposed(rows);
-        replace(cx, node, 0, p)?;
+        let p = cx.transpose(rows);
+        replace_result(cx, node, 0, p)?;
     } else {
         let none = cx.constant(&[], ScalarType::Double, &[0])?;
-        replace(cx, node, 0, none)?;
+        replace_result(cx, node, 0, none)?;
     }
     if cx.bool(node, "unpack_data", true)? {
-        let (l, u) = triangles(cx, node, &matrices)?;
-        replace(cx, node, 1, l)?;
-        replace(cx, node, 2, u)?;
+        let (l, u) = split_lu(cx, node, &matrices)?;
+        replace_result(cx, node, 1, l)?;
+        replace_result(cx, node, 2, u)?;
     } else {
         let none = cx.constant(&[], ScalarType::Double, &[0])?;
-        replace(cx, node, 1, none)?;
-        replace(cx, node, 2, none)?;
+        replace_result(cx, node, 1, none)?;
+        replace_result(cx, node, 2, none)?;
     }
     Ok(Outcome::Replaced)
 }
@@ -347,35 +356,40 @@ fn unpack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// Solves `A X = B` for `A = P L U`; the other forms are transposed to it.
 fn lu_solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, pivots, right) = (cx.tensor(node, "LU")?, cx.tensor(node, "pivots")?, cx.tensor(node, "B")?);
-    let matrices = Matrices::of(cx, node, x)?;
+    let matrices = Matrices::from_operand(cx, node, x)?;
     let n = matrices.rows;
     let (left, adjoint) = (cx.bool(node, "left", true)?, cx.bool(node, "adjoint", false)?);
     let right = cx.cast(right, ScalarType::Double);
-    let right = if left { right } else { cx.transposed(right) };
+    let right = if left { right } else { cx.transpose(right) };
     let rows = row_swaps(cx, node, (pivots, n))?;
-    let found = if adjoint == left {
+    let solution = if adjoint == left {
         // The transpose of `P L U`.
-        let factors = cx.transposed(matrices.x);
-        let found = triangular(cx, factors, right, (false, false));
-        let found = triangular(cx, factors, found, (true, true));
-        let back = cx.transposed(rows);
-        product(cx, node, back, found)?
+        let factors = cx.transpose(matrices.x);
+        let solution = solve_with_triangle(cx, factors, right, (false, false));
+        let solution = solve_with_triangle(cx, factors, solution, (true, true));
+        let back = cx.transpose(rows);
+        matmul_any_rank(cx, node, back, solution)?
     } else {
-        let right = product(cx, node, rows, right)?;
-        let found = triangular(cx, matrices.x, right, (false, true));
-        triangular(cx, matrices.x, found, (true, false))
+        let right = matmul_any_rank(cx, node, rows, right)?;
+        let solution = solve_with_triangle(cx, matrices.x, right, (false, true));
+        solve_with_triangle(cx, matrices.x, solution, (true, false))
     };
-    let found = if left { found } else { cx.transposed(found) };
-    let want = cx.result(node)?;
-    let found = cx.cast(found, want.dtype);
-    cx.done(node, found)
+    let solution = if left { solution } else { cx.transpose(solution) };
+    let want = cx.result_spec(node)?;
+    let solution = cx.cast(solution, want.dtype);
+    cx.replace_node(node, solution)
 }
 
-/// Solves with a triangle of a matrix, by a node that is decomposed in turn.
-fn triangular(cx: &mut Rewriter<'_>, matrix: VarId, right: VarId, (upper, unit): (bool, bool)) -> VarId {
-    let (a, b) = (cx.of(matrix), cx.of(right));
+/// Solves with one triangle of a matrix, by emitting `linalg_solve_triangular`, which is decomposed in turn.
+fn solve_with_triangle(
+    cx: &mut Rewriter<'_>,
+    matrix: VarId,
+    right: VarId,
+    (upper, unit): (bool, bool),
+) -> VarId {
+    let (a, b) = (cx.spec_of(matrix), cx.spec_of(right));
     let (of_a, of_b) = (a.rank().saturating_sub(2), b.rank().saturating_sub(2));
-    let mut sizes = broadcast(&a.sizes[..of_a], &b.sizes[..of_b]);
+    let mut sizes = broadcast_sizes(&a.sizes[..of_a], &b.sizes[..of_b]);
     sizes.extend_from_slice(&b.sizes[of_b..]);
     let args = vec![
         ("self", Argument::Var(matrix)),

@@ -38,9 +38,9 @@ pub(super) const RULES: Table = &[
     ("aten.one_hot", NoKernel, one_hot),
 ];
 
-fn filled(cx: &mut Rewriter<'_>, node: &ExportedNode, value: Argument) -> Result<Outcome> {
-    let spec = cx.result(node)?;
-    let size = cx.sizes(node, &spec.sizes)?;
+fn full_of(cx: &mut Rewriter<'_>, node: &ExportedNode, value: Argument) -> Result<Outcome> {
+    let spec = cx.result_spec(node)?;
+    let size = cx.sizes_argument(node, &spec.sizes)?;
     let value = match (value, spec.dtype) {
         (Argument::Int(v), d) if d.is_floating() => Argument::Float(v as f64),
         (Argument::Int(v), ScalarType::Bool) => Argument::Bool(v != 0),
@@ -50,26 +50,26 @@ fn filled(cx: &mut Rewriter<'_>, node: &ExportedNode, value: Argument) -> Result
 }
 
 fn zeros(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    filled(cx, node, Argument::Int(0))
+    full_of(cx, node, Argument::Int(0))
 }
 
 fn ones(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    filled(cx, node, Argument::Int(1))
+    full_of(cx, node, Argument::Int(1))
 }
 
 fn full(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let Some(value) = node.arg("fill_value").cloned() else {
-        return cx.wrong(node, "it has no `fill_value`");
+        return cx.fail(node, "it has no `fill_value`");
     };
     if &*node.target == "aten.full.default" && node.args.len() <= 2 {
         return Ok(Outcome::Kept);
     }
-    filled(cx, node, value)
+    full_of(cx, node, value)
 }
 
 fn random_like(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let sizes = cx.result(node)?.sizes;
-    let size = cx.sizes(node, &sizes)?;
+    let sizes = cx.result_spec(node)?.sizes;
+    let size = cx.sizes_argument(node, &sizes)?;
     let normal = node.target.starts_with("aten.randn");
     let target = if normal { "aten.randn.default" } else { "aten.rand.default" };
     Ok(cx.retarget(node, target, vec![("size", size)]))
@@ -77,8 +77,8 @@ fn random_like(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn scalar_tensor(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     match node.arg("s").cloned() {
-        Some(value) => filled(cx, node, value),
-        None => cx.wrong(node, "it has no number"),
+        Some(value) => full_of(cx, node, value),
+        None => cx.fail(node, "it has no number"),
     }
 }
 
@@ -93,7 +93,7 @@ fn arange(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// One end of a range, as a 0-d tensor; the argument is a scalar or a tensor of one element.
-fn end_of(cx: &mut Rewriter<'_>, node: &ExportedNode, name: &str, dtype: ScalarType) -> Result<VarId> {
+fn range_end(cx: &mut Rewriter<'_>, node: &ExportedNode, name: &str, dtype: ScalarType) -> Result<VarId> {
     match cx.optional_tensor(node, name) {
         Some(x) => {
             let x = cx.cast(x, dtype);
@@ -101,23 +101,23 @@ fn end_of(cx: &mut Rewriter<'_>, node: &ExportedNode, name: &str, dtype: ScalarT
         }
         None => {
             let value = cx.float(node, name, 0.0)?;
-            cx.number(Scalar::Double(value), dtype)
+            cx.scalar(Scalar::Double(value), dtype)
         }
     }
 }
 
 /// Evenly spaced values. The first half is computed from the start and the second from the end, so that both ends are
 /// exact.
-fn spaced(cx: &mut Rewriter<'_>, node: &ExportedNode, dtype: ScalarType) -> Result<VarId> {
-    let spec = cx.result(node)?;
+fn evenly_spaced(cx: &mut Rewriter<'_>, node: &ExportedNode, dtype: ScalarType) -> Result<VarId> {
+    let spec = cx.result_spec(node)?;
     let wide = if dtype.is_floating() { dtype } else { ScalarType::Double };
     let Some(steps) = spec.sizes.first().and_then(Size::known) else {
-        return cx.wrong(node, "the number of its steps is not known");
+        return cx.fail(node, "the number of its steps is not known");
     };
-    let (start, end) = (end_of(cx, node, "start", wide)?, end_of(cx, node, "end", wide)?);
+    let (start, end) = (range_end(cx, node, "start", wide)?, range_end(cx, node, "end", wide)?);
     let way = cx.sub(end, start);
     let step = cx.div(way, (steps - 1).max(1) as f64);
-    let count = cx.counted(node, &Size::Int(steps), wide)?;
+    let count = cx.arange(node, &Size::Int(steps), wide)?;
     let scaled = cx.mul(count, step);
     let rising = cx.add(scaled, start);
     let first_half =
@@ -129,66 +129,66 @@ fn spaced(cx: &mut Rewriter<'_>, node: &ExportedNode, dtype: ScalarType) -> Resu
 }
 
 fn linspace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let dtype = cx.result(node)?.dtype;
-    let new = spaced(cx, node, dtype)?;
+    let dtype = cx.result_spec(node)?.dtype;
+    let new = evenly_spaced(cx, node, dtype)?;
     let new = cx.cast(new, dtype);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// A base raised to evenly spaced exponents.
 fn logspace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let dtype = cx.result(node)?.dtype;
-    let exponent = spaced(cx, node, ScalarType::Double)?;
+    let dtype = cx.result_spec(node)?.dtype;
+    let exponent = evenly_spaced(cx, node, ScalarType::Double)?;
     let base = Argument::Float(cx.float(node, "base", 10.0)?);
-    let spec = cx.of(exponent);
+    let spec = cx.spec_of(exponent);
     let args = vec![("self", base), ("exponent", Argument::Var(exponent))];
     let power = cx.emit("aten.pow.Scalar", args, spec);
     let new = cx.cast(power, dtype);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn eye(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let spec = cx.result(node)?;
-    let [rows, columns] = spec.sizes.as_slice() else { return cx.wrong(node, "it is no matrix") };
-    let down = cx.counted(node, rows, ScalarType::Long)?;
+    let spec = cx.result_spec(node)?;
+    let [rows, columns] = spec.sizes.as_slice() else { return cx.fail(node, "it is no matrix") };
+    let down = cx.arange(node, rows, ScalarType::Long)?;
     let down = cx.unsqueeze(node, down, 1)?;
-    let across = cx.counted(node, columns, ScalarType::Long)?;
+    let across = cx.arange(node, columns, ScalarType::Long)?;
     let same = cx.compare("aten.eq.Tensor", down, across);
     let new = cx.cast(same, spec.dtype);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// Zeroes what `tril` with the diagonal below keeps.
+/// Zeroes the elements that `tril` keeps for the next lower diagonal.
 fn triu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let spec = cx.spec(node, x)?;
     let diagonal = cx.int(node, "diagonal", 0)?;
     let matrix = spec.sizes[spec.rank().saturating_sub(2)..].to_vec();
-    let ones = cx.filled(node, matrix.clone(), Argument::Bool(true), ScalarType::Bool)?;
+    let ones = cx.full(node, matrix.clone(), Argument::Bool(true), ScalarType::Bool)?;
     let args = vec![("self", Argument::Var(ones)), ("diagonal", Argument::Int(diagonal.saturating_sub(1)))];
     let below = cx.emit("aten.tril.default", args, TensorSpec::contiguous(ScalarType::Bool, matrix));
-    let zero = cx.number(Scalar::Int(0), spec.dtype)?;
+    let zero = cx.scalar(Scalar::Int(0), spec.dtype)?;
     let new = cx.choose(below, zero, x);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn one_hot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let spec = cx.result(node)?;
-    let Some(classes) = spec.sizes.last().cloned() else { return cx.wrong(node, "it has no classes") };
+    let spec = cx.result_spec(node)?;
+    let Some(classes) = spec.sizes.last().cloned() else { return cx.fail(node, "it has no classes") };
     let rank = cx.spec(node, x)?.rank();
-    let each = cx.counted(node, &classes, ScalarType::Long)?;
+    let each = cx.arange(node, &classes, ScalarType::Long)?;
     let wide = cx.unsqueeze(node, x, rank)?;
     let same = cx.compare("aten.eq.Tensor", wide, each);
     let new = cx.cast(same, spec.dtype);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Window functions of signals; their lengths are static, so they become constants.
 fn cosine_window(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let want = cx.result(node)?;
+    let want = cx.result_spec(node)?;
     let Some(length) = want.sizes.first().and_then(Size::known).and_then(|n| usize::try_from(n).ok()) else {
-        return cx.wrong(node, "its length is not known");
+        return cx.fail(node, "its length is not known");
     };
     cx.check_table_size(node, &[length])?;
     let periodic = cx.bool(node, "periodic", true)?;
@@ -207,5 +207,5 @@ fn cosine_window(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     };
     let values: Vec<Scalar> = (0..length).map(at).collect();
     let new = cx.constant(&values, want.dtype, &[length])?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

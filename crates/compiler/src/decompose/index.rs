@@ -24,7 +24,7 @@ fn take_along_dim(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     let Some(dim) = node.arg("dim").filter(|d| **d != Argument::None).cloned() else {
         return Ok(Outcome::Kept);
     };
-    let want = cx.result(node)?.sizes;
+    let want = cx.result_spec(node)?.sizes;
     let spec = cx.spec(node, x)?;
     let along = cx.int(node, "dim", 0)?;
     let along = cx.dim(node, along, spec.rank())?;
@@ -53,7 +53,7 @@ fn plain_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         _ => "aten.index_put.default".into(),
     };
     plain.args.retain(|(name, _)| &**name != "unsafe");
-    cx.put(plain);
+    cx.push_node(plain);
     Ok(Outcome::Replaced)
 }
 
@@ -61,11 +61,11 @@ fn plain_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// false, so they are clamped.
 fn masked_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, mask) = (cx.tensor(node, "self")?, cx.tensor(node, "mask")?);
-    let (spec, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (spec, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     let indices = match node.arg("indices") {
         Some(Argument::OptionalVars(list)) => list.clone(),
         Some(Argument::Vars(list)) => list.iter().copied().map(Some).collect(),
-        _ => return cx.wrong(node, "its indices are no list of tensors"),
+        _ => return cx.fail(node, "its indices are no list of tensors"),
     };
     let mut within = Vec::with_capacity(indices.len());
     for (dim, index) in indices.into_iter().enumerate() {
@@ -74,27 +74,27 @@ fn masked_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             continue;
         };
         let Some(size) = spec.sizes.get(dim).and_then(Size::known) else {
-            return cx.wrong(node, format!("the size of dimension {dim} is not known"));
+            return cx.fail(node, format!("the size of dimension {dim} is not known"));
         };
         let args = vec![
             ("self", Argument::Var(index)),
             ("min", Argument::Int(0)),
             ("max", Argument::Int((size - 1).max(0))),
         ];
-        let like = cx.of(index);
+        let like = cx.spec_of(index);
         within.push(Some(cx.emit("aten.clamp.default", args, like)));
     }
     let args = vec![("self", Argument::Var(x)), ("indices", Argument::OptionalVars(within))];
-    let found = cx.emit("aten.index.Tensor", args, TensorSpec::contiguous(want.dtype, want.sizes));
+    let gathered = cx.emit("aten.index.Tensor", args, TensorSpec::contiguous(want.dtype, want.sizes));
     let fill = match node.arg("fill") {
         Some(Argument::Float(v)) => pteron_tensor::Scalar::Double(*v),
         Some(Argument::Int(v)) => pteron_tensor::Scalar::Int(*v),
         Some(Argument::Bool(v)) => pteron_tensor::Scalar::Bool(*v),
-        _ => return cx.wrong(node, "what it fills is not known"),
+        _ => return cx.fail(node, "what it fills is not known"),
     };
-    let fill = cx.number(fill, want.dtype)?;
-    let new = cx.choose(mask, found, fill);
-    cx.done(node, new)
+    let fill = cx.scalar(fill, want.dtype)?;
+    let new = cx.choose(mask, gathered, fill);
+    cx.replace_node(node, new)
 }
 
 /// `index_copy` and `index_fill` as `index_put`, with `None` for the dimensions before `dim`.
@@ -106,15 +106,15 @@ fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = if spec.rank() == 0 { cx.view(node, x, vec![Size::Int(1)])? } else { x };
     let values = match node.arg("value").or(node.arg("source")) {
         Some(&Argument::Var(v)) => v,
-        Some(Argument::Float(v)) => cx.number(pteron_tensor::Scalar::Double(*v), spec.dtype)?,
-        Some(Argument::Int(v)) => cx.number(pteron_tensor::Scalar::Int(*v), spec.dtype)?,
-        _ => return cx.wrong(node, "it writes no values that are known"),
+        Some(Argument::Float(v)) => cx.scalar(pteron_tensor::Scalar::Double(*v), spec.dtype)?,
+        Some(Argument::Int(v)) => cx.scalar(pteron_tensor::Scalar::Int(*v), spec.dtype)?,
+        _ => return cx.fail(node, "it writes no values that are known"),
     };
     let mut indices = vec![None; dim];
     indices.push(Some(index));
     // With slices before and after it, a single index tensor keeps its dimension's position in the result.
     let values =
-        if cx.of(values).sizes == [Size::Int(1)] { cx.view(node, values, Vec::new())? } else { values };
+        if cx.spec_of(values).sizes == [Size::Int(1)] { cx.view(node, values, Vec::new())? } else { values };
     let args = vec![
         ("self", Argument::Var(x)),
         ("indices", Argument::OptionalVars(indices)),
@@ -126,10 +126,10 @@ fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let row = TensorSpec::contiguous(spec.dtype, vec![Size::Int(1)]);
     let row = cx.emit("aten.index_put.default", args, row);
     let new = cx.view(node, row, Vec::new())?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// The kernels take 64-bit indices only.
+/// Casts the index to int64, the only index type that the kernels take.
 fn gather(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, index) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?);
     if cx.spec(node, index)?.dtype == ScalarType::Long {

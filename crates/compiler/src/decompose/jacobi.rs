@@ -7,10 +7,10 @@
 
 use super::Table;
 use super::When::NoKernel;
-use super::factors::replace;
-use super::linalg::identity;
-use super::product::product;
-use super::windows::known;
+use super::factors::replace_result;
+use super::linalg::identity_matrices;
+use super::product::matmul_any_rank;
+use super::windows::static_size;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
@@ -33,57 +33,59 @@ fn int(v: usize) -> Size {
 }
 
 /// Fails if a matrix has no rows, or is larger than the loop rotates.
-fn bounded(cx: &Rewriter<'_>, node: &ExportedNode, (rows, columns): (usize, usize)) -> Result<()> {
+fn check_size(cx: &Rewriter<'_>, node: &ExportedNode, (rows, columns): (usize, usize)) -> Result<()> {
     if rows == 0 || rows.max(columns) > MAX_SIZE {
         let sizes = format!("matrices of {rows} x {columns}: at most {MAX_SIZE} rows and columns");
-        return cx.wrong(node, sizes);
+        return cx.fail(node, sizes);
     }
     Ok(())
 }
 
 /// Vectors whose pairs are rotated: the rows of a matrix.
 struct Vectors {
-    /// The matrix. Behind its columns are those of an orthogonal matrix that is rotated along.
+    /// The matrix, with an orthogonal matrix that is rotated along appended to its columns.
     rows: VarId,
     /// The number of columns of the matrix itself.
     width: usize,
-    /// The number of vectors; a zero vector is added to an odd number.
+    /// The number of vectors. If it is odd, a zero vector is appended as padding.
     count: usize,
 }
 
-/// The number of pairs of this many vectors, and a zero vector if it is odd.
-fn pairs_of(count: usize) -> usize {
+/// The number of pairs of `count` vectors, rounded up.
+fn pair_count(count: usize) -> usize {
     count.div_ceil(2)
 }
 
 impl Vectors {
     /// The rows of a matrix, with an orthogonal matrix that begins as the identity.
     fn new(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId) -> Result<Self> {
-        let spec = cx.of(matrix);
+        let spec = cx.spec_of(matrix);
         let rank = spec.rank();
-        let (count, width) =
-            (known(cx, node, spec.sizes.get(rank - 2))?, known(cx, node, spec.sizes.get(rank - 1))?);
-        bounded(cx, node, (count, width))?;
-        let total = 2 * pairs_of(count);
+        let (count, width) = (
+            static_size(cx, node, spec.sizes.get(rank - 2))?,
+            static_size(cx, node, spec.sizes.get(rank - 1))?,
+        );
+        check_size(cx, node, (count, width))?;
+        let total = 2 * pair_count(count);
         let padded = cx.pad(matrix, rank - 2, (0, (total - count) as i64), 0);
         let mut sizes = spec.sizes[..rank - 2].to_vec();
         sizes.extend([int(total), int(total)]);
-        let one = identity(cx, node, (total, spec.dtype), sizes)?;
+        let one = identity_matrices(cx, node, (total, spec.dtype), sizes)?;
         Ok(Self { rows: cx.cat(&[padded, one], rank - 1), width, count })
     }
 
     /// Rotates the vectors until all pairs are orthogonal.
-    fn orthogonalized(self, cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
-        let total = 2 * pairs_of(self.count);
+    fn orthogonalize(self, cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
+        let total = 2 * pair_count(self.count);
         let sweeps = 9 + usize::BITS as usize - total.leading_zeros() as usize;
         let steps = (total - 1) * sweeps;
-        let first = cx.number(Scalar::Int(0), ScalarType::Long)?;
-        let types = [self.rows, first].map(|v| VarType::Tensor(cx.of(v))).to_vec();
-        let head = cx.nested(types.clone(), |cx, inputs| {
+        let first = cx.scalar(Scalar::Int(0), ScalarType::Long)?;
+        let types = [self.rows, first].map(|v| VarType::Tensor(cx.spec_of(v))).to_vec();
+        let head = cx.build_graph(types.clone(), |cx, inputs| {
             Ok(vec![cx.compare("aten.lt.Scalar", inputs[1], steps as i64)])
         })?;
-        let body = cx.nested(types.clone(), |cx, inputs| {
-            let rows = step(cx, node, inputs[0], (total / 2, self.width))?;
+        let body = cx.build_graph(types.clone(), |cx, inputs| {
+            let rows = rotate_pairs(cx, node, inputs[0], (total / 2, self.width))?;
             Ok(vec![rows, cx.add(inputs[1], 1)])
         })?;
         let args = vec![
@@ -96,14 +98,19 @@ impl Vectors {
     }
 
     /// The columns of the matrix, or those of the orthogonal matrix.
-    fn part(&self, cx: &mut Rewriter<'_>, node: &ExportedNode, is_orthogonal: bool) -> Result<VarId> {
-        let (last, total) = (cx.of(self.rows).rank() - 1, 2 * pairs_of(self.count));
+    fn split_columns(
+        &self,
+        cx: &mut Rewriter<'_>,
+        node: &ExportedNode,
+        is_orthogonal: bool,
+    ) -> Result<VarId> {
+        let (last, total) = (cx.spec_of(self.rows).rank() - 1, 2 * pair_count(self.count));
         let (from, to) = if is_orthogonal { (self.width, self.width + total) } else { (0, self.width) };
         cx.slice(node, self.rows, last, (&int(from), &int(to)))
     }
 
-    /// Replaces the key of the zero vector that was added, which the rotations leave as it is but move, by `value`.
-    fn without_added(
+    /// Replaces the key of the padding vector by `value`. Rotations leave that vector zero, but may move it.
+    fn replace_padding_key(
         &self,
         cx: &mut Rewriter<'_>,
         node: &ExportedNode,
@@ -113,22 +120,22 @@ impl Vectors {
         if self.count.is_multiple_of(2) {
             return Ok(keys);
         }
-        let last = cx.of(orthogonal).rank() - 1;
+        let last = cx.spec_of(orthogonal).rank() - 1;
         let mark = cx.slice(node, orthogonal, last, (&int(self.count), &int(self.count + 1)))?;
         let is_added = cx.compare("aten.gt.Scalar", mark, 0.5);
-        let value = cx.number(Scalar::Double(value), ScalarType::Double)?;
+        let value = cx.scalar(Scalar::Double(value), ScalarType::Double)?;
         Ok(cx.choose(is_added, value, keys))
     }
 }
 
 /// A step of the loop: rotates vector `i` and vector `half + i` for each `i < half`, and permutes the vectors.
-fn step(
+fn rotate_pairs(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     rows: VarId,
     (half, width): (usize, usize),
 ) -> Result<VarId> {
-    let (dim, last) = (cx.of(rows).rank() - 2, cx.of(rows).rank() - 1);
+    let (dim, last) = (cx.spec_of(rows).rank() - 2, cx.spec_of(rows).rank() - 1);
     let a = cx.slice(node, rows, dim, (&int(0), &int(half)))?;
     let b = cx.slice(node, rows, dim, (&int(half), &int(2 * half)))?;
     let x = cx.slice(node, a, last, (&int(0), &int(width)))?;
@@ -143,9 +150,9 @@ fn step(
     let bound = cx.mul(bound, 4.0 * f64::EPSILON);
     let size = cx.unary("aten.abs.default", xy);
     let is_orthogonal = cx.compare("aten.le.Tensor", size, bound);
-    let one = cx.number(Scalar::Double(1.0), ScalarType::Double)?;
-    let minus = cx.number(Scalar::Double(-1.0), ScalarType::Double)?;
-    let zero = cx.number(Scalar::Double(0.0), ScalarType::Double)?;
+    let one = cx.scalar(Scalar::Double(1.0), ScalarType::Double)?;
+    let minus = cx.scalar(Scalar::Double(-1.0), ScalarType::Double)?;
+    let zero = cx.scalar(Scalar::Double(0.0), ScalarType::Double)?;
     // The tangent of the angle is the smaller root of t^2 + 2 zeta t = 1.
     let divisor = cx.choose(is_orthogonal, one, xy);
     let divisor = cx.mul(divisor, 2.0);
@@ -171,22 +178,22 @@ fn step(
     if half == 1 {
         return Ok(turned);
     }
-    let order = cx.indices(next_round(half), &[2 * half])?;
+    let order = cx.index_constant(round_robin_order(half), &[2 * half])?;
     Ok(cx.index_select(turned, dim, order))
 }
 
 /// The places of a round-robin tournament's next round: the first stays, the others move on around the two rows.
-fn next_round(half: usize) -> impl Iterator<Item = usize> {
+fn round_robin_order(half: usize) -> impl Iterator<Item = usize> {
     let upper = [0, half].into_iter().chain(1..half - 1);
     let lower = (half + 1..2 * half).chain([half - 1]);
     upper.chain(lower)
 }
 
-/// The vectors in the order of their keys.
-fn picked(cx: &mut Rewriter<'_>, node: &ExportedNode, rows: VarId, order: VarId) -> Result<VarId> {
-    let dim = cx.of(rows).rank() - 2;
-    let mut sizes = cx.of(rows).sizes;
-    sizes[dim] = cx.of(order).sizes[dim].clone();
+/// Reorders the vectors: vector `order[i]` becomes vector `i`.
+fn reorder_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, rows: VarId, order: VarId) -> Result<VarId> {
+    let dim = cx.spec_of(rows).rank() - 2;
+    let mut sizes = cx.spec_of(rows).sizes;
+    sizes[dim] = cx.spec_of(order).sizes[dim].clone();
     let order = cx.expand(node, order, sizes)?;
     Ok(cx.gather(rows, dim, order))
 }
@@ -196,18 +203,18 @@ fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     let x = super::linalg::operand(cx, node)?;
     let spec = cx.spec(node, x)?;
     if spec.rank() < 2 {
-        return cx.wrong(node, "it is no matrix");
+        return cx.fail(node, "it is no matrix");
     }
     if spec.dtype.is_complex() {
         return cx
-            .wrong(node, "its matrices are complex, and no kernel of the table factorizes complex numbers");
+            .fail(node, "its matrices are complex, and no kernel of the table factorizes complex numbers");
     }
     Ok(cx.cast(x, ScalarType::Double))
 }
 
 /// The singular value decomposition of a matrix with at least as many rows as columns.
 struct TallSvd {
-    /// The singular values, descending, with a dimension of size 1 behind.
+    /// The singular values, descending; the last dimension has size 1.
     values: VarId,
     /// The left and right vectors, as rows.
     left: VarId,
@@ -217,24 +224,27 @@ struct TallSvd {
 }
 
 impl TallSvd {
-    fn of(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Self> {
-        let spec = cx.of(x);
+    fn compute(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Self> {
+        let spec = cx.spec_of(x);
         let rank = spec.rank();
-        let (rows, columns) =
-            (known(cx, node, spec.sizes.get(rank - 2))?, known(cx, node, spec.sizes.get(rank - 1))?);
+        let (rows, columns) = (
+            static_size(cx, node, spec.sizes.get(rank - 2))?,
+            static_size(cx, node, spec.sizes.get(rank - 1))?,
+        );
         let is_transposed = rows < columns;
         // The columns of the tall matrix are the vectors that are rotated.
-        let vectors = if is_transposed { x } else { cx.transposed(x) };
-        let found = Vectors::new(cx, node, vectors)?.orthogonalized(cx, node)?;
-        let (left, orthogonal) = (found.part(cx, node, false)?, found.part(cx, node, true)?);
+        let vectors = if is_transposed { x } else { cx.transpose(x) };
+        let vectors = Vectors::new(cx, node, vectors)?.orthogonalize(cx, node)?;
+        let (left, orthogonal) =
+            (vectors.split_columns(cx, node, false)?, vectors.split_columns(cx, node, true)?);
         let squares = cx.mul(left, left);
         let sums = cx.sum(squares, &[rank - 1], true);
         let lengths = cx.unary("aten.sqrt.default", sums);
-        let keys = found.without_added(cx, node, (orthogonal, lengths), -1.0)?;
-        let (values, order) = cx.ordered(node, keys, rank - 2, (&int(found.count), true))?;
-        let right = cx.slice(node, orthogonal, rank - 1, (&int(0), &int(found.count)))?;
-        let (left, right) = (picked(cx, node, left, order)?, picked(cx, node, right, order)?);
-        let one = cx.number(Scalar::Double(1.0), ScalarType::Double)?;
+        let keys = vectors.replace_padding_key(cx, node, (orthogonal, lengths), -1.0)?;
+        let (values, order) = cx.topk(node, keys, rank - 2, (&int(vectors.count), true))?;
+        let right = cx.slice(node, orthogonal, rank - 1, (&int(0), &int(vectors.count)))?;
+        let (left, right) = (reorder_rows(cx, node, left, order)?, reorder_rows(cx, node, right, order)?);
+        let one = cx.scalar(Scalar::Double(1.0), ScalarType::Double)?;
         let is_zero = cx.compare("aten.le.Scalar", values, 0.0);
         let divisor = cx.choose(is_zero, one, values);
         let left = cx.div(left, divisor);
@@ -243,27 +253,29 @@ impl TallSvd {
 
     /// Left vectors for singular values that are zero, and with `full` as many as they have elements: orthonormal vectors of
     /// the space that the others leave, which are the eigenvectors of its projection for the eigenvalue 1.
-    fn completed(&self, cx: &mut Rewriter<'_>, node: &ExportedNode, full: bool) -> Result<VarId> {
-        let spec = cx.of(self.left);
+    fn complete_left(&self, cx: &mut Rewriter<'_>, node: &ExportedNode, full: bool) -> Result<VarId> {
+        let spec = cx.spec_of(self.left);
         let rank = spec.rank();
-        let (count, width) =
-            (known(cx, node, spec.sizes.get(rank - 2))?, known(cx, node, spec.sizes.get(rank - 1))?);
+        let (count, width) = (
+            static_size(cx, node, spec.sizes.get(rank - 2))?,
+            static_size(cx, node, spec.sizes.get(rank - 1))?,
+        );
         let wanted = if full { width } else { count };
-        let columns = cx.transposed(self.left);
-        let covered = product(cx, node, columns, self.left)?;
-        let one = identity(cx, node, (width, ScalarType::Double), cx.of(covered).sizes)?;
+        let columns = cx.transpose(self.left);
+        let covered = matmul_any_rank(cx, node, columns, self.left)?;
+        let one = identity_matrices(cx, node, (width, ScalarType::Double), cx.spec_of(covered).sizes)?;
         let left_out = cx.sub(one, covered);
         let (_, vectors) = eigenvectors(cx, left_out);
         let args = vec![("self", Argument::Var(vectors)), ("dims", Argument::ints(&[rank as i64 - 1]))];
-        let descending = cx.emit("aten.flip.default", args, cx.of(vectors));
-        let others = cx.transposed(descending);
+        let descending = cx.emit("aten.flip.default", args, cx.spec_of(vectors));
+        let others = cx.transpose(descending);
         let is_there = cx.compare("aten.gt.Scalar", self.values, 0.0);
         let ones = cx.cast(is_there, ScalarType::Long);
         let there = cx.sum(ones, &[rank - 2], true);
-        let places = cx.indices(0..wanted, &[wanted, 1])?;
+        let places = cx.index_constant(0..wanted, &[wanted, 1])?;
         let places = cx.sub(places, there);
         let places = cx.clamp_low(places, 0);
-        let others = picked(cx, node, others, places)?;
+        let others = reorder_rows(cx, node, others, places)?;
         let more = (wanted - count) as i64;
         let left = cx.pad(self.left, rank - 2, (0, more), 0);
         let is_there = cx.cast(ones, ScalarType::Double);
@@ -275,7 +287,7 @@ impl TallSvd {
 
 /// The eigenvalues and eigenvectors of symmetric matrices, by a node that is decomposed in turn.
 fn eigenvectors(cx: &mut Rewriter<'_>, x: VarId) -> (VarId, VarId) {
-    let spec = cx.of(x);
+    let spec = cx.spec_of(x);
     let values = TensorSpec::contiguous(spec.dtype, spec.sizes[..spec.rank() - 1].to_vec());
     let types = vec![VarType::Tensor(values), VarType::Tensor(spec)];
     let outs = cx.emit_many("aten.linalg_eigh.default", vec![("self", Argument::Var(x))], types);
@@ -285,26 +297,26 @@ fn eigenvectors(cx: &mut Rewriter<'_>, x: VarId) -> (VarId, VarId) {
 fn svd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
     let full = cx.bool(node, "full_matrices", !node.target.contains("._linalg_svd"))?;
-    let found = TallSvd::of(cx, node, x)?;
+    let svd = TallSvd::compute(cx, node, x)?;
     if cx.bool(node, "compute_uv", true)? {
-        let left = found.completed(cx, node, full)?;
-        let (u, v) = if found.is_transposed { (found.right, left) } else { (left, found.right) };
-        let u = cx.transposed(u);
-        replace(cx, node, 0, u)?;
-        replace(cx, node, 2, v)?;
+        let left = svd.complete_left(cx, node, full)?;
+        let (u, v) = if svd.is_transposed { (svd.right, left) } else { (left, svd.right) };
+        let u = cx.transpose(u);
+        replace_result(cx, node, 0, u)?;
+        replace_result(cx, node, 2, v)?;
     } else {
         let none = cx.constant(&[], ScalarType::Double, &[0])?;
-        replace(cx, node, 0, none)?;
-        replace(cx, node, 2, none)?;
+        replace_result(cx, node, 0, none)?;
+        replace_result(cx, node, 2, none)?;
     }
-    replace(cx, node, 1, found.values)?;
+    replace_result(cx, node, 1, svd.values)?;
     Ok(Outcome::Replaced)
 }
 
 fn singular_values(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
-    let found = TallSvd::of(cx, node, x)?;
-    replace(cx, node, 0, found.values)?;
+    let svd = TallSvd::compute(cx, node, x)?;
+    replace_result(cx, node, 0, svd.values)?;
     Ok(Outcome::Replaced)
 }
 
@@ -312,42 +324,42 @@ fn singular_values(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
 /// eigenvectors of `A`. The eigenvalues are their Rayleigh quotients.
 fn eigh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
-    let rank = cx.of(x).rank();
-    let n = known(cx, node, cx.of(x).sizes.last())?;
-    if cx.of(x).sizes[rank - 2] != int(n) {
-        return cx.wrong(node, "its matrices are not square");
+    let rank = cx.spec_of(x).rank();
+    let n = static_size(cx, node, cx.spec_of(x).sizes.last())?;
+    if cx.spec_of(x).sizes[rank - 2] != int(n) {
+        return cx.fail(node, "its matrices are not square");
     }
-    bounded(cx, node, (n, n))?;
+    check_size(cx, node, (n, n))?;
     let upper = matches!(node.arg("UPLO"), Some(Argument::Str(s)) if s.eq_ignore_ascii_case("u"));
     let counts = |i: usize| Scalar::Bool(if upper { i / n <= i % n } else { i / n >= i % n });
     let mask: Vec<Scalar> = (0..n * n).map(counts).collect();
     let mask = cx.constant(&mask, ScalarType::Bool, &[n, n])?;
-    let mirrored = cx.transposed(x);
+    let mirrored = cx.transpose(x);
     let x = cx.choose(mask, x, mirrored);
     let squares = cx.mul(x, x);
     let sums = cx.sum(squares, &[rank - 2, rank - 1], true);
     let size = cx.unary("aten.sqrt.default", sums);
     let shift = cx.mul(size, 2.0);
-    let one = identity(cx, node, (n, ScalarType::Double), vec![int(n), int(n)])?;
+    let one = identity_matrices(cx, node, (n, ScalarType::Double), vec![int(n), int(n)])?;
     let shift = cx.mul(shift, one);
     let shifted = cx.add(x, shift);
-    let found = Vectors::new(cx, node, shifted)?.orthogonalized(cx, node)?;
-    let orthogonal = found.part(cx, node, true)?;
+    let rotation = Vectors::new(cx, node, shifted)?.orthogonalize(cx, node)?;
+    let orthogonal = rotation.split_columns(cx, node, true)?;
     let vectors = cx.slice(node, orthogonal, rank - 1, (&int(0), &int(n)))?;
-    let images = product(cx, node, vectors, x)?;
+    let images = matmul_any_rank(cx, node, vectors, x)?;
     let quotients = cx.mul(images, vectors);
     let values = cx.sum(quotients, &[rank - 1], true);
-    let keys = found.without_added(cx, node, (orthogonal, values), f64::INFINITY)?;
-    let (values, order) = cx.ordered(node, keys, rank - 2, (&int(n), false))?;
-    replace(cx, node, 0, values)?;
+    let keys = rotation.replace_padding_key(cx, node, (orthogonal, values), f64::INFINITY)?;
+    let (values, order) = cx.topk(node, keys, rank - 2, (&int(n), false))?;
+    replace_result(cx, node, 0, values)?;
     if node.outputs.len() > 1 {
-        let vectors = picked(cx, node, vectors, order)?;
-        let vectors = cx.transposed(vectors);
+        let vectors = reorder_rows(cx, node, vectors, order)?;
+        let vectors = cx.transpose(vectors);
         match cx.bool(node, "compute_v", true)? {
-            true => replace(cx, node, 1, vectors)?,
+            true => replace_result(cx, node, 1, vectors)?,
             false => {
                 let none = cx.constant(&[], ScalarType::Double, &[0])?;
-                replace(cx, node, 1, none)?;
+                replace_result(cx, node, 1, none)?;
             }
         }
     }

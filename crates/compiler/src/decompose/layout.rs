@@ -35,27 +35,27 @@ pub(super) const RULES: Table = &[
     ("aten.alpha_dropout", Always, dropout),
     ("aten.feature_alpha_dropout", Always, dropout),
     ("aten.native_dropout", Always, native_dropout),
-    ("aten._assert_tensor_metadata", Always, nothing),
-    ("aten._assert_scalar", Always, nothing),
-    ("aten._assert_async", Always, nothing),
-    ("aten.sym_constrain_range", Always, nothing),
-    ("aten.sym_constrain_range_for_size", Always, nothing),
+    ("aten._assert_tensor_metadata", Always, remove_check),
+    ("aten._assert_scalar", Always, remove_check),
+    ("aten._assert_async", Always, remove_check),
+    ("aten.sym_constrain_range", Always, remove_check),
+    ("aten.sym_constrain_range_for_size", Always, remove_check),
 ];
 
 /// Removes a check that the exporter has proved or that the runtime performs itself.
-fn nothing(_: &mut Rewriter<'_>, _: &ExportedNode) -> Result<Outcome> {
+fn remove_check(_: &mut Rewriter<'_>, _: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
 fn identity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    cx.done(node, x)
+    cx.replace_node(node, x)
 }
 
 /// A copy in another dtype or memory format; the operand itself if neither changes.
 fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (have, mut want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (have, mut want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     let asked =
         node.args.iter().find_map(|(_, a)| if let Argument::MemoryFormat(f) = a { Some(*f) } else { None });
     let default = if node.target.starts_with("aten.contiguous") {
@@ -63,17 +63,17 @@ fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     } else {
         MemoryFormat::Preserve
     };
-    want.dim_order = order(asked.unwrap_or(default), &have);
+    want.dim_order = dim_order_of(asked.unwrap_or(default), &have);
     let same = have.dtype == want.dtype && is_same_order(&have, &want.dim_order);
     if same {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
-    let new = converted(cx, x, want);
-    cx.done(node, new)
+    let new = convert(cx, x, want);
+    cx.replace_node(node, new)
 }
 
 /// The elements of `x` in the dtype and dim order of `want`.
-pub(crate) fn converted(
+pub(crate) fn convert(
     cx: &mut Rewriter<'_>,
     x: pteron_exported::VarId,
     want: TensorSpec,
@@ -83,7 +83,7 @@ pub(crate) fn converted(
     cx.emit("dim_order_ops._to_dim_order_copy.default", args, want)
 }
 
-fn order(format: MemoryFormat, have: &TensorSpec) -> DimOrder {
+fn dim_order_of(format: MemoryFormat, have: &TensorSpec) -> DimOrder {
     match format {
         MemoryFormat::Contiguous => DimOrder::contiguous(have.rank()),
         MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d => DimOrder::channels_last(have.rank()),
@@ -100,10 +100,10 @@ fn is_same_order(have: &TensorSpec, order: &DimOrder) -> bool {
 /// Dropout, which is the identity in inference.
 fn dropout(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if cx.bool(node, "train", false)? && cx.float(node, "p", 0.0)? > 0.0 {
-        return cx.wrong(node, "a dropout of training: export the model after `model.eval()`");
+        return cx.fail(node, "a dropout of training: export the model after `model.eval()`");
     }
     let x = cx.tensor(node, "input")?;
-    cx.done(node, x)
+    cx.replace_node(node, x)
 }
 
 fn native_dropout(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -113,34 +113,34 @@ fn native_dropout(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     let x = cx.tensor(node, "input")?;
     let sizes = cx.spec(node, x)?.sizes;
     if let Some(&mask) = node.outputs.get(1) {
-        let ones = cx.filled(node, sizes, Argument::Bool(true), pteron_tensor::ScalarType::Bool)?;
+        let ones = cx.full(node, sizes, Argument::Bool(true), pteron_tensor::ScalarType::Bool)?;
         cx.replace(mask, ones);
     }
-    cx.done(node, x)
+    cx.replace_node(node, x)
 }
 
 /// Fills a tensor with a scalar or with the element of a 0-d tensor.
 fn fill(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let spec = cx.result(node)?;
+    let spec = cx.result_spec(node)?;
     match node.arg("value") {
         Some(Argument::Var(v)) if cx.program.spec(*v).is_some() => {
             let value = cx.cast(*v, spec.dtype);
             let new = cx.expand(node, value, spec.sizes)?;
-            cx.done(node, new)
+            cx.replace_node(node, new)
         }
         Some(value) => {
             let value = value.clone();
-            let new = cx.filled(node, spec.sizes, value, spec.dtype)?;
-            cx.done(node, new)
+            let new = cx.full(node, spec.sizes, value, spec.dtype)?;
+            cx.replace_node(node, new)
         }
-        None => cx.wrong(node, "it has no `value`"),
+        None => cx.fail(node, "it has no `value`"),
     }
 }
 
 /// Functionalized `copy_`: the source, cast and broadcast to the target's dtype and sizes.
 fn copy_from(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (src, spec) = (cx.tensor(node, "src")?, cx.result(node)?);
+    let (src, spec) = (cx.tensor(node, "src")?, cx.result_spec(node)?);
     let cast = cx.cast(src, spec.dtype);
     let new = cx.expand(node, cast, spec.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

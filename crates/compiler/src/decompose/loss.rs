@@ -31,28 +31,28 @@ pub(super) const RULES: Table = &[
 ];
 
 /// Applies the node's `reduction` to the losses of the elements: none, mean or sum.
-fn reduced(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId) -> Result<Outcome> {
-    let want = cx.result(node)?.dtype;
+fn reduce_loss(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId) -> Result<Outcome> {
+    let want = cx.result_spec(node)?.dtype;
     let each = cx.cast(each, want);
-    let dims: Vec<usize> = (0..cx.of(each).rank()).collect();
+    let dims: Vec<usize> = (0..cx.spec_of(each).rank()).collect();
     let new = match cx.int(node, "reduction", 1)? {
         0 => each,
         1 if !dims.is_empty() => cx.reduce("aten.mean.dim", each, &dims, false),
         2 if !dims.is_empty() => cx.sum(each, &dims, false),
         _ => each,
     };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-fn pair(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> {
+fn input_and_target(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> {
     Ok((cx.tensor(node, "self")?, cx.tensor(node, "target")?))
 }
 
 fn mse(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, target) = pair(cx, node)?;
+    let (x, target) = input_and_target(cx, node)?;
     let way = cx.sub(x, target);
     let each = cx.mul(way, way);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 fn abs_diff(cx: &mut Rewriter<'_>, a: VarId, b: VarId) -> VarId {
@@ -61,28 +61,28 @@ fn abs_diff(cx: &mut Rewriter<'_>, a: VarId, b: VarId) -> VarId {
 }
 
 fn l1(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, target) = pair(cx, node)?;
+    let (x, target) = input_and_target(cx, node)?;
     let each = abs_diff(cx, x, target);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
-/// Quadratic below `beta`, linear above.
+/// The smooth L1 loss: quadratic below `beta`, linear above.
 fn smooth_l1(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let ((x, target), beta) = (pair(cx, node)?, cx.float(node, "beta", 1.0)?);
+    let ((x, target), beta) = (input_and_target(cx, node)?, cx.float(node, "beta", 1.0)?);
     let way = abs_diff(cx, x, target);
     if beta == 0.0 {
-        return reduced(cx, node, way);
+        return reduce_loss(cx, node, way);
     }
     let squares = cx.mul(way, way);
     let near = cx.mul(squares, 0.5 / beta);
     let far = cx.sub(way, 0.5 * beta);
     let is_near = cx.compare("aten.lt.Scalar", way, beta);
     let each = cx.choose(is_near, near, far);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 fn huber(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let ((x, target), delta) = (pair(cx, node)?, cx.float(node, "delta", 1.0)?);
+    let ((x, target), delta) = (input_and_target(cx, node)?, cx.float(node, "delta", 1.0)?);
     let way = abs_diff(cx, x, target);
     let squares = cx.mul(way, way);
     let near = cx.mul(squares, 0.5);
@@ -90,12 +90,12 @@ fn huber(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let far = cx.mul(less, delta);
     let is_near = cx.compare("aten.le.Scalar", way, delta);
     let each = cx.choose(is_near, near, far);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 /// `xlogy(target, target) - target * x`.
 fn kl_div(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, target) = pair(cx, node)?;
+    let (x, target) = input_and_target(cx, node)?;
     let each = match cx.bool(node, "log_target", false)? {
         true => {
             let weight = cx.unary("aten.exp.default", target);
@@ -106,26 +106,26 @@ fn kl_div(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             let log = cx.unary("aten.log.default", target);
             let product = cx.mul(target, log);
             let none = cx.compare("aten.eq.Scalar", target, 0.0);
-            let zero = cx.number(Scalar::Double(0.0), cx.of(product).dtype)?;
+            let zero = cx.scalar(Scalar::Double(0.0), cx.spec_of(product).dtype)?;
             let entropy = cx.choose(none, zero, product);
             let cross = cx.mul(target, x);
             cx.sub(entropy, cross)
         }
     };
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
-fn weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId) -> Result<Outcome> {
+fn weigh_and_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId) -> Result<Outcome> {
     let each = match cx.optional_tensor(node, "weight") {
         Some(weight) => cx.mul(each, weight),
         None => each,
     };
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
-/// Logarithms are clamped to at least -100.
+/// The binary cross entropy, with logarithms clamped to at least -100.
 fn binary_cross_entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, target) = pair(cx, node)?;
+    let (x, target) = input_and_target(cx, node)?;
     let bounded_log = |cx: &mut Rewriter<'_>, v: VarId| {
         let log = cx.unary("aten.log.default", v);
         cx.clamp(log, Some(-100.0), None)
@@ -136,7 +136,7 @@ fn binary_cross_entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Ou
     let negative = cx.mul(less, log_rest);
     let positive = cx.mul(target, log);
     let each = cx.sub(negative, positive);
-    weighted(cx, node, each)
+    weigh_and_reduce(cx, node, each)
 }
 
 fn one_minus(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
@@ -155,7 +155,7 @@ fn softplus(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
 }
 
 fn binary_cross_entropy_with_logits(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, target) = pair(cx, node)?;
+    let (x, target) = input_and_target(cx, node)?;
     let rest = one_minus(cx, target);
     let wrong = cx.mul(rest, x);
     let down = cx.unary("aten.neg.default", x);
@@ -167,16 +167,16 @@ fn binary_cross_entropy_with_logits(cx: &mut Rewriter<'_>, node: &ExportedNode) 
         log = cx.mul(log, factor);
     }
     let each = cx.add(wrong, log);
-    weighted(cx, node, each)
+    weigh_and_reduce(cx, node, each)
 }
 
 fn soft_margin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, target) = pair(cx, node)?;
+    let (x, target) = input_and_target(cx, node)?;
     let product = cx.mul(x, target);
     let down = cx.unary("aten.neg.default", product);
     let power = cx.unary("aten.exp.default", down);
     let each = cx.unary("aten.log1p.default", power);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 fn margin_ranking(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -186,29 +186,29 @@ fn margin_ranking(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     let signed = cx.mul(way, target);
     let more = cx.add(signed, margin);
     let each = cx.clamp(more, Some(0.0), None);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 fn hinge_embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let ((x, target), margin) = (pair(cx, node)?, cx.float(node, "margin", 1.0)?);
-    let dtype = cx.of(x).dtype;
+    let ((x, target), margin) = (input_and_target(cx, node)?, cx.float(node, "margin", 1.0)?);
+    let dtype = cx.spec_of(x).dtype;
     let down = cx.unary("aten.neg.default", x);
     let short = cx.add(down, margin);
     let hinge = cx.clamp(short, Some(0.0), None);
-    let zero = cx.number(Scalar::Double(0.0), dtype)?;
+    let zero = cx.scalar(Scalar::Double(0.0), dtype)?;
     let is_same = cx.compare("aten.eq.Scalar", target, 1);
     let is_other = cx.compare("aten.eq.Scalar", target, -1);
     let far = cx.choose(is_same, zero, hinge);
     let near = cx.choose(is_other, zero, x);
     let each = cx.add(far, near);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 fn cosine_embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b, target) = (cx.tensor(node, "input1")?, cx.tensor(node, "input2")?, cx.tensor(node, "target")?);
     let margin = cx.float(node, "margin", 0.0)?;
-    let last = cx.of(target).rank();
-    let rank = cx.of(a).rank();
+    let last = cx.spec_of(target).rank();
+    let rank = cx.spec_of(a).rank();
     let dim = if last == 0 { rank.saturating_sub(1) } else { 1 };
     let length = |cx: &mut Rewriter<'_>, v: VarId| {
         let squares = cx.mul(v, v);
@@ -224,22 +224,22 @@ fn cosine_embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     let apart = one_minus(cx, cosine);
     let near = cx.sub(cosine, margin);
     let near = cx.clamp(near, Some(0.0), None);
-    let dtype = cx.of(cosine).dtype;
-    let zero = cx.number(Scalar::Double(0.0), dtype)?;
+    let dtype = cx.spec_of(cosine).dtype;
+    let zero = cx.scalar(Scalar::Double(0.0), dtype)?;
     let is_same = cx.compare("aten.eq.Scalar", target, 1);
     let is_other = cx.compare("aten.eq.Scalar", target, -1);
     let positive = cx.choose(is_same, apart, zero);
     let negative = cx.choose(is_other, near, zero);
     let each = cx.add(positive, negative);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 /// The p-norm of `a - b + eps` over the last dimension.
 pub(super) fn distance(cx: &mut Rewriter<'_>, a: VarId, b: VarId, (p, eps, keep): (f64, f64, bool)) -> VarId {
     let way = cx.sub(a, b);
     let way = cx.add(way, eps);
-    let last = cx.of(way).rank().saturating_sub(1);
-    super::reduce::norm_of(cx, way, p, &[last], keep)
+    let last = cx.spec_of(way).rank().saturating_sub(1);
+    super::reduce::vector_norm(cx, way, p, &[last], keep)
 }
 
 fn triplet_margin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -256,7 +256,7 @@ fn triplet_margin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     let margin = cx.float(node, "margin", 1.0)?;
     let more = cx.add(way, margin);
     let each = cx.clamp(more, Some(0.0), None);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 fn poisson_nll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -281,18 +281,18 @@ fn poisson_nll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let half = cx.mul(half, 0.5);
         let stirling = cx.add(less, half);
         let small = cx.compare("aten.le.Scalar", target, 1.0);
-        let zero = cx.number(Scalar::Double(0.0), cx.of(stirling).dtype)?;
+        let zero = cx.scalar(Scalar::Double(0.0), cx.spec_of(stirling).dtype)?;
         let term = cx.choose(small, zero, stirling);
         each = cx.add(each, term);
     }
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 /// The hinge loss of each class against the target class.
 fn multi_margin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, target) = pair(cx, node)?;
-    let x = if cx.of(x).rank() == 0 { cx.view(node, x, vec![Size::Int(1)])? } else { x };
-    let spec = cx.of(x);
+    let (x, target) = input_and_target(cx, node)?;
+    let x = if cx.spec_of(x).rank() == 0 { cx.view(node, x, vec![Size::Int(1)])? } else { x };
+    let spec = cx.spec_of(x);
     let last = spec.rank() - 1;
     let (p, margin) = (cx.float(node, "p", 1.0)?, cx.float(node, "margin", 1.0)?);
     let mut column = spec.sizes.clone();
@@ -306,18 +306,18 @@ fn multi_margin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         each = cx.mul(each, each);
     }
     if let Some(weight) = cx.optional_tensor(node, "weight") {
-        let sizes = cx.of(target).sizes;
-        let flat = cx.view(node, target, vec![cx.of(target).numel()])?;
+        let sizes = cx.spec_of(target).sizes;
+        let flat = cx.view(node, target, vec![cx.spec_of(target).numel()])?;
         let weights = cx.index_select(weight, 0, flat);
         let weights = cx.view(node, weights, sizes)?;
         each = cx.mul(each, weights);
     }
-    let classes = cx.counted(node, &spec.sizes[last], ScalarType::Long)?;
+    let classes = cx.arange(node, &spec.sizes[last], ScalarType::Long)?;
     let is_right = cx.compare("aten.eq.Tensor", target, classes);
-    let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
+    let zero = cx.scalar(Scalar::Double(0.0), spec.dtype)?;
     let each = cx.choose(is_right, zero, each);
     let each = cx.reduce("aten.mean.dim", each, &[last], false);
-    reduced(cx, node, each)
+    reduce_loss(cx, node, each)
 }
 
 /// Target classes and their weights; ignored targets have weight 0.
@@ -331,7 +331,7 @@ fn class_dim(spec: &TensorSpec) -> usize {
     usize::from(spec.rank() > 1)
 }
 
-fn targets(cx: &mut Rewriter<'_>, node: &ExportedNode, spec: &TensorSpec) -> Result<Targets> {
+fn class_targets(cx: &mut Rewriter<'_>, node: &ExportedNode, spec: &TensorSpec) -> Result<Targets> {
     let target = cx.tensor(node, "target")?;
     let ignored = cx.int(node, "ignore_index", -100)?;
     let dim = class_dim(spec);
@@ -340,27 +340,27 @@ fn targets(cx: &mut Rewriter<'_>, node: &ExportedNode, spec: &TensorSpec) -> Res
     let target = cx.cast(target, ScalarType::Long);
     let target = cx.view(node, target, sizes.clone())?;
     let is_ignored = cx.compare("aten.eq.Scalar", target, ignored);
-    let first = cx.number(Scalar::Int(0), ScalarType::Long)?;
+    let first = cx.scalar(Scalar::Int(0), ScalarType::Long)?;
     let index = cx.choose(is_ignored, first, target);
     let weights = match cx.optional_tensor(node, "weight") {
         Some(weight) => {
-            let flat = cx.view(node, index, vec![cx.of(index).numel()])?;
+            let flat = cx.view(node, index, vec![cx.spec_of(index).numel()])?;
             let chosen = cx.index_select(weight, 0, flat);
             cx.view(node, chosen, sizes)?
         }
-        None => cx.filled(node, sizes, Argument::Float(1.0), spec.dtype)?,
+        None => cx.full(node, sizes, Argument::Float(1.0), spec.dtype)?,
     };
-    let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
+    let zero = cx.scalar(Scalar::Double(0.0), spec.dtype)?;
     let weights = cx.choose(is_ignored, zero, weights);
     Ok(Targets { index, weights })
 }
 
-/// The mean of losses that were multiplied by `weights`, weighted by them; or their sum, or each loss.
-fn by_weight(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId, weights: VarId) -> Result<VarId> {
-    let dims: Vec<usize> = (0..cx.of(each).rank()).collect();
+/// Reduces losses that were multiplied by `weights`: to their weighted mean, to their sum, or not at all.
+fn reduce_weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, each: VarId, weights: VarId) -> Result<VarId> {
+    let dims: Vec<usize> = (0..cx.spec_of(each).rank()).collect();
     Ok(match cx.int(node, "reduction", 1)? {
         0 => {
-            let want = cx.result(node)?.sizes;
+            let want = cx.result_spec(node)?.sizes;
             cx.view(node, each, want)?
         }
         2 => cx.sum(each, &dims, false),
@@ -376,35 +376,35 @@ fn nll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let spec = cx.spec(node, x)?;
     if spec.rank() == 0 {
-        return cx.wrong(node, "it has no classes");
+        return cx.fail(node, "it has no classes");
     }
-    let targets = targets(cx, node, &spec)?;
-    let each = nll_of(cx, x, &targets);
-    let new = by_weight(cx, node, each, targets.weights)?;
+    let targets = class_targets(cx, node, &spec)?;
+    let each = nll_of_targets(cx, x, &targets);
+    let new = reduce_weighted(cx, node, each, targets.weights)?;
     if let Some(&total) = node.outputs.get(1) {
         let dims: Vec<usize> = (0..spec.rank()).collect();
         let weight = cx.sum(targets.weights, &dims, false);
         cx.replace(total, weight);
     }
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-fn nll_of(cx: &mut Rewriter<'_>, logs: VarId, targets: &Targets) -> VarId {
-    let dim = class_dim(&cx.of(logs));
+fn nll_of_targets(cx: &mut Rewriter<'_>, logs: VarId, targets: &Targets) -> VarId {
+    let dim = class_dim(&cx.spec_of(logs));
     let chosen = cx.gather(logs, dim, targets.index);
     let down = cx.unary("aten.neg.default", chosen);
     cx.mul(down, targets.weights)
 }
 
 fn cross_entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, target) = pair(cx, node)?;
+    let (x, target) = input_and_target(cx, node)?;
     let (spec, smoothing) = (cx.spec(node, x)?, cx.float(node, "label_smoothing", 0.0)?);
     if spec.rank() == 0 {
-        return cx.wrong(node, "it has no classes");
+        return cx.fail(node, "it has no classes");
     }
     let dim = class_dim(&spec);
     let Some(classes) = spec.sizes[dim].known().filter(|&c| c > 0) else {
-        return cx.wrong(node, "the number of its classes is not known");
+        return cx.fail(node, "the number of its classes is not known");
     };
     let args = vec![
         ("self", Argument::Var(x)),
@@ -423,27 +423,27 @@ fn cross_entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
         Some(weight) => cx.mul(v, weight),
         None => v,
     };
-    if cx.of(target).dtype.is_floating() {
+    if cx.spec_of(target).dtype.is_floating() {
         let scaled = cx.mul(target, 1.0 - smoothing);
         let share = cx.add(scaled, smoothing / classes as f64);
         let product = cx.mul(logs, share);
         let product = weigh(cx, product);
         let down = cx.unary("aten.neg.default", product);
         let each = cx.sum(down, &[dim], false);
-        return reduced(cx, node, each);
+        return reduce_loss(cx, node, each);
     }
-    let targets = targets(cx, node, &spec)?;
-    let mut each = nll_of(cx, logs, &targets);
+    let targets = class_targets(cx, node, &spec)?;
+    let mut each = nll_of_targets(cx, logs, &targets);
     if smoothing > 0.0 {
         let smooth = weigh(cx, logs);
         let smooth = cx.sum(smooth, &[dim], true);
         let counts = cx.compare("aten.ne.Scalar", targets.weights, 0.0);
-        let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
+        let zero = cx.scalar(Scalar::Double(0.0), spec.dtype)?;
         let smooth = cx.choose(counts, smooth, zero);
         let smooth = cx.mul(smooth, -smoothing / classes as f64);
         let sharp = cx.mul(each, 1.0 - smoothing);
         each = cx.add(sharp, smooth);
     }
-    let new = by_weight(cx, node, each, targets.weights)?;
-    cx.done(node, new)
+    let new = reduce_weighted(cx, node, each, targets.weights)?;
+    cx.replace_node(node, new)
 }

@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::When::{Always, NoKernel};
-use super::product::product;
+use super::product::matmul_any_rank;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
@@ -43,7 +43,7 @@ pub(super) fn diagonal_mask(
     spec: &TensorSpec,
 ) -> Result<VarId> {
     let mut along = |dim: usize| -> Result<VarId> {
-        let places = cx.counted(node, &spec.sizes[dim], ScalarType::Long)?;
+        let places = cx.arange(node, &spec.sizes[dim], ScalarType::Long)?;
         let mut sizes = vec![Size::Int(1); spec.rank()];
         sizes[dim] = spec.sizes[dim].clone();
         cx.view(node, places, sizes)
@@ -55,24 +55,24 @@ pub(super) fn diagonal_mask(
 
 /// Permutes `x` so that, once broadcast, its last dimension runs along a diagonal of dimensions `a` and `b`; elements
 /// off the diagonal are arbitrary.
-pub(super) fn on_diagonal(
+pub(super) fn spread_on_diagonal(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     x: VarId,
     (offset, a, b): (i64, usize, usize),
     sizes: [&Size; 2],
 ) -> Result<VarId> {
-    let rank = cx.of(x).rank() + 1;
+    let rank = cx.spec_of(x).rank() + 1;
     if rank < 2 {
-        return cx.wrong(node, "its diagonal has no dimension");
+        return cx.fail(node, "its diagonal has no dimension");
     }
     // Element `k` is in row `k` if the diagonal starts right of the first column, otherwise in column `k`.
     let (dim, size) = if offset > 0 { (a, sizes[0]) } else { (b, sizes[1]) };
     let last = rank - 2;
-    let have = cx.of(x).sizes[last].clone();
+    let have = cx.spec_of(x).sizes[last].clone();
     let spare = match size.add(&have.mul(&Size::Int(-1))).known() {
         Some(spare) => spare,
-        None => return cx.wrong(node, "the size of its diagonal is not known"),
+        None => return cx.fail(node, "the size of its diagonal is not known"),
     };
     let padded = cx.pad(x, last, (0, spare), 0);
     let wide = cx.unsqueeze(node, padded, rank - 1)?;
@@ -89,30 +89,30 @@ pub(super) fn on_diagonal(
     Ok(cx.permute(wide, &dims))
 }
 
-fn embedded(
+fn embed_diagonal(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     x: VarId,
     (offset, a, b): (i64, usize, usize),
     want: &TensorSpec,
 ) -> Result<VarId> {
-    if want.rank() < 2 || cx.of(x).rank() + 1 != want.rank() {
-        return cx.wrong(node, "its result is no matrix of its diagonal");
+    if want.rank() < 2 || cx.spec_of(x).rank() + 1 != want.rank() {
+        return cx.fail(node, "its result is no matrix of its diagonal");
     }
-    let spread = on_diagonal(cx, node, x, (offset, a, b), [&want.sizes[a], &want.sizes[b]])?;
+    let spread = spread_on_diagonal(cx, node, x, (offset, a, b), [&want.sizes[a], &want.sizes[b]])?;
     let mask = diagonal_mask(cx, node, (offset, a, b), want)?;
-    let zero = cx.number(Scalar::Int(0), want.dtype)?;
+    let zero = cx.scalar(Scalar::Int(0), want.dtype)?;
     Ok(cx.choose(mask, spread, zero))
 }
 
 fn diag_embed(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
+    let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let offset = cx.int(node, "offset", 0)?;
     let (a, b) = (cx.int(node, "dim1", -2)?, cx.int(node, "dim2", -1)?);
     let (a, b) = (cx.dim(node, a, want.rank())?, cx.dim(node, b, want.rank())?);
     let (a, b, offset) = if a < b { (a, b, offset) } else { (b, a, -offset) };
-    let new = embedded(cx, node, x, (offset, a, b), &want)?;
-    cx.done(node, new)
+    let new = embed_diagonal(cx, node, x, (offset, a, b), &want)?;
+    cx.replace_node(node, new)
 }
 
 /// Extracts a diagonal of a matrix, or builds a matrix from its diagonal.
@@ -120,9 +120,9 @@ fn diag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, offset) = (cx.tensor(node, "self")?, cx.int(node, "diagonal", 0)?);
     match cx.spec(node, x)?.rank() {
         1 => {
-            let want = cx.result(node)?;
-            let new = embedded(cx, node, x, (offset, 0, 1), &want)?;
-            cx.done(node, new)
+            let want = cx.result_spec(node)?;
+            let new = embed_diagonal(cx, node, x, (offset, 0, 1), &want)?;
+            cx.replace_node(node, new)
         }
         _ => {
             let args = vec![
@@ -137,11 +137,11 @@ fn diag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn diagflat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, offset, want) = (cx.tensor(node, "self")?, cx.int(node, "offset", 0)?, cx.result(node)?);
+    let (x, offset, want) = (cx.tensor(node, "self")?, cx.int(node, "offset", 0)?, cx.result_spec(node)?);
     let count = cx.spec(node, x)?.numel();
     let row = cx.view(node, x, vec![count])?;
-    let new = embedded(cx, node, row, (offset, 0, 1), &want)?;
-    cx.done(node, new)
+    let new = embed_diagonal(cx, node, row, (offset, 0, 1), &want)?;
+    cx.replace_node(node, new)
 }
 
 fn diagonal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -159,22 +159,22 @@ fn diagonal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn trace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
+    let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let spec = cx.spec(node, x)?;
     if spec.rank() != 2 {
-        return cx.wrong(node, "it is no matrix");
+        return cx.fail(node, "it is no matrix");
     }
     let mask = diagonal_mask(cx, node, (0, 0, 1), &spec)?;
-    let zero = cx.number(Scalar::Int(0), spec.dtype)?;
+    let zero = cx.scalar(Scalar::Int(0), spec.dtype)?;
     let on = cx.choose(mask, x, zero);
     let on = cx.cast(on, want.dtype);
     let new = cx.sum(on, &[0, 1], false);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn triangle_indices(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (rows, columns) = (cx.int(node, "row", 0)?, cx.int(node, "col", 0)?);
-    let (offset, want) = (cx.int(node, "offset", 0)?, cx.result(node)?);
+    let (offset, want) = (cx.int(node, "offset", 0)?, cx.result_spec(node)?);
     let count = |n: i64| usize::try_from(n).unwrap_or(0);
     cx.check_table_size(node, &[count(rows).max(1), count(columns).max(1)])?;
     let is_lower = node.target.starts_with("aten.tril");
@@ -184,13 +184,13 @@ fn triangle_indices(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     let list: Vec<Scalar> =
         chosen.iter().map(|p| Scalar::Int(p.0)).chain(chosen.iter().map(|p| Scalar::Int(p.1))).collect();
     let new = cx.constant(&list, want.dtype, &[2, chosen.len()])?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn block_diag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result(node)?);
+    let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result_spec(node)?);
     let Some(width) = want.sizes.get(1).and_then(Size::known) else {
-        return cx.wrong(node, "the sizes of its operands are not known");
+        return cx.fail(node, "the sizes of its operands are not known");
     };
     let (mut rows, mut before) = (Vec::new(), 0);
     for t in tensors {
@@ -201,7 +201,7 @@ fn block_diag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             _ => spec.sizes.clone(),
         };
         let Some(columns) = matrix[1].known() else {
-            return cx.wrong(node, "the sizes of its operands are not known");
+            return cx.fail(node, "the sizes of its operands are not known");
         };
         let block = cx.view(node, t, matrix)?;
         let block = cx.cast(block, want.dtype);
@@ -209,59 +209,59 @@ fn block_diag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         before += columns;
     }
     if rows.is_empty() {
-        return cx.wrong(node, "it joins no blocks");
+        return cx.fail(node, "it joins no blocks");
     }
     let new = cx.cat(&rows, 0);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `a[i + 1] * b[i + 2] - a[i + 2] * b[i + 1]`, indices modulo 3.
 fn cross(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result(node)?);
+    let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result_spec(node)?);
     let dim = match node.arg("dim") {
         Some(Argument::Int(d)) => cx.dim(node, *d, want.rank())?,
         _ if node.target.starts_with("aten.linalg") => want.rank().saturating_sub(1),
         _ => want.sizes.iter().position(|s| *s == Size::Int(3)).unwrap_or(0),
     };
     let (a, b) = (cx.expand(node, a, want.sizes.clone())?, cx.expand(node, b, want.sizes.clone())?);
-    let (next, after) = (cx.indices([1, 2, 0], &[3])?, cx.indices([2, 0, 1], &[3])?);
+    let (next, after) = (cx.index_constant([1, 2, 0], &[3])?, cx.index_constant([2, 0, 1], &[3])?);
     let mut at = |v, index| cx.index_select(v, dim, index);
     let (a1, b2, a2, b1) = (at(a, next), at(b, after), at(a, after), at(b, next));
     let (left, right) = (cx.mul(a1, b2), cx.mul(a2, b1));
     let new = cx.sub(left, right);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn kron(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result(node)?);
+    let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result_spec(node)?);
     let rank = want.rank();
-    if cx.of(a).rank().max(cx.of(b).rank()) != rank {
-        return cx.wrong(node, "its result has another rank than its operands");
+    if cx.spec_of(a).rank().max(cx.spec_of(b).rank()) != rank {
+        return cx.fail(node, "its result has another rank than its operands");
     }
     let spread = |cx: &Rewriter<'_>, v: VarId, first: bool| -> Vec<Size> {
-        let sizes = cx.of(v).sizes;
+        let sizes = cx.spec_of(v).sizes;
         let full = std::iter::repeat_n(Size::Int(1), rank - sizes.len()).chain(sizes);
         full.flat_map(|s| if first { [s, Size::Int(1)] } else { [Size::Int(1), s] }).collect()
     };
     let (left, right) = (spread(cx, a, true), spread(cx, b, false));
     if left.len() > pteron_tensor::MAX_RANK {
-        return cx.wrong(node, "it has too many dimensions");
+        return cx.fail(node, "it has too many dimensions");
     }
     let (a, b) = (cx.view(node, a, left)?, cx.view(node, b, right)?);
     let each = cx.mul(a, b);
     let new = cx.view(node, each, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Moves the summed dimensions to the end of the first operand and to the front of the second, and multiplies matrices.
 fn tensordot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result(node)?);
+    let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result_spec(node)?);
     let dims = |cx: &Rewriter<'_>, name: &str, rank: usize| -> Result<Vec<usize>> {
         cx.ints(node, name)?.unwrap_or_default().iter().map(|&d| cx.dim(node, d, rank)).collect()
     };
-    let (mut a, mut b, mut x, mut y) = (a, b, cx.of(a), cx.of(b));
+    let (mut a, mut b, mut x, mut y) = (a, b, cx.spec_of(a), cx.spec_of(b));
     if x.rank() == 0 || y.rank() == 0 {
-        return cx.wrong(node, "it sums over tensors without dimensions");
+        return cx.fail(node, "it sums over tensors without dimensions");
     }
     let (summed_a, summed_b) = (dims(cx, "dims_self", x.rank())?, dims(cx, "dims_other", y.rank())?);
     // A summed dimension of size 1 is broadcast, so the other operand is summed by itself.
@@ -269,31 +269,32 @@ fn tensordot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let one = Size::Int(1);
         if x.sizes[i] == one && y.sizes[j] != one {
             b = cx.sum(b, &[j], true);
-            y = cx.of(b);
+            y = cx.spec_of(b);
         } else if y.sizes[j] == one && x.sizes[i] != one {
             a = cx.sum(a, &[i], true);
-            x = cx.of(a);
+            x = cx.spec_of(a);
         }
     }
-    let kept = |rank: usize, summed: &[usize]| (0..rank).filter(|d| !summed.contains(d)).collect::<Vec<_>>();
-    let (rows, columns) = (kept(x.rank(), &summed_a), kept(y.rank(), &summed_b));
+    let remaining_dims =
+        |rank: usize, summed: &[usize]| (0..rank).filter(|d| !summed.contains(d)).collect::<Vec<_>>();
+    let (rows, columns) = (remaining_dims(x.rank(), &summed_a), remaining_dims(y.rank(), &summed_b));
     let count = |sizes: &[Size], dims: &[usize]| dims.iter().fold(Size::Int(1), |n, &d| n.mul(&sizes[d]));
     let left = cx.permute(a, &[rows.clone(), summed_a.clone()].concat());
     let left = cx.view(node, left, vec![count(&x.sizes, &rows), count(&x.sizes, &summed_a)])?;
     let right = cx.permute(b, &[summed_b.clone(), columns.clone()].concat());
     let right = cx.view(node, right, vec![count(&y.sizes, &summed_b), count(&y.sizes, &columns)])?;
-    let product = cx.product(left, right);
+    let product = cx.matmul(left, right);
     let new = cx.view(node, product, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `beta * self + alpha * product`.
-fn plus_product(cx: &mut Rewriter<'_>, node: &ExportedNode, product: VarId) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
+fn add_product(cx: &mut Rewriter<'_>, node: &ExportedNode, product: VarId) -> Result<Outcome> {
+    let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let (alpha, beta) = (cx.float(node, "alpha", 1.0)?, cx.float(node, "beta", 1.0)?);
     let times = |cx: &mut Rewriter<'_>, v: VarId, by: f64| match by {
         1.0 => v,
-        by if cx.of(v).dtype.is_floating() => cx.mul(v, by),
+        by if cx.spec_of(v).dtype.is_floating() => cx.mul(v, by),
         by => cx.mul(v, by as i64),
     };
     let product = times(cx, product, alpha);
@@ -303,21 +304,21 @@ fn plus_product(cx: &mut Rewriter<'_>, node: &ExportedNode, product: VarId) -> R
         let x = times(cx, x, beta);
         cx.add(product, x)
     };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn addr(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b) = (cx.tensor(node, "vec1")?, cx.tensor(node, "vec2")?);
     let column = cx.unsqueeze(node, a, 1)?;
     let product = cx.mul(column, b);
-    plus_product(cx, node, product)
+    add_product(cx, node, product)
 }
 
 fn addbmm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b) = (cx.tensor(node, "batch1")?, cx.tensor(node, "batch2")?);
-    let products = cx.product(a, b);
+    let products = cx.matmul(a, b);
     let sum = cx.sum(products, &[0], false);
-    plus_product(cx, node, sum)
+    add_product(cx, node, sum)
 }
 
 fn vecdot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -325,24 +326,24 @@ fn vecdot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b) = (cx.tensor(node, named("x", "self"))?, cx.tensor(node, named("y", "other"))?);
     let each = cx.mul(a, b);
     let dim = cx.int(node, "dim", -1)?;
-    let dim = cx.dim(node, dim, cx.of(each).rank())?;
+    let dim = cx.dim(node, dim, cx.spec_of(each).rank())?;
     let new = cx.sum(each, &[dim], false);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn multi_dot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let named = if node.arg("tensors").is_some() { "tensors" } else { "matrices" };
-    let (tensors, want) = (cx.tensors(node, named)?, cx.result(node)?);
-    let Some((&first, rest)) = tensors.split_first() else { return cx.wrong(node, "it multiplies nothing") };
+    let (tensors, want) = (cx.tensors(node, named)?, cx.result_spec(node)?);
+    let Some((&first, rest)) = tensors.split_first() else { return cx.fail(node, "it multiplies nothing") };
     let mut value = first;
-    if cx.of(value).rank() == 1 {
+    if cx.spec_of(value).rank() == 1 {
         value = cx.unsqueeze(node, value, 0)?;
     }
     for &next in rest {
-        value = product(cx, node, value, next)?;
+        value = matmul_any_rank(cx, node, value, next)?;
     }
     let new = cx.view(node, value, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn matrix_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -352,43 +353,43 @@ fn matrix_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     };
     let (spec, n) = (cx.spec(node, x)?, cx.int(node, "n", 1)?);
     if spec.rank() < 2 {
-        return cx.wrong(node, "it is no matrix");
+        return cx.fail(node, "it is no matrix");
     }
     let rank = spec.rank();
     if n == 0 {
         let mask = diagonal_mask(cx, node, (0, rank - 2, rank - 1), &spec)?;
         let one = cx.cast(mask, spec.dtype);
         let new = cx.expand(node, one, spec.sizes)?;
-        return cx.done(node, new);
+        return cx.replace_node(node, new);
     }
     let mut power = if n < 0 { super::linalg::inverse(cx, node, x)? } else { x };
     let (mut rest, mut value) = (n.unsigned_abs(), None);
     while rest > 0 {
         if rest & 1 == 1 {
             value = Some(match value {
-                Some(value) => product(cx, node, value, power)?,
+                Some(value) => matmul_any_rank(cx, node, value, power)?,
                 None => power,
             });
         }
         rest >>= 1;
         if rest > 0 {
-            power = product(cx, node, power, power)?;
+            power = matmul_any_rank(cx, node, power, power)?;
         }
     }
-    cx.done(node, value.unwrap_or(power))
+    cx.replace_node(node, value.unwrap_or(power))
 }
 
 /// Powers 0, 1, 2, ... of each element; `vander` has them in descending order, unless `increasing`.
 fn vander(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "x")?, cx.result(node)?);
+    let (x, want) = (cx.tensor(node, "x")?, cx.result_spec(node)?);
     let Some(count) = want.sizes.last().and_then(Size::known) else {
-        return cx.wrong(node, "the number of its columns is not known");
+        return cx.fail(node, "the number of its columns is not known");
     };
-    cx.unrolled(node, count, 2)?;
+    cx.check_unrolled_size(node, count, 2)?;
     let x = cx.cast(x, want.dtype);
-    let sizes = cx.of(x).sizes;
+    let sizes = cx.spec_of(x).sizes;
     let one = if want.dtype.is_floating() { Argument::Float(1.0) } else { Argument::Int(1) };
-    let mut power = cx.filled(node, sizes, one, want.dtype)?;
+    let mut power = cx.full(node, sizes, one, want.dtype)?;
     let mut columns = Vec::new();
     for _ in 0..count {
         let mut column = want.sizes.clone();
@@ -397,24 +398,24 @@ fn vander(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         power = cx.mul(power, x);
     }
     if columns.is_empty() {
-        return cx.wrong(node, "it has no columns");
+        return cx.fail(node, "it has no columns");
     }
     if node.target.starts_with("aten.vander") && !cx.bool(node, "increasing", false)? {
         columns.reverse();
     }
     let new = cx.cat(&columns, want.rank() - 1);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn cartesian_prod(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result(node)?);
+    let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result_spec(node)?);
     if let [only] = tensors.as_slice() {
-        return cx.done(node, *only);
+        return cx.replace_node(node, *only);
     }
     if want.rank() != 2 {
-        return cx.wrong(node, "its result is no list of points");
+        return cx.fail(node, "its result is no list of points");
     }
-    let grid: Vec<Size> = tensors.iter().map(|&t| cx.of(t).numel()).collect();
+    let grid: Vec<Size> = tensors.iter().map(|&t| cx.spec_of(t).numel()).collect();
     let mut columns = Vec::new();
     for (i, &t) in tensors.iter().enumerate() {
         let mut sizes = vec![Size::Int(1); grid.len()];
@@ -424,24 +425,24 @@ fn cartesian_prod(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
         columns.push(cx.view(node, wide, vec![want.sizes[0].clone(), Size::Int(1)])?);
     }
     let new = cx.cat(&columns, 1);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// All combinations of `r` elements of a vector, one in each row.
 fn combinations(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?);
+    let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let (size, repeats) = (cx.int(node, "r", 2)?, cx.bool(node, "with_replacement", false)?);
-    let count = super::windows::known(cx, node, cx.of(x).sizes.first())?;
-    let rows = super::windows::known(cx, node, want.sizes.first())?;
+    let count = super::windows::static_size(cx, node, cx.spec_of(x).sizes.first())?;
+    let rows = super::windows::static_size(cx, node, want.sizes.first())?;
     let size = usize::try_from(size).unwrap_or(0);
     if rows == 0 {
         let zero = if want.dtype.is_floating() { Argument::Float(0.0) } else { Argument::Int(0) };
-        let new = cx.filled(node, want.sizes, zero, want.dtype)?;
-        return cx.done(node, new);
+        let new = cx.full(node, want.sizes, zero, want.dtype)?;
+        return cx.replace_node(node, new);
     }
     cx.check_table_size(node, &[rows, size.max(1)])?;
     if size == 0 || count == 0 || (size > count && !repeats) {
-        return cx.wrong(node, "it has no combinations");
+        return cx.fail(node, "it has no combinations");
     }
     let mut list: Vec<usize> = Vec::new();
     let mut at: Vec<usize> = (0..size).map(|i| if repeats { 0 } else { i }).collect();
@@ -455,8 +456,8 @@ fn combinations(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         }
     }
     let len = list.len();
-    let index = cx.indices(list, &[len])?;
+    let index = cx.index_constant(list, &[len])?;
     let flat = cx.index_select(x, 0, index);
     let new = cx.view(node, flat, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

@@ -98,15 +98,15 @@ const TABLES: &[Table] = &[
     volume::RULES,
 ];
 
-pub(crate) use layout::converted;
+pub(crate) use layout::convert;
 
 /// Canonicalizes operators whose results alias their operand to the few forms that functionalization handles. Rules
 /// that may elide a copy run only after it: if the result of an elided copy were mutated, its source would change, too.
 ///
 /// # Errors
 /// A node that a rule rejects.
-pub(crate) fn views(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
-    let mutates = functionalize::mutates(program);
+pub(crate) fn rewrite_views(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
+    let mutates = functionalize::has_mutations(program);
     let rules: HashMap<&str, Rule> = shape::VIEWS.iter().chain(layout::ALIASES).map(|r| (r.0, r.2)).collect();
     Rewriter::run(program, &mut |cx, node| {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
@@ -147,26 +147,26 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
     let mut pairs = pairs::Pairs::default();
     let declared = output_types(program);
     Rewriter::run(program, &mut |cx, node| {
-        if table.keeps(node) {
+        if table.is_kept(node) {
             return Ok(Outcome::Kept);
         }
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
-        if let Outcome::Replaced = operands::with_complex_constants(cx, node)? {
+        if let Outcome::Replaced = operands::replace_complex_scalars(cx, node)? {
             return Ok(Outcome::Replaced);
         }
-        if let Outcome::Replaced = resample::of_bytes(cx, node)? {
+        if let Outcome::Replaced = resample::interpolate_uint8(cx, node)? {
             return Ok(Outcome::Replaced);
         }
         if table.is_portable()
-            && (matches!(operands::scalar_of_half(cx, node)?, Outcome::Replaced)
-                || matches!(operands::without_dims(cx, node)?, Outcome::Replaced)
-                || matches!(operands::without_windows(cx, node)?, Outcome::Replaced)
-                || matches!(operands::without_elements(cx, node)?, Outcome::Replaced))
+            && (matches!(operands::half_item_as_float32(cx, node)?, Outcome::Replaced)
+                || matches!(operands::drop_dims_of_scalar(cx, node)?, Outcome::Replaced)
+                || matches!(operands::unfold_scalar(cx, node)?, Outcome::Replaced)
+                || matches!(operands::replace_empty_results(cx, node)?, Outcome::Replaced))
         {
             return Ok(Outcome::Replaced);
         }
         let rule = rules.get(base).copied();
-        let of_pairs = node.operands().any(|var| pairs.holds(var));
+        let of_pairs = node.operands().any(|var| pairs.contains(var));
         if of_pairs && let Outcome::Replaced = pairs.visit(cx, node)? {
             return Ok(Outcome::Replaced);
         }
@@ -194,23 +194,23 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         if !of_pairs && let Outcome::Replaced = pairs.visit(cx, node)? {
             return Ok(Outcome::Replaced);
         }
-        if let Outcome::Replaced = operands::with_tensors(cx, node, table)? {
+        if let Outcome::Replaced = operands::replace_scalar_operands(cx, node, table)? {
             return Ok(Outcome::Replaced);
         }
-        if let Outcome::Replaced = operands::in_float32(cx, node, table)? {
+        if let Outcome::Replaced = operands::compute_in_float32(cx, node, table)? {
             return Ok(Outcome::Replaced);
         }
         if !of_pairs && table.select_any(cx.program, node).is_some() {
             return Ok(Outcome::Kept);
         }
-        let found = unsupported.entry(node.target.to_string()).or_insert_with(|| UnsupportedOperator {
+        let operator = unsupported.entry(node.target.to_string()).or_insert_with(|| UnsupportedOperator {
             target: node.target.to_string(),
             count: 0,
             node: cx.program.node_name(node),
             line: node.line().cloned(),
             hint: if of_pairs { COMPLEX_OPERANDS.to_owned() } else { table.hint(cx.program, node) },
         });
-        found.count += 1;
+        operator.count += 1;
         Ok(Outcome::Kept)
     })?;
     let left = program
@@ -219,9 +219,9 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         .iter()
         .flat_map(Argument::vars)
         .chain(program.mutations.iter().map(|m| m.value));
-    if let Some(var) = left.into_iter().find(|&var| pairs.holds(var)) {
+    if let Some(var) = left.into_iter().find(|&var| pairs.contains(var)) {
         let place = format!("the result `{}`", program.var(var).name);
-        return Err(Error::refused(
+        return Err(Error::archive_with_help(
             place,
             "it is complex, and no kernel of the table makes complex numbers",
             USE_ALL_OPERATORS,
@@ -323,13 +323,13 @@ mod tests {
     }
 
     /// A program with a single node.
-    fn program(name: &str, given: &NodeCase, names: &BTreeMap<Arc<str>, BTreeSet<Read>>) -> ExportedProgram {
+    fn program(name: &str, case: &NodeCase, names: &BTreeMap<Arc<str>, BTreeSet<Read>>) -> ExportedProgram {
         let mut program = ExportedProgram::new("forward");
         let add = |program: &mut ExportedProgram, rank: usize| -> VarId {
             let spec = TensorSpec::contiguous(ScalarType::Float, vec![Size::Int(2); rank]);
             program.add_var(format!("v{}", program.num_vars()), VarType::Tensor(spec))
         };
-        let inputs = [add(&mut program, given.ranks[0]), add(&mut program, given.ranks[1])];
+        let inputs = [add(&mut program, case.ranks[0]), add(&mut program, case.ranks[1])];
         program.graph.inputs = inputs.to_vec();
         program.inputs = vec![InputKind::User; 2];
         let mut args = Vec::with_capacity(names.len());
@@ -337,19 +337,19 @@ mod tests {
             let known = reads.iter().filter(|read| !matches!(read, Read::Other));
             let reads: Vec<&Read> =
                 if known.clone().count() > 0 { known.collect() } else { reads.iter().collect() };
-            let arg = match reads[given.way % reads.len()] {
+            let arg = match reads[case.way % reads.len()] {
                 Read::Tensor => Argument::Var(inputs[usize::from(!matches!(&**name, "self" | "input"))]),
-                Read::Tensors => Argument::Vars(inputs.iter().copied().cycle().take(given.len).collect()),
-                Read::Int => Argument::Int(given.number),
-                Read::Float => Argument::Float(given.number as f64),
-                Read::Ints => Argument::Ints(vec![IntArgument::Int(given.number); given.len]),
+                Read::Tensors => Argument::Vars(inputs.iter().copied().cycle().take(case.len).collect()),
+                Read::Int => Argument::Int(case.number),
+                Read::Float => Argument::Float(case.number as f64),
+                Read::Ints => Argument::Ints(vec![IntArgument::Int(case.number); case.len]),
                 Read::Other if **name == *"reduce" => Argument::Str("amax".into()),
                 Read::Other if **name == *"equation" => Argument::Str("ij,jk->ik".into()),
                 Read::Other => continue,
             };
             args.push((Arc::clone(name), arg));
         }
-        let outputs: Vec<VarId> = (0..given.outputs).map(|_| add(&mut program, given.ranks[2])).collect();
+        let outputs: Vec<VarId> = (0..case.outputs).map(|_| add(&mut program, case.ranks[2])).collect();
         let target = format!("{name}.default").into();
         program.graph.nodes.push(ExportedNode { target, args, outputs, source: Default::default() });
         program
@@ -364,11 +364,11 @@ mod tests {
         if a == b {
             numbers.extend([(1, 0, 1), (1, own + 1, 1), (-1, 2 * own + 2, 1), (2, 2 * own, 1)]);
         }
-        let given = |(i, (number, len, outputs))| {
+        let case = |(i, (number, len, outputs))| {
             let way: usize = i + a + b;
             NodeCase { ranks: [a, b, [0, 2, 5][way % 3]], number, len, outputs, way }
         };
-        numbers.into_iter().enumerate().map(given).collect()
+        numbers.into_iter().enumerate().map(case).collect()
     }
 
     #[test]
@@ -376,9 +376,9 @@ mod tests {
         let names = arguments();
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
         for &(name, _, rule) in TABLES.iter().copied().flatten() {
-            for given in (0..6).flat_map(|a| (0..6).flat_map(move |b| all_given(a, b))) {
-                let mut program = program(name, &given, &names);
-                let made = catch_unwind(AssertUnwindSafe(|| {
+            for case in (0..6).flat_map(|a| (0..6).flat_map(move |b| all_given(a, b))) {
+                let mut program = program(name, &case, &names);
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
                     let mut asked = false;
                     Rewriter::run(&mut program, &mut |cx, node| {
                         // Nodes that the rule makes are kept as they are.
@@ -388,8 +388,8 @@ mod tests {
                         }
                     })
                 }));
-                if made.is_err() {
-                    failed.entry(name.to_owned()).or_insert_with(|| format!("{given:?}"));
+                if outcome.is_err() {
+                    failed.entry(name.to_owned()).or_insert_with(|| format!("{case:?}"));
                 }
             }
         }

@@ -9,13 +9,13 @@ use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten._log_softmax", NoKernel, log_softmax),
-    ("aten.conv1d", Always, conv),
-    ("aten.conv2d", Always, conv),
-    ("aten.conv3d", Always, conv),
-    ("aten.conv_transpose1d", Always, conv),
-    ("aten.conv_transpose2d", Always, conv),
-    ("aten.conv_transpose3d", Always, conv),
-    ("aten._convolution", Always, conv),
+    ("aten.conv1d", Always, to_convolution),
+    ("aten.conv2d", Always, to_convolution),
+    ("aten.conv3d", Always, to_convolution),
+    ("aten.conv_transpose1d", Always, to_convolution),
+    ("aten.conv_transpose2d", Always, to_convolution),
+    ("aten.conv_transpose3d", Always, to_convolution),
+    ("aten._convolution", Always, to_convolution),
     ("aten.instance_norm", Always, instance_norm),
     ("aten.layer_norm", Always, layer_norm),
     ("aten.group_norm", Always, group_norm),
@@ -35,7 +35,7 @@ pub(super) const RULES: Table = &[
 ];
 
 /// Brings every convolution to `aten.convolution`.
-fn conv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn to_convolution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = cx.tensor(node, "input")?;
     let weight = cx.tensor(node, "weight")?;
     let space = cx.spec(node, weight)?.rank().saturating_sub(2);
@@ -84,11 +84,11 @@ fn conv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if !single {
         return Ok(cx.retarget(node, "aten.convolution.default", args));
     }
-    let mut want = cx.result(node)?;
+    let mut want = cx.result_spec(node)?;
     want.sizes.insert(0, Size::Int(1));
     let batch = cx.emit("aten.convolution.default", args, TensorSpec::contiguous(want.dtype, want.sizes));
     let new = cx.squeeze(node, batch, 0)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// The symmetric part of "same" padding. Where the total padding of a dimension is odd, the extra element is added at
@@ -104,7 +104,7 @@ fn same_padding(
     let totals: Vec<i64> = kernel.iter().skip(2).zip(dilation).map(|(&k, &d)| d * (k - 1)).collect();
     if totals.iter().any(|t| t % 2 != 0) {
         let pads: Vec<i64> = totals.iter().rev().flat_map(|t| [0, t % 2]).collect();
-        let mut spec = cx.of(*x);
+        let mut spec = cx.spec_of(*x);
         let first = spec.rank() - totals.len();
         for (i, t) in totals.iter().enumerate() {
             spec.sizes[first + i] = spec.sizes[first + i].add(&Size::Int(t % 2));
@@ -116,7 +116,7 @@ fn same_padding(
     Ok(totals.iter().map(|t| t / 2).collect())
 }
 
-pub(super) fn optional(cx: &Rewriter<'_>, node: &ExportedNode, name: &str) -> Argument {
+pub(super) fn optional_argument(cx: &Rewriter<'_>, node: &ExportedNode, name: &str) -> Argument {
     cx.optional_tensor(node, name).map_or(Argument::None, Argument::Var)
 }
 
@@ -126,33 +126,33 @@ fn instance_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     if !cx.bool(node, "use_input_stats", true)? {
         let mut plain = node.clone();
         plain.target = "aten.batch_norm.default".into();
-        cx.put(plain);
+        cx.push_node(plain);
         return Ok(Outcome::Replaced);
     }
     let Some(channels) = cx.spec(node, x)?.sizes.get(1).and_then(Size::known) else {
-        return cx.wrong(node, "the number of its channels is not known");
+        return cx.fail(node, "the number of its channels is not known");
     };
-    normalized_groups(cx, node, x, channels)
+    normalize_groups(cx, node, x, channels)
 }
 
 fn group_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, groups) = (cx.tensor(node, "input")?, cx.int(node, "num_groups", 1)?);
-    normalized_groups(cx, node, x, groups)
+    normalize_groups(cx, node, x, groups)
 }
 
-fn normalized_groups(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, groups: i64) -> Result<Outcome> {
+fn normalize_groups(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, groups: i64) -> Result<Outcome> {
     let spec = cx.spec(node, x)?;
     if spec.rank() < 2 {
-        return cx.wrong(node, "it has no channels");
+        return cx.fail(node, "it has no channels");
     }
     let (batch, channels) = (spec.sizes[0].clone(), spec.sizes[1].clone());
     let pixels = spec.sizes[2..].iter().fold(Size::Int(1), |n, s| n.mul(s));
-    let mut int = |size: &Size| cx.size(node, size).map(crate::operators::int_argument);
+    let mut int = |size: &Size| cx.size_argument(node, size).map(crate::operators::int_argument);
     let (n, c, hw) = (int(&batch)?, int(&channels)?, int(&pixels)?);
     let args = vec![
         ("input", Argument::Var(x)),
-        ("weight", optional(cx, node, "weight")),
-        ("bias", optional(cx, node, "bias")),
+        ("weight", optional_argument(cx, node, "weight")),
+        ("bias", optional_argument(cx, node, "bias")),
         ("N", n),
         ("C", c),
         ("HxW", hw),
@@ -166,21 +166,21 @@ fn normalized_groups(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, group
         VarType::Tensor(statistic),
     ];
     let outs = cx.emit_many("aten.native_group_norm.default", args, types);
-    cx.done(node, outs[0])
+    cx.replace_node(node, outs[0])
 }
 
 fn layer_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
-    let spec = cx.result(node)?;
+    let spec = cx.result_spec(node)?;
     let Some(Argument::Ints(shape)) = node.arg("normalized_shape").cloned() else {
-        return cx.wrong(node, "it has no `normalized_shape`");
+        return cx.fail(node, "it has no `normalized_shape`");
     };
     let first = spec.rank().saturating_sub(shape.len());
     let args = vec![
         ("input", Argument::Var(x)),
         ("normalized_shape", Argument::Ints(shape)),
-        ("weight", optional(cx, node, "weight")),
-        ("bias", optional(cx, node, "bias")),
+        ("weight", optional_argument(cx, node, "weight")),
+        ("bias", optional_argument(cx, node, "bias")),
         ("eps", Argument::Float(cx.float(node, "eps", 1e-5)?)),
     ];
     let sizes = spec.sizes.iter().enumerate().map(|(d, s)| if d < first { s.clone() } else { Size::Int(1) });
@@ -191,7 +191,7 @@ fn layer_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         VarType::Tensor(statistic),
     ];
     let outs = cx.emit_many("aten.native_layer_norm.default", args, types);
-    cx.done(node, outs[0])
+    cx.replace_node(node, outs[0])
 }
 
 /// `x / sqrt(mean(x^2) + eps) * weight`, in f32 for half precision.
@@ -199,7 +199,7 @@ fn rms_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     let spec = cx.spec(node, x)?;
     let Some(Argument::Ints(shape)) = node.arg("normalized_shape") else {
-        return cx.wrong(node, "it has no `normalized_shape`");
+        return cx.fail(node, "it has no `normalized_shape`");
     };
     let count = shape.len();
     let wide = if spec.dtype == ScalarType::Double { ScalarType::Double } else { ScalarType::Float };
@@ -223,12 +223,12 @@ fn rms_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if let Some(&second) = node.outputs.get(1) {
         cx.replace(second, scale);
     }
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let want = cx.result(node)?;
+    let want = cx.result_spec(node)?;
     let target = match node.target.starts_with("aten.log_softmax") {
         true => "aten._log_softmax.default",
         false => "aten._softmax.default",
@@ -237,7 +237,7 @@ fn softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let value = cx.cast(x, want.dtype);
     if node.target.starts_with("aten._safe_softmax") {
         let new = safe_softmax(cx, value, dim)?;
-        return cx.done(node, new);
+        return cx.replace_node(node, new);
     }
     let args = vec![
         ("self", Argument::Var(value)),
@@ -252,7 +252,7 @@ fn log_softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (rank, dim) = (cx.spec(node, x)?.rank(), cx.int(node, "dim", -1)?);
     let dim = cx.dim(node, dim, rank)?;
-    if rank == 0 || !cx.of(x).dtype.is_floating() {
+    if rank == 0 || !cx.spec_of(x).dtype.is_floating() {
         return Ok(Outcome::Kept);
     }
     let most = cx.reduce("aten.amax.default", x, &[dim], true);
@@ -261,13 +261,13 @@ fn log_softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let sum = cx.sum(powers, &[dim], true);
     let log = cx.unary("aten.log.default", sum);
     let new = cx.sub(below, log);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// The gradient with respect to the input of a softmax: `y (g - sum(g y))`.
 fn softmax_backward(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (g, y) = (cx.tensor(node, "grad_output")?, cx.tensor(node, "output")?);
-    let (rank, want) = (cx.spec(node, y)?.rank(), cx.result(node)?.dtype);
+    let (rank, want) = (cx.spec(node, y)?.rank(), cx.result_spec(node)?.dtype);
     let dim = cx.int(node, "dim", -1)?;
     let product = cx.mul(g, y);
     let new = match rank {
@@ -281,12 +281,12 @@ fn softmax_backward(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
         }
     };
     let new = cx.cast(new, want);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// A softmax over the last dimension.
 pub(super) fn softmax_last(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
-    let spec = cx.of(x);
+    let spec = cx.spec_of(x);
     let args = vec![
         ("self", Argument::Var(x)),
         ("dim", Argument::Int(-1)),
@@ -297,7 +297,7 @@ pub(super) fn softmax_last(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
 
 /// A softmax that returns zeros for rows in which every element is -inf.
 pub(super) fn safe_softmax(cx: &mut Rewriter<'_>, x: VarId, dim: i64) -> Result<VarId> {
-    let spec = cx.of(x);
+    let spec = cx.spec_of(x);
     let rank = spec.rank();
     let axis = if dim < 0 { (dim + rank as i64) as usize } else { dim as usize };
     let args = vec![
@@ -308,7 +308,7 @@ pub(super) fn safe_softmax(cx: &mut Rewriter<'_>, x: VarId, dim: i64) -> Result<
     let soft = cx.emit("aten._softmax.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes.clone()));
     let most = cx.reduce("aten.amax.default", x, &[axis], true);
     let masked = cx.compare("aten.eq.Scalar", most, f64::NEG_INFINITY);
-    let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
+    let zero = cx.scalar(Scalar::Double(0.0), spec.dtype)?;
     Ok(cx.choose(masked, zero, soft))
 }
 
@@ -325,7 +325,7 @@ fn embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let Some(Argument::Ints(pads)) = node.arg("pad").cloned() else {
-        return cx.wrong(node, "it has no `pad`");
+        return cx.fail(node, "it has no `pad`");
     };
     let mode = match node.arg("mode") {
         Some(Argument::Str(mode)) => mode.as_str(),
@@ -347,13 +347,13 @@ fn pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         ("replicate", 1) => "aten.replication_pad1d.default",
         ("replicate", 2) => "aten.replication_pad2d.default",
         ("replicate", 3) => "aten.replication_pad3d.default",
-        ("circular", _) => return circular(cx, node, x),
-        _ => return cx.wrong(node, format!("no padding of {count} dimensions by `{mode}`")),
+        ("circular", _) => return pad_circular(cx, node, x),
+        _ => return cx.fail(node, format!("no padding of {count} dimensions by `{mode}`")),
     };
     Ok(cx.retarget(node, target, vec![("self", Argument::Var(x)), ("padding", Argument::Ints(pads))]))
 }
 
-/// Negative padding crops.
+/// Rewrites negative padding: crops first, then pads.
 fn crop_and_pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
@@ -367,28 +367,28 @@ fn crop_and_pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let pads: Vec<i64> = pads.iter().flat_map(|&(_, before, after)| [before.max(0), after.max(0)]).collect();
     if pads.iter().all(|&pad| pad == 0) {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
     let value = node.arg("value").cloned().unwrap_or(Argument::Int(0));
     let args = vec![("self", Argument::Var(x)), ("pad", Argument::ints(&pads)), ("value", value)];
     Ok(cx.retarget(node, "aten.constant_pad_nd.default", args))
 }
 
-/// Padding with the elements from the other end. Negative padding crops first; the rest wraps around what is left.
-fn circular(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
+/// Pads with the elements from the opposite end. Negative padding crops first; the rest wraps around what is left.
+fn pad_circular(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
     let pads = cx.ints(node, "pad")?.unwrap_or_default();
     let rank = cx.spec(node, x)?.rank();
     let mut value = x;
     for (i, pair) in pads.chunks_exact(2).enumerate() {
         let Some(dim) = rank.checked_sub(i + 1) else {
-            return cx.wrong(node, "it pads more dimensions than there are");
+            return cx.fail(node, "it pads more dimensions than there are");
         };
         let (before, after) = (pair[0].max(0), pair[1].max(0));
-        let end = cx.of(value).sizes[dim].add(&Size::Int(pair[1].min(0)));
+        let end = cx.spec_of(value).sizes[dim].add(&Size::Int(pair[1].min(0)));
         value = cx.slice(node, value, dim, (&Size::Int(pair[0].min(0).saturating_neg()), &end))?;
-        let size = cx.of(value).sizes[dim].clone();
+        let size = cx.spec_of(value).sizes[dim].clone();
         if size.known().is_some_and(|size| size < before.max(after)) {
-            return cx.wrong(node, "it pads a dimension by more than its size");
+            return cx.fail(node, "it pads a dimension by more than its size");
         }
         let from = size.add(&Size::Int(-before));
         let mut parts = Vec::new();
@@ -401,12 +401,12 @@ fn circular(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outc
         }
         value = cx.cat(&parts, dim);
     }
-    cx.done(node, value)
+    cx.replace_node(node, value)
 }
 
 fn cosine_similarity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b) = (cx.tensor(node, "x1")?, cx.tensor(node, "x2")?);
-    let rank = cx.result(node)?.rank() + 1;
+    let rank = cx.result_spec(node)?.rank() + 1;
     let dim = cx.int(node, "dim", 1)?;
     let dim = cx.dim(node, dim, rank)?;
     let eps = cx.float(node, "eps", 1e-8)?;
@@ -417,19 +417,19 @@ fn cosine_similarity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
         let squares = cx.binary("aten.mul.Tensor", v, v);
         let sum = cx.reduce("aten.sum.dim_IntList", squares, &[dim], false);
         let norm = cx.unary("aten.sqrt.default", sum);
-        let spec = cx.of(norm);
+        let spec = cx.spec_of(norm);
         let args = vec![("self", Argument::Var(norm)), ("min", Argument::Float(eps))];
         norms.push(cx.emit("aten.clamp.default", args, spec));
     }
     let under = cx.binary("aten.mul.Tensor", norms[0], norms[1]);
     let new = cx.binary("aten.div.Tensor", over, under);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// The slope at inference is the mean of the bounds of the random slope in training.
 fn rrelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if cx.bool(node, "training", false)? {
-        return cx.wrong(node, "an activation of training: export the model after `model.eval()`");
+        return cx.fail(node, "an activation of training: export the model after `model.eval()`");
     }
     let x = cx.tensor(node, "self")?;
     let slope = (cx.float(node, "lower", 0.125)? + cx.float(node, "upper", 1.0 / 3.0)?) / 2.0;
@@ -449,7 +449,7 @@ fn weight_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             (0..rank).filter(|&d| d != own).collect()
         }
     };
-    let norm = super::reduce::norm_of(cx, v, 2.0, &dims, true);
+    let norm = super::reduce::vector_norm(cx, v, 2.0, &dims, true);
     let factor = cx.div(g, norm);
     let new = cx.mul(v, factor);
     if let Some(&second) = node.outputs.get(1) {
@@ -457,5 +457,5 @@ fn weight_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let norm = cx.view(node, norm, sizes)?;
         cx.replace(second, norm);
     }
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

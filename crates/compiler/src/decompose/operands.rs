@@ -1,7 +1,7 @@
 //! Other operands for a node, with which a kernel takes it: constants for its scalars, float32 for half precision.
 
 use crate::dtypes::{dtype_of, promote, result_type};
-use crate::operators::{OperatorTable, widened};
+use crate::operators::{OperatorTable, widen_half};
 use crate::rewrite::{Outcome, Rewriter};
 use crate::{Error, Result};
 use pteron_exported::{Argument, ConstantTensor, ExportedNode, TensorSpec, VarId, VarType};
@@ -9,28 +9,28 @@ use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
 
 /// Replaces complex scalars by constants: kernels have no complex scalar arguments.
-pub(super) fn with_complex_constants(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+pub(super) fn replace_complex_scalars(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if !node.args.iter().any(|(_, arg)| matches!(arg, Argument::Complex(..))) {
         return Ok(Outcome::Kept);
     }
     let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
-    let mut dtype = cx.result(node)?.dtype;
+    let mut dtype = cx.result_spec(node)?.dtype;
     for operand in node.operands().collect::<Vec<_>>() {
-        dtype = promote(dtype, cx.of(operand).dtype);
+        dtype = promote(dtype, cx.spec_of(operand).dtype);
     }
     let dtype = promote(dtype, ScalarType::ComplexFloat);
     let mut fresh = node.clone();
     for (name, arg) in &mut fresh.args {
         let Argument::Complex(re, im) = *arg else { continue };
-        let number = complex_number(cx, (re, im), dtype)?;
+        let number = complex_constant(cx, (re, im), dtype)?;
         match &**name {
             "self" | "other" | "exponent" => *arg = Argument::Var(number),
             "value" if base == "aten.masked_fill" => *arg = Argument::Var(number),
             "value" | "fill_value" if FILLS.contains(&base) => {
-                let filled = cx.expand(node, number, cx.result(node)?.sizes)?;
-                return cx.done(node, filled);
+                let filled = cx.expand(node, number, cx.result_spec(node)?.sizes)?;
+                return cx.replace_node(node, filled);
             }
-            name => return cx.wrong(node, format!("its argument `{name}` is a complex number")),
+            name => return cx.fail(node, format!("its argument `{name}` is a complex number")),
         }
     }
     let overload = match base {
@@ -39,13 +39,13 @@ pub(super) fn with_complex_constants(cx: &mut Rewriter<'_>, node: &ExportedNode)
         _ => "Tensor",
     };
     fresh.target = format!("{base}.{overload}").into();
-    cx.put(fresh);
+    cx.push_node(fresh);
     Ok(Outcome::Replaced)
 }
 
 /// Names no dimensions of a tensor that has none: kernels of the reference runtime look them up. No dimensions mean
 /// all.
-pub(super) fn without_dims(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+pub(super) fn drop_dims_of_scalar(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let names_some = |arg: &Argument| matches!(arg, Argument::Ints(dims) if !dims.is_empty());
     let is_reduction = REDUCTIONS.contains(&&*node.target);
     if !is_reduction
@@ -60,12 +60,12 @@ pub(super) fn without_dims(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result
             *arg = Argument::Ints(Vec::new());
         }
     }
-    cx.put(fresh);
+    cx.push_node(fresh);
     Ok(Outcome::Replaced)
 }
 
-/// Windows of a tensor without dimensions: all of it. Kernels of the reference runtime look up the dimension.
-pub(super) fn without_windows(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+/// `unfold` of a 0-d tensor returns all of it; kernels of the reference runtime would look up the dimension.
+pub(super) fn unfold_scalar(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if !matches!(&*node.target, "aten.unfold.default" | "aten.unfold_copy.default") {
         return Ok(Outcome::Kept);
     }
@@ -73,9 +73,9 @@ pub(super) fn without_windows(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Res
     if cx.spec(node, x)?.rank() != 0 {
         return Ok(Outcome::Kept);
     }
-    let sizes = cx.result(node)?.sizes;
+    let sizes = cx.result_spec(node)?.sizes;
     let new = cx.view(node, x, sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Reductions that reduce all dimensions if their list of dimensions is empty.
@@ -83,12 +83,12 @@ const REDUCTIONS: &[&str] =
     &["aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"];
 
 /// Reads an element in half precision as float32: the reference runtime reads no other floating-point types.
-pub(super) fn scalar_of_half(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+pub(super) fn half_item_as_float32(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if !matches!(&*node.target, "aten.item.default" | "aten._local_scalar_dense.default") {
         return Ok(Outcome::Kept);
     }
     let x = cx.tensor(node, "self")?;
-    if widened(cx.of(x).dtype) == cx.of(x).dtype {
+    if widen_half(cx.spec_of(x).dtype) == cx.spec_of(x).dtype {
         return Ok(Outcome::Kept);
     }
     let wide = cx.cast(x, ScalarType::Float);
@@ -96,7 +96,7 @@ pub(super) fn scalar_of_half(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Resu
 }
 
 /// Replaces a node without elements in its results by constants: kernels of the reference runtime fail on empty tensors.
-pub(super) fn without_elements(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+pub(super) fn replace_empty_results(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let is_empty = |var: VarId| {
         let spec = cx.program.spec(var);
         spec.is_some_and(|s| !s.dtype.is_complex() && s.known_sizes().is_some_and(|sizes| sizes.contains(&0)))
@@ -106,8 +106,8 @@ pub(super) fn without_elements(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Re
         return Ok(Outcome::Kept);
     }
     for &output in &node.outputs {
-        let spec = cx.of(output);
-        let empty = cx.filled(node, spec.sizes, Argument::Int(0), spec.dtype)?;
+        let spec = cx.spec_of(output);
+        let empty = cx.full(node, spec.sizes, Argument::Int(0), spec.dtype)?;
         cx.replace(output, empty);
     }
     Ok(Outcome::Replaced)
@@ -117,7 +117,7 @@ pub(super) fn without_elements(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Re
 const FILLS: &[&str] = &["aten.full", "aten.full_like", "aten.new_full", "aten.fill", "aten.scalar_tensor"];
 
 /// A 0-d complex constant.
-fn complex_number(cx: &mut Rewriter<'_>, (re, im): (f64, f64), dtype: ScalarType) -> Result<VarId> {
+fn complex_constant(cx: &mut Rewriter<'_>, (re, im): (f64, f64), dtype: ScalarType) -> Result<VarId> {
     let mut bytes = Vec::with_capacity(dtype.size());
     for part in [re, im] {
         match Scalar::Double(part).to_le_bytes_as(dtype.to_real()) {
@@ -131,7 +131,7 @@ fn complex_number(cx: &mut Rewriter<'_>, (re, im): (f64, f64), dtype: ScalarType
 }
 
 /// If a kernel takes the node once its scalar operands are tensors, replaces them by constants.
-pub(super) fn with_tensors(
+pub(super) fn replace_scalar_operands(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     table: &OperatorTable,
@@ -151,25 +151,26 @@ pub(super) fn with_tensors(
             Argument::Bool(v) => Scalar::Bool(*v),
             _ => continue,
         };
-        *arg = Argument::Var(cx.number(number, dtype)?);
+        *arg = Argument::Var(cx.scalar(number, dtype)?);
     }
     let base = probe.target.rsplit_once('.').map_or(&*probe.target, |(base, _)| base).to_owned();
     probe.target = format!("{base}.Tensor").into();
     if table.select(cx.program, &probe).is_none() {
         return Ok(Outcome::Kept);
     }
-    cx.put(probe);
+    cx.push_node(probe);
     Ok(Outcome::Replaced)
 }
 
 /// If a kernel takes the node only in float32, computes it there and rounds its results to half precision.
-pub(super) fn in_float32(
+pub(super) fn compute_in_float32(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     table: &OperatorTable,
 ) -> Result<Outcome> {
-    let is_half = |cx: &Rewriter<'_>, var: VarId| dtype_of(cx.program, var).is_some_and(|d| widened(d) != d);
-    if !node.operands().any(|var| is_half(cx, var)) || !table.takes_widened(cx.program, node) {
+    let is_half =
+        |cx: &Rewriter<'_>, var: VarId| dtype_of(cx.program, var).is_some_and(|d| widen_half(d) != d);
+    if !node.operands().any(|var| is_half(cx, var)) || !table.accepts_widened(cx.program, node) {
         return Ok(Outcome::Kept);
     }
     let mut wide = node.clone();
@@ -178,14 +179,14 @@ pub(super) fn in_float32(
     }
     let narrow: Vec<VarId> = node.outputs.iter().copied().filter(|&var| is_half(cx, var)).collect();
     for output in wide.outputs.iter_mut().filter(|var| narrow.contains(var)) {
-        let spec = TensorSpec { dtype: ScalarType::Float, ..cx.of(*output) };
+        let spec = TensorSpec { dtype: ScalarType::Float, ..cx.spec_of(*output) };
         let name = format!("{}_wide", cx.program.var(*output).name);
         *output = cx.program.add_var(name, VarType::Tensor(spec));
     }
     let pairs: Vec<(VarId, VarId)> = node.outputs.iter().copied().zip(wide.outputs.iter().copied()).collect();
-    cx.put(wide);
+    cx.push_node(wide);
     for (old, new) in pairs.into_iter().filter(|(old, new)| old != new) {
-        let dtype = cx.of(old).dtype;
+        let dtype = cx.spec_of(old).dtype;
         let rounded = cx.cast(new, dtype);
         cx.replace(old, rounded);
     }

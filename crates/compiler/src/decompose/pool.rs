@@ -12,15 +12,15 @@ pub(super) const RULES: Table = &[
     ("aten.max_pool1d_with_indices", NoKernel, pool_1d),
     ("aten.max_pool2d", Always, max_pool2d),
     ("aten.avg_pool1d", NoKernel, pool_1d),
-    ("aten.adaptive_avg_pool1d", Always, adaptive_1d),
+    ("aten.adaptive_avg_pool1d", Always, adaptive_avg_pool1d),
     ("aten.adaptive_avg_pool2d", Always, adaptive_avg_pool2d),
 ];
 
 fn max_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let spec = cx.result(node)?;
+    let spec = cx.result_spec(node)?;
     let new = max_pool(cx, node, x, spec)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Max pooling with the node's arguments; a list of one number applies to both dimensions.
@@ -28,7 +28,7 @@ fn max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, spec: TensorSp
     let mut args = vec![("self", Argument::Var(x))];
     for name in ["kernel_size", "stride", "padding", "dilation"] {
         if let Some(list) = cx.ints(node, name)? {
-            args.push((name, Argument::ints(&pair(list))));
+            args.push((name, Argument::ints(&expand_to_pair(list))));
         }
     }
     args.push(("ceil_mode", Argument::Bool(cx.bool(node, "ceil_mode", false)?)));
@@ -38,17 +38,17 @@ fn max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, spec: TensorSp
     Ok(cx.emit_many("aten.max_pool2d_with_indices.default", args, types)[0])
 }
 
-fn pair(list: Vec<i64>) -> Vec<i64> {
+fn expand_to_pair(list: Vec<i64>) -> Vec<i64> {
     if let [one] = list[..] { vec![one, one] } else { list }
 }
 
-/// A node's signals as images of one row, the spec of its result as such, and the dimension of the row.
-fn signals(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, TensorSpec, usize)> {
+/// A node's signals as images of one row, the spec of its result as images, and the row dimension.
+fn signals_as_images(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, TensorSpec, usize)> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
-    let mut spec = cx.result(node)?;
+    let mut spec = cx.result_spec(node)?;
     if rank == 0 || spec.rank() != rank {
-        return cx.wrong(node, "it takes signals");
+        return cx.fail(node, "it takes signals");
     }
     let wide = cx.unsqueeze(node, x, rank - 1)?;
     spec.sizes.insert(rank - 1, Size::Int(1));
@@ -57,7 +57,7 @@ fn signals(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, TensorS
 
 /// Pools signals as images of one row.
 fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (wide, spec, row) = signals(cx, node)?;
+    let (wide, spec, row) = signals_as_images(cx, node)?;
     let is_max = node.target.starts_with("aten.max");
     let mut args = vec![("self", Argument::Var(wide))];
     for (name, of_row) in [("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)] {
@@ -87,43 +87,43 @@ fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-fn adaptive_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (wide, spec, row) = signals(cx, node)?;
-    let pooled = adaptive_avg(cx, node, wide, spec)?;
+fn adaptive_avg_pool1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (wide, spec, row) = signals_as_images(cx, node)?;
+    let pooled = adaptive_avg_pool_images(cx, node, wide, spec)?;
     let new = cx.squeeze(node, pooled, row)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn adaptive_avg_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let spec = cx.result(node)?;
-    let new = adaptive_avg(cx, node, x, spec)?;
-    cx.done(node, new)
+    let spec = cx.result_spec(node)?;
+    let new = adaptive_avg_pool_images(cx, node, x, spec)?;
+    cx.replace_node(node, new)
 }
 
-pub(super) fn adaptive_avg(
+pub(super) fn adaptive_avg_pool_images(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     x: VarId,
     want: TensorSpec,
 ) -> Result<VarId> {
     let rank = want.rank();
-    if rank < 2 || cx.of(x).rank() != rank {
-        return cx.wrong(node, "it takes images");
+    if rank < 2 || cx.spec_of(x).rank() != rank {
+        return cx.fail(node, "it takes images");
     }
     if want.sizes[rank - 2..] == [Size::Int(1), Size::Int(1)] {
         return Ok(cx.reduce("aten.mean.dim", x, &[rank - 2, rank - 1], true));
     }
-    if even(&cx.of(x), &want).is_some() {
+    if even_windows(&cx.spec_of(x), &want).is_some() {
         return even_pool(cx, node, x, &want);
     }
-    let size = cx.sizes(node, &want.sizes[rank - 2..])?;
+    let size = cx.sizes_argument(node, &want.sizes[rank - 2..])?;
     let args = vec![("self", Argument::Var(x)), ("output_size", size)];
     Ok(cx.emit("aten._adaptive_avg_pool2d.default", args, TensorSpec::contiguous(want.dtype, want.sizes)))
 }
 
 /// The windows of an adaptive pooling whose output sizes divide its input sizes; `None` if they do not.
-fn even(have: &TensorSpec, want: &TensorSpec) -> Option<[i64; 2]> {
+fn even_windows(have: &TensorSpec, want: &TensorSpec) -> Option<[i64; 2]> {
     let rank = want.rank();
     let mut windows = [1; 2];
     for (i, window) in windows.iter_mut().enumerate() {
@@ -137,8 +137,8 @@ fn even(have: &TensorSpec, want: &TensorSpec) -> Option<[i64; 2]> {
 }
 
 fn even_pool(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, want: &TensorSpec) -> Result<VarId> {
-    let Some(windows) = even(&cx.of(x), want) else {
-        return cx.wrong(node, "its output sizes do not divide those of its input");
+    let Some(windows) = even_windows(&cx.spec_of(x), want) else {
+        return cx.fail(node, "its output sizes do not divide those of its input");
     };
     let args = vec![
         ("self", Argument::Var(x)),

@@ -3,7 +3,7 @@
 use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
-use crate::rewrite::{Outcome, Rewriter, broadcast};
+use crate::rewrite::{Outcome, Rewriter, broadcast_sizes};
 use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ pub(super) const RULES: Table = &[
     ("aten.linear", Always, linear),
     ("aten.matmul", Always, matmul),
     ("aten.linalg_matmul", Always, matmul),
-    ("aten.bmm", NoKernel, product_of_masks),
+    ("aten.bmm", NoKernel, bool_matmul),
     ("aten.baddbmm", NoKernel, baddbmm),
     ("aten.mv", NoKernel, mv),
     ("aten.addmv", NoKernel, mv),
@@ -22,34 +22,34 @@ pub(super) const RULES: Table = &[
     ("aten.ger", Always, outer),
     ("aten.einsum", Always, einsum),
     ("aten.bilinear", Always, bilinear),
-    ("aten._grouped_mm", NoKernel, grouped),
-    ("transformers.grouped_mm_fallback", NoKernel, grouped),
+    ("aten._grouped_mm", NoKernel, grouped_mm),
+    ("transformers.grouped_mm_fallback", NoKernel, grouped_mm),
 ];
 
-/// Kernels require an input of rank 2 or more and a matrix as weight.
+/// Flattens the input to rank 2 or more, as the kernels require.
 fn linear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, weight) = (cx.tensor(node, "input")?, cx.tensor(node, "weight")?);
-    let (rank, want) = (cx.spec(node, x)?.rank(), cx.result(node)?);
+    let (rank, want) = (cx.spec(node, x)?.rank(), cx.result_spec(node)?);
     let bias = cx.optional_tensor(node, "bias");
     if cx.spec(node, weight)?.rank() == 1 {
-        let product = product(cx, node, x, weight)?;
+        let product = matmul_any_rank(cx, node, x, weight)?;
         let product = cx.view(node, product, want.sizes)?;
         let new = bias.map_or(product, |bias| cx.add(product, bias));
-        return cx.done(node, new);
+        return cx.replace_node(node, new);
     }
     if rank >= 2 {
         return Ok(Outcome::Kept);
     }
     let row = cx.unsqueeze(node, x, 0)?;
-    let product = linear_of(cx, row, weight, bias);
+    let product = emit_linear(cx, row, weight, bias);
     let new = cx.view(node, product, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `x weight^T + bias`, for `x` of rank 2 or more.
-pub(super) fn linear_of(cx: &mut Rewriter<'_>, x: VarId, weight: VarId, bias: Option<VarId>) -> VarId {
-    let mut spec = cx.of(x);
-    if let (Some(last), Some(rows)) = (spec.sizes.last_mut(), cx.of(weight).sizes.first()) {
+pub(super) fn emit_linear(cx: &mut Rewriter<'_>, x: VarId, weight: VarId, bias: Option<VarId>) -> VarId {
+    let mut spec = cx.spec_of(x);
+    if let (Some(last), Some(rows)) = (spec.sizes.last_mut(), cx.spec_of(weight).sizes.first()) {
         *last = rows.clone();
     }
     let bias = bias.map_or(Argument::None, Argument::Var);
@@ -63,33 +63,38 @@ fn numel(sizes: &[Size]) -> Size {
 
 fn matmul(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?);
-    let new = product(cx, node, a, b)?;
-    let want = cx.result(node)?.sizes;
+    let new = matmul_any_rank(cx, node, a, b)?;
+    let want = cx.result_spec(node)?.sizes;
     let new = cx.view(node, new, want)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `torch.matmul` for all ranks; vectors become matrices of one row or column.
-pub(super) fn product(cx: &mut Rewriter<'_>, node: &ExportedNode, a: VarId, b: VarId) -> Result<VarId> {
-    let a = if cx.of(a).rank() == 1 { cx.unsqueeze(node, a, 0)? } else { a };
-    let b = if cx.of(b).rank() == 1 { cx.unsqueeze(node, b, 1)? } else { b };
-    let (x, y) = (cx.of(a).sizes, cx.of(b).sizes);
+pub(super) fn matmul_any_rank(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    a: VarId,
+    b: VarId,
+) -> Result<VarId> {
+    let a = if cx.spec_of(a).rank() == 1 { cx.unsqueeze(node, a, 0)? } else { a };
+    let b = if cx.spec_of(b).rank() == 1 { cx.unsqueeze(node, b, 1)? } else { b };
+    let (x, y) = (cx.spec_of(a).sizes, cx.spec_of(b).sizes);
     if x.len() < 2 || y.len() < 2 {
-        return cx.wrong(node, "it multiplies tensors without dimensions");
+        return cx.fail(node, "it multiplies tensors without dimensions");
     }
     let (rows, inner, columns) = (x[x.len() - 2].clone(), x[x.len() - 1].clone(), y[y.len() - 1].clone());
     if x.len() == 2 && y.len() == 2 {
-        return Ok(cx.product(a, b));
+        return Ok(cx.matmul(a, b));
     }
     if y.len() == 2 {
         let flat = cx.view(node, a, vec![numel(&x[..x.len() - 1]), inner])?;
-        let product = cx.product(flat, b);
+        let product = cx.matmul(flat, b);
         let mut sizes = x;
         let last = sizes.len() - 1;
         sizes[last] = columns;
         return cx.view(node, product, sizes);
     }
-    let batch = broadcast(&x[..x.len() - 2], &y[..y.len() - 2]);
+    let batch = broadcast_sizes(&x[..x.len() - 2], &y[..y.len() - 2]);
     let count = numel(&batch);
     let mut flat = |v: VarId, rows: &Size, columns: &Size| -> Result<VarId> {
         let mut sizes = batch.clone();
@@ -98,36 +103,36 @@ pub(super) fn product(cx: &mut Rewriter<'_>, node: &ExportedNode, a: VarId, b: V
         cx.view(node, wide, vec![count.clone(), rows.clone(), columns.clone()])
     };
     let (a, b) = (flat(a, &rows, &inner)?, flat(b, &inner, &columns)?);
-    let product = cx.product(a, b);
+    let product = cx.matmul(a, b);
     let mut sizes = batch;
     sizes.extend([rows, columns]);
     cx.view(node, product, sizes)
 }
 
 /// The product of matrices of booleans: whether any product of a row and a column is true.
-fn product_of_masks(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn bool_matmul(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "mat2")?);
-    if [a, b].iter().any(|&x| cx.of(x).dtype != ScalarType::Bool) {
+    if [a, b].iter().any(|&x| cx.spec_of(x).dtype != ScalarType::Bool) {
         return Ok(Outcome::Kept);
     }
     let (a, b) = (cx.cast(a, ScalarType::Int), cx.cast(b, ScalarType::Int));
-    let counts = cx.product(a, b);
+    let counts = cx.matmul(a, b);
     let new = cx.compare("aten.ne.Scalar", counts, 0);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `beta * self + alpha * batch1 batch2`.
 fn baddbmm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "batch1")?, cx.tensor(node, "batch2")?);
-    let product = cx.product(a, b);
+    let product = cx.matmul(a, b);
     let new = weighted_sum(cx, node, product, x)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `alpha * product + beta * x`; PyTorch does not read `x` if beta is 0.
 fn weighted_sum(cx: &mut Rewriter<'_>, node: &ExportedNode, product: VarId, x: VarId) -> Result<VarId> {
     let (alpha, beta) = (cx.float(node, "alpha", 1.0)?, cx.float(node, "beta", 1.0)?);
-    let is_float = !cx.of(product).dtype.is_integral();
+    let is_float = !cx.spec_of(product).dtype.is_integral();
     let scaled = |cx: &mut Rewriter<'_>, x: VarId, factor: f64| match is_float {
         _ if factor == 1.0 => x,
         true => cx.mul(x, factor),
@@ -144,14 +149,14 @@ fn weighted_sum(cx: &mut Rewriter<'_>, node: &ExportedNode, product: VarId, x: V
 fn mv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let is_sum = node.target.starts_with("aten.addmv");
     let (matrix, vector) = (cx.tensor(node, if is_sum { "mat" } else { "self" })?, cx.tensor(node, "vec")?);
-    let want = cx.result(node)?.sizes;
-    let product = product(cx, node, matrix, vector)?;
+    let want = cx.result_spec(node)?.sizes;
+    let product = matmul_any_rank(cx, node, matrix, vector)?;
     let mut new = cx.view(node, product, want)?;
     if is_sum {
         let x = cx.tensor(node, "self")?;
         new = weighted_sum(cx, node, new, x)?;
     }
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn dot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -160,19 +165,19 @@ fn dot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         Some(b) => b,
         None => cx.tensor(node, "other")?,
     };
-    let want = cx.result(node)?.sizes;
-    let (x, y) = (cx.of(a), cx.of(b));
+    let want = cx.result_spec(node)?.sizes;
+    let (x, y) = (cx.spec_of(a), cx.spec_of(b));
     let (Some(inner), Some(last)) = (x.sizes.last().cloned(), y.sizes.last().cloned()) else {
         let new = cx.mul(a, b);
-        return cx.done(node, new);
+        return cx.replace_node(node, new);
     };
     // The product of every row of one operand with every row of the other.
     let left = cx.view(node, a, vec![numel(&x.sizes[..x.rank() - 1]), inner])?;
     let right = cx.view(node, b, vec![numel(&y.sizes[..y.rank() - 1]), last])?;
-    let right = cx.transposed(right);
-    let new = cx.product(left, right);
+    let right = cx.transpose(right);
+    let new = cx.matmul(left, right);
     let new = cx.view(node, new, want)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn outer(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -183,7 +188,7 @@ fn outer(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     };
     let column = cx.unsqueeze(node, a, 1)?;
     let new = cx.binary("aten.mul.Tensor", column, b);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `x1 W x2 + bias`: one value for each row and each matrix of `W`.
@@ -194,33 +199,33 @@ fn bilinear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         Some(bias) => cx.binary("aten.add.Tensor", new, bias),
         None => new,
     };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Multiplies each row by the matrix of its group; `offs` holds the end of each group. Which group a row is in is
 /// data-dependent, so every row is multiplied by every matrix and the right product is selected.
-fn grouped(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn grouped_mm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let named = |a: &'static str, b: &'static str| if node.arg(a).is_some() { a } else { b };
     let (x, matrices) = (cx.tensor(node, "input")?, cx.tensor(node, named("weight", "mat2"))?);
     let offsets = cx.tensor(node, "offs")?;
-    let (spec, weights, want) = (cx.spec(node, x)?, cx.spec(node, matrices)?, cx.result(node)?);
+    let (spec, weights, want) = (cx.spec(node, x)?, cx.spec(node, matrices)?, cx.result_spec(node)?);
     if spec.rank() != 2 || weights.rank() != 3 {
-        return cx.wrong(node, "it multiplies groups of rows with no batch of matrices");
+        return cx.fail(node, "it multiplies groups of rows with no batch of matrices");
     }
     let (rows, groups) = (spec.sizes[0].clone(), weights.sizes[0].clone());
     let wide = cx.unsqueeze(node, x, 0)?;
     let all = cx.expand(node, wide, vec![groups.clone(), rows.clone(), spec.sizes[1].clone()])?;
-    let products = cx.product(all, matrices);
-    let places = cx.counted(node, &rows, ScalarType::Long)?;
+    let products = cx.matmul(all, matrices);
+    let places = cx.arange(node, &rows, ScalarType::Long)?;
     let places = cx.unsqueeze(node, places, 1)?;
     let ended = cx.compare("aten.ge.Tensor", places, offsets);
     let ended = cx.cast(ended, ScalarType::Long);
     let group = cx.sum(ended, &[1], false);
     // Rows after the last group belong to none; their results are undefined.
     let Some(last) = groups.known().map(|g| g - 1) else {
-        return cx.wrong(node, "the number of its groups is not known");
+        return cx.fail(node, "the number of its groups is not known");
     };
-    let spec = cx.of(group);
+    let spec = cx.spec_of(group);
     let args = vec![("self", Argument::Var(group)), ("max", Argument::Int(last))];
     let group = cx.emit("aten.clamp.default", args, spec);
     let index = cx.view(node, group, vec![Size::Int(1), rows.clone(), Size::Int(1)])?;
@@ -228,13 +233,13 @@ fn grouped(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let index = cx.expand(node, index, vec![Size::Int(1), rows, columns])?;
     let chosen = cx.gather(products, 0, index);
     let new = cx.view(node, chosen, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn einsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = cx.tensors(node, "tensors")?;
     let Some(Argument::Str(equation)) = node.arg("equation") else {
-        return cx.wrong(node, "it has no equation");
+        return cx.fail(node, "it has no equation");
     };
     let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match equation.split_once("->") {
@@ -249,16 +254,16 @@ fn einsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     };
     let terms: Vec<&str> = left.split(',').collect();
     if terms.len() != tensors.len() {
-        return cx.wrong(node, format!("`{equation}` names {} operands of {}", terms.len(), tensors.len()));
+        return cx.fail(node, format!("`{equation}` names {} operands of {}", terms.len(), tensors.len()));
     }
     let new = contract(cx, node, &terms, &right, &tensors)?;
-    let want = cx.result(node)?.sizes;
+    let want = cx.result_spec(node)?.sizes;
     let new = cx.view(node, new, want)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// The letters of a term. An ellipsis becomes digits, which count down to 0 for its last dimension.
-fn letters(term: &str, rank: usize) -> Option<Vec<char>> {
+fn term_letters(term: &str, rank: usize) -> Option<Vec<char>> {
     let named = term.chars().filter(|c| *c != '.').count();
     let hidden = rank.checked_sub(named)?;
     let dots: String = (0..hidden).rev().map(|i| char::from(b'0' + i as u8)).collect();
@@ -267,11 +272,11 @@ fn letters(term: &str, rank: usize) -> Option<Vec<char>> {
 }
 
 /// A letter that occurs twice in a term denotes the diagonal of two dimensions, which becomes the last dimension.
-fn without_repeats(cx: &mut Rewriter<'_>, mut letters: Vec<char>, mut tensor: VarId) -> (Vec<char>, VarId) {
+fn take_diagonals(cx: &mut Rewriter<'_>, mut letters: Vec<char>, mut tensor: VarId) -> (Vec<char>, VarId) {
     while let Some((i, j)) =
         (0..letters.len()).find_map(|j| letters[..j].iter().position(|c| *c == letters[j]).map(|i| (i, j)))
     {
-        let mut spec = cx.of(tensor);
+        let mut spec = cx.spec_of(tensor);
         let (size, letter) = (spec.sizes[i].clone(), letters[i]);
         for dim in [j, i] {
             letters.remove(dim);
@@ -301,17 +306,17 @@ fn contract(
     let mut operands = Vec::new();
     let mut hidden = 0;
     for (term, &tensor) in terms.iter().zip(tensors) {
-        let rank = cx.of(tensor).rank();
-        let Some(letters) = letters(term, rank).filter(|l| l.len() == rank) else {
-            return cx.wrong(node, format!("`{term}` does not name the {rank} dimensions of its operand"));
+        let rank = cx.spec_of(tensor).rank();
+        let Some(letters) = term_letters(term, rank).filter(|l| l.len() == rank) else {
+            return cx.fail(node, format!("`{term}` does not name the {rank} dimensions of its operand"));
         };
         hidden = hidden.max(letters.iter().filter(|c| c.is_ascii_digit()).count());
-        operands.push(without_repeats(cx, letters, tensor));
+        operands.push(take_diagonals(cx, letters, tensor));
     }
     let dots: String = (0..hidden).rev().map(|i| char::from(b'0' + i as u8)).collect();
     let want: Vec<char> = result.replace("...", &dots).chars().collect();
     operands.reverse();
-    let Some((mut names, mut value)) = operands.pop() else { return cx.wrong(node, "it has no operands") };
+    let Some((mut names, mut value)) = operands.pop() else { return cx.fail(node, "it has no operands") };
     while let Some((other_names, other)) = operands.pop() {
         let later = |c: &char| want.contains(c) || operands.iter().any(|(l, _)| l.contains(c));
         (names, value) = contract_two(cx, node, (&names, value), (&other_names, other), &later)?;
@@ -324,7 +329,7 @@ fn contract(
     let order: Option<Vec<usize>> = want.iter().map(|c| names.iter().position(|n| n == c)).collect();
     match order {
         Some(order) => Ok(cx.permute(value, &order)),
-        None => cx.wrong(node, "its result names a dimension that no operand has"),
+        None => cx.fail(node, "its result names a dimension that no operand has"),
     }
 }
 
@@ -339,7 +344,7 @@ fn contract_two(
 ) -> Result<(Vec<char>, VarId)> {
     let mut sizes: HashMap<char, Size> = HashMap::new();
     for (names, v) in [(a_names, a), (b_names, b)] {
-        for (&c, size) in names.iter().zip(cx.of(v).sizes) {
+        for (&c, size) in names.iter().zip(cx.spec_of(v).sizes) {
             let known = sizes.entry(c).or_insert_with(|| size.clone());
             if *known == Size::Int(1) {
                 *known = size;
@@ -364,7 +369,7 @@ fn contract_two(
     };
     let left = matrix(a, a_names, [&batch, &rows, &inner])?;
     let right = matrix(b, b_names, [&batch, &inner, &columns])?;
-    let product = cx.product(left, right);
+    let product = cx.matmul(left, right);
     let names: Vec<char> = [batch, rows, columns].concat();
     let full = names.iter().map(|c| sizes[c].clone()).collect();
     let value = cx.view(node, product, full)?;

@@ -22,34 +22,35 @@ enum Block {
 }
 
 /// Reads `block_size`; only blocks within a row are supported.
-fn block(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Block> {
+fn read_block_size(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Block> {
     let sizes = cx.spec(node, x)?.sizes;
     let block = cx.ints(node, "block_size")?.unwrap_or_default();
     let (Some((&last, others)), Some(size)) = (block.split_last(), sizes.last()) else {
-        return cx.wrong(node, "its blocks have no dimensions");
+        return cx.fail(node, "its blocks have no dimensions");
     };
     if block.len() != sizes.len() || others.iter().any(|&n| n != 1) {
-        return cx.wrong(node, format!("blocks of {block:?} share a scale, not those of a row"));
+        return cx.fail(node, format!("blocks of {block:?} share a scale, not those of a row"));
     }
     match size.known() {
         Some(size) if size == last || last == -1 => Ok(Block::Row),
         Some(size) if last > 0 && size % last == 0 => Ok(Block::Group(last)),
-        _ => cx.wrong(node, format!("a row of {size} in blocks of {last}")),
+        _ => cx.fail(node, format!("a row of {size} in blocks of {last}")),
     }
 }
 
 /// The range of quantized values; defaults to that of int8.
-fn range(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(i64, i64)> {
+fn quantized_range(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(i64, i64)> {
     Ok((cx.int(node, "quant_min", -128)?, cx.int(node, "quant_max", 127)?))
 }
 
 /// The scale and zero point of each row of a tensor.
 fn choose_parameters(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
-    let of_rows = matches!(block(cx, node, x)?, Block::Row) && range(cx, node)? == (-128, 127);
+    let of_rows =
+        matches!(read_block_size(cx, node, x)?, Block::Row) && quantized_range(cx, node)? == (-128, 127);
     let is_asymmetric = matches!(node.arg("mapping_type"), Some(Argument::Str(how)) if how == "ASYMMETRIC");
     if !of_rows || !is_asymmetric {
-        return cx.wrong(node, "parameters of other than the rows of int8, asymmetric, are chosen");
+        return cx.fail(node, "parameters of other than the rows of int8, asymmetric, are chosen");
     }
     let mut sizes = cx.spec(node, x)?.sizes;
     if let Some(last) = sizes.last_mut() {
@@ -61,7 +62,7 @@ fn choose_parameters(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     let chosen = cx.emit_many(target, args, vec![spec(ScalarType::Double), spec(ScalarType::Long)]);
     // f64 and i64, wider than torchao's; the quantize and dequantize operators below take these types.
     for (&old, new) in node.outputs.iter().zip(chosen) {
-        let sizes = cx.of(old).sizes;
+        let sizes = cx.spec_of(old).sizes;
         let new = cx.view(node, new, sizes)?;
         cx.replace(old, new);
     }
@@ -69,30 +70,30 @@ fn choose_parameters(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
 }
 
 fn quantize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    by_rows(cx, node, "quantized_decomposed.quantize_per_token.default")
+    quantize_by_rows(cx, node, "quantized_decomposed.quantize_per_token.default")
 }
 
 fn dequantize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
     let is_constant = cx.program.constants.contains_key(&x) && !cx.program.is_mutated(x);
-    if is_constant || matches!(block(cx, node, x)?, Block::Group(_)) {
-        return by_channels(cx, node, x);
+    if is_constant || matches!(read_block_size(cx, node, x)?, Block::Group(_)) {
+        return dequantize_by_channels(cx, node, x);
     }
-    by_rows(cx, node, "quantized_decomposed.dequantize_per_token.default")
+    quantize_by_rows(cx, node, "quantized_decomposed.dequantize_per_token.default")
 }
 
 /// The trailing arguments of quantization: the range and the type of the quantized values.
 fn range_args(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<[Arg; 3]> {
-    let (low, high) = range(cx, node)?;
+    let (low, high) = quantized_range(cx, node)?;
     let dtype = node.arg("input_dtype").or(node.arg("output_dtype")).cloned().unwrap_or(Argument::None);
     Ok([("quant_min", Argument::Int(low)), ("quant_max", Argument::Int(high)), ("dtype", dtype)])
 }
 
 /// Quantizes or dequantizes rows whose parameters are computed at run time.
-fn by_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> Result<Outcome> {
+fn quantize_by_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> Result<Outcome> {
     let x = cx.tensor(node, "input")?;
-    if !matches!(block(cx, node, x)?, Block::Row) {
-        return cx.wrong(node, "groups of a row are quantized when the program runs");
+    if !matches!(read_block_size(cx, node, x)?, Block::Row) {
+        return cx.fail(node, "groups of a row are quantized when the program runs");
     }
     let mut sizes = cx.spec(node, x)?.sizes;
     if let Some(last) = sizes.last_mut() {
@@ -107,21 +108,21 @@ fn by_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> 
         args.push((name, Argument::Var(cx.view(node, parameter, sizes.clone())?)));
     }
     args.extend(range_args(cx, node)?);
-    let result = cx.result(node)?;
+    let result = cx.result_spec(node)?;
     if target.contains("dequantize") {
         args.push(("output_dtype", Argument::Dtype(result.dtype)));
     }
     let new = cx.emit(target, args, result);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Dequantizes rows, or groups of rows, with constant parameters: each becomes a channel of a matrix.
-fn by_channels(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
-    let (spec, result) = (cx.spec(node, x)?, cx.result(node)?);
+fn dequantize_by_channels(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
+    let (spec, result) = (cx.spec(node, x)?, cx.result_spec(node)?);
     let scale = cx.tensor(node, "scale")?;
     let channels = cx.spec(node, scale)?.numel();
     let last = spec.sizes.last().cloned().unwrap_or(Size::Int(1));
-    let each = match block(cx, node, x)? {
+    let each = match read_block_size(cx, node, x)? {
         Block::Row => last,
         Block::Group(n) => Size::Int(n),
     };
@@ -145,5 +146,5 @@ fn by_channels(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<O
     let target = "quantized_decomposed.dequantize_per_channel.default";
     let dequantized = cx.emit(target, args, TensorSpec::contiguous(result.dtype, vec![channels, each]));
     let new = cx.view(node, dequantized, result.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::When::Always;
-use super::product::linear_of;
+use super::product::emit_linear;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{ExportedNode, Size, VarId};
@@ -35,27 +35,27 @@ type Cell = fn(&mut Rewriter<'_>, &ExportedNode, VarId, State, &Weights) -> Resu
 fn lstm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let states = cx.tensors(node, "hx")?;
     match states[..] {
-        [h, c] => unrolled(cx, node, h, Some(c), lstm_step),
-        _ => cx.wrong(node, "an LSTM has two states"),
+        [h, c] => unroll_layers(cx, node, h, Some(c), lstm_step),
+        _ => cx.fail(node, "an LSTM has two states"),
     }
 }
 
 fn gru(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let h = cx.tensor(node, "hx")?;
-    unrolled(cx, node, h, None, gru_step)
+    unroll_layers(cx, node, h, None, gru_step)
 }
 
 fn rnn_tanh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let h = cx.tensor(node, "hx")?;
-    unrolled(cx, node, h, None, |cx, node, x, s, w| plain_step(cx, node, x, s, w, "aten.tanh.default"))
+    unroll_layers(cx, node, h, None, |cx, node, x, s, w| rnn_step(cx, node, x, s, w, "aten.tanh.default"))
 }
 
 fn rnn_relu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let h = cx.tensor(node, "hx")?;
-    unrolled(cx, node, h, None, |cx, node, x, s, w| plain_step(cx, node, x, s, w, "aten.relu.default"))
+    unroll_layers(cx, node, h, None, |cx, node, x, s, w| rnn_step(cx, node, x, s, w, "aten.relu.default"))
 }
 
-fn unrolled(
+fn unroll_layers(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     h: VarId,
@@ -63,10 +63,10 @@ fn unrolled(
     cell: Cell,
 ) -> Result<Outcome> {
     if !node.target.ends_with(".input") {
-        return cx.wrong(node, "a packed sequence");
+        return cx.fail(node, "a packed sequence");
     }
     if cx.bool(node, "train", false)? && cx.float(node, "dropout", 0.0)? > 0.0 {
-        return cx.wrong(node, "a dropout of training: export the model after `model.eval()`");
+        return cx.fail(node, "a dropout of training: export the model after `model.eval()`");
     }
     let params = cx.tensors(node, "params")?;
     let biases = cx.bool(node, "has_biases", true)?;
@@ -78,12 +78,12 @@ fn unrolled(
     let projects = c.is_some() && params.len() == cells.saturating_mul(plain + 1);
     let each = if projects { plain + 1 } else { plain };
     if params.len() != cells.saturating_mul(each) {
-        return cx.wrong(node, format!("{} weights for {cells} cells", params.len()));
+        return cx.fail(node, format!("{} weights for {cells} cells", params.len()));
     }
     let mut x = cx.tensor(node, "input")?;
     let rank = cx.spec(node, x)?.rank();
-    if !(2..=3).contains(&rank) || [Some(h), c].into_iter().flatten().any(|v| cx.of(v).rank() != rank) {
-        return cx.wrong(node, "its sequences and states are not all matrices, or all batches of them");
+    if !(2..=3).contains(&rank) || [Some(h), c].into_iter().flatten().any(|v| cx.spec_of(v).rank() != rank) {
+        return cx.fail(node, "its sequences and states are not all matrices, or all batches of them");
     }
     let single = rank == 2;
     let mut states = (h, c);
@@ -93,10 +93,10 @@ fn unrolled(
     } else if batch_first {
         x = cx.permute(x, &[1, 0, 2]);
     }
-    let Some(steps) = cx.of(x).sizes[0].known() else {
-        return cx.wrong(node, "the length of its sequence is not known: export it with a fixed one");
+    let Some(steps) = cx.spec_of(x).sizes[0].known() else {
+        return cx.fail(node, "the length of its sequence is not known: export it with a fixed one");
     };
-    cx.unrolled(node, steps, 20 * params.len().max(1))?;
+    cx.check_unrolled_size(node, steps, 20 * params.len().max(1))?;
     let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
     for layer in 0..layers {
         let mut ways = Vec::new();
@@ -112,8 +112,8 @@ fn unrolled(
             };
             let pick = |cx: &mut Rewriter<'_>, v: VarId| cx.select(v, 0, index as i64);
             let start = (pick(cx, states.0), states.1.map(|c| pick(cx, c)));
-            let gates = linear_of(cx, x, weights.input, weights.input_bias);
-            let (way, end) = sequence(cx, node, gates, start, &weights, (steps, direction == 1, cell))?;
+            let gates = emit_linear(cx, x, weights.input, weights.input_bias);
+            let (way, end) = unroll_steps(cx, node, gates, start, &weights, (steps, direction == 1, cell))?;
             ways.push(way);
             last_h.push(cx.unsqueeze(node, end.0, 0)?);
             if let Some(c) = end.1 {
@@ -139,7 +139,7 @@ fn unrolled(
     Ok(Outcome::Replaced)
 }
 
-fn sequence(
+fn unroll_steps(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     gates: VarId,
@@ -160,12 +160,12 @@ fn sequence(
 }
 
 /// Splits the last dimension into equal parts.
-fn parts(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, count: i64) -> Result<Vec<VarId>> {
-    let Some(dim) = cx.of(x).rank().checked_sub(1) else {
-        return cx.wrong(node, "its gates have no dimensions");
+fn split_equally(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, count: i64) -> Result<Vec<VarId>> {
+    let Some(dim) = cx.spec_of(x).rank().checked_sub(1) else {
+        return cx.fail(node, "its gates have no dimensions");
     };
     let Some(width) = cx.size_of(node, x, dim)?.known() else {
-        return cx.wrong(node, "the width of its gates is not known");
+        return cx.fail(node, "the width of its gates is not known");
     };
     let width = width / count;
     (0..count)
@@ -187,20 +187,22 @@ fn lstm_step(
     state: State,
     w: &Weights,
 ) -> Result<State> {
-    let (h, Some(c)) = state else { return cx.wrong(node, "an LSTM without a cell") };
-    let recurrent = linear_of(cx, h, w.hidden, w.hidden_bias);
+    let (h, Some(c)) = state else { return cx.fail(node, "an LSTM without a cell") };
+    let recurrent = emit_linear(cx, h, w.hidden, w.hidden_bias);
     let gates = cx.binary("aten.add.Tensor", recurrent, x);
-    let [i, f, g, o] = parts(cx, node, gates, 4)?[..] else { return cx.wrong(node, "it has no four gates") };
+    let [i, f, g, o] = split_equally(cx, node, gates, 4)?[..] else {
+        return cx.fail(node, "it has no four gates");
+    };
     let i = cx.unary("aten.sigmoid.default", i);
     let f = cx.unary("aten.sigmoid.default", f);
     let g = cx.unary("aten.tanh.default", g);
     let o = cx.unary("aten.sigmoid.default", o);
-    let kept = cx.binary("aten.mul.Tensor", f, c);
+    let remembered = cx.binary("aten.mul.Tensor", f, c);
     let added = cx.binary("aten.mul.Tensor", i, g);
-    let c = cx.binary("aten.add.Tensor", kept, added);
+    let c = cx.binary("aten.add.Tensor", remembered, added);
     let shown = cx.unary("aten.tanh.default", c);
     let h = cx.binary("aten.mul.Tensor", o, shown);
-    Ok((w.projection.map_or(h, |projection| linear_of(cx, h, projection, None)), Some(c)))
+    Ok((w.projection.map_or(h, |projection| emit_linear(cx, h, projection, None)), Some(c)))
 }
 
 fn gru_step(
@@ -211,10 +213,12 @@ fn gru_step(
     w: &Weights,
 ) -> Result<State> {
     let h = state.0;
-    let recurrent = linear_of(cx, h, w.hidden, w.hidden_bias);
-    let [xr, xz, xn] = parts(cx, node, x, 3)?[..] else { return cx.wrong(node, "it has no three gates") };
-    let [hr, hz, hn] = parts(cx, node, recurrent, 3)?[..] else {
-        return cx.wrong(node, "it has no three gates");
+    let recurrent = emit_linear(cx, h, w.hidden, w.hidden_bias);
+    let [xr, xz, xn] = split_equally(cx, node, x, 3)?[..] else {
+        return cx.fail(node, "it has no three gates");
+    };
+    let [hr, hz, hn] = split_equally(cx, node, recurrent, 3)?[..] else {
+        return cx.fail(node, "it has no three gates");
     };
     let r = cx.binary("aten.add.Tensor", xr, hr);
     let r = cx.unary("aten.sigmoid.default", r);
@@ -228,7 +232,7 @@ fn gru_step(
     Ok((cx.binary("aten.add.Tensor", part, n), None))
 }
 
-fn plain_step(
+fn rnn_step(
     cx: &mut Rewriter<'_>,
     _: &ExportedNode,
     x: VarId,
@@ -236,7 +240,7 @@ fn plain_step(
     w: &Weights,
     activation: &'static str,
 ) -> Result<State> {
-    let recurrent = linear_of(cx, state.0, w.hidden, w.hidden_bias);
+    let recurrent = emit_linear(cx, state.0, w.hidden, w.hidden_bias);
     let sum = cx.binary("aten.add.Tensor", recurrent, x);
     Ok((cx.unary(activation, sum), None))
 }
@@ -254,8 +258,8 @@ fn cell_weights(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Weights> {
 fn lstm_cell(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let weights = cell_weights(cx, node)?;
     let x = cx.tensor(node, "input")?;
-    let [h, c] = cx.tensors(node, "hx")?[..] else { return cx.wrong(node, "an LSTM has two states") };
-    let gates = linear_of(cx, x, weights.input, weights.input_bias);
+    let [h, c] = cx.tensors(node, "hx")?[..] else { return cx.fail(node, "an LSTM has two states") };
+    let gates = emit_linear(cx, x, weights.input, weights.input_bias);
     let (h, c) = lstm_step(cx, node, gates, (h, Some(c)), &weights)?;
     for (&old, new) in node.outputs.iter().zip([Some(h), c].into_iter().flatten()) {
         cx.replace(old, new);
@@ -266,7 +270,7 @@ fn lstm_cell(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn gru_cell(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let weights = cell_weights(cx, node)?;
     let (x, h) = (cx.tensor(node, "input")?, cx.tensor(node, "hx")?);
-    let gates = linear_of(cx, x, weights.input, weights.input_bias);
+    let gates = emit_linear(cx, x, weights.input, weights.input_bias);
     let (h, _) = gru_step(cx, node, gates, (h, None), &weights)?;
-    cx.done(node, h)
+    cx.replace_node(node, h)
 }

@@ -21,8 +21,8 @@ pub(super) const RULES: Table = &[
     ("aten.linalg_norm", NoKernel, norm),
     ("aten.count_nonzero", NoKernel, count_nonzero),
     ("aten.aminmax", NoKernel, aminmax),
-    ("aten.nansum", NoKernel, without_nan),
-    ("aten.nanmean", NoKernel, without_nan),
+    ("aten.nansum", NoKernel, nansum_or_nanmean),
+    ("aten.nanmean", NoKernel, nansum_or_nanmean),
     ("aten.sum_to_size", Always, sum_to_size),
     ("aten.linalg_matrix_norm", NoKernel, matrix_norm),
     ("aten.frobenius_norm", NoKernel, frobenius),
@@ -31,14 +31,14 @@ pub(super) const RULES: Table = &[
     ("aten.renorm", NoKernel, renorm),
 ];
 
-fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, TensorSpec)> {
+fn self_operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, TensorSpec)> {
     let x = cx.tensor(node, "self")?;
     Ok((x, cx.spec(node, x)?))
 }
 
 /// Makes the dimensions explicit and converts the operand to the type of the sum.
 fn sum_or_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, spec) = x_of(cx, node)?;
+    let (x, spec) = self_operand(cx, node)?;
     let is_sum = node.target.starts_with("aten.sum");
     let target = if is_sum { "aten.sum.dim_IntList" } else { "aten.mean.dim" };
     if *node.target == *target
@@ -49,7 +49,7 @@ fn sum_or_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let dims: Vec<i64> = cx.dims(node, "dim", spec.rank())?.into_iter().map(|d| d as i64).collect();
     let keep = cx.bool(node, "keepdim", false)?;
-    let want = cx.result(node)?.dtype;
+    let want = cx.result_spec(node)?.dtype;
     let x = if want.is_floating() { cx.cast(x, want) } else { x };
     let args =
         vec![("self", Argument::Var(x)), ("dim", Argument::ints(&dims)), ("keepdim", Argument::Bool(keep))];
@@ -58,7 +58,7 @@ fn sum_or_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// Dimensions, correction and `keepdim`, for all overloads.
 fn variance_args(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Vec<Arg>> {
-    let (x, spec) = x_of(cx, node)?;
+    let (x, spec) = self_operand(cx, node)?;
     let dims: Vec<i64> = cx.dims(node, "dim", spec.rank())?.into_iter().map(|d| d as i64).collect();
     let correction = match (node.arg("correction"), node.arg("unbiased")) {
         (Some(Argument::None) | None, Some(_)) => f64::from(u8::from(cx.bool(node, "unbiased", true)?)),
@@ -85,15 +85,15 @@ fn var(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn std(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (args, spec) = (variance_args(cx, node)?, cx.result(node)?);
+    let (args, spec) = (variance_args(cx, node)?, cx.result_spec(node)?);
     let var = cx.emit("aten.var.correction", args, TensorSpec::contiguous(spec.dtype, spec.sizes));
     let new = cx.unary("aten.sqrt.default", var);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn variance_and_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> {
-    let (args, spec) = (variance_args(cx, node)?, cx.result(node)?);
-    let (x, have) = x_of(cx, node)?;
+    let (args, spec) = (variance_args(cx, node)?, cx.result_spec(node)?);
+    let (x, have) = self_operand(cx, node)?;
     let dims = cx.dims(node, "dim", have.rank())?;
     let keep = cx.bool(node, "keepdim", false)?;
     let var = cx.emit("aten.var.correction", args, TensorSpec::contiguous(spec.dtype, spec.sizes));
@@ -105,7 +105,7 @@ fn var_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if let Some(&second) = node.outputs.get(1) {
         cx.replace(second, mean);
     }
-    cx.done(node, var)
+    cx.replace_node(node, var)
 }
 
 fn std_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -114,13 +114,13 @@ fn std_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         cx.replace(second, mean);
     }
     let new = cx.unary("aten.sqrt.default", var);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `all(x) = !any(!x)`.
 fn all(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, _) = x_of(cx, node)?;
-    let mut spec = cx.of(x);
+    let (x, _) = self_operand(cx, node)?;
+    let mut spec = cx.spec_of(x);
     spec.dtype = ScalarType::Bool;
     let not = cx.emit("aten.logical_not.default", vec![("self", Argument::Var(x))], spec);
     let mut any = node.clone();
@@ -130,60 +130,60 @@ fn all(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             *arg = Argument::Var(not);
         }
     }
-    let want = cx.result(node)?;
+    let want = cx.result_spec(node)?;
     let wrong = cx
         .program
         .add_var(format!("any_{}", cx.program.num_vars()), pteron_exported::VarType::Tensor(want.clone()));
     any.outputs = vec![wrong];
-    cx.put(any);
+    cx.push_node(any);
     let new = cx.emit("aten.logical_not.default", vec![("self", Argument::Var(wrong))], want);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Subtracts the maximum before `exp`, unless it is infinite.
 fn logsumexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, _) = x_of(cx, node)?;
-    let want = cx.result(node)?;
+    let (x, _) = self_operand(cx, node)?;
+    let want = cx.result_spec(node)?;
     let x = cx.cast(x, want.dtype);
-    let spec = cx.of(x);
+    let spec = cx.spec_of(x);
     let dims = cx.dims(node, "dim", spec.rank())?;
     let most = cx.reduce("aten.amax.default", x, &dims, true);
     let size = cx.unary("aten.abs.default", most);
     let infinite = cx.compare("aten.eq.Scalar", size, f64::INFINITY);
-    let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
+    let zero = cx.scalar(Scalar::Double(0.0), spec.dtype)?;
     let most = cx.choose(infinite, zero, most);
     let moved = cx.binary("aten.sub.Tensor", x, most);
     let powers = cx.unary("aten.exp.default", moved);
     let sum = cx.reduce("aten.sum.dim_IntList", powers, &dims, true);
     let log = cx.unary("aten.log.default", sum);
-    let whole = cx.binary("aten.add.Tensor", log, most);
-    let new = cx.view(node, whole, want.sizes)?;
-    cx.done(node, new)
+    let total = cx.binary("aten.add.Tensor", log, most);
+    let new = cx.view(node, total, want.sizes)?;
+    cx.replace_node(node, new)
 }
 
 fn norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, spec) = x_of(cx, node)?;
-    if node.target.starts_with("aten.linalg_norm") && is_of_matrices(cx, node, spec.rank())? {
+    let (x, spec) = self_operand(cx, node)?;
+    if node.target.starts_with("aten.linalg_norm") && is_matrix_norm(cx, node, spec.rank())? {
         return matrix_norm(cx, node);
     }
     let dims = cx.dims(node, "dim", spec.rank())?;
     let keep = cx.bool(node, "keepdim", false)?;
     let order = if node.arg("p").is_some() { "p" } else { "ord" };
     let p = cx.float(node, order, 2.0)?;
-    let want = cx.result(node)?.dtype;
+    let want = cx.result_spec(node)?.dtype;
     let x = cx.cast(x, want);
-    let new = norm_of(cx, x, p, &dims, keep);
-    cx.done(node, new)
+    let new = vector_norm(cx, x, p, &dims, keep);
+    cx.replace_node(node, new)
 }
 
 /// Whether `linalg_norm` is that of matrices: it has an order, and one matrix or two dimensions.
-fn is_of_matrices(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<bool> {
+fn is_matrix_norm(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<bool> {
     let count = cx.ints(node, "dim")?.map_or(rank, |dims| dims.len());
     Ok(count == 2 && node.arg("ord").is_some_and(|ord| !matches!(ord, Argument::None)))
 }
 
 /// The p-norm over dimensions.
-pub(super) fn norm_of(cx: &mut Rewriter<'_>, x: VarId, p: f64, dims: &[usize], keep: bool) -> VarId {
+pub(super) fn vector_norm(cx: &mut Rewriter<'_>, x: VarId, p: f64, dims: &[usize], keep: bool) -> VarId {
     if p == 2.0 {
         let squares = cx.mul(x, x);
         let total = cx.sum(squares, dims, keep);
@@ -191,7 +191,7 @@ pub(super) fn norm_of(cx: &mut Rewriter<'_>, x: VarId, p: f64, dims: &[usize], k
     }
     if p == 0.0 {
         let there = cx.compare("aten.ne.Scalar", x, 0.0);
-        let dtype = cx.of(x).dtype;
+        let dtype = cx.spec_of(x).dtype;
         let ones = cx.cast(there, dtype);
         return cx.sum(ones, dims, keep);
     }
@@ -203,22 +203,22 @@ pub(super) fn norm_of(cx: &mut Rewriter<'_>, x: VarId, p: f64, dims: &[usize], k
         let target = if p > 0.0 { "aten.amax.default" } else { "aten.amin.default" };
         return cx.reduce(target, sizes, dims, keep);
     }
-    let powers = cx.power(sizes, p);
+    let powers = cx.pow(sizes, p);
     let total = cx.sum(powers, dims, keep);
-    cx.power(total, 1.0 / p)
+    cx.pow(total, 1.0 / p)
 }
 
 fn count_nonzero(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, spec) = x_of(cx, node)?;
+    let (x, spec) = self_operand(cx, node)?;
     let dims = cx.dims(node, "dim", spec.rank())?;
     let there = cx.compare("aten.ne.Scalar", x, 0);
     let ones = cx.cast(there, ScalarType::Long);
     let new = cx.reduce("aten.sum.dim_IntList", ones, &dims, false);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn aminmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, spec) = x_of(cx, node)?;
+    let (x, spec) = self_operand(cx, node)?;
     let dims = cx.dims(node, "dim", spec.rank())?;
     let keep = cx.bool(node, "keepdim", false)?;
     for (&output, target) in node.outputs.iter().zip(["aten.amin.default", "aten.amax.default"]) {
@@ -229,18 +229,18 @@ fn aminmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// Sums and means that ignore NaN.
-fn without_nan(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, spec) = x_of(cx, node)?;
-    let want = cx.result(node)?.dtype;
+fn nansum_or_nanmean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, spec) = self_operand(cx, node)?;
+    let want = cx.result_spec(node)?.dtype;
     let dims = cx.dims(node, "dim", spec.rank())?;
     let keep = cx.bool(node, "keepdim", false)?;
     let x = cx.cast(x, want);
     if !want.is_floating() {
         let new = cx.sum(x, &dims, keep);
-        return cx.done(node, new);
+        return cx.replace_node(node, new);
     }
     let nan = cx.is_nan(x);
-    let zero = cx.number(Scalar::Double(0.0), want)?;
+    let zero = cx.scalar(Scalar::Double(0.0), want)?;
     let numbers = cx.choose(nan, zero, x);
     let mut new = cx.sum(numbers, &dims, keep);
     if node.target.starts_with("aten.nanmean") {
@@ -249,18 +249,18 @@ fn without_nan(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let count = cx.sum(counts, &dims, keep);
         new = cx.div(new, count);
     }
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Sums over the dimensions that broadcasting the result to the operand would repeat.
 fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let ((x, spec), want) = (x_of(cx, node)?, cx.result(node)?);
+    let ((x, spec), want) = (self_operand(cx, node)?, cx.result_spec(node)?);
     let before = spec.rank().saturating_sub(want.rank());
     let repeated = |d: &usize| *d < before || want.sizes[d - before] != spec.sizes[*d];
     let dims: Vec<usize> = (0..spec.rank()).filter(repeated).collect();
     let new = if dims.is_empty() { x } else { cx.sum(x, &dims, true) };
     let new = cx.view(node, new, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// The Frobenius norm, or the largest or smallest absolute sum of a row or column.
@@ -268,26 +268,26 @@ fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 const NUCLEAR: f64 = 0.0;
 
 fn matrix_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let ((x, spec), want) = (x_of(cx, node)?, cx.result(node)?);
+    let ((x, spec), want) = (self_operand(cx, node)?, cx.result_spec(node)?);
     let order = match node.arg("ord") {
         None | Some(Argument::None) => None,
         Some(Argument::Str(s)) if s == "fro" => None,
         Some(Argument::Str(s)) if s == "nuc" => Some(NUCLEAR),
-        Some(Argument::Str(other)) => return cx.wrong(node, format!("the norm `{other}` of a matrix")),
+        Some(Argument::Str(other)) => return cx.fail(node, format!("the norm `{other}` of a matrix")),
         _ => Some(cx.float(node, "ord", 2.0)?),
     };
     let list = cx.ints(node, "dim")?.unwrap_or(vec![-2, -1]);
     let dims: Vec<usize> = list.iter().map(|&d| cx.dim(node, d, spec.rank())).collect::<Result<_>>()?;
-    let &[row, column] = dims.as_slice() else { return cx.wrong(node, "it names no two dimensions") };
+    let &[row, column] = dims.as_slice() else { return cx.fail(node, "it names no two dimensions") };
     let x = cx.cast(x, want.dtype);
     let new = match order {
-        None => norm_of(cx, x, 2.0, &dims, true),
+        None => vector_norm(cx, x, 2.0, &dims, true),
         Some(p) if p.abs() == 1.0 || p.is_infinite() => {
             let sizes = cx.unary("aten.abs.default", x);
-            let (summed, kept) = if p.is_infinite() { (column, row) } else { (row, column) };
+            let (summed, reduced) = if p.is_infinite() { (column, row) } else { (row, column) };
             let sums = cx.sum(sizes, &[summed], true);
             let target = if p > 0.0 { "aten.amax.default" } else { "aten.amin.default" };
-            cx.reduce(target, sums, &[kept], true)
+            cx.reduce(target, sums, &[reduced], true)
         }
         Some(p) => {
             let others = (0..spec.rank()).filter(|d| !dims.contains(d));
@@ -299,51 +299,51 @@ fn matrix_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
                 matrices
             };
             let values = super::singular::singular_values(cx, node, wide)?;
-            let last = cx.of(values).rank() - 1;
+            let last = cx.spec_of(values).rank() - 1;
             let new = match p {
                 _ if p == NUCLEAR => cx.sum(values, &[last], false),
                 2.0 => cx.reduce("aten.amax.default", values, &[last], false),
                 -2.0 => cx.reduce("aten.amin.default", values, &[last], false),
-                other => return cx.wrong(node, format!("the norm {other} of a matrix")),
+                other => return cx.fail(node, format!("the norm {other} of a matrix")),
             };
             cx.cast(new, want.dtype)
         }
     };
     let new = cx.view(node, new, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn frobenius(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, spec) = x_of(cx, node)?;
+    let (x, spec) = self_operand(cx, node)?;
     let dims = cx.dims(node, "dim", spec.rank())?;
     let keep = cx.bool(node, "keepdim", false)?;
-    let new = norm_of(cx, x, 2.0, &dims, keep);
-    cx.done(node, new)
+    let new = vector_norm(cx, x, 2.0, &dims, keep);
+    cx.replace_node(node, new)
 }
 
 /// The p-norm of the difference.
 fn dist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, _) = x_of(cx, node)?;
+    let (x, _) = self_operand(cx, node)?;
     let (other, p) = (cx.tensor(node, "other")?, cx.float(node, "p", 2.0)?);
     let way = cx.sub(x, other);
-    let dims: Vec<usize> = (0..cx.of(way).rank()).collect();
-    let new = norm_of(cx, way, p, &dims, false);
-    cx.done(node, new)
+    let dims: Vec<usize> = (0..cx.spec_of(way).rank()).collect();
+    let new = vector_norm(cx, way, p, &dims, false);
+    cx.replace_node(node, new)
 }
 
 /// Counts the elements in each of `bins` equal parts of an interval.
 fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let ((x, spec), bins) = (x_of(cx, node)?, cx.int(node, "bins", 100)?);
+    let ((x, spec), bins) = (self_operand(cx, node)?, cx.int(node, "bins", 100)?);
     let (low, high) = (cx.float(node, "min", 0.0)?, cx.float(node, "max", 0.0)?);
     if !spec.dtype.is_floating() || bins < 1 {
-        return cx.wrong(node, format!("{bins} bins of {}", spec.dtype));
+        return cx.fail(node, format!("{bins} bins of {}", spec.dtype));
     }
     let flat = cx.view(node, x, vec![spec.numel()])?;
     let (low, high) = match low == high && spec.numel() != pteron_exported::Size::Int(0) {
-        true => super::counting::extremes(cx, flat, 1.0)?,
+        true => super::counting::value_range(cx, flat, 1.0)?,
         false => {
             let widen = if low == high { 1.0 } else { 0.0 };
-            let mut edge = |edge: f64| cx.number(Scalar::Double(edge), spec.dtype);
+            let mut edge = |edge: f64| cx.scalar(Scalar::Double(edge), spec.dtype);
             (edge(low - widen)?, edge(high + widen)?)
         }
     };
@@ -355,29 +355,29 @@ fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let place = cx.clamp(place, None, Some((bins - 1) as f64));
     let (above, below) = (cx.compare("aten.ge.Tensor", flat, low), cx.compare("aten.le.Tensor", flat, high));
     let inside = cx.compare("aten.logical_and.default", above, below);
-    let numbers = cx.counted(node, &pteron_exported::Size::Int(bins), spec.dtype)?;
+    let numbers = cx.arange(node, &pteron_exported::Size::Int(bins), spec.dtype)?;
     let numbers = cx.unsqueeze(node, numbers, 1)?;
     let is_here = cx.compare("aten.eq.Tensor", numbers, place);
     let is_here = cx.compare("aten.logical_and.default", is_here, inside);
     let ones = cx.cast(is_here, spec.dtype);
     let new = cx.sum(ones, &[1], false);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Scales the slices along a dimension down to a maximum norm.
 fn renorm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, spec) = x_of(cx, node)?;
+    let (x, spec) = self_operand(cx, node)?;
     let (p, most) = (cx.float(node, "p", 2.0)?, cx.float(node, "maxnorm", 1.0)?);
     let dim = cx.int(node, "dim", 0)?;
     let dim = cx.dim(node, dim, spec.rank())?;
     let dims: Vec<usize> = (0..spec.rank()).filter(|&d| d != dim).collect();
-    let norm = norm_of(cx, x, p, &dims, true);
+    let norm = vector_norm(cx, x, p, &dims, true);
     let more = cx.add(norm, 1e-7);
     let one = cx.unary("aten.reciprocal.default", more);
     let factor = cx.mul(one, most);
     let is_above = cx.compare("aten.gt.Scalar", norm, most);
-    let unit = cx.number(Scalar::Double(1.0), spec.dtype)?;
+    let unit = cx.scalar(Scalar::Double(1.0), spec.dtype)?;
     let factor = cx.choose(is_above, factor, unit);
     let new = cx.mul(x, factor);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

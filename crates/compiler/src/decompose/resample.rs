@@ -10,18 +10,18 @@ use pteron_exported::{Argument, ExportedNode, Size, VarId};
 use pteron_tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
-    ("aten.upsample_nearest2d", Always, by_kernel),
-    ("aten.upsample_bilinear2d", Always, by_kernel),
-    ("aten._upsample_bilinear2d_aa", NoKernel, antialiased),
-    ("aten._upsample_bicubic2d_aa", NoKernel, antialiased),
+    ("aten.upsample_nearest2d", Always, to_vec_overload),
+    ("aten.upsample_bilinear2d", Always, to_vec_overload),
+    ("aten._upsample_bilinear2d_aa", NoKernel, interpolate_antialiased),
+    ("aten._upsample_bicubic2d_aa", NoKernel, interpolate_antialiased),
     ("aten.upsample_nearest1d", NoKernel, nearest),
     ("aten.upsample_nearest3d", NoKernel, nearest),
     ("aten._upsample_nearest_exact1d", NoKernel, nearest),
     ("aten._upsample_nearest_exact2d", NoKernel, nearest),
     ("aten._upsample_nearest_exact3d", NoKernel, nearest),
-    ("aten.upsample_linear1d", NoKernel, interpolated),
-    ("aten.upsample_trilinear3d", NoKernel, interpolated),
-    ("aten.upsample_bicubic2d", NoKernel, interpolated),
+    ("aten.upsample_linear1d", NoKernel, interpolate),
+    ("aten.upsample_trilinear3d", NoKernel, interpolate),
+    ("aten.upsample_bicubic2d", NoKernel, interpolate),
 ];
 
 /// A dimension that is resampled.
@@ -43,7 +43,7 @@ struct Precision {
 }
 
 impl Precision {
-    fn of(dtype: ScalarType) -> Self {
+    fn for_dtype(dtype: ScalarType) -> Self {
         Self { double: dtype == ScalarType::Double }
     }
 
@@ -52,7 +52,7 @@ impl Precision {
     }
 }
 
-fn input_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+fn input_operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     match cx.optional_tensor(node, "input") {
         Some(x) => Ok(x),
         None => cx.tensor(node, "self"),
@@ -60,7 +60,7 @@ fn input_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
 }
 
 /// The scale factors of the node, one for each dimension; `None` if it gives sizes instead.
-fn factors(cx: &Rewriter<'_>, node: &ExportedNode, count: usize) -> Result<Option<Vec<f64>>> {
+fn scale_factors(cx: &Rewriter<'_>, node: &ExportedNode, count: usize) -> Result<Option<Vec<f64>>> {
     if let Some(Argument::Floats(list)) = node.arg("scale_factors") {
         return Ok(Some(list.clone()).filter(|l| l.len() == count));
     }
@@ -76,35 +76,35 @@ fn factors(cx: &Rewriter<'_>, node: &ExportedNode, count: usize) -> Result<Optio
     Ok(Some(list))
 }
 
-fn axes(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Vec<Axis>> {
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+fn resampled_axes(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Vec<Axis>> {
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     if have.rank() < 3 || have.rank() != want.rank() {
-        return cx.wrong(node, "it takes images of another rank");
+        return cx.fail(node, "it takes images of another rank");
     }
-    let factors = factors(cx, node, have.rank() - 2)?;
+    let factors = scale_factors(cx, node, have.rank() - 2)?;
     (2..have.rank())
         .map(|dim| {
             let size = |s: &Size| s.known().and_then(|v| usize::try_from(v).ok()).filter(|&v| v > 0);
             let step = factors.as_ref().map(|f| f[dim - 2]).filter(|&f| f > 0.0).map(|f| 1.0 / f);
             match (size(&have.sizes[dim]), size(&want.sizes[dim])) {
                 (Some(input), Some(output)) => Ok(Axis { dim, input, output, step }),
-                _ => cx.wrong(node, "the sizes of its images are not known"),
+                _ => cx.fail(node, "the sizes of its images are not known"),
             }
         })
         .collect()
 }
 
-/// The kernels implement the `.vec` overloads, which take sizes or scale factors.
-fn by_kernel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+/// Rewrites to the `.vec` overload, which the kernels implement and which takes sizes or scale factors.
+fn to_vec_overload(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.target.ends_with(".vec") {
         return Ok(Outcome::Kept);
     }
-    let x = input_of(cx, node)?;
-    let want = cx.result(node)?;
-    let factors = factors(cx, node, 2)?;
+    let x = input_operand(cx, node)?;
+    let want = cx.result_spec(node)?;
+    let factors = scale_factors(cx, node, 2)?;
     let size = match factors {
         Some(_) => Argument::None,
-        None => cx.sizes(node, want.sizes.get(2..).unwrap_or_default())?,
+        None => cx.sizes_argument(node, want.sizes.get(2..).unwrap_or_default())?,
     };
     let mut args = vec![("input", Argument::Var(x)), ("output_size", size)];
     let target = match node.target.contains("bilinear") {
@@ -119,33 +119,33 @@ fn by_kernel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn nearest(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let mut x = input_of(cx, node)?;
+    let mut x = input_operand(cx, node)?;
     let offset = if node.target.contains("exact") { 0.5 } else { 0.0 };
-    for axis in axes(cx, node, x)? {
+    for axis in resampled_axes(cx, node, x)? {
         let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64) as f32;
         let place = |i: usize| (((i as f32 + offset) * step).floor() as usize).min(axis.input - 1);
         cx.check_table_size(node, &[axis.output])?;
-        let index = cx.indices((0..axis.output).map(place), &[axis.output])?;
+        let index = cx.index_constant((0..axis.output).map(place), &[axis.output])?;
         x = cx.index_select(x, axis.dim, index);
     }
-    cx.done(node, x)
+    cx.replace_node(node, x)
 }
 
-fn interpolated(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn interpolate(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let corners = cx.bool(node, "align_corners", false)?;
     let is_cubic = node.target.contains("cubic");
-    resampled(cx, node, |axis, precision| taps(axis, precision, corners, is_cubic))
+    resample(cx, node, |axis, precision| interpolation_taps(axis, precision, corners, is_cubic))
 }
 
-fn antialiased(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn interpolate_antialiased(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let corners = cx.bool(node, "align_corners", false)?;
     let is_cubic = node.target.contains("cubic");
-    resampled(cx, node, |axis, precision| wide_taps(axis, precision, corners, is_cubic))
+    resample(cx, node, |axis, precision| antialias_taps(axis, precision, corners, is_cubic))
 }
 
 /// Interpolates uint8 as PyTorch does, whatever kernels there are: along each dimension it sums products with weights
 /// of 16 bits and rounds the sums to uint8. Images whose sizes are not known are left to kernels.
-pub(super) fn of_bytes(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+pub(super) fn interpolate_uint8(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
     let (is_wide, is_cubic) = match base {
         "aten.upsample_bilinear2d" => (false, false),
@@ -154,37 +154,37 @@ pub(super) fn of_bytes(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Out
         "aten._upsample_bicubic2d_aa" => (true, true),
         _ => return Ok(Outcome::Kept),
     };
-    let x = input_of(cx, node)?;
+    let x = input_operand(cx, node)?;
     let is_known = |v: &Size| v.known().is_some_and(|size| size > 0);
-    if cx.of(x).dtype != ScalarType::Byte
-        || ![cx.spec(node, x)?, cx.result(node)?].iter().all(|s| s.sizes.iter().skip(2).all(is_known))
+    if cx.spec_of(x).dtype != ScalarType::Byte
+        || ![cx.spec(node, x)?, cx.result_spec(node)?].iter().all(|s| s.sizes.iter().skip(2).all(is_known))
     {
         return Ok(Outcome::Kept);
     }
     let (corners, precision) = (cx.bool(node, "align_corners", false)?, Precision { double: true });
     let mut value = cx.cast(x, ScalarType::Long);
-    for axis in axes(cx, node, x)?.iter().rev() {
+    for axis in resampled_axes(cx, node, x)?.iter().rev() {
         check_weights_size(cx, node, axis)?;
         let taps = match is_wide {
-            true => wide_taps(axis, precision, corners, is_cubic),
-            false => taps(axis, precision, corners, is_cubic),
+            true => antialias_taps(axis, precision, corners, is_cubic),
+            false => interpolation_taps(axis, precision, corners, is_cubic),
         };
-        let (taps, bits) = in_16_bits(taps);
-        let sums = weighted(cx, node, value, axis.dim, &taps)?;
+        let (taps, bits) = quantize_taps(taps);
+        let sums = weighted_sums(cx, node, value, axis.dim, &taps)?;
         let rounded = cx.add(sums, 1i64 << bits >> 1);
         let shifted = cx.floor_div(rounded, 1i64 << bits);
-        let spec = cx.of(shifted);
+        let spec = cx.spec_of(shifted);
         let args =
             vec![("self", Argument::Var(shifted)), ("min", Argument::Int(0)), ("max", Argument::Int(255))];
         value = cx.emit("aten.clamp.default", args, spec);
     }
     let new = cx.cast(value, ScalarType::Byte);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Weights as multiples of the smallest power of two with which all fit 16 bits, and its exponent. The weights of an
 /// element that is named twice are added first.
-fn in_16_bits(mut taps: Taps) -> (Taps, u32) {
+fn quantize_taps(mut taps: Taps) -> (Taps, u32) {
     for tap in &mut taps {
         let mut sums: Vec<(usize, f64)> = Vec::with_capacity(tap.len());
         for &(place, weight) in tap.iter() {
@@ -206,41 +206,47 @@ fn in_16_bits(mut taps: Taps) -> (Taps, u32) {
     (taps, bits)
 }
 
-/// Checks that the weights of a dimension may be computed.
+/// Checks that the table of weights for a dimension is within the limits.
 fn check_weights_size(cx: &Rewriter<'_>, node: &ExportedNode, axis: &Axis) -> Result<()> {
     // The widest filter covers four steps of elements.
     let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64).max(1.0);
     cx.check_table_size(node, &[axis.output, (4.0 * step + 4.0).min(axis.input as f64 + 4.0) as usize])
 }
 
-fn resampled(
+fn resample(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     taps: impl Fn(&Axis, Precision) -> Taps,
 ) -> Result<Outcome> {
-    let x = input_of(cx, node)?;
+    let x = input_operand(cx, node)?;
     let dtype = cx.spec(node, x)?.dtype;
     if !dtype.is_floating() {
-        return cx.wrong(node, format!("it interpolates {dtype}, whose rounding no kernel implements"));
+        return cx.fail(node, format!("it interpolates {dtype}, whose rounding no kernel implements"));
     }
     let wide = if dtype == ScalarType::Double { dtype } else { ScalarType::Float };
     let mut value = cx.cast(x, wide);
     // As in PyTorch, the last dimension first.
-    for axis in axes(cx, node, x)?.iter().rev() {
+    for axis in resampled_axes(cx, node, x)?.iter().rev() {
         check_weights_size(cx, node, axis)?;
-        let taps = taps(axis, Precision::of(dtype));
-        value = weighted(cx, node, value, axis.dim, &taps)?;
+        let taps = taps(axis, Precision::for_dtype(dtype));
+        value = weighted_sums(cx, node, value, axis.dim, &taps)?;
     }
     let new = cx.cast(value, dtype);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// The weighted sums along a dimension.
-fn weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, taps: &Taps) -> Result<VarId> {
+fn weighted_sums(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    dim: usize,
+    taps: &Taps,
+) -> Result<VarId> {
     let count = taps.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let places = taps.iter().map(|t| t.iter().map(|&(i, _)| i).collect()).collect::<Vec<Vec<usize>>>();
     let parts = windows(cx, node, x, dim, &places)?;
-    let spec = cx.of(parts);
+    let spec = cx.spec_of(parts);
     let weights: Vec<Scalar> = taps
         .iter()
         .flat_map(|t| (0..count).map(|k| Scalar::Double(t.get(k).map_or(0.0, |&(_, w)| w))))
@@ -257,7 +263,7 @@ fn weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, ta
 }
 
 /// Input elements per output element.
-fn step_of(axis: &Axis, precision: Precision, corners: bool) -> f64 {
+fn input_step(axis: &Axis, precision: Precision, corners: bool) -> f64 {
     let step = match corners {
         true if axis.output > 1 => (axis.input - 1) as f64 / (axis.output - 1) as f64,
         true => 0.0,
@@ -267,8 +273,8 @@ fn step_of(axis: &Axis, precision: Precision, corners: bool) -> f64 {
 }
 
 /// The two (linear) or four (cubic) neighbours of each sample position.
-fn taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -> Taps {
-    let step = step_of(axis, precision, corners);
+fn interpolation_taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -> Taps {
+    let step = input_step(axis, precision, corners);
     let r = |v| precision.round(v);
     let last = axis.input - 1;
     (0..axis.output)
@@ -298,9 +304,9 @@ fn cubic_weights(t: f64) -> [f64; 4] {
     [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 }
 
-/// All elements under an antialiasing filter, whose width grows as the image shrinks.
-fn wide_taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -> Taps {
-    let step = step_of(axis, precision, corners);
+/// The weights of all elements under an antialiasing filter, whose width grows as the image shrinks.
+fn antialias_taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -> Taps {
+    let step = input_step(axis, precision, corners);
     let radius = if is_cubic { 2.0 } else { 1.0 } * step.max(1.0);
     let shrink = 1.0 / step.max(1.0);
     (0..axis.output)
@@ -308,7 +314,7 @@ fn wide_taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -
             let center = step * (i as f64 + 0.5);
             let first = (center - radius + 0.5).max(0.0) as usize;
             let end = ((center + radius + 0.5) as usize).clamp(first + 1, axis.input.max(first + 1));
-            let weight = |k: usize| filter((k as f64 - center + 0.5) * shrink, is_cubic);
+            let weight = |k: usize| antialias_weight((k as f64 - center + 0.5) * shrink, is_cubic);
             let total: f64 = (first..end).map(weight).sum();
             let total = if total == 0.0 { 1.0 } else { total };
             (first..end).map(|k| (k.min(axis.input - 1), precision.round(weight(k) / total))).collect()
@@ -316,7 +322,7 @@ fn wide_taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -
         .collect()
 }
 
-fn filter(x: f64, is_cubic: bool) -> f64 {
+fn antialias_weight(x: f64, is_cubic: bool) -> f64 {
     const A: f64 = -0.5;
     let x = x.abs();
     match (is_cubic, x) {
@@ -338,8 +344,8 @@ mod tests {
             for corners in [false, true] {
                 for is_cubic in [false, true] {
                     let axis = Axis { dim: 2, input, output, step: None };
-                    let narrow = taps(&axis, precision, corners, is_cubic);
-                    for taps in [narrow, wide_taps(&axis, precision, corners, is_cubic)] {
+                    let narrow = interpolation_taps(&axis, precision, corners, is_cubic);
+                    for taps in [narrow, antialias_taps(&axis, precision, corners, is_cubic)] {
                         assert_eq!(taps.len(), output);
                         for tap in taps {
                             assert!(tap.iter().all(|&(k, _)| k < input));

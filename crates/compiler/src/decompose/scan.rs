@@ -23,31 +23,31 @@ pub(super) const RULES: Table = &[
 ];
 
 /// The node's dimension, and the upper bound of its size.
-fn dimension(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(usize, i64)> {
+fn scan_dim(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(usize, i64)> {
     let spec = cx.spec(node, x)?;
     let dim = cx.int(node, "dim", -1)?;
     let dim = cx.dim(node, dim, spec.rank())?;
     let most = spec.sizes.get(dim).map_or(1, |s| s.bounds(&cx.program.ranges).max);
     if most > 1 << 31 {
-        return cx.wrong(node, "the size of its dimension has no upper bound");
+        return cx.fail(node, "the size of its dimension has no upper bound");
     }
     Ok((dim, most))
 }
 
-/// 1, 2, 4, ... below `size`.
-fn distances(size: i64) -> impl Iterator<Item = i64> {
+/// The distances of a parallel scan: 1, 2, 4, ... below `size`.
+fn powers_of_two_below(size: i64) -> impl Iterator<Item = i64> {
     std::iter::successors(Some(1), |d| Some(d * 2)).take_while(move |&d| d < size)
 }
 
 /// The element at `distance` before each element; `first` where there is none.
-fn before(
+fn shift_by(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     x: VarId,
     (dim, distance): (usize, i64),
     first: Scalar,
 ) -> Result<VarId> {
-    let size = cx.of(x).sizes[dim].clone();
+    let size = cx.spec_of(x).sizes[dim].clone();
     let padded = cx.pad(x, dim, (distance, 0), first);
     cx.slice(node, padded, dim, (&Size::Int(0), &size))
 }
@@ -55,33 +55,33 @@ fn before(
 /// The operand in the type of the result, its dimension, and the upper bound of its size: 1 for 0-d tensors.
 fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, usize, i64)> {
     let x = cx.tensor(node, "self")?;
-    let want = cx.result(node)?.dtype;
+    let want = cx.result_spec(node)?.dtype;
     let x = cx.cast(x, want);
-    let (dim, most) = dimension(cx, node, x)?;
-    let most = if cx.of(x).rank() == 0 { 1 } else { most };
+    let (dim, most) = scan_dim(cx, node, x)?;
+    let most = if cx.spec_of(x).rank() == 0 { 1 } else { most };
     Ok((x, dim, most))
 }
 
 fn cumprod(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (mut x, dim, most) = operand(cx, node)?;
-    let one = if cx.of(x).dtype.is_floating() { Scalar::Double(1.0) } else { Scalar::Int(1) };
-    for distance in distances(most) {
-        let earlier = before(cx, node, x, (dim, distance), one)?;
+    let one = if cx.spec_of(x).dtype.is_floating() { Scalar::Double(1.0) } else { Scalar::Int(1) };
+    for distance in powers_of_two_below(most) {
+        let earlier = shift_by(cx, node, x, (dim, distance), one)?;
         x = cx.mul(x, earlier);
     }
-    cx.done(node, x)
+    cx.replace_node(node, x)
 }
 
-/// The kernel accumulates in the type of its operand, so the operand is cast to the type of the result.
+/// Casts the operand to the type of the result, in which the kernel then accumulates.
 fn cumsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?.dtype);
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?.dtype);
     if have.dtype == want && have.rank() > 0 {
         return Ok(Outcome::Kept);
     }
     let cast = cx.cast(x, want);
     if have.rank() == 0 {
-        return cx.done(node, cast);
+        return cx.replace_node(node, cast);
     }
     let dim = cx.int(node, "dim", 0)?;
     Ok(cx.retarget(
@@ -91,29 +91,29 @@ fn cumsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     ))
 }
 
-/// Of equal elements the last one counts; NaN propagates.
+/// `cummax` and `cummin`: of equal elements the last one counts; NaN propagates.
 fn cumulative_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (mut x, dim, most) = operand(cx, node)?;
     let is_max = node.target.starts_with("aten.cummax");
-    let spec = cx.of(x);
+    let spec = cx.spec_of(x);
     let mut column = vec![Size::Int(1); spec.rank()];
     let mut places = match column.get_mut(dim) {
         Some(own) => {
             *own = spec.sizes[dim].clone();
-            let places = cx.counted(node, &spec.sizes[dim], ScalarType::Long)?;
+            let places = cx.arange(node, &spec.sizes[dim], ScalarType::Long)?;
             let places = cx.view(node, places, column)?;
             cx.expand(node, places, spec.sizes.clone())?
         }
-        None => cx.filled(node, Vec::new(), Argument::Int(0), ScalarType::Long)?,
+        None => cx.full(node, Vec::new(), Argument::Int(0), ScalarType::Long)?,
     };
-    let (target, lowest) = match (is_max, super::order::largest(spec.dtype)) {
-        (_, None) => return cx.wrong(node, "it compares no real numbers"),
+    let (target, lowest) = match (is_max, super::order::largest_value(spec.dtype)) {
+        (_, None) => return cx.fail(node, "it compares no real numbers"),
         (false, Some(largest)) => ("aten.le.Tensor", largest),
-        (true, Some(_)) => ("aten.ge.Tensor", smallest(spec.dtype)),
+        (true, Some(_)) => ("aten.ge.Tensor", smallest_value(spec.dtype)),
     };
-    for distance in distances(most) {
-        let earlier = before(cx, node, x, (dim, distance), lowest)?;
-        let earlier_place = before(cx, node, places, (dim, distance), Scalar::Int(0))?;
+    for distance in powers_of_two_below(most) {
+        let earlier = shift_by(cx, node, x, (dim, distance), lowest)?;
+        let earlier_place = shift_by(cx, node, places, (dim, distance), Scalar::Int(0))?;
         let mut keep = cx.compare(target, x, earlier);
         if spec.dtype.is_floating() {
             let nan = cx.is_nan(x);
@@ -125,11 +125,11 @@ fn cumulative_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outc
     if let Some(&second) = node.outputs.get(1) {
         cx.replace(second, places);
     }
-    cx.done(node, x)
+    cx.replace_node(node, x)
 }
 
 /// The smallest value of a type, -infinity for floating-point types.
-pub(super) fn smallest(dtype: ScalarType) -> Scalar {
+pub(super) fn smallest_value(dtype: ScalarType) -> Scalar {
     match dtype {
         ScalarType::Byte => Scalar::Int(0),
         ScalarType::Char => Scalar::Int(-128),
@@ -143,11 +143,11 @@ pub(super) fn smallest(dtype: ScalarType) -> Scalar {
 
 fn logcumsumexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (mut x, dim, most) = operand(cx, node)?;
-    for distance in distances(most) {
-        let earlier = before(cx, node, x, (dim, distance), Scalar::Double(f64::NEG_INFINITY))?;
+    for distance in powers_of_two_below(most) {
+        let earlier = shift_by(cx, node, x, (dim, distance), Scalar::Double(f64::NEG_INFINITY))?;
         x = log_add_exp(cx, x, earlier)?;
     }
-    cx.done(node, x)
+    cx.replace_node(node, x)
 }
 
 /// `log(e^x + e^y)`; where the larger operand is infinite, it is the result.
@@ -167,9 +167,9 @@ pub(super) fn log_add_exp(cx: &mut Rewriter<'_>, x: VarId, y: VarId) -> Result<V
 /// Differences of neighbours, `n` times.
 fn diff(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = cx.tensor(node, "self")?;
-    let (dim, _) = dimension(cx, node, x)?;
+    let (dim, _) = scan_dim(cx, node, x)?;
     if cx.int(node, "n", 1)? == 0 {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
     let mut parts = vec![x];
     if let Some(first) = cx.optional_tensor(node, "prepend") {
@@ -177,13 +177,13 @@ fn diff(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     parts.extend(cx.optional_tensor(node, "append"));
     x = cx.cat(&parts, dim);
-    let is_bool = cx.of(x).dtype == ScalarType::Bool;
+    let is_bool = cx.spec_of(x).dtype == ScalarType::Bool;
     let times = cx.int(node, "n", 1)?;
-    let known = cx.of(x).sizes.get(dim).and_then(Size::known).unwrap_or(i64::MAX);
-    cx.unrolled(node, times.min(known), 3)?;
+    let known = cx.spec_of(x).sizes.get(dim).and_then(Size::known).unwrap_or(i64::MAX);
+    cx.check_unrolled_size(node, times.min(known), 3)?;
     for _ in 0..times {
-        let Some(size) = cx.of(x).sizes.get(dim).cloned() else {
-            return cx.wrong(node, "it has no neighbours");
+        let Some(size) = cx.spec_of(x).sizes.get(dim).cloned() else {
+            return cx.fail(node, "it has no neighbours");
         };
         if size == Size::Int(0) {
             break;
@@ -194,7 +194,7 @@ fn diff(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             false => cx.sub(high, low),
         };
     }
-    cx.done(node, x)
+    cx.replace_node(node, x)
 }
 
 /// The derivative along each dimension from central differences, and at the ends from one-sided ones.
@@ -211,18 +211,18 @@ fn gradient(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         Some(list) => match list.known_ints() {
             Some(list) => list.iter().map(|&v| v as f64).collect(),
             None => {
-                return cx.wrong(
+                return cx.fail(
                     node,
                     "its elements have coordinates: only spacings that are numbers are supported",
                 );
             }
         },
     };
-    let dtype = cx.result(node)?.dtype;
+    let dtype = cx.result_spec(node)?.dtype;
     let x = cx.cast(x, dtype);
     for (i, (&dim, &output)) in dims.iter().zip(&node.outputs).enumerate() {
         let Some(&spacing) = spacings.get(i).or(spacings.first()) else {
-            return cx.wrong(node, "it has no spacing");
+            return cx.fail(node, "it has no spacing");
         };
         let slopes = slopes(cx, node, x, dim, second)?;
         let new = cx.mul(slopes, 1.0 / spacing);
@@ -231,12 +231,12 @@ fn gradient(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// The derivative along a dimension whose elements have the distance 1.
+/// The derivative along a dimension whose elements are a distance of 1 apart.
 fn slopes(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, second: bool) -> Result<VarId> {
-    let size = cx.of(x).sizes.get(dim).cloned().unwrap_or(Size::Int(0));
+    let size = cx.spec_of(x).sizes.get(dim).cloned().unwrap_or(Size::Int(0));
     let low = if second { 3 } else { 2 };
     if size.bounds(&cx.program.ranges).min < low {
-        return cx.wrong(node, format!("dimension {dim} may have fewer than {low} elements"));
+        return cx.fail(node, format!("dimension {dim} may have fewer than {low} elements"));
     }
     let at = |from: i64| if from < 0 { size.add(&Size::Int(from)) } else { Size::Int(from) };
     let part = |cx: &mut Rewriter<'_>, from: i64, len: &Size| {
@@ -278,25 +278,25 @@ fn neighbours(
 
 /// The trapezoidal rule: the whole area, or the area up to each point.
 fn trapezoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (y, want) = (cx.tensor(node, "y")?, cx.result(node)?);
+    let (y, want) = (cx.tensor(node, "y")?, cx.result_spec(node)?);
     let y = cx.cast(y, want.dtype);
-    let (dim, _) = dimension(cx, node, y)?;
-    let Some(size) = cx.of(y).sizes.get(dim).cloned() else { return cx.wrong(node, "it has no points") };
+    let (dim, _) = scan_dim(cx, node, y)?;
+    let Some(size) = cx.spec_of(y).sizes.get(dim).cloned() else { return cx.fail(node, "it has no points") };
     let (low, high) = neighbours(cx, node, y, dim, &size)?;
     let mut area = cx.add(low, high);
     match cx.optional_tensor(node, "x") {
         Some(x) => {
-            let spec = cx.of(x);
+            let spec = cx.spec_of(x);
             let along = if spec.rank() == 1 { 0 } else { cx.int(node, "dim", -1)? };
             let along = cx.dim(node, along, spec.rank())?;
             let Some(size) = spec.sizes.get(along).cloned() else {
-                return cx.wrong(node, "it has no points");
+                return cx.fail(node, "it has no points");
             };
             let (low, high) = neighbours(cx, node, x, along, &size)?;
             let mut way = cx.sub(high, low);
             if spec.rank() == 1 {
-                let mut sizes = vec![Size::Int(1); cx.of(y).rank() - dim];
-                sizes[0] = cx.of(way).sizes[0].clone();
+                let mut sizes = vec![Size::Int(1); cx.spec_of(y).rank() - dim];
+                sizes[0] = cx.spec_of(way).sizes[0].clone();
                 way = cx.view(node, way, sizes)?;
             }
             area = cx.mul(area, way);
@@ -309,11 +309,11 @@ fn trapezoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let area = cx.mul(area, 0.5);
     let new = match node.target.starts_with("aten.cumulative") {
         true => {
-            let spec = cx.of(area);
+            let spec = cx.spec_of(area);
             let args = vec![("self", Argument::Var(area)), ("dim", Argument::Int(dim as i64))];
             cx.emit("aten.cumsum.default", args, spec)
         }
         false => cx.sum(area, &[dim], false),
     };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

@@ -20,15 +20,15 @@ pub(super) const VIEWS: Table = &[
     ("aten.ravel", Always, view),
     ("aten.squeeze", Always, view),
     ("aten.unsqueeze", Always, view),
-    ("aten.atleast_1d", Always, at_least),
-    ("aten.atleast_2d", Always, at_least),
-    ("aten.atleast_3d", Always, at_least),
+    ("aten.atleast_1d", Always, atleast_nd),
+    ("aten.atleast_2d", Always, atleast_nd),
+    ("aten.atleast_3d", Always, atleast_nd),
     ("aten.real", Always, real),
     ("aten.transpose", Always, transpose),
     ("aten.swapaxes", Always, transpose),
     ("aten.swapdims", Always, transpose),
-    ("aten.t", Always, reversed),
-    ("aten.numpy_T", Always, reversed),
+    ("aten.t", Always, reverse_dims),
+    ("aten.numpy_T", Always, reverse_dims),
     ("aten.mT", Always, matrix_transpose),
     ("aten.adjoint", Always, adjoint),
     ("aten.mH", Always, adjoint),
@@ -41,12 +41,12 @@ pub(super) const VIEWS: Table = &[
     ("aten.broadcast_to", Always, expand),
     ("aten.slice", Always, slice),
     ("aten.narrow", Always, narrow),
-    ("aten.chunk", Always, pieces),
-    ("aten.split", Always, pieces),
-    ("aten.split_with_sizes", Always, pieces),
-    ("aten.unsafe_split", Always, pieces),
-    ("aten.unsafe_chunk", Always, pieces),
-    ("aten.tensor_split", Always, pieces),
+    ("aten.chunk", Always, split),
+    ("aten.split", Always, split),
+    ("aten.split_with_sizes", Always, split),
+    ("aten.unsafe_split", Always, split),
+    ("aten.unsafe_chunk", Always, split),
+    ("aten.tensor_split", Always, split),
     ("aten.hsplit", Always, split_along),
     ("aten.vsplit", Always, split_along),
     ("aten.dsplit", Always, split_along),
@@ -59,13 +59,13 @@ pub(super) const RULES: Table = &[
     ("aten.squeeze_copy", Always, view),
     ("aten.unsqueeze_copy", Always, view),
     ("aten.transpose_copy", Always, transpose),
-    ("aten.t_copy", Always, reversed),
+    ("aten.t_copy", Always, reverse_dims),
     ("aten.permute_copy", Always, permute),
     ("aten.expand_copy", Always, expand),
     ("aten.slice_copy", Always, slice),
     ("aten.narrow_copy", Always, narrow),
-    ("aten.split_copy", Always, pieces),
-    ("aten.split_with_sizes_copy", Always, pieces),
+    ("aten.split_copy", Always, split),
+    ("aten.split_with_sizes_copy", Always, split),
     ("aten.unbind_copy", Always, unbind),
     ("aten.stack", Always, stack),
     ("aten.concat", Always, cat),
@@ -91,13 +91,13 @@ pub(super) const RULES: Table = &[
 /// Reshapes the elements, in row-major order, to the sizes of the result.
 fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     if have.dtype != want.dtype {
         // The bytes as elements of another type.
         return Ok(Outcome::Kept);
     }
     if have.sizes == want.sizes && have.dim_order == want.dim_order {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
     if &*node.target == "aten.view.default" && have.dim_order.is_contiguous() && node.arg("size").is_some() {
         return Ok(Outcome::Kept);
@@ -106,10 +106,10 @@ fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         true => x,
         false => {
             let order = pteron_tensor::DimOrder::contiguous(have.rank());
-            super::layout::converted(cx, x, pteron_exported::TensorSpec { dim_order: order, ..have.clone() })
+            super::layout::convert(cx, x, pteron_exported::TensorSpec { dim_order: order, ..have.clone() })
         }
     };
-    let size = cx.view_sizes(node, &want.sizes)?;
+    let size = cx.view_sizes_argument(node, &want.sizes)?;
     let args = vec![("self", Argument::Var(rows)), ("size", size)];
     if let pteron_exported::VarType::Tensor(spec) = &mut cx.program.var_mut(node.outputs[0]).ty {
         spec.dim_order = pteron_tensor::DimOrder::contiguous(want.rank());
@@ -118,7 +118,7 @@ fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// Adds dimensions of size 1 to one tensor or to several.
-fn at_least(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn atleast_nd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = match cx.optional_tensor(node, "self") {
         Some(x) => vec![x],
         None => cx.tensors(node, "tensors")?,
@@ -133,14 +133,14 @@ fn at_least(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn real(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let new = if cx.spec(node, x)?.dtype.is_complex() { super::spectral::component(cx, x, 0) } else { x };
-    cx.done(node, new)
+    let new = if cx.spec(node, x)?.dtype.is_complex() { super::spectral::real_or_imag(cx, x, 0) } else { x };
+    cx.replace_node(node, new)
 }
 
-fn permuted(cx: &mut Rewriter<'_>, node: &ExportedNode, dims: &[usize]) -> Result<Outcome> {
+fn replace_by_permute(cx: &mut Rewriter<'_>, node: &ExportedNode, dims: &[usize]) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let new = cx.permute(x, dims);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn transpose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -154,13 +154,13 @@ fn transpose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if rank > 0 {
         dims.swap(a, b);
     }
-    permuted(cx, node, &dims)
+    replace_by_permute(cx, node, &dims)
 }
 
-fn reversed(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn reverse_dims(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let dims: Vec<usize> = (0..cx.spec(node, x)?.rank()).rev().collect();
-    permuted(cx, node, &dims)
+    replace_by_permute(cx, node, &dims)
 }
 
 fn matrix_transpose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -170,7 +170,7 @@ fn matrix_transpose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     if rank >= 2 {
         dims.swap(rank - 1, rank - 2);
     }
-    permuted(cx, node, &dims)
+    replace_by_permute(cx, node, &dims)
 }
 
 /// The conjugate transpose.
@@ -181,19 +181,19 @@ fn adjoint(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return matrix_transpose(cx, node);
     }
     let conjugate = cx.unary("aten._conj_physical.default", x);
-    let new = cx.transposed(conjugate);
-    cx.done(node, new)
+    let new = cx.transpose(conjugate);
+    cx.replace_node(node, new)
 }
 
 fn movedim(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
     if rank == 0 {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
     let (from, to) = (cx.dims(node, "source", rank)?, cx.dims(node, "destination", rank)?);
     if from.len() != to.len() {
-        return cx.wrong(node, "it moves other dimensions than it names places for");
+        return cx.fail(node, "it moves other dimensions than it names places for");
     }
     let mut dims: Vec<Option<usize>> = vec![None; rank];
     for (&f, &t) in from.iter().zip(&to) {
@@ -201,7 +201,7 @@ fn movedim(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let mut rest = (0..rank).filter(|d| !from.contains(d));
     let dims: Vec<usize> = dims.into_iter().filter_map(|d| d.or_else(|| rest.next())).collect();
-    permuted(cx, node, &dims)
+    replace_by_permute(cx, node, &dims)
 }
 
 fn permute(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -209,34 +209,34 @@ fn permute(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let rank = cx.spec(node, x)?.rank();
     let dims = cx.dims(node, "dims", rank)?;
     if dims.iter().enumerate().all(|(i, &d)| i == d) {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
     if &*node.target == "aten.permute.default" {
         return Ok(Outcome::Kept);
     }
-    permuted(cx, node, &dims)
+    replace_by_permute(cx, node, &dims)
 }
 
 fn expand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     if have.sizes == want.sizes {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
     if &*node.target == "aten.expand.default" && node.arg("implicit").is_none() {
         return Ok(Outcome::Kept);
     }
     let new = cx.expand(node, x, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// Removes a slice of all elements.
+/// Removes a slice that takes all elements.
 fn slice(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     let is_step = !matches!(node.arg("step"), None | Some(Argument::Int(1)));
     if have.sizes == want.sizes && !is_step {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
     Ok(Outcome::Kept)
 }
@@ -251,9 +251,9 @@ fn narrow(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             Some(Argument::Int(v)) => Ok(Size::Int(*v)),
             Some(Argument::Var(v)) => match &cx.program.var(*v).ty {
                 pteron_exported::VarType::Int(size) => Ok(size.clone()),
-                _ => cx.wrong(node, format!("`{name}` is no integer")),
+                _ => cx.fail(node, format!("`{name}` is no integer")),
             },
-            _ => cx.wrong(node, format!("it has no `{name}`")),
+            _ => cx.fail(node, format!("it has no `{name}`")),
         }
     };
     let (mut start, length) = (amount(cx, "start")?, amount(cx, "length")?);
@@ -262,18 +262,18 @@ fn narrow(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
     let end = start.add(&length);
     let new = cx.slice(node, x, dim, (&start, &end))?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Splits into slices that have the sizes of the results.
-fn pieces(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn split(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let dim = cx.int(node, "dim", 0)?;
     let dim = cx.dim(node, dim, cx.spec(node, x)?.rank())?;
-    pieces_of(cx, node, x, dim)
+    split_dim(cx, node, x, dim)
 }
 
-/// Splits by columns, rows or planes.
+/// `hsplit`, `vsplit` and `dsplit`: splits along the dimension that the operator's name implies.
 fn split_along(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
@@ -283,14 +283,14 @@ fn split_along(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         _ => usize::from(rank > 1),
     };
     let dim = cx.dim(node, dim as i64, rank)?;
-    pieces_of(cx, node, x, dim)
+    split_dim(cx, node, x, dim)
 }
 
-fn pieces_of(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize) -> Result<Outcome> {
+fn split_dim(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize) -> Result<Outcome> {
     let mut start = Size::Int(0);
     for &output in &node.outputs {
         let Some(size) = cx.spec(node, output)?.sizes.get(dim).cloned() else {
-            return cx.wrong(node, "its results have other dimensions than its operand");
+            return cx.fail(node, "its results have other dimensions than its operand");
         };
         let end = start.add(&size);
         let piece = cx.slice(node, x, dim, (&start, &end))?;
@@ -314,18 +314,18 @@ fn unbind(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn stack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = cx.tensors(node, "tensors")?;
-    let rank = cx.result(node)?.rank();
+    let rank = cx.result_spec(node)?.rank();
     let dim = cx.int(node, "dim", 0)?;
     let dim = cx.dim(node, dim, rank)?;
     let parts: Vec<VarId> = tensors.iter().map(|&t| cx.unsqueeze(node, t, dim)).collect::<Result<_>>()?;
-    let dtype = cx.result(node)?.dtype;
+    let dtype = cx.result_spec(node)?.dtype;
     let parts: Vec<VarId> = parts.into_iter().map(|p| cx.cast(p, dtype)).collect();
     let new = cx.cat(&parts, dim);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn cat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (tensors, rank) = (cx.tensors(node, "tensors")?, cx.result(node)?.rank());
+    let (tensors, rank) = (cx.tensors(node, "tensors")?, cx.result_spec(node)?.rank());
     let dim = cx.int(node, "dim", 0)?;
     let dim = cx.dim(node, dim, rank)?;
     let args = vec![("tensors", Argument::Vars(tensors)), ("dim", Argument::Int(dim as i64))];
@@ -333,14 +333,14 @@ fn cat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn hstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (tensors, rank) = (cx.tensors(node, "tensors")?, cx.result(node)?.rank());
+    let (tensors, rank) = (cx.tensors(node, "tensors")?, cx.result_spec(node)?.rank());
     let args = vec![("tensors", Argument::Vars(tensors)), ("dim", Argument::Int(i64::from(rank > 1)))];
     Ok(cx.retarget(node, "aten.cat.default", args))
 }
 
 fn vstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = cx.tensors(node, "tensors")?;
-    let rows = |cx: &mut Rewriter<'_>, t: VarId| match cx.of(t).rank() {
+    let rows = |cx: &mut Rewriter<'_>, t: VarId| match cx.spec_of(t).rank() {
         0 | 1 => cx.unsqueeze(node, t, 0),
         _ => Ok(t),
     };
@@ -389,12 +389,12 @@ fn rot90(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         Some(list) => list.iter().map(|&d| cx.dim(node, d, rank)).collect::<Result<Vec<_>>>()?,
         None => vec![0, 1],
     };
-    let &[a, b] = dims.as_slice() else { return cx.wrong(node, "it turns no plane") };
+    let &[a, b] = dims.as_slice() else { return cx.fail(node, "it turns no plane") };
     if a >= rank || b >= rank {
-        return cx.wrong(node, "it turns no plane");
+        return cx.fail(node, "it turns no plane");
     }
     let flip = |cx: &mut Rewriter<'_>, x: VarId, dims: &[usize]| {
-        let spec = cx.of(x);
+        let spec = cx.spec_of(x);
         let list: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
         cx.emit("aten.flip.default", vec![("self", Argument::Var(x)), ("dims", Argument::ints(&list))], spec)
     };
@@ -412,7 +412,7 @@ fn rot90(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             flip(cx, moved, &[b])
         }
     };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn argwhere(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -422,17 +422,17 @@ fn argwhere(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// Removes a concatenation of a single tensor, and casts operands to the type of the result.
 fn cat_of_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result(node)?);
+    let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result_spec(node)?);
     if let [only] = tensors.as_slice() {
-        return cx.done(node, *only);
+        return cx.replace_node(node, *only);
     }
     // A legacy rule of PyTorch: `cat` ignores 1-d empty tensors.
     let counts = |cx: &Rewriter<'_>, t: VarId| {
-        let spec = cx.of(t);
+        let spec = cx.spec_of(t);
         spec.rank() == want.rank() || spec.sizes != [Size::Int(0)]
     };
     let joined: Vec<VarId> = tensors.iter().copied().filter(|&t| counts(cx, t)).collect();
-    if joined.len() == tensors.len() && tensors.iter().all(|&t| cx.of(t).dtype == want.dtype) {
+    if joined.len() == tensors.len() && tensors.iter().all(|&t| cx.spec_of(t).dtype == want.dtype) {
         return Ok(Outcome::Kept);
     }
     let joined = joined.into_iter().map(|t| cx.cast(t, want.dtype)).collect();
@@ -445,7 +445,7 @@ fn tile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
     let Some(Argument::Ints(mut repeats)) = node.arg("dims").cloned() else {
-        return cx.wrong(node, "it has no `dims`");
+        return cx.fail(node, "it has no `dims`");
     };
     while repeats.len() < rank {
         repeats.insert(0, pteron_exported::IntArgument::Int(1));
@@ -460,9 +460,9 @@ fn tile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// If only dimensions of size 1 are repeated, the repetition is an expansion.
 fn repeat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     if have.sizes == want.sizes {
-        return cx.done(node, x);
+        return cx.replace_node(node, x);
     }
     let shift = want.rank().saturating_sub(have.rank());
     let expands = have.sizes.iter().zip(&want.sizes[shift..]).all(|(h, w)| *h == Size::Int(1) || h == w);
@@ -470,7 +470,7 @@ fn repeat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return Ok(Outcome::Kept);
     }
     let new = cx.expand(node, x, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Repeats every element: inserts a dimension after `dim`, expands it, and merges the two.
@@ -479,13 +479,13 @@ fn repeat_interleave(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
         return super::dynamic::repeat_by_tensor(cx, node, repeats);
     }
     let x = cx.tensor(node, "self")?;
-    let want = cx.result(node)?;
+    let want = cx.result_spec(node)?;
     let mut spec = cx.spec(node, x)?;
     let mut base = x;
     let dim = match node.arg("dim") {
         None | Some(Argument::None) => {
             base = cx.view(node, x, vec![spec.numel()])?;
-            spec = cx.of(base);
+            spec = cx.spec_of(base);
             0
         }
         _ => {
@@ -498,11 +498,11 @@ fn repeat_interleave(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
         _ => want.sizes[dim].combine(SymOp::FloorDiv, &spec.sizes[dim]),
     };
     let wider = cx.unsqueeze(node, base, dim + 1)?;
-    let mut sizes = cx.of(wider).sizes;
+    let mut sizes = cx.spec_of(wider).sizes;
     sizes[dim + 1] = repeats;
     let expanded = cx.expand(node, wider, sizes)?;
     let new = cx.view(node, expanded, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn channel_shuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -510,7 +510,7 @@ fn channel_shuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     let spec = cx.spec(node, x)?;
     let mut sizes = spec.sizes.clone();
     if sizes.len() < 3 {
-        return cx.wrong(node, "it takes images");
+        return cx.fail(node, "it takes images");
     }
     let per = sizes[1].combine(SymOp::FloorDiv, &Size::Int(groups));
     sizes.splice(1..2, [Size::Int(groups), per]);
@@ -519,7 +519,7 @@ fn channel_shuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     dims.swap(1, 2);
     let swapped = cx.permute(grouped, &dims);
     let new = cx.view(node, swapped, spec.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn roll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -532,9 +532,9 @@ fn roll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         false => (x, cx.dims(node, "dims", spec.rank())?),
     };
     for (&shift, &dim) in shifts.iter().zip(&dims) {
-        let Some(size) = cx.of(value).sizes.get(dim).cloned() else { return cx.done(node, x) };
+        let Some(size) = cx.spec_of(value).sizes.get(dim).cloned() else { return cx.replace_node(node, x) };
         let Some(n) = size.known().filter(|&n| n > 0) else {
-            return cx.wrong(node, "it rolls a dimension whose size is not known");
+            return cx.fail(node, "it rolls a dimension whose size is not known");
         };
         let at = Size::Int((n - shift.rem_euclid(n)) % n);
         let tail = cx.slice(node, value, dim, (&at, &size))?;
@@ -542,7 +542,7 @@ fn roll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         value = if at == Size::Int(0) { value } else { cx.cat(&[tail, head], dim) };
     }
     let new = cx.view(node, value, spec.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn flip_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -563,7 +563,7 @@ fn meshgrid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let own = if by_columns && i < 2 { 1 - i } else { i };
         let mut sizes = vec![Size::Int(1); want.len()];
         let Some(size) = sizes.get_mut(own).zip(want.get(own)) else {
-            return cx.wrong(node, "it has more operands than dimensions");
+            return cx.fail(node, "it has more operands than dimensions");
         };
         *size.0 = size.1.clone();
         let placed = cx.view(node, t, sizes)?;

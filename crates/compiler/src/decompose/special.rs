@@ -64,7 +64,7 @@ pub(super) const RULES: Table = &[
 macro_rules! aliases {
     ($($rule:ident => $target:literal;)*) => {
         $(fn $rule(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-            super::elementwise::renamed(cx, node, $target)
+            super::elementwise::rename_operator(cx, node, $target)
         })*
     };
 }
@@ -85,34 +85,34 @@ aliases! {
 }
 
 /// The operand in the type of the result, or in f32 for half precision.
-fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
-    let (x, want) = (super::elementwise::x_of(cx, node)?, cx.result(node)?.dtype);
+fn float_operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+    let (x, want) = (super::elementwise::self_operand(cx, node)?, cx.result_spec(node)?.dtype);
     let is_half = matches!(want, ScalarType::Half | ScalarType::BFloat16);
     Ok(cx.cast(x, if is_half { ScalarType::Float } else { want }))
 }
 
-fn finished(cx: &mut Rewriter<'_>, node: &ExportedNode, value: VarId) -> Result<Outcome> {
-    let want = cx.result(node)?.dtype;
+fn replace_with_cast(cx: &mut Rewriter<'_>, node: &ExportedNode, value: VarId) -> Result<Outcome> {
+    let want = cx.result_spec(node)?.dtype;
     let new = cx.cast(value, want);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Computes in f64 and casts the result to the node's type.
-fn precise(
+fn compute_in_f64(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     f: impl FnOnce(&mut Rewriter<'_>, VarId) -> Result<VarId>,
 ) -> Result<Outcome> {
-    let x = super::elementwise::x_of(cx, node)?;
+    let x = super::elementwise::self_operand(cx, node)?;
     let wide = cx.cast(x, ScalarType::Double);
     let value = f(cx, wide)?;
-    finished(cx, node, value)
+    replace_with_cast(cx, node, value)
 }
 
 /// A 0-d constant in the type of `x`.
-fn like(cx: &mut Rewriter<'_>, x: VarId, value: f64) -> Result<VarId> {
-    let dtype = cx.of(x).dtype;
-    cx.number(Scalar::Double(value), dtype)
+fn constant_like(cx: &mut Rewriter<'_>, x: VarId, value: f64) -> Result<VarId> {
+    let dtype = cx.spec_of(x).dtype;
+    cx.scalar(Scalar::Double(value), dtype)
 }
 
 /// `c0 + c1 x + c2 x^2 + ...`
@@ -133,28 +133,28 @@ fn polynomial(cx: &mut Rewriter<'_>, x: VarId, coefficients: &[f64]) -> VarId {
 
 /// `sin(pi x) / (pi x)`.
 fn sinc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = operand(cx, node)?;
+    let x = float_operand(cx, node)?;
     let turned = cx.mul(x, PI);
     let sin = cx.unary("aten.sin.default", turned);
     let ratio = cx.div(sin, turned);
     let zero = cx.compare("aten.eq.Scalar", x, 0.0);
-    let one = like(cx, x, 1.0)?;
+    let one = constant_like(cx, x, 1.0)?;
     let new = cx.choose(zero, one, ratio);
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }
 
 /// `-x log(x)`, 0 at 0 and -inf below.
 fn entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = operand(cx, node)?;
+    let x = float_operand(cx, node)?;
     let log = cx.unary("aten.log.default", x);
     let product = cx.mul(x, log);
     let down = cx.unary("aten.neg.default", product);
     let is_zero = cx.compare("aten.eq.Scalar", x, 0.0);
     let below = cx.compare("aten.lt.Scalar", x, 0.0);
-    let (zero, low) = (like(cx, x, 0.0)?, like(cx, x, f64::NEG_INFINITY)?);
+    let (zero, low) = (constant_like(cx, x, 0.0)?, constant_like(cx, x, f64::NEG_INFINITY)?);
     let new = cx.choose(is_zero, zero, down);
     let new = cx.choose(below, low, new);
-    finished(cx, node, new)
+    replace_with_cast(cx, node, new)
 }
 
 /// An operand that may be a tensor or a scalar, as a tensor.
@@ -168,27 +168,27 @@ fn tensor_or_number(
         Some(x) => Ok(cx.cast(x, dtype)),
         None => {
             let value = cx.float(node, name, 0.0)?;
-            cx.number(Scalar::Double(value), dtype)
+            cx.scalar(Scalar::Double(value), dtype)
         }
     }
 }
 
 fn xlog1py(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let want = cx.result(node)?.dtype;
+    let want = cx.result_spec(node)?.dtype;
     let (x, y) = (tensor_or_number(cx, node, "self", want)?, tensor_or_number(cx, node, "other", want)?);
     let log = cx.unary("aten.log1p.default", y);
     let product = cx.mul(x, log);
     let none = cx.compare("aten.eq.Scalar", x, 0.0);
     let defined = cx.compare("aten.eq.Tensor", y, y);
     let zero_where = cx.compare("aten.logical_and.default", none, defined);
-    let zero = like(cx, product, 0.0)?;
+    let zero = constant_like(cx, product, 0.0)?;
     let new = cx.choose(zero_where, zero, product);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `erfc(-x / sqrt 2) / 2`. PyTorch computes `(1 + erf(x / sqrt 2)) / 2`, which cancels in the lower tail.
 fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    precise(cx, node, |cx, x| {
+    compute_in_f64(cx, node, |cx, x| {
         let scaled = cx.mul(x, -FRAC_1_SQRT_2);
         let erfc = cx.unary("aten.erfc.default", scaled);
         Ok(cx.mul(erfc, 0.5))
@@ -196,7 +196,7 @@ fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Out
 }
 
 /// Winitzki's closed-form approximation, refined by Newton's method.
-fn inverse_erf(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
+fn emit_erfinv(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
     const A: f64 = 0.147;
     let squares = cx.mul(x, x);
     let down = cx.unary("aten.neg.default", squares);
@@ -228,7 +228,7 @@ fn inverse_erf(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
 }
 
 fn erfinv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    precise(cx, node, inverse_erf)
+    compute_in_f64(cx, node, emit_erfinv)
 }
 
 /// Rational approximations of the quantiles of the normal distribution, from Cephes' `ndtri`, as PyTorch has it:
@@ -304,7 +304,7 @@ fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
         let (numerator, denominator) = (polynomial(cx, x, numerator), polynomial(cx, x, denominator));
         cx.div(numerator, denominator)
     };
-    precise(cx, node, |cx, x| {
+    compute_in_f64(cx, node, |cx, x| {
         let down = cx.unary("aten.neg.default", x);
         let above = cx.add(down, 1.0);
         let is_low = cx.compare("aten.le.Scalar", x, 0.5);
@@ -312,11 +312,11 @@ fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
         // Near the mean: `sqrt(2 pi) (d + d^3 R(d^2))` with `d = p - 1/2`.
         let distance = cx.sub(p, 0.5);
         let squares = cx.mul(distance, distance);
-        let found = ratio(cx, squares, QUANTILES[0]);
-        let found = cx.mul(found, squares);
-        let found = cx.mul(found, distance);
-        let found = cx.add(found, distance);
-        let inner = cx.mul(found, (2.0 * PI).sqrt());
+        let inner = ratio(cx, squares, QUANTILES[0]);
+        let inner = cx.mul(inner, squares);
+        let inner = cx.mul(inner, distance);
+        let inner = cx.add(inner, distance);
+        let inner = cx.mul(inner, (2.0 * PI).sqrt());
         // Far from it: `log(t) / t - t + R(1 / t) / t` with `t = sqrt(-2 log p)`.
         let log = cx.unary("aten.log.default", p);
         let double = cx.mul(log, -2.0);
@@ -324,14 +324,15 @@ fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
         let one = cx.unary("aten.reciprocal.default", t);
         let [near, far] = [QUANTILES[1], QUANTILES[2]].map(|terms| ratio(cx, one, terms));
         let is_near = cx.compare("aten.lt.Scalar", t, 8.0);
-        let found = cx.choose(is_near, near, far);
+        let outer = cx.choose(is_near, near, far);
         let log = cx.unary("aten.log.default", t);
-        let found = cx.add(found, log);
-        let found = cx.mul(found, one);
-        let outer = cx.sub(found, t);
+        let outer = cx.add(outer, log);
+        let outer = cx.mul(outer, one);
+        let outer = cx.sub(outer, t);
         let is_inner = cx.compare("aten.gt.Scalar", p, (-2f64).exp());
         let quantile = cx.choose(is_inner, inner, outer);
-        let (none, infinite) = (cx.compare("aten.eq.Scalar", p, 0.0), like(cx, x, f64::NEG_INFINITY)?);
+        let (none, infinite) =
+            (cx.compare("aten.eq.Scalar", p, 0.0), constant_like(cx, x, f64::NEG_INFINITY)?);
         let quantile = cx.choose(none, infinite, quantile);
         let mirrored = cx.unary("aten.neg.default", quantile);
         Ok(cx.choose(is_low, quantile, mirrored))
@@ -368,8 +369,8 @@ fn log_gamma_above_half(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     let power = cx.mul(log_t, exponent);
     let power = cx.sub(power, t);
     let log = cx.unary("aten.log.default", sum);
-    let whole = cx.add(power, log);
-    cx.add(whole, 0.5 * (2.0 * PI).ln())
+    let sum = cx.add(power, log);
+    cx.add(sum, 0.5 * (2.0 * PI).ln())
 }
 
 /// The logarithm of the absolute value of the gamma function; below 1/2 by the reflection formula.
@@ -379,31 +380,31 @@ fn log_gamma(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
     let is_low = cx.compare("aten.lt.Scalar", x, 0.5);
     let above = cx.choose(is_low, mirrored, x);
     let value = log_gamma_above_half(cx, above);
-    let whole = cx.unary("aten.floor.default", x);
-    let fraction = cx.sub(x, whole);
+    let floor = cx.unary("aten.floor.default", x);
+    let fraction = cx.sub(x, floor);
     let turned = cx.mul(fraction, PI);
     let sin = cx.unary("aten.sin.default", turned);
     let log = cx.unary("aten.log.default", sin);
     let down = cx.unary("aten.neg.default", log);
     let pi = cx.add(down, PI.ln());
     let reflected = cx.sub(pi, value);
-    let found = cx.choose(is_low, reflected, value);
+    let value = cx.choose(is_low, reflected, value);
     let size = cx.unary("aten.abs.default", x);
     let is_infinite = cx.compare("aten.eq.Scalar", size, f64::INFINITY);
-    let infinite = like(cx, x, f64::INFINITY)?;
-    Ok(cx.choose(is_infinite, infinite, found))
+    let infinite = constant_like(cx, x, f64::INFINITY)?;
+    Ok(cx.choose(is_infinite, infinite, value))
 }
 
 fn lgamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    precise(cx, node, log_gamma)
+    compute_in_f64(cx, node, log_gamma)
 }
 
 fn mvlgamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let p = cx.int(node, "p", 1)?;
     if !(1..=64).contains(&p) {
-        return cx.wrong(node, format!("a gamma function of dimension {p}"));
+        return cx.fail(node, format!("a gamma function of dimension {p}"));
     }
-    precise(cx, node, |cx, x| {
+    compute_in_f64(cx, node, |cx, x| {
         let mut sum: Option<VarId> = None;
         for j in 0..p {
             let at = cx.sub(x, j as f64 / 2.0);
@@ -418,7 +419,7 @@ fn mvlgamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// Shifts the argument up by recurrence to where the asymptotic series holds; reflects negative arguments.
 fn digamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     const STEPS: i64 = 8;
-    precise(cx, node, |cx, x| {
+    compute_in_f64(cx, node, |cx, x| {
         let is_low = cx.compare("aten.lt.Scalar", x, 0.0);
         let down = cx.unary("aten.neg.default", x);
         let mirrored = cx.add(down, 1.0);
@@ -442,18 +443,18 @@ fn digamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let value = cx.sub(log, half);
         let value = cx.sub(value, series);
         let value = terms.map_or(value, |terms| cx.sub(value, terms));
-        let whole = cx.unary("aten.floor.default", x);
-        let fraction = cx.sub(x, whole);
+        let floor = cx.unary("aten.floor.default", x);
+        let fraction = cx.sub(x, floor);
         let turned = cx.mul(fraction, PI);
         let tangent = cx.unary("aten.tan.default", turned);
         let cotangent = cx.unary("aten.reciprocal.default", tangent);
         let part = cx.mul(cotangent, PI);
         let reflected = cx.sub(value, part);
-        let found = cx.choose(is_low, reflected, value);
+        let value = cx.choose(is_low, reflected, value);
         let pole = cx.compare("aten.eq.Scalar", fraction, 0.0);
         let low_pole = cx.compare("aten.logical_and.default", pole, is_low);
-        let nan = like(cx, x, f64::NAN)?;
-        Ok(cx.choose(low_pole, nan, found))
+        let nan = constant_like(cx, x, f64::NAN)?;
+        Ok(cx.choose(low_pole, nan, value))
     })
 }
 
@@ -474,26 +475,26 @@ fn polygamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return digamma(cx, node);
     }
     if !(1..=64).contains(&order) {
-        return cx.wrong(node, format!("the derivative {order} of the digamma function"));
+        return cx.fail(node, format!("the derivative {order} of the digamma function"));
     }
-    precise(cx, node, |cx, x| {
+    compute_in_f64(cx, node, |cx, x| {
         let s = (order + 1) as f64;
         let mut sum: Option<VarId> = None;
         for k in 0..STEPS {
             let at = cx.add(x, k as f64);
-            let term = cx.power(at, -s);
+            let term = cx.pow(at, -s);
             sum = Some(sum.map_or(term, |sum| cx.add(sum, term)));
         }
         let z = cx.add(x, STEPS as f64);
-        let power = cx.power(z, 1.0 - s);
+        let power = cx.pow(z, 1.0 - s);
         let tail = cx.mul(power, 1.0 / (s - 1.0));
-        let power = cx.power(z, -s);
+        let power = cx.pow(z, -s);
         let half = cx.mul(power, 0.5);
         let mut value = cx.add(tail, half);
         let mut factor = s;
         for (j, b) in BERNOULLI.iter().enumerate() {
             let exponent = s + 2.0 * j as f64 + 1.0;
-            let power = cx.power(z, -exponent);
+            let power = cx.pow(z, -exponent);
             let term = cx.mul(power, b * factor);
             value = cx.add(value, term);
             factor *= exponent * (exponent + 1.0);
@@ -510,7 +511,7 @@ fn bessel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let name = node.target.clone();
     let is_first = name.contains("i1");
     let scaled = name.contains("i0e") || name.contains("i1e");
-    precise(cx, node, |cx, x| {
+    compute_in_f64(cx, node, |cx, x| {
         let size = cx.unary("aten.abs.default", x);
         let order = f64::from(u8::from(is_first));
         // The terms `(x/2)^2k / (k! (k + order)!)`, enough of them for arguments up to 16.
@@ -560,19 +561,19 @@ fn bessel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// 0 below zero, 1 above, and `values` at zero.
 fn heaviside(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, values, want) = (cx.tensor(node, "self")?, cx.tensor(node, "values")?, cx.result(node)?);
+    let (x, values, want) = (cx.tensor(node, "self")?, cx.tensor(node, "values")?, cx.result_spec(node)?);
     let above = cx.compare("aten.gt.Scalar", x, 0);
     let step = cx.cast(above, want.dtype);
     let zero = cx.compare("aten.eq.Scalar", x, 0);
     let values = cx.cast(values, want.dtype);
     let new = cx.choose(zero, values, step);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
-/// Whether elements are negative, including negative zero.
-fn negative(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
+/// A mask of the elements that are negative, including negative zero.
+fn negative_mask(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     let below = cx.compare("aten.lt.Scalar", x, 0);
-    if !cx.of(x).dtype.is_floating() {
+    if !cx.spec_of(x).dtype.is_floating() {
         return below;
     }
     let one = cx.unary("aten.reciprocal.default", x);
@@ -581,36 +582,36 @@ fn negative(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
 }
 
 fn copysign(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let want = cx.result(node)?.dtype;
+    let want = cx.result_spec(node)?.dtype;
     let (x, sign) = (tensor_or_number(cx, node, "self", want)?, tensor_or_number(cx, node, "other", want)?);
     let size = cx.unary("aten.abs.default", x);
     let down = cx.unary("aten.neg.default", size);
-    let is_negative = negative(cx, sign);
+    let is_negative = negative_mask(cx, sign);
     let new = cx.choose(is_negative, down, size);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn signbit(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let new = negative(cx, x);
-    cx.done(node, new)
+    let new = negative_mask(cx, x);
+    cx.replace_node(node, new)
 }
 
 /// `x * 2^other`.
 fn ldexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let want = cx.result(node)?.dtype;
+    let want = cx.result_spec(node)?.dtype;
     let (x, exponent) = (cx.tensor(node, "self")?, tensor_or_number(cx, node, "other", want)?);
     let x = cx.cast(x, want);
-    let spec = cx.of(exponent);
+    let spec = cx.spec_of(exponent);
     let args = vec![("self", Argument::Float(2.0)), ("exponent", Argument::Var(exponent))];
     let power = cx.emit("aten.pow.Scalar", args, spec);
     let new = cx.mul(x, power);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// `pow` in f64.
 fn float_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let want = cx.result(node)?;
+    let want = cx.result_spec(node)?;
     if want.dtype.is_complex() {
         return Ok(Outcome::Kept);
     }
@@ -623,14 +624,14 @@ fn float_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             _ => {}
         }
     }
-    cx.put(power);
+    cx.push_node(power);
     Ok(Outcome::Replaced)
 }
 
 /// Whether `|self - other| <= atol + rtol |other|`; equal elements are always close, infinities too.
-fn close(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+fn close_mask(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?);
-    let dtype = cx.of(a).dtype;
+    let dtype = cx.spec_of(a).dtype;
     let wide = if dtype.is_floating() { dtype } else { ScalarType::Double };
     let (x, y) = (cx.cast(a, wide), cx.cast(b, wide));
     let (rtol, atol) = (cx.float(node, "rtol", 1e-5)?, cx.float(node, "atol", 1e-8)?);
@@ -653,57 +654,57 @@ fn close(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
 }
 
 fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let new = close(cx, node)?;
-    cx.done(node, new)
+    let new = close_mask(cx, node)?;
+    cx.replace_node(node, new)
 }
 
 /// Whether all elements are close: a 0-d tensor, as ExecuTorch's kernel makes it, or a bool, as PyTorch's operator does.
 fn allclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let new = close(cx, node)?;
+    let new = close_mask(cx, node)?;
     let spec = TensorSpec::contiguous(ScalarType::Bool, Vec::new());
     let new = cx.emit("aten.all.default", vec![("self", Argument::Var(new))], spec);
     match node.outputs.first().map(|&v| &cx.program.var(v).ty) {
         Some(VarType::Bool) => {
             Ok(cx.retarget(node, "aten._local_scalar_dense.default", vec![("self", Argument::Var(new))]))
         }
-        _ => cx.done(node, new),
+        _ => cx.replace_node(node, new),
     }
 }
 
 fn is_infinite(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, sizes) = (cx.tensor(node, "self")?, cx.result(node)?.sizes);
+    let (x, sizes) = (cx.tensor(node, "self")?, cx.result_spec(node)?.sizes);
     if !cx.spec(node, x)?.dtype.is_floating() {
-        let new = cx.filled(node, sizes, Argument::Bool(false), ScalarType::Bool)?;
-        return cx.done(node, new);
+        let new = cx.full(node, sizes, Argument::Bool(false), ScalarType::Bool)?;
+        return cx.replace_node(node, new);
     }
     let end = if node.target.contains("pos") { f64::INFINITY } else { f64::NEG_INFINITY };
     let new = cx.compare("aten.eq.Scalar", x, end);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn isreal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, sizes) = (cx.tensor(node, "self")?, cx.result(node)?.sizes);
+    let (x, sizes) = (cx.tensor(node, "self")?, cx.result_spec(node)?.sizes);
     if cx.spec(node, x)?.dtype.is_complex() {
         return Ok(Outcome::Kept);
     }
-    let new = cx.filled(node, sizes, Argument::Bool(true), ScalarType::Bool)?;
-    cx.done(node, new)
+    let new = cx.full(node, sizes, Argument::Bool(true), ScalarType::Bool)?;
+    cx.replace_node(node, new)
 }
 
 /// The angle of real numbers: pi for negative ones, otherwise 0.
 fn angle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?.dtype);
+    let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?.dtype);
     if cx.spec(node, x)?.dtype.is_complex() {
         return Ok(Outcome::Kept);
     }
     let below = cx.compare("aten.lt.Scalar", x, 0);
-    let (pi, zero) = (cx.number(Scalar::Double(PI), want)?, cx.number(Scalar::Double(0.0), want)?);
+    let (pi, zero) = (cx.scalar(Scalar::Double(PI), want)?, cx.scalar(Scalar::Double(0.0), want)?);
     let mut new = cx.choose(below, pi, zero);
-    if cx.of(x).dtype.is_floating() {
+    if cx.spec_of(x).dtype.is_floating() {
         let nan = cx.is_nan(x);
         new = cx.choose(nan, x, new);
     }
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Rounds to `decimals` decimal places, which may be negative.
@@ -715,13 +716,13 @@ fn round_decimals(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
         d if d > 0 => cx.mul(x, scale),
         _ => cx.div(x, scale),
     };
-    let whole = cx.unary("aten.round.default", moved);
+    let rounded = cx.unary("aten.round.default", moved);
     let new = match decimals {
-        0 => whole,
-        d if d > 0 => cx.div(whole, scale),
-        _ => cx.mul(whole, scale),
+        0 => rounded,
+        d if d > 0 => cx.div(rounded, scale),
+        _ => cx.mul(rounded, scale),
     };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn logaddexp2(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -729,5 +730,5 @@ fn logaddexp2(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, y) = (cx.mul(x, LN_2), cx.mul(y, LN_2));
     let sum = super::scan::log_add_exp(cx, x, y)?;
     let new = cx.div(sum, LN_2);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

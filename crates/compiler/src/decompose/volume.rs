@@ -2,8 +2,8 @@
 
 use super::Table;
 use super::When::{Always, NoKernel};
-use super::pool::adaptive_avg;
-use super::windows::{each, known};
+use super::pool::adaptive_avg_pool_images;
+use super::windows::{ints_per_dim, static_size};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
@@ -28,19 +28,20 @@ struct Pool {
 }
 
 impl Pool {
-    fn of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
-        let kernel = each(cx, node, "kernel_size", (3, 1))?;
+    fn from_node(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
+        let kernel = ints_per_dim(cx, node, "kernel_size", (3, 1))?;
         let stride = match cx.ints(node, "stride")?.unwrap_or_default().is_empty() {
             true => kernel.clone(),
-            false => each(cx, node, "stride", (3, 1))?,
+            false => ints_per_dim(cx, node, "stride", (3, 1))?,
         };
-        let (padding, dilation) = (each(cx, node, "padding", (3, 0))?, each(cx, node, "dilation", (3, 1))?);
+        let (padding, dilation) =
+            (ints_per_dim(cx, node, "padding", (3, 0))?, ints_per_dim(cx, node, "dilation", (3, 1))?);
         Ok(Self { kernel, stride, padding, dilation, ceil: cx.bool(node, "ceil_mode", false)? })
     }
 
     /// The arguments of a pooling within the planes, or of one along the depth, for which each plane is flattened to a
     /// row.
-    fn args(&self, x: VarId, is_depth: bool) -> Vec<(&'static str, Argument)> {
+    fn max_pool2d_args(&self, x: VarId, is_depth: bool) -> Vec<(&'static str, Argument)> {
         let of = |list: &[i64], default: i64| match is_depth {
             true => Argument::ints(&[list[0], default]),
             false => Argument::ints(&list[1..]),
@@ -57,10 +58,14 @@ impl Pool {
 }
 
 /// Merges batch and channels into one dimension, before depth, height and width.
-fn volumes(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarId, [Size; 4])> {
+fn merge_batch_and_channels(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+) -> Result<(VarId, [Size; 4])> {
     let sizes = cx.spec(node, x)?.sizes;
     if !matches!(sizes.len(), 4 | 5) {
-        return cx.wrong(node, "it takes volumes");
+        return cx.fail(node, "it takes volumes");
     }
     let first = sizes.len() - 3;
     let batch = sizes[..first].iter().fold(Size::Int(1), |n, s| n.mul(s));
@@ -70,36 +75,36 @@ fn volumes(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarI
 
 /// Depth, height and width of the result.
 fn pooled_sizes(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<[Size; 3]> {
-    let sizes = cx.result(node)?.sizes;
+    let sizes = cx.result_spec(node)?.sizes;
     match sizes.as_slice() {
         [.., d, h, w] => Ok([d.clone(), h.clone(), w.clone()]),
-        _ => cx.wrong(node, "it gives no volumes"),
+        _ => cx.fail(node, "it gives no volumes"),
     }
 }
 
 /// Pools within the planes, then along the depth; so the first of equal elements of a window wins, as in PyTorch.
 fn max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (pool, want) = (Pool::of(cx, node)?, cx.result(node)?);
-    let (volume, [batch, depth, height, width]) = volumes(cx, node, x)?;
+    let (pool, want) = (Pool::from_node(cx, node)?, cx.result_spec(node)?);
+    let (volume, [batch, depth, height, width]) = merge_batch_and_channels(cx, node, x)?;
     let [out_depth, out_height, out_width] = pooled_sizes(cx, node)?;
     let plane = out_height.mul(&out_width);
     let sizes = vec![batch.clone(), depth.clone(), out_height, out_width];
-    let (in_planes, places) = max_pool2d(cx, pool.args(volume, false), want.dtype, sizes);
+    let (in_planes, places) = max_pool2d(cx, pool.max_pool2d_args(volume, false), want.dtype, sizes);
     let rows = vec![batch.clone(), Size::Int(1), depth, plane.clone()];
     let by_plane = cx.view(node, in_planes, rows.clone())?;
     let flat = vec![batch.clone(), Size::Int(1), out_depth.clone(), plane.clone()];
-    let (most, rows_of_most) = max_pool2d(cx, pool.args(by_plane, true), want.dtype, flat);
+    let (most, rows_of_most) = max_pool2d(cx, pool.max_pool2d_args(by_plane, true), want.dtype, flat);
     if let Some(&second) = node.outputs.get(1) {
         // The index within the plane, at the depth that was chosen; the row gives the depth.
         let linear = vec![batch.clone(), rows[2].mul(&plane)];
         let places = cx.view(node, places, linear)?;
         let chosen = cx.view(node, rows_of_most, vec![batch, out_depth.mul(&plane)])?;
         let in_plane = cx.gather(places, 1, chosen);
-        let spec = cx.of(chosen);
+        let spec = cx.spec_of(chosen);
         let at = |v: &Size| v.known().map_or(Argument::None, Argument::Int);
         let (Argument::Int(plane), Argument::Int(pixels)) = (at(&plane), at(&height.mul(&width))) else {
-            return cx.wrong(node, "the sizes of its operand are not known");
+            return cx.fail(node, "the sizes of its operand are not known");
         };
         let args = vec![
             ("self", Argument::Var(chosen)),
@@ -113,7 +118,7 @@ fn max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         cx.replace(second, new);
     }
     let new = cx.view(node, most, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn max_pool2d(
@@ -132,8 +137,8 @@ fn max_pool2d(
 /// The mean of a window is the mean of its planes' means, because all planes of a window have equally many elements.
 fn avg_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (pool, want) = (Pool::of(cx, node)?, cx.result(node)?);
-    let (mut value, [batch, depth, ..]) = volumes(cx, node, x)?;
+    let (pool, want) = (Pool::from_node(cx, node)?, cx.result_spec(node)?);
+    let (mut value, [batch, depth, ..]) = merge_batch_and_channels(cx, node, x)?;
     let [out_depth, out_height, out_width] = pooled_sizes(cx, node)?;
     let count_padding = cx.bool(node, "count_include_pad", true)?;
     let divisor = match node.arg("divisor_override") {
@@ -149,34 +154,34 @@ fn avg_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         if is_depth {
             value = cx.view(node, value, vec![batch.clone(), Size::Int(1), depth.clone(), plane.clone()])?;
         }
-        let mut args = pool.args(value, is_depth);
+        let mut args = pool.max_pool2d_args(value, is_depth);
         args.retain(|(name, _)| *name != "dilation");
         args.push(("count_include_pad", Argument::Bool(count_padding)));
         args.push(("divisor_override", divisor.map_or(Argument::None, Argument::Int)));
         value = cx.emit("aten.avg_pool2d.default", args, TensorSpec::contiguous(want.dtype, sizes));
     }
     let new = cx.view(node, value, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn adaptive_avg_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let want = cx.result(node)?;
-    let (volume, [batch, depth, ..]) = volumes(cx, node, x)?;
+    let want = cx.result_spec(node)?;
+    let (volume, [batch, depth, ..]) = merge_batch_and_channels(cx, node, x)?;
     let [out_depth, out_height, out_width] = pooled_sizes(cx, node)?;
     let plane = out_height.mul(&out_width);
     let of = |sizes: Vec<Size>| TensorSpec::contiguous(want.dtype, sizes);
     let planes = of(vec![batch.clone(), depth.clone(), out_height, out_width]);
-    let planes = adaptive_avg(cx, node, volume, planes)?;
+    let planes = adaptive_avg_pool_images(cx, node, volume, planes)?;
     let rows = cx.view(node, planes, vec![batch.clone(), Size::Int(1), depth, plane.clone()])?;
-    let pooled = adaptive_avg(cx, node, rows, of(vec![batch, Size::Int(1), out_depth, plane]))?;
+    let pooled = adaptive_avg_pool_images(cx, node, rows, of(vec![batch, Size::Int(1), out_depth, plane]))?;
     let new = cx.view(node, pooled, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// A convolution of integers, in float64, which represents integers up to 2^53 exactly.
 fn convolution_of_integers(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let want = cx.result(node)?;
+    let want = cx.result_spec(node)?;
     let mut wide = node.clone();
     for (name, arg) in &mut wide.args {
         if matches!(&**name, "input" | "weight" | "bias")
@@ -189,9 +194,9 @@ fn convolution_of_integers(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result
     let spec = TensorSpec { dtype: ScalarType::Double, ..want.clone() };
     let sum = cx.program.add_var(name, VarType::Tensor(spec));
     wide.outputs = vec![sum];
-    cx.put(wide);
+    cx.push_node(wide);
     let new = cx.cast(sum, want.dtype);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// A 3-d convolution as a sum of 2-d convolutions, one for each plane of the weights.
@@ -205,37 +210,37 @@ fn convolution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return Ok(Outcome::Kept);
     }
     let conv = Convolution {
-        stride: each(cx, node, "stride", (3, 1))?,
-        padding: each(cx, node, "padding", (3, 0))?,
-        dilation: each(cx, node, "dilation", (3, 1))?,
-        output_padding: each(cx, node, "output_padding", (3, 0))?,
+        stride: ints_per_dim(cx, node, "stride", (3, 1))?,
+        padding: ints_per_dim(cx, node, "padding", (3, 0))?,
+        dilation: ints_per_dim(cx, node, "dilation", (3, 1))?,
+        output_padding: ints_per_dim(cx, node, "output_padding", (3, 0))?,
         groups: cx.int(node, "groups", 1)?,
         transposed: cx.bool(node, "transposed", false)?,
     };
-    let want = cx.result(node)?;
+    let want = cx.result_spec(node)?;
     if want.rank() != 5 {
-        return cx.wrong(node, "it gives no volumes");
+        return cx.fail(node, "it gives no volumes");
     }
     let planes = cx.permute(x, &[0, 2, 1, 3, 4]);
-    let depth = known(cx, node, cx.of(weight).sizes.get(2))?;
-    cx.unrolled(node, i64::try_from(depth).unwrap_or(i64::MAX), 10)?;
+    let depth = static_size(cx, node, cx.spec_of(weight).sizes.get(2))?;
+    cx.check_unrolled_size(node, i64::try_from(depth).unwrap_or(i64::MAX), 10)?;
     let mut sum: Option<VarId> = None;
     for k in 0..depth {
         let tap = cx.select(weight, 2, k as i64);
         let part = match conv.transposed {
-            true => conv.spread_plane(cx, node, (planes, tap), k as i64, &want)?,
-            false => conv.plane(cx, node, (planes, tap), k as i64, &want)?,
+            true => conv.convolve_plane_transposed(cx, node, (planes, tap), k as i64, &want)?,
+            false => conv.convolve_plane(cx, node, (planes, tap), k as i64, &want)?,
         };
         sum = Some(sum.map_or(part, |sum| cx.binary("aten.add.Tensor", sum, part)));
     }
-    let Some(mut sum) = sum else { return cx.wrong(node, "its weights have no planes") };
+    let Some(mut sum) = sum else { return cx.fail(node, "its weights have no planes") };
     if let Some(bias) = cx.optional_tensor(node, "bias") {
         let column = cx.spec(node, bias)?.sizes.into_iter().chain([Size::Int(1), Size::Int(1)]).collect();
         let bias = cx.view(node, bias, column)?;
         sum = cx.binary("aten.add.Tensor", sum, bias);
     }
     let new = cx.permute(sum, &[0, 2, 1, 3, 4]);
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 struct Convolution {
@@ -248,8 +253,8 @@ struct Convolution {
 }
 
 impl Convolution {
-    /// Convolves plane `k` of the weights with the planes of the input that it meets.
-    fn plane(
+    /// Convolves plane `k` of the weights with the input planes that it is applied to.
+    fn convolve_plane(
         &self,
         cx: &mut Rewriter<'_>,
         node: &ExportedNode,
@@ -264,14 +269,14 @@ impl Convolution {
         let near = cx.slice(node, padded, 1, (&Size::Int(first), &end))?;
         let chosen = match self.stride[0] {
             1 => near,
-            step => stepped(cx, near, step, out_depth),
+            step => take_every(cx, near, step, out_depth),
         };
-        self.images(cx, node, chosen, tap, want)
+        self.convolve_images(cx, node, chosen, tap, want)
     }
 
     /// Convolves every plane of the input with plane `k` of the weights and moves the results to their depth in the
     /// output.
-    fn spread_plane(
+    fn convolve_plane_transposed(
         &self,
         cx: &mut Rewriter<'_>,
         node: &ExportedNode,
@@ -279,16 +284,16 @@ impl Convolution {
         k: i64,
         want: &TensorSpec,
     ) -> Result<VarId> {
-        let images = self.images(cx, node, planes, tap, want)?;
+        let images = self.convolve_images(cx, node, planes, tap, want)?;
         let step = self.stride[0];
-        let depth = known(cx, node, cx.of(images).sizes.get(1))? as i64;
+        let depth = static_size(cx, node, cx.spec_of(images).sizes.get(1))? as i64;
         let wide = cx.unsqueeze(node, images, 2)?;
         let spaced = cx.pad(wide, 2, (0, step - 1), 0);
-        let mut sizes = cx.of(images).sizes;
+        let mut sizes = cx.spec_of(images).sizes;
         sizes[1] = Size::Int(depth.saturating_mul(step));
         let spaced = cx.view(node, spaced, sizes)?;
         let before = k * self.dilation[0] - self.padding[0];
-        let out_depth = known(cx, node, want.sizes.get(2))? as i64;
+        let out_depth = static_size(cx, node, want.sizes.get(2))? as i64;
         let moved = cx.pad(
             spaced,
             1,
@@ -302,7 +307,7 @@ impl Convolution {
         cx.slice(node, moved, 1, (&Size::Int(from), &Size::Int(from.saturating_add(out_depth))))
     }
 
-    fn images(
+    fn convolve_images(
         &self,
         cx: &mut Rewriter<'_>,
         node: &ExportedNode,
@@ -310,7 +315,7 @@ impl Convolution {
         tap: VarId,
         want: &TensorSpec,
     ) -> Result<VarId> {
-        let sizes = cx.of(planes).sizes;
+        let sizes = cx.spec_of(planes).sizes;
         let batch = sizes[0].mul(&sizes[1]);
         let images =
             cx.view(node, planes, vec![batch.clone(), sizes[2].clone(), sizes[3].clone(), sizes[4].clone()])?;
@@ -333,8 +338,8 @@ impl Convolution {
 }
 
 /// Every `step`-th element of dimension 1.
-fn stepped(cx: &mut Rewriter<'_>, x: VarId, step: i64, count: Size) -> VarId {
-    let mut spec = cx.of(x);
+fn take_every(cx: &mut Rewriter<'_>, x: VarId, step: i64, count: Size) -> VarId {
+    let mut spec = cx.spec_of(x);
     spec.sizes[1] = count;
     let args = vec![
         ("self", Argument::Var(x)),

@@ -32,27 +32,27 @@ pub(super) fn windows(
     cx.check_table_size(node, &[places.len(), longest])?;
     let mut flat = Vec::with_capacity(places.len() * longest);
     for window in places {
-        let Some(&last) = window.last() else { return cx.wrong(node, "one of its windows is empty") };
+        let Some(&last) = window.last() else { return cx.fail(node, "one of its windows is empty") };
         flat.extend((0..longest).map(|k| window.get(k).copied().unwrap_or(last)));
     }
     let count = flat.len();
-    let index = cx.indices(flat, &[count])?;
-    let mut sizes = cx.of(x).sizes;
+    let index = cx.index_constant(flat, &[count])?;
+    let mut sizes = cx.spec_of(x).sizes;
     let chosen = cx.index_select(x, dim, index);
     sizes.splice(dim..=dim, [Size::Int(places.len() as i64), Size::Int(longest as i64)]);
     cx.view(node, chosen, sizes)
 }
 
-/// A size that must be static.
-pub(super) fn known(cx: &Rewriter<'_>, node: &ExportedNode, size: Option<&Size>) -> Result<usize> {
+/// The value of a size; fails if it is not static.
+pub(super) fn static_size(cx: &Rewriter<'_>, node: &ExportedNode, size: Option<&Size>) -> Result<usize> {
     match size.and_then(Size::known).and_then(|v| usize::try_from(v).ok()) {
         Some(size) => Ok(size),
-        None => cx.wrong(node, "the sizes of its operand are not known"),
+        None => cx.fail(node, "the sizes of its operand are not known"),
     }
 }
 
 /// One integer for each of `count` dimensions; a single one applies to all.
-pub(super) fn each(
+pub(super) fn ints_per_dim(
     cx: &Rewriter<'_>,
     node: &ExportedNode,
     name: &str,
@@ -60,13 +60,13 @@ pub(super) fn each(
 ) -> Result<Vec<i64>> {
     let list = cx.ints(node, name)?.unwrap_or_default();
     if let Some(number) = list.iter().find(|number| number.unsigned_abs() > 1 << 31) {
-        return cx.wrong(node, format!("`{name}` is {number}"));
+        return cx.fail(node, format!("`{name}` is {number}"));
     }
     match list.len() {
         0 => Ok(vec![default; count]),
         1 => Ok(vec![list[0]; count]),
         n if n == count => Ok(list),
-        n => cx.wrong(node, format!("`{name}` has {n} numbers for {count} dimensions")),
+        n => cx.fail(node, format!("`{name}` has {n} numbers for {count} dimensions")),
     }
 }
 
@@ -79,17 +79,17 @@ struct Patches {
 }
 
 impl Patches {
-    fn of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
+    fn from_node(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
         Ok(Self {
-            kernel: each(cx, node, "kernel_size", (2, 1))?,
-            dilation: each(cx, node, "dilation", (2, 1))?,
-            padding: each(cx, node, "padding", (2, 0))?,
-            stride: each(cx, node, "stride", (2, 1))?,
+            kernel: ints_per_dim(cx, node, "kernel_size", (2, 1))?,
+            dilation: ints_per_dim(cx, node, "dilation", (2, 1))?,
+            padding: ints_per_dim(cx, node, "padding", (2, 0))?,
+            stride: ints_per_dim(cx, node, "stride", (2, 1))?,
         })
     }
 
     /// The indices, in the padded dimension, of each patch along a dimension of this size.
-    fn along(
+    fn patch_indices(
         &self,
         cx: &Rewriter<'_>,
         node: &ExportedNode,
@@ -105,7 +105,7 @@ impl Patches {
             Some((count, stride, kernel, dilation))
         };
         let Some((count, stride, kernel, dilation)) = geometry() else {
-            return cx.wrong(node, "its patches are larger than its images");
+            return cx.fail(node, "its patches are larger than its images");
         };
         cx.check_table_size(node, &[count, kernel])?;
         Ok((0..count).map(|o| (0..kernel).map(|k| o * stride + k * dilation).collect()).collect())
@@ -113,45 +113,46 @@ impl Patches {
 }
 
 /// Adds a batch dimension if there is none, and tells whether it did.
-fn batched(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, rank: usize) -> Result<(VarId, bool)> {
+fn add_batch_dim(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, rank: usize) -> Result<(VarId, bool)> {
     match cx.spec(node, x)?.rank() {
         r if r == rank => Ok((x, false)),
         r if r + 1 == rank => Ok((cx.unsqueeze(node, x, 0)?, true)),
-        _ => cx.wrong(node, "it takes images of another rank"),
+        _ => cx.fail(node, "it takes images of another rank"),
     }
 }
 
 /// Extracts the patches of images as columns.
 fn im2col(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (x, _) = batched(cx, node, x, 4)?;
-    let patches = Patches::of(cx, node)?;
+    let (x, _) = add_batch_dim(cx, node, x, 4)?;
+    let patches = Patches::from_node(cx, node)?;
     let mut value = x;
     for axis in [1, 0] {
         let dim = 2 + axis;
-        let size = known(cx, node, cx.of(value).sizes.get(dim))?;
-        let places = patches.along(cx, node, (axis, size))?;
+        let size = static_size(cx, node, cx.spec_of(value).sizes.get(dim))?;
+        let places = patches.patch_indices(cx, node, (axis, size))?;
         let padded = cx.pad(value, dim, (patches.padding[axis], patches.padding[axis]), 0);
         value = windows(cx, node, padded, dim, &places)?;
     }
     // The dimensions are now batch, channel, patch row, row in the patch, patch column, column in the patch.
     let columns = cx.permute(value, &[0, 1, 3, 5, 2, 4]);
-    let want = cx.result(node)?.sizes;
+    let want = cx.result_spec(node)?.sizes;
     let new = cx.view(node, columns, want)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 /// Adds up patches to images.
 fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let want = cx.result(node)?;
-    let (x, single) = batched(cx, node, x, 3)?;
-    let patches = Patches::of(cx, node)?;
-    let size = each(cx, node, "output_size", (2, 1))?;
+    let want = cx.result_spec(node)?;
+    let (x, single) = add_batch_dim(cx, node, x, 3)?;
+    let patches = Patches::from_node(cx, node)?;
+    let size = ints_per_dim(cx, node, "output_size", (2, 1))?;
     let [Ok(height), Ok(width)] = [0, 1].map(|i: usize| usize::try_from(size[i])) else {
-        return cx.wrong(node, "a size of its images is negative");
+        return cx.fail(node, "a size of its images is negative");
     };
-    let (down, across) = (patches.along(cx, node, (0, height))?, patches.along(cx, node, (1, width))?);
+    let (down, across) =
+        (patches.patch_indices(cx, node, (0, height))?, patches.patch_indices(cx, node, (1, width))?);
     let (padded_width, pad) = (width + 2 * patches.padding[1] as usize, &patches.padding);
     let padded_height = height + 2 * pad[0] as usize;
     let mut places = Vec::new();
@@ -165,18 +166,18 @@ fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             }
         }
     }
-    let batch = cx.of(x).sizes[0].clone();
+    let batch = cx.spec_of(x).sizes[0].clone();
     let taps = Size::Int((kernel_height * kernel_width) as i64);
-    let channels = cx.of(x).sizes[1].combine(pteron_exported::SymOp::FloorDiv, &taps);
+    let channels = cx.spec_of(x).sizes[1].combine(pteron_exported::SymOp::FloorDiv, &taps);
     let count = Size::Int(places.len() as i64);
     let flat = cx.view(node, x, vec![batch.clone(), channels.clone(), count.clone()])?;
     let len = places.len();
-    let index = cx.indices(places, &[1, 1, len])?;
+    let index = cx.index_constant(places, &[1, 1, len])?;
     let index = cx.expand(node, index, vec![batch.clone(), channels.clone(), count])?;
-    let dtype = cx.of(x).dtype;
+    let dtype = cx.spec_of(x).dtype;
     let plane = Size::Int(i64::try_from(padded_height.saturating_mul(padded_width)).unwrap_or(i64::MAX));
     let zeros = zeros(cx, node, vec![batch.clone(), channels.clone(), plane], dtype)?;
-    let spec = cx.of(zeros);
+    let spec = cx.spec_of(zeros);
     let args = vec![
         ("self", Argument::Var(zeros)),
         ("dim", Argument::Int(2)),
@@ -191,7 +192,7 @@ fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         image = cx.slice(node, image, axis, (&int(before), &int(before + size)))?;
     }
     let new = if single { cx.view(node, image, want.sizes)? } else { image };
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 pub(super) fn zeros(
@@ -201,7 +202,7 @@ pub(super) fn zeros(
     dtype: ScalarType,
 ) -> Result<VarId> {
     let zero = if dtype.is_floating() { Argument::Float(0.0) } else { Argument::Int(0) };
-    cx.filled(node, sizes, zero, dtype)
+    cx.full(node, sizes, zero, dtype)
 }
 
 /// The windows of an adaptive pooling: they cover the input and may overlap.
@@ -212,27 +213,27 @@ fn adaptive_windows(input: usize, output: usize) -> Vec<Vec<usize>> {
 /// The maximum of each window, one dimension at a time, and its index in the flattened image.
 fn adaptive_max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     let count = match &*node.target {
         t if t.contains("pool1d") => 1,
         t if t.contains("pool2d") => 2,
         _ => 3,
     };
     let Some(first) = have.rank().checked_sub(count) else {
-        return cx.wrong(node, "it takes images of another rank");
+        return cx.fail(node, "it takes images of another rank");
     };
     let sizes: Vec<usize> =
-        (first..have.rank()).map(|d| known(cx, node, have.sizes.get(d))).collect::<Result<_>>()?;
+        (first..have.rank()).map(|d| static_size(cx, node, have.sizes.get(d))).collect::<Result<_>>()?;
     cx.check_table_size(node, &sizes)?;
-    let places = cx.indices(0..sizes.iter().product(), &sizes)?;
+    let places = cx.index_constant(0..sizes.iter().product(), &sizes)?;
     let mut places = cx.expand(node, places, have.sizes.clone())?;
     let mut value = x;
     for dim in (first..have.rank()).rev() {
-        let output = known(cx, node, want.sizes.get(dim))?;
+        let output = static_size(cx, node, want.sizes.get(dim))?;
         cx.check_table_size(node, &[output])?;
         let along = adaptive_windows(sizes[dim - first], output);
         let parts = windows(cx, node, value, dim, &along)?;
-        let (most, at) = cx.extremes(parts, dim + 1, true, true);
+        let (most, at) = cx.min_or_max(parts, dim + 1, true, true);
         let part_places = windows(cx, node, places, dim, &along)?;
         let chosen = cx.gather(part_places, dim + 1, at);
         value = cx.squeeze(node, most, dim + 1)?;
@@ -241,19 +242,19 @@ fn adaptive_max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     if let Some(&second) = node.outputs.get(1) {
         cx.replace(second, places);
     }
-    cx.done(node, value)
+    cx.replace_node(node, value)
 }
 
 /// Scatters elements to the positions at which a max pooling found them.
 fn max_unpool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, indices) = (cx.tensor(node, "self")?, cx.tensor(node, "indices")?);
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     let space = if node.target.contains("unpool2d") { 2 } else { 3 };
     let Some(first) = have.rank().checked_sub(space) else {
-        return cx.wrong(node, "it takes images of another rank");
+        return cx.fail(node, "it takes images of another rank");
     };
     if want.rank() != have.rank() {
-        return cx.wrong(node, "its result has another rank than its operand");
+        return cx.fail(node, "its result has another rank than its operand");
     }
     let flat = |sizes: &[Size]| {
         let mut flat = sizes[..first].to_vec();
@@ -272,15 +273,15 @@ fn max_unpool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     ];
     let spread = cx.emit("aten.scatter.src", args, TensorSpec::contiguous(want.dtype, to));
     let new = cx.view(node, spread, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }
 
 fn pixel_unshuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, factor) = (cx.tensor(node, "self")?, cx.int(node, "downscale_factor", 1)?);
-    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let (have, want) = (cx.spec(node, x)?, cx.result_spec(node)?);
     let rank = have.rank();
     if rank < 3 {
-        return cx.wrong(node, "it takes images");
+        return cx.fail(node, "it takes images");
     }
     let part = |d: usize| have.sizes[d].combine(pteron_exported::SymOp::FloorDiv, &Size::Int(factor));
     let mut sizes = have.sizes[..rank - 2].to_vec();
@@ -290,5 +291,5 @@ fn pixel_unshuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     dims.extend([rank - 1, rank + 1, rank - 2, rank]);
     let moved = cx.permute(split, &dims);
     let new = cx.view(node, moved, want.sizes)?;
-    cx.done(node, new)
+    cx.replace_node(node, new)
 }

@@ -37,29 +37,29 @@ fn place_in_order(blocks: &[Lifetime], order: &[usize], alignment: u64) -> (Vec<
     let mut offsets = vec![0u64; blocks.len()];
     let mut total = 0;
     let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
-    let mut taken: Vec<(u64, u64)> = Vec::new();
+    let mut occupied: Vec<(u64, u64)> = Vec::new();
     for &i in order {
         let block = &blocks[i];
         if block.bytes == 0 {
             continue;
         }
-        taken.clear();
+        occupied.clear();
         let meets = placed.iter().filter(|&&p| blocks[p].overlaps(block));
-        taken.extend(meets.map(|&p| (offsets[p], offsets[p].saturating_add(blocks[p].bytes))));
-        taken.sort_unstable();
-        offsets[i] = tightest_gap(&taken, block.bytes, alignment);
+        occupied.extend(meets.map(|&p| (offsets[p], offsets[p].saturating_add(blocks[p].bytes))));
+        occupied.sort_unstable();
+        offsets[i] = find_tightest_gap(&occupied, block.bytes, alignment);
         total = total.max(offsets[i].saturating_add(block.bytes));
         placed.push(i);
     }
-    (offsets, aligned(total, alignment))
+    (offsets, align_up(total, alignment))
 }
 
 /// The start of the smallest gap between the sorted ranges that holds `bytes`; the end of the last range if none does.
-fn tightest_gap(taken: &[(u64, u64)], bytes: u64, alignment: u64) -> u64 {
+fn find_tightest_gap(occupied: &[(u64, u64)], bytes: u64, alignment: u64) -> u64 {
     let mut best: Option<(u64, u64)> = None;
     let mut end: u64 = 0;
-    for &(start, stop) in taken {
-        let at = aligned(end, alignment);
+    for &(start, stop) in occupied {
+        let at = align_up(end, alignment);
         if start >= at.saturating_add(bytes) {
             let slack = start - at - bytes;
             if best.is_none_or(|(least, _)| slack < least) {
@@ -68,12 +68,12 @@ fn tightest_gap(taken: &[(u64, u64)], bytes: u64, alignment: u64) -> u64 {
         }
         end = end.max(stop);
     }
-    best.map_or(aligned(end, alignment), |(_, at)| at)
+    best.map_or(align_up(end, alignment), |(_, at)| at)
 }
 
 /// The next multiple of the alignment. Sums of sizes that do not fit 64 bits stay the largest number, which the emitter
 /// refuses.
-fn aligned(offset: u64, alignment: u64) -> u64 {
+fn align_up(offset: u64, alignment: u64) -> u64 {
     offset.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
 }
 

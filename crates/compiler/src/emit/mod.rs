@@ -22,7 +22,7 @@ use std::io::Write;
 use std::sync::Arc;
 use values::Values;
 
-/// The alignment that memory has anyway, in bytes.
+/// The alignment that all memory has, in bytes.
 const COMMON_ALIGNMENT: u64 = 16;
 
 /// Options of the emitter.
@@ -54,9 +54,9 @@ pub(crate) fn emit(
         operator_list: Vec::new(),
         counts: HashMap::new(),
     };
-    let inputs = emitter.inputs(builder)?;
-    emitter.graph(&program.graph)?;
-    let outputs = emitter.outputs()?;
+    let inputs = emitter.emit_inputs(builder)?;
+    emitter.emit_graph(&program.graph)?;
+    let outputs = emitter.emit_outputs()?;
     let Emitter { values, instructions, sources, operator_list, counts, .. } = emitter;
     let past_end = program.lowered.iter().map(|module| module.result.reads_past_end).max().unwrap_or(0);
     let (evalues, [arena_bytes, shared_bytes], names) = values.finish(instructions.len(), options.alignment);
@@ -71,13 +71,13 @@ pub(crate) fn emit(
     }
     external.extend(names);
     let stacktrace =
-        if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
-    let delegates = delegates(program, builder);
-    builder.named_data.extend(input_sizes(program)?);
-    builder.named_data.extend(value_names(program, inputs.len(), outputs.len())?);
-    builder.named_data.extend(alignments(program)?);
+        if options.source_frames { sources.iter().map(|s| frame_list(s)).collect() } else { Vec::new() };
+    let delegates = add_delegates(program, builder);
+    builder.named_data.extend(input_sizes_blob(program)?);
+    builder.named_data.extend(value_names_blob(program, inputs.len(), outputs.len())?);
+    builder.named_data.extend(alignments_blob(program)?);
     if options.source_frames {
-        builder.named_data.extend(delegate_sources(program));
+        builder.named_data.extend(delegate_sources_blob(program));
     }
     builder.execution_plan.push(ExecutionPlan {
         name: program.name.clone(),
@@ -99,7 +99,7 @@ pub(crate) fn emit(
 }
 
 /// The delegates of a program in index order. Adds the named data that they refer to, once for each key.
-fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<BackendDelegate> {
+fn add_delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<BackendDelegate> {
     let mut known: HashSet<String> = builder.named_data.iter().map(|named| named.key.clone()).collect();
     let mut all = Vec::with_capacity(program.lowered.len());
     for module in &program.lowered {
@@ -123,8 +123,8 @@ fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<B
     all
 }
 
-/// What the payloads and named data of a program ask of memory beyond what all memory has.
-fn alignments(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
+/// The alignments beyond [`COMMON_ALIGNMENT`] that a program's payloads and named data require.
+fn alignments_blob(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
     let mut asked = Alignments::default();
     for (index, module) in (0..).zip(&program.lowered) {
         let result = &module.result;
@@ -138,18 +138,18 @@ fn alignments(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
         return Ok(None);
     }
     let (key, text) = (pteron_format::pte::alignments_key(&program.name), asked.to_string());
-    own_data(program, key, text, "the alignments that its delegates ask for")
+    own_data_blob(program, key, text, "the alignments that its delegates ask for")
 }
 
-/// The sizes that the inputs may have, if the upper bounds in the plan do not say it all.
-fn input_sizes(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
-    let Some(sizes) = InputSizes::of(program) else { return Ok(None) };
+/// The sizes that the inputs may have, if the upper bounds in the plan do not describe them completely.
+fn input_sizes_blob(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
+    let Some(sizes) = InputSizes::from_program(program) else { return Ok(None) };
     let (key, text) = (pteron_format::pte::input_sizes_key(&program.name), sizes.to_string());
-    own_data(program, key, text, "the sizes of the inputs")
+    own_data_blob(program, key, text, "the sizes of the inputs")
 }
 
 /// The names of the inputs and outputs, if there are any and they are those of the plan.
-fn value_names(
+fn value_names_blob(
     program: &ExportedProgram,
     inputs: usize,
     outputs: usize,
@@ -165,10 +165,15 @@ fn value_names(
     if names.is_empty() {
         return Ok(None);
     }
-    own_data(program, value_names_key(&program.name), names.to_string(), "the names of inputs and outputs")
+    own_data_blob(
+        program,
+        value_names_key(&program.name),
+        names.to_string(),
+        "the names of inputs and outputs",
+    )
 }
 
-fn own_data(
+fn own_data_blob(
     program: &ExportedProgram,
     key: String,
     text: String,
@@ -181,9 +186,9 @@ fn own_data(
     Ok(Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 }))
 }
 
-/// What the delegates compute, as far as it fits in an entry: the last delegates are left off.
-fn delegate_sources(program: &ExportedProgram) -> Option<NamedBlob<'static>> {
-    let mut sources = delegate::DelegateSources::of(program)?;
+/// The source nodes of the delegates as named data. The last delegates are left out if it would become too large.
+fn delegate_sources_blob(program: &ExportedProgram) -> Option<NamedBlob<'static>> {
+    let mut sources = delegate::DelegateSources::from_program(program)?;
     let mut text = sources.to_string();
     while text.len() as u64 > MAX_OWN_BYTES {
         sources.delegates.truncate(sources.delegates.len() / 2);
@@ -194,7 +199,7 @@ fn delegate_sources(program: &ExportedProgram) -> Option<NamedBlob<'static>> {
 }
 
 /// The values that are used by nodes, outputs or mutations.
-fn used(program: &ExportedProgram) -> Vec<bool> {
+fn used_values(program: &ExportedProgram) -> Vec<bool> {
     let mut used: Vec<bool> = program.use_counts().into_iter().map(|count| count > 0).collect();
     program.mutations.iter().for_each(|mutation| used[mutation.input.index()] = true);
     used
@@ -206,7 +211,7 @@ pub(crate) struct PlanSummary {
     pub(crate) operators: HashMap<String, usize>,
 }
 
-fn frames(source: &Source) -> FrameList {
+fn frame_list(source: &Source) -> FrameList {
     let frame = |f: &pteron_exported::SourceFrame| Frame {
         filename: Some(f.file.clone()),
         lineno: i32::try_from(f.line).unwrap_or(i32::MAX),
@@ -228,18 +233,18 @@ struct Emitter<'p> {
 }
 
 impl Emitter<'_> {
-    fn inputs(&mut self, builder: &mut Builder<'static>) -> Result<Vec<i32>> {
+    fn emit_inputs(&mut self, builder: &mut Builder<'static>) -> Result<Vec<i32>> {
         let mut inputs = Vec::new();
-        let used = used(self.program);
+        let used = used_values(self.program);
         for (&constant, data) in self.program.constants.iter().filter(|(c, _)| used[c.index()]) {
-            let blob = blob(data);
+            let blob = constant_blob(data);
             self.values.add_constant(constant, data, blob, builder)?;
         }
         for (&input, kind) in self.program.graph.inputs.iter().zip(&self.program.inputs) {
             match kind {
                 InputKind::User => inputs.push(self.values.add_input(input)?),
                 InputKind::Fixed(value) => {
-                    let value = fixed(value);
+                    let value = constant_value(value);
                     inputs.push(self.values.push(value));
                 }
                 InputKind::Parameter | InputKind::Buffer | InputKind::Constant | InputKind::Token => {}
@@ -248,30 +253,30 @@ impl Emitter<'_> {
         Ok(inputs)
     }
 
-    fn graph(&mut self, graph: &ExportedGraph) -> Result<()> {
-        graph.nodes.iter().try_for_each(|node| self.node(node))
+    fn emit_graph(&mut self, graph: &ExportedGraph) -> Result<()> {
+        graph.nodes.iter().try_for_each(|node| self.emit_node(node))
     }
 
-    fn node(&mut self, node: &ExportedNode) -> Result<()> {
+    fn emit_node(&mut self, node: &ExportedNode) -> Result<()> {
         if let Some(inner) = node.graphs().next() {
-            return self.control(node, inner);
+            return self.emit_control(node, inner);
         }
         match &*node.target {
-            delegate::CALL_DELEGATE => self.delegate(node),
-            "aten.view.default" => self.view(node),
-            "aten.sym_size.int" => self.sym_size(node),
+            delegate::CALL_DELEGATE => self.emit_delegate(node),
+            "aten.view.default" => self.emit_view(node),
+            "aten.sym_size.int" => self.emit_sym_size(node),
             "aten.item.default" | "aten._local_scalar_dense.default" => {
-                self.prim(node, "aten::_local_scalar_dense", "")
+                self.emit_prim(node, "aten::_local_scalar_dense", "")
             }
-            target if prim_of(target).is_some() => {
-                self.prim(node, "executorch_prim", prim_of(target).unwrap_or_default())
+            target if prim_for(target).is_some() => {
+                self.emit_prim(node, "executorch_prim", prim_for(target).unwrap_or_default())
             }
-            _ => self.call(node),
+            _ => self.emit_call(node),
         }
     }
 
     /// Emits a call of the operator that the node selects.
-    fn call(&mut self, node: &ExportedNode) -> Result<()> {
+    fn emit_call(&mut self, node: &ExportedNode) -> Result<()> {
         let Some(selection) = self.table.select_any(self.program, node) else {
             let hint = self.table.hint(self.program, node);
             return Err(Error::node(self.program, node, format!("no kernel takes it{hint}")));
@@ -284,10 +289,10 @@ impl Emitter<'_> {
             let value = match slot {
                 Slot::Given(Argument::Vars(list)) if declared.optional => {
                     let list = Argument::OptionalVars(list.iter().copied().map(Some).collect());
-                    self.argument(node, &list, true, at)?
+                    self.emit_argument(node, &list, true, at)?
                 }
-                Slot::Given(arg) => self.argument(node, arg, declared.list, at)?,
-                Slot::Default(text) => self.values.default(text.as_deref(), declared),
+                Slot::Given(arg) => self.emit_argument(node, arg, declared.list, at)?,
+                Slot::Default(text) => self.values.add_default(text.as_deref(), declared),
                 Slot::Out(first, count) => {
                     let results = &node.outputs[*first..*first + *count];
                     let value = match (declared.list, results) {
@@ -313,19 +318,19 @@ impl Emitter<'_> {
             args.push(result);
         }
         let name = schema.name.clone();
-        self.kernel_call(&name, args, &node.source);
+        self.push_kernel_call(&name, args, &node.source);
         Ok(())
     }
 
     /// Emits a delegate call; its arguments are the inputs, followed by the outputs.
-    fn delegate(&mut self, node: &ExportedNode) -> Result<()> {
+    fn emit_delegate(&mut self, node: &ExportedNode) -> Result<()> {
         let Some((_, Argument::Int(index))) = node.args.first() else {
             return Err(Error::node(self.program, node, "it names no payload"));
         };
         let at = self.instructions.len();
         let mut args = Vec::with_capacity(node.args.len() + node.outputs.len());
         for (_, arg) in &node.args[1..] {
-            args.push(self.argument(node, arg, false, at)?);
+            args.push(self.emit_argument(node, arg, false, at)?);
         }
         for &output in &node.outputs {
             args.push(self.define(node, output)?);
@@ -335,7 +340,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn kernel_call(&mut self, name: &str, args: Vec<i32>, source: &Arc<Source>) {
+    fn push_kernel_call(&mut self, name: &str, args: Vec<i32>, source: &Arc<Source>) {
         *self.counts.entry(name.to_owned()).or_insert(0) += 1;
         let op_index = match self.operators.get(name) {
             Some(&index) => index,
@@ -357,11 +362,11 @@ impl Emitter<'_> {
     }
 
     /// The index of the value for an argument, which the instruction at `at` reads.
-    fn argument(&mut self, node: &ExportedNode, arg: &Argument, list: bool, at: usize) -> Result<i32> {
+    fn emit_argument(&mut self, node: &ExportedNode, arg: &Argument, list: bool, at: usize) -> Result<i32> {
         for var in arg.vars() {
-            self.values.read(var, at);
+            self.values.record_use(var, at);
         }
-        match self.values.argument(arg, list) {
+        match self.values.add_argument(arg, list) {
             Some(value) => Ok(value),
             None => Err(Error::node(self.program, node, "one of its arguments has no value in a program")),
         }
@@ -373,73 +378,77 @@ impl Emitter<'_> {
     }
 
     /// A static view becomes an alias and needs no instruction; a dynamic one is an `et_view` call at run time.
-    fn view(&mut self, node: &ExportedNode) -> Result<()> {
+    fn emit_view(&mut self, node: &ExportedNode) -> Result<()> {
         let (Some(x), Some(&out)) = (node.arg("self").and_then(Argument::var), node.outputs.first()) else {
             return Err(Error::node(self.program, node, "a view of nothing"));
         };
         let at = self.instructions.len();
-        self.values.read(x, at);
+        self.values.record_use(x, at);
         let (Some(have), Some(want)) = (self.program.spec(x), self.program.spec(out)) else {
             return Err(Error::node(self.program, node, "a view of no tensor"));
         };
         let is_static = have.known_sizes().is_some() && want.known_sizes().is_some();
         let problem = |p| Error::node(self.program, node, p);
         if is_static && self.values.can_alias(x) {
-            self.values.alias(out, x, at).map_err(problem)?;
+            self.values.add_alias(out, x, at).map_err(problem)?;
             return Ok(());
         }
         let size = node.arg("size").cloned().unwrap_or(Argument::Ints(Vec::new()));
         let args = match self.values.can_alias(x) {
             true => {
-                let (from, size) = (self.values.of(x), self.argument(node, &size, true, at)?);
-                let to = self.values.alias(out, x, at).map_err(problem)?;
+                let (from, size) = (self.values.index_of(x), self.emit_argument(node, &size, true, at)?);
+                let to = self.values.add_alias(out, x, at).map_err(problem)?;
                 ("executorch_prim::et_view.default", vec![from, size, to])
             }
-            false => return self.call(node),
+            false => return self.emit_call(node),
         };
-        self.kernel_call(args.0, args.1, &node.source);
+        self.push_kernel_call(args.0, args.1, &node.source);
         Ok(())
     }
 
-    fn sym_size(&mut self, node: &ExportedNode) -> Result<()> {
+    fn emit_sym_size(&mut self, node: &ExportedNode) -> Result<()> {
         let at = self.instructions.len();
         let mut args = Vec::new();
         for name in ["self", "dim"] {
             let arg = node.arg(name).cloned().unwrap_or(Argument::None);
-            args.push(self.argument(node, &arg, false, at)?);
+            args.push(self.emit_argument(node, &arg, false, at)?);
         }
         args.push(self.define(node, node.outputs[0])?);
-        self.kernel_call("aten::sym_size.int", args, &node.source);
+        self.push_kernel_call("aten::sym_size.int", args, &node.source);
         Ok(())
     }
 
     /// Emits an operator on scalars: its operands, then its result.
-    fn prim(&mut self, node: &ExportedNode, namespace: &str, name: &str) -> Result<()> {
+    fn emit_prim(&mut self, node: &ExportedNode, namespace: &str, name: &str) -> Result<()> {
         let at = self.instructions.len();
         let mut args = Vec::new();
         for (_, arg) in &node.args {
-            args.push(self.argument(node, arg, false, at)?);
+            args.push(self.emit_argument(node, arg, false, at)?);
         }
         let Some(&out) = node.outputs.first() else { return Ok(()) };
         args.push(self.define(node, out)?);
         let full = if name.is_empty() { namespace.to_owned() } else { format!("{namespace}::{name}.Scalar") };
-        self.kernel_call(&full, args, &node.source);
+        self.push_kernel_call(&full, args, &node.source);
         Ok(())
     }
 
     /// The outputs, copied if they alias inputs, constants or state; then the updates of mutated inputs.
-    fn outputs(&mut self) -> Result<Vec<i32>> {
+    fn emit_outputs(&mut self) -> Result<Vec<i32>> {
         let source = Arc::default();
         let mut outputs = Vec::new();
         for output in &self.program.graph.outputs {
             let value = match output {
                 Argument::Var(v) if self.program.spec(*v).is_some() => {
                     let at = self.instructions.len();
-                    self.values.read(*v, at);
-                    if self.values.is_own(*v) { self.values.of(*v) } else { self.copy(*v, &source)? }
+                    self.values.record_use(*v, at);
+                    if self.values.is_intermediate(*v) {
+                        self.values.index_of(*v)
+                    } else {
+                        self.emit_copy(*v, &source)?
+                    }
                 }
-                Argument::Var(v) => self.values.of(*v),
-                other => self.values.push(fixed(other)),
+                Argument::Var(v) => self.values.index_of(*v),
+                other => self.values.push(constant_value(other)),
             };
             outputs.push(value);
         }
@@ -447,60 +456,66 @@ impl Emitter<'_> {
         let mut sources = Vec::new();
         for mutation in &self.program.mutations {
             let at = self.instructions.len();
-            self.values.read(mutation.value, at);
-            let from = match self.values.is_own(mutation.value) || mutation.value == mutation.input {
-                true => self.values.of(mutation.value),
-                false => self.copy(mutation.value, &source)?,
+            self.values.record_use(mutation.value, at);
+            let from = match self.values.is_intermediate(mutation.value) || mutation.value == mutation.input {
+                true => self.values.index_of(mutation.value),
+                false => self.emit_copy(mutation.value, &source)?,
             };
             sources.push(from);
         }
         for (mutation, from) in self.program.mutations.iter().zip(sources) {
             let at = self.instructions.len();
-            self.values.read(mutation.value, at);
-            self.values.read(mutation.input, at);
-            let into = self.values.of(mutation.input);
+            self.values.record_use(mutation.value, at);
+            self.values.record_use(mutation.input, at);
+            let into = self.values.index_of(mutation.input);
             if from != into {
                 let blocking = self.values.push(EValue::Bool(false));
-                self.kernel_call("aten::copy_", vec![into, from, blocking, into], &source);
+                self.push_kernel_call("aten::copy_", vec![into, from, blocking, into], &source);
             }
         }
         let end = self.instructions.len();
         for output in &self.program.graph.outputs {
-            output.vars().into_iter().for_each(|v| self.values.read(v, end));
+            output.vars().into_iter().for_each(|v| self.values.record_use(v, end));
         }
         self.values.keep_copies(end);
         Ok(outputs)
     }
 
     /// Copies a tensor into memory of its own.
-    fn copy(&mut self, var: VarId, source: &Arc<Source>) -> Result<i32> {
+    fn emit_copy(&mut self, var: VarId, source: &Arc<Source>) -> Result<i32> {
         let at = self.instructions.len();
-        let from = self.values.of(var);
+        let from = self.values.index_of(var);
         let Some(spec) = self.program.spec(var) else { return Ok(from) };
-        let to =
-            self.values.temporary(spec, at).map_err(|p| Error::archive(&*self.program.var(var).name, p))?;
-        self.clone_into(to, from, spec, source);
+        let to = self
+            .values
+            .add_temporary(spec, at)
+            .map_err(|p| Error::archive(&*self.program.var(var).name, p))?;
+        self.emit_clone(to, from, spec, source);
         Ok(to)
     }
 
     /// Copies a tensor into another of the same type and layout, and resizes that to the source's sizes.
-    fn clone_into(&mut self, to: i32, from: i32, spec: &TensorSpec, source: &Arc<Source>) {
+    fn emit_clone(&mut self, to: i32, from: i32, spec: &TensorSpec, source: &Arc<Source>) {
         let blocking = self.values.push(EValue::Bool(false));
         let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
-        let order = self.values.ints(&order);
-        self.kernel_call("dim_order_ops::_clone_dim_order.out", vec![from, blocking, order, to, to], source);
+        let order = self.values.add_ints(&order);
+        self.push_kernel_call(
+            "dim_order_ops::_clone_dim_order.out",
+            vec![from, blocking, order, to, to],
+            source,
+        );
     }
 }
 
 /// The bytes of a constant, which are not copied until they are written, and not kept in memory then if they are loaded
 /// on access. The owner of the blob is the [`ConstantTensor`].
-pub(crate) fn blob(data: &ConstantTensor) -> Blob<'static> {
+pub(crate) fn constant_blob(data: &ConstantTensor) -> Blob<'static> {
     let (owner, data) = (Arc::new(data.reopened()), data.reopened());
     let len = data.range.len() as u64;
     Blob::stream(len, move |out| out.write_all(data.reopened().data())).with_owner(owner)
 }
 
-fn fixed(value: &Argument) -> EValue {
+fn constant_value(value: &Argument) -> EValue {
     match value {
         Argument::Int(v) => EValue::Int(*v),
         Argument::Float(v) => EValue::Double(*v),
@@ -537,6 +552,6 @@ pub(crate) const PRIMS: &[(&str, &str)] = &[
 ];
 
 /// The primitive operator that implements one of Python's scalar operators.
-fn prim_of(target: &str) -> Option<&'static str> {
+fn prim_for(target: &str) -> Option<&'static str> {
     PRIMS.iter().find(|(name, _)| *name == target).map(|(_, prim)| *prim)
 }

@@ -32,7 +32,7 @@ struct Block {
     live_in: bool,
     /// Whether it stays live between executions.
     persistent: bool,
-    /// The offset in the memory that methods share, if it is there.
+    /// The offset in the memory that methods share; `None` if it is not there.
     shared: Option<u64>,
 }
 
@@ -73,8 +73,8 @@ impl<'p> Values<'p> {
         (self.list.len() - 1) as i32
     }
 
-    /// The index of a defined value.
-    pub(super) fn of(&self, var: VarId) -> i32 {
+    /// The plan's index of a defined value.
+    pub(super) fn index_of(&self, var: VarId) -> i32 {
         self.of.get(&var).copied().unwrap_or(-1)
     }
 
@@ -88,13 +88,13 @@ impl<'p> Values<'p> {
         let program = self.program;
         let Some(spec) = program.spec(var) else { return Ok(()) };
         let place = |problem: String| Error::archive(format!("%{}", program.var(var).name), problem);
-        let mut tensor = tensor(program, spec).map_err(place)?;
+        let mut tensor = plan_tensor(program, spec).map_err(place)?;
         let name = data.name.as_ref().map(|n| n.to_string());
         if blob.is_empty() && !program.is_mutated(var) {
             // The reference runtime finds no data for constants without elements.
             let index = self.push(EValue::Tensor(tensor));
-            let block = self.block(spec, index, 0).map_err(place)?;
-            self.bind(var, index, Storage::Planned(block));
+            let block = self.add_block(spec, index, 0).map_err(place)?;
+            self.record_index(var, index, Storage::Planned(block));
             return Ok(());
         }
         if program.is_mutated(var) {
@@ -108,10 +108,10 @@ impl<'p> Values<'p> {
                 ..ExtraTensorInfo::default()
             });
             let index = self.push(EValue::Tensor(tensor));
-            let block = self.block(spec, index, 0).map_err(place)?;
+            let block = self.add_block(spec, index, 0).map_err(place)?;
             (self.blocks[block].live_in, self.blocks[block].persistent) = (true, true);
             self.blocks[block].shared = shared;
-            self.bind(var, index, Storage::Planned(block));
+            self.record_index(var, index, Storage::Planned(block));
             return Ok(());
         }
         let storage = match name.filter(|_| self.external) {
@@ -134,11 +134,11 @@ impl<'p> Values<'p> {
             }
         };
         let index = self.push(EValue::Tensor(tensor));
-        self.bind(var, index, storage);
+        self.record_index(var, index, storage);
         Ok(())
     }
 
-    fn bind(&mut self, var: VarId, index: i32, storage: Storage) {
+    fn record_index(&mut self, var: VarId, index: i32, storage: Storage) {
         self.of.insert(var, index);
         self.storages.insert(var, storage);
     }
@@ -157,15 +157,15 @@ impl<'p> Values<'p> {
     /// Defines a value, written by the instruction at `at`.
     pub(super) fn define(&mut self, var: VarId, at: usize) -> Result<i32, String> {
         if let Some(&index) = self.of.get(&var) {
-            self.read(var, at);
+            self.record_use(var, at);
             return Ok(index);
         }
         let value = match &self.program.var(var).ty {
             VarType::Tensor(spec) => {
-                let tensor = tensor(self.program, spec)?;
+                let tensor = plan_tensor(self.program, spec)?;
                 let index = self.push(EValue::Tensor(tensor));
-                let block = self.block(spec, index, at)?;
-                self.bind(var, index, Storage::Planned(block));
+                let block = self.add_block(spec, index, at)?;
+                self.record_index(var, index, Storage::Planned(block));
                 return Ok(index);
             }
             VarType::Int(_) => EValue::Int(0),
@@ -181,30 +181,30 @@ impl<'p> Values<'p> {
 
     /// Lets a tensor be resized up to its declared sizes.
     pub(super) fn make_resizable(&mut self, var: VarId) {
-        let index = self.of(var);
+        let index = self.index_of(var);
         if let Some(EValue::Tensor(tensor)) = usize::try_from(index).ok().and_then(|i| self.list.get_mut(i)) {
             tensor.shape_dynamism = TensorShapeDynamism::DynamicBound;
         }
     }
 
     /// A tensor that belongs to no value of the program.
-    pub(super) fn temporary(&mut self, spec: &TensorSpec, at: usize) -> Result<i32, String> {
-        let tensor = tensor(self.program, spec)?;
+    pub(super) fn add_temporary(&mut self, spec: &TensorSpec, at: usize) -> Result<i32, String> {
+        let tensor = plan_tensor(self.program, spec)?;
         let index = self.push(EValue::Tensor(tensor));
-        let block = self.block(spec, index, at)?;
+        let block = self.add_block(spec, index, at)?;
         self.copies.push(block);
         Ok(index)
     }
 
-    /// Copies are outputs, so they stay live to the end.
+    /// Keeps copies live up to the instruction `end`, because they are outputs.
     pub(super) fn keep_copies(&mut self, end: usize) {
         for &block in &self.copies {
             self.blocks[block].last = end;
         }
     }
 
-    fn block(&mut self, spec: &TensorSpec, tensor: i32, at: usize) -> Result<usize, String> {
-        let bytes = nbytes(self.program, spec)?;
+    fn add_block(&mut self, spec: &TensorSpec, tensor: i32, at: usize) -> Result<usize, String> {
+        let bytes = max_nbytes(self.program, spec)?;
         let (live_in, persistent, shared) = (false, false, None);
         self.blocks.push(Block {
             bytes,
@@ -219,7 +219,7 @@ impl<'p> Values<'p> {
     }
 
     /// Records that the instruction at `at` uses a value.
-    pub(super) fn read(&mut self, var: VarId, at: usize) {
+    pub(super) fn record_use(&mut self, var: VarId, at: usize) {
         if let Some(Storage::Planned(block)) = self.storages.get(&var) {
             let block = &mut self.blocks[*block];
             block.last = block.last.max(at);
@@ -232,7 +232,7 @@ impl<'p> Values<'p> {
     }
 
     /// Whether a tensor is in planned memory that holds no input or state.
-    pub(super) fn is_own(&self, var: VarId) -> bool {
+    pub(super) fn is_intermediate(&self, var: VarId) -> bool {
         matches!(self.storages.get(&var), Some(Storage::Planned(block)) if !self.blocks[*block].live_in)
     }
 
@@ -242,9 +242,9 @@ impl<'p> Values<'p> {
     }
 
     /// Makes `var` an alias of `of`: a tensor with the same bytes.
-    pub(super) fn alias(&mut self, var: VarId, of: VarId, at: usize) -> Result<i32, String> {
+    pub(super) fn add_alias(&mut self, var: VarId, of: VarId, at: usize) -> Result<i32, String> {
         let Some(spec) = self.program.spec(var) else { return Err("it is no tensor".into()) };
-        let mut new = tensor(self.program, spec)?;
+        let mut new = plan_tensor(self.program, spec)?;
         let Some(&storage) = self.storages.get(&of) else {
             return Err("a view of what is not defined".into());
         };
@@ -252,7 +252,7 @@ impl<'p> Values<'p> {
         match storage {
             Storage::Constant(data) => new.data_buffer_idx = data,
             Storage::External => {
-                let base = self.list.get(self.of(of) as usize).and_then(EValue::as_tensor);
+                let base = self.list.get(self.index_of(of) as usize).and_then(EValue::as_tensor);
                 new.extra_tensor_info = base.and_then(|b| b.extra_tensor_info.clone());
             }
             Storage::Planned(block) => {
@@ -261,18 +261,18 @@ impl<'p> Values<'p> {
             }
         }
         let index = self.push(EValue::Tensor(new));
-        self.bind(var, index, storage);
+        self.record_index(var, index, storage);
         Ok(index)
     }
 
     /// Makes `var` the same value as `as_var`: the same scalar, or an alias, which shares its sizes if they are
     /// dynamic.
-    pub(super) fn unify(&mut self, var: VarId, as_var: VarId, at: usize) -> Result<(), String> {
+    pub(super) fn share_block(&mut self, var: VarId, as_var: VarId, at: usize) -> Result<(), String> {
         if let Some(spec) = self.program.spec(var) {
             if spec.known_sizes().is_some() {
-                return self.alias(var, as_var, at).map(|_| ());
+                return self.add_alias(var, as_var, at).map(|_| ());
             }
-            self.read(as_var, at);
+            self.record_use(as_var, at);
             if let Some(&storage) = self.storages.get(&as_var) {
                 self.storages.insert(var, storage);
             }
@@ -283,16 +283,16 @@ impl<'p> Values<'p> {
     }
 
     /// Whether two tensors share their memory.
-    pub(super) fn share(&self, a: VarId, b: VarId) -> bool {
+    pub(super) fn shares_memory(&self, a: VarId, b: VarId) -> bool {
         matches!((self.storages.get(&a), self.storages.get(&b)), (Some(a), Some(b)) if a == b)
     }
 
     /// Keeps a tensor's memory live up to the instruction `as_long_as`.
     pub(super) fn keep_live(&mut self, var: VarId, as_long_as: usize) {
-        self.read(var, as_long_as);
+        self.record_use(var, as_long_as);
     }
 
-    pub(super) fn int(&mut self, value: i64) -> i32 {
+    pub(super) fn add_int(&mut self, value: i64) -> i32 {
         if let Some(&index) = self.ints.get(&value) {
             return index;
         }
@@ -301,12 +301,12 @@ impl<'p> Values<'p> {
         index
     }
 
-    pub(super) fn ints(&mut self, values: &[i64]) -> i32 {
-        let items = values.iter().map(|&v| i64::from(self.int(v))).collect();
+    pub(super) fn add_ints(&mut self, values: &[i64]) -> i32 {
+        let items = values.iter().map(|&v| i64::from(self.add_int(v))).collect();
         self.push(EValue::IntList(items))
     }
 
-    fn null(&mut self) -> i32 {
+    fn add_null(&mut self) -> i32 {
         match self.null {
             Some(index) => index,
             None => {
@@ -318,12 +318,12 @@ impl<'p> Values<'p> {
     }
 
     /// The value for an argument; where a list is expected, an integer stands for a list of one.
-    pub(super) fn argument(&mut self, arg: &Argument, list: bool) -> Option<i32> {
+    pub(super) fn add_argument(&mut self, arg: &Argument, list: bool) -> Option<i32> {
         Some(match arg {
-            Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => self.null(),
+            Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => self.add_null(),
             Argument::Var(v) => *self.of.get(v)?,
-            Argument::Int(v) if list => self.ints(&[*v]),
-            Argument::Int(v) => self.int(*v),
+            Argument::Int(v) if list => self.add_ints(&[*v]),
+            Argument::Int(v) => self.add_int(*v),
             Argument::Float(v) => self.push(EValue::Double(*v)),
             Argument::Bool(v) => self.push(EValue::Bool(*v)),
             Argument::Str(v) => self.push(EValue::String(v.clone())),
@@ -331,7 +331,7 @@ impl<'p> Values<'p> {
                 let mut indices = Vec::with_capacity(items.len());
                 for item in items {
                     indices.push(match item {
-                        IntArgument::Int(v) => i64::from(self.int(*v)),
+                        IntArgument::Int(v) => i64::from(self.add_int(*v)),
                         IntArgument::Var(v) => i64::from(*self.of.get(v)?),
                     });
                 }
@@ -348,16 +348,16 @@ impl<'p> Values<'p> {
                 let items = list.iter().map(item).collect::<Option<_>>()?;
                 self.push(EValue::OptionalTensorList(items))
             }
-            Argument::Dtype(dtype) => self.int(*dtype as i64),
+            Argument::Dtype(dtype) => self.add_int(*dtype as i64),
             Argument::Strs(_) | Argument::Complex(..) | Argument::Graph(_) => return None,
         })
     }
 
     /// The value for a schema's default.
-    pub(super) fn default(&mut self, text: Option<&str>, declared: &SchemaArg) -> i32 {
-        let default = Argument::of_default(text, declared);
+    pub(super) fn add_default(&mut self, text: Option<&str>, declared: &SchemaArg) -> i32 {
+        let default = Argument::from_default(text, declared);
         // A default refers to no variables, so it always has a value.
-        self.argument(&default, declared.list).unwrap_or(-1)
+        self.add_argument(&default, declared.list).unwrap_or(-1)
     }
 
     /// Plans the memory. Returns all values, the sizes of the arenas in bytes (the second is that of shared state, and is
@@ -401,7 +401,7 @@ impl<'p> Values<'p> {
 }
 
 /// The upper bounds of a tensor's sizes.
-fn bounds(program: &ExportedProgram, spec: &TensorSpec) -> Result<Vec<i32>, String> {
+fn upper_bounds(program: &ExportedProgram, spec: &TensorSpec) -> Result<Vec<i32>, String> {
     spec.sizes
         .iter()
         .map(|size| {
@@ -416,18 +416,18 @@ fn bounds(program: &ExportedProgram, spec: &TensorSpec) -> Result<Vec<i32>, Stri
         .collect()
 }
 
-fn nbytes(program: &ExportedProgram, spec: &TensorSpec) -> Result<u64, String> {
-    let sizes = bounds(program, spec)?;
+fn max_nbytes(program: &ExportedProgram, spec: &TensorSpec) -> Result<u64, String> {
+    let sizes = upper_bounds(program, spec)?;
     let bytes =
         sizes.iter().try_fold(spec.dtype.size() as u64, |n, &s| n.checked_mul(u64::try_from(s).ok()?));
     bytes.filter(|&n| n < 1 << 62).ok_or_else(|| format!("the sizes {sizes:?} overflow"))
 }
 
-fn tensor(program: &ExportedProgram, spec: &TensorSpec) -> Result<Tensor, String> {
+fn plan_tensor(program: &ExportedProgram, spec: &TensorSpec) -> Result<Tensor, String> {
     let dynamic = spec.known_sizes().is_none();
     Ok(Tensor {
         scalar_type: spec.dtype as i8,
-        sizes: bounds(program, spec)?,
+        sizes: upper_bounds(program, spec)?,
         dim_order: spec.dim_order.to_vec(),
         shape_dynamism: if dynamic { TensorShapeDynamism::DynamicBound } else { TensorShapeDynamism::Static },
         ..Tensor::default()

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     let mut graph = std::mem::take(&mut program.graph);
-    let bound = bind(program, &mut graph, &mut HashMap::new());
+    let bound = bind_graph(program, &mut graph, &mut HashMap::new());
     program.graph = graph;
     bound
 }
 
-fn bind(
+fn bind_graph(
     program: &ExportedProgram,
     graph: &mut ExportedGraph,
     outer: &mut HashMap<VarId, VarId>,
@@ -23,9 +23,9 @@ fn bind(
             arg.map_vars(&mut |v| find(outer, v));
         }
         if node.graphs().next().is_some() {
-            close(program, node, outer)?;
+            bind_invariants(program, node, outer)?;
             for inner in node.graphs_mut() {
-                bind(program, inner, outer)?;
+                bind_graph(program, inner, outer)?;
             }
         }
     }
@@ -36,7 +36,7 @@ fn bind(
 }
 
 /// Removes the invariant operands of a node and substitutes them for the corresponding inputs of its graphs.
-fn close(
+fn bind_invariants(
     program: &ExportedProgram,
     node: &mut ExportedNode,
     outer: &mut HashMap<VarId, VarId>,

@@ -1,26 +1,26 @@
 //! Bounds the sizes that depend on elements and that the exporter left without an upper bound, so that memory can be planned.
 
 use crate::Result;
-use crate::rewrite::broadcast;
+use crate::rewrite::broadcast_sizes;
 use pteron_exported::{
     Argument, Bounds, ExportedGraph, ExportedNode, ExportedProgram, Ranges, Size, SymExpr, TensorSpec,
     VarType,
 };
 
-/// The bound of a size that is only limited by the values of elements. The program refuses larger ones when it runs.
+/// The assumed bound of a size that only the values of elements limit. Larger sizes fail at run time.
 const MAX_UNKNOWN: i64 = 1 << 16;
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     let mut ranges = std::mem::take(&mut program.ranges);
-    visit(program, &program.graph, &mut ranges);
+    bound_symbols(program, &program.graph, &mut ranges);
     program.ranges = ranges;
     Ok(())
 }
 
-fn visit(program: &ExportedProgram, graph: &ExportedGraph, ranges: &mut Ranges) {
+fn bound_symbols(program: &ExportedProgram, graph: &ExportedGraph, ranges: &mut Ranges) {
     for node in &graph.nodes {
-        node.graphs().for_each(|inner| visit(program, inner, ranges));
-        let limit = limit(program, node, ranges);
+        node.graphs().for_each(|inner| bound_symbols(program, inner, ranges));
+        let limit = max_selected(program, node, ranges);
         for symbol in new_symbols(program, node) {
             let bounds = ranges.entry(symbol.clone()).or_insert(Bounds::UNKNOWN);
             match limit {
@@ -53,7 +53,7 @@ fn new_symbols<'p>(program: &'p ExportedProgram, node: &'p ExportedNode) -> Vec<
 }
 
 /// The largest number of elements that an operator can select: those of its operands, broadcast.
-fn limit(program: &ExportedProgram, node: &ExportedNode, ranges: &Ranges) -> Option<i64> {
+fn max_selected(program: &ExportedProgram, node: &ExportedNode, ranges: &Ranges) -> Option<i64> {
     let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
     let selects = matches!(
         base,
@@ -75,7 +75,7 @@ fn limit(program: &ExportedProgram, node: &ExportedNode, ranges: &Ranges) -> Opt
         "torchvision.nms" => program.spec(node.arg("scores").and_then(Argument::var)?).into_iter().collect(),
         _ => node.operands().filter_map(|v| program.spec(v)).collect(),
     };
-    let sizes = specs.iter().fold(Vec::new(), |sizes, spec| broadcast(&sizes, &spec.sizes));
+    let sizes = specs.iter().fold(Vec::new(), |sizes, spec| broadcast_sizes(&sizes, &spec.sizes));
     let sizes = sizes.into_iter().reduce(|a, b| a.mul(&b)).unwrap_or(Size::Int(1));
     Some(sizes.bounds(ranges).max).filter(|&max| max < i64::MAX)
 }

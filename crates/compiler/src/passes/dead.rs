@@ -18,7 +18,7 @@ fn sweep(graph: &mut ExportedGraph, live: &mut [bool]) {
     for var in graph.outputs.iter().flat_map(|o| o.vars()) {
         live[var.index()] = true;
     }
-    let mut kept = Vec::with_capacity(graph.nodes.len());
+    let mut live_nodes = Vec::with_capacity(graph.nodes.len());
     while let Some(mut node) = graph.nodes.pop() {
         if !node.outputs.iter().any(|v| live[v.index()]) {
             continue;
@@ -29,8 +29,8 @@ fn sweep(graph: &mut ExportedGraph, live: &mut [bool]) {
         for var in node.operands() {
             live[var.index()] = true;
         }
-        kept.push(node);
+        live_nodes.push(node);
     }
-    kept.reverse();
-    graph.nodes = kept;
+    live_nodes.reverse();
+    graph.nodes = live_nodes;
 }

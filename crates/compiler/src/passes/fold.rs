@@ -1,6 +1,6 @@
 //! Constant folding: runs the kernels of the table on constants.
 
-use super::folded::{FoldedCall, SCRATCH_BYTES, fold_call, meta};
+use super::folded::{FoldedCall, SCRATCH_BYTES, fold_call, tensor_meta};
 use crate::Result;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
@@ -42,11 +42,11 @@ struct Folder<'a> {
     context: KernelContext<'a>,
     /// Bytes of the folded results that are in memory.
     held: usize,
-    /// The bytes that are freed with each folded result: none for a view of another.
+    /// The bytes that are freed with each folded result: none for a view of another result.
     computed: HashMap<VarId, usize>,
-    /// The calls that computing a folded result again takes, if it can be.
+    /// The number of calls that recompute each folded result, if it can be recomputed.
     calls: HashMap<VarId, usize>,
-    /// The uses of each value that are left.
+    /// The number of uses of each value that have not been visited.
     uses: Vec<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Folder<'_> {
         }
         if is_view(node) {
             let known = node.operands().find_map(|v| self.calls.get(&v).copied());
-            let view = view(program, node);
+            let view = fold_view(program, node);
             if let (Outcome::Replaced, Some(calls)) = (&view, known) {
                 self.calls.extend(node.outputs.first().map(|&output| (output, calls)));
             }
@@ -68,7 +68,8 @@ impl Folder<'_> {
         if node.target.starts_with("quantized_decomposed.dequantize") {
             return Outcome::Kept;
         }
-        let Some(metas) = node.outputs.iter().map(|&v| meta(program, v)).collect::<Option<Vec<_>>>() else {
+        let Some(metas) = node.outputs.iter().map(|&v| tensor_meta(program, v)).collect::<Option<Vec<_>>>()
+        else {
             return Outcome::Kept;
         };
         let sources: usize = node.operands().map(|v| program.constants[&v].range.len()).sum();
@@ -85,7 +86,7 @@ impl Folder<'_> {
         if selection.kernel.results() == Results::Random || (is_repetition && sources > 0 && bytes > 4096) {
             return Outcome::Kept;
         }
-        let recipe = FoldedCall::of(program, node, selection, metas, &self.calls);
+        let recipe = FoldedCall::from_node(program, node, selection, metas, &self.calls);
         match recipe.and_then(|recipe| fold_call(recipe, &self.context)) {
             Some((results, calls)) => {
                 for (&output, bytes) in node.outputs.iter().zip(results) {
@@ -133,8 +134,8 @@ fn is_view(node: &ExportedNode) -> bool {
     &*node.target == "aten.view.default"
 }
 
-/// A view shares the bytes of its operand.
-fn view(program: &mut ExportedProgram, node: &ExportedNode) -> Outcome {
+/// Folds a view, which shares the bytes of its operand.
+fn fold_view(program: &mut ExportedProgram, node: &ExportedNode) -> Outcome {
     let (Some(x), [out]) = (node.arg("self").and_then(Argument::var), node.outputs.as_slice()) else {
         return Outcome::Kept;
     };
@@ -185,8 +186,8 @@ mod tests {
         program.graph.outputs = vec![Argument::Var(negative), Argument::Var(root)];
         run(&mut program, &OperatorTable::all(&pteron_kernels::registry())).unwrap();
         assert_eq!(program.graph.num_nodes(), 0);
-        let kept: Vec<VarId> = program.constants.keys().copied().collect();
-        assert_eq!(kept, [weight, negative, root]);
+        let constants: Vec<VarId> = program.constants.keys().copied().collect();
+        assert_eq!(constants, [weight, negative, root]);
         let of_negative: Vec<f32> = tensor_of(&program, negative);
         assert_eq!(of_negative, [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
     }

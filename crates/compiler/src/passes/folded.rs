@@ -13,40 +13,40 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 /// Bytes of scratch memory for the kernels.
 pub(super) const SCRATCH_BYTES: usize = 1 << 28;
 
-/// The bytes up to which constants always stay in memory.
+/// Constants of up to this many bytes always stay in memory.
 const SMALL: usize = 64 << 10;
 
-/// The most calls that computing a constant again may take.
+/// The maximum number of calls that recompute a constant.
 const LONGEST: usize = 32;
 
-/// A call on constants.
+/// A call whose operands are constants.
 pub(super) struct FoldedCall {
     selection: Selection,
     operands: Vec<(TensorMeta, ConstantTensor)>,
     results: Vec<TensorMeta>,
-    /// The calls that computing the results again takes; `None` if they cannot be computed from the program's file.
+    /// The number of calls that recompute the results; `None` if the program's file does not suffice.
     calls: Option<usize>,
 }
 
 impl FoldedCall {
     /// A node's call. `known` has the calls that computing earlier results again takes. `None` if the operands are not in
     /// the order of the schema, which the selected operator needs.
-    pub(super) fn of(
+    pub(super) fn from_node(
         program: &ExportedProgram,
         node: &ExportedNode,
         selection: Selection,
         results: Vec<TensorMeta>,
         known: &HashMap<VarId, usize>,
     ) -> Option<Self> {
-        let given =
+        let operands =
             selection.slots.iter().filter_map(|s| if let Slot::Given(a) = s { Some(a.vars()) } else { None });
-        if !given.flatten().eq(node.operands()) {
+        if !operands.flatten().eq(node.operands()) {
             return None;
         }
-        let operand = |v: VarId| Some((meta(program, v)?, program.constants.get(&v)?.reopened()));
+        let operand = |v: VarId| Some((tensor_meta(program, v)?, program.constants.get(&v)?.reopened()));
         let operands: Vec<_> = node.operands().map(operand).collect::<Option<_>>()?;
         let calls =
-            node.operands().zip(&operands).map(|(v, (_, constant))| calls_of(constant, known.get(&v)));
+            node.operands().zip(&operands).map(|(v, (_, constant))| recompute_calls(constant, known.get(&v)));
         let calls = calls.sum::<Option<usize>>().map(|calls| calls + 1).filter(|&calls| calls <= LONGEST);
         Some(Self { selection, operands, results, calls })
     }
@@ -58,7 +58,7 @@ impl FoldedCall {
         let operands: Vec<Operand> = self
             .operands
             .iter()
-            .map(|(meta, constant)| Operand::of(meta, constant))
+            .map(|(meta, constant)| Operand::from_constant(meta, constant))
             .collect::<Option<_>>()?;
         let args = self.arguments(&operands)?;
         let zeros = self.results.iter().cloned().map(Tensor::zeros);
@@ -115,8 +115,8 @@ impl FoldedCall {
     }
 }
 
-/// The calls that it takes to compute an operand again: none if it is small, and stays in memory, or is read from the file.
-fn calls_of(constant: &ConstantTensor, known: Option<&usize>) -> Option<usize> {
+/// The number of calls that recompute an operand: 0 if it is small, and stays in memory, or is read from the file.
+fn recompute_calls(constant: &ConstantTensor, known: Option<&usize>) -> Option<usize> {
     let stays = constant.bytes.len() <= SMALL || constant.bytes.reopen().is_some();
     known.copied().or_else(|| stays.then_some(0))
 }
@@ -130,8 +130,8 @@ pub(super) fn fold_call(
     let results = recipe.compute(context)?;
     let large = recipe.results.iter().any(|meta| meta.nbytes() > SMALL);
     let Some(calls) = recipe.calls.filter(|_| large) else {
-        let kept = |tensor| -> SharedBytes { Arc::new(InMemory(tensor)) };
-        return Some((results.into_iter().map(kept).collect(), None));
+        let in_memory = |tensor| -> SharedBytes { Arc::new(InMemory(tensor)) };
+        return Some((results.into_iter().map(in_memory).collect(), None));
     };
     let recipe = Arc::new(recipe);
     let computed = |(index, tensor): (usize, Tensor)| -> SharedBytes {
@@ -152,12 +152,12 @@ impl AsRef<[u8]> for InMemory {
     }
 }
 
-/// A result that is kept until it is released, and then computed when it is needed.
+/// A result that is kept until it is released, and recomputed when it is needed again.
 struct Source {
     recipe: Arc<FoldedCall>,
     index: usize,
     kept: Mutex<Option<Arc<Tensor>>>,
-    /// The tensor while a handle has it.
+    /// The tensor, as long as any handle refers to it.
     last: Mutex<Weak<Tensor>>,
 }
 
@@ -212,7 +212,7 @@ struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    fn of(meta: &'a TensorMeta, constant: &ConstantTensor) -> Option<Self> {
+    fn from_constant(meta: &'a TensorMeta, constant: &ConstantTensor) -> Option<Self> {
         let constant = constant.reopened();
         let bytes = constant.data();
         let aligned = bytes.as_ptr().addr().is_multiple_of(meta.dtype().alignment().max(1));
@@ -229,7 +229,7 @@ impl<'a> Operand<'a> {
 }
 
 /// The type and sizes of a tensor value whose sizes are known.
-pub(super) fn meta(program: &ExportedProgram, var: VarId) -> Option<TensorMeta> {
+pub(super) fn tensor_meta(program: &ExportedProgram, var: VarId) -> Option<TensorMeta> {
     let spec = program.spec(var)?;
     let sizes: Vec<usize> =
         spec.known_sizes()?.into_iter().map(|s| usize::try_from(s).ok()).collect::<Option<_>>()?;

@@ -13,17 +13,17 @@ use std::collections::{HashMap, HashSet};
 const END: &str = "graph.end";
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
-    if !mutates(program) {
+    if !has_mutations(program) {
         return Ok(());
     }
     let mut graph = std::mem::take(&mut program.graph);
-    append_ends(&mut graph);
+    append_end_markers(&mut graph);
     program.graph = graph;
     let inputs = program.graph.inputs.clone();
     let mut state = Functionalizer::default();
     let walked = Rewriter::run(program, &mut |cx, node| state.visit(cx, node));
     let mut graph = std::mem::take(&mut program.graph);
-    remove_ends(&mut graph);
+    remove_end_markers(&mut graph);
     program.graph = graph;
     walked?;
     let (mut returned, mut returned_names) = (Vec::new(), Vec::new());
@@ -48,15 +48,17 @@ pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
 }
 
 /// Whether a node of the program writes into an operand.
-pub(crate) fn mutates(program: &ExportedProgram) -> bool {
+pub(crate) fn has_mutations(program: &ExportedProgram) -> bool {
     let mut mutates = false;
-    program.graph.for_each_node(&mut |node| mutates |= written(node).is_some() || statistics(node).is_some());
+    program.graph.for_each_node(&mut |node| {
+        mutates |= written_operand(node).is_some() || running_statistics(node).is_some()
+    });
     mutates
 }
 
-fn append_ends(graph: &mut ExportedGraph) {
+fn append_end_markers(graph: &mut ExportedGraph) {
     for node in &mut graph.nodes {
-        node.graphs_mut().for_each(append_ends);
+        node.graphs_mut().for_each(append_end_markers);
     }
     let args = graph.outputs.iter().map(|o| ("".into(), o.clone())).collect();
     graph.nodes.push(ExportedNode {
@@ -67,18 +69,18 @@ fn append_ends(graph: &mut ExportedGraph) {
     });
 }
 
-fn remove_ends(graph: &mut ExportedGraph) {
+fn remove_end_markers(graph: &mut ExportedGraph) {
     if let Some(end) = graph.nodes.pop_if(|n| &*n.target == END) {
         graph.outputs = end.args.into_iter().map(|(_, arg)| arg).collect();
     }
     for node in &mut graph.nodes {
-        node.graphs_mut().for_each(remove_ends);
+        node.graphs_mut().for_each(remove_end_markers);
     }
 }
 
 /// The operand that an operator writes, because it is in place or has an argument `out`, and the functional operator
 /// that computes what it writes.
-fn written(node: &ExportedNode) -> Option<(VarId, String)> {
+fn written_operand(node: &ExportedNode) -> Option<(VarId, String)> {
     let (base, overload) = node.target.rsplit_once('.')?;
     if let Some(out) = node.arg("out").and_then(Argument::var) {
         // Functional overloads are told apart by their arguments, not by their names.
@@ -96,7 +98,7 @@ fn written(node: &ExportedNode) -> Option<(VarId, String)> {
 }
 
 /// The running mean and variance that a batch norm updates in training, and the operator that returns them as results.
-fn statistics(node: &ExportedNode) -> Option<([VarId; 2], &'static str)> {
+fn running_statistics(node: &ExportedNode) -> Option<([VarId; 2], &'static str)> {
     let trains = matches!(node.arg("training"), Some(Argument::Bool(true)));
     let functional = match &*node.target {
         "aten.batch_norm.default"
@@ -157,33 +159,33 @@ impl Functionalizer {
         let mut fresh = node.clone();
         let before: Vec<VarId> = node.operands().collect();
         for (_, arg) in &mut fresh.args {
-            arg.map_vars(&mut |v| self.read(cx, v));
+            arg.map_vars(&mut |v| self.current_version(cx, v));
         }
         let changed = !before.iter().copied().eq(fresh.operands());
-        if let Some((operand, functional)) = written(node) {
-            return self.write_node(cx, node, fresh, operand, functional);
+        if let Some((operand, functional)) = written_operand(node) {
+            return self.functionalize_write(cx, node, fresh, operand, functional);
         }
-        if let Some((running, functional)) = statistics(node) {
+        if let Some((running, functional)) = running_statistics(node) {
             fresh.target = functional.into();
-            return self.write_statistics(cx, node, fresh, running);
+            return self.functionalize_statistics(cx, node, fresh, running);
         }
         if let (Some(x), [out]) = (node.arg("self").and_then(Argument::var), node.outputs.as_slice())
             && let (Some(have), Some(want)) = (cx.program.spec(x), cx.program.spec(*out))
             && is_view(node, have, want)
         {
             self.views.insert(*out, (x, node.clone()));
-            let version = self.versions.get(&self.root(x)).copied().unwrap_or(0);
+            let version = self.versions.get(&self.root_of_view(x)).copied().unwrap_or(0);
             self.synced.insert(*out, version);
         }
         if !changed {
             return Ok(Outcome::Kept);
         }
         self.made.extend(&fresh.outputs);
-        cx.put(fresh);
+        cx.push_node(fresh);
         Ok(Outcome::Replaced)
     }
 
-    fn write_node(
+    fn functionalize_write(
         &mut self,
         cx: &mut Rewriter<'_>,
         node: &ExportedNode,
@@ -192,17 +194,17 @@ impl Functionalizer {
         functional: String,
     ) -> Result<Outcome> {
         let Some(spec) = cx.program.spec(operand).cloned() else {
-            return cx.wrong(node, "it writes into what is no tensor");
+            return cx.fail(node, "it writes into what is no tensor");
         };
         let moves_only = matches!(
             &*functional,
             "aten.detach.default" | "aten.requires_grad.default" | "aten.alias.default"
         );
         if moves_only {
-            return cx.done(node, operand);
+            return cx.replace_node(node, operand);
         }
         if node.outputs.first().and_then(|&v| cx.program.spec(v)).is_some_and(|s| s.sizes != spec.sizes) {
-            return cx.wrong(node, "it changes the sizes of its operand in place");
+            return cx.fail(node, "it changes the sizes of its operand in place");
         }
         let name = format!("{}_{}", cx.program.var(operand).name, cx.program.num_vars());
         let new = cx.program.add_var(name, VarType::Tensor(spec));
@@ -210,8 +212,8 @@ impl Functionalizer {
         fresh.outputs = vec![new];
         fresh.args.retain(|(name, _)| &**name != "out");
         self.made.insert(new);
-        cx.put(fresh);
-        self.write(cx, node, operand, new)?;
+        cx.push_node(fresh);
+        self.set_version(cx, node, operand, new)?;
         if let Some(&out) = node.outputs.first() {
             cx.replace(out, operand);
         }
@@ -219,7 +221,7 @@ impl Functionalizer {
     }
 
     /// Replaces a training batch norm by one that returns the updated running statistics.
-    fn write_statistics(
+    fn functionalize_statistics(
         &mut self,
         cx: &mut Rewriter<'_>,
         node: &ExportedNode,
@@ -238,14 +240,14 @@ impl Functionalizer {
         fresh.outputs.extend(new);
         fresh.args.retain(|(name, _)| &**name != "cudnn_enabled");
         self.made.extend(&fresh.outputs);
-        cx.put(fresh);
+        cx.push_node(fresh);
         for (old, new) in running.into_iter().zip(new) {
-            self.write(cx, node, old, new)?;
+            self.set_version(cx, node, old, new)?;
         }
         Ok(Outcome::Replaced)
     }
 
-    fn root(&self, mut var: VarId) -> VarId {
+    fn root_of_view(&self, mut var: VarId) -> VarId {
         while let Some((base, _)) = self.views.get(&var) {
             var = *base;
         }
@@ -253,7 +255,7 @@ impl Functionalizer {
     }
 
     /// The current version of a value. A view of memory that has been written since is recomputed.
-    fn read(&mut self, cx: &mut Rewriter<'_>, var: VarId) -> VarId {
+    fn current_version(&mut self, cx: &mut Rewriter<'_>, var: VarId) -> VarId {
         // The chain of views from `var` down to the value that owns the memory.
         let mut chain = vec![var];
         while let Some((base, _)) = self.views.get(chain.last().unwrap_or(&var)) {
@@ -271,10 +273,10 @@ impl Functionalizer {
             let was = cx.program.var(view).clone();
             let name = format!("{}_{}", was.name, cx.program.num_vars());
             let new = cx.program.add_var(name, was.ty);
-            set_self(&mut node, value);
+            set_self_argument(&mut node, value);
             node.outputs = vec![new];
             self.made.insert(new);
-            cx.put(node);
+            cx.push_node(node);
             self.current.insert(view, new);
             self.synced.insert(view, version);
             value = new;
@@ -283,15 +285,21 @@ impl Functionalizer {
     }
 
     /// Makes `new` the current version of `var`, and writes it back to all values that `var` is a view of.
-    fn write(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode, var: VarId, new: VarId) -> Result<()> {
-        let root = self.root(var);
+    fn set_version(
+        &mut self,
+        cx: &mut Rewriter<'_>,
+        node: &ExportedNode,
+        var: VarId,
+        new: VarId,
+    ) -> Result<()> {
+        let root = self.root_of_view(var);
         let version = self.versions.get(&root).copied().unwrap_or(0) + 1;
         let (mut at, mut value) = (var, new);
         let mut updates = Vec::new();
         while let Some((base, view)) = self.views.get(&at).cloned() {
             updates.push((at, value));
-            let whole = self.read(cx, base);
-            value = self.written_back(cx, node, &view, whole, value)?;
+            let viewed = self.current_version(cx, base);
+            value = self.write_back(cx, node, &view, viewed, value)?;
             at = base;
         }
         self.current.insert(root, value);
@@ -304,21 +312,21 @@ impl Functionalizer {
     }
 
     /// The new version of `whole` after `part` was written through `view`.
-    fn written_back(
+    fn write_back(
         &mut self,
         cx: &mut Rewriter<'_>,
         node: &ExportedNode,
         view: &ExportedNode,
-        whole: VarId,
+        viewed: VarId,
         part: VarId,
     ) -> Result<VarId> {
-        let Some(spec) = cx.program.spec(whole).cloned() else {
-            return cx.wrong(node, "it writes no tensor");
+        let Some(spec) = cx.program.spec(viewed).cloned() else {
+            return cx.fail(node, "it writes no tensor");
         };
         let rest: Vec<_> = view.args.iter().filter(|(name, _)| &**name != "self").cloned().collect();
         let (target, args) = match &*view.target {
             "aten.view.default" => {
-                let sizes = cx.view_sizes(node, &spec.sizes)?;
+                let sizes = cx.view_sizes_argument(node, &spec.sizes)?;
                 ("aten.view.default", vec![("self".into(), Argument::Var(part)), ("size".into(), sizes)])
             }
             "aten.view.dtype" => (
@@ -341,7 +349,7 @@ impl Functionalizer {
                     _ => "aten.diagonal_scatter.default",
                 };
                 let mut args =
-                    vec![("self".into(), Argument::Var(whole)), ("src".into(), Argument::Var(part))];
+                    vec![("self".into(), Argument::Var(viewed)), ("src".into(), Argument::Var(part))];
                 args.extend(rest);
                 (target, args)
             }
@@ -353,18 +361,23 @@ impl Functionalizer {
             }
             other => {
                 return cx
-                    .wrong(node, format!("it writes through `{other}`, whose elements may share memory"));
+                    .fail(node, format!("it writes through `{other}`, whose elements may share memory"));
             }
         };
-        let name = format!("{}_{}", cx.program.var(whole).name, cx.program.num_vars());
+        let name = format!("{}_{}", cx.program.var(viewed).name, cx.program.num_vars());
         let new = cx.program.add_var(name, VarType::Tensor(spec));
         self.made.insert(new);
-        cx.put(ExportedNode { target: target.into(), args, outputs: vec![new], source: node.source.clone() });
+        cx.push_node(ExportedNode {
+            target: target.into(),
+            args,
+            outputs: vec![new],
+            source: node.source.clone(),
+        });
         Ok(new)
     }
 }
 
-fn set_self(node: &mut ExportedNode, value: VarId) {
+fn set_self_argument(node: &mut ExportedNode, value: VarId) {
     for (name, arg) in &mut node.args {
         if &**name == "self" {
             *arg = Argument::Var(value);

@@ -24,7 +24,7 @@ const ONCE: &[&str] = &[
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     let mut graph = std::mem::take(&mut program.graph);
     let mut inline = Inline { program, substitutes: HashMap::new() };
-    let done = inline.graph(&mut graph, false);
+    let done = inline.inline_graph(&mut graph, false);
     let substitutes = inline.substitutes;
     for mutation in &mut program.mutations {
         mutation.value = substitutes.get(&mutation.value).copied().unwrap_or(mutation.value);
@@ -40,24 +40,24 @@ struct Inline<'p> {
 }
 
 impl Inline<'_> {
-    fn renamed(&self, arg: &mut Argument) {
+    fn substitute(&self, arg: &mut Argument) {
         arg.map_vars(&mut |v| self.substitutes.get(&v).copied().unwrap_or(v));
     }
 
-    /// `casting`: whether the graph runs under autocast.
-    fn graph(&mut self, graph: &mut ExportedGraph, casting: bool) -> Result<()> {
+    /// Inlines the graphs that nodes of a graph run once; `casting` tells whether it runs under autocast.
+    fn inline_graph(&mut self, graph: &mut ExportedGraph, casting: bool) -> Result<()> {
         let nodes = std::mem::take(&mut graph.nodes);
         for mut node in nodes {
             for (_, arg) in &mut node.args {
-                self.renamed(arg);
+                self.substitute(arg);
             }
             if ONCE.contains(&&*node.target) {
-                let inner = self.inlined(node, casting)?;
+                let inner = self.inline_node(node, casting)?;
                 graph.nodes.extend(inner);
                 continue;
             }
             for inner in node.graphs_mut() {
-                self.graph(inner, casting)?;
+                self.inline_graph(inner, casting)?;
             }
             if casting {
                 self.cast_operands(&mut node, &mut graph.nodes);
@@ -65,21 +65,21 @@ impl Inline<'_> {
             graph.nodes.push(node);
         }
         for output in &mut graph.outputs {
-            self.renamed(output);
+            self.substitute(output);
         }
         Ok(())
     }
 
     /// Substitutes a node's operands for the inputs of its graph, and returns the graph's nodes.
-    fn inlined(&mut self, mut node: ExportedNode, casting: bool) -> Result<Vec<ExportedNode>> {
+    fn inline_node(&mut self, mut node: ExportedNode, casting: bool) -> Result<Vec<ExportedNode>> {
         let casting = match (&*node.target, node.args.get(2)) {
             (AUTOCAST, Some((_, Argument::Bool(enabled)))) => *enabled,
             _ => casting,
         };
         let place = node.args.iter().position(|(_, arg)| matches!(arg, Argument::Graph(_)));
-        let taken = place.map(|at| std::mem::replace(&mut node.args[at].1, Argument::Ignored));
+        let graph_argument = place.map(|at| std::mem::replace(&mut node.args[at].1, Argument::Ignored));
         let fails = |problem: &str| Error::node(self.program, &node, problem);
-        let (Some(place), Some(Argument::Graph(mut graph))) = (place, taken) else {
+        let (Some(place), Some(Argument::Graph(mut graph))) = (place, graph_argument) else {
             return Err(fails("has no graph"));
         };
         let operands: Vec<VarId> = node.args[place + 1..].iter().flat_map(|(_, arg)| arg.vars()).collect();
@@ -90,7 +90,7 @@ impl Inline<'_> {
             return Err(fails("its graph gives other results than it has"));
         }
         self.substitutes.extend(graph.inputs.iter().copied().zip(operands));
-        self.graph(&mut graph, casting)?;
+        self.inline_graph(&mut graph, casting)?;
         for (output, &result) in graph.outputs.iter().zip(&node.outputs) {
             let value = output.var();
             let value = value.ok_or_else(|| {
@@ -114,7 +114,7 @@ impl Inline<'_> {
         for (_, arg) in &mut node.args {
             arg.map_vars(&mut |v| match dtype_of(self.program, v) {
                 Some(other) if other.is_floating() && other != dtype => {
-                    let cast = self.cast(v, dtype);
+                    let cast = self.cast_value(v, dtype);
                     before.push(ExportedNode {
                         target: "aten.to.dtype".into(),
                         args: vec![
@@ -131,7 +131,7 @@ impl Inline<'_> {
         }
     }
 
-    fn cast(&mut self, v: VarId, dtype: ScalarType) -> VarId {
+    fn cast_value(&mut self, v: VarId, dtype: ScalarType) -> VarId {
         let (name, mut ty) = (Arc::clone(&self.program.var(v).name), self.program.var(v).ty.clone());
         if let VarType::Tensor(spec) = &mut ty {
             spec.dtype = dtype;

@@ -2,7 +2,7 @@
 //! copies.
 
 use crate::Result;
-use crate::decompose::converted;
+use crate::decompose::convert;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
@@ -19,10 +19,10 @@ pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             return Ok(Outcome::Kept);
         }
         if node.target.starts_with("dim_order_ops.") {
-            return without_effect(cx, node);
+            return remove_redundant_copy(cx, node);
         }
-        let order = match follows(cx, node, table) {
-            true => order_of_operands(cx, node),
+        let order = match preserves_layout(cx, node, table) {
+            true => operand_order(cx, node),
             false => None,
         };
         for &output in &node.outputs {
@@ -31,7 +31,7 @@ pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
                 spec.dim_order = order.filter(|o| o.len() == rank).unwrap_or(DimOrder::contiguous(rank));
             }
         }
-        with_order(cx, node, order)
+        convert_operands(cx, node, order)
     })
 }
 
@@ -47,41 +47,41 @@ pub(super) fn prefer_channels_last(program: &mut ExportedProgram, table: &Operat
         };
         let Some(selection) = table.select(cx.program, node) else { return Ok(Outcome::Kept) };
         if !matches!(
-            meaning(cx.program, node, &*selection.kernel),
+            call_meaning(cx.program, node, &*selection.kernel),
             Some(Meaning::Convolution(_) | Meaning::Pool(_))
         ) {
             return Ok(Outcome::Kept);
         }
-        let copy = converted(cx, image, TensorSpec { dim_order: DimOrder::channels_last(4), ..spec });
+        let copy = convert(cx, image, TensorSpec { dim_order: DimOrder::channels_last(4), ..spec });
         let mut fresh = node.clone();
-        let operand = fresh.args.iter_mut().find(|(given, _)| **given == *name);
+        let operand = fresh.args.iter_mut().find(|(arg_name, _)| **arg_name == *name);
         operand.into_iter().for_each(|(_, arg)| *arg = Argument::Var(copy));
-        cx.put(fresh);
+        cx.push_node(fresh);
         Ok(Outcome::Replaced)
     })?;
     restore_outputs(program);
     Ok(())
 }
 
-/// Copies each image that leaves a graph to the layout that it has now.
+/// Adds copies that convert the images that leave a graph to the layouts that they have now.
 fn restore_outputs(program: &mut ExportedProgram) {
     let mut graph = std::mem::take(&mut program.graph);
     let values = program.mutations.iter().map(|mutation| mutation.value).collect();
-    let restored = restore(program, &mut graph, values);
+    let restored = restore_graph_outputs(program, &mut graph, values);
     program.graph = graph;
     for mutation in &mut program.mutations {
         mutation.value = restored.get(&mutation.value).copied().unwrap_or(mutation.value);
     }
 }
 
-/// Restores the outputs of a graph and of those inside it, and other values that leave it.
-fn restore(
+/// Copies the image outputs of a graph and its nested graphs, and the values in `others`, to their current layouts.
+fn restore_graph_outputs(
     program: &mut ExportedProgram,
     graph: &mut ExportedGraph,
     others: BTreeSet<VarId>,
 ) -> BTreeMap<VarId, VarId> {
     for inner in graph.nodes.iter_mut().flat_map(ExportedNode::graphs_mut) {
-        restore(program, inner, BTreeSet::new());
+        restore_graph_outputs(program, inner, BTreeSet::new());
     }
     let mut restored = BTreeMap::new();
     for var in others.into_iter().chain(graph.outputs.iter().flat_map(Argument::vars)) {
@@ -105,25 +105,25 @@ fn restore(
 }
 
 /// Removes a copy into the layout and the type that its operand has already.
-fn without_effect(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn remove_redundant_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let spec = |var: Option<VarId>| var.and_then(|var| cx.program.spec(var));
     let x = node.arg("self").and_then(Argument::var);
     match (x, spec(x), spec(node.outputs.first().copied())) {
         (Some(x), Some(have), Some(want)) if have.dtype == want.dtype && have.dim_order == want.dim_order => {
-            cx.done(node, x)
+            cx.replace_node(node, x)
         }
         _ => Ok(Outcome::Kept),
     }
 }
 
 /// Whether an operator's results have the layout of its operands.
-fn follows(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> bool {
+fn preserves_layout(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> bool {
     let Some(selection) = table.select(cx.program, node) else { return false };
     if selection.kernel.facts().any_layout {
         return true;
     }
     matches!(
-        meaning(cx.program, node, &*selection.kernel),
+        call_meaning(cx.program, node, &*selection.kernel),
         Some(
             Meaning::Elementwise(_)
                 | Meaning::Convolution(_)
@@ -135,7 +135,7 @@ fn follows(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> boo
 }
 
 /// The meaning of a call, as far as a node's arguments are known.
-pub(crate) fn meaning(
+pub(crate) fn call_meaning(
     program: &ExportedProgram,
     node: &ExportedNode,
     kernel: &dyn Kernel,
@@ -172,15 +172,15 @@ pub(crate) fn meaning(
     kernel.meaning(&Args::new(schema, args.collect()))
 }
 
-fn tensors(cx: &Rewriter<'_>, node: &ExportedNode) -> Vec<(VarId, TensorSpec)> {
+fn tensor_operands(cx: &Rewriter<'_>, node: &ExportedNode) -> Vec<(VarId, TensorSpec)> {
     node.operands().filter_map(|v| Some((v, cx.program.spec(v)?.clone()))).collect()
 }
 
 /// The dim order of the first operand that is channels-last and has the rank of the result. Other orders than this and
 /// row-major are not propagated: the reference's kernels refuse them, and backends do not know them.
-fn order_of_operands(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder> {
+fn operand_order(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder> {
     let rank = cx.program.spec(*node.outputs.first()?)?.rank();
-    let operands = tensors(cx, node);
+    let operands = tensor_operands(cx, node);
     let other = operands.iter().find(|(_, s)| {
         s.rank() == rank && matches!(rank, 4 | 5) && s.dim_order == DimOrder::channels_last(rank)
     });
@@ -188,7 +188,7 @@ fn order_of_operands(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder>
 }
 
 /// Converts a node's operands to one dim order: those of its rank to `order`, all others to row-major.
-fn with_order(cx: &mut Rewriter<'_>, node: &ExportedNode, order: Option<DimOrder>) -> Result<Outcome> {
+fn convert_operands(cx: &mut Rewriter<'_>, node: &ExportedNode, order: Option<DimOrder>) -> Result<Outcome> {
     let mut fresh = node.clone();
     let mut changed = false;
     for (_, arg) in &mut fresh.args {
@@ -199,12 +199,12 @@ fn with_order(cx: &mut Rewriter<'_>, node: &ExportedNode, order: Option<DimOrder
                 return v;
             }
             changed = true;
-            converted(cx, v, TensorSpec { dim_order: want, ..spec })
+            convert(cx, v, TensorSpec { dim_order: want, ..spec })
         });
     }
     if !changed {
         return Ok(Outcome::Kept);
     }
-    cx.put(fresh);
+    cx.push_node(fresh);
     Ok(Outcome::Replaced)
 }

@@ -15,7 +15,7 @@ mod promote;
 mod tests;
 mod vmap;
 
-pub(crate) use layouts::meaning;
+pub(crate) use layouts::call_meaning;
 
 use crate::operators::OperatorTable;
 use crate::{Error, Result, decompose};
@@ -30,7 +30,7 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("bind", |program, _| bind::run(program)),
     ("vmap", |program, _| vmap::run(program)),
     ("bound-sizes", |program, _| bounds::run(program)),
-    ("views", decompose::views),
+    ("views", decompose::rewrite_views),
     ("functionalize", |program, _| functionalize::run(program)),
     ("remove-unused", |program, _| dead::run(program)),
     ("decompose", decompose::run),
@@ -56,9 +56,9 @@ pub(crate) const DELEGATE: &str = "delegate";
 /// What the quantizer and the backends behind the passes prefer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Preferences {
-    /// Batch norms folded into convolutions.
+    /// Batch norms should be folded into convolutions.
     pub(crate) folded_norms: bool,
-    /// Channels-last images.
+    /// Images should be channels-last.
     pub(crate) channels_last: bool,
 }
 
@@ -95,7 +95,7 @@ fn run_once(
         }
         watch(name, program);
         if preferences.folded_norms && *name == BEFORE_NORMS {
-            norms::fold(program);
+            norms::fold_norms(program);
             watch(FOLD_NORMS, program);
         }
         if preferences.channels_last && *name == BEFORE_NORMS {

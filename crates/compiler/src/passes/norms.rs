@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// Folds the norms whose convolution computes in float32, has constant weights and no other user. Their weights are
 /// copied, as far as the budget allows.
-pub(super) fn fold(program: &mut ExportedProgram) {
+pub(super) fn fold_norms(program: &mut ExportedProgram) {
     let uses = program.use_counts();
     let mut convolutions: HashMap<VarId, usize> = HashMap::new();
     let mut gone = Vec::new();

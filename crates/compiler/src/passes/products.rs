@@ -26,12 +26,12 @@ pub(crate) fn to_linear(program: &mut ExportedProgram, of: Weights) -> Result<()
     let mut changed = false;
     for index in 0..program.graph.nodes.len() {
         let node = program.graph.nodes[index].clone();
-        if let Some(operands) = operands(program, &node) {
+        if let Some(operands) = linear_operands(program, &node) {
             let maker = |var: VarId| Some(&program.graph.nodes[*makers.get(&var)?]);
             let rows = match rows_of.get(&operands.weight) {
                 Some(&rows) => Some(rows),
-                None => permuted(program, operands.weight, of, maker).or_else(|| match of {
-                    Weights::Constant => transposed(program, operands.weight),
+                None => permute_operand(program, operands.weight, of, maker).or_else(|| match of {
+                    Weights::Constant => transpose_constant(program, operands.weight),
                     Weights::Dequantized => None,
                 }),
             };
@@ -63,7 +63,7 @@ struct Operands {
 }
 
 /// The operands of a product that `linear` can compute.
-fn operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Operands> {
+fn linear_operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Operands> {
     let operand = |name: &str| node.arg(name).and_then(Argument::var);
     let is_one = |name: &str| match node.arg(name) {
         None | Some(Argument::Int(1)) => true,
@@ -84,7 +84,7 @@ fn operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Operands> 
 }
 
 /// The operand of the `permute` node that transposes it to `matrix`, if it is of the kind that `of` selects.
-fn permuted<'p>(
+fn permute_operand<'p>(
     program: &'p ExportedProgram,
     matrix: VarId,
     of: Weights,
@@ -112,13 +112,13 @@ fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
 }
 
 /// Transposes a constant second operand in memory to the weights of `linear`, one row for each output.
-fn transposed(program: &mut ExportedProgram, matrix: VarId) -> Option<VarId> {
+fn transpose_constant(program: &mut ExportedProgram, matrix: VarId) -> Option<VarId> {
     if !is_constant(program, matrix) {
         return None;
     }
     let &[inner, outputs] = &program.spec(matrix)?.known_sizes()?[..] else { return None };
     let (inner, outputs) = (usize::try_from(inner).ok()?, usize::try_from(outputs).ok()?);
-    let data = program.row_major(matrix)?;
+    let data = program.row_major_bytes(matrix)?;
     let weights = data.bytes().as_chunks::<4>().0;
     let turned = (0..outputs).flat_map(|row| (0..inner).map(move |column| column * outputs + row));
     let bytes: Vec<u8> = turned.flat_map(|i| weights[i]).collect();
@@ -151,8 +151,8 @@ fn absorb_views(program: &mut ExportedProgram) {
                 let Some(input) = program.graph.nodes[at].arg("input").and_then(Argument::var) else {
                     continue;
                 };
-                let Some(&whole) =
-                    viewed.get(&input).filter(|&&whole| has_same_rows(program, whole, input, out))
+                let Some(&source) =
+                    viewed.get(&input).filter(|&&source| has_same_rows(program, source, input, out))
                 else {
                     continue;
                 };
@@ -160,7 +160,7 @@ fn absorb_views(program: &mut ExportedProgram) {
                 product.outputs[0] = out;
                 for (name, arg) in &mut product.args {
                     if &**name == "input" {
-                        *arg = Argument::Var(whole);
+                        *arg = Argument::Var(source);
                     }
                 }
                 // The view now defines the product's old result, which is unused.
@@ -177,16 +177,16 @@ fn absorb_views(program: &mut ExportedProgram) {
 }
 
 /// Whether `matrix` is `whole` with its leading dimensions flattened, and `result` has the same leading dimensions.
-fn has_same_rows(program: &ExportedProgram, whole: VarId, matrix: VarId, result: VarId) -> bool {
-    let specs = [whole, matrix, result].map(|var| program.spec(var));
-    let [Some(whole), Some(matrix), Some(result)] = specs else { return false };
-    let (Some((inner, rows)), Some((_, out_rows))) = (whole.sizes.split_last(), result.sizes.split_last())
+fn has_same_rows(program: &ExportedProgram, source: VarId, matrix: VarId, result: VarId) -> bool {
+    let specs = [source, matrix, result].map(|var| program.spec(var));
+    let [Some(source), Some(matrix), Some(result)] = specs else { return false };
+    let (Some((inner, rows)), Some((_, out_rows))) = (source.sizes.split_last(), result.sizes.split_last())
     else {
         return false;
     };
     matrix.sizes.last() == Some(inner)
         && rows == out_rows
-        && whole.dim_order.is_contiguous()
+        && source.dim_order.is_contiguous()
         && result.dim_order.is_contiguous()
 }
 

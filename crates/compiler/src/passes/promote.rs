@@ -15,18 +15,18 @@ pub(super) fn run(program: &mut ExportedProgram, _: &OperatorTable) -> Result<()
     Rewriter::run(program, &mut |cx, node| {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
         if INTO_OPERAND.contains(&base) {
-            let dtype = cx.result(node)?.dtype;
-            return with_operands(cx, node, dtype, &["src"]);
+            let dtype = cx.result_spec(node)?.dtype;
+            return cast_operands(cx, node, dtype, &["src"]);
         }
         match promoted_type(cx.program, node) {
-            Some(dtype) => with_operands(cx, node, dtype, CAST),
+            Some(dtype) => cast_operands(cx, node, dtype, CAST),
             None => Ok(Outcome::Kept),
         }
     })
 }
 
-/// Casts the named tensor operands that have another type.
-fn with_operands(
+/// Casts the named tensor operands to `dtype` if they have another type.
+fn cast_operands(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     dtype: ScalarType,
@@ -44,6 +44,6 @@ fn with_operands(
     if !changed {
         return Ok(Outcome::Kept);
     }
-    cx.put(fresh);
+    cx.push_node(fresh);
     Ok(Outcome::Replaced)
 }

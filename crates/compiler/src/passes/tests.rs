@@ -83,7 +83,7 @@ fn ran(text: &str) -> String {
         let mut result = Ok(());
         for pass in names.split(", ") {
             if pass == FOLD_NORMS {
-                norms::fold(&mut program);
+                norms::fold_norms(&mut program);
                 continue;
             }
             let (_, run) = PASSES.iter().find(|p| p.0 == pass).unwrap_or_else(|| panic!("no pass {pass}"));

@@ -16,9 +16,9 @@ const ROWS: &str = "torch._functorch.predispatch._add_batch_dim";
 const JOIN: &str = "torch._functorch.predispatch._remove_batch_dim";
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
-    let mut found = false;
-    program.graph.for_each_node(&mut |node| found |= *node.target == *START);
-    if !found {
+    let mut has_marker = false;
+    program.graph.for_each_node(&mut |node| has_marker |= *node.target == *START);
+    if !has_marker {
         return Ok(());
     }
     let mut graph = std::mem::take(&mut program.graph);
@@ -41,7 +41,7 @@ fn rewrite_to_maps(program: &mut ExportedProgram, graph: &mut ExportedGraph) -> 
                 continue;
             }
             END => match open.pop() {
-                Some(marked) if !open.is_empty() => Region::of(program, marked)?.nodes(),
+                Some(marked) if !open.is_empty() => Region::from_marked_nodes(program, marked)?.into_nodes(),
                 _ => return Err(Error::node(program, &node, "ends a vmap that has not begun")),
             },
             _ => vec![node],
@@ -74,12 +74,12 @@ struct Region {
 }
 
 impl Region {
-    fn of(program: &mut ExportedProgram, marked: Vec<ExportedNode>) -> Result<Self> {
+    fn from_marked_nodes(program: &mut ExportedProgram, marked: Vec<ExportedNode>) -> Result<Self> {
         let mut region = Self::default();
         for node in marked {
             match &*node.target {
                 ROWS => region.take_rows(program, node)?,
-                JOIN => region.join(program, node)?,
+                JOIN => region.stack_rows(program, node)?,
                 _ => {
                     let (part, values) = if uses(&node, &region.per_row) {
                         (&mut region.body.nodes, Some(&mut region.per_row))
@@ -99,18 +99,20 @@ impl Region {
     }
 
     fn take_rows(&mut self, program: &mut ExportedProgram, node: ExportedNode) -> Result<()> {
-        let (Some(x), Some(spec), &[row]) = (var(&node, 0), spec(program, &node, 0), &*node.outputs) else {
+        let (Some(x), Some(spec), &[row]) =
+            (operand_at(&node, 0), spec_at(program, &node, 0), &*node.outputs)
+        else {
             return Err(Error::node(program, &node, "takes rows of no tensor"));
         };
         if self.per_row.contains(&x) || self.after_map.contains(&x) {
             return Err(Error::node(program, &node, "takes rows of what a vmap has made of rows"));
         }
-        let dim = dim(program, &node, 1, spec.rank())?;
+        let dim = dim_at(program, &node, 1, spec.rank())?;
         let mut first = x;
         if dim != 0 {
             let name = format!("{}_moved", program.var(x).name);
             first = program.add_var(name, rows_first(spec, dim));
-            self.before.push(moved(&node, x, (dim, 0), first));
+            self.before.push(move_dim(&node, x, (dim, 0), first));
         }
         self.rows.push(first);
         self.body.inputs.push(row);
@@ -118,23 +120,23 @@ impl Region {
         Ok(())
     }
 
-    fn join(&mut self, program: &mut ExportedProgram, node: ExportedNode) -> Result<()> {
-        let (Some(row), &[result]) = (var(&node, 0), &*node.outputs) else {
+    fn stack_rows(&mut self, program: &mut ExportedProgram, node: ExportedNode) -> Result<()> {
+        let (Some(row), &[result]) = (operand_at(&node, 0), &*node.outputs) else {
             return Err(Error::node(program, &node, "joins rows of no tensor"));
         };
         let Some(spec) = program.spec(result).cloned() else {
             return Err(Error::node(program, &node, "joins rows to no tensor"));
         };
-        let dim = dim(program, &node, 3, spec.rank())?;
+        let dim = dim_at(program, &node, 3, spec.rank())?;
         self.after_map.insert(result);
         if !self.per_row.contains(&row) {
-            return self.repeat(program, &node, row, dim, spec);
+            return self.repeat_per_row(program, &node, row, dim, spec);
         }
         let mut joined = result;
         if dim != 0 {
             let name = format!("{}_rows", program.var(result).name);
             joined = program.add_var(name, rows_first(spec, dim));
-            self.after.push(moved(&node, joined, (0, dim), result));
+            self.after.push(move_dim(&node, joined, (0, dim), result));
         }
         self.body.outputs.push(Argument::Var(row));
         self.joined.push(joined);
@@ -142,7 +144,7 @@ impl Region {
     }
 
     /// Repeats a value that is the same for every row.
-    fn repeat(
+    fn repeat_per_row(
         &mut self,
         program: &mut ExportedProgram,
         node: &ExportedNode,
@@ -158,14 +160,14 @@ impl Region {
         let name = format!("{}_row", program.var(x).name);
         let one = program.add_var(name, VarType::Tensor(one));
         let args = vec![("self".into(), Argument::Var(x)), ("dim".into(), Argument::Int(dim as i64))];
-        self.after.push(made(node, "aten.unsqueeze.default", args, one));
+        self.after.push(make_node(node, "aten.unsqueeze.default", args, one));
         let args = vec![("self".into(), Argument::Var(one)), ("size".into(), Argument::ints(&sizes))];
-        self.after.push(made(node, "aten.expand.default", args, node.outputs[0]));
+        self.after.push(make_node(node, "aten.expand.default", args, node.outputs[0]));
         Ok(())
     }
 
     /// The map, with the nodes before and after it.
-    fn nodes(mut self) -> Vec<ExportedNode> {
+    fn into_nodes(mut self) -> Vec<ExportedNode> {
         let mut nodes = self.before;
         if !self.joined.is_empty() {
             let source = self.body.nodes.first().map_or_else(Arc::default, |node| Arc::clone(&node.source));
@@ -196,16 +198,16 @@ fn uses(node: &ExportedNode, values: &HashSet<VarId>) -> bool {
         })
 }
 
-fn var(node: &ExportedNode, at: usize) -> Option<VarId> {
+fn operand_at(node: &ExportedNode, at: usize) -> Option<VarId> {
     node.args.get(at).and_then(|(_, arg)| arg.var())
 }
 
-fn spec(program: &ExportedProgram, node: &ExportedNode, at: usize) -> Option<TensorSpec> {
-    program.spec(var(node, at)?).cloned()
+fn spec_at(program: &ExportedProgram, node: &ExportedNode, at: usize) -> Option<TensorSpec> {
+    program.spec(operand_at(node, at)?).cloned()
 }
 
 /// A dimension of a tensor of this rank; negative ones count from the end.
-fn dim(program: &ExportedProgram, node: &ExportedNode, at: usize, rank: usize) -> Result<usize> {
+fn dim_at(program: &ExportedProgram, node: &ExportedNode, at: usize, rank: usize) -> Result<usize> {
     let dim = match node.args.get(at) {
         Some((_, Argument::Int(dim))) if *dim < 0 => usize::try_from(dim.saturating_add(rank as i64)).ok(),
         Some((_, Argument::Int(dim))) => usize::try_from(*dim).ok(),
@@ -223,17 +225,22 @@ fn rows_first(mut spec: TensorSpec, dim: usize) -> VarType {
 }
 
 /// Moves a dimension of `x` to another position.
-fn moved(node: &ExportedNode, x: VarId, (from, to): (usize, usize), result: VarId) -> ExportedNode {
+fn move_dim(node: &ExportedNode, x: VarId, (from, to): (usize, usize), result: VarId) -> ExportedNode {
     let args = vec![
         ("self".into(), Argument::Var(x)),
         ("source".into(), Argument::Int(from as i64)),
         ("destination".into(), Argument::Int(to as i64)),
     ];
-    made(node, "aten.movedim.int", args, result)
+    make_node(node, "aten.movedim.int", args, result)
 }
 
 /// A node with the source location of `node`.
-fn made(node: &ExportedNode, target: &str, args: Vec<(Arc<str>, Argument)>, result: VarId) -> ExportedNode {
+fn make_node(
+    node: &ExportedNode,
+    target: &str,
+    args: Vec<(Arc<str>, Argument)>,
+    result: VarId,
+) -> ExportedNode {
     ExportedNode { target: target.into(), args, outputs: vec![result], source: Arc::clone(&node.source) }
 }
 

@@ -123,14 +123,14 @@ struct Record {
 }
 
 impl<'f> Archive<'f> {
-    /// Reads the directory of an archive. What its records are copied to is taken from `budget`.
+    /// Reads the directory of an archive. Memory for copied records is charged to `budget`.
     pub(super) fn open(file: &'f dyn ArchiveFile, budget: &CompileBudget) -> Result<Self> {
-        let mut zip = zip_of(file)?;
+        let mut zip = open_zip(file)?;
         let names: Vec<String> = zip.file_names().map(str::to_owned).collect();
         let root = common_root(&names);
         let mut records = HashMap::with_capacity(names.len());
         for index in 0..zip.len() {
-            let entry = zip.by_index_raw(index).map_err(broken)?;
+            let entry = zip.by_index_raw(index).map_err(zip_error)?;
             let name = entry.name().strip_prefix(&*root).unwrap_or(entry.name()).to_owned();
             let start = entry.data_start();
             let range = start.and_then(|start| Some(start..start.checked_add(entry.compressed_size())?));
@@ -160,7 +160,7 @@ impl<'f> Archive<'f> {
     }
 
     /// The bytes of a record: a range of the file if it is stored uncompressed.
-    pub(super) fn record(&mut self, name: &str) -> Result<SharedBytes> {
+    pub(super) fn read_record(&mut self, name: &str) -> Result<SharedBytes> {
         let Some(record) = self.records.get(name) else {
             return Err(Error::archive(name, "the archive has no such record"));
         };
@@ -170,26 +170,31 @@ impl<'f> Archive<'f> {
         self.inflated = self.inflated.saturating_add(record.size);
         if self.inflated > MAX_INFLATED_BYTES {
             let problem = format!("its compressed records have more than {MAX_INFLATED_BYTES} bytes");
-            return Err(Error::refused(name, problem, "store the records instead of compressing them"));
+            return Err(Error::archive_with_help(
+                name,
+                problem,
+                "store the records instead of compressing them",
+            ));
         }
-        let held = self.budget.take("inflating it", usize::try_from(record.size).unwrap_or(usize::MAX));
-        let held = held.map_err(|e| Error::archive(name, e.to_string()))?;
+        let reservation =
+            self.budget.take("inflating it", usize::try_from(record.size).unwrap_or(usize::MAX));
+        let reservation = reservation.map_err(|e| Error::archive(name, e.to_string()))?;
         let mut bytes = Vec::new();
-        let mut zip = zip_of(self.file)?;
-        let entry = zip.by_index(record.index).map_err(broken)?;
+        let mut zip = open_zip(self.file)?;
+        let entry = zip.by_index(record.index).map_err(zip_error)?;
         let read = entry.take(record.size).read_to_end(&mut bytes);
         read.map_err(|e| Error::archive(name, e.to_string()))?;
         if bytes.len() as u64 != record.size {
             return Err(Error::archive(name, format!("it has {} of {} bytes", bytes.len(), record.size)));
         }
-        Ok(Arc::new(CopiedBytes::new(bytes, held)))
+        Ok(Arc::new(CopiedBytes::new(bytes, reservation)))
     }
 
     /// Parses a record of JSON.
-    pub(super) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
-        let text = self.text(name)?;
+    pub(super) fn read_json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
+        let text = self.read_text(name)?;
         let wrong = |e: serde_json::Error| Error::archive(name, e.to_string());
-        let measure = Measure::of(text.bytes()).map_err(wrong)?;
+        let measure = Measure::measure(text.bytes()).map_err(wrong)?;
         if let Err(limit) = self.budget.charge("the parsed JSON", measure.bytes()) {
             return Err(Error::archive(name, format!("{limit} ({measure})")));
         }
@@ -197,13 +202,13 @@ impl<'f> Archive<'f> {
     }
 
     /// The bytes of a record of JSON or text.
-    pub(super) fn text(&mut self, name: &str) -> Result<SharedBytes> {
+    pub(super) fn read_text(&mut self, name: &str) -> Result<SharedBytes> {
         let bytes = match self.records.get(name) {
             Some(record) if record.size > MAX_JSON_BYTES => {
                 let problem = format!("{} bytes are more than {MAX_JSON_BYTES}", record.size);
                 return Err(Error::archive(name, problem));
             }
-            _ => self.record(name)?,
+            _ => self.read_record(name)?,
         };
         match bytes.problem() {
             Some(problem) => Err(Error::archive(name, problem)),
@@ -219,8 +224,8 @@ pub(super) struct CopiedBytes {
 }
 
 impl CopiedBytes {
-    pub(super) fn new(bytes: Vec<u8>, held: Reservation) -> Self {
-        Self { bytes, _held: held }
+    pub(super) fn new(bytes: Vec<u8>, reservation: Reservation) -> Self {
+        Self { bytes, _held: reservation }
     }
 }
 
@@ -238,11 +243,11 @@ pub fn is_archive(mut file: impl Read + Seek) -> bool {
     if file.read_exact(&mut magic).is_err() || magic != *MAGIC {
         return false;
     }
-    ZipArchive::new(file).is_ok_and(|zip| zip.file_names().any(is_of_pytorch))
+    ZipArchive::new(file).is_ok_and(|zip| zip.file_names().any(is_pytorch_record))
 }
 
 /// Whether a record has a name that PyTorch uses.
-fn is_of_pytorch(name: &str) -> bool {
+fn is_pytorch_record(name: &str) -> bool {
     let (folder, name) = name.rsplit_once('/').unwrap_or(("", name));
     let is_model = folder == "models" || folder.ends_with("/models");
     is_model && name.ends_with(".json")
@@ -250,15 +255,15 @@ fn is_of_pytorch(name: &str) -> bool {
         || folder.contains("data/aotinductor")
 }
 
-fn zip_of(file: &dyn ArchiveFile) -> Result<ZipArchive<BufReader<Reader<'_>>>> {
+fn open_zip(file: &dyn ArchiveFile) -> Result<ZipArchive<BufReader<Reader<'_>>>> {
     let mut magic = [0; MAGIC.len()];
     if file.size() < MAGIC.len() as u64 || file.read_at(0, &mut magic).is_err() || magic != *MAGIC {
         return Err(Error::archive("the archive", "it is no zip file, as torch.export archives (.pt2) are"));
     }
-    ZipArchive::new(BufReader::new(Reader { file, at: 0 })).map_err(broken)
+    ZipArchive::new(BufReader::new(Reader { file, at: 0 })).map_err(zip_error)
 }
 
-fn broken(error: zip::result::ZipError) -> Error {
+fn zip_error(error: zip::result::ZipError) -> Error {
     Error::archive("the archive", error.to_string())
 }
 

@@ -45,46 +45,46 @@ pub fn example_inputs(
         return Ok(None);
     }
     let model = model::parse(&mut archive, name)?;
-    let saved = archive.record(&record)?;
+    let saved = archive.read_record(&record)?;
     let Ok(mut saved) = Archive::open(&saved, budget) else { return Ok(None) };
-    examples(&model, &mut saved)
+    read_examples(&model, &mut saved)
 }
 
-fn examples(model: &Model, saved: &mut Archive<'_>) -> Result<Option<Vec<ExampleInput>>> {
+fn read_examples(model: &Model, saved: &mut Archive<'_>) -> Result<Option<Vec<ExampleInput>>> {
     let graph = &model.graph_module.graph;
     let inputs = graph.inputs.iter().zip(&model.graph_module.signature.input_specs);
     let mut examples = Vec::new();
     for (input, spec) in inputs {
         let (Argument::AsTensor(value), InputSpec::UserInput {}) = (input, spec) else { continue };
-        let Some((view, storage, len)) = example(graph, &value.name, saved, examples.len()) else {
+        let Some((view, storage, len)) = read_example(graph, &value.name, saved, examples.len()) else {
             return Ok(None);
         };
         if let Err(limit) = saved.budget().charge("copying it", len) {
             return Err(Error::archive(format!("the example input `{}`", value.name), limit.to_string()));
         }
-        let Some(elements) = view.copy(storage.bytes(), len) else { return Ok(None) };
+        let Some(elements) = view.copy_row_major(storage.bytes(), len) else { return Ok(None) };
         examples.push(ExampleInput { dtype: view.dtype, sizes: view.sizes, elements });
     }
-    let is_little = saved.text("byteorder").is_ok_and(|order| order.bytes() == b"little");
+    let is_little = saved.read_text("byteorder").is_ok_and(|order| order.bytes() == b"little");
     Ok((is_little && !saved.contains(&format!("data/{}", examples.len()))).then_some(examples))
 }
 
-/// The view that an input is of the storage with this number, the storage, and the bytes of the input.
-fn example(
+/// The view of an input into the storage `number`, that storage, and the input's size in bytes.
+fn read_example(
     graph: &Graph,
     input: &str,
     saved: &mut Archive<'_>,
     number: usize,
 ) -> Option<(View, SharedBytes, usize)> {
-    let view = View::of(graph.tensor_values.get(input)?, at_export).ok()?;
-    let storage = saved.record(&format!("data/{number}")).ok()?;
+    let view = View::from_meta(graph.tensor_values.get(input)?, size_at_export).ok()?;
+    let storage = saved.read_record(&format!("data/{number}")).ok()?;
     let (_, end) = view.extent()?;
     let len = view.nbytes()?;
     (end == storage.len()).then_some((view, storage, len))
 }
 
 /// The value of a size when the model was exported.
-fn at_export(size: &SymInt) -> Result<usize, String> {
+fn size_at_export(size: &SymInt) -> Result<usize, String> {
     let number = match size {
         SymInt::AsInt(v) => Some(*v),
         SymInt::AsExpr(e) => e.hint.as_ref().and_then(|hint| hint.as_int),
@@ -121,10 +121,11 @@ mod tests {
     fn storages_are_read_in_the_order_of_inputs() {
         let floats = |f: [f32; 4]| f.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<u8>>();
         let storage = floats([1.0, 2.0, 3.0, 4.0]);
-        let whole = [("byteorder", &b"little"[..]), ("data.pkl", b""), ("data/0", &storage)];
-        let found = example_inputs(&archive(&whole), "forward", &CompileBudget::default()).unwrap().unwrap();
-        assert_eq!((found[0].dtype, &found[0].sizes[..]), (ScalarType::Float, &[2, 2][..]));
-        assert_eq!(found[0].elements, floats([1.0, 3.0, 2.0, 4.0]));
+        let records = [("byteorder", &b"little"[..]), ("data.pkl", b""), ("data/0", &storage)];
+        let inputs =
+            example_inputs(&archive(&records), "forward", &CompileBudget::default()).unwrap().unwrap();
+        assert_eq!((inputs[0].dtype, &inputs[0].sizes[..]), (ScalarType::Float, &[2, 2][..]));
+        assert_eq!(inputs[0].elements, floats([1.0, 3.0, 2.0, 4.0]));
 
         let long = [&storage[..], &[0; 4]].concat();
         for records in [

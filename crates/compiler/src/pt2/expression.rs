@@ -9,15 +9,15 @@ use pteron_exported::{Size, SymExpr, SymOp};
 pub(super) fn parse(text: &str) -> Result<Size, String> {
     let mut parser = Parser { text, at: 0, depth: 0, terms: 0 };
     let term = parser.sum()?;
-    parser.spaces();
+    parser.skip_spaces();
     if parser.at != text.len() {
-        return Err(format!("`{}`: unexpected `{}`", shown(text), shown(&text[parser.at..])));
+        return Err(format!("`{}`: unexpected `{}`", shorten(text), shorten(&text[parser.at..])));
     }
-    Ok(term.into_expression().simplified())
+    Ok(term.into_expression().simplify())
 }
 
-/// The beginning of a text, for messages.
-fn shown(text: &str) -> String {
+/// Shortens a text for error messages.
+fn shorten(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -56,30 +56,30 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    fn spaces(&mut self) {
+    fn skip_spaces(&mut self) {
         let rest = &self.text[self.at..];
         self.at += rest.len() - rest.trim_start().len();
     }
 
     fn take(&mut self, token: &str) -> bool {
-        self.spaces();
-        let found = self.text[self.at..].starts_with(token);
-        if found {
+        self.skip_spaces();
+        let is_next = self.text[self.at..].starts_with(token);
+        if is_next {
             self.at += token.len();
         }
-        found
+        is_next
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.take(token) { Ok(()) } else { Err(self.wrong(&format!("`{token}`"))) }
+        if self.take(token) { Ok(()) } else { Err(self.error_at(&format!("`{token}`"))) }
     }
 
-    fn wrong(&self, expected: &str) -> String {
-        format!("`{}`: expected {expected} at byte {}", shown(self.text), self.at)
+    fn error_at(&self, expected: &str) -> String {
+        format!("`{}`: expected {expected} at byte {}", shorten(self.text), self.at)
     }
 
     fn word(&mut self, is_part: impl Fn(char) -> bool) -> &'t str {
-        self.spaces();
+        self.skip_spaces();
         let rest = &self.text[self.at..];
         let len = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         self.at += len;
@@ -114,12 +114,12 @@ impl<'t> Parser<'t> {
         product
     }
 
-    /// As [`product`](Self::product), but leaves the depth that quotients add.
+    /// Like [`product`](Self::product), but does not restore the nesting depth.
     fn product_within(&mut self) -> Result<Term, String> {
         let mut value = self.power()?;
         loop {
             if self.take("//") {
-                self.deeper()?;
+                self.enter_term()?;
                 let next = self.power()?.into_expression();
                 value = SymExpr::Op(SymOp::FloorDiv, vec![value.into_expression(), next]).into();
             } else if self.text[self.at..].trim_start().starts_with("**") {
@@ -128,10 +128,10 @@ impl<'t> Parser<'t> {
                 let next = self.power()?;
                 value = multiply(value, next);
             } else if self.take("/") {
-                let SymExpr::Int(n) = self.power()?.over else { return Err(self.wrong("a number")) };
+                let SymExpr::Int(n) = self.power()?.over else { return Err(self.error_at("a number")) };
                 value.under = value.under.saturating_mul(n.max(1));
             } else if self.take("%") {
-                self.deeper()?;
+                self.enter_term()?;
                 let next = self.power()?.into_expression();
                 value = SymExpr::Op(SymOp::Mod, vec![value.into_expression(), next]).into();
             } else {
@@ -155,13 +155,13 @@ impl<'t> Parser<'t> {
             return Err(format!("a size of more than {MAX_EXPRESSION_TERMS} terms"));
         }
         let depth = self.depth;
-        self.deeper()?;
+        self.enter_term()?;
         let term = self.primary_within();
         self.depth = depth;
         term
     }
 
-    fn deeper(&mut self) -> Result<(), String> {
+    fn enter_term(&mut self) -> Result<(), String> {
         self.depth += 1;
         match self.depth > MAX_EXPRESSION_DEPTH {
             true => Err(format!("a size of more than {MAX_EXPRESSION_DEPTH} nested terms")),
@@ -184,12 +184,12 @@ impl<'t> Parser<'t> {
             return digits
                 .parse()
                 .map(|v| SymExpr::Int(v).into())
-                .map_err(|_| self.wrong("a smaller number"));
+                .map_err(|_| self.error_at("a smaller number"));
         }
         let start = self.at;
         let name = self.word(|c| c.is_alphanumeric() || c == '_' || c == '.');
         if name.is_empty() {
-            return Err(self.wrong("a term"));
+            return Err(self.error_at("a term"));
         }
         if !self.take("(") {
             return Ok(SymExpr::Symbol(name.into()).into());
@@ -214,8 +214,8 @@ impl<'t> Parser<'t> {
             }
             args.push(self.sum()?);
         }
-        let whole = &self.text[start..self.at];
-        Ok(call(name, args).unwrap_or_else(|| SymExpr::Symbol(whole.trim().into()).into()))
+        let call_text = &self.text[start..self.at];
+        Ok(call(name, args).unwrap_or_else(|| SymExpr::Symbol(call_text.trim().into()).into()))
     }
 }
 
@@ -235,7 +235,7 @@ fn multiply(a: Term, b: Term) -> Term {
     Term { over, under }
 }
 
-/// The functions of SymPy and PyTorch in sizes; `None` for unknown ones.
+/// Applies a function of SymPy or PyTorch by its name; `None` for unknown ones.
 fn call(name: &str, args: Vec<Term>) -> Option<Term> {
     let op = match name.rsplit('.').next().unwrap_or(name) {
         "Integer" | "Identity" | "TruncToInt" if args.len() == 1 => {

@@ -12,8 +12,8 @@ use pteron_tensor::{DimOrder, ScalarType};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The element type for a number of the schema.
-pub(super) fn dtype(number: u32) -> Result<ScalarType, String> {
+/// The element type with this number in the schema.
+pub(super) fn dtype_from_number(number: u32) -> Result<ScalarType, String> {
     use ScalarType::*;
     Ok(match number {
         1 => Byte,
@@ -40,7 +40,7 @@ pub(super) fn dtype(number: u32) -> Result<ScalarType, String> {
     })
 }
 
-fn memory_format(number: u32) -> MemoryFormat {
+fn memory_format_from_number(number: u32) -> MemoryFormat {
     match number {
         1 => MemoryFormat::Contiguous,
         2 => MemoryFormat::ChannelsLast,
@@ -49,16 +49,16 @@ fn memory_format(number: u32) -> MemoryFormat {
     }
 }
 
-/// A size that must be static.
-pub(super) fn known(size: &SymInt) -> Result<usize, String> {
+/// The value of a size that must be static.
+pub(super) fn static_size(size: &SymInt) -> Result<usize, String> {
     match size {
         SymInt::AsInt(v) => usize::try_from(*v).map_err(|_| format!("{v} is no size")),
         SymInt::AsExpr(e) => Err(format!("`{}` where a number must be", e.expr_str)),
     }
 }
 
-/// A size, which may be symbolic.
-fn size(size: &SymInt) -> Result<Size, String> {
+/// Converts a size, which may be symbolic.
+fn symbolic_size(size: &SymInt) -> Result<Size, String> {
     match size {
         SymInt::AsInt(v) => Ok(Size::Int(*v)),
         SymInt::AsExpr(e) => expression::parse(&e.expr_str),
@@ -94,7 +94,7 @@ impl<'p> GraphReader<'p> {
     }
 
     /// The top-level graph, and the values of its constant inputs.
-    pub(super) fn outermost(
+    pub(super) fn read_outermost(
         &mut self,
         json: &schema::Graph,
     ) -> Result<(ExportedGraph, HashMap<VarId, Argument>)> {
@@ -119,53 +119,63 @@ impl<'p> GraphReader<'p> {
             };
             inputs.push(var);
         }
-        Ok((self.body(json, inputs, scope)?, fixed))
+        Ok((self.read_body(json, inputs, scope)?, fixed))
     }
 
-    fn nested(&mut self, json: &schema::Graph) -> Result<ExportedGraph> {
+    fn read_nested(&mut self, json: &schema::Graph) -> Result<ExportedGraph> {
         let mut scope = Scope::new();
         let inputs =
             json.inputs.iter().map(|i| self.define_input(json, i, &mut scope)).collect::<Result<_>>()?;
-        self.body(json, inputs, scope)
+        self.read_body(json, inputs, scope)
     }
 
     fn define_input(&mut self, json: &schema::Graph, input: &Json, scope: &mut Scope) -> Result<VarId> {
-        match self.define(json, input, scope)?.as_slice() {
+        match self.define_results(json, input, scope)?.as_slice() {
             [one] => Ok(*one),
-            _ => Err(self.wrong("an input of a graph is no single value")),
+            _ => Err(self.record_error("an input of a graph is no single value")),
         }
     }
 
-    fn body(&mut self, json: &schema::Graph, inputs: Vec<VarId>, mut scope: Scope) -> Result<ExportedGraph> {
+    fn read_body(
+        &mut self,
+        json: &schema::Graph,
+        inputs: Vec<VarId>,
+        mut scope: Scope,
+    ) -> Result<ExportedGraph> {
         let mut nodes = Vec::with_capacity(json.nodes.len());
         for node in &json.nodes {
-            nodes.push(self.node(json, node, &mut scope)?);
+            nodes.push(self.read_node(json, node, &mut scope)?);
         }
         let outputs =
-            json.outputs.iter().map(|o| self.argument("an output", o, &scope)).collect::<Result<_>>()?;
+            json.outputs.iter().map(|o| self.read_argument("an output", o, &scope)).collect::<Result<_>>()?;
         Ok(ExportedGraph { inputs, nodes, outputs })
     }
 
-    fn node(&mut self, json: &schema::Graph, node: &schema::Node, scope: &mut Scope) -> Result<ExportedNode> {
-        let source = self.sources.of(&node.metadata);
-        let target = self.word(node.target.strip_prefix("torch.ops.").unwrap_or(&node.target));
+    fn read_node(
+        &mut self,
+        json: &schema::Graph,
+        node: &schema::Node,
+        scope: &mut Scope,
+    ) -> Result<ExportedNode> {
+        let source = self.sources.intern(&node.metadata);
+        let target = self.intern(node.target.strip_prefix("torch.ops.").unwrap_or(&node.target));
         let place = || match source.frames.last() {
             Some(line) => format!("a node ({}) at {line}", node.target),
             None => format!("a node ({})", node.target),
         };
         let mut args = Vec::with_capacity(node.inputs.len());
         for input in &node.inputs {
-            let arg = self.argument(&place(), &input.arg, scope)?;
-            args.push((self.word(&input.name), arg));
+            let arg = self.read_argument(&place(), &input.arg, scope)?;
+            args.push((self.intern(&input.name), arg));
         }
         let mut outputs = Vec::with_capacity(node.outputs.len());
         for output in &node.outputs {
-            outputs.extend(self.define(json, output, scope)?);
+            outputs.extend(self.define_results(json, output, scope)?);
         }
         Ok(ExportedNode { target, args, outputs, source })
     }
 
-    fn word(&mut self, text: &str) -> Arc<str> {
+    fn intern(&mut self, text: &str) -> Arc<str> {
         if let Some(word) = self.words.get(text) {
             return Arc::clone(word);
         }
@@ -175,25 +185,30 @@ impl<'p> GraphReader<'p> {
     }
 
     /// Defines the values named by an output of a node or an input of a graph.
-    fn define(&mut self, json: &schema::Graph, output: &Json, scope: &mut Scope) -> Result<Vec<VarId>> {
+    fn define_results(
+        &mut self,
+        json: &schema::Graph,
+        output: &Json,
+        scope: &mut Scope,
+    ) -> Result<Vec<VarId>> {
         let number = |name: &SymArgument, ty: VarType| match name {
             SymArgument::AsName(name) => Some((name.clone(), ty)),
             _ => None,
         };
         let named = match output {
-            Json::AsTensor(t) => vec![(t.name.clone(), self.tensor(json, &t.name)?)],
+            Json::AsTensor(t) => vec![(t.name.clone(), self.tensor_type(json, &t.name)?)],
             Json::AsTensors(list) => list
                 .iter()
-                .map(|t| Ok((t.name.clone(), self.tensor(json, &t.name)?)))
+                .map(|t| Ok((t.name.clone(), self.tensor_type(json, &t.name)?)))
                 .collect::<Result<_>>()?,
             Json::AsOptionalTensor(OptionalTensor::AsTensor(t)) => {
-                vec![(t.name.clone(), self.tensor(json, &t.name)?)]
+                vec![(t.name.clone(), self.tensor_type(json, &t.name)?)]
             }
             Json::AsSymInt(sym) => {
                 let size = match (sym, sym_name(sym).and_then(|n| json.sym_int_values.get(n))) {
-                    (_, Some(json)) => size(json).map_err(|problem| self.wrong(&problem))?,
+                    (_, Some(json)) => symbolic_size(json).map_err(|problem| self.record_error(&problem))?,
                     (SymArgument::AsName(name), None) => Size::symbol(name.as_str()),
-                    _ => return Err(self.wrong("a number is defined without a name")),
+                    _ => return Err(self.record_error("a number is defined without a name")),
                 };
                 number(sym, VarType::Int(size)).into_iter().collect()
             }
@@ -203,29 +218,29 @@ impl<'p> GraphReader<'p> {
             Json::AsNone(_) | Json::AsOptionalTensor(OptionalTensor::AsNone(_)) => {
                 vec![(format!("none_{}", self.program.num_vars()), VarType::Opaque)]
             }
-            _ => return Err(self.wrong("a result that is neither a tensor nor a number")),
+            _ => return Err(self.record_error("a result that is neither a tensor nor a number")),
         };
         let mut vars = Vec::with_capacity(named.len());
         for (name, ty) in named {
             let var = self.program.add_var(name.as_str(), ty);
             if scope.insert(name.clone(), var).is_some() {
-                return Err(self.wrong(&format!("`{name}` is defined twice")));
+                return Err(self.record_error(&format!("`{name}` is defined twice")));
             }
             vars.push(var);
         }
         Ok(vars)
     }
 
-    fn tensor(&self, json: &schema::Graph, name: &str) -> Result<VarType> {
+    fn tensor_type(&self, json: &schema::Graph, name: &str) -> Result<VarType> {
         let Some(meta) = json.tensor_values.get(name) else {
-            return Err(self.wrong(&format!("the tensor `{name}` is not described in tensor_values")));
+            return Err(self.record_error(&format!("the tensor `{name}` is not described in tensor_values")));
         };
         let of = |problem: String| Error::archive(format!("{} (`{name}`)", self.record), problem);
-        let dtype = dtype(meta.dtype).map_err(of)?;
+        let dtype = dtype_from_number(meta.dtype).map_err(of)?;
         if meta.sizes.len() > pteron_tensor::MAX_RANK {
             return Err(of(format!("rank {} is above {}", meta.sizes.len(), pteron_tensor::MAX_RANK)));
         }
-        let sizes: Vec<Size> = meta.sizes.iter().map(size).collect::<Result<_, _>>().map_err(of)?;
+        let sizes: Vec<Size> = meta.sizes.iter().map(symbolic_size).collect::<Result<_, _>>().map_err(of)?;
         if sizes.iter().any(|s| s.known().is_some_and(|v| v < 0)) {
             return Err(of("a size is negative".into()));
         }
@@ -236,7 +251,7 @@ impl<'p> GraphReader<'p> {
         Ok(VarType::Tensor(TensorSpec { dtype, sizes, dim_order }))
     }
 
-    fn argument(&mut self, place: &str, json: &Json, scope: &Scope) -> Result<Argument> {
+    fn read_argument(&mut self, place: &str, json: &Json, scope: &Scope) -> Result<Argument> {
         let var = |name: &str| {
             scope.get(name).copied().ok_or_else(|| {
                 Error::archive(format!("{}: {place}", self.record), format!("`{name}` is not defined"))
@@ -284,9 +299,9 @@ impl<'p> GraphReader<'p> {
                 Argument::Floats(list.iter().map(float).collect::<Result<_>>()?)
             }
             Json::AsScalarType(v) => Argument::Dtype(
-                dtype(*v).map_err(|p| Error::archive(format!("{}: {place}", self.record), p))?,
+                dtype_from_number(*v).map_err(|p| Error::archive(format!("{}: {place}", self.record), p))?,
             ),
-            Json::AsMemoryFormat(v) => Argument::MemoryFormat(memory_format(*v)),
+            Json::AsMemoryFormat(v) => Argument::MemoryFormat(memory_format_from_number(*v)),
             Json::AsLayout(_) | Json::AsDevice(_) => Argument::Ignored,
             Json::AsBool(v) => Argument::Bool(*v),
             Json::AsBools(v) => Argument::Bools(v.clone()),
@@ -295,7 +310,7 @@ impl<'p> GraphReader<'p> {
                 Argument::OptionalVars(list.iter().map(optional).collect::<Result<_>>()?)
             }
             Json::AsComplex(c) => Argument::Complex(c.real.0, c.imag.0),
-            Json::AsGraph(graph) => Argument::Graph(Box::new(self.nested(&graph.graph)?)),
+            Json::AsGraph(graph) => Argument::Graph(Box::new(self.read_nested(&graph.graph)?)),
             Json::AsCustomObj(object) => Argument::Var(var(&object.name)?),
             Json::AsNestedTensors(_)
             | Json::AsIntLists(_)
@@ -310,7 +325,7 @@ impl<'p> GraphReader<'p> {
         })
     }
 
-    fn wrong(&self, problem: &str) -> Error {
+    fn record_error(&self, problem: &str) -> Error {
         Error::archive(self.record, problem)
     }
 }

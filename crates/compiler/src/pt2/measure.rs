@@ -4,7 +4,7 @@
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// The memory of a parsed value, by estimate: what the schema's largest variants take, and its share of lists and tables.
+/// The estimated memory of a parsed value in bytes, with its share of lists and tables.
 const VALUE_BYTES: u64 = 72;
 
 /// The size of a document.
@@ -21,7 +21,7 @@ pub(super) struct Measure {
 impl Measure {
     /// # Errors
     /// The text is no JSON.
-    pub(super) fn of(text: &[u8]) -> serde_json::Result<Self> {
+    pub(super) fn measure(text: &[u8]) -> serde_json::Result<Self> {
         let mut measure = Self::default();
         let mut document = serde_json::Deserializer::from_slice(text);
         Measuring { measure: &mut measure, path: &mut Vec::new() }.deserialize(&mut document)?;
@@ -29,7 +29,7 @@ impl Measure {
         Ok(measure)
     }
 
-    /// The memory of the parsed document, by estimate.
+    /// The estimated memory of the parsed document, in bytes.
     pub(super) fn bytes(&self) -> usize {
         usize::try_from(self.values.saturating_mul(VALUE_BYTES).saturating_add(self.text))
             .unwrap_or(usize::MAX)
@@ -125,9 +125,10 @@ mod tests {
 
     #[test]
     fn values_texts_and_the_longest_list_are_counted() {
-        let measure = Measure::of(br#"{"a": {"list": [1, {"b": "cd"}, null], "c": []}, "d": true}"#).unwrap();
+        let measure =
+            Measure::measure(br#"{"a": {"list": [1, {"b": "cd"}, null], "c": []}, "d": true}"#).unwrap();
         assert_eq!((measure.values, measure.text), (9, 10));
         assert!(measure.to_string().contains("`a.list` with 3"), "{measure}");
-        assert!(Measure::of(b"{} x").is_err() && Measure::of(b"[1").is_err());
+        assert!(Measure::measure(b"{} x").is_err() && Measure::measure(b"[1").is_err());
     }
 }

@@ -40,7 +40,7 @@ pub fn read(file: &dyn ArchiveFile, budget: &CompileBudget) -> Result<Vec<Export
     let mut models: Vec<String> = archive.names().filter_map(model).collect();
     models.sort_unstable();
     if models.is_empty() {
-        return Err(refuse(&archive));
+        return Err(no_models_error(&archive));
     }
     if models.len() > MAX_MODELS {
         return Err(Error::archive("models", format!("{} models are more than {MAX_MODELS}", models.len())));
@@ -48,8 +48,8 @@ pub fn read(file: &dyn ArchiveFile, budget: &CompileBudget) -> Result<Vec<Export
     models.iter().map(|name| model::read(&mut archive, name)).collect()
 }
 
-/// Why an archive without models cannot be read.
-fn refuse(archive: &Archive<'_>) -> Error {
+/// The error for an archive without models.
+fn no_models_error(archive: &Archive<'_>) -> Error {
     let has = |part: &str| archive.names().any(|n| n.contains(part));
     let problem = if has("data/aotinductor/") {
         "an AOTInductor package holds code compiled for one machine, and no graph"
@@ -62,7 +62,7 @@ fn refuse(archive: &Archive<'_>) -> Error {
     } else {
         "the archive holds no model (`models/*.json`)"
     };
-    Error::refused("the archive", problem, SAVE_ANEW)
+    Error::archive_with_help("the archive", problem, SAVE_ANEW)
 }
 
 #[cfg(test)]

@@ -19,11 +19,11 @@ const SCHEMA_MAJOR: u32 = 8;
 
 pub(super) fn read(archive: &mut Archive<'_>, name: &str) -> Result<ExportedProgram> {
     let model = parse(archive, name)?;
-    let record = record(name);
+    let record = model_record(name);
     let method = if name == "model" { "forward" } else { name };
     let mut program = ExportedProgram::new(method);
     program.budget = archive.budget().clone();
-    program.ranges = ranges(&model)?;
+    program.ranges = read_ranges(&model)?;
     let module = &model.graph_module;
     let mut arguments = Vec::new();
     if let Some(outermost) = module.module_call_graph.iter().find(|m| m.fqn.is_empty()) {
@@ -34,7 +34,7 @@ pub(super) fn read(archive: &mut Archive<'_>, name: &str) -> Result<ExportedProg
     }
 
     let mut reader = GraphReader::new(&mut program, &record);
-    let (mut graph, scope) = reader.outermost(&module.graph)?;
+    let (mut graph, scope) = reader.read_outermost(&module.graph)?;
     read_inputs(archive, name, &record, &mut program, &module.signature, &graph.inputs, &scope)?;
     read_mutations(&record, &mut program, &module.signature, &mut graph.outputs, &graph.inputs)?;
     program.graph = graph;
@@ -54,13 +54,13 @@ fn name_values(program: &mut ExportedProgram, arguments: &[String]) {
         program.graph.outputs.iter().map(|output| output.var().and_then(var_name)).collect();
     let by_argument = program.in_spec.as_deref().and_then(|spec| containers::input_names(spec, arguments));
     let by_key = program.out_spec.as_deref().and_then(containers::output_names);
-    program.input_names = named_by(inputs, by_argument);
+    program.input_names = merge_names(inputs, by_argument);
     // The new values of inputs come before the model's own outputs.
-    program.output_names = named_by(outputs, by_key);
+    program.output_names = merge_names(outputs, by_key);
 }
 
-/// The names by containers where these describe as many values, or the last of the values; the others stay.
-fn named_by(mut names: Vec<Option<String>>, by: Option<Vec<Option<String>>>) -> Vec<Option<String>> {
+/// Merges `by` into `names`: a shorter list names the last values; absent entries keep the old names.
+fn merge_names(mut names: Vec<Option<String>>, by: Option<Vec<Option<String>>>) -> Vec<Option<String>> {
     if let Some(by) = by
         && let Some(first) = names.len().checked_sub(by.len())
     {
@@ -70,16 +70,16 @@ fn named_by(mut names: Vec<Option<String>>, by: Option<Vec<Option<String>>>) -> 
     names
 }
 
-fn record(name: &str) -> String {
+fn model_record(name: &str) -> String {
     format!("models/{name}.json")
 }
 
 /// Parses the JSON of a model.
 pub(super) fn parse(archive: &mut Archive<'_>, name: &str) -> Result<Model> {
-    let record = record(name);
-    let text = archive.text(&record)?;
+    let record = model_record(name);
+    let text = archive.read_text(&record)?;
     check_version(text.bytes(), &record)?;
-    archive.json(&record)
+    archive.read_json(&record)
 }
 
 /// Parses the version alone first, so that an unsupported schema is reported as such whatever else has changed.
@@ -96,10 +96,10 @@ fn check_version(text: &[u8], record: &str) -> Result<()> {
     }
     let problem =
         format!("schema version {}.{} where {SCHEMA_MAJOR}.x is read", version.major, version.minor);
-    Err(Error::refused(record, problem, SAVE_ANEW))
+    Err(Error::archive_with_help(record, problem, SAVE_ANEW))
 }
 
-fn ranges(model: &Model) -> Result<Ranges> {
+fn read_ranges(model: &Model) -> Result<Ranges> {
     let mut ranges = Ranges::new();
     for (symbol, range) in &model.range_constraints {
         let min = range.min_val.unwrap_or(0).max(0);
@@ -137,7 +137,7 @@ fn read_inputs(
             InputSpec::UserInput {} => match fixed.get(&input) {
                 Some(value) => (InputKind::Fixed(value.clone()), None),
                 None if program.spec(input).is_some() => (InputKind::User, None),
-                None => return Err(no_tensor(record, program.var(input))),
+                None => return Err(no_tensor_error(record, program.var(input))),
             },
             InputSpec::ConstantInput { name, value } => {
                 let value = super::graph::fixed_argument(value);
@@ -154,7 +154,7 @@ fn read_inputs(
             InputSpec::CustomObj { custom_obj_name } => {
                 let problem =
                     format!("the input `{custom_obj_name}` is a script object, which is pickled code");
-                return Err(Error::refused(record, problem, "replace it by tensors and operators"));
+                return Err(Error::archive_with_help(record, problem, "replace it by tensors and operators"));
             }
             InputSpec::Token {} => {
                 program.var_mut(input).ty = VarType::Opaque;
@@ -173,14 +173,18 @@ fn read_inputs(
     Ok(())
 }
 
-/// An input that is neither a tensor nor fixed when the model was exported.
-fn no_tensor(record: &str, input: &Var) -> Error {
+/// The error for an input that is neither a tensor nor fixed when the model was exported.
+fn no_tensor_error(record: &str, input: &Var) -> Error {
     let what = match input.ty {
         VarType::Opaque => "a script object",
         _ => "a number that varies, and a program's numbers are fixed",
     };
     let problem = format!("the input `{}` is {what}", input.name);
-    Error::refused(record, problem, "pass it as a tensor, or export the model with a constant in its place")
+    Error::archive_with_help(
+        record,
+        problem,
+        "pass it as a tensor, or export the model with a constant in its place",
+    )
 }
 
 /// Resolves the outputs that the model writes back to its inputs. State is written back at run time: a mutation. What is
@@ -196,7 +200,7 @@ fn read_mutations(
         let problem = format!("{} output_specs for {} outputs", signature.output_specs.len(), outputs.len());
         return Err(Error::archive(record, problem));
     }
-    let targets = Targets::of(signature, program, inputs);
+    let targets = Targets::from_signature(signature, program, inputs);
     let (mut returned, mut own) = (Vec::new(), Vec::with_capacity(outputs.len()));
     for (output, spec) in std::mem::take(outputs).into_iter().zip(&signature.output_specs) {
         let (kind, key, input) = match spec {
@@ -215,7 +219,11 @@ fn read_mutations(
             OutputSpec::GradientToParameter { parameter_name: key }
             | OutputSpec::GradientToUserInput { user_input_name: key } => {
                 let help = "export the forward pass, or train with `TrainingModule`";
-                return Err(Error::refused(record, format!("an output is the gradient of `{key}`"), help));
+                return Err(Error::archive_with_help(
+                    record,
+                    format!("an output is the gradient of `{key}`"),
+                    help,
+                ));
             }
         };
         match (input, output.var()) {
@@ -246,7 +254,7 @@ struct Targets {
 }
 
 impl Targets {
-    fn of(signature: &Signature, program: &ExportedProgram, inputs: &[VarId]) -> Self {
+    fn from_signature(signature: &Signature, program: &ExportedProgram, inputs: &[VarId]) -> Self {
         let mut targets =
             Self { parameters: HashMap::new(), buffers: HashMap::new(), user_inputs: HashMap::new() };
         for (&input, spec) in inputs.iter().zip(&signature.input_specs) {

@@ -14,24 +14,24 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    pub(super) fn of(&mut self, metadata: &HashMap<String, String>) -> Arc<Source> {
+    pub(super) fn intern(&mut self, metadata: &HashMap<String, String>) -> Arc<Source> {
         let text = |key: &str| metadata.get(key).cloned().unwrap_or_default();
         let key = (text("stack_trace"), text("nn_module_stack"));
         if let Some(source) = self.known.get(&key) {
             return Arc::clone(source);
         }
-        let source = Arc::new(Source { frames: frames(&key.0), module: module(&key.1) });
+        let source = Arc::new(Source { frames: parse_frames(&key.0), module: innermost_module(&key.1) });
         self.known.insert(key, Arc::clone(&source));
         source
     }
 }
 
 /// Parses `File "model.py", line 3, in forward`, each followed by an indented source line.
-fn frames(trace: &str) -> Vec<SourceFrame> {
+fn parse_frames(trace: &str) -> Vec<SourceFrame> {
     let mut frames: Vec<SourceFrame> = Vec::new();
     for line in trace.lines() {
         let text = line.trim();
-        match head(text) {
+        match parse_frame(text) {
             Some(frame) if frames.len() < MAX_FRAMES => frames.push(frame),
             Some(_) => break,
             None => {
@@ -44,7 +44,7 @@ fn frames(trace: &str) -> Vec<SourceFrame> {
     frames
 }
 
-fn head(text: &str) -> Option<SourceFrame> {
+fn parse_frame(text: &str) -> Option<SourceFrame> {
     let rest = text.strip_prefix("File \"")?;
     let (file, rest) = rest.split_once("\", line ")?;
     let (line, function) = rest.split_once(", in ").unwrap_or((rest, ""));
@@ -53,7 +53,7 @@ fn head(text: &str) -> Option<SourceFrame> {
 }
 
 /// The path of the innermost module in `key,path,type;key,path,type`.
-fn module(stack: &str) -> String {
+fn innermost_module(stack: &str) -> String {
     let innermost = stack.rsplit(';').next().unwrap_or_default();
     innermost.split(',').nth(1).unwrap_or_default().to_owned()
 }
@@ -65,10 +65,10 @@ mod tests {
     #[test]
     fn frames_have_file_line_function_and_text() {
         let trace = "File \"a.py\", line 12, in forward\n    return torch.relu(\n        x)\nFile \"b.py\", line 3, in f\n    y";
-        let frames = frames(trace);
+        let frames = parse_frames(trace);
         assert_eq!(frames.len(), 2);
         assert_eq!(frames[0].to_string(), "a.py:12, in forward: return torch.relu(");
         assert_eq!((frames[1].line, frames[1].text.as_str()), (3, "y"));
-        assert_eq!(module("L__self__,,M;L__self__c,layers.0.c,torch.nn.Conv2d"), "layers.0.c");
+        assert_eq!(innermost_module("L__self__,,M;L__self__c,layers.0.c,torch.nn.Conv2d"), "layers.0.c");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::SAVE_ANEW;
 use super::archive::{Archive, CopiedBytes};
-use super::graph::{dtype, known};
+use super::graph::{dtype_from_number, static_size};
 use super::schema::{Payload, PayloadConfig, SymInt, TensorMeta};
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, Result};
@@ -18,7 +18,7 @@ pub(super) struct Weights {
     copied: u64,
     /// Copies by record and view, so that a tensor with two names is copied only once.
     copies: HashMap<(String, String), ConstantTensor>,
-    /// The distinct views of each storage, and their bytes.
+    /// The distinct views of each storage, and their total bytes.
     views: HashMap<String, (HashSet<Range<usize>>, usize)>,
 }
 
@@ -27,7 +27,7 @@ impl Weights {
         let mut config = |folder: &'static str, what: &str| -> Result<_> {
             let record = format!("{folder}{model}_{what}_config.json");
             let config = match archive.contains(&record) {
-                true => archive.json(&record)?,
+                true => archive.read_json(&record)?,
                 false => PayloadConfig::default(),
             };
             Ok((record, folder, config))
@@ -43,8 +43,8 @@ impl Weights {
         key: &str,
         declared: Option<&TensorSpec>,
     ) -> Result<(ConstantTensor, DimOrder)> {
-        let found = self.configs.iter().find_map(|(_, folder, c)| Some((*folder, c.config.get(key)?)));
-        let Some((folder, payload)) = found else {
+        let entry = self.configs.iter().find_map(|(_, folder, c)| Some((*folder, c.config.get(key)?)));
+        let Some((folder, payload)) = entry else {
             let place = self.configs[0].0.clone();
             return Err(Error::archive(place, format!("the tensor `{key}` is missing")));
         };
@@ -52,18 +52,18 @@ impl Weights {
         let place = || format!("{record} (`{key}`)");
         let Payload { use_pickle: false, tensor_meta: Some(meta), .. } = payload else {
             let help = format!("save plain tensors: {SAVE_ANEW}");
-            return Err(Error::refused(
+            return Err(Error::archive_with_help(
                 place(),
                 "the tensor is pickled, and nothing is unpickled here",
                 help,
             ));
         };
-        let view = View::of(meta, known).map_err(|problem| Error::archive(place(), problem))?;
-        if declared.is_some_and(|d| d.dtype != view.dtype || d.known_sizes() != Some(view.declared())) {
+        let view = View::from_meta(meta, static_size).map_err(|problem| Error::archive(place(), problem))?;
+        if declared.is_some_and(|d| d.dtype != view.dtype || d.known_sizes() != Some(view.sizes_as_i64())) {
             let problem = "its type or sizes are not those of the value in the graph";
             return Err(Error::archive(place(), problem));
         }
-        let storage = archive.record(&record)?;
+        let storage = archive.read_record(&record)?;
         let (first, end) = view.extent().ok_or_else(|| Error::archive(place(), "its size overflows"))?;
         if end > storage.len() {
             let problem = format!("it needs {end} bytes of a storage of {}", storage.len());
@@ -72,7 +72,7 @@ impl Weights {
         let name: Option<Arc<str>> = Some(key.into());
         let order = DimOrder::contiguous(view.sizes.len());
         if view.is_row_major() {
-            let repeated = self.repeated(&record, &(first..end), storage.len());
+            let repeated = self.record_view(&record, &(first..end), storage.len());
             let charged = archive.budget().charge("writing views that overlap in their storage", repeated);
             charged.map_err(|e| Error::archive(place(), e.to_string()))?;
             return Ok((ConstantTensor { name, bytes: storage, range: first..end }, order));
@@ -87,12 +87,13 @@ impl Weights {
             let problem = format!("tensors that are no dense views have more than {MAX_COPIED_BYTES} bytes");
             return Err(Error::archive(place(), problem));
         }
-        let held = archive.budget().take("copying it, since it is no dense view of its storage,", len);
-        let held = held.map_err(|e| Error::archive(place(), e.to_string()))?;
-        let bytes =
-            view.copy(storage.bytes(), len).ok_or_else(|| Error::archive(place(), "no memory for it"))?;
+        let reservation = archive.budget().take("copying it, since it is no dense view of its storage,", len);
+        let reservation = reservation.map_err(|e| Error::archive(place(), e.to_string()))?;
+        let bytes = view
+            .copy_row_major(storage.bytes(), len)
+            .ok_or_else(|| Error::archive(place(), "no memory for it"))?;
         let range = 0..bytes.len();
-        let constant = ConstantTensor { name, range, bytes: Arc::new(CopiedBytes::new(bytes, held)) };
+        let constant = ConstantTensor { name, range, bytes: Arc::new(CopiedBytes::new(bytes, reservation)) };
         self.copies.insert(identity, constant.clone());
         Ok((constant, order))
     }
@@ -101,7 +102,7 @@ impl Weights {
 impl Weights {
     /// Records a view of a storage. Returns how many bytes it adds to a program beyond those of the storage: views that
     /// overlap are written one by one.
-    fn repeated(&mut self, record: &str, range: &Range<usize>, storage: usize) -> usize {
+    fn record_view(&mut self, record: &str, range: &Range<usize>, storage: usize) -> usize {
         let (known, bytes) = self.views.entry(record.to_owned()).or_default();
         if !known.insert(range.clone()) {
             return 0;
@@ -123,13 +124,13 @@ pub(super) struct View {
 
 impl View {
     /// The view that `meta` describes; `number` evaluates its sizes.
-    pub(super) fn of(
+    pub(super) fn from_meta(
         meta: &TensorMeta,
         number: impl Fn(&SymInt) -> Result<usize, String>,
     ) -> Result<Self, String> {
         let sizes = |list: &[SymInt]| -> Result<Vec<usize>, String> { list.iter().map(&number).collect() };
         let view = Self {
-            dtype: dtype(meta.dtype)?,
+            dtype: dtype_from_number(meta.dtype)?,
             sizes: sizes(&meta.sizes)?,
             strides: sizes(&meta.strides)?,
             offset: number(&meta.storage_offset)?,
@@ -143,7 +144,7 @@ impl View {
         Ok(view)
     }
 
-    fn declared(&self) -> Vec<i64> {
+    fn sizes_as_i64(&self) -> Vec<i64> {
         self.sizes.iter().map(|&s| i64::try_from(s).unwrap_or(i64::MAX)).collect()
     }
 
@@ -177,7 +178,7 @@ impl View {
     }
 
     /// Copies the elements in row-major order. The extent must be in bounds of the storage.
-    pub(super) fn copy(&self, storage: &[u8], len: usize) -> Option<Vec<u8>> {
+    pub(super) fn copy_row_major(&self, storage: &[u8], len: usize) -> Option<Vec<u8>> {
         let width = self.dtype.size();
         let mut out = Vec::new();
         out.try_reserve_exact(len).ok()?;

@@ -146,7 +146,7 @@ fn is_float_constant(program: &ExportedProgram, var: VarId) -> bool {
 
 /// The elements, in row-major order, of a float32 constant that is never mutated.
 pub(crate) fn floats(program: &ExportedProgram, var: VarId) -> Option<Vec<f32>> {
-    let data = program.row_major(var).filter(|_| is_float_constant(program, var))?;
+    let data = program.row_major_bytes(var).filter(|_| is_float_constant(program, var))?;
     Some(data.bytes().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
 }
 

@@ -4,9 +4,9 @@ use super::Recovery;
 use crate::Result;
 use crate::emit::PRIMS;
 use crate::names::target_of;
-use crate::passes::meaning;
-use crate::rewrite::broadcast;
-use crate::sizes::{sizes_of, wrap};
+use crate::passes::call_meaning;
+use crate::rewrite::broadcast_sizes;
+use crate::sizes::{sizes_of, wrap_dim};
 use pteron_exported::{Argument, Bounds, ExportedNode, IntArgument, Size, SymOp, TensorSpec, VarId, VarType};
 use pteron_format::pte::{EValue, TensorShapeDynamism};
 use pteron_operator::facts::Meaning;
@@ -30,7 +30,7 @@ pub(super) fn scalar_primitive(operator: &str) -> Option<&str> {
 
 impl Recovery<'_> {
     /// Appends a node to the program.
-    pub(super) fn node(&mut self, target: &str, args: Args, types: Vec<VarType>) -> Vec<VarId> {
+    pub(super) fn push_node(&mut self, target: &str, args: Args, types: Vec<VarType>) -> Vec<VarId> {
         let mut outputs = Vec::with_capacity(types.len());
         for ty in types {
             outputs.push(self.program.add_var(format!("v{}", self.program.num_vars()), ty));
@@ -44,24 +44,24 @@ impl Recovery<'_> {
         outputs
     }
 
-    pub(super) fn call(&mut self, operator: &str, values: &[i32]) -> Result<()> {
+    pub(super) fn lift_call(&mut self, operator: &str, values: &[i32]) -> Result<()> {
         let values: Vec<usize> = values.iter().map(|&v| v as usize).collect();
         if operator == ET_VIEW {
-            return self.view(&values);
+            return self.lift_view(&values);
         }
         let prim = scalar_primitive(operator);
         if let Some(&(target, _)) = PRIMS.iter().find(|(_, known)| Some(*known) == prim) {
-            return self.scalar_op(target, &values);
+            return self.lift_scalar_op(target, &values);
         }
         let Some(kernel) = self.source.operators.kernel(operator) else {
-            return self.fails(format_args!("there is no operator `{operator}`"));
+            return self.fail(format_args!("there is no operator `{operator}`"));
         };
         let schema = kernel.schema();
         if values.len() != schema.instruction_args() {
-            return self.fails(format_args!("{} values for `{schema}`", values.len()));
+            return self.fail(format_args!("{} values for `{schema}`", values.len()));
         }
         if operator == COPY {
-            return self.copy(&values);
+            return self.lift_copy(&values);
         }
         let trailing = schema.args.iter().rev().take_while(|arg| arg.written).count();
         let outs = schema.args.len() - trailing;
@@ -70,21 +70,21 @@ impl Recovery<'_> {
         for (declared, &value) in schema.args[..outs].iter().zip(&values) {
             if declared.written {
                 if in_place.is_some() || trailing > 0 || declared.list {
-                    return self.fails(format_args!("`{operator}` writes into what it reads"));
+                    return self.fail(format_args!("`{operator}` writes into what it reads"));
                 }
                 in_place = Some(value);
             }
-            let argument = self.argument(declared, value)?;
+            let argument = self.schema_argument(declared, value)?;
             args.push((declared.name.as_str().into(), argument));
         }
         match in_place {
-            Some(value) => self.in_place(operator, args, value, &values, schema),
-            None => self.out_of_place(&*kernel, args, &values[outs..]),
+            Some(value) => self.lift_in_place(operator, args, value, &values, schema),
+            None => self.lift_out_of_place(&*kernel, args, &values[outs..]),
         }
     }
 
-    /// A call that writes out arguments, or returns a result of its own.
-    fn out_of_place(&mut self, kernel: &dyn Kernel, args: Args, rest: &[usize]) -> Result<()> {
+    /// Lifts a call that writes out arguments or returns a result of its own.
+    fn lift_out_of_place(&mut self, kernel: &dyn Kernel, args: Args, rest: &[usize]) -> Result<()> {
         let schema = kernel.schema();
         let target = target_of(&schema.name);
         let mut outs = Vec::new();
@@ -105,17 +105,17 @@ impl Recovery<'_> {
         };
         let mut types = Vec::with_capacity(outs.len());
         for (i, &out) in outs.iter().enumerate() {
-            types.push(self.type_of_out(out, i, &node, kernel)?);
+            types.push(self.out_type(out, i, &node, kernel)?);
         }
-        let vars = self.node(&target, node.args, types);
+        let vars = self.push_node(&target, node.args, types);
         for (out, var) in outs.into_iter().zip(vars) {
             self.define_any(out, var)?;
         }
         Ok(())
     }
 
-    /// An in-place call, lifted to the functional operator that computes what it writes.
-    fn in_place(
+    /// Lifts an in-place call to the functional operator that computes what it writes.
+    fn lift_in_place(
         &mut self,
         operator: &str,
         args: Args,
@@ -125,24 +125,24 @@ impl Recovery<'_> {
     ) -> Result<()> {
         let base = operator.split('.').next().unwrap_or(operator);
         let Some(functional) = base.strip_suffix('_') else {
-            return self.fails(format_args!("`{operator}` writes into what it reads"));
+            return self.fail(format_args!("`{operator}` writes into what it reads"));
         };
         let target = target_of(&operator.replacen(base, functional, 1));
-        let found = self.read(value)?;
-        let ty = self.program.var(found).ty.clone();
-        let var = self.node(&target, args, vec![ty])[0];
-        self.write(value, var)?;
+        let current = self.current_value(value)?;
+        let ty = self.program.var(current).ty.clone();
+        let var = self.push_node(&target, args, vec![ty])[0];
+        self.define_or_mutate(value, var)?;
         match values.get(schema.args.len()) {
             Some(&result) if result != value => self.define_any(result, var),
             _ => Ok(()),
         }
     }
 
-    /// Overwrites a tensor. If sizes, type and dim order match, the tensor simply has the source's value from then on.
-    fn copy(&mut self, values: &[usize]) -> Result<()> {
-        let &[into, from, _, result] = values else { return self.fails("a copy of nothing") };
+    /// Lifts a copy. If sizes, type and dim order match, the destination simply has the source's value from then on.
+    fn lift_copy(&mut self, values: &[usize]) -> Result<()> {
+        let &[into, from, _, result] = values else { return self.fail("a copy of nothing") };
         let tensor = self.tensor(into)?;
-        let source = self.read(from)?;
+        let source = self.current_value(from)?;
         let spec = self.program.spec(source).cloned();
         let sizes = |spec: &TensorSpec| {
             spec.sizes
@@ -156,18 +156,19 @@ impl Recovery<'_> {
         let var = match same {
             true => source,
             false => {
-                let found = self.read(into)?;
-                let ty = self.program.var(found).ty.clone();
-                let args = vec![("self".into(), Argument::Var(found)), ("src".into(), Argument::Var(source))];
-                self.node("aten.copy.default", args, vec![ty])[0]
+                let current = self.current_value(into)?;
+                let ty = self.program.var(current).ty.clone();
+                let args =
+                    vec![("self".into(), Argument::Var(current)), ("src".into(), Argument::Var(source))];
+                self.push_node("aten.copy.default", args, vec![ty])[0]
             }
         };
-        self.write(into, var)?;
+        self.define_or_mutate(into, var)?;
         if result == into { Ok(()) } else { self.define(result, var) }
     }
 
     /// Like [`Self::define`], for a tensor that may be an input of the caller.
-    fn write(&mut self, value: usize, var: VarId) -> Result<()> {
+    fn define_or_mutate(&mut self, value: usize, var: VarId) -> Result<()> {
         let input = self.plan.inputs.iter().position(|&input| input as usize == value);
         if let Some(input) = input {
             let user: Vec<VarId> = self.program.graph.inputs[..self.plan.inputs.len()].to_vec();
@@ -179,7 +180,7 @@ impl Recovery<'_> {
     /// Makes `var` the current value of a tensor or scalar.
     pub(super) fn define_any(&mut self, value: usize, var: VarId) -> Result<()> {
         match &self.plan.values[value] {
-            EValue::Tensor(_) => self.write(value, var),
+            EValue::Tensor(_) => self.define_or_mutate(value, var),
             _ => {
                 self.set_number(value, Argument::Var(var));
                 Ok(())
@@ -187,11 +188,11 @@ impl Recovery<'_> {
         }
     }
 
-    /// A view that an instruction makes.
-    fn view(&mut self, values: &[usize]) -> Result<()> {
-        let &[of, size, out] = values else { return self.fails("a view of nothing") };
-        let x = self.read(of)?;
-        let sizes = self.ints(size)?;
+    /// Lifts an instruction that makes a view.
+    fn lift_view(&mut self, values: &[usize]) -> Result<()> {
+        let &[of, size, out] = values else { return self.fail("a view of nothing") };
+        let x = self.current_value(of)?;
+        let sizes = self.list_of_ints(size)?;
         let tensor = self.tensor(out)?;
         let mut spec = self.spec_of(tensor)?;
         let node = ExportedNode {
@@ -203,16 +204,16 @@ impl Recovery<'_> {
         if tensor.shape_dynamism != TensorShapeDynamism::Static
             && let Some(sizes) = sizes_of(&self.program, &node, 0)
         {
-            self.fit(&mut spec, sizes);
+            self.adopt_sizes(&mut spec, sizes);
         }
-        let var = self.node(&node.target, node.args, vec![VarType::Tensor(spec)])[0];
-        let viewed = self.place_of(of);
+        let var = self.push_node(&node.target, node.args, vec![VarType::Tensor(spec)])[0];
+        let viewed = self.stored_extent(of);
         self.set_unplaced(out, var, viewed);
         Ok(())
     }
 
     /// Adopts inferred sizes if their bounds do not exceed those of the plan.
-    fn fit(&self, spec: &mut TensorSpec, known: Vec<Size>) {
+    fn adopt_sizes(&self, spec: &mut TensorSpec, known: Vec<Size>) {
         let max = |size: &Size| size.bounds(&self.program.ranges).max;
         if known.len() == spec.rank() {
             let fitting = spec.sizes.iter_mut().zip(known).filter(|(size, known)| max(known) <= max(size));
@@ -221,7 +222,7 @@ impl Recovery<'_> {
     }
 
     /// The type of a result of a call: from the plan, with dynamic sizes inferred from the call.
-    fn type_of_out(
+    fn out_type(
         &mut self,
         value: usize,
         result: usize,
@@ -239,11 +240,12 @@ impl Recovery<'_> {
             return Ok(VarType::Tensor(spec));
         }
         if let Some(sizes) = sizes_of(&self.program, node, result) {
-            self.fit(&mut spec, sizes);
-        } else if result == 0 && matches!(meaning(&self.program, node, kernel), Some(Meaning::Elementwise(_)))
+            self.adopt_sizes(&mut spec, sizes);
+        } else if result == 0
+            && matches!(call_meaning(&self.program, node, kernel), Some(Meaning::Elementwise(_)))
         {
             let operands = node.operands().filter_map(|v| self.program.spec(v));
-            let sizes = operands.map(|s| s.sizes.clone()).reduce(|a, b| broadcast(&a, &b));
+            let sizes = operands.map(|s| s.sizes.clone()).reduce(|a, b| broadcast_sizes(&a, &b));
             if let Some(sizes) = sizes.filter(|sizes| sizes.len() == spec.rank()) {
                 spec.sizes = sizes;
             }
@@ -256,20 +258,20 @@ impl Recovery<'_> {
         if let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
             (&*node.target, node.arg("self").and_then(Argument::var), node.arg("dim"))
             && let Some(spec) = self.program.spec(x)
-            && let Some(size) = wrap(*dim, spec.rank()).and_then(|dim| spec.sizes.get(dim))
+            && let Some(size) = wrap_dim(*dim, spec.rank()).and_then(|dim| spec.sizes.get(dim))
         {
             return size.clone();
         }
-        self.unknown()
+        self.unknown_size()
     }
 
-    pub(super) fn unknown(&mut self) -> Size {
+    pub(super) fn unknown_size(&mut self) -> Size {
         self.new_symbol("u", Bounds { min: i64::MIN, max: i64::MAX })
     }
 
-    /// An operator on scalars.
-    fn scalar_op(&mut self, target: &str, values: &[usize]) -> Result<()> {
-        let Some((&out, operands)) = values.split_last() else { return self.fails("an operator on nothing") };
+    /// Lifts an operator on scalars.
+    fn lift_scalar_op(&mut self, target: &str, values: &[usize]) -> Result<()> {
+        let Some((&out, operands)) = values.split_last() else { return self.fail("an operator on nothing") };
         let mut args: Args = Vec::with_capacity(operands.len());
         for &operand in operands {
             args.push(("".into(), self.scalar_argument(operand)?));
@@ -279,7 +281,7 @@ impl Recovery<'_> {
             EValue::Bool(_) => VarType::Bool,
             _ => VarType::Int(self.result_size(target, &args)),
         };
-        let var = self.node(target, args, vec![ty])[0];
+        let var = self.push_node(target, args, vec![ty])[0];
         self.set_number(out, Argument::Var(var));
         Ok(())
     }
@@ -293,7 +295,7 @@ impl Recovery<'_> {
             },
             _ => None,
         };
-        let [(_, a), (_, b)] = &args[..] else { return self.unknown() };
+        let [(_, a), (_, b)] = &args[..] else { return self.unknown_size() };
         let op = match target {
             "_operator.add" => SymOp::Add,
             "_operator.sub" => SymOp::Add,
@@ -302,12 +304,12 @@ impl Recovery<'_> {
             "_operator.mod" => SymOp::Mod,
             "torch.sym_max" => SymOp::Max,
             "torch.sym_min" => SymOp::Min,
-            _ => return self.unknown(),
+            _ => return self.unknown_size(),
         };
         match (size(a), size(b)) {
             (Some(a), Some(b)) if target == "_operator.sub" => a.add(&b.mul(&Size::Int(-1))),
             (Some(a), Some(b)) => a.combine(op, &b),
-            _ => self.unknown(),
+            _ => self.unknown_size(),
         }
     }
 
@@ -315,45 +317,45 @@ impl Recovery<'_> {
     pub(super) fn scalar_argument(&self, value: usize) -> Result<Argument> {
         match self.known_number(value) {
             Some(number) => Ok(number),
-            None => self.fails(format_args!("value {value} is no number")),
+            None => self.fail(format_args!("value {value} is no number")),
         }
     }
 
     pub(super) fn known_number(&self, value: usize) -> Option<Argument> {
-        let fixed = || Some(super::number_of(self.plan.values.get(value)?)?.0);
+        let fixed = || Some(super::scalar_of(self.plan.values.get(value)?)?.0);
         self.now.numbers.get(&value).cloned().or_else(fixed)
     }
 
-    fn ints(&self, value: usize) -> Result<Vec<IntArgument>> {
+    fn list_of_ints(&self, value: usize) -> Result<Vec<IntArgument>> {
         let Some(EValue::IntList(items)) = self.plan.values.get(value) else {
-            return self.fails(format_args!("value {value} is no list of integers"));
+            return self.fail(format_args!("value {value} is no list of integers"));
         };
         let int = |&item: &i64| match self.scalar_argument(item as usize)? {
             Argument::Int(v) => Ok(IntArgument::Int(v)),
             Argument::Var(v) => Ok(IntArgument::Var(v)),
-            _ => self.fails(format_args!("value {item} is no integer")),
+            _ => self.fail(format_args!("value {item} is no integer")),
         };
         items.iter().map(int).collect()
     }
 
-    fn argument(&mut self, declared: &SchemaArg, value: usize) -> Result<Argument> {
+    fn schema_argument(&mut self, declared: &SchemaArg, value: usize) -> Result<Argument> {
         Ok(match &self.plan.values[value] {
-            EValue::Tensor(_) => Argument::Var(self.read(value)?),
+            EValue::Tensor(_) => Argument::Var(self.current_value(value)?),
             EValue::TensorList(list) => {
-                Argument::Vars(list.iter().map(|&v| self.read(v as usize)).collect::<Result<_>>()?)
+                Argument::Vars(list.iter().map(|&v| self.current_value(v as usize)).collect::<Result<_>>()?)
             }
             EValue::OptionalTensorList(list) => {
-                let read = |&v: &i32| usize::try_from(v).ok().map(|v| self.read(v)).transpose();
+                let read = |&v: &i32| usize::try_from(v).ok().map(|v| self.current_value(v)).transpose();
                 Argument::OptionalVars(list.iter().map(read).collect::<Result<_>>()?)
             }
-            EValue::IntList(_) => Argument::Ints(self.ints(value)?),
+            EValue::IntList(_) => Argument::Ints(self.list_of_ints(value)?),
             EValue::DoubleList(list) => Argument::Floats(list.clone()),
             EValue::BoolList(list) => Argument::Bools(list.clone()),
             EValue::Null => Argument::None,
             EValue::Int(number) => match declared.ty {
                 ArgType::ScalarType => match i8::try_from(*number).ok().map(ScalarType::from_i8) {
                     Some(Ok(dtype)) => Argument::Dtype(dtype),
-                    _ => return self.fails(format_args!("{number} is no type")),
+                    _ => return self.fail(format_args!("{number} is no type")),
                 },
                 ArgType::Layout | ArgType::Device | ArgType::MemoryFormat => Argument::Ignored,
                 _ => self.scalar_argument(value)?,

@@ -37,7 +37,7 @@ pub(super) struct Branch {
     pub(super) condition: usize,
     pub(super) then: Vec<Block>,
     pub(super) otherwise: Vec<Block>,
-    /// What is live after the branch.
+    /// The values that are live after the branch.
     pub(super) live: LiveIn,
     flow: Flow,
 }
@@ -52,7 +52,7 @@ pub(super) struct Loop {
     pub(super) head: Vec<Block>,
     /// The parts after it, if a false condition leaves the loop; `None` if a false condition repeats it.
     pub(super) body: Option<Vec<Block>>,
-    /// What an iteration reads from the previous one or from before the loop, and what it writes.
+    /// The values that an iteration reads from the previous one or from before the loop, and those that it writes.
     pub(super) flow: Flow,
 }
 
@@ -65,15 +65,15 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Adds the flow of the parts before.
+    /// Prepends the flow of the blocks that come before.
     fn prepend(&mut self, first: &Flow) {
-        first.before(&mut self.read);
+        first.apply_to_live(&mut self.read);
         self.killed.extend(&first.killed);
         self.written.extend(&first.written);
     }
 
-    /// Turns what is live after the parts into what is live before them.
-    fn before(&self, live: &mut LiveIn) {
+    /// Updates `live` from the values live after the blocks to those live before them.
+    fn apply_to_live(&self, live: &mut LiveIn) {
         self.killed.keys().for_each(|key| {
             live.remove(key);
         });
@@ -92,30 +92,30 @@ impl Block {
 }
 
 /// Propagates liveness backwards through parts, and records it in branches.
-pub(super) fn note_live(parts: &mut [Block], calls: &[Flow], mut live: LiveIn) {
+pub(super) fn record_live(parts: &mut [Block], calls: &[Flow], mut live: LiveIn) {
     for part in parts.iter_mut().rev() {
         match part {
             Block::Call(_) => {}
             Block::Branch(branch) => {
-                note_live(&mut branch.then, calls, live.clone());
-                note_live(&mut branch.otherwise, calls, live.clone());
+                record_live(&mut branch.then, calls, live.clone());
+                record_live(&mut branch.otherwise, calls, live.clone());
                 branch.live = live.clone();
             }
             Block::Loop(part) => {
                 let mut inside = live.clone();
                 inside.extend(&part.flow.read);
                 if let Some(body) = &mut part.body {
-                    note_live(body, calls, inside.clone());
+                    record_live(body, calls, inside.clone());
                 }
-                note_live(&mut part.head, calls, inside);
+                record_live(&mut part.head, calls, inside);
             }
         }
-        part.flow(calls).before(&mut live);
+        part.flow(calls).apply_to_live(&mut live);
     }
 }
 
 /// The combined flow of consecutive parts.
-pub(super) fn flow_of(parts: &[Block], calls: &[Flow]) -> Flow {
+pub(super) fn combined_flow(parts: &[Block], calls: &[Flow]) -> Flow {
     let mut flow = Flow::default();
     parts.iter().rev().for_each(|part| flow.prepend(part.flow(calls)));
     flow
@@ -125,11 +125,11 @@ pub(super) fn flow_of(parts: &[Block], calls: &[Flow]) -> Flow {
 pub(super) struct Structure<'a> {
     pub(super) instructions: &'a [Instruction],
     pub(super) values: &'a [EValue],
-    /// What each instruction reads and writes.
+    /// The values that each instruction reads and writes.
     pub(super) calls: &'a [Flow],
-    /// For each target of a backward jump, the last such jump.
+    /// The last backward jump to each target of backward jumps.
     back: HashMap<usize, usize>,
-    /// Values that instructions write.
+    /// Whether any instruction writes each value, by index.
     written: Vec<bool>,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Structure<'a> {
     pub(super) fn new(instructions: &'a [Instruction], values: &'a [EValue], calls: &'a [Flow]) -> Self {
         let mut back = HashMap::new();
         for (at, instruction) in instructions.iter().enumerate() {
-            if let Some((_, to)) = jump(instruction)
+            if let Some((_, to)) = jump_operands(instruction)
                 && to <= at
             {
                 back.insert(to, at);
@@ -151,12 +151,17 @@ impl<'a> Structure<'a> {
     }
 
     /// The parts of a range of instructions; `None` if its jumps do not form nested branches and loops.
-    pub(super) fn parts(&self, range: Range<usize>) -> Option<Vec<Block>> {
-        self.nested(range, None, MAX_NESTING)
+    pub(super) fn find_blocks(&self, range: Range<usize>) -> Option<Vec<Block>> {
+        self.find_nested_blocks(range, None, MAX_NESTING)
     }
 
-    /// `inside`: the start of the enclosing loop, which is not a loop of its own.
-    fn nested(&self, range: Range<usize>, inside: Option<usize>, nesting: usize) -> Option<Vec<Block>> {
+    /// Finds the blocks of a range; `inside` is the start of the enclosing loop, which is not found again.
+    fn find_nested_blocks(
+        &self,
+        range: Range<usize>,
+        inside: Option<usize>,
+        nesting: usize,
+    ) -> Option<Vec<Block>> {
         let nesting = nesting.checked_sub(1)?;
         let mut parts = Vec::new();
         let mut at = range.start;
@@ -167,11 +172,11 @@ impl<'a> Structure<'a> {
                 if end >= range.end {
                     return None;
                 }
-                parts.push(Block::Loop(self.repeated(at, end, nesting)?));
+                parts.push(Block::Loop(self.find_loop(at, end, nesting)?));
                 at = end + 1;
                 continue;
             }
-            let Some((condition, to)) = jump(&self.instructions[at]) else {
+            let Some((condition, to)) = jump_operands(&self.instructions[at]) else {
                 parts.push(Block::Call(at));
                 at += 1;
                 continue;
@@ -180,16 +185,16 @@ impl<'a> Structure<'a> {
                 return None;
             }
             // An unconditional jump at the end of the first arm skips the second.
-            let second = jump(&self.instructions[to - 1])
+            let second = jump_operands(&self.instructions[to - 1])
                 .filter(|&(condition, end)| to - 1 > at && self.is_false(condition) && end >= to);
             let (then, otherwise) = match second {
                 Some((_, end)) if end <= range.end => (at + 1..to - 1, to..end),
                 _ => (at + 1..to, to..to),
             };
             let end = otherwise.end;
-            let then = self.nested(then, None, nesting)?;
-            let otherwise = self.nested(otherwise, None, nesting)?;
-            let (a, b) = (flow_of(&then, self.calls), flow_of(&otherwise, self.calls));
+            let then = self.find_nested_blocks(then, None, nesting)?;
+            let otherwise = self.find_nested_blocks(otherwise, None, nesting)?;
+            let (a, b) = (combined_flow(&then, self.calls), combined_flow(&otherwise, self.calls));
             let killed = a.killed.iter().filter(|(key, _)| b.killed.contains_key(key));
             let mut flow = Flow { killed: killed.map(|(&k, &v)| (k, v)).collect(), ..Flow::default() };
             flow.read.extend(a.read.iter().chain(&b.read));
@@ -202,22 +207,22 @@ impl<'a> Structure<'a> {
     }
 
     /// The loop from `start` to the backward jump at `end`.
-    fn repeated(&self, start: usize, end: usize, nesting: usize) -> Option<Loop> {
-        let (condition, _) = jump(&self.instructions[end])?;
+    fn find_loop(&self, start: usize, end: usize, nesting: usize) -> Option<Loop> {
+        let (condition, _) = jump_operands(&self.instructions[end])?;
         if !self.is_false(condition) {
-            let head = self.nested(start..end, Some(start), nesting)?;
+            let head = self.find_nested_blocks(start..end, Some(start), nesting)?;
             let mut flow = self.calls[end].clone();
-            flow.prepend(&flow_of(&head, self.calls));
+            flow.prepend(&combined_flow(&head, self.calls));
             return Some(Loop { at: end, condition, head, body: None, flow });
         }
-        let leaves = |&at: &usize| jump(&self.instructions[at]).is_some_and(|(_, to)| to == end + 1);
+        let leaves = |&at: &usize| jump_operands(&self.instructions[at]).is_some_and(|(_, to)| to == end + 1);
         let at = (start..end).find(leaves)?;
-        let (condition, _) = jump(&self.instructions[at])?;
-        let head = self.nested(start..at, Some(start), nesting)?;
-        let body = self.nested(at + 1..end, None, nesting)?;
+        let (condition, _) = jump_operands(&self.instructions[at])?;
+        let head = self.find_nested_blocks(start..at, Some(start), nesting)?;
+        let body = self.find_nested_blocks(at + 1..end, None, nesting)?;
         let mut first = self.calls[at].clone();
-        first.prepend(&flow_of(&head, self.calls));
-        let mut flow = flow_of(&body, self.calls);
+        first.prepend(&combined_flow(&head, self.calls));
+        let mut flow = combined_flow(&body, self.calls);
         flow.prepend(&first);
         flow.killed = first.killed;
         Some(Loop { at, condition, head, body: Some(body), flow })
@@ -230,7 +235,7 @@ impl<'a> Structure<'a> {
 }
 
 /// The condition of a jump, and its destination if that is false.
-fn jump(instruction: &Instruction) -> Option<(usize, usize)> {
+fn jump_operands(instruction: &Instruction) -> Option<(usize, usize)> {
     match instruction {
         Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
             Some((*cond_value_index as usize, *destination_instruction as usize))
@@ -241,12 +246,12 @@ fn jump(instruction: &Instruction) -> Option<(usize, usize)> {
 
 impl Recovery<'_> {
     /// Where a value is stored.
-    pub(super) fn key(&self, value: usize) -> Key {
+    pub(super) fn storage_key(&self, value: usize) -> Key {
         let tensor = self.plan.values.get(value).and_then(EValue::as_tensor);
         tensor.and_then(|tensor| self.extent(tensor)).map_or(Key::Value(value), Key::Place)
     }
 
-    /// What an instruction reads and writes.
+    /// The values that an instruction reads and writes.
     pub(super) fn flow_of_instruction(&self, instruction: &Instruction) -> Result<Flow> {
         let mut flow = Flow::default();
         match instruction {
@@ -254,21 +259,21 @@ impl Recovery<'_> {
                 let operator = self.plan.operators[*op_index as usize].full_name();
                 let written = self.written_args(&operator, args);
                 for (&value, (reads, writes)) in args.iter().zip(written) {
-                    self.note(&mut flow, value as usize, reads, writes);
+                    self.record_access(&mut flow, value as usize, reads, writes);
                 }
             }
             Instruction::DelegateCall { delegate_index, args } => {
-                let inputs = self.delegate_inputs(*delegate_index as usize)?;
+                let inputs = self.count_delegate_inputs(*delegate_index as usize)?;
                 for (i, &value) in args.iter().enumerate() {
-                    self.note(&mut flow, value as usize, i < inputs, i >= inputs);
+                    self.record_access(&mut flow, value as usize, i < inputs, i >= inputs);
                 }
             }
             Instruction::MoveCall { move_from, move_to } => {
-                self.note(&mut flow, *move_from as usize, true, false);
-                self.note(&mut flow, *move_to as usize, false, true);
+                self.record_access(&mut flow, *move_from as usize, true, false);
+                self.record_access(&mut flow, *move_to as usize, false, true);
             }
             Instruction::JumpFalseCall { cond_value_index, .. } => {
-                self.note(&mut flow, *cond_value_index as usize, true, false);
+                self.record_access(&mut flow, *cond_value_index as usize, true, false);
             }
             Instruction::FreeCall { .. } => {}
         }
@@ -301,7 +306,7 @@ impl Recovery<'_> {
         }
     }
 
-    fn note(&self, flow: &mut Flow, value: usize, reads: bool, writes: bool) {
+    fn record_access(&self, flow: &mut Flow, value: usize, reads: bool, writes: bool) {
         let items: Vec<usize> = match &self.plan.values[value] {
             EValue::TensorList(list) => list.iter().map(|&v| v as usize).collect(),
             EValue::OptionalTensorList(list) => {
@@ -311,7 +316,7 @@ impl Recovery<'_> {
             _ => vec![value],
         };
         for value in items {
-            let key = self.key(value);
+            let key = self.storage_key(value);
             if reads && !flow.killed.contains_key(&key) {
                 flow.read.insert(key, value);
             }
@@ -338,7 +343,7 @@ mod tests {
         let mut calls = vec![Flow::default(); instructions.len()];
         calls[0].written.insert(Key::Value(1), 1);
         let structure = Structure::new(instructions, &values, &calls);
-        structure.parts(0..instructions.len()).map(|parts| text(&parts))
+        structure.find_blocks(0..instructions.len()).map(|parts| text(&parts))
     }
 
     fn text(parts: &[Block]) -> String {
@@ -400,9 +405,9 @@ mod tests {
         ];
         let values = vec![EValue::Bool(false); 6];
         let structure = Structure::new(&instructions, &values, &calls);
-        let mut parts = structure.parts(0..6).unwrap();
-        assert_eq!(flow_of(&parts, &calls).read, flow(&[2, 4], &[]).read);
-        note_live(&mut parts, &calls, LiveIn::new());
+        let mut parts = structure.find_blocks(0..6).unwrap();
+        assert_eq!(combined_flow(&parts, &calls).read, flow(&[2, 4], &[]).read);
+        record_live(&mut parts, &calls, LiveIn::new());
         let Block::Branch(branch) = &parts[1] else { panic!("no branch") };
         assert_eq!(branch.live, flow(&[3], &[]).read);
     }

@@ -38,9 +38,9 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn write(&mut self, extent: Extent, held: Stored) {
+    pub(super) fn write(&mut self, extent: Extent, stored: Stored) {
         self.clear(extent);
-        self.held.insert((extent.arena, extent.start), (extent.end, held));
+        self.held.insert((extent.arena, extent.start), (extent.end, stored));
     }
 
     /// Invalidates an extent, so that it is not read as a whole value.
@@ -50,7 +50,7 @@ impl Memory {
     }
 
     fn clear(&mut self, extent: Extent) {
-        while let Some((start, end)) = last_before(&self.held, extent, |(end, _)| *end) {
+        while let Some((start, end)) = last_overlap(&self.held, extent, |(end, _)| *end) {
             self.held.remove(&(extent.arena, start));
             for (from, to) in [(start, extent.start.min(end)), (extent.end.max(start), end)] {
                 if from < to {
@@ -58,7 +58,7 @@ impl Memory {
                 }
             }
         }
-        while let Some((start, end)) = last_before(&self.torn, extent, |end| *end) {
+        while let Some((start, end)) = last_overlap(&self.torn, extent, |end| *end) {
             self.torn.remove(&(extent.arena, start));
             if start < extent.start {
                 self.torn.insert((extent.arena, start), extent.start);
@@ -70,19 +70,19 @@ impl Memory {
     }
 
     pub(super) fn read(&self, extent: Extent) -> ReadResult {
-        if let Some((end, held)) = self.held.get(&(extent.arena, extent.start))
+        if let Some((end, stored)) = self.held.get(&(extent.arena, extent.start))
             && *end == extent.end
         {
-            return ReadResult::Whole(*held);
+            return ReadResult::Whole(*stored);
         }
-        let met = last_before(&self.held, extent, |(end, _)| *end).is_some()
-            || last_before(&self.torn, extent, |end| *end).is_some();
+        let met = last_overlap(&self.held, extent, |(end, _)| *end).is_some()
+            || last_overlap(&self.torn, extent, |end| *end).is_some();
         if met { ReadResult::Partial } else { ReadResult::Nothing }
     }
 }
 
 /// The start and end of the last extent that overlaps another.
-fn last_before<T>(
+fn last_overlap<T>(
     extents: &BTreeMap<(u32, u64), T>,
     with: Extent,
     end_of: impl Fn(&T) -> u64,
@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn values_that_are_overwritten_in_part_are_gone() {
         let mut program = ExportedProgram::new("forward");
-        let mut held = |value| Stored { var: program.add_var("x", VarType::Float), value };
+        let mut store = |value| Stored { var: program.add_var("x", VarType::Float), value };
         let extent = |start, end| Extent { arena: 1, start, end };
         let mut memory = Memory::default();
-        let (a, b) = (held(0), held(1));
+        let (a, b) = (store(0), store(1));
         memory.write(extent(0, 16), a);
         assert_eq!(memory.read(extent(0, 16)), ReadResult::Whole(a));
         assert_eq!(memory.read(extent(0, 8)), ReadResult::Partial);

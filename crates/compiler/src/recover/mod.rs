@@ -54,7 +54,7 @@ pub struct Recoverable<'a> {
 /// The jumps of a method do not form nested branches and loops, it calls a backend or an operator that is not given, or
 /// it reads memory that holds parts of several values.
 pub fn recover(source: &Recoverable<'_>, budget: &CompileBudget) -> Result<Vec<ExportedProgram>> {
-    let is_shared = shared::is_shared(source.program);
+    let is_shared = shared::has_shared_state(source.program);
     let plans = source.program.execution_plan.iter();
     plans.map(|plan| Recovery::new(source, plan, is_shared, budget).run()).collect()
 }
@@ -67,7 +67,7 @@ struct Recovery<'a> {
     now: State,
     constants: HashMap<usize, VarId>,
     states: Vec<(VarId, Extent, usize)>,
-    /// The state at each extent that has one.
+    /// The value of the state at each extent that has one.
     state_at: HashMap<Extent, Stored>,
     /// Whether the second arena holds state that methods share.
     is_shared: bool,
@@ -119,18 +119,18 @@ impl<'a> Recovery<'a> {
     }
 
     fn run(mut self) -> Result<ExportedProgram> {
-        self.inputs()?;
+        self.lift_inputs()?;
         for (value, tensor) in self.plan.values.iter().enumerate() {
             let tensor = tensor.as_tensor();
             let data = tensor.map(|tensor| self.source.program.tensor_data(tensor));
             if let Some(TensorData::Initial(_) | TensorData::ExternalInitial(_)) = data {
-                self.read(value)?;
+                self.current_value(value)?;
             }
             // Shared state is state whether this method reads it, writes it or both.
             let extent =
                 tensor.and_then(|tensor| self.extent(tensor)).filter(|extent| self.is_shared_at(extent));
             if extent.is_some_and(|extent| !self.state_at.contains_key(&extent)) {
-                self.read(value)?;
+                self.current_value(value)?;
             }
         }
         let plan = self.plan;
@@ -139,10 +139,10 @@ impl<'a> Recovery<'a> {
             self.program.shared_bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
         }
         for chain in &plan.chains {
-            self.chain(chain)?;
+            self.lift_chain(chain)?;
         }
-        self.outputs()?;
-        self.mutations()?;
+        self.lift_outputs()?;
+        self.record_mutations()?;
         if let Some(meta) = &plan.container_meta_type {
             self.program.in_spec.clone_from(&meta.encoded_inp_str);
             self.program.out_spec.clone_from(&meta.encoded_out_str);
@@ -151,9 +151,9 @@ impl<'a> Recovery<'a> {
         Ok(self.program)
     }
 
-    fn inputs(&mut self) -> Result<()> {
-        let allowed = self.input_sizes()?;
-        self.value_names()?;
+    fn lift_inputs(&mut self) -> Result<()> {
+        let allowed = self.read_input_sizes()?;
+        self.read_value_names()?;
         for (number, &index) in self.plan.inputs.iter().enumerate() {
             let value = index as usize;
             let (var, kind) = match &self.plan.values[value] {
@@ -168,8 +168,8 @@ impl<'a> Recovery<'a> {
                     (var, InputKind::User)
                 }
                 fixed => {
-                    let Some((argument, ty)) = number_of(fixed) else {
-                        return self.fails(format_args!("input {number} is a list"));
+                    let Some((argument, ty)) = scalar_of(fixed) else {
+                        return self.fail(format_args!("input {number} is a list"));
                     };
                     let var = self.program.add_var(format!("input{number}"), ty);
                     (var, InputKind::Fixed(argument))
@@ -182,23 +182,22 @@ impl<'a> Recovery<'a> {
     }
 
     /// The sizes that the export allows for the inputs. Their symbols become symbols of the program.
-    fn input_sizes(&mut self) -> Result<Option<InputSizes>> {
+    fn read_input_sizes(&mut self) -> Result<Option<InputSizes>> {
         let key = input_sizes_key(&self.plan.name);
-        let Some(sizes) = self.own_data::<InputSizes>(&key)? else { return Ok(None) };
+        let Some(sizes) = self.read_own_data::<InputSizes>(&key)? else { return Ok(None) };
         self.program.ranges.extend(sizes.ranges());
         for (input, &value) in self.plan.inputs.iter().enumerate() {
             let tensor = self.plan.values[value as usize].as_tensor();
             if sizes.rank(input) != tensor.map(|tensor| tensor.sizes.len()) {
-                return self
-                    .fails(format_args!("named data `{key}` is not for input {input} of this method"));
+                return self.fail(format_args!("named data `{key}` is not for input {input} of this method"));
             }
         }
         Ok(Some(sizes))
     }
 
     /// Takes over the names of the inputs and outputs that the program stores.
-    fn value_names(&mut self) -> Result<()> {
-        let names = self.own_data::<ValueNames>(&value_names_key(&self.plan.name))?;
+    fn read_value_names(&mut self) -> Result<()> {
+        let names = self.read_own_data::<ValueNames>(&value_names_key(&self.plan.name))?;
         if let Some(names) = names {
             (self.program.input_names, self.program.output_names) = (names.inputs, names.outputs);
         }
@@ -206,34 +205,34 @@ impl<'a> Recovery<'a> {
     }
 
     /// An entry of the named data that Pteron adds to programs.
-    fn own_data<T: FromStr<Err = String>>(&self, key: &str) -> Result<Option<T>> {
+    fn read_own_data<T: FromStr<Err = String>>(&self, key: &str) -> Result<Option<T>> {
         let Some(range) = self.source.program.named_data(key) else { return Ok(None) };
-        let data = self.of_file(range)?;
+        let data = self.file_constant(range)?;
         let text = std::str::from_utf8(data.data()).map_err(|e| e.to_string());
         let entry = text.and_then(str::parse);
-        entry.map(Some).or_else(|problem| self.fails(format_args!("named data `{key}`: {problem}")))
+        entry.map(Some).or_else(|problem| self.fail(format_args!("named data `{key}`: {problem}")))
     }
 
-    fn chain(&mut self, chain: &Chain) -> Result<()> {
+    fn lift_chain(&mut self, chain: &Chain) -> Result<()> {
         let jumps = |i: &Instruction| matches!(i, Instruction::JumpFalseCall { .. });
         if chain.instructions.iter().any(jumps) {
-            return self.with_jumps(chain);
+            return self.lift_with_jumps(chain);
         }
-        (0..chain.instructions.len()).try_for_each(|at| self.instruction(chain, at))
+        (0..chain.instructions.len()).try_for_each(|at| self.lift_instruction(chain, at))
     }
 
-    fn instruction(&mut self, chain: &Chain, at: usize) -> Result<()> {
-        self.origin = origin(chain, at);
+    fn lift_instruction(&mut self, chain: &Chain, at: usize) -> Result<()> {
+        self.origin = instruction_source(chain, at);
         let done = match &chain.instructions[at] {
             Instruction::KernelCall { op_index, args } => {
                 let operator = self.plan.operators[*op_index as usize].full_name();
-                self.call(&operator, args)
+                self.lift_call(&operator, args)
             }
             Instruction::DelegateCall { delegate_index, args } => {
-                self.delegate(*delegate_index as usize, args)
+                self.lift_delegate_call(*delegate_index as usize, args)
             }
             Instruction::MoveCall { move_from, move_to } => {
-                self.moved(*move_from as usize, *move_to as usize)
+                self.lift_move(*move_from as usize, *move_to as usize)
             }
             Instruction::FreeCall { .. } | Instruction::JumpFalseCall { .. } => Ok(()),
         };
@@ -245,30 +244,30 @@ impl<'a> Recovery<'a> {
         })
     }
 
-    /// Makes a value the same as another: the same scalar, or the same tensor in its memory.
-    fn moved(&mut self, from: usize, to: usize) -> Result<()> {
+    /// Lifts a move: `to` becomes the same scalar as `from`, or the same tensor in its memory.
+    fn lift_move(&mut self, from: usize, to: usize) -> Result<()> {
         if std::mem::discriminant(&self.plan.values[from]) != std::mem::discriminant(&self.plan.values[to]) {
-            return self.fails(format_args!("value {to} gets a value of another kind, value {from}"));
+            return self.fail(format_args!("value {to} gets a value of another kind, value {from}"));
         }
         if self.plan.values[from].as_tensor().is_none() {
             let number = self.scalar_argument(from)?;
             self.set_number(to, number);
             return Ok(());
         }
-        let var = self.read(from)?;
-        let viewed = self.place_of(from);
+        let var = self.current_value(from)?;
+        let viewed = self.stored_extent(from);
         self.set_unplaced(to, var, viewed);
         Ok(())
     }
 
     /// The extent that a tensor is stored in, and what it holds.
-    fn place_of(&self, value: usize) -> Option<(Extent, Stored)> {
+    fn stored_extent(&self, value: usize) -> Option<(Extent, Stored)> {
         if let Some((_, viewed)) = self.now.unplaced.get(&value) {
             return *viewed;
         }
         let extent = self.extent(self.plan.values[value].as_tensor()?)?;
         match self.now.memory.read(extent) {
-            ReadResult::Whole(held) => Some((extent, held)),
+            ReadResult::Whole(stored) => Some((extent, stored)),
             _ => None,
         }
     }
@@ -283,22 +282,22 @@ impl<'a> Recovery<'a> {
         self.now.numbers.insert(value, number);
     }
 
-    fn fails<T>(&self, problem: impl Display) -> Result<T> {
+    fn fail<T>(&self, problem: impl Display) -> Result<T> {
         let place = format!("method `{}`", self.plan.name);
         Err(Error::Recover { place, problem: problem.to_string() })
     }
 
-    fn outputs(&mut self) -> Result<()> {
+    fn lift_outputs(&mut self) -> Result<()> {
         for &index in &self.plan.outputs {
             let value = index as usize;
             let output = match &self.plan.values[value] {
                 EValue::Tensor(tensor) => {
-                    let var = self.read(value)?;
-                    Argument::Var(self.in_declared_order(var, tensor)?)
+                    let var = self.current_value(value)?;
+                    Argument::Var(self.reorder_as_declared(var, tensor)?)
                 }
                 _ => match self.known_number(value) {
                     Some(number) => number,
-                    None => return self.fails("an output is a list"),
+                    None => return self.fail("an output is a list"),
                 },
             };
             self.program.graph.outputs.push(output);
@@ -308,23 +307,23 @@ impl<'a> Recovery<'a> {
 
     /// An output in the dim order that the plan declares, whatever that of the nodes that compute it. A conversion that
     /// changes nothing is removed with the layouts.
-    fn in_declared_order(&mut self, var: VarId, tensor: &Tensor) -> Result<VarId> {
+    fn reorder_as_declared(&mut self, var: VarId, tensor: &Tensor) -> Result<VarId> {
         let spec = self.spec_of(tensor)?;
         let orders = |value: &EValue| value.as_tensor().is_some_and(|t| !t.dim_order.is_sorted());
-        let Some(found) = self.program.spec(var).cloned() else { return Ok(var) };
+        let Some(current) = self.program.spec(var).cloned() else { return Ok(var) };
         if spec.rank() < 2 || !self.plan.values.iter().any(orders) {
             return Ok(var);
         }
-        Ok(self.ordered(var, TensorSpec { dim_order: spec.dim_order, ..found }))
+        Ok(self.push_reorder(var, TensorSpec { dim_order: spec.dim_order, ..current }))
     }
 
     /// Records what the execution leaves in its state, and in inputs that it writes, as mutations.
-    fn mutations(&mut self) -> Result<()> {
+    fn record_mutations(&mut self) -> Result<()> {
         for (input, extent, value) in std::mem::take(&mut self.states) {
             let left = match self.now.memory.read(extent) {
-                ReadResult::Whole(held) => self.as_value(held, value)?,
+                ReadResult::Whole(stored) => self.reinterpret_as(stored, value)?,
                 ReadResult::Nothing => continue,
-                ReadResult::Partial => return self.fails("its state is overwritten in part"),
+                ReadResult::Partial => return self.fail("its state is overwritten in part"),
             };
             let is_shared = self.is_shared_at(&extent);
             if left != input || is_shared {
@@ -335,7 +334,7 @@ impl<'a> Recovery<'a> {
             }
         }
         for (value, input) in std::mem::take(&mut self.written_inputs) {
-            let left = self.read(value)?;
+            let left = self.current_value(value)?;
             if left != input && !self.program.is_mutated(input) {
                 self.program.mutations.push(Mutation { input, value: left });
             }
@@ -350,7 +349,7 @@ impl<'a> Recovery<'a> {
     fn tensor(&self, value: usize) -> Result<&'a Tensor> {
         match self.plan.values.get(value).and_then(EValue::as_tensor) {
             Some(tensor) => Ok(tensor),
-            None => self.fails(format_args!("value {value} is no tensor")),
+            None => self.fail(format_args!("value {value} is no tensor")),
         }
     }
 
@@ -363,7 +362,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// A new symbol for a size of which only the upper bound is known.
-    fn symbol(&mut self, max: i64) -> Size {
+    fn bounded_symbol(&mut self, max: i64) -> Size {
         self.new_symbol("s", Bounds { min: 0, max })
     }
 
@@ -383,11 +382,11 @@ impl<'a> Recovery<'a> {
 
     /// Type, sizes and layout of a tensor of the plan. Dynamic sizes become new symbols.
     fn spec_of(&mut self, tensor: &Tensor) -> Result<TensorSpec> {
-        let Some(dtype) = tensor.dtype() else { return self.fails("a tensor of an unknown type") };
+        let Some(dtype) = tensor.dtype() else { return self.fail("a tensor of an unknown type") };
         let is_static = tensor.shape_dynamism == TensorShapeDynamism::Static;
         let sizes = tensor.sizes.iter().map(|&size| match is_static {
             true => Size::Int(i64::from(size)),
-            false => self.symbol(i64::from(size)),
+            false => self.bounded_symbol(i64::from(size)),
         });
         let sizes: Vec<Size> = sizes.collect();
         let order = DimOrder::new(&tensor.dim_order);
@@ -410,14 +409,14 @@ impl<'a> Recovery<'a> {
     }
 
     /// The current value of a tensor.
-    fn read(&mut self, value: usize) -> Result<VarId> {
+    fn current_value(&mut self, value: usize) -> Result<VarId> {
         if let Some(&var) = self.constants.get(&value) {
             return Ok(var);
         }
         if let Some((var, viewed)) = self.now.unplaced.get(&value) {
             return match viewed {
-                Some((extent, held)) if self.now.memory.read(*extent) != ReadResult::Whole(*held) => {
-                    self.fails(format_args!("value {value} is a view of memory that was written since"))
+                Some((extent, stored)) if self.now.memory.read(*extent) != ReadResult::Whole(*stored) => {
+                    self.fail(format_args!("value {value} is a view of memory that was written since"))
                 }
                 _ => Ok(*var),
             };
@@ -426,26 +425,26 @@ impl<'a> Recovery<'a> {
         let extent = self.extent(tensor);
         let data = self.source.program.tensor_data(tensor);
         match (data, extent) {
-            (TensorData::Constant(range), _) => self.constant(value, tensor, self.of_file(range)?),
-            (TensorData::External(key), _) => self.constant(value, tensor, self.elsewhere(key)?),
+            (TensorData::Constant(range), _) => self.add_constant(value, tensor, self.file_constant(range)?),
+            (TensorData::External(key), _) => self.add_constant(value, tensor, self.external_constant(key)?),
             (_, Some(extent)) => match self.now.memory.read(extent) {
-                ReadResult::Whole(held) => self.as_value(held, value),
-                ReadResult::Nothing => self.state(value, tensor, extent),
-                ReadResult::Partial => self.fails(format_args!(
+                ReadResult::Whole(stored) => self.reinterpret_as(stored, value),
+                ReadResult::Nothing => self.add_state(value, tensor, extent),
+                ReadResult::Partial => self.fail(format_args!(
                     "value {value} is read from memory that holds parts of several values"
                 )),
             },
             (TensorData::Unplanned, None) if tensor.nbytes() != Some(0) => {
-                self.fails(format_args!("value {value} is read before it is written"))
+                self.fail(format_args!("value {value} is read before it is written"))
             }
             (_, None) => {
-                let empty = self.zeros(0)?;
-                self.constant(value, tensor, empty)
+                let empty = self.zero_constant(0)?;
+                self.add_constant(value, tensor, empty)
             }
         }
     }
 
-    fn constant(&mut self, value: usize, tensor: &Tensor, data: ConstantTensor) -> Result<VarId> {
+    fn add_constant(&mut self, value: usize, tensor: &Tensor, data: ConstantTensor) -> Result<VarId> {
         let mut spec = self.spec_of(tensor)?;
         spec.sizes = tensor.sizes.iter().map(|&size| Size::Int(i64::from(size))).collect();
         let name = tensor.fully_qualified_name();
@@ -456,17 +455,17 @@ impl<'a> Recovery<'a> {
     }
 
     /// Memory that is read before it is written: it becomes a buffer of the program.
-    fn state(&mut self, value: usize, tensor: &Tensor, extent: Extent) -> Result<VarId> {
+    fn add_state(&mut self, value: usize, tensor: &Tensor, extent: Extent) -> Result<VarId> {
         // Another branch may have made a buffer of this extent already.
-        if let Some(&held) = self.state_at.get(&extent) {
-            return self.as_value(held, value);
+        if let Some(&stored) = self.state_at.get(&extent) {
+            return self.reinterpret_as(stored, value);
         }
         let data = match self.source.program.tensor_data(tensor) {
-            TensorData::Initial(range) => self.of_file(range)?,
-            TensorData::ExternalInitial(key) => self.elsewhere(key)?,
-            _ => self.zeros(extent.end - extent.start)?,
+            TensorData::Initial(range) => self.file_constant(range)?,
+            TensorData::ExternalInitial(key) => self.external_constant(key)?,
+            _ => self.zero_constant(extent.end - extent.start)?,
         };
-        let var = self.constant(value, tensor, data)?;
+        let var = self.add_constant(value, tensor, data)?;
         self.constants.remove(&value);
         self.program.graph.inputs.push(var);
         self.program.inputs.push(InputKind::Buffer);
@@ -476,77 +475,77 @@ impl<'a> Recovery<'a> {
         Ok(var)
     }
 
-    fn of_file(&self, range: Range<u64>) -> Result<ConstantTensor> {
+    fn file_constant(&self, range: Range<u64>) -> Result<ConstantTensor> {
         let ends = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
         match ends.filter(|(_, end)| *end <= self.source.file.len()) {
             Some((start, end)) => {
                 Ok(ConstantTensor { name: None, bytes: Arc::clone(&self.source.file), range: start..end })
             }
-            None => self.fails("a constant lies behind the end of the file"),
+            None => self.fail("a constant lies behind the end of the file"),
         }
     }
 
     /// State that is initialized to zero.
-    fn zeros(&mut self, len: u64) -> Result<ConstantTensor> {
+    fn zero_constant(&mut self, len: u64) -> Result<ConstantTensor> {
         let Some(left) = self.zeros_left.checked_sub(len) else {
             return self
-                .fails(format_args!("state of {len} bytes exceeds the limit of zero-initialized state"));
+                .fail(format_args!("state of {len} bytes exceeds the limit of zero-initialized state"));
         };
         self.zeros_left = left;
         if let Err(limit) = self.program.budget.charge("state", usize::try_from(len).unwrap_or(usize::MAX)) {
-            return self.fails(limit);
+            return self.fail(limit);
         }
         let len = len as usize;
         match pteron_tensor::memory::filled(len, 0u8) {
             Ok(bytes) => Ok(ConstantTensor { name: None, bytes: Arc::new(bytes), range: 0..len }),
-            Err(error) => self.fails(error),
+            Err(error) => self.fail(error),
         }
     }
 
-    fn elsewhere(&self, key: &str) -> Result<ConstantTensor> {
+    fn external_constant(&self, key: &str) -> Result<ConstantTensor> {
         match (self.source.data)(key) {
-            Some(found) => Ok(found),
-            None => self.fails(format_args!("the weights `{key}` are in none of the files that are given")),
+            Some(data) => Ok(data),
+            None => self.fail(format_args!("the weights `{key}` are in none of the files that are given")),
         }
     }
 
     /// The value held in memory, as another value of the plan declares it.
-    fn as_value(&mut self, held: Stored, value: usize) -> Result<VarId> {
-        if held.value == value {
-            return Ok(held.var);
+    fn reinterpret_as(&mut self, stored: Stored, value: usize) -> Result<VarId> {
+        if stored.value == value {
+            return Ok(stored.var);
         }
-        if let Some(&view) = self.now.views.get(&(held.var, value)) {
+        if let Some(&view) = self.now.views.get(&(stored.var, value)) {
             return Ok(view);
         }
         let tensor = self.tensor(value)?;
-        let Some(have) = self.program.spec(held.var).cloned() else {
-            return self.fails(format_args!("value {value} is no tensor"));
+        let Some(have) = self.program.spec(stored.var).cloned() else {
+            return self.fail(format_args!("value {value} is no tensor"));
         };
         let max = |size: &Size| size.bounds(&self.program.ranges).max;
         let order = DimOrder::new(&tensor.dim_order).ok();
         let alike = have.sizes.iter().map(max).eq(tensor.sizes.iter().map(|&n| i64::from(n)))
             && order == Some(have.dim_order);
         if tensor.dtype() != Some(have.dtype) {
-            return self.fails(format_args!("value {value} has another type than what lies there"));
+            return self.fail(format_args!("value {value} has another type than what lies there"));
         }
         if alike {
-            return Ok(held.var);
+            return Ok(stored.var);
         }
         let row_major = have.dim_order.is_contiguous() && order.is_some_and(|order| order.is_contiguous());
         if !row_major || have.known_sizes().is_none() {
-            return self.fails(format_args!("value {value} has another layout than what lies there"));
+            return self.fail(format_args!("value {value} has another layout than what lies there"));
         }
         let spec = self.spec_of(tensor)?;
         let sizes: Vec<i64> = tensor.sizes.iter().map(|&n| i64::from(n)).collect();
-        let args = vec![("self".into(), Argument::Var(held.var)), ("size".into(), Argument::ints(&sizes))];
-        let view = self.node("aten.view.default", args, vec![VarType::Tensor(spec)])[0];
-        self.now.views.insert((held.var, value), view);
+        let args = vec![("self".into(), Argument::Var(stored.var)), ("size".into(), Argument::ints(&sizes))];
+        let view = self.push_node("aten.view.default", args, vec![VarType::Tensor(spec)])[0];
+        self.now.views.insert((stored.var, value), view);
         Ok(view)
     }
 }
 
 /// A scalar or string of the plan, and its type.
-fn number_of(value: &EValue) -> Option<(Argument, VarType)> {
+fn scalar_of(value: &EValue) -> Option<(Argument, VarType)> {
     Some(match value {
         EValue::Int(v) => (Argument::Int(*v), VarType::Int(Size::Int(*v))),
         EValue::Double(v) => (Argument::Float(*v), VarType::Float),
@@ -558,11 +557,11 @@ fn number_of(value: &EValue) -> Option<(Argument, VarType)> {
 }
 
 /// The source location of an instruction.
-fn origin(chain: &Chain, at: usize) -> Arc<Source> {
-    chain.stacktrace.get(at).map_or_else(Arc::default, |list| Arc::new(frames(list)))
+fn instruction_source(chain: &Chain, at: usize) -> Arc<Source> {
+    chain.stacktrace.get(at).map_or_else(Arc::default, |list| Arc::new(source_of_frames(list)))
 }
 
-fn frames(list: &FrameList) -> Source {
+fn source_of_frames(list: &FrameList) -> Source {
     let frame = |f: &pteron_format::pte::Frame| SourceFrame {
         file: f.filename.clone().unwrap_or_default(),
         line: u32::try_from(f.lineno).unwrap_or(0),

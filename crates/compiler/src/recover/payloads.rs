@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 impl Recovery<'_> {
     /// The number of inputs among the arguments of a delegate call.
-    pub(super) fn delegate_inputs(&self, index: usize) -> Result<usize> {
-        let payload = self.of_file(self.source.program.delegate_data(&self.plan.delegates[index]))?;
+    pub(super) fn count_delegate_inputs(&self, index: usize) -> Result<usize> {
+        let payload = self.file_constant(self.source.program.delegate_data(&self.plan.delegates[index]))?;
         Ok(self.backend_of(index)?.num_inputs(payload.data())?)
     }
 
@@ -18,25 +18,26 @@ impl Recovery<'_> {
         let id = &self.plan.delegates[index].id;
         match self.source.backends.iter().find(|backend| backend.backend_id() == id) {
             Some(backend) => Ok(Arc::clone(backend)),
-            None => self.fails(format_args!("payloads of {id} are not brought back to operators here")),
+            None => self.fail(format_args!("payloads of {id} are not brought back to operators here")),
         }
     }
 
-    pub(super) fn delegate(&mut self, index: usize, args: &[i32]) -> Result<()> {
+    pub(super) fn lift_delegate_call(&mut self, index: usize, args: &[i32]) -> Result<()> {
         let source = self.source;
         let delegate = &self.plan.delegates[index];
         let backend = self.backend_of(index)?;
-        let payload = self.of_file(source.program.delegate_data(delegate))?;
+        let payload = self.file_constant(source.program.delegate_data(delegate))?;
         let inputs = backend.num_inputs(payload.data())?;
         if inputs > args.len() {
-            return self.fails(format_args!("{} arguments for {inputs} inputs of a payload", args.len()));
+            return self.fail(format_args!("{} arguments for {inputs} inputs of a payload", args.len()));
         }
-        let (given, taken) = args.split_at(inputs);
-        let operands = given.iter().map(|&v| self.read(v as usize)).collect::<Result<Vec<_>>>()?;
+        let (input_values, output_values) = args.split_at(inputs);
+        let operands =
+            input_values.iter().map(|&v| self.current_value(v as usize)).collect::<Result<Vec<_>>>()?;
         let spec = |recovery: &Self, var: VarId| recovery.program.spec(var).cloned();
         let inputs = operands.iter().filter_map(|&var| spec(self, var)).collect::<Vec<_>>();
-        let mut outputs = Vec::with_capacity(taken.len());
-        for &value in taken {
+        let mut outputs = Vec::with_capacity(output_values.len());
+        for &value in output_values {
             let tensor = self.tensor(value as usize)?;
             outputs.push(self.spec_of(tensor)?);
         }
@@ -61,35 +62,40 @@ impl Recovery<'_> {
             ranges: &self.program.ranges,
             named_data: &named,
         })?;
-        let results = self.inline(part, &operands);
-        if results.len() != taken.len() {
-            return self.fails(format_args!("{} results of a payload for {}", results.len(), taken.len()));
+        let results = self.inline_payload(part, &operands);
+        if results.len() != output_values.len() {
+            return self.fail(format_args!(
+                "{} results of a payload for {}",
+                results.len(),
+                output_values.len()
+            ));
         }
-        for ((&value, var), spec) in taken.iter().zip(results).zip(outputs) {
-            let var = self.in_order_of(var, &spec);
+        for ((&value, var), spec) in output_values.iter().zip(results).zip(outputs) {
+            let var = self.reorder_as(var, &spec);
             self.define(value as usize, var)?;
         }
         Ok(())
     }
 
     /// Converts a result to the dim order that the plan declares.
-    fn in_order_of(&mut self, var: VarId, spec: &TensorSpec) -> VarId {
-        let Some(found) = self.program.spec(var).filter(|found| found.dim_order != spec.dim_order).cloned()
+    fn reorder_as(&mut self, var: VarId, spec: &TensorSpec) -> VarId {
+        let Some(current) =
+            self.program.spec(var).filter(|current| current.dim_order != spec.dim_order).cloned()
         else {
             return var;
         };
-        self.ordered(var, TensorSpec { dim_order: spec.dim_order, ..found })
+        self.push_reorder(var, TensorSpec { dim_order: spec.dim_order, ..current })
     }
 
     /// A copy of a tensor in the dim order of `spec`.
-    pub(super) fn ordered(&mut self, var: VarId, spec: TensorSpec) -> VarId {
+    pub(super) fn push_reorder(&mut self, var: VarId, spec: TensorSpec) -> VarId {
         let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
         let args = vec![("self".into(), Argument::Var(var)), ("dim_order".into(), Argument::ints(&order))];
-        self.node("dim_order_ops._clone_dim_order.default", args, vec![VarType::Tensor(spec)])[0]
+        self.push_node("dim_order_ops._clone_dim_order.default", args, vec![VarType::Tensor(spec)])[0]
     }
 
     /// Inlines a lifted payload with these operands as its inputs, and returns its outputs.
-    fn inline(&mut self, part: ExportedProgram, operands: &[VarId]) -> Vec<VarId> {
+    fn inline_payload(&mut self, part: ExportedProgram, operands: &[VarId]) -> Vec<VarId> {
         let mut vars: HashMap<VarId, VarId> =
             part.graph.inputs.iter().copied().zip(operands.iter().copied()).collect();
         let ids: Vec<VarId> = part.var_ids().filter(|var| !vars.contains_key(var)).collect();

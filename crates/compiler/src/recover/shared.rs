@@ -9,7 +9,7 @@ pub(super) const SHARED_ARENA: u32 = 2;
 
 /// Whether the methods of a program may share state: several have a second arena, all of the same size, and whatever is
 /// in it is at the same place and of the same size in each.
-pub(super) fn is_shared(program: &Program) -> bool {
+pub(super) fn has_shared_state(program: &Program) -> bool {
     let second = |plan: &ExecutionPlan| plan.non_const_buffer_sizes.get(SHARED_ARENA as usize).copied();
     let sizes: Vec<i64> = program.execution_plan.iter().filter_map(second).filter(|&size| size > 0).collect();
     let others = program.execution_plan.iter().any(|plan| plan.non_const_buffer_sizes.len() > 3);

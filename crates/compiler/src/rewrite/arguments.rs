@@ -14,12 +14,12 @@ impl Rewriter<'_> {
     pub(crate) fn spec(&self, node: &ExportedNode, var: VarId) -> Result<TensorSpec> {
         match self.program.spec(var) {
             Some(spec) => Ok(spec.clone()),
-            None => self.wrong(node, format!("`{}` is no tensor", self.program.var(var).name)),
+            None => self.fail(node, format!("`{}` is no tensor", self.program.var(var).name)),
         }
     }
 
-    /// The spec of a tensor that a rule has made; that of an f32 scalar for other values.
-    pub(crate) fn of(&self, var: VarId) -> TensorSpec {
+    /// The spec of a tensor value; that of an f32 scalar for other values.
+    pub(crate) fn spec_of(&self, var: VarId) -> TensorSpec {
         let none = || TensorSpec::contiguous(ScalarType::Float, Vec::new());
         self.program.spec(var).cloned().unwrap_or_else(none)
     }
@@ -29,7 +29,7 @@ impl Rewriter<'_> {
         let sizes = self.spec(node, var)?.sizes;
         match sizes.get(dim) {
             Some(size) => Ok(size.clone()),
-            None => self.wrong(node, format!("it asks for dimension {dim} of a tensor of {}", sizes.len())),
+            None => self.fail(node, format!("it asks for dimension {dim} of a tensor of {}", sizes.len())),
         }
     }
 
@@ -37,7 +37,7 @@ impl Rewriter<'_> {
     pub(crate) fn tensor(&self, node: &ExportedNode, name: &str) -> Result<VarId> {
         match self.optional_tensor(node, name) {
             Some(var) => Ok(var),
-            None => self.wrong(node, format!("it has no tensor `{name}`")),
+            None => self.fail(node, format!("it has no tensor `{name}`")),
         }
     }
 
@@ -54,10 +54,10 @@ impl Rewriter<'_> {
     }
 
     /// The spec of a node's first result.
-    pub(crate) fn result(&self, node: &ExportedNode) -> Result<TensorSpec> {
+    pub(crate) fn result_spec(&self, node: &ExportedNode) -> Result<TensorSpec> {
         match node.outputs.first() {
             Some(&v) => self.spec(node, v),
-            None => self.wrong(node, "it has no result"),
+            None => self.fail(node, "it has no result"),
         }
     }
 
@@ -73,7 +73,7 @@ impl Rewriter<'_> {
                     _ => Ok(default),
                 }
             }
-            Some(_) => self.wrong(node, format!("`{name}` is no integer that is known")),
+            Some(_) => self.fail(node, format!("`{name}` is no integer that is known")),
         }
     }
 
@@ -89,7 +89,7 @@ impl Rewriter<'_> {
             Some(Argument::Float(v)) => Ok(*v),
             Some(Argument::Int(v)) => Ok(*v as f64),
             Some(Argument::Bool(v)) => Ok(f64::from(u8::from(*v))),
-            Some(_) => self.wrong(node, format!("`{name}` is no number that is known")),
+            Some(_) => self.fail(node, format!("`{name}` is no number that is known")),
         }
     }
 
@@ -100,7 +100,7 @@ impl Rewriter<'_> {
             Some(Argument::Int(v)) => Ok(Some(vec![*v])),
             Some(list) => match list.known_ints() {
                 Some(list) => Ok(Some(list)),
-                None => self.wrong(node, format!("`{name}` is no list of known integers")),
+                None => self.fail(node, format!("`{name}` is no list of known integers")),
             },
         }
     }
@@ -109,13 +109,13 @@ impl Rewriter<'_> {
     pub(crate) fn tensors(&self, node: &ExportedNode, name: &str) -> Result<Vec<VarId>> {
         match node.arg(name) {
             Some(Argument::Vars(list)) if list.is_empty() => {
-                self.wrong(node, format!("`{name}` is an empty list"))
+                self.fail(node, format!("`{name}` is an empty list"))
             }
             Some(Argument::Vars(list)) => {
                 list.iter().try_for_each(|&v| self.spec(node, v).map(|_| ()))?;
                 Ok(list.clone())
             }
-            _ => self.wrong(node, format!("`{name}` is no list of tensors")),
+            _ => self.fail(node, format!("`{name}` is no list of tensors")),
         }
     }
 
@@ -125,7 +125,7 @@ impl Rewriter<'_> {
         match dim {
             d if (0..rank).contains(&d) => Ok(d as usize),
             d if (-rank..0).contains(&d) => Ok((d + rank) as usize),
-            d => self.wrong(node, format!("{d} is no dimension of {rank}")),
+            d => self.fail(node, format!("{d} is no dimension of {rank}")),
         }
     }
 
@@ -143,7 +143,7 @@ impl Rewriter<'_> {
         let (pairs, rest) = pads.as_chunks::<2>();
         if !rest.is_empty() || pairs.len() > rank {
             let problem = format!("`pad` has {} numbers for {rank} dimensions", pads.len());
-            return self.wrong(node, problem);
+            return self.fail(node, problem);
         }
         Ok(pairs.iter().zip((0..rank).rev()).map(|(&[before, after], dim)| (dim, before, after)).collect())
     }
@@ -152,38 +152,38 @@ impl Rewriter<'_> {
     pub(crate) fn check_table_size(&self, node: &ExportedNode, counts: &[usize]) -> Result<()> {
         let entries = counts.iter().try_fold(1usize, |n, &count| n.checked_mul(count));
         let Some(entries) = entries.filter(|&n| n <= MAX_TABLE) else {
-            return self.wrong(node, format!("it needs a table of more than {MAX_TABLE} constants"));
+            return self.fail(node, format!("it needs a table of more than {MAX_TABLE} constants"));
         };
         match self.program.budget.take("a table of constants", entries.saturating_mul(TABLE_ENTRY_BYTES)) {
             Ok(_) => Ok(()),
-            Err(limit) => self.wrong(node, limit.to_string()),
+            Err(limit) => self.fail(node, limit.to_string()),
         }
     }
 
     /// Checks that a loop of `steps` steps may be unrolled to about `each` nodes a step.
-    pub(crate) fn unrolled(&self, node: &ExportedNode, steps: i64, each: usize) -> Result<()> {
+    pub(crate) fn check_unrolled_size(&self, node: &ExportedNode, steps: i64, each: usize) -> Result<()> {
         let nodes = usize::try_from(steps.max(0)).ok().and_then(|steps| steps.checked_mul(each));
         let Some(nodes) = nodes.filter(|&nodes| nodes <= MAX_NODES) else {
-            return self.wrong(node, format!("its {steps} steps need more than {MAX_NODES} nodes"));
+            return self.fail(node, format!("its {steps} steps need more than {MAX_NODES} nodes"));
         };
         match self.program.budget.take("the nodes of its steps", nodes.saturating_mul(NODE_BYTES)) {
             Ok(_) => Ok(()),
-            Err(limit) => self.wrong(node, limit.to_string()),
+            Err(limit) => self.fail(node, limit.to_string()),
         }
     }
 
     /// A size as an argument: a constant, or a value that is in scope or computed from values in scope.
-    pub(crate) fn size(&mut self, node: &ExportedNode, size: &Size) -> Result<IntArgument> {
+    pub(crate) fn size_argument(&mut self, node: &ExportedNode, size: &Size) -> Result<IntArgument> {
         match size {
             Size::Int(v) => Ok(IntArgument::Int(*v)),
             Size::Sym(e) => {
                 let expr = (**e).clone();
-                self.expression(node, &expr)
+                self.expression_argument(node, &expr)
             }
         }
     }
 
-    fn expression(&mut self, node: &ExportedNode, expr: &SymExpr) -> Result<IntArgument> {
+    fn expression_argument(&mut self, node: &ExportedNode, expr: &SymExpr) -> Result<IntArgument> {
         if let SymExpr::Int(v) = expr {
             return Ok(IntArgument::Int(*v));
         }
@@ -194,7 +194,7 @@ impl Rewriter<'_> {
             SymExpr::Symbol(name) => {
                 let Some(&(tensor, dim)) = self.scope.dims.get(name) else {
                     self.attempt.lacks_size = true;
-                    return self.wrong(node, format!("nothing before it has the size `{name}`"));
+                    return self.fail(node, format!("nothing before it has the size `{name}`"));
                 };
                 let args = vec![("self", Argument::Var(tensor)), ("dim", Argument::Int(dim as i64))];
                 self.emit_many("aten.sym_size.int", args, vec![VarType::Int(Size::symbol(Arc::clone(name)))])
@@ -202,12 +202,12 @@ impl Rewriter<'_> {
             }
             SymExpr::Op(op, operands) => {
                 let mut operands = operands.iter();
-                let Some(first) = operands.next() else { return self.wrong(node, "a size of nothing") };
-                let mut value = self.expression(node, first)?;
-                let mut so_far = first.simplified();
+                let Some(first) = operands.next() else { return self.fail(node, "a size of nothing") };
+                let mut value = self.expression_argument(node, first)?;
+                let mut so_far = first.simplify();
                 for next in operands {
-                    let with = self.expression(node, next)?;
-                    so_far = so_far.combine(*op, &next.simplified());
+                    let with = self.expression_argument(node, next)?;
+                    so_far = so_far.combine(*op, &next.simplify());
                     value = IntArgument::Var(self.int_operation(node, *op, value, with, so_far.clone())?);
                 }
                 match value {
@@ -215,7 +215,7 @@ impl Rewriter<'_> {
                     known => return Ok(known),
                 }
             }
-            SymExpr::Int(_) => return self.wrong(node, "a known size"),
+            SymExpr::Int(_) => return self.fail(node, "a known size"),
         };
         self.attempt.ints.push(expr.clone());
         self.scope.ints.insert(expr.clone(), var);
@@ -239,7 +239,7 @@ impl Rewriter<'_> {
             SymOp::Min => "torch.sym_min",
             SymOp::CeilDiv | SymOp::Pow => {
                 return self
-                    .wrong(node, format!("the size `{result}` cannot be computed from those before it"));
+                    .fail(node, format!("the size `{result}` cannot be computed from those before it"));
             }
         };
         let arg = |i: IntArgument| match i {
@@ -251,17 +251,17 @@ impl Rewriter<'_> {
     }
 
     /// Sizes as an argument of a view. A single dynamic size is passed as -1, which the kernel infers.
-    pub(crate) fn view_sizes(&mut self, node: &ExportedNode, sizes: &[Size]) -> Result<Argument> {
+    pub(crate) fn view_sizes_argument(&mut self, node: &ExportedNode, sizes: &[Size]) -> Result<Argument> {
         let unknown = sizes.iter().filter(|s| s.known().is_none()).count();
         let empty = sizes.contains(&Size::Int(0));
         if unknown == 1 && !empty {
             return Ok(Argument::ints(&sizes.iter().map(|s| s.known().unwrap_or(-1)).collect::<Vec<_>>()));
         }
-        self.sizes(node, sizes)
+        self.sizes_argument(node, sizes)
     }
 
     /// Sizes as an argument.
-    pub(crate) fn sizes(&mut self, node: &ExportedNode, sizes: &[Size]) -> Result<Argument> {
-        Ok(Argument::Ints(sizes.iter().map(|s| self.size(node, s)).collect::<Result<_>>()?))
+    pub(crate) fn sizes_argument(&mut self, node: &ExportedNode, sizes: &[Size]) -> Result<Argument> {
+        Ok(Argument::Ints(sizes.iter().map(|s| self.size_argument(node, s)).collect::<Result<_>>()?))
     }
 }

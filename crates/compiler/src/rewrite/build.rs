@@ -12,15 +12,15 @@ use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
 
 impl Rewriter<'_> {
-    /// An elementwise operator on one tensor.
+    /// Emits an elementwise operator on one tensor.
     pub(crate) fn unary(&mut self, target: &'static str, x: VarId) -> VarId {
-        let spec = self.of(x);
+        let spec = self.spec_of(x);
         self.emit(target, vec![("self", Argument::Var(x))], spec)
     }
 
-    /// An elementwise operator on a tensor and a tensor or scalar; the result has the promoted type.
+    /// Emits an elementwise operator on a tensor and a tensor or scalar; the result has the promoted type.
     pub(crate) fn binary(&mut self, target: &'static str, x: VarId, other: impl Into<Operand>) -> VarId {
-        let (other, spec) = self.joined(x, other.into());
+        let (other, spec) = self.promote_operand(x, other.into());
         self.emit(target, vec![("self", Argument::Var(x)), ("other", other)], spec)
     }
 
@@ -46,7 +46,7 @@ impl Rewriter<'_> {
 
     /// Floor division by a scalar, in the type of the operand.
     pub(crate) fn floor_div(&mut self, x: VarId, other: i64) -> VarId {
-        let spec = self.of(x);
+        let spec = self.spec_of(x);
         let args = vec![
             ("self", Argument::Var(x)),
             ("other", Argument::Int(other)),
@@ -71,25 +71,25 @@ impl Rewriter<'_> {
         self.compare("aten.ne.Tensor", x, x)
     }
 
-    /// An elementwise comparison; the result is boolean.
+    /// Emits an elementwise comparison; the result is boolean.
     pub(crate) fn compare(&mut self, target: &'static str, x: VarId, other: impl Into<Operand>) -> VarId {
-        let (other, mut spec) = self.joined(x, other.into());
+        let (other, mut spec) = self.promote_operand(x, other.into());
         spec.dtype = ScalarType::Bool;
         self.emit(target, vec![("self", Argument::Var(x)), ("other", other)], spec)
     }
 
-    fn joined(&self, x: VarId, other: Operand) -> (Argument, TensorSpec) {
-        let mut spec = self.of(x);
+    fn promote_operand(&self, x: VarId, other: Operand) -> (Argument, TensorSpec) {
+        let mut spec = self.spec_of(x);
         let arg = match other {
             Operand::Tensor(y) => {
-                let y_spec = self.of(y);
+                let y_spec = self.spec_of(y);
                 let dtype = match (spec.sizes.is_empty(), y_spec.sizes.is_empty()) {
                     (false, true) if y_spec.dtype.is_floating() <= spec.dtype.is_floating() => spec.dtype,
                     (true, false) if spec.dtype.is_floating() <= y_spec.dtype.is_floating() => y_spec.dtype,
                     _ => promote(spec.dtype, y_spec.dtype),
                 };
                 let order = if y_spec.rank() > spec.rank() { y_spec.dim_order } else { spec.dim_order };
-                let sizes = broadcast(&spec.sizes, &y_spec.sizes);
+                let sizes = broadcast_sizes(&spec.sizes, &y_spec.sizes);
                 spec = TensorSpec { dtype, sizes, dim_order: order };
                 Argument::Var(y)
             }
@@ -107,8 +107,8 @@ impl Rewriter<'_> {
 
     /// `where`: the elements of `x` where the condition is true, those of `y` elsewhere.
     pub(crate) fn choose(&mut self, condition: VarId, x: VarId, y: VarId) -> VarId {
-        let (c, a, b) = (self.of(condition), self.of(x), self.of(y));
-        let sizes = broadcast(&broadcast(&a.sizes, &b.sizes), &c.sizes);
+        let (c, a, b) = (self.spec_of(condition), self.spec_of(x), self.spec_of(y));
+        let sizes = broadcast_sizes(&broadcast_sizes(&a.sizes, &b.sizes), &c.sizes);
         let dtype = if a.sizes.is_empty() { b.dtype } else { a.dtype };
         let args = vec![
             ("condition", Argument::Var(condition)),
@@ -120,7 +120,7 @@ impl Rewriter<'_> {
 
     /// Converts the elements to another type.
     pub(crate) fn cast(&mut self, x: VarId, dtype: ScalarType) -> VarId {
-        let mut spec = self.of(x);
+        let mut spec = self.spec_of(x);
         if spec.dtype == dtype {
             return x;
         }
@@ -130,11 +130,11 @@ impl Rewriter<'_> {
 
     /// Reshapes to `sizes`.
     pub(crate) fn view(&mut self, node: &ExportedNode, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
-        let spec = self.of(x);
+        let spec = self.spec_of(x);
         if spec.sizes == sizes {
             return Ok(x);
         }
-        let arg = self.view_sizes(node, &sizes)?;
+        let arg = self.view_sizes_argument(node, &sizes)?;
         let spec = TensorSpec::contiguous(spec.dtype, sizes);
         Ok(self.emit("aten.view.default", vec![("self", Argument::Var(x)), ("size", arg)], spec))
     }
@@ -144,7 +144,7 @@ impl Rewriter<'_> {
         if dims.iter().enumerate().all(|(i, &d)| i == d) {
             return x;
         }
-        let spec = self.of(x);
+        let spec = self.spec_of(x);
         let sizes = dims.iter().filter_map(|&d| spec.sizes.get(d).cloned()).collect();
         let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
         let args = vec![("self", Argument::Var(x)), ("dims", Argument::ints(&dims))];
@@ -152,8 +152,8 @@ impl Rewriter<'_> {
     }
 
     /// Swaps the last two dimensions.
-    pub(crate) fn transposed(&mut self, x: VarId) -> VarId {
-        let rank = self.of(x).rank();
+    pub(crate) fn transpose(&mut self, x: VarId) -> VarId {
+        let rank = self.spec_of(x).rank();
         let mut dims: Vec<usize> = (0..rank).collect();
         if let [.., a, b] = dims.as_mut_slice() {
             std::mem::swap(a, b);
@@ -163,16 +163,16 @@ impl Rewriter<'_> {
 
     /// Broadcasts to `sizes`.
     pub(crate) fn expand(&mut self, node: &ExportedNode, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
-        let spec = self.of(x);
+        let spec = self.spec_of(x);
         if spec.sizes == sizes {
             return Ok(x);
         }
-        let arg = self.sizes(node, &sizes)?;
+        let arg = self.sizes_argument(node, &sizes)?;
         let spec = TensorSpec::contiguous(spec.dtype, sizes);
         Ok(self.emit("aten.expand.default", vec![("self", Argument::Var(x)), ("size", arg)], spec))
     }
 
-    /// Elements `start..end` of a dimension.
+    /// The elements `start..end` of a dimension.
     pub(crate) fn slice(
         &mut self,
         node: &ExportedNode,
@@ -180,9 +180,9 @@ impl Rewriter<'_> {
         dim: usize,
         (start, end): (&Size, &Size),
     ) -> Result<VarId> {
-        let mut spec = self.of(x);
+        let mut spec = self.spec_of(x);
         if dim >= spec.rank() {
-            return self.no_dimension(node, dim, spec.rank());
+            return self.dim_out_of_range(node, dim, spec.rank());
         }
         if *start == Size::Int(0) && *end == spec.sizes[dim] {
             return Ok(x);
@@ -191,7 +191,7 @@ impl Rewriter<'_> {
             IntArgument::Int(v) => Argument::Int(v),
             IntArgument::Var(v) => Argument::Var(v),
         };
-        let (first, last) = (self.size(node, start)?, self.size(node, end)?);
+        let (first, last) = (self.size_argument(node, start)?, self.size_argument(node, end)?);
         spec.sizes[dim] = end.add(&start.mul(&Size::Int(-1)));
         let args = vec![
             ("self", Argument::Var(x)),
@@ -202,13 +202,13 @@ impl Rewriter<'_> {
         Ok(self.emit("aten.slice.Tensor", args, TensorSpec::contiguous(spec.dtype, spec.sizes)))
     }
 
-    fn no_dimension<T>(&self, node: &ExportedNode, dim: usize, rank: usize) -> Result<T> {
-        self.wrong(node, format!("it asks for dimension {dim} of a tensor of {rank}"))
+    fn dim_out_of_range<T>(&self, node: &ExportedNode, dim: usize, rank: usize) -> Result<T> {
+        self.fail(node, format!("it asks for dimension {dim} of a tensor of {rank}"))
     }
 
     /// The element at `index` of a dimension, which is removed.
     pub(crate) fn select(&mut self, x: VarId, dim: usize, index: i64) -> VarId {
-        let mut spec = self.of(x);
+        let mut spec = self.spec_of(x);
         if dim < spec.rank() {
             spec.sizes.remove(dim);
         }
@@ -226,11 +226,11 @@ impl Rewriter<'_> {
             return *only;
         }
         let mut spec = match tensors.first() {
-            Some(&first) => self.of(first),
+            Some(&first) => self.spec_of(first),
             None => TensorSpec::contiguous(ScalarType::Float, Vec::new()),
         };
         if let Some(joined) = spec.sizes.get_mut(dim) {
-            let size = |t: VarId| self.of(t).sizes.get(dim).cloned().unwrap_or(Size::Int(0));
+            let size = |t: VarId| self.spec_of(t).sizes.get(dim).cloned().unwrap_or(Size::Int(0));
             *joined = tensors.iter().fold(Size::Int(0), |n, &t| n.add(&size(t)));
         }
         let args = vec![("tensors", Argument::Vars(tensors.to_vec())), ("dim", Argument::Int(dim as i64))];
@@ -239,9 +239,9 @@ impl Rewriter<'_> {
 
     /// Inserts a dimension of size 1.
     pub(crate) fn unsqueeze(&mut self, node: &ExportedNode, x: VarId, dim: usize) -> Result<VarId> {
-        let mut sizes = self.of(x).sizes;
+        let mut sizes = self.spec_of(x).sizes;
         if dim > sizes.len() {
-            return self.no_dimension(node, dim, sizes.len());
+            return self.dim_out_of_range(node, dim, sizes.len());
         }
         sizes.insert(dim, Size::Int(1));
         self.view(node, x, sizes)
@@ -249,18 +249,18 @@ impl Rewriter<'_> {
 
     /// Removes a dimension of size 1.
     pub(crate) fn squeeze(&mut self, node: &ExportedNode, x: VarId, dim: usize) -> Result<VarId> {
-        let mut sizes = self.of(x).sizes;
+        let mut sizes = self.spec_of(x).sizes;
         if dim >= sizes.len() {
-            return self.no_dimension(node, dim, sizes.len());
+            return self.dim_out_of_range(node, dim, sizes.len());
         }
         sizes.remove(dim);
         self.view(node, x, sizes)
     }
 
-    /// A reduction over dimensions.
+    /// Emits a reduction over dimensions.
     pub(crate) fn reduce(&mut self, target: &'static str, x: VarId, dims: &[usize], keep: bool) -> VarId {
-        let spec = self.of(x);
-        let sizes = reduced(&spec.sizes, dims, keep);
+        let spec = self.spec_of(x);
+        let sizes = reduced_sizes(&spec.sizes, dims, keep);
         let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
         let args = vec![
             ("self", Argument::Var(x)),
@@ -271,8 +271,8 @@ impl Rewriter<'_> {
     }
 
     /// The matrix product of two matrices, or of two batches of matrices.
-    pub(crate) fn product(&mut self, a: VarId, b: VarId) -> VarId {
-        let (mut spec, other) = (self.of(a), self.of(b));
+    pub(crate) fn matmul(&mut self, a: VarId, b: VarId) -> VarId {
+        let (mut spec, other) = (self.spec_of(a), self.spec_of(b));
         let rank = spec.rank();
         if let (Some(columns), Some(size)) = (spec.sizes.last_mut(), other.sizes.last()) {
             *columns = size.clone();
@@ -286,20 +286,20 @@ impl Rewriter<'_> {
     }
 
     /// A tensor with the same value in every element.
-    pub(crate) fn filled(
+    pub(crate) fn full(
         &mut self,
         node: &ExportedNode,
         sizes: Vec<Size>,
         value: Argument,
         dtype: ScalarType,
     ) -> Result<VarId> {
-        let size = self.sizes(node, &sizes)?;
+        let size = self.sizes_argument(node, &sizes)?;
         let spec = TensorSpec::contiguous(dtype, sizes);
         Ok(self.emit("aten.full.default", vec![("size", size), ("fill_value", value)], spec))
     }
 
     /// A 0-d constant.
-    pub(crate) fn number(&mut self, value: Scalar, dtype: ScalarType) -> Result<VarId> {
+    pub(crate) fn scalar(&mut self, value: Scalar, dtype: ScalarType) -> Result<VarId> {
         self.constant(&[value], dtype, &[])
     }
 
@@ -327,7 +327,7 @@ impl Rewriter<'_> {
     }
 
     /// A constant of 64-bit integers.
-    pub(crate) fn indices(
+    pub(crate) fn index_constant(
         &mut self,
         values: impl IntoIterator<Item = usize>,
         sizes: &[usize],
@@ -342,8 +342,8 @@ impl Rewriter<'_> {
     }
 
     /// `0, 1, ..., count - 1`.
-    pub(crate) fn counted(&mut self, node: &ExportedNode, count: &Size, dtype: ScalarType) -> Result<VarId> {
-        let end = int_argument(self.size(node, count)?);
+    pub(crate) fn arange(&mut self, node: &ExportedNode, count: &Size, dtype: ScalarType) -> Result<VarId> {
+        let end = int_argument(self.size_argument(node, count)?);
         let args = vec![("start", Argument::Int(0)), ("end", end), ("step", Argument::Int(1))];
         let spec = TensorSpec::contiguous(dtype, vec![count.clone()]);
         Ok(self.emit("aten.arange.start", args, spec))
@@ -351,7 +351,7 @@ impl Rewriter<'_> {
 
     /// Bounds the elements from below and above.
     pub(crate) fn clamp(&mut self, x: VarId, low: Option<f64>, high: Option<f64>) -> VarId {
-        let spec = self.of(x);
+        let spec = self.spec_of(x);
         let arg = |v: Option<f64>| v.map_or(Argument::None, Argument::Float);
         let args = vec![("self", Argument::Var(x)), ("min", arg(low)), ("max", arg(high))];
         self.emit("aten.clamp.default", args, spec)
@@ -359,15 +359,15 @@ impl Rewriter<'_> {
 
     /// Bounds integers from below.
     pub(crate) fn clamp_low(&mut self, x: VarId, low: i64) -> VarId {
-        let spec = self.of(x);
+        let spec = self.spec_of(x);
         self.emit("aten.clamp.default", vec![("self", Argument::Var(x)), ("min", Argument::Int(low))], spec)
     }
 
     /// The slices of a dimension at the indices of a 1-d tensor.
     pub(crate) fn index_select(&mut self, x: VarId, dim: usize, index: VarId) -> VarId {
-        let mut spec = self.of(x);
+        let mut spec = self.spec_of(x);
         if let Some(size) = spec.sizes.get_mut(dim) {
-            *size = self.of(index).sizes.first().cloned().unwrap_or(Size::Int(1));
+            *size = self.spec_of(index).sizes.first().cloned().unwrap_or(Size::Int(1));
         }
         let args = vec![
             ("self", Argument::Var(x)),
@@ -379,7 +379,7 @@ impl Rewriter<'_> {
 
     /// `gather`: the elements of a dimension at indices of the same rank.
     pub(crate) fn gather(&mut self, x: VarId, dim: usize, index: VarId) -> VarId {
-        let (dtype, sizes) = (self.of(x).dtype, self.of(index).sizes);
+        let (dtype, sizes) = (self.spec_of(x).dtype, self.spec_of(index).sizes);
         let args = vec![
             ("self", Argument::Var(x)),
             ("dim", Argument::Int(dim as i64)),
@@ -399,7 +399,7 @@ impl Rewriter<'_> {
         if (before, after) == (0, 0) {
             return x;
         }
-        let mut spec = self.of(x);
+        let mut spec = self.spec_of(x);
         let mut pads = vec![0; 2 * spec.rank().saturating_sub(dim)];
         if let (Some(size), [.., first, last]) = (spec.sizes.get_mut(dim), pads.as_mut_slice()) {
             (*first, *last) = (before, after);
@@ -415,10 +415,10 @@ impl Rewriter<'_> {
     }
 
     /// The largest or smallest elements along a dimension, and their indices.
-    pub(crate) fn extremes(&mut self, x: VarId, dim: usize, largest: bool, keep: bool) -> (VarId, VarId) {
-        let spec = self.of(x);
+    pub(crate) fn min_or_max(&mut self, x: VarId, dim: usize, largest: bool, keep: bool) -> (VarId, VarId) {
+        let spec = self.spec_of(x);
         let target = if largest { "aten.max.dim" } else { "aten.min.dim" };
-        let values = TensorSpec::contiguous(spec.dtype, reduced(&spec.sizes, &[dim], keep));
+        let values = TensorSpec::contiguous(spec.dtype, reduced_sizes(&spec.sizes, &[dim], keep));
         let indices = TensorSpec { dtype: ScalarType::Long, ..values.clone() };
         let args = vec![
             ("self", Argument::Var(x)),
@@ -431,21 +431,21 @@ impl Rewriter<'_> {
 
     /// The `count` largest or smallest elements along a dimension, sorted, and their indices. The order of the indices
     /// of equal elements is not defined.
-    pub(crate) fn ordered(
+    pub(crate) fn topk(
         &mut self,
         node: &ExportedNode,
         x: VarId,
         dim: usize,
         (count, largest): (&Size, bool),
     ) -> Result<(VarId, VarId)> {
-        let mut spec = self.of(x);
+        let mut spec = self.spec_of(x);
         if spec.dtype == ScalarType::Bool {
             // The kernels of the reference runtime order numbers only.
             let numbers = self.cast(x, ScalarType::Byte);
-            let (values, places) = self.ordered(node, numbers, dim, (count, largest))?;
+            let (values, places) = self.topk(node, numbers, dim, (count, largest))?;
             return Ok((self.cast(values, ScalarType::Bool), places));
         }
-        let k = int_argument(self.size(node, count)?);
+        let k = int_argument(self.size_argument(node, count)?);
         let args = vec![
             ("self", Argument::Var(x)),
             ("k", k),
@@ -464,8 +464,8 @@ impl Rewriter<'_> {
     }
 
     /// Raises elements to a power.
-    pub(crate) fn power(&mut self, x: VarId, exponent: f64) -> VarId {
-        let spec = self.of(x);
+    pub(crate) fn pow(&mut self, x: VarId, exponent: f64) -> VarId {
+        let spec = self.spec_of(x);
         let args = vec![("self", Argument::Var(x)), ("exponent", Argument::Float(exponent))];
         self.emit("aten.pow.Tensor_Scalar", args, spec)
     }
@@ -496,7 +496,7 @@ impl From<i64> for Operand {
 }
 
 /// The broadcast of two shapes.
-pub(crate) fn broadcast(a: &[Size], b: &[Size]) -> Vec<Size> {
+pub(crate) fn broadcast_sizes(a: &[Size], b: &[Size]) -> Vec<Size> {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
     let mut sizes = long.to_vec();
     let shift = long.len() - short.len();
@@ -511,7 +511,7 @@ pub(crate) fn broadcast(a: &[Size], b: &[Size]) -> Vec<Size> {
 }
 
 /// The sizes of the result of a reduction.
-pub(crate) fn reduced(sizes: &[Size], dims: &[usize], keep: bool) -> Vec<Size> {
+pub(crate) fn reduced_sizes(sizes: &[Size], dims: &[usize], keep: bool) -> Vec<Size> {
     let mut left = Vec::with_capacity(sizes.len());
     for (d, size) in sizes.iter().enumerate() {
         match dims.contains(&d) {

@@ -14,8 +14,8 @@ impl Rewriter<'_> {
         step: impl FnOnce(&mut Self, &[VarId]) -> Result<Vec<VarId>>,
     ) -> Result<Vec<VarId>> {
         let types: Vec<VarType> = initial.iter().map(|&v| self.program.var(v).ty.clone()).collect();
-        let condition = self.nested(types.clone(), |cx, inputs| Ok(vec![goes_on(cx, inputs)?]))?;
-        let body = self.nested(types.clone(), step)?;
+        let condition = self.build_graph(types.clone(), |cx, inputs| Ok(vec![goes_on(cx, inputs)?]))?;
+        let body = self.build_graph(types.clone(), step)?;
         let args = vec![
             ("", Argument::Graph(Box::new(condition))),
             ("", Argument::Graph(Box::new(body))),

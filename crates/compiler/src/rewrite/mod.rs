@@ -4,7 +4,7 @@ mod arguments;
 mod build;
 mod flow;
 
-pub(crate) use build::{broadcast, reduced};
+pub(crate) use build::{broadcast_sizes, reduced_sizes};
 
 use crate::limits::{MAX_NODES, MAX_REPLACEMENTS, NODE_BYTES};
 use crate::{Error, Result};
@@ -46,12 +46,12 @@ pub(crate) struct Rewriter<'p> {
     attempt: Attempt,
 }
 
-/// See [`Rewriter::attempt`].
+/// What [`Rewriter::attempt`] needs to undo a rule that fails.
 #[derive(Default)]
 struct Attempt {
     replaced: Vec<VarId>,
     ints: Vec<SymExpr>,
-    /// Whether it asked for a size that nothing before the node has.
+    /// Whether the rule asked for a size that no value before the node has.
     lacks_size: bool,
 }
 
@@ -76,36 +76,36 @@ impl<'p> Rewriter<'p> {
             done: 0,
             attempt: Attempt::default(),
         };
-        let walked = rewriter.graph(&mut graph, visit);
+        let walked = rewriter.rewrite_graph(&mut graph, visit);
         let replaced = std::mem::take(&mut rewriter.replaced);
         program.graph = graph;
         for mutation in &mut program.mutations {
-            mutation.value = find(&replaced, mutation.value);
+            mutation.value = resolve_replaced(&replaced, mutation.value);
         }
         walked
     }
 
-    fn graph(
+    fn rewrite_graph(
         &mut self,
         graph: &mut ExportedGraph,
         visit: &mut dyn FnMut(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>,
     ) -> Result<()> {
         for &input in &graph.inputs {
-            self.note_sizes(input);
+            self.record_sizes(input);
         }
         // Each node with the number of replacements that led to it.
         let mut pending: Vec<(ExportedNode, u32)> =
             std::mem::take(&mut graph.nodes).into_iter().rev().map(|node| (node, 0)).collect();
-        let mut kept = Vec::with_capacity(pending.len());
+        let mut finished = Vec::with_capacity(pending.len());
         while let Some((mut node, depth)) = pending.pop() {
             self.done += 1;
             if depth > MAX_REPLACEMENTS {
                 return Err(Error::node(self.program, &node, "no kernel takes what it decomposes to"));
             }
             if self.done > MAX_NODES {
-                return self.wrong(&node, format!("more than {MAX_NODES} nodes are needed"));
+                return self.fail(&node, format!("more than {MAX_NODES} nodes are needed"));
             }
-            self.resolve(&mut node);
+            self.substitute_replaced(&mut node);
             self.source = Arc::clone(&node.source);
             self.stem =
                 node.outputs.first().map_or_else(|| "x".into(), |&v| Arc::clone(&self.program.var(v).name));
@@ -117,42 +117,42 @@ impl<'p> Rewriter<'p> {
                     }
                     let outside = self.scope.clone();
                     for inner in node.graphs_mut() {
-                        self.graph(inner, visit)?;
+                        self.rewrite_graph(inner, visit)?;
                         self.scope = outside.clone();
                     }
                     for i in 0..node.outputs.len() {
-                        self.note_sizes(node.outputs[i]);
+                        self.record_sizes(node.outputs[i]);
                     }
-                    kept.push(node);
+                    finished.push(node);
                 }
                 Outcome::Replaced => {
                     let bytes = self.made.len().saturating_mul(NODE_BYTES);
                     if let Err(limit) = self.program.budget.charge("the nodes of its decomposition", bytes) {
-                        return self.wrong(&node, limit.to_string());
+                        return self.fail(&node, limit.to_string());
                     }
-                    let made = std::mem::take(&mut self.made);
-                    pending.extend(made.into_iter().rev().map(|node| (node, depth + 1)));
+                    let nodes = std::mem::take(&mut self.made);
+                    pending.extend(nodes.into_iter().rev().map(|node| (node, depth + 1)));
                 }
             }
         }
-        graph.nodes = kept;
+        graph.nodes = finished;
         for output in &mut graph.outputs {
-            output.map_vars(&mut |v| find(&self.replaced, v));
+            output.map_vars(&mut |v| resolve_replaced(&self.replaced, v));
         }
         Ok(())
     }
 
     /// Substitutes replaced values in the arguments of a node.
-    fn resolve(&self, node: &mut ExportedNode) {
+    fn substitute_replaced(&self, node: &mut ExportedNode) {
         if self.replaced.is_empty() {
             return;
         }
         for (_, arg) in &mut node.args {
-            arg.map_vars(&mut |v| find(&self.replaced, v));
+            arg.map_vars(&mut |v| resolve_replaced(&self.replaced, v));
         }
     }
 
-    fn note_sizes(&mut self, var: VarId) {
+    fn record_sizes(&mut self, var: VarId) {
         match &self.program.var(var).ty {
             VarType::Int(Size::Sym(e)) => {
                 self.scope.ints.entry((**e).clone()).or_insert(var);
@@ -171,7 +171,7 @@ impl<'p> Rewriter<'p> {
     }
 
     /// The error that `node` cannot be rewritten because of `problem`.
-    pub(crate) fn wrong<T>(&self, node: &ExportedNode, problem: impl Into<String>) -> Result<T> {
+    pub(crate) fn fail<T>(&self, node: &ExportedNode, problem: impl Into<String>) -> Result<T> {
         Err(Error::node(self.program, node, problem))
     }
 
@@ -184,13 +184,13 @@ impl<'p> Rewriter<'p> {
         can_keep: impl FnOnce(&ExportedProgram) -> bool,
     ) -> Result<Outcome> {
         self.attempt = Attempt::default();
-        let made = self.made.len();
+        let num_nodes = self.made.len();
         let done = rule(self, node);
         if done.is_ok() || !self.attempt.lacks_size || !can_keep(self.program) {
             return done;
         }
         let Attempt { replaced, ints, .. } = std::mem::take(&mut self.attempt);
-        self.made.truncate(made);
+        self.made.truncate(num_nodes);
         self.replaced.retain(|var, _| !replaced.contains(var));
         self.scope.ints.retain(|size, _| !ints.contains(size));
         Ok(Outcome::Kept)
@@ -215,15 +215,15 @@ impl<'p> Rewriter<'p> {
     }
 
     /// Replaces the node's first result by `new` and the node by the nodes that were made.
-    pub(crate) fn done(&mut self, node: &ExportedNode, new: VarId) -> Result<Outcome> {
+    pub(crate) fn replace_node(&mut self, node: &ExportedNode, new: VarId) -> Result<Outcome> {
         match node.outputs.first() {
             Some(&old) => self.replace(old, new),
-            None => return self.wrong(node, "it has no result"),
+            None => return self.fail(node, "it has no result"),
         }
         Ok(Outcome::Replaced)
     }
 
-    fn word(&mut self, text: &'static str) -> Arc<str> {
+    fn intern(&mut self, text: &'static str) -> Arc<str> {
         Arc::clone(self.words.entry(text).or_insert_with(|| text.into()))
     }
 
@@ -241,8 +241,8 @@ impl<'p> Rewriter<'p> {
                 self.program.add_var(name, ty)
             })
             .collect();
-        let args = args.into_iter().map(|(name, arg)| (self.word(name), arg)).collect();
-        let (target, source) = (self.word(target), Arc::clone(&self.source));
+        let args = args.into_iter().map(|(name, arg)| (self.intern(name), arg)).collect();
+        let (target, source) = (self.intern(target), Arc::clone(&self.source));
         self.made.push(ExportedNode { target, args, outputs: outputs.clone(), source });
         outputs
     }
@@ -254,7 +254,7 @@ impl<'p> Rewriter<'p> {
 
     /// Builds the graph that a control flow node runs: it has inputs of these types, the nodes that `build` makes and the
     /// outputs that it returns.
-    pub(crate) fn nested(
+    pub(crate) fn build_graph(
         &mut self,
         types: Vec<VarType>,
         build: impl FnOnce(&mut Self, &[VarId]) -> Result<Vec<VarId>>,
@@ -271,8 +271,8 @@ impl<'p> Rewriter<'p> {
 
     /// Replaces a node by a call of another operator with the same results.
     pub(crate) fn retarget(&mut self, node: &ExportedNode, target: &'static str, args: Vec<Arg>) -> Outcome {
-        let args = args.into_iter().map(|(name, arg)| (self.word(name), arg)).collect();
-        let target = self.word(target);
+        let args = args.into_iter().map(|(name, arg)| (self.intern(name), arg)).collect();
+        let target = self.intern(target);
         self.made.push(ExportedNode {
             target,
             args,
@@ -290,12 +290,12 @@ impl<'p> Rewriter<'p> {
     }
 
     /// Adds a node that was built elsewhere.
-    pub(crate) fn put(&mut self, node: ExportedNode) {
+    pub(crate) fn push_node(&mut self, node: ExportedNode) {
         self.made.push(node);
     }
 }
 
-fn find(replaced: &HashMap<VarId, VarId>, mut var: VarId) -> VarId {
+fn resolve_replaced(replaced: &HashMap<VarId, VarId>, mut var: VarId) -> VarId {
     while let Some(&next) = replaced.get(&var) {
         var = next;
     }

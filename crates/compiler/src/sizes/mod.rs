@@ -3,18 +3,18 @@
 mod views;
 mod windows;
 
-use crate::rewrite::{broadcast, reduced};
+use crate::rewrite::{broadcast_sizes, reduced_sizes};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, SymOp, VarType};
 use pteron_tensor::ScalarType;
 use std::collections::BTreeMap;
 
-/// The sizes of a result of a node, if they can be inferred from its arguments. What depends on elements cannot.
+/// The sizes of a node's result, if they follow from its arguments and do not depend on elements.
 pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: usize) -> Option<Vec<Size>> {
     let (_, name) = node.target.split_once('.')?;
     let name = name.split('.').next()?;
-    let given = NodeArgs { program, node };
+    let args = NodeArgs { program, node };
     match name {
-        name if is_like_operand(name) => given.own(),
+        name if is_like_operand(name) => args.operand_sizes(),
         "native_layer_norm"
         | "native_group_norm"
         | "_native_batch_norm_legit"
@@ -22,61 +22,61 @@ pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
         | "native_batch_norm"
             if result == 0 =>
         {
-            given.own()
+            args.operand_sizes()
         }
         "amax" | "amin" | "mean" | "sum" | "var" | "std" | "var_mean" | "logsumexp" | "norm"
-        | "linalg_vector_norm" | "nansum" | "count_nonzero" => given.reduced("dim"),
+        | "linalg_vector_norm" | "nansum" | "count_nonzero" => args.reduced_sizes("dim"),
         "all" | "any" | "argmax" | "argmin" | "max" | "min" | "prod" | "median" | "mode"
             if node.arg("other").is_none() =>
         {
-            given.reduced("dim")
+            args.reduced_sizes("dim")
         }
         "permute" | "t" | "transpose" | "unsqueeze" | "squeeze" | "slice" | "select" | "expand" | "view"
         | "repeat" | "stack" | "split" | "split_with_sizes" | "unbind" | "flatten" | "reshape"
         | "broadcast_to" | "movedim" | "glu" | "pixel_shuffle" | "pixel_unshuffle" | "unfold" => {
-            views::sizes(&given, name, result)
+            views::view_sizes(&args, name, result)
         }
         "full" | "zeros" | "ones" | "empty" | "rand" | "randn" | "_empty_dim_order" | "new_full"
-        | "new_zeros" | "new_ones" | "new_empty" => given.sizes("size")?.into_iter().collect(),
-        "arange" => given.counted(),
-        "mm" | "bmm" | "addmm" | "baddbmm" | "linear" => given.product(name),
-        "searchsorted" => given.own(),
-        "mv" => Some(vec![given.own()?.first()?.clone()]),
+        | "new_zeros" | "new_ones" | "new_empty" => args.sizes_argument("size")?.into_iter().collect(),
+        "arange" => args.arange_sizes(),
+        "mm" | "bmm" | "addmm" | "baddbmm" | "linear" => args.product_sizes(name),
+        "searchsorted" => args.operand_sizes(),
+        "mv" => Some(vec![args.operand_sizes()?.first()?.clone()]),
         "dot" => Some(Vec::new()),
         "one_hot" => {
-            let mut sizes = given.own()?;
-            sizes.push(given.size("num_classes").filter(|size| size.known() != Some(-1))?);
+            let mut sizes = args.operand_sizes()?;
+            sizes.push(args.size_argument("num_classes").filter(|size| size.known() != Some(-1))?);
             Some(sizes)
         }
-        "einsum" => given.contracted(),
-        "matmul" => matmul(given.own()?, given.tensor_sizes("other")?),
+        "einsum" => args.einsum_sizes(),
+        "matmul" => matmul_sizes(args.operand_sizes()?, args.tensor_sizes("other")?),
         "embedding" => {
-            let (mut sizes, table) = (given.tensor_sizes("indices")?, given.tensor_sizes("weight")?);
+            let (mut sizes, table) = (args.tensor_sizes("indices")?, args.tensor_sizes("weight")?);
             sizes.push(table.last()?.clone());
             Some(sizes)
         }
-        "cat" => given.joined(),
-        "gather" => given.tensor_sizes("index"),
+        "cat" => args.concatenated_sizes(),
+        "gather" => args.tensor_sizes("index"),
         "index_select" => {
-            let mut x = given.own()?;
-            let dim = wrap(given.int("dim")?, x.len())?;
-            x[dim] = given.tensor_sizes("index")?.first().cloned().unwrap_or(Size::Int(1));
+            let mut x = args.operand_sizes()?;
+            let dim = wrap_dim(args.int_argument("dim")?, x.len())?;
+            x[dim] = args.tensor_sizes("index")?.first().cloned().unwrap_or(Size::Int(1));
             Some(x)
         }
-        "index" => given.indexed(),
+        "index" => args.indexed_sizes(),
         "topk" => {
-            let mut x = given.own()?;
-            let dim = wrap(given.int("dim").unwrap_or(-1), x.len())?;
-            x[dim] = given.size("k")?;
+            let mut x = args.operand_sizes()?;
+            let dim = wrap_dim(args.int_argument("dim").unwrap_or(-1), x.len())?;
+            x[dim] = args.size_argument("k")?;
             Some(x)
         }
         "where" => {
-            let all = ["condition", "self", "other"].map(|name| given.tensor_sizes(name));
-            all.into_iter().flatten().reduce(|a, b| broadcast(&a, &b))
+            let all = ["condition", "self", "other"].map(|name| args.tensor_sizes(name));
+            all.into_iter().flatten().reduce(|a, b| broadcast_sizes(&a, &b))
         }
         "scaled_dot_product_attention" => {
-            let mut sizes = given.tensor_sizes("query")?;
-            *sizes.last_mut()? = given.tensor_sizes("value")?.pop()?;
+            let mut sizes = args.tensor_sizes("query")?;
+            *sizes.last_mut()? = args.tensor_sizes("value")?.pop()?;
             Some(sizes)
         }
         "adaptive_avg_pool1d"
@@ -86,7 +86,7 @@ pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
         | "_adaptive_avg_pool3d"
         | "adaptive_max_pool2d"
         | "adaptive_max_pool3d" => {
-            let (mut x, sizes) = (given.own()?, given.sizes("output_size")?);
+            let (mut x, sizes) = (args.operand_sizes()?, args.sizes_argument("output_size")?);
             x.truncate(x.len().checked_sub(sizes.len())?);
             x.extend(sizes.into_iter().collect::<Option<Vec<_>>>()?);
             Some(x)
@@ -111,8 +111,8 @@ pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
         | "reflection_pad1d"
         | "reflection_pad2d"
         | "replication_pad1d"
-        | "replication_pad2d" => windows::sizes(&given, name),
-        name if name.starts_with("upsample_") => given.resampled(),
+        | "replication_pad2d" => windows::windowed_sizes(&args, name),
+        name if name.starts_with("upsample_") => args.resampled_sizes(),
         _ => None,
     }
 }
@@ -196,12 +196,12 @@ struct NodeArgs<'a> {
 
 impl NodeArgs<'_> {
     /// The sizes of the operand.
-    fn own(&self) -> Option<Vec<Size>> {
+    fn operand_sizes(&self) -> Option<Vec<Size>> {
         self.tensor_sizes("self").or_else(|| self.tensor_sizes("input"))
     }
 
     /// An integer argument, known or computed.
-    fn size(&self, name: &str) -> Option<Size> {
+    fn size_argument(&self, name: &str) -> Option<Size> {
         match self.node.arg(name)? {
             Argument::Int(number) => Some(Size::Int(*number)),
             Argument::Var(var) => match &self.program.var(*var).ty {
@@ -212,9 +212,9 @@ impl NodeArgs<'_> {
         }
     }
 
-    /// The result of a reduction over the dimensions of an argument; over all of them if it is absent or empty.
-    fn reduced(&self, name: &str) -> Option<Vec<Size>> {
-        let x = self.own()?;
+    /// The sizes of a reduction over the dimensions of an argument; over all of them if it is absent or empty.
+    fn reduced_sizes(&self, name: &str) -> Option<Vec<Size>> {
+        let x = self.operand_sizes()?;
         let keep = matches!(self.node.arg("keepdim"), Some(Argument::Bool(true) | Argument::Int(1)));
         let dims = match self.node.arg(name) {
             None | Some(Argument::None) => Vec::new(),
@@ -224,13 +224,13 @@ impl NodeArgs<'_> {
         let dims: Vec<usize> = match dims.is_empty() {
             true => (0..x.len()).collect(),
             false if x.is_empty() => Vec::new(),
-            false => dims.into_iter().map(|dim| wrap(dim, x.len())).collect::<Option<_>>()?,
+            false => dims.into_iter().map(|dim| wrap_dim(dim, x.len())).collect::<Option<_>>()?,
         };
-        Some(reduced(&x, &dims, keep))
+        Some(reduced_sizes(&x, &dims, keep))
     }
 
-    /// The number of integers from `start` to `end`.
-    fn counted(&self) -> Option<Vec<Size>> {
+    /// The size of `arange`: the number of integers from `start` to `end`.
+    fn arange_sizes(&self) -> Option<Vec<Size>> {
         if ["start", "end", "step"].iter().any(|name| matches!(self.node.arg(name), Some(Argument::Float(_))))
         {
             let number = |name, default| match self.node.arg(name) {
@@ -242,9 +242,10 @@ impl NodeArgs<'_> {
             let count = ((number("end", 0.0)? - number("start", 0.0)?) / number("step", 1.0)?).ceil();
             return (0.0..=f64::from(i32::MAX)).contains(&count).then(|| vec![Size::Int(count as i64)]);
         }
-        let start = if self.node.arg("start").is_some() { self.size("start")? } else { Size::Int(0) };
-        let step = if self.node.arg("step").is_some() { self.int("step")? } else { 1 };
-        let span = self.size("end")?.add(&start.mul(&Size::Int(-1)));
+        let start =
+            if self.node.arg("start").is_some() { self.size_argument("start")? } else { Size::Int(0) };
+        let step = if self.node.arg("step").is_some() { self.int_argument("step")? } else { 1 };
+        let span = self.size_argument("end")?.add(&start.mul(&Size::Int(-1)));
         match step {
             1 => Some(vec![span]),
             2.. => {
@@ -256,7 +257,7 @@ impl NodeArgs<'_> {
     }
 
     /// The sizes that an equation such as `ij,jk->ik` gives its result.
-    fn contracted(&self) -> Option<Vec<Size>> {
+    fn einsum_sizes(&self) -> Option<Vec<Size>> {
         let (Argument::Str(equation), Argument::Vars(operands)) =
             (self.node.arg("equation")?, self.node.arg("tensors")?)
         else {
@@ -280,9 +281,9 @@ impl NodeArgs<'_> {
         result.chars().map(|letter| sizes.get(&letter).cloned()).collect()
     }
 
-    fn product(&self, name: &str) -> Option<Vec<Size>> {
+    fn product_sizes(&self, name: &str) -> Option<Vec<Size>> {
         let (mut sizes, columns) = match name {
-            "mm" | "bmm" => (self.own()?, self.tensor_sizes("mat2")?.pop()?),
+            "mm" | "bmm" => (self.operand_sizes()?, self.tensor_sizes("mat2")?.pop()?),
             "addmm" => (self.tensor_sizes("mat1")?, self.tensor_sizes("mat2")?.pop()?),
             "baddbmm" => (self.tensor_sizes("batch1")?, self.tensor_sizes("batch2")?.pop()?),
             _ => {
@@ -297,13 +298,13 @@ impl NodeArgs<'_> {
         Some(sizes)
     }
 
-    /// The result of resampling an image or a signal to a size, or by factors.
-    fn resampled(&self) -> Option<Vec<Size>> {
-        let mut x = self.own()?;
+    /// The sizes of an image or a signal resampled to a size, or by factors.
+    fn resampled_sizes(&self) -> Option<Vec<Size>> {
+        let mut x = self.operand_sizes()?;
         let spatial = x.get_mut(2..)?;
         match (self.node.arg("output_size"), self.node.arg("scale_factors")) {
             (Some(Argument::Ints(_)), _) => {
-                let sizes = self.sizes("output_size")?;
+                let sizes = self.sizes_argument("output_size")?;
                 for (size, new) in spatial.iter_mut().zip(sizes) {
                     *size = new?;
                 }
@@ -318,14 +319,14 @@ impl NodeArgs<'_> {
         Some(x)
     }
 
-    fn joined(&self) -> Option<Vec<Size>> {
+    fn concatenated_sizes(&self) -> Option<Vec<Size>> {
         let Some(Argument::Vars(parts)) = self.node.arg("tensors") else { return None };
         // An empty tensor of rank 1 may be among tensors of any rank.
         let parts: Vec<Vec<Size>> =
             parts.iter().map(|&part| Some(self.program.spec(part)?.sizes.clone())).collect::<Option<_>>()?;
         let (first, others) = parts.split_first()?;
         let mut sizes = first.clone();
-        let dim = wrap(self.int("dim").unwrap_or(0), sizes.len())?;
+        let dim = wrap_dim(self.int_argument("dim").unwrap_or(0), sizes.len())?;
         for part in others {
             if part.len() != sizes.len() {
                 return None;
@@ -335,20 +336,21 @@ impl NodeArgs<'_> {
         Some(sizes)
     }
 
-    /// The elements at the positions that tensors of integers give, each for one dimension.
-    fn indexed(&self) -> Option<Vec<Size>> {
-        let x = self.own()?;
-        let given: Vec<Option<_>> = match self.node.arg("indices")? {
+    /// The sizes of the result of indexing by integer tensors, each for one dimension.
+    fn indexed_sizes(&self) -> Option<Vec<Size>> {
+        let x = self.operand_sizes()?;
+        let indices: Vec<Option<_>> = match self.node.arg("indices")? {
             Argument::OptionalVars(list) => list.clone(),
             Argument::Vars(list) => list.iter().copied().map(Some).collect(),
             _ => return None,
         };
-        let specs = given.iter().flatten().map(|&var| self.program.spec(var)).collect::<Option<Vec<_>>>()?;
+        let specs =
+            indices.iter().flatten().map(|&var| self.program.spec(var)).collect::<Option<Vec<_>>>()?;
         if specs.iter().any(|spec| matches!(spec.dtype, ScalarType::Bool | ScalarType::Byte)) {
             return None;
         }
-        let at = specs.iter().map(|spec| spec.sizes.clone()).reduce(|a, b| broadcast(&a, &b))?;
-        let indexed = |dim: &usize| given.get(*dim).is_some_and(Option::is_some);
+        let at = specs.iter().map(|spec| spec.sizes.clone()).reduce(|a, b| broadcast_sizes(&a, &b))?;
+        let indexed = |dim: &usize| indices.get(*dim).is_some_and(Option::is_some);
         let dims: Vec<usize> = (0..x.len()).filter(indexed).collect();
         let (first, last) = (*dims.first()?, *dims.last()?);
         let place = if last - first + 1 == dims.len() { first } else { 0 };
@@ -363,7 +365,7 @@ impl NodeArgs<'_> {
         Some(self.program.spec(var)?.sizes.clone())
     }
 
-    fn int(&self, name: &str) -> Option<i64> {
+    fn int_argument(&self, name: &str) -> Option<i64> {
         match self.node.arg(name)? {
             Argument::Int(number) => Some(*number),
             _ => None,
@@ -380,7 +382,7 @@ impl NodeArgs<'_> {
     }
 
     /// The sizes that a call specifies; `None` for those that it leaves to be inferred.
-    fn sizes(&self, name: &str) -> Option<Vec<Option<Size>>> {
+    fn sizes_argument(&self, name: &str) -> Option<Vec<Option<Size>>> {
         let Argument::Ints(items) = self.node.arg(name)? else { return None };
         let size = |item: &IntArgument| match item {
             IntArgument::Int(number) if *number < 0 => Some(None),
@@ -395,19 +397,19 @@ impl NodeArgs<'_> {
 }
 
 /// The sizes of a product of vectors, matrices or batches of matrices.
-fn matmul(mut a: Vec<Size>, mut b: Vec<Size>) -> Option<Vec<Size>> {
+fn matmul_sizes(mut a: Vec<Size>, mut b: Vec<Size>) -> Option<Vec<Size>> {
     let rows = if a.len() > 1 { Some(a.remove(a.len() - 2)) } else { None };
     let columns = if b.len() > 1 { b.pop() } else { None };
     // The contracted dimensions.
     a.pop()?;
     b.pop()?;
-    let mut sizes = broadcast(&a, &b);
+    let mut sizes = broadcast_sizes(&a, &b);
     sizes.extend(rows.into_iter().chain(columns));
     Some(sizes)
 }
 
 /// A dimension counted from the first; `None` if it is out of range.
-pub(crate) fn wrap(dim: i64, rank: usize) -> Option<usize> {
+pub(crate) fn wrap_dim(dim: i64, rank: usize) -> Option<usize> {
     let dim = usize::try_from(if dim < 0 { dim.checked_add(rank as i64)? } else { dim }).ok()?;
     (dim < rank).then_some(dim)
 }
@@ -430,8 +432,8 @@ mod tests {
         all.extend(args.into_iter().map(|(name, arg)| (name.into(), arg)));
         let source = Arc::<Source>::default();
         let node = ExportedNode { target: target.into(), args: all, outputs: Vec::new(), source };
-        let found = sizes_of(&program, &node, 0)?;
-        Some(found.iter().map(|size| size.to_string()).collect::<Vec<_>>().join(" "))
+        let sizes = sizes_of(&program, &node, 0)?;
+        Some(sizes.iter().map(|size| size.to_string()).collect::<Vec<_>>().join(" "))
     }
 
     #[test]

@@ -1,49 +1,49 @@
 //! Sizes of views and of other operators that move elements.
 
-use super::{NodeArgs, wrap};
+use super::{NodeArgs, wrap_dim};
 use pteron_exported::{Argument, IntArgument, Size, SymOp, VarType};
 
 /// The sizes of a result of the operator `name`.
-pub(super) fn sizes(given: &NodeArgs<'_>, name: &str, result: usize) -> Option<Vec<Size>> {
-    let mut x = given.own();
+pub(super) fn view_sizes(args: &NodeArgs<'_>, name: &str, result: usize) -> Option<Vec<Size>> {
+    let mut x = args.operand_sizes();
     match name {
         "permute" => {
-            let (x, dims) = (x?, given.known_ints("dims")?);
-            dims.iter().map(|&dim| x.get(wrap(dim, x.len())?).cloned()).collect()
+            let (x, dims) = (x?, args.known_ints("dims")?);
+            dims.iter().map(|&dim| x.get(wrap_dim(dim, x.len())?).cloned()).collect()
         }
         "t" => x.map(|x| x.into_iter().rev().collect()),
         "transpose" => {
             let x = x.as_mut()?;
-            let [a, b] = ["dim0", "dim1"].map(|name| wrap(given.int(name)?, x.len()));
+            let [a, b] = ["dim0", "dim1"].map(|name| wrap_dim(args.int_argument(name)?, x.len()));
             x.swap(a?, b?);
             Some(x.clone())
         }
         "unsqueeze" => {
             let mut x = x?;
-            x.insert(wrap(given.int("dim")?, x.len() + 1)?, Size::Int(1));
+            x.insert(wrap_dim(args.int_argument("dim")?, x.len() + 1)?, Size::Int(1));
             Some(x)
         }
-        "squeeze" => squeezed(given, x?),
-        "slice" => sliced(given, x?),
+        "squeeze" => squeezed_sizes(args, x?),
+        "slice" => sliced_sizes(args, x?),
         "select" => {
             let mut x = x?;
-            x.remove(wrap(given.int("dim")?, x.len())?);
+            x.remove(wrap_dim(args.int_argument("dim")?, x.len())?);
             Some(x)
         }
         "unbind" => {
             let mut x = x?;
-            x.remove(wrap(given.int("dim").unwrap_or(0), x.len())?);
+            x.remove(wrap_dim(args.int_argument("dim").unwrap_or(0), x.len())?);
             Some(x)
         }
         "expand" | "broadcast_to" => {
-            let (x, sizes) = (x?, given.sizes("size")?);
+            let (x, sizes) = (x?, args.sizes_argument("size")?);
             let new = sizes.len().checked_sub(x.len())?;
             let size =
                 |(i, size): (usize, Option<Size>)| size.or_else(|| x.get(i.checked_sub(new)?).cloned());
             sizes.into_iter().enumerate().map(size).collect()
         }
         "repeat" => {
-            let (x, repeats) = (x?, given.sizes("repeats")?);
+            let (x, repeats) = (x?, args.sizes_argument("repeats")?);
             let new = repeats.len().checked_sub(x.len())?;
             let one = Size::Int(1);
             let size = |(i, times): (usize, Option<Size>)| {
@@ -52,40 +52,42 @@ pub(super) fn sizes(given: &NodeArgs<'_>, name: &str, result: usize) -> Option<V
             repeats.into_iter().enumerate().map(size).collect()
         }
         "stack" => {
-            let Some(Argument::Vars(parts)) = given.node.arg("tensors") else { return None };
-            let mut sizes = given.program.spec(*parts.first()?)?.sizes.clone();
-            let dim = wrap(given.int("dim").unwrap_or(0), sizes.len() + 1)?;
+            let Some(Argument::Vars(parts)) = args.node.arg("tensors") else { return None };
+            let mut sizes = args.program.spec(*parts.first()?)?.sizes.clone();
+            let dim = wrap_dim(args.int_argument("dim").unwrap_or(0), sizes.len() + 1)?;
             sizes.insert(dim, Size::Int(parts.len() as i64));
             Some(sizes)
         }
         "movedim" => {
             let mut x = x?;
-            let [from, to] = ["source", "destination"].map(|name| wrap(given.int(name)?, x.len()));
+            let [from, to] =
+                ["source", "destination"].map(|name| wrap_dim(args.int_argument(name)?, x.len()));
             let size = x.remove(from?);
             x.insert(to?, size);
             Some(x)
         }
         "glu" => {
             let mut x = x?;
-            let dim = wrap(given.int("dim").unwrap_or(-1), x.len())?;
+            let dim = wrap_dim(args.int_argument("dim").unwrap_or(-1), x.len())?;
             x[dim] = x[dim].combine(SymOp::FloorDiv, &Size::Int(2));
             Some(x)
         }
-        "pixel_shuffle" => shuffled(x?, given.int("upscale_factor")?, true),
-        "pixel_unshuffle" => shuffled(x?, given.int("downscale_factor")?, false),
+        "pixel_shuffle" => pixel_shuffle_sizes(x?, args.int_argument("upscale_factor")?, true),
+        "pixel_unshuffle" => pixel_shuffle_sizes(x?, args.int_argument("downscale_factor")?, false),
         "unfold" => {
             let mut x = x?;
-            let dim = wrap(given.int("dimension")?, x.len())?;
-            let (size, step) = (given.int("size")?, given.int("step").filter(|&step| step > 0)?);
+            let dim = wrap_dim(args.int_argument("dimension")?, x.len())?;
+            let (size, step) =
+                (args.int_argument("size")?, args.int_argument("step").filter(|&step| step > 0)?);
             let room = x[dim].add(&Size::Int(size.checked_neg()?));
             x[dim] = room.combine(SymOp::FloorDiv, &Size::Int(step)).add(&Size::Int(1));
             x.push(Size::Int(size));
             Some(x)
         }
-        "view" | "reshape" => viewed(given, x?),
+        "view" | "reshape" => viewed_sizes(args, x?),
         "flatten" => {
             let mut x = x?;
-            let end = |name, default| wrap(given.int(name).unwrap_or(default), x.len().max(1));
+            let end = |name, default| wrap_dim(args.int_argument(name).unwrap_or(default), x.len().max(1));
             let (first, last) = (end("start_dim", 0)?, end("end_dim", -1)?);
             if first > last {
                 return None;
@@ -95,13 +97,13 @@ pub(super) fn sizes(given: &NodeArgs<'_>, name: &str, result: usize) -> Option<V
             x.splice(range, [flat]);
             Some(x)
         }
-        "split" | "split_with_sizes" => piece(given, x?, result),
+        "split" | "split_with_sizes" => split_sizes(args, x?, result),
         _ => None,
     }
 }
 
 /// The sizes of images whose channels become blocks of pixels, or the reverse.
-fn shuffled(mut x: Vec<Size>, factor: i64, up: bool) -> Option<Vec<Size>> {
+fn pixel_shuffle_sizes(mut x: Vec<Size>, factor: i64, up: bool) -> Option<Vec<Size>> {
     let first = x.len().checked_sub(3).filter(|_| factor > 0)?;
     let block = Size::Int(factor.checked_mul(factor)?);
     let (channels, pixels) = x[first..].split_at_mut(1);
@@ -114,15 +116,15 @@ fn shuffled(mut x: Vec<Size>, factor: i64, up: bool) -> Option<Vec<Size>> {
     Some(x)
 }
 
-fn squeezed(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
-    if given.node.arg("dim").is_none() {
+fn squeezed_sizes(args: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
+    if args.node.arg("dim").is_none() {
         // A size that is not known may turn out to be 1.
         let is_known = x.iter().all(|size| size.known().is_some());
         x.retain(|size| size.known() != Some(1));
         return is_known.then_some(x);
     }
-    let dims = given.known_ints("dim").or_else(|| Some(vec![given.int("dim")?]))?;
-    let dims = dims.into_iter().map(|dim| wrap(dim, x.len())).collect::<Option<Vec<_>>>()?;
+    let dims = args.known_ints("dim").or_else(|| Some(vec![args.int_argument("dim")?]))?;
+    let dims = dims.into_iter().map(|dim| wrap_dim(dim, x.len())).collect::<Option<Vec<_>>>()?;
     let mut dim = 0;
     x.retain(|size| {
         dim += 1;
@@ -131,22 +133,22 @@ fn squeezed(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
     Some(x)
 }
 
-fn sliced(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
-    let dim = wrap(given.int("dim").unwrap_or(0), x.len())?;
-    let step = given.int("step").unwrap_or(1);
-    let absent = |name| matches!(given.node.arg(name), None | Some(Argument::None));
-    let whole = |name, open: i64| absent(name) || given.int(name) == Some(open);
-    if whole("start", 0) && whole("end", i64::MAX) && step == 1 {
+fn sliced_sizes(args: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
+    let dim = wrap_dim(args.int_argument("dim").unwrap_or(0), x.len())?;
+    let step = args.int_argument("step").unwrap_or(1);
+    let absent = |name| matches!(args.node.arg(name), None | Some(Argument::None));
+    let is_full = |name, open: i64| absent(name) || args.int_argument(name) == Some(open);
+    if is_full("start", 0) && is_full("end", i64::MAX) && step == 1 {
         return Some(x);
     }
-    let n = match (x[dim].known(), given.int("start"), given.int("end")) {
+    let n = match (x[dim].known(), args.int_argument("start"), args.int_argument("end")) {
         (Some(n), ..) => n,
         // Elements of a dimension of unknown size from an offset that it may not have.
         (None, ..) => return None,
     };
     let end_of = |name, open| match absent(name) {
         true => Some(open),
-        false => given.int(name).map(|at| if at < 0 { at.saturating_add(n) } else { at }.clamp(0, n)),
+        false => args.int_argument(name).map(|at| if at < 0 { at.saturating_add(n) } else { at }.clamp(0, n)),
     };
     let (start, end) = (end_of("start", 0)?, end_of("end", n)?);
     let room = end.saturating_sub(start).max(0);
@@ -154,8 +156,8 @@ fn sliced(given: &NodeArgs<'_>, mut x: Vec<Size>) -> Option<Vec<Size>> {
     Some(x)
 }
 
-fn viewed(given: &NodeArgs<'_>, x: Vec<Size>) -> Option<Vec<Size>> {
-    let sizes = given.sizes("size").or_else(|| given.sizes("shape"))?;
+fn viewed_sizes(args: &NodeArgs<'_>, x: Vec<Size>) -> Option<Vec<Size>> {
+    let sizes = args.sizes_argument("size").or_else(|| args.sizes_argument("shape"))?;
     let one = Size::Int(1);
     let product = |sizes: &mut dyn Iterator<Item = &Size>| sizes.fold(one.clone(), |a, b| a.mul(b));
     let rest = product(&mut sizes.iter().flatten());
@@ -166,14 +168,14 @@ fn viewed(given: &NodeArgs<'_>, x: Vec<Size>) -> Option<Vec<Size>> {
     Some(sizes.iter().map(|size| size.clone().unwrap_or_else(left)).collect())
 }
 
-/// One of the parts that a dimension is divided into.
-fn piece(given: &NodeArgs<'_>, mut x: Vec<Size>, result: usize) -> Option<Vec<Size>> {
-    let dim = wrap(given.int("dim").unwrap_or(0), x.len())?;
-    let sizes = given.node.arg("split_sizes").or_else(|| given.node.arg("split_size"))?;
+/// The sizes of the part `result` that a split returns.
+fn split_sizes(args: &NodeArgs<'_>, mut x: Vec<Size>, result: usize) -> Option<Vec<Size>> {
+    let dim = wrap_dim(args.int_argument("dim").unwrap_or(0), x.len())?;
+    let sizes = args.node.arg("split_sizes").or_else(|| args.node.arg("split_size"))?;
     x[dim] = match sizes {
         Argument::Ints(items) => match items.get(result)? {
             IntArgument::Int(size) => Size::Int(*size),
-            IntArgument::Var(var) => match &given.program.var(*var).ty {
+            IntArgument::Var(var) => match &args.program.var(*var).ty {
                 VarType::Int(size) => size.clone(),
                 _ => return None,
             },

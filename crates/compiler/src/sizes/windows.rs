@@ -4,12 +4,12 @@ use super::NodeArgs;
 use pteron_exported::{Argument, Size, SymOp};
 
 /// The sizes of the first result of the operator `name`.
-pub(super) fn sizes(given: &NodeArgs<'_>, name: &str) -> Option<Vec<Size>> {
+pub(super) fn windowed_sizes(args: &NodeArgs<'_>, name: &str) -> Option<Vec<Size>> {
     match name {
-        "convolution" => convolved(given, is_true(given, "transposed")),
-        name if name.starts_with("conv") => convolved(given, name.contains("transpose")),
-        name if name.contains("_pool") => pooled(given, name),
-        _ => padded(given),
+        "convolution" => convolved_sizes(args, is_true(args, "transposed")),
+        name if name.starts_with("conv") => convolved_sizes(args, name.contains("transpose")),
+        name if name.contains("_pool") => pooled_sizes(args, name),
+        _ => padded_sizes(args),
     }
 }
 
@@ -24,7 +24,7 @@ struct Windows {
 }
 
 impl Windows {
-    fn count(&self, size: &Size, dim: usize) -> Option<Size> {
+    fn window_count(&self, size: &Size, dim: usize) -> Option<Size> {
         let of = |list: &[i64]| list.get(dim).or(list.last()).copied();
         let (stride, padding, dilation) = (of(&self.stride)?, of(&self.padding)?, of(&self.dilation)?);
         let kernel = self.kernel.get(dim).or(self.kernel.last())?.known()?;
@@ -45,52 +45,52 @@ impl Windows {
     }
 }
 
-fn is_true(given: &NodeArgs<'_>, name: &str) -> bool {
-    matches!(given.node.arg(name), Some(Argument::Bool(true) | Argument::Int(1)))
+fn is_true(args: &NodeArgs<'_>, name: &str) -> bool {
+    matches!(args.node.arg(name), Some(Argument::Bool(true) | Argument::Int(1)))
 }
 
 /// A list of integers; `default` if it is absent or empty.
-fn list(given: &NodeArgs<'_>, name: &str, default: &[i64]) -> Option<Vec<i64>> {
-    match given.node.arg(name) {
+fn int_list(args: &NodeArgs<'_>, name: &str, default: &[i64]) -> Option<Vec<i64>> {
+    match args.node.arg(name) {
         None | Some(Argument::None) => Some(default.to_vec()),
         Some(Argument::Int(number)) => Some(vec![*number]),
-        Some(_) => given.known_ints(name).map(|list| if list.is_empty() { default.to_vec() } else { list }),
+        Some(_) => args.known_ints(name).map(|list| if list.is_empty() { default.to_vec() } else { list }),
     }
 }
 
-fn convolved(given: &NodeArgs<'_>, transposed: bool) -> Option<Vec<Size>> {
-    let (mut x, weight) = (given.own()?, given.tensor_sizes("weight")?);
+fn convolved_sizes(args: &NodeArgs<'_>, transposed: bool) -> Option<Vec<Size>> {
+    let (mut x, weight) = (args.operand_sizes()?, args.tensor_sizes("weight")?);
     if x.len() != weight.len() || x.len() < 3 {
         return None;
     }
-    let same = match given.node.arg("padding") {
+    let same = match args.node.arg("padding") {
         Some(Argument::Str(padding)) => padding == "same",
         _ => false,
     };
-    let padding = match given.node.arg("padding") {
+    let padding = match args.node.arg("padding") {
         Some(Argument::Str(_)) => vec![0],
-        _ => list(given, "padding", &[0])?,
+        _ => int_list(args, "padding", &[0])?,
     };
-    let (stride, dilation) = (list(given, "stride", &[1])?, list(given, "dilation", &[1])?);
+    let (stride, dilation) = (int_list(args, "stride", &[1])?, int_list(args, "dilation", &[1])?);
     let windows = Windows { kernel: weight[2..].to_vec(), stride, padding, dilation, ceil: false };
     if transposed {
-        let added = list(given, "output_padding", &[0])?;
-        x[1] = weight[1].mul(&Size::Int(given.int("groups").unwrap_or(1)));
+        let added = int_list(args, "output_padding", &[0])?;
+        x[1] = weight[1].mul(&Size::Int(args.int_argument("groups").unwrap_or(1)));
         for (dim, size) in x[2..].iter_mut().enumerate() {
-            *size = windows.spread(size, dim, added.get(dim).or(added.last()).copied()?)?;
+            *size = windows.transposed_size(size, dim, added.get(dim).or(added.last()).copied()?)?;
         }
         return Some(x);
     }
     x[1] = weight[0].clone();
     for (dim, size) in x[2..].iter_mut().enumerate().filter(|_| !same) {
-        *size = windows.count(size, dim)?;
+        *size = windows.window_count(size, dim)?;
     }
     Some(x)
 }
 
 impl Windows {
-    /// The size that windows at each of `size` places cover together.
-    fn spread(&self, size: &Size, dim: usize, added: i64) -> Option<Size> {
+    /// The size that the windows of a transposed convolution at `size` positions cover together.
+    fn transposed_size(&self, size: &Size, dim: usize, added: i64) -> Option<Size> {
         let of = |list: &[i64]| list.get(dim).or(list.last()).copied();
         let (stride, padding, dilation) = (of(&self.stride)?, of(&self.padding)?, of(&self.dilation)?);
         let reach = dilation.checked_mul(self.kernel.get(dim)?.known()?.checked_sub(1)?)?;
@@ -99,27 +99,27 @@ impl Windows {
     }
 }
 
-fn pooled(given: &NodeArgs<'_>, name: &str) -> Option<Vec<Size>> {
-    let mut x = given.own()?;
+fn pooled_sizes(args: &NodeArgs<'_>, name: &str) -> Option<Vec<Size>> {
+    let mut x = args.operand_sizes()?;
     let space = ["1d", "2d", "3d"].iter().position(|space| name.contains(space))? + 1;
-    let kernel = list(given, "kernel_size", &[])?;
+    let kernel = int_list(args, "kernel_size", &[])?;
     let windows = Windows {
-        stride: list(given, "stride", &kernel)?,
-        padding: list(given, "padding", &[0])?,
-        dilation: list(given, "dilation", &[1])?,
+        stride: int_list(args, "stride", &kernel)?,
+        padding: int_list(args, "padding", &[0])?,
+        dilation: int_list(args, "dilation", &[1])?,
         kernel: kernel.into_iter().map(Size::Int).collect(),
-        ceil: is_true(given, "ceil_mode"),
+        ceil: is_true(args, "ceil_mode"),
     };
     let first = x.len().checked_sub(space)?;
     for (dim, size) in x[first..].iter_mut().enumerate() {
-        *size = windows.count(size, dim)?;
+        *size = windows.window_count(size, dim)?;
     }
     Some(x)
 }
 
-fn padded(given: &NodeArgs<'_>) -> Option<Vec<Size>> {
-    let mut x = given.own()?;
-    let pads = given.known_ints("pad").or_else(|| given.known_ints("padding"))?;
+fn padded_sizes(args: &NodeArgs<'_>) -> Option<Vec<Size>> {
+    let mut x = args.operand_sizes()?;
+    let pads = args.known_ints("pad").or_else(|| args.known_ints("padding"))?;
     for (size, pair) in x.iter_mut().rev().zip(pads.chunks_exact(2)) {
         *size = size.add(&Size::Int(pair[0].checked_add(pair[1])?));
     }

@@ -60,10 +60,14 @@ fn difference(before: &ExportedProgram, after: &ExportedProgram) -> Option<Strin
         ),
     ];
     let changed = of_tables.into_iter().find(|(_, same)| !same).map(|(what, _)| what.to_owned());
-    changed.or_else(|| of_graphs(before, &before.graph, &after.graph))
+    changed.or_else(|| graph_difference(before, &before.graph, &after.graph))
 }
 
-fn of_graphs(program: &ExportedProgram, before: &ExportedGraph, after: &ExportedGraph) -> Option<String> {
+fn graph_difference(
+    program: &ExportedProgram,
+    before: &ExportedGraph,
+    after: &ExportedGraph,
+) -> Option<String> {
     if before.inputs != after.inputs {
         return Some("the inputs of a graph".to_owned());
     }
@@ -77,7 +81,7 @@ fn of_graphs(program: &ExportedProgram, before: &ExportedGraph, after: &Exported
         for ((name, x), (other, y)) in a.args.iter().zip(&b.args) {
             match (x, y) {
                 (Argument::Graph(x), Argument::Graph(y)) => {
-                    if let Some(what) = of_graphs(program, x, y) {
+                    if let Some(what) = graph_difference(program, x, y) {
                         return Some(what);
                     }
                 }
@@ -90,7 +94,7 @@ fn of_graphs(program: &ExportedProgram, before: &ExportedGraph, after: &Exported
         .then(|| format!("the number of its nodes: {} instead of {}", after.nodes.len(), before.nodes.len()))
 }
 
-/// Whether sizes of a view differ only in ones that were computed or inferred, and are now inferred or those of the result.
+/// Whether a view's sizes differ only where they were computed or -1 and are now -1 or those of the result.
 fn is_inferred(program: &ExportedProgram, node: &ExportedNode, before: &Argument, after: &Argument) -> bool {
     let (Argument::Ints(before), Argument::Ints(after)) = (before, after) else { return false };
     let sizes = node.outputs.first().and_then(|&out| program.spec(out)).map_or(&[][..], |spec| &spec.sizes);

@@ -78,7 +78,7 @@ fn lower(
     let mut graph = std::mem::take(&mut program.graph);
     let known = program.lowered.iter().flat_map(|module| &module.result.named_data);
     let keys = known.map(|data| (data.key.clone(), Arc::clone(&data.bytes))).collect();
-    let lowered = Lowering { program, used, specs, backends, keys }.graph(&mut graph);
+    let lowered = Lowering { program, used, specs, backends, keys }.lower_graph(&mut graph);
     program.graph = graph;
     lowered
 }
@@ -93,7 +93,7 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn graph(&mut self, graph: &mut ExportedGraph) -> Result<(), DelegationError> {
+    fn lower_graph(&mut self, graph: &mut ExportedGraph) -> Result<(), DelegationError> {
         let groups = groups_in_order(self.program, graph)?;
         let nodes = std::mem::take(&mut graph.nodes);
         let mut nodes: Vec<Option<ExportedNode>> = nodes.into_iter().map(Some).collect();
@@ -101,12 +101,12 @@ impl Lowering<'_> {
             let mut members: Vec<ExportedNode> =
                 members.into_iter().filter_map(|n| nodes[n].take()).collect();
             match tag {
-                Some(tag) => graph.nodes.push(self.part(&tag, members)?),
+                Some(tag) => graph.nodes.push(self.lower_part(&tag, members)?),
                 None => {
                     members
                         .iter_mut()
                         .flat_map(|n| n.graphs_mut())
-                        .try_for_each(|inner| self.graph(inner))?;
+                        .try_for_each(|inner| self.lower_graph(inner))?;
                     graph.nodes.append(&mut members);
                 }
             }
@@ -115,7 +115,11 @@ impl Lowering<'_> {
     }
 
     /// Compiles the nodes of a tag and returns the call that replaces them.
-    fn part(&mut self, tag: &Arc<str>, members: Vec<ExportedNode>) -> Result<ExportedNode, DelegationError> {
+    fn lower_part(
+        &mut self,
+        tag: &Arc<str>,
+        members: Vec<ExportedNode>,
+    ) -> Result<ExportedNode, DelegationError> {
         let spec = self.specs.get(tag).ok_or_else(|| DelegationError::UnknownTag {
             tag: tag.to_string(),
             node: members.first().map_or_else(String::new, |node| self.program.node_name(node)),
@@ -124,7 +128,7 @@ impl Lowering<'_> {
         let backend = self.backends.iter().find(|b| b.backend_id() == spec.backend_id).ok_or_else(|| {
             DelegationError::NoBackend { tag: tag.to_string(), backend_id: spec.backend_id.clone() }
         })?;
-        let part = Part::of(self.program, members, &self.used);
+        let part = Part::extract(self.program, members, &self.used);
         let result = preprocess(*backend, &part.program, &spec.compile_specs)?;
         check_alignments(&spec.backend_id, &result)?;
         for data in &result.named_data {
@@ -182,17 +186,17 @@ fn preprocess(
 
 /// The source line of the node with this name, or of the first node that has one.
 fn line_of(part: &ExportedProgram, named: Option<&str>) -> Option<SourceFrame> {
-    let (mut first, mut found) = (None, None);
+    let (mut first, mut by_name) = (None, None);
     part.graph.for_each_node(&mut |node| {
         let line = || node.line().cloned();
         if first.is_none() {
             first = line();
         }
-        if found.is_none() && named.is_some_and(|name| part.node_name(node) == name) {
-            found = line();
+        if by_name.is_none() && named.is_some_and(|name| part.node_name(node) == name) {
+            by_name = line();
         }
     });
-    found.or(first)
+    by_name.or(first)
 }
 
 /// A part extracted as a program of its own.
@@ -206,13 +210,13 @@ struct Part {
 }
 
 impl Part {
-    fn of(whole: &ExportedProgram, mut nodes: Vec<ExportedNode>, used: &[u32]) -> Self {
+    fn extract(program: &ExportedProgram, mut nodes: Vec<ExportedNode>, used: &[u32]) -> Self {
         let mut copier = Copier {
-            whole,
+            program,
             part: ExportedProgram {
-                ranges: whole.ranges.clone(),
-                budget: whole.budget.clone(),
-                ..ExportedProgram::new(whole.name.clone())
+                ranges: program.ranges.clone(),
+                budget: program.budget.clone(),
+                ..ExportedProgram::new(program.name.clone())
             },
             of: HashMap::new(),
             inputs: Vec::new(),
@@ -221,13 +225,14 @@ impl Part {
         let mut inside: HashMap<VarId, u32> = HashMap::new();
         let mut order = Vec::new();
         for node in &mut nodes {
-            copier.node(node, &mut inside);
+            copier.map_node(node, &mut inside);
             order.extend_from_slice(&node.outputs);
         }
         // The nodes use the part's values now. Outputs are determined on the whole program's values.
-        let back: HashMap<VarId, VarId> = copier.of.iter().map(|(&whole, &part)| (part, whole)).collect();
+        let back: HashMap<VarId, VarId> =
+            copier.of.iter().map(|(&original, &part)| (part, original)).collect();
         let escapes = |v: &VarId| {
-            let opaque = matches!(whole.var(*v).ty, VarType::Opaque);
+            let opaque = matches!(program.var(*v).ty, VarType::Opaque);
             !opaque && used[v.index()] > inside.get(v).copied().unwrap_or(0)
         };
         let outputs: Vec<VarId> = order.iter().filter_map(|v| back.get(v).copied()).filter(escapes).collect();
@@ -240,20 +245,20 @@ impl Part {
 
 /// Copies values of the whole program to the part's program when its nodes first refer to them.
 struct Copier<'w> {
-    whole: &'w ExportedProgram,
+    program: &'w ExportedProgram,
     part: ExportedProgram,
     of: HashMap<VarId, VarId>,
     inputs: Vec<VarId>,
 }
 
 impl Copier<'_> {
-    /// Renames the values of a node to the part's, and counts in `inside` its uses of the whole program's values.
-    fn node(&mut self, node: &mut ExportedNode, inside: &mut HashMap<VarId, u32>) {
+    /// Replaces a node's values by the part's, and counts its uses of the whole program's values in `inside`.
+    fn map_node(&mut self, node: &mut ExportedNode, inside: &mut HashMap<VarId, u32>) {
         let mut own = HashSet::new();
-        self.node_in(node, inside, &mut own);
+        self.map_nested_node(node, inside, &mut own);
     }
 
-    fn node_in(
+    fn map_nested_node(
         &mut self,
         node: &mut ExportedNode,
         inside: &mut HashMap<VarId, u32>,
@@ -261,34 +266,34 @@ impl Copier<'_> {
     ) {
         node.operands().for_each(|v| *inside.entry(v).or_default() += 1);
         for (_, arg) in &mut node.args {
-            arg.map_vars(&mut |v| self.used(v, own));
+            arg.map_vars(&mut |v| self.map_operand(v, own));
         }
         for inner in node.graphs_mut() {
             for input in &mut inner.inputs {
                 own.insert(*input);
-                *input = self.copy(*input);
+                *input = self.copy_var(*input);
             }
             for node in &mut inner.nodes {
-                self.node_in(node, inside, own);
+                self.map_nested_node(node, inside, own);
             }
             for output in &mut inner.outputs {
                 output.vars().into_iter().for_each(|v| *inside.entry(v).or_default() += 1);
-                output.map_vars(&mut |v| self.used(v, own));
+                output.map_vars(&mut |v| self.map_operand(v, own));
             }
         }
         for output in &mut node.outputs {
             own.insert(*output);
-            *output = self.copy(*output);
+            *output = self.copy_var(*output);
         }
     }
 
     /// The part's value for a used value. If it is not known yet, it becomes a constant or an input of the part.
-    fn used(&mut self, var: VarId, own: &HashSet<VarId>) -> VarId {
+    fn map_operand(&mut self, var: VarId, own: &HashSet<VarId>) -> VarId {
         if let Some(&known) = self.of.get(&var) {
             return known;
         }
-        let copy = self.copy(var);
-        match self.whole.constants.get(&var).filter(|_| !self.whole.is_mutated(var)) {
+        let copy = self.copy_var(var);
+        match self.program.constants.get(&var).filter(|_| !self.program.is_mutated(var)) {
             Some(data) => {
                 self.part.constants.insert(copy, data.clone());
             }
@@ -302,11 +307,11 @@ impl Copier<'_> {
         copy
     }
 
-    fn copy(&mut self, var: VarId) -> VarId {
+    fn copy_var(&mut self, var: VarId) -> VarId {
         if let Some(&known) = self.of.get(&var) {
             return known;
         }
-        let known = self.whole.var(var).clone();
+        let known = self.program.var(var).clone();
         let copy = self.part.add_var(known.name, known.ty);
         self.of.insert(var, copy);
         copy

@@ -200,17 +200,17 @@ pub enum DelegationError {
     /// A partitioner has changed a program instead of tagging its nodes.
     #[error("the partitioner has changed the program: {what}; it may only tag nodes")]
     Altered {
-        /// What is not as it was.
+        /// What the partitioner changed.
         what: String,
     },
-    /// A tag is on something that is no node, or a node that no backend can take.
+    /// A tag is on a value that defines no node, or on a node that no backend can take.
     #[error("the tag `{tag}` of {value} has no effect: {problem}; tag the first results of nodes")]
     NotANode {
         /// The tag.
         tag: String,
         /// What is tagged.
         value: String,
-        /// Why it cannot be.
+        /// Why it cannot be tagged.
         problem: String,
     },
     /// A payload or named data asks for an alignment that cannot be given.
@@ -218,7 +218,7 @@ pub enum DelegationError {
     Alignment {
         /// The backend.
         backend_id: String,
-        /// What asks for it.
+        /// The payload or named data that requires it.
         what: String,
         /// The alignment.
         alignment: u64,
@@ -273,7 +273,7 @@ pub enum DelegationError {
         node: String,
         /// Its operator.
         target: String,
-        /// Why.
+        /// Why the backend cannot compute the node.
         problem: String,
     },
     /// A backend cannot write its payload.
@@ -281,7 +281,7 @@ pub enum DelegationError {
     Payload {
         /// The backend.
         backend_id: String,
-        /// Why.
+        /// Why the backend cannot write the payload.
         problem: String,
     },
     /// A payload cannot be converted back to operators.
@@ -289,7 +289,7 @@ pub enum DelegationError {
     Recover {
         /// The backend.
         backend_id: String,
-        /// Why.
+        /// Why the payload cannot be converted.
         problem: String,
     },
     /// The program that a partitioner or a backend produced breaks an invariant.

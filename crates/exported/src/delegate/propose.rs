@@ -17,10 +17,10 @@ pub fn tag_supported(
     prefix: &str,
     is_supported: &dyn Fn(&ExportedProgram, &ExportedNode) -> bool,
 ) -> Vec<Arc<str>> {
-    let mut found = Vec::new();
+    let mut tags = Vec::new();
     let mut next = 0;
-    propose(program, &program.graph, prefix, is_supported, &mut next, &mut found);
-    program.tags.extend(found);
+    propose(program, &program.graph, prefix, is_supported, &mut next, &mut tags);
+    program.tags.extend(tags);
     (0..next).map(|n| format!("{prefix}{n}").into()).collect()
 }
 
@@ -38,7 +38,7 @@ fn propose(
     prefix: &str,
     is_supported: &dyn Fn(&ExportedProgram, &ExportedNode) -> bool,
     next: &mut usize,
-    found: &mut Vec<(VarId, Arc<str>)>,
+    tags: &mut Vec<(VarId, Arc<str>)>,
 ) {
     let mut producers: HashMap<VarId, Producer> = HashMap::new();
     let mut parts = Parts::default();
@@ -53,7 +53,7 @@ fn propose(
             level = level.max(producer.level + u32::from(producer.supported.is_some() && !takes));
         }
         let supported = takes.then(|| {
-            let index = parts.add();
+            let index = parts.add_element();
             for producer in operands.iter().filter_map(|v| producers.get(v)) {
                 if let Some(other) = producer.supported.filter(|_| producer.level == level) {
                     parts.union(index, other);
@@ -64,7 +64,7 @@ fn propose(
         nodes.extend(supported.zip(first));
         producers.extend(node.outputs.iter().map(|&v| (v, Producer { level, supported })));
         if supported.is_none() {
-            node.graphs().for_each(|inner| propose(program, inner, prefix, is_supported, next, found));
+            node.graphs().for_each(|inner| propose(program, inner, prefix, is_supported, next, tags));
         }
     }
     let mut names: HashMap<usize, Arc<str>> = HashMap::new();
@@ -73,21 +73,21 @@ fn propose(
             *next += 1;
             format!("{prefix}{}", *next - 1).into()
         });
-        found.push((var, Arc::clone(name)));
+        tags.push((var, Arc::clone(name)));
     }
 }
 
 /// All values that a node uses, including those that only its nested graphs use.
 pub(super) fn all_operands(node: &ExportedNode) -> Vec<VarId> {
-    fn of_graph(graph: &ExportedGraph, all: &mut Vec<VarId>) {
+    fn add_graph_operands(graph: &ExportedGraph, all: &mut Vec<VarId>) {
         for node in &graph.nodes {
             all.extend(node.operands());
-            node.graphs().for_each(|inner| of_graph(inner, all));
+            node.graphs().for_each(|inner| add_graph_operands(inner, all));
         }
         all.extend(graph.outputs.iter().flat_map(|output| output.vars()));
     }
     let mut all: Vec<VarId> = node.operands().collect();
-    node.graphs().for_each(|inner| of_graph(inner, &mut all));
+    node.graphs().for_each(|inner| add_graph_operands(inner, &mut all));
     all
 }
 
@@ -98,7 +98,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn add(&mut self) -> usize {
+    fn add_element(&mut self) -> usize {
         self.parent.push(self.parent.len());
         self.parent.len() - 1
     }

@@ -27,7 +27,7 @@ pub trait Recover {
 pub struct LoweredCall<'a> {
     /// The payload.
     pub processed: &'a [u8],
-    /// The settings with which it was made.
+    /// The settings with which the payload was compiled.
     pub compile_specs: &'a [CompileSpec],
     /// The specs of the call's inputs.
     pub inputs: &'a [TensorSpec],

@@ -23,14 +23,14 @@ use std::str::FromStr;
 /// The first line of the text form.
 const HEADER: &str = "delegates 1";
 
-/// What the delegates of a method compute, by index.
+/// The source nodes of each delegate of a method, by delegate index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DelegateSources {
     /// The delegates.
     pub delegates: Vec<DelegateSource>,
 }
 
-/// What a delegate computes.
+/// The source nodes that a delegate replaced, and its debug handles.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DelegateSource {
     /// The id of its backend.
@@ -57,7 +57,7 @@ pub struct SourceNode {
 }
 
 impl SourceNode {
-    fn of(program: &ExportedProgram, node: &ExportedNode) -> Self {
+    fn from_node(program: &ExportedProgram, node: &ExportedNode) -> Self {
         let name = |var| program.var(var).name.to_string();
         let line = node.line().map(|l| format!("{}:{}, in {}", l.file, l.line, l.function));
         Self {
@@ -75,7 +75,7 @@ impl SourceNode {
     }
 
     /// The node with its line and module, as far as they are known: `conv2d (model.py:12, in forward; layers.0)`.
-    pub fn text(&self) -> String {
+    pub fn describe(&self) -> String {
         let known: Vec<&str> = [&*self.line, &*self.module].into_iter().filter(|t| !t.is_empty()).collect();
         if known.is_empty() {
             self.name().to_owned()
@@ -86,9 +86,12 @@ impl SourceNode {
 }
 
 impl DelegateSource {
-    fn of(module: &LoweredModule) -> Self {
+    fn from_module(module: &LoweredModule) -> Self {
         let mut nodes = Vec::new();
-        module.original.graph.for_each_node(&mut |node| nodes.push(SourceNode::of(&module.original, node)));
+        module
+            .original
+            .graph
+            .for_each_node(&mut |node| nodes.push(SourceNode::from_node(&module.original, node)));
         let handles = module.result.debug_handle_map.iter();
         Self {
             backend_id: module.spec.backend_id.clone(),
@@ -103,17 +106,18 @@ impl DelegateSource {
     }
 
     /// The names of the nodes behind a debug handle, with their lines and modules; `None` if it is unknown.
-    pub fn behind(&self, handle: &DebugHandle) -> Option<String> {
+    pub fn describe_handle(&self, handle: &DebugHandle) -> Option<String> {
         let (_, names) = self.handles.iter().find(|(known, _)| known == handle)?;
-        let text = |name: &String| self.node(name).map_or_else(|| name.clone(), SourceNode::text);
+        let text = |name: &String| self.node(name).map_or_else(|| name.clone(), SourceNode::describe);
         Some(names.iter().map(text).collect::<Vec<_>>().join(", "))
     }
 }
 
 impl DelegateSources {
-    /// What the delegates of a lowered program compute; `None` if it has none.
-    pub fn of(program: &ExportedProgram) -> Option<Self> {
-        let delegates: Vec<_> = program.lowered.iter().map(|module| DelegateSource::of(module)).collect();
+    /// The sources of the delegates of a lowered program; `None` if it has no delegates.
+    pub fn from_program(program: &ExportedProgram) -> Option<Self> {
+        let delegates: Vec<_> =
+            program.lowered.iter().map(|module| DelegateSource::from_module(module)).collect();
         (!delegates.is_empty()).then_some(Self { delegates })
     }
 }
@@ -122,17 +126,18 @@ impl fmt::Display for DelegateSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{HEADER}")?;
         for delegate in &self.delegates {
-            writeln!(f, "delegate {}", escaped(&delegate.backend_id))?;
+            writeln!(f, "delegate {}", escape(&delegate.backend_id))?;
             for node in &delegate.nodes {
-                let (results, inputs) = (names(&node.results), names(&node.inputs));
-                let (target, line, module) =
-                    (escaped(&node.target), escaped(&node.line), escaped(&node.module));
+                let (results, inputs) = (join_names(&node.results), join_names(&node.inputs));
+                let (target, line, module) = (escape(&node.target), escape(&node.line), escape(&node.module));
                 writeln!(f, "node\t{results}\t{target}\t{inputs}\t{line}\t{module}")?;
             }
             for (handle, nodes) in &delegate.handles {
                 match handle {
-                    DebugHandle::Int(handle) => writeln!(f, "handle\t{handle}\t{}", names(nodes))?,
-                    DebugHandle::Str(handle) => writeln!(f, "named\t{}\t{}", escaped(handle), names(nodes))?,
+                    DebugHandle::Int(handle) => writeln!(f, "handle\t{handle}\t{}", join_names(nodes))?,
+                    DebugHandle::Str(handle) => {
+                        writeln!(f, "named\t{}\t{}", escape(handle), join_names(nodes))?
+                    }
                 }
             }
         }
@@ -152,24 +157,24 @@ impl FromStr for DelegateSources {
         for (number, line) in lines.enumerate() {
             let fail = |problem: &str| format!("line {}: {problem}", number + 2);
             if let Some(id) = line.strip_prefix("delegate ") {
-                all.delegates.push(DelegateSource { backend_id: plain(id), ..DelegateSource::default() });
+                all.delegates.push(DelegateSource { backend_id: unescape(id), ..DelegateSource::default() });
                 continue;
             }
             let delegate = all.delegates.last_mut().ok_or_else(|| fail("no `delegate` line is before it"))?;
             match line.split('\t').collect::<Vec<_>>()[..] {
                 ["node", results, target, inputs, line, module] => delegate.nodes.push(SourceNode {
-                    results: list(results),
-                    target: plain(target),
-                    inputs: list(inputs),
-                    line: plain(line),
-                    module: plain(module),
+                    results: split_names(results),
+                    target: unescape(target),
+                    inputs: split_names(inputs),
+                    line: unescape(line),
+                    module: unescape(module),
                 }),
                 ["handle", handle, nodes] => {
                     let handle = handle.parse().map_err(|_| fail("the handle is no number"))?;
-                    delegate.handles.push((DebugHandle::Int(handle), list(nodes)));
+                    delegate.handles.push((DebugHandle::Int(handle), split_names(nodes)));
                 }
                 ["named", handle, nodes] => {
-                    delegate.handles.push((DebugHandle::Str(plain(handle)), list(nodes)));
+                    delegate.handles.push((DebugHandle::Str(unescape(handle)), split_names(nodes)));
                 }
                 _ => return Err(fail("it is no `delegate`, `node`, `handle` or `named` line")),
             }
@@ -178,7 +183,7 @@ impl FromStr for DelegateSources {
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -192,7 +197,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-fn plain(text: &str) -> String {
+fn unescape(text: &str) -> String {
     let (mut out, mut chars) = (String::with_capacity(text.len()), text.chars());
     while let Some(c) = chars.next() {
         match (c, if c == '\\' { chars.next() } else { None }) {
@@ -208,12 +213,12 @@ fn plain(text: &str) -> String {
 }
 
 /// Names, separated by spaces.
-fn names(names: &[String]) -> String {
-    names.iter().map(|name| escaped(name).replace(' ', "\\s")).collect::<Vec<_>>().join(" ")
+fn join_names(names: &[String]) -> String {
+    names.iter().map(|name| escape(name).replace(' ', "\\s")).collect::<Vec<_>>().join(" ")
 }
 
-fn list(text: &str) -> Vec<String> {
-    text.split(' ').filter(|name| !name.is_empty()).map(plain).collect()
+fn split_names(text: &str) -> Vec<String> {
+    text.split(' ').filter(|name| !name.is_empty()).map(unescape).collect()
 }
 
 #[cfg(test)]
@@ -237,10 +242,10 @@ mod tests {
         let sources = DelegateSources { delegates: vec![delegate, DelegateSource::default()] };
         assert_eq!(sources.to_string().parse(), Ok(sources.clone()));
         assert_eq!(
-            sources.delegates[0].behind(&DebugHandle::Int(7)).as_deref(),
+            sources.delegates[0].describe_handle(&DebugHandle::Int(7)).as_deref(),
             Some("a b (C:\\model.py:3, in forward)")
         );
-        assert_eq!(sources.delegates[0].behind(&DebugHandle::Int(8)), None);
+        assert_eq!(sources.delegates[0].describe_handle(&DebugHandle::Int(8)), None);
         for wrong in ["", "delegates 2\n", "delegates 1\nnode\ta\n", "delegates 1\ndelegate X\nhandle\tq\t\n"]
         {
             assert!(wrong.parse::<DelegateSources>().is_err(), "{wrong:?}");

@@ -92,15 +92,15 @@ pub(super) fn groups_in_order(
         }
     }
     if order.len() < groups.len() {
-        return Err(cycle(program, graph, &groups, &group_of, &defined_by, &waits));
+        return Err(cycle_error(program, graph, &groups, &group_of, &defined_by, &waits));
     }
-    let mut taken: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
-    Ok(order.into_iter().filter_map(|group| taken[group].take()).collect())
+    let mut remaining: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|group| remaining[group].take()).collect())
 }
 
 /// The error for a cycle: a path from a part through other nodes back into it. It exists among the groups with unmet
 /// dependencies (`waits`).
-fn cycle(
+fn cycle_error(
     program: &ExportedProgram,
     graph: &ExportedGraph,
     groups: &[Group],
@@ -120,7 +120,7 @@ fn cycle(
         let tag = program.tag_of(node).map_or_else(|| "no tag".to_owned(), |tag| format!("`{tag}`"));
         format!("%{name} ({tag})")
     };
-    let number = group_of_cycle(graph, group_of, defined_by, waits);
+    let number = find_group_on_cycle(graph, group_of, defined_by, waits);
     let tag = groups[number].tag.as_deref().unwrap_or_default().to_owned();
     // Breadth-first search: the predecessor of each reached node, the groups that were reached, and the queue.
     let (mut before, mut entered) = (HashMap::new(), HashSet::new());
@@ -153,7 +153,7 @@ fn cycle(
 
 /// A tagged group on a dependency cycle. Follows dependencies back from a group that waits until a group repeats, and
 /// takes the first group of that cycle with several nodes.
-fn group_of_cycle(
+fn find_group_on_cycle(
     graph: &ExportedGraph,
     group_of: &[usize],
     defined_by: &HashMap<VarId, usize>,

@@ -8,7 +8,7 @@ type Result<T> = std::result::Result<T, String>;
 /// The maximum nesting depth of a size.
 const MAX_NESTING: usize = 64;
 
-/// The binary operators of sizes, those that begin with others first.
+/// The binary operators of sizes. An operator that is a prefix of another comes after it.
 const OPERATORS: [(&str, SymOp); 4] =
     [("**", SymOp::Pow), ("*", SymOp::Mul), ("//", SymOp::FloorDiv), (" % ", SymOp::Mod)];
 /// The operators of sizes that are written as functions.
@@ -41,16 +41,16 @@ impl<'t> Cursor<'t> {
 
     /// Advances past `text`, which must be next.
     pub(super) fn expect(&mut self, text: &str) -> Result<()> {
-        if self.eat(text) { Ok(()) } else { Err(self.wrong(&format!("`{}`", text.trim()))) }
+        if self.eat(text) { Ok(()) } else { Err(self.unexpected(&format!("`{}`", text.trim()))) }
     }
 
     /// Checks that nothing is left.
-    pub(super) fn end(&self) -> Result<()> {
-        if self.0.is_empty() { Ok(()) } else { Err(self.wrong("the end of the line")) }
+    pub(super) fn expect_end(&self) -> Result<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(self.unexpected("the end of the line")) }
     }
 
-    /// What was expected here, and what is here.
-    pub(super) fn wrong(&self, expected: &str) -> String {
+    /// An error message: what was expected here, and which text is here.
+    pub(super) fn unexpected(&self, expected: &str) -> String {
         match self.0 {
             "" => format!("expected {expected}, found the end of the line"),
             rest => format!("expected {expected}, found `{rest}`"),
@@ -63,26 +63,26 @@ impl<'t> Cursor<'t> {
         before
     }
 
-    /// The text before the next `mark`; advances past the mark.
-    pub(super) fn until(&mut self, mark: char) -> Option<&'t str> {
+    /// Takes the text before the next `mark`, and advances past the mark.
+    pub(super) fn take_until(&mut self, mark: char) -> Option<&'t str> {
         let at = self.0.find(mark)?;
         let before = self.split(at);
         self.0 = &self.0[mark.len_utf8()..];
         Some(before)
     }
 
-    /// The text before the next of these marks, or all of it.
-    pub(super) fn until_any(&mut self, marks: &[char]) -> &'t str {
+    /// Takes the text before the next of these marks, or all of it.
+    pub(super) fn take_until_any(&mut self, marks: &[char]) -> &'t str {
         self.split(self.0.find(marks).unwrap_or(self.0.len()))
     }
 
-    /// Letters, digits and underscores.
+    /// Takes letters, digits and underscores.
     pub(super) fn word(&mut self) -> &'t str {
         let ends = |c: char| !c.is_alphanumeric() && c != '_';
         self.split(self.0.find(ends).unwrap_or(self.0.len()))
     }
 
-    /// The name in `name=`; empty if an argument without a name is next.
+    /// Takes the name in `name=`; empty if an argument without a name is next.
     pub(super) fn keyword(&mut self) -> &'t str {
         let mut ahead = *self;
         let name = ahead.word();
@@ -93,16 +93,16 @@ impl<'t> Cursor<'t> {
         name
     }
 
-    /// The name in `%name`.
+    /// Takes the name in `%name`.
     pub(super) fn name(&mut self) -> Result<&'t str> {
         self.expect("%")?;
-        match self.until_any(&[':', ',', ')', ']', ' ']) {
-            "" => Err(self.wrong("a name")),
+        match self.take_until_any(&[':', ',', ')', ']', ' ']) {
+            "" => Err(self.unexpected("a name")),
             name => Ok(name),
         }
     }
 
-    /// A string in quotes, with Rust's escapes of quotes, backslashes and line ends.
+    /// Takes a string in quotes, with Rust's escapes of quotes, backslashes and line ends.
     pub(super) fn string(&mut self) -> Result<String> {
         self.expect("\"")?;
         let mut text = String::new();
@@ -125,7 +125,7 @@ impl<'t> Cursor<'t> {
         Err("a string without an end".to_owned())
     }
 
-    /// A size: an integer or an expression of symbols.
+    /// Parses a size: an integer or an expression of symbols.
     pub(super) fn size(&mut self) -> Result<Size> {
         Ok(match self.sum(MAX_NESTING)? {
             SymExpr::Int(v) => Size::Int(v),
@@ -169,7 +169,7 @@ impl<'t> Cursor<'t> {
         }
         let sign = if self.eat("-") { "-" } else { "" };
         match self.word() {
-            "" => Err(self.wrong("a size")),
+            "" => Err(self.unexpected("a size")),
             word if word.starts_with(|c: char| c.is_ascii_digit()) => {
                 let int = format!("{sign}{word}").parse();
                 int.map(SymExpr::Int).map_err(|_| format!("`{sign}{word}` is no size"))

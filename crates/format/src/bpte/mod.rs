@@ -74,7 +74,7 @@ pub enum Value {
 /// A tensor with its bytes (`Tensor`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tensor {
-    /// The number of the element type.
+    /// The element type, as its number in ExecuTorch's `ScalarType`.
     pub scalar_type: i8,
     /// Sizes, outermost dimension first.
     pub sizes: Vec<i32>,

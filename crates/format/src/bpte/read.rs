@@ -14,7 +14,7 @@ use std::collections::HashMap;
 pub fn read(file: &[u8], limits: &Limits) -> Result<BundledProgram> {
     let head = Head::new(file, file.len() as u64, FileKind::Bpte)?;
     head.check_magic(4, Magic { identifier: IDENTIFIER, kind: FileKind::Bpte })?;
-    let bundle = Reader::new(file, 0, limits).root(|t| bundled_program(t, limits))?;
+    let bundle = Reader::new(file, 0, limits).root(|t| read_bundled_program(t, limits))?;
     let mut seen = HashMap::new();
     for (index, suite) in bundle.method_test_suites.iter().enumerate() {
         if let Some(first) = seen.insert(suite.method_name.as_str(), index) {
@@ -31,22 +31,22 @@ pub fn read(file: &[u8], limits: &Limits) -> Result<BundledProgram> {
     Ok(bundle)
 }
 
-fn bundled_program(t: In<'_, '_, '_>, limits: &Limits) -> Result<BundledProgram> {
+fn read_bundled_program(t: In<'_, '_, '_>, limits: &Limits) -> Result<BundledProgram> {
     let version = t.get(0, "version", 0)?;
     if version > SCHEMA_VERSION {
         let expected = format!("at most {SCHEMA_VERSION}, the schema version this reader supports");
         return Err(t.error(ErrorKind::Newer, 0, "version", expected, version));
     }
-    let Some(program) = t.bulk(2, "program")? else {
+    let Some(program) = t.byte_range(2, "program")? else {
         return Err(t.error(ErrorKind::Invalid, 2, "program", "a program", "nothing"));
     };
     let method_test_suites = t.tables(1, "method_test_suites", |t| {
         Ok(BundledMethodTestSuite {
-            method_name: t.text(0, "method_name")?,
+            method_name: t.required_string(0, "method_name")?,
             test_cases: t.tables(1, "test_cases", |t| {
                 Ok(BundledMethodTestCase {
-                    inputs: t.tables(0, "inputs", |t| value(t, limits))?,
-                    expected_outputs: t.tables(1, "expected_outputs", |t| value(t, limits))?,
+                    inputs: t.tables(0, "inputs", |t| read_value(t, limits))?,
+                    expected_outputs: t.tables(1, "expected_outputs", |t| read_value(t, limits))?,
                 })
             })?,
         })
@@ -54,17 +54,17 @@ fn bundled_program(t: In<'_, '_, '_>, limits: &Limits) -> Result<BundledProgram>
     Ok(BundledProgram { version, method_test_suites, program })
 }
 
-fn value(t: In<'_, '_, '_>, limits: &Limits) -> Result<Value> {
+fn read_value(t: In<'_, '_, '_>, limits: &Limits) -> Result<Value> {
     let value = t.union(0, "val", |kind, v| {
         Ok(match kind {
-            1 => Value::Tensor(tensor(v, limits)?),
+            1 => Value::Tensor(read_tensor(v, limits)?),
             2 => Value::Int(v.get(0, "int_val", 0)?),
             3 => Value::Bool(v.get(0, "bool_val", false)?),
             4 => Value::Double(v.get(0, "double_val", 0.0)?),
             other => {
-                let found = format_args!("kind {other}");
+                let actual = format_args!("kind {other}");
                 return Err(v
-                    .error_here(ErrorKind::Newer, "a kind of value known to this reader", found)
+                    .error_here(ErrorKind::Newer, "a kind of value known to this reader", actual)
                     .hint("the file is newer than this reader, or damaged"));
             }
         })
@@ -72,7 +72,7 @@ fn value(t: In<'_, '_, '_>, limits: &Limits) -> Result<Value> {
     value.ok_or_else(|| t.error(ErrorKind::Structure, 0, "val", "a value", "nothing"))
 }
 
-fn tensor(t: In<'_, '_, '_>, limits: &Limits) -> Result<Tensor> {
+fn read_tensor(t: In<'_, '_, '_>, limits: &Limits) -> Result<Tensor> {
     let tensor = Tensor {
         scalar_type: t.get(0, "scalar_type", 0)?,
         sizes: t.scalars(1, "sizes")?,

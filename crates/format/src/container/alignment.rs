@@ -1,12 +1,12 @@
-/// The largest alignment that is inferred where several are consistent: the largest page of common systems.
+/// The largest alignment that is inferred, in bytes: the largest common page size.
 const MOST_INFERRED: u64 = 64 << 10;
 
-/// Alignments inferred from where things are.
+/// Alignments inferred from the byte offsets of segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Alignments {
-    /// What everything is aligned to.
+    /// The alignment that all offsets have in common, in bytes.
     pub(crate) common: u64,
-    /// The alignment of each thing: a multiple of `common`.
+    /// The alignment of each offset, in bytes: a multiple of `common`.
     pub(crate) each: Vec<u64>,
 }
 
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn things_may_have_alignments_of_their_own() {
         let places = laid_out(900, &[10, 10, 10], &[16384, 128, 4096]);
-        let found = infer_alignments(&places, 128);
-        assert_eq!((found.common, found.each), (128, vec![16384, 128, 4096]));
+        let inferred = infer_alignments(&places, 128);
+        assert_eq!((inferred.common, inferred.each), (128, vec![16384, 128, 4096]));
     }
 }

@@ -1,4 +1,4 @@
-use super::blob::{too_long, write_zeros};
+use super::blob::{too_long_error, write_zeros};
 use super::{Blob, DataSegment, HEADER_AT, align_up};
 use crate::flatbuffer::Finished;
 use crate::{Error, ErrorKind, Result};
@@ -62,14 +62,14 @@ impl Layout {
                 // Behind the last byte of the others, and not beyond the end of the file: readers check that, too.
                 Place::Aligned(_) if size == 0 => layout.data_size,
                 Place::Aligned(own) => {
-                    layout.base_alignment = lcm(layout.base_alignment, own).ok_or_else(too_long)?;
-                    let both = lcm(alignment, own).ok_or_else(too_long)?;
-                    align_up(layout.data_size, both).ok_or_else(too_long)?
+                    layout.base_alignment = lcm(layout.base_alignment, own).ok_or_else(too_long_error)?;
+                    let both = lcm(alignment, own).ok_or_else(too_long_error)?;
+                    align_up(layout.data_size, both).ok_or_else(too_long_error)?
                 }
             };
             // An empty segment takes no space, wherever it is.
             if size > 0 {
-                let end = offset.checked_add(size).ok_or_else(too_long)?;
+                let end = offset.checked_add(size).ok_or_else(too_long_error)?;
                 layout.data_size = layout.data_size.max(end);
             }
             layout.placed.push(DataSegment { offset, size });
@@ -78,11 +78,11 @@ impl Layout {
     }
 
     /// The segment base after `tables_size` bytes of tables, and the length of the file.
-    pub(crate) fn base(&self, tables_size: u64) -> Result<(u64, u64)> {
+    pub(crate) fn base_and_file_len(&self, tables_size: u64) -> Result<(u64, u64)> {
         // Where no segment has bytes, the file ends with the tables.
         let alignment = if self.data_size == 0 && !self.placed.is_empty() { 1 } else { self.base_alignment };
-        let base = align_up(tables_size, alignment).ok_or_else(too_long)?;
-        Ok((base, base.checked_add(self.data_size).ok_or_else(too_long)?))
+        let base = align_up(tables_size, alignment).ok_or_else(too_long_error)?;
+        Ok((base, base.checked_add(self.data_size).ok_or_else(too_long_error)?))
     }
 }
 
@@ -97,7 +97,7 @@ fn lcm(a: u64, b: u64) -> Option<u64> {
 
 /// Inserts `len` zero bytes for a header, rounded up to the alignment of the tables, at [`HEADER_AT`] of a flatbuffer, and
 /// adjusts the root offset. Returns the number of bytes inserted.
-pub(crate) fn splice(tables: &mut Finished, len: usize) -> usize {
+pub(crate) fn insert_header_space(tables: &mut Finished, len: usize) -> usize {
     let len = len.next_multiple_of(tables.alignment.max(16));
     let mut root = [0; 4];
     root.copy_from_slice(&tables.bytes[..4]);
@@ -118,7 +118,7 @@ pub struct Prepared<'d, H> {
 }
 
 impl<'d, H> Prepared<'d, H> {
-    /// The blobs that the file consists of, and the offset of each, in ascending order. There are zeros between them.
+    /// The blobs of the file and their offsets, in ascending order. Gaps between them are zeros.
     pub fn parts(&self) -> Vec<(u64, Blob<'d>)> {
         let mut parts = Vec::new();
         for (segment, placed) in self.segments.iter().zip(&self.placed).filter(|(_, placed)| placed.size > 0)
@@ -159,7 +159,7 @@ impl<'d, H> Prepared<'d, H> {
         order.dedup_by_key(|i| placed[*i]);
         let mut at = self.tables.len() as u64;
         for index in order {
-            let start = self.base.checked_add(placed[index].offset).ok_or_else(too_long)?;
+            let start = self.base.checked_add(placed[index].offset).ok_or_else(too_long_error)?;
             let Some(gap) = start.checked_sub(at) else {
                 let path = format!("segments[{index}]");
                 let expected = format!("a start at byte {at} or later");
@@ -188,7 +188,7 @@ mod tests {
         let layout = Layout::new(&segments, 128).unwrap();
         let places: Vec<_> = layout.placed.iter().map(|s| (s.offset, s.size)).collect();
         assert_eq!((places, layout.data_size), (vec![(0, 0), (0, 5), (384, 3)], 387));
-        let (base, end) = layout.base(100).unwrap();
+        let (base, end) = layout.base_and_file_len(100).unwrap();
         assert_eq!((base, end), (384, 384 + 387));
         let prepared = Prepared {
             tables: vec![1; 100],

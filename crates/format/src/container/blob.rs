@@ -63,12 +63,12 @@ impl<'d> Blob<'d> {
         Self { owner: Some(owner), ..self }
     }
 
-    /// The owner of the bytes, if there is one of this type.
+    /// The owner of the bytes, if it has the type `T`.
     pub fn owner<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         Arc::clone(self.owner.as_ref()?).downcast().ok()
     }
 
-    /// Calls `visit` with each blob that this one consists of, and its offset. There are zeros between them.
+    /// Calls `visit` with each part of the blob and its offset, where `at` is the offset of the blob. Gaps are zeros.
     pub(crate) fn for_each_part(&self, at: u64, visit: &mut dyn FnMut(u64, &Blob<'d>)) {
         match &self.source {
             Source::Parts(parts) => {
@@ -83,7 +83,7 @@ impl<'d> Blob<'d> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the blob has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -96,11 +96,11 @@ impl<'d> Blob<'d> {
                 let mut counted = Counted { out, left: self.len, excess: false };
                 let copied = copy(&mut counted);
                 if counted.excess {
-                    return Err(self.wrong_length("more"));
+                    return Err(self.length_error("more"));
                 }
                 copied?;
                 if counted.left > 0 {
-                    return Err(self.wrong_length(&format!("{}", self.len - counted.left)));
+                    return Err(self.length_error(&format!("{}", self.len - counted.left)));
                 }
                 Ok(())
             }
@@ -108,8 +108,8 @@ impl<'d> Blob<'d> {
                 let mut at = 0;
                 for (offset, blob) in parts.iter() {
                     let Some(gap) = offset.checked_sub(at) else {
-                        let found = format!("one from {offset} on, behind one up to {at}");
-                        return Err(Error::new(ErrorKind::Invalid, "", "parts that do not overlap", found));
+                        let actual = format!("one from {offset} on, behind one up to {at}");
+                        return Err(Error::new(ErrorKind::Invalid, "", "parts that do not overlap", actual));
                     };
                     write_zeros(out, gap)?;
                     blob.copy_to(out)?;
@@ -121,8 +121,8 @@ impl<'d> Blob<'d> {
     }
 
     #[cold]
-    fn wrong_length(&self, found: &str) -> Error {
-        Error::new(ErrorKind::Io, "", format!("{} bytes of data, as announced", self.len), found)
+    fn length_error(&self, actual: &str) -> Error {
+        Error::new(ErrorKind::Io, "", format!("{} bytes of data, as announced", self.len), actual)
     }
 
     /// An address that all clones of the blob share.
@@ -169,7 +169,7 @@ impl fmt::Debug for Blob<'_> {
 #[derive(Debug)]
 pub(crate) struct Sharing<'d> {
     by_bytes: bool,
-    /// By length and alignment: only blobs that agree in both are compared.
+    /// Blobs by length and alignment; only blobs that agree in both are compared.
     groups: HashMap<(u64, u64), Group<'d>>,
     by_identity: HashMap<(usize, u64), u32>,
 }
@@ -177,7 +177,7 @@ pub(crate) struct Sharing<'d> {
 /// Blobs of one length.
 #[derive(Debug, Default)]
 struct Group<'d> {
-    /// The first of them, until there is a second to compare it with.
+    /// The first blob and its index; it is not hashed before a second one of the same length arrives.
     alone: Option<(Blob<'d>, u32)>,
     by_digest: HashMap<Digest, u32>,
 }
@@ -202,16 +202,16 @@ impl<'d> Sharing<'d> {
             return Ok(index);
         }
         // Only a blob that is kept alive has an address that no later blob can reuse.
-        let mut kept = false;
+        let mut is_new = false;
         let add = |blob| {
-            kept = true;
+            is_new = true;
             add(blob)
         };
         let index = match self.by_bytes {
             false => add(blob.clone()),
             true => self.groups.entry((blob.len, alignment)).or_default().index(blob, add)?,
         };
-        if kept {
+        if is_new {
             self.by_identity.insert(identity, index);
         }
         Ok(index)
@@ -236,7 +236,7 @@ impl<'d> Group<'d> {
 
 /// Wraps a source of blobs so that it returns clones of one blob for the same range: entries that share bytes in a file
 /// go on sharing them.
-pub(crate) fn remember<'d>(source: impl Fn(Range<u64>) -> Blob<'d>) -> impl FnMut(Range<u64>) -> Blob<'d> {
+pub(crate) fn cache_blobs<'d>(source: impl Fn(Range<u64>) -> Blob<'d>) -> impl FnMut(Range<u64>) -> Blob<'d> {
     let mut known: HashMap<Range<u64>, Blob<'d>> = HashMap::new();
     move |range| known.entry(range).or_insert_with_key(|range| source(range.clone())).clone()
 }
@@ -254,7 +254,7 @@ impl<H: Hasher> Write for Hash<H> {
     }
 }
 
-/// Passes bytes on, up to the announced number.
+/// A writer that forwards at most the announced number of bytes.
 struct Counted<'o> {
     out: &'o mut dyn Write,
     left: u64,
@@ -277,7 +277,7 @@ impl Write for Counted<'_> {
     }
 }
 
-/// Whether all bytes of a blob are zero. It is read up to the first that is not.
+/// Whether all bytes of a blob are zero. Reading stops at the first nonzero byte.
 pub(crate) fn is_zero(blob: &Blob<'_>) -> Result<bool> {
     struct Zeros(bool);
     impl Write for Zeros {
@@ -312,15 +312,15 @@ pub(crate) fn pack(blobs: &[Blob<'_>], alignment: u64) -> Result<Vec<u64>> {
     let mut end = 0u64;
     let mut offsets = Vec::with_capacity(blobs.len());
     for blob in blobs {
-        let start = align_up(end, alignment).ok_or_else(too_long)?;
-        end = start.checked_add(blob.len).ok_or_else(too_long)?;
+        let start = align_up(end, alignment).ok_or_else(too_long_error)?;
+        end = start.checked_add(blob.len).ok_or_else(too_long_error)?;
         offsets.push(start);
     }
     Ok(offsets)
 }
 
 #[cold]
-pub(crate) fn too_long() -> Error {
+pub(crate) fn too_long_error() -> Error {
     Error::new(ErrorKind::Invalid, "segments", "lengths whose sum, aligned, does not overflow", "more")
         .hint("alignments must not be 0")
 }
@@ -350,11 +350,11 @@ mod tests {
         let unreadable = Blob::stream(4, |_| Err(io::Error::other("read")));
         let other = Blob::bytes(&b"abcd"[..]);
         let mut sharing = Sharing::new(false);
-        let mut kept = Vec::new();
+        let mut blobs = Vec::new();
         let mut index = |blob: &Blob<'static>, alignment| {
             let add = |blob| {
-                kept.push(blob);
-                kept.len() as u32
+                blobs.push(blob);
+                blobs.len() as u32
             };
             sharing.index(blob, alignment, add).unwrap()
         };
@@ -366,11 +366,11 @@ mod tests {
     fn equal_bytes_are_shared_and_unique_lengths_not_read() {
         let unreadable = Blob::stream(3, |_| Err(io::Error::other("read")));
         let mut sharing = Sharing::new(true);
-        let mut kept = 0;
+        let mut count = 0;
         let mut index = |blob: &Blob<'static>, alignment| {
             let add = |_| {
-                kept += 1;
-                kept
+                count += 1;
+                count
             };
             sharing.index(blob, alignment, add)
         };

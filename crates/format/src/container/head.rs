@@ -6,7 +6,7 @@ use std::fmt::Display;
 /// Number of leading bytes of a file from which its header can be read; a file may be shorter.
 pub const HEAD_BYTES: usize = 64;
 
-/// Where the extended header of a file starts: behind the root offset and the identifier of its flatbuffer.
+/// The byte offset of the extended header: it follows the flatbuffer's root offset and identifier.
 pub(crate) const HEADER_AT: usize = 8;
 
 /// `at` rounded up to a multiple of `alignment`; `None` if that overflows or `alignment` is zero.
@@ -27,7 +27,7 @@ pub(crate) struct Magic {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeaderField {
     pub(crate) name: &'static str,
-    /// Where it is in the file.
+    /// Its byte offset in the file.
     pub(crate) at: usize,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Head<'a> {
 
     /// Checks the identifier at byte `at`.
     pub(crate) fn check_magic(&self, at: usize, magic: Magic) -> Result<()> {
-        let Some(found) = self.bytes.get(at..at + 4) else {
+        let Some(identifier) = self.bytes.get(at..at + 4) else {
             return Err(Error::new(
                 ErrorKind::Truncated,
                 "",
@@ -109,16 +109,16 @@ impl<'a> Head<'a> {
             .at(self.bytes.len() as u64)
             .hint("the file is cut off; copy or export it again"));
         };
-        if found == magic.identifier {
+        if identifier == magic.identifier {
             return Ok(());
         }
         let wanted = String::from_utf8_lossy(&magic.identifier).into_owned();
-        if found.starts_with(&magic.identifier[..2]) && found[2..].iter().all(u8::is_ascii_digit) {
+        if identifier.starts_with(&magic.identifier[..2]) && identifier[2..].iter().all(u8::is_ascii_digit) {
             return Err(Error::new(
                 ErrorKind::Newer,
                 "identifier",
                 format!("`{wanted}`, the version this reader supports"),
-                format_args!("`{}`", String::from_utf8_lossy(found)),
+                format_args!("`{}`", String::from_utf8_lossy(identifier)),
             )
             .at(at as u64)
             .hint("the file is of another version of the format; export it again with a release that writes this one"));
@@ -127,7 +127,7 @@ impl<'a> Head<'a> {
             ErrorKind::NotThisFormat,
             "identifier",
             format!("`{wanted}` of a .{} file", magic.kind),
-            format_args!("`{}`", found.escape_ascii()),
+            format_args!("`{}`", identifier.escape_ascii()),
         )
         .at(at as u64);
         Err(match sniff(self.bytes) {
@@ -136,18 +136,18 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// The number in a field.
-    pub(crate) fn number<S: Scalar>(&self, field: HeaderField) -> Result<S> {
+    /// Reads the scalar in a field.
+    pub(crate) fn read_scalar<S: Scalar>(&self, field: HeaderField) -> Result<S> {
         self.bytes.get(field.at..field.at + S::SIZE).map(S::from_le_slice).ok_or_else(|| {
-            let found = format_args!("the end of the file at its byte {}", self.file_len);
-            let error = field.error(ErrorKind::Truncated, format!("{} bytes", S::SIZE), found);
+            let actual = format_args!("the end of the file at its byte {}", self.file_len);
+            let error = field.error(ErrorKind::Truncated, format!("{} bytes", S::SIZE), actual);
             error.hint("the file is cut off; copy or export it again")
         })
     }
 
-    /// The length of the extended header, which is at least `least`.
+    /// Reads the length of the extended header; fails if it is below `least` bytes.
     pub(crate) fn header_length(&self, least: u32) -> Result<u32> {
-        match self.number(LENGTH)? {
+        match self.read_scalar(LENGTH)? {
             length if length < least => Err(LENGTH.invalid(format!("at least {least} bytes"), length)),
             length => Ok(length),
         }

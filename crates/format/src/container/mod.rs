@@ -10,10 +10,10 @@ mod segments;
 mod tables;
 
 pub(crate) use alignment::infer_alignments;
-pub(crate) use assemble::{Layout, splice};
+pub(crate) use assemble::{Layout, insert_header_space};
 pub use assemble::{Place, Prepared, Segment};
 pub use blob::{Blob, Digest};
-pub(crate) use blob::{Sharing, pack, remember, too_long};
+pub(crate) use blob::{Sharing, cache_blobs, pack, too_long_error};
 pub use head::{HEAD_BYTES, align_up};
 pub(crate) use head::{HEADER_AT, Head, HeaderField, Magic, write_header};
 pub(crate) use revise::{Content, OldSegments, is_unchanged};
@@ -21,4 +21,4 @@ pub use segments::DataSegment;
 pub(crate) use segments::{
     DATA_SEGMENT, SegmentSpace, check_segments, read_segment, segment_range, write_data_segments,
 };
-pub(crate) use tables::{check_tables, place_errors};
+pub(crate) use tables::{add_offsets_to_errors, check_tables};

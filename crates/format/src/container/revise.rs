@@ -1,5 +1,5 @@
 use super::alignment::infer_alignments;
-use super::blob::{is_zero, too_long};
+use super::blob::{is_zero, too_long_error};
 use super::{Blob, DataSegment, Place, Segment};
 use crate::Result;
 use std::ops::Range;
@@ -18,17 +18,17 @@ pub(crate) enum Content<'d> {
 
 impl<'d> Content<'d> {
     /// All segments of a file.
-    pub(crate) fn all_old(segments: &[DataSegment]) -> Vec<Self> {
+    pub(crate) fn keep_all(segments: &[DataSegment]) -> Vec<Self> {
         (0..segments.len()).map(Content::Old).collect()
     }
 
     /// A new segment.
-    pub(crate) fn added(blob: Blob<'d>, alignment: u64) -> Self {
+    pub(crate) fn new_segment(blob: Blob<'d>, alignment: u64) -> Self {
         Content::New { blob, alignment: alignment.max(1), replaces: None }
     }
 
-    /// The old segment whose place it has.
-    fn place(&self) -> Option<usize> {
+    /// The index of the old segment that it is or replaces.
+    fn old_index(&self) -> Option<usize> {
         match *self {
             Content::Old(index) => Some(index),
             Content::New { replaces, .. } => replaces,
@@ -44,32 +44,32 @@ pub(crate) fn is_unchanged(contents: &[Content<'_>], old: usize) -> bool {
     contents.len() == old && contents.iter().enumerate().all(same)
 }
 
-/// The segments of a file, and what is behind them.
+/// The segments of the file before the edit, and the bytes that follow them.
 pub(crate) struct OldSegments<'s> {
     pub(crate) segments: &'s [DataSegment],
-    /// Where segments start; 0 if there are none.
+    /// The segment base, a byte offset in the file; 0 if there are no segments.
     pub(crate) base: u64,
     /// Bytes of segment data, if the header says so.
     pub(crate) data_size: Option<u64>,
-    /// Where the tables end.
+    /// The byte offset at which the tables end.
     pub(crate) tables_end: u64,
     pub(crate) file_len: u64,
     /// The alignment that the format's writers use unless asked.
     pub(crate) default_alignment: u64,
 }
 
-/// Where the segments of an edited file are.
+/// The layout of an edited file's segments.
 pub(crate) struct Revised<'d> {
     /// Offset and size of each segment, by index.
     pub(crate) placed: Vec<DataSegment>,
-    /// Everything behind the tables: segments, and what was behind the last.
+    /// All data after the tables: the segments, and the bytes that followed the last one.
     pub(crate) pieces: Vec<(DataSegment, Segment<'d>)>,
     /// Bytes of all segments together, for the header.
     pub(crate) data_size: u64,
-    /// The base is at a position that equals this one modulo `modulus`.
+    /// The new segment base is congruent to this offset modulo `modulus`.
     base: u64,
     modulus: u64,
-    /// Whether any bytes are behind the tables.
+    /// Whether any bytes follow the tables.
     pub(crate) has_data: bool,
     /// Gaps between segments of the old file whose bytes are not in the new one.
     gaps: Vec<Range<u64>>,
@@ -83,21 +83,21 @@ impl OldSegments<'_> {
     }
 
     /// The indices of segments that are not empty, in the order of the file.
-    fn order(&self) -> Vec<usize> {
+    fn file_order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.segments.len()).filter(|&i| self.range(i).is_some()).collect();
         order.sort_by_key(|&i| (self.segments[i].offset, self.segments[i].size, i));
         order
     }
 
-    /// Where the last segment, or the tables if there are none, end.
-    pub(crate) fn end(&self) -> u64 {
+    /// The byte offset at which the last segment ends, or the tables if there are no segments.
+    pub(crate) fn data_end(&self) -> u64 {
         let ends = (0..self.segments.len()).filter_map(|i| self.range(i)).map(|range| range.end);
         ends.max().unwrap_or(0).max(self.tables_end)
     }
 
     /// The alignment of the base and of all segments, and that of each segment, by index.
     pub(crate) fn alignments(&self) -> (u64, Vec<u64>) {
-        let order = self.order();
+        let order = self.file_order();
         let mut places = Vec::new();
         if self.base > 0 && self.base >= self.tables_end {
             places.push((self.base - self.tables_end, self.base));
@@ -109,21 +109,21 @@ impl OldSegments<'_> {
             places.push((range.start.saturating_sub(end), range.start));
             end = range.end.max(end);
         }
-        let found = infer_alignments(&places, self.default_alignment);
-        let mut each = vec![found.common; self.segments.len()];
-        let base = found.each.first().copied().filter(|_| first == 1).unwrap_or(found.common);
-        for (&index, &alignment) in order.iter().zip(&found.each[first..]) {
+        let inferred = infer_alignments(&places, self.default_alignment);
+        let mut each = vec![inferred.common; self.segments.len()];
+        let base = inferred.each.first().copied().filter(|_| first == 1).unwrap_or(inferred.common);
+        for (&index, &alignment) in order.iter().zip(&inferred.each[first..]) {
             // What is at the base is there because the base is aligned.
             each[index] = if self.segments[index].offset == 0 { alignment.max(base) } else { alignment };
         }
-        (found.common, each)
+        (inferred.common, each)
     }
 
     /// What is between the tables and the segments.
     fn gaps(&self) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut end = self.tables_end;
-        for range in self.order().into_iter().filter_map(|index| self.range(index)) {
+        for range in self.file_order().into_iter().filter_map(|index| self.range(index)) {
             if range.start > end {
                 gaps.push(end..range.start);
             }
@@ -147,7 +147,7 @@ impl OldSegments<'_> {
         let mut revised = Revised {
             placed: self.segments.to_vec(),
             pieces: Vec::new(),
-            data_size: self.data_size.unwrap_or_else(|| self.end().saturating_sub(self.base)),
+            data_size: self.data_size.unwrap_or_else(|| self.data_end().saturating_sub(self.base)),
             base: self.base,
             modulus,
             has_data: self.base > 0,
@@ -177,7 +177,7 @@ impl OldSegments<'_> {
     ) -> Result<()> {
         revised.placed = vec![DataSegment::default(); contents.len()];
         let position = |index: &usize| {
-            let old = contents[*index].place().filter(|&old| self.range(old).is_some());
+            let old = contents[*index].old_index().filter(|&old| self.range(old).is_some());
             old.map_or((u64::MAX, u64::MAX), |old| (self.segments[old].offset, self.segments[old].size))
         };
         let mut order: Vec<usize> = (0..contents.len()).collect();
@@ -185,7 +185,8 @@ impl OldSegments<'_> {
         let mut end = 0u64;
         let mut last: Option<(Range<u64>, u64)> = None;
         for index in order {
-            let alignment = contents[index].place().and_then(|old| each.get(old).copied()).unwrap_or(common);
+            let alignment =
+                contents[index].old_index().and_then(|old| each.get(old).copied()).unwrap_or(common);
             let (blob, alignment) = match &contents[index] {
                 Content::Gone => continue,
                 Content::New { blob, alignment: own, .. } => (blob.clone(), alignment.max(*own)),
@@ -204,20 +205,20 @@ impl OldSegments<'_> {
             if size == 0 {
                 continue;
             }
-            let offset = super::align_up(end, alignment).ok_or_else(too_long)?;
+            let offset = super::align_up(end, alignment).ok_or_else(too_long_error)?;
             revised.modulus = revised.modulus.max(alignment);
             revised.placed[index] = DataSegment { offset, size };
             if let Content::Old(old) = contents[index] {
                 last = self.range(old).map(|range| (range, offset));
             }
-            end = offset.checked_add(size).ok_or_else(too_long)?;
+            end = offset.checked_add(size).ok_or_else(too_long_error)?;
             revised.push(offset, blob);
         }
         revised.gaps = self.gaps();
         revised.base = 0;
         let data_end = self.data_size.map_or(0, |size| self.base.saturating_add(size));
-        let was_behind = data_end.saturating_sub(self.end());
-        let tail = self.end().min(self.file_len)..self.file_len;
+        let was_behind = data_end.saturating_sub(self.data_end());
+        let tail = self.data_end().min(self.file_len)..self.file_len;
         revised.has_data = end > 0;
         revised.data_size = end + if end > 0 { was_behind } else { 0 };
         if !tail.is_empty() {
@@ -233,8 +234,8 @@ impl<'d> Revised<'d> {
         self.pieces.push((placed, Segment { blob, place: Place::At(offset) }));
     }
 
-    /// What an edit loses between segments: a phrase for each gap whose bytes are not zero.
-    pub(crate) fn lost(&self, source: &dyn Fn(Range<u64>) -> Blob<'d>) -> Result<Vec<String>> {
+    /// One phrase for each gap between segments whose bytes are lost in the edit and were not all zero.
+    pub(crate) fn lost_gaps(&self, source: &dyn Fn(Range<u64>) -> Blob<'d>) -> Result<Vec<String>> {
         let mut lost = Vec::new();
         for gap in self.gaps.iter().filter(|gap| !gap.is_empty()) {
             if !is_zero(&source(gap.clone()))? {
@@ -246,12 +247,12 @@ impl<'d> Revised<'d> {
 
     /// The segment base after `tables_size` bytes of tables, and the length of the file. Without data, what follows the
     /// tables starts there.
-    pub(crate) fn base(&self, tables_size: u64) -> Result<(u64, u64)> {
+    pub(crate) fn base_and_file_len(&self, tables_size: u64) -> Result<(u64, u64)> {
         let phase = self.base % self.modulus;
         let least = tables_size.saturating_sub(phase);
         let aligned = || super::align_up(least, self.modulus)?.checked_add(phase);
-        let base = if self.has_data { aligned().ok_or_else(too_long)? } else { tables_size };
+        let base = if self.has_data { aligned().ok_or_else(too_long_error)? } else { tables_size };
         let end = self.pieces.iter().map(|(placed, _)| placed.offset.saturating_add(placed.size)).max();
-        Ok((base, base.checked_add(end.unwrap_or(0)).ok_or_else(too_long)?))
+        Ok((base, base.checked_add(end.unwrap_or(0)).ok_or_else(too_long_error)?))
     }
 }

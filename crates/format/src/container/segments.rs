@@ -11,7 +11,7 @@ pub struct DataSegment {
     pub size: u64,
 }
 
-/// Where the fields of a segment's table are.
+/// The flatbuffer layout of the `DataSegment` table.
 pub(crate) static DATA_SEGMENT: Layout =
     Layout(&[("offset", FieldKind::Scalar(8)), ("size", FieldKind::Scalar(8))]);
 
@@ -23,7 +23,7 @@ pub(crate) fn read_segment(t: In<'_, '_, '_>) -> Result<DataSegment> {
 /// Writes the segments' tables.
 pub(crate) fn write_data_segments(w: &mut Writer, segments: &[DataSegment]) -> Ref {
     w.tables(segments, |w, segment| {
-        w.table(&[Field::number(segment.offset, 0), Field::number(segment.size, 0)])
+        w.table(&[Field::scalar(segment.offset, 0), Field::scalar(segment.size, 0)])
     })
 }
 
@@ -35,13 +35,13 @@ pub(crate) fn segment_range(segment: &DataSegment, base: u64) -> Option<Range<u6
 
 /// The bounds that the segments of a file must respect.
 pub(crate) struct SegmentSpace {
-    /// Where segments start; `None` if the file has no header that says so.
+    /// The segment base, a byte offset in the file; `None` if no header gives it.
     pub(crate) base: Option<u64>,
     /// Bytes of all segments together, if the header says so.
     pub(crate) data_size: Option<u64>,
-    /// Where the flatbuffer ends.
+    /// The byte offset at which the flatbuffer ends.
     pub(crate) program_end: u64,
-    /// Where the file ends.
+    /// The length of the file in bytes.
     pub(crate) file_len: u64,
 }
 
@@ -71,13 +71,13 @@ pub(crate) fn check_segments(
             continue;
         }
         let path = || format!("segments[{index}]");
-        let found = || format!("offset {} and size {}", segment.offset, segment.size);
+        let actual = || format!("offset {} and size {}", segment.offset, segment.size);
         let Some(base) = space.base else {
             let error = Error::new(
                 ErrorKind::Invalid,
                 path(),
                 "no bytes in a segment of a file without extended header",
-                found(),
+                actual(),
             );
             if !report(error.hint("the header is lost or damaged; export the program again")) {
                 return;
@@ -108,7 +108,7 @@ pub(crate) fn check_segments(
             (Some(expected), range) => {
                 let truncated = range.is_some_and(|r| r.end > space.file_len && r.start <= space.file_len);
                 let kind = if truncated { ErrorKind::Truncated } else { ErrorKind::Invalid };
-                if !report(Error::new(kind, path(), expected, found())) {
+                if !report(Error::new(kind, path(), expected, actual())) {
                     return;
                 }
             }
@@ -142,12 +142,12 @@ mod tests {
     fn errors(segments: &[(u64, u64)]) -> Vec<String> {
         let segments: Vec<_> = segments.iter().map(|&(offset, size)| DataSegment { offset, size }).collect();
         let space = SegmentSpace { base: Some(128), data_size: Some(100), program_end: 120, file_len: 228 };
-        let mut found = Vec::new();
+        let mut errors = Vec::new();
         check_segments(&segments, &space, &Limits::DEFAULT, |error| {
-            found.push(error.to_string());
+            errors.push(error.to_string());
             true
         });
-        found
+        errors
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub struct ProfileEvent {
 pub struct AllocationEvent {
     /// Index into [`RunData::allocators`], counted from 1.
     pub allocator_id: i32,
-    /// Bytes.
+    /// The size of the allocation, in bytes.
     pub allocation_size: u64,
 }
 
@@ -95,13 +95,13 @@ pub struct DebugEvent {
     pub chain_index: u64,
     /// The instruction in its chain, or -1.
     pub instruction_id: i32,
-    /// The value.
+    /// The recorded value.
     pub debug_entry: Option<Value>,
     /// The debug id of the operator in the delegate, or -1.
     pub delegate_debug_id_int: i32,
     /// The debug name of the operator in the delegate.
     pub delegate_debug_id_str: Option<String>,
-    /// The operator.
+    /// The name of the operator.
     pub name: Option<String>,
 }
 
@@ -117,7 +117,7 @@ pub struct Value {
 /// The kinds of recorded values.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ValueKind {
-    /// None.
+    /// No value (`None`).
     Null,
     /// An integer.
     Int(i64),
@@ -138,7 +138,7 @@ pub enum ValueKind {
 /// A recorded tensor (`Tensor`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tensor {
-    /// The number of the element type.
+    /// The element type, as its number in ExecuTorch's `ScalarType`.
     pub scalar_type: i8,
     /// Sizes, outermost dimension first.
     pub sizes: Vec<i64>,

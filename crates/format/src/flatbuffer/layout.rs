@@ -22,12 +22,12 @@ pub(crate) enum FieldKind {
     Tables(&'static Layout),
     /// The type of a union, whose members are numbered from 1. The next field is its table.
     Union(&'static [Layout]),
-    /// The table of the union whose type is the field before.
+    /// The table of a union; the field before it holds the union's type.
     Member,
 }
 
 impl FieldKind {
-    /// Bytes that the field takes in its table.
+    /// The number of bytes that the field occupies in its table.
     pub(super) const fn size(self) -> usize {
         match self {
             Self::Scalar(size) => size,

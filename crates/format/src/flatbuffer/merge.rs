@@ -1,21 +1,21 @@
 use super::layout::{FieldKind, Layout};
 use super::raw::{Raw, RawTable, RawVector};
-use super::survey::{Survey, joined};
+use super::survey::{Survey, merge_ranges};
 use super::{Finished, Path};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// The alignment of what is appended, relative to the start of the buffer.
+/// The alignment of appended tables and vectors, in bytes, relative to the start of the buffer.
 const APPENDED: usize = 8;
 
-/// Parts that are listed at most if they are lost.
+/// The maximum number of lost parts that are listed.
 const MAX_LOST: usize = 64;
 
 /// A patched flatbuffer.
 #[derive(Debug)]
 pub(crate) struct Merged {
     pub(crate) bytes: Vec<u8>,
-    /// What an undeclared field could not be kept for: its paths.
+    /// The paths at which undeclared parts could not be kept.
     pub(crate) lost: Vec<String>,
 }
 
@@ -49,8 +49,8 @@ pub(crate) fn merge(
         lost: Vec::new(),
     };
     let (from, to) = (merger.old.follow(0)?, merger.new.follow(0)?);
-    if let Fate::Moves(at) = merger.table(from, to, layout, &Path::ROOT)? {
-        merger.refer(0, at)?;
+    if let Fate::Moves(at) = merger.merge_table(from, to, layout, &Path::ROOT)? {
+        merger.set_offset(0, at)?;
     }
     let Merger { mut out, mut lost, .. } = merger;
     let more = lost.len().saturating_sub(MAX_LOST);
@@ -64,22 +64,23 @@ pub(crate) fn merge(
     Some(Merged { bytes: out, lost })
 }
 
-/// Overwrites with zeros what `before` says that declared fields referred to and what no field refers to any more.
+/// Zeroes the bytes that declared fields referred to in `before` and that no field refers to any more.
 fn erase_unused(out: &mut [u8], before: &Survey, layout: &'static Layout, header: Range<usize>) {
     let now = Survey::new(out, layout, header);
     let mut suspects = now.suspects.clone();
     suspects.sort_unstable();
-    let kept = joined(now.covered.iter().chain(&before.uncovered_ranges(out.len())).cloned().collect());
+    let in_use =
+        merge_ranges(now.covered.iter().chain(&before.uncovered_ranges(out.len())).cloned().collect());
     let mut next = 0;
     for range in &before.covered {
         let mut at = range.start;
-        while next < kept.len() && kept[next].end <= at {
+        while next < in_use.len() && in_use[next].end <= at {
             next += 1;
         }
         let mut scan = next;
         while at < range.end {
-            let (free, resume) = match kept.get(scan) {
-                Some(held) if held.start < range.end => (at..held.start.max(at), held.end.max(at)),
+            let (free, resume) = match in_use.get(scan) {
+                Some(used) if used.start < range.end => (at..used.start.max(at), used.end.max(at)),
                 _ => (at..range.end, range.end),
             };
             let first = suspects.partition_point(|&suspect| suspect < free.start);
@@ -93,7 +94,7 @@ fn erase_unused(out: &mut [u8], before: &Survey, layout: &'static Layout, header
 }
 
 impl Survey {
-    /// What nothing declared refers to: it may belong to undeclared fields.
+    /// The byte ranges to which no declared field refers; they may belong to undeclared fields.
     fn uncovered_ranges(&self, len: usize) -> Vec<Range<usize>> {
         let mut at = 0;
         let mut ranges = Vec::new();
@@ -108,14 +109,14 @@ impl Survey {
 /// What became of a table or vector.
 enum Fate {
     Stays,
-    /// It is at this position now, behind the old buffer.
+    /// It was copied to this position, after the old buffer.
     Moves(usize),
 }
 
 struct Merger<'a> {
     old: Raw<'a>,
     new: Raw<'a>,
-    /// The old buffer, patched, and what is appended. Positions below the old length mean the same as in `old`.
+    /// The patched old buffer, followed by appended data. Positions in the old buffer keep their meaning.
     out: Vec<u8>,
     survey: &'a Survey,
     /// Alignment of bulk bytes.
@@ -128,20 +129,26 @@ struct Merger<'a> {
 }
 
 impl Merger<'_> {
-    /// Makes the old table `from` say what the new table `to` says.
-    fn table(&mut self, from: usize, to: usize, layout: &'static Layout, path: &Path<'_>) -> Option<Fate> {
+    /// Patches the old table `from` so that its declared fields equal those of the new table `to`.
+    fn merge_table(
+        &mut self,
+        from: usize,
+        to: usize,
+        layout: &'static Layout,
+        path: &Path<'_>,
+    ) -> Option<Fate> {
         if self.survey.shared.contains(&from) {
-            return match self.same(from, to, layout) {
+            return match self.is_same_table(from, to, layout) {
                 true => Some(Fate::Stays),
-                false => self.replace(from, to, layout, path),
+                false => self.replace_table(from, to, layout, path),
             };
         }
         let (old, new) = (self.old.table(from)?, self.new.table(to)?);
-        let Some(room) = self.room(old, new, layout) else {
-            return self.replace(from, to, layout, path);
+        let Some(room) = self.find_room(old, new, layout) else {
+            return self.replace_table(from, to, layout, path);
         };
         for &(id, at) in &room.removed {
-            self.remove(layout.0[id], at, path)?;
+            self.record_removed(layout.0[id], at, path)?;
         }
         self.make_room(old, &room, layout)?;
         for (id, &(name, kind)) in layout.0.iter().enumerate() {
@@ -150,32 +157,37 @@ impl Merger<'_> {
             if room.removed.iter().any(|&(removed, _)| removed == id) {
                 continue;
             }
-            if !self.field((old, new), id, (name, kind), (at, added.is_none()), path)? {
-                return self.replace(from, to, layout, path);
+            if !self.merge_field((old, new), id, (name, kind), (at, added.is_none()), path)? {
+                return self.replace_table(from, to, layout, path);
             }
         }
         Some(Fate::Stays)
     }
 
-    /// Records the undeclared parts of a field that is removed.
-    fn remove(&mut self, (name, kind): (&'static str, FieldKind), at: usize, path: &Path<'_>) -> Option<()> {
+    /// Records the undeclared parts of a removed field as lost.
+    fn record_removed(
+        &mut self,
+        (name, kind): (&'static str, FieldKind),
+        at: usize,
+        path: &Path<'_>,
+    ) -> Option<()> {
         let path = path.field(name);
         match kind {
             FieldKind::Table(layout) => {
                 let from = self.old.follow(at)?;
-                self.lost.extend(Survey::below(self.old, from, layout, &path).unknown);
+                self.lost.extend(Survey::of_subtree(self.old, from, layout, &path).unknown);
             }
             FieldKind::Tables(layout) => {
                 let vector = self.old.vector(self.old.follow(at)?, 4)?;
-                self.lose_entries(vector, layout, &path, |_| true)?;
+                self.record_removed_entries(vector, layout, &path, |_| true)?;
             }
             _ => {}
         }
         Some(())
     }
 
-    /// Records the undeclared parts of these entries of a vector.
-    fn lose_entries(
+    /// Records the undeclared parts of removed vector entries as lost.
+    fn record_removed_entries(
         &mut self,
         old: RawVector,
         layout: &'static Layout,
@@ -185,7 +197,7 @@ impl Merger<'_> {
         for index in 0..old.count {
             let from = self.old.follow(old.start + 4 * index)?;
             if is_lost(from) {
-                self.lost.extend(Survey::below(self.old, from, layout, &path.index(index)).unknown);
+                self.lost.extend(Survey::of_subtree(self.old, from, layout, &path.index(index)).unknown);
             }
         }
         Some(())
@@ -193,7 +205,7 @@ impl Merger<'_> {
 
     /// Sets a field of a table that has room for it at `at`. `had`: whether it was there before. False if the table must be
     /// replaced.
-    fn field(
+    fn merge_field(
         &mut self,
         (old, new): (RawTable, RawTable),
         id: usize,
@@ -218,24 +230,24 @@ impl Merger<'_> {
                 let Some(layout) = members.get(member.wrapping_sub(1)) else { return Some(member == 0) };
                 let slot = self.old.field(old, id + 1, 4)?;
                 let to = self.new.follow(self.new.field(new, id + 1, 4)?)?;
-                let fate = self.table(self.old.follow(slot)?, to, layout, &path)?;
-                self.apply(slot, fate)?;
+                let fate = self.merge_table(self.old.follow(slot)?, to, layout, &path)?;
+                self.apply_fate(slot, fate)?;
             }
             FieldKind::Table(layout) => {
                 let Some(to) = source.and_then(|at| self.new.follow(at)) else { return Some(true) };
                 let fate = match self.old.follow(at).filter(|_| had) {
-                    Some(from) => self.table(from, to, layout, &path)?,
+                    Some(from) => self.merge_table(from, to, layout, &path)?,
                     None => Fate::Moves(self.copy_table(to, layout)?),
                 };
-                self.apply(at, fate)?;
+                self.apply_fate(at, fate)?;
             }
             FieldKind::Tables(layout) => {
                 let Some(to) = source.and_then(|at| self.new.follow(at)) else { return Some(true) };
                 let fate = match self.old.follow(at).filter(|_| had) {
-                    Some(from) => self.tables(from, to, layout, (name, &path))?,
+                    Some(from) => self.merge_tables(from, to, layout, (name, &path))?,
                     None => Fate::Moves(self.copy_tables(to, layout)?),
                 };
-                self.apply(at, fate)?;
+                self.apply_fate(at, fate)?;
             }
             FieldKind::Text | FieldKind::Scalars(_) | FieldKind::Bulk => {
                 let Some(to) = source.and_then(|at| self.new.follow(at)) else { return Some(true) };
@@ -244,15 +256,15 @@ impl Merger<'_> {
                 let before = self.old.follow(at).filter(|_| had);
                 if before.and_then(|from| self.old.contents(from, size)) != Some(value) {
                     let copied = self.copy_contents(to, kind)?;
-                    self.refer(at, copied)?;
+                    self.set_offset(at, copied)?;
                 }
             }
         }
         Some(true)
     }
 
-    /// Makes the old vector `from` say what the new vector `to` says. `name` is the field that it is the value of.
-    fn tables(
+    /// Patches the old vector of tables `from` to equal the new vector `to`; `name` is the field that holds it.
+    fn merge_tables(
         &mut self,
         from: usize,
         to: usize,
@@ -262,34 +274,39 @@ impl Merger<'_> {
         let (old, new) = (self.old.vector(from, 4)?, self.new.vector(to, 4)?);
         let opaque = if name == self.opaque_field { self.opaque } else { &[] };
         let entries: Vec<usize> = (0..old.count).filter(|index| !opaque.contains(index)).collect();
-        if self.survey.shared.contains(&from) && !self.same_tables(from, to, layout) {
+        if self.survey.shared.contains(&from) && !self.are_same_tables(from, to, layout) {
             return self.replace_tables(old, to, layout, path);
         }
         if entries.len() == new.count {
             for (index, &entry) in entries.iter().enumerate() {
                 let slot = old.start + 4 * entry;
                 let target = self.new.follow(new.start + 4 * index)?;
-                let fate = self.table(self.old.follow(slot)?, target, layout, &path.index(entry))?;
-                self.apply(slot, fate)?;
+                let fate = self.merge_table(self.old.follow(slot)?, target, layout, &path.index(entry))?;
+                self.apply_fate(slot, fate)?;
             }
             return Some(Fate::Stays);
         }
         if !opaque.is_empty() {
             return None;
         }
-        match self.subsequence(old, new, layout) {
-            Some(kept) => {
-                let still: HashSet<usize> = kept.iter().copied().collect();
-                self.lose_entries(old, layout, path, |entry| !still.contains(&entry))?;
-                self.shorten(from, old, &kept)
+        match self.match_subsequence(old, new, layout) {
+            Some(positions) => {
+                let still: HashSet<usize> = positions.iter().copied().collect();
+                self.record_removed_entries(old, layout, path, |entry| !still.contains(&entry))?;
+                self.shorten_vector(from, old, &positions)
             }
             None => self.replace_tables(old, to, layout, path),
         }
     }
 
-    /// The positions of the old entries that are equal to those of the new vector, if all of these are among them in order.
-    fn subsequence(&self, old: RawVector, new: RawVector, layout: &'static Layout) -> Option<Vec<usize>> {
-        let mut kept = Vec::new();
+    /// The old entries' positions that match the new entries, if the new vector is a subsequence of the old one.
+    fn match_subsequence(
+        &self,
+        old: RawVector,
+        new: RawVector,
+        layout: &'static Layout,
+    ) -> Option<Vec<usize>> {
+        let mut positions = Vec::new();
         let mut next = 0;
         for index in 0..new.count {
             let to = self.new.follow(new.start + 4 * index)?;
@@ -299,27 +316,33 @@ impl Merger<'_> {
                 }
                 let from = self.old.follow(old.start + 4 * next)?;
                 next += 1;
-                if self.same(from, to, layout) {
-                    kept.push(from);
+                if self.is_same_table(from, to, layout) {
+                    positions.push(from);
                     break;
                 }
             }
         }
-        Some(kept)
+        Some(positions)
     }
 
-    /// Leaves only these entries in a vector.
-    fn shorten(&mut self, from: usize, old: RawVector, kept: &[usize]) -> Option<Fate> {
-        self.out[from..from + 4].copy_from_slice(&u32::try_from(kept.len()).ok()?.to_le_bytes());
+    /// Shortens a vector in place to these entries.
+    fn shorten_vector(&mut self, from: usize, old: RawVector, positions: &[usize]) -> Option<Fate> {
+        self.out[from..from + 4].copy_from_slice(&u32::try_from(positions.len()).ok()?.to_le_bytes());
         self.out[old.start..old.start + 4 * old.count].fill(0);
-        for (index, &target) in kept.iter().enumerate() {
-            self.refer(old.start + 4 * index, target)?;
+        for (index, &target) in positions.iter().enumerate() {
+            self.set_offset(old.start + 4 * index, target)?;
         }
         Some(Fate::Stays)
     }
 
-    fn replace(&mut self, from: usize, to: usize, layout: &'static Layout, path: &Path<'_>) -> Option<Fate> {
-        self.lost.extend(Survey::below(self.old, from, layout, path).unknown);
+    fn replace_table(
+        &mut self,
+        from: usize,
+        to: usize,
+        layout: &'static Layout,
+        path: &Path<'_>,
+    ) -> Option<Fate> {
+        self.lost.extend(Survey::of_subtree(self.old, from, layout, path).unknown);
         Some(Fate::Moves(self.copy_table(to, layout)?))
     }
 
@@ -330,47 +353,49 @@ impl Merger<'_> {
         layout: &'static Layout,
         path: &Path<'_>,
     ) -> Option<Fate> {
-        self.lose_entries(old, layout, path, |_| true)?;
+        self.record_removed_entries(old, layout, path, |_| true)?;
         Some(Fate::Moves(self.copy_tables(to, layout)?))
     }
 
-    fn apply(&mut self, slot: usize, fate: Fate) -> Option<()> {
+    fn apply_fate(&mut self, slot: usize, fate: Fate) -> Option<()> {
         match fate {
             Fate::Stays => Some(()),
-            Fate::Moves(at) => self.refer(slot, at),
+            Fate::Moves(at) => self.set_offset(slot, at),
         }
     }
 
     /// Makes the offset at `slot` refer to `target`.
-    fn refer(&mut self, slot: usize, target: usize) -> Option<()> {
+    fn set_offset(&mut self, slot: usize, target: usize) -> Option<()> {
         let offset = u32::try_from(target.checked_sub(slot)?).ok()?;
         self.out[slot..slot + 4].copy_from_slice(&offset.to_le_bytes());
         Some(())
     }
 }
 
-/// How a table gets fields that it did not have.
+/// How an old table stores the fields that only the new table has.
 struct Room {
-    /// The fields, and where they are stored: where a field was that it no longer has.
+    /// The ids of the added fields and their offsets in the table, which reuse the space of removed fields.
     added: Vec<(usize, usize)>,
-    /// The fields that it no longer has, and where they were.
+    /// The ids of the removed fields and the offsets that they had.
     removed: Vec<(usize, usize)>,
 }
 
 impl Merger<'_> {
     /// Finds room in a table for the fields that only the new one has; `None` if there is not enough.
-    fn room(&self, old: RawTable, new: RawTable, layout: &'static Layout) -> Option<Room> {
+    fn find_room(&self, old: RawTable, new: RawTable, layout: &'static Layout) -> Option<Room> {
         let (mut missing, mut removed, mut free) = (Vec::new(), Vec::new(), Vec::new());
         for (id, &(_, kind)) in layout.0.iter().enumerate() {
             let size = kind.size();
-            let is_blank = self.new.is_blank(new, id, kind);
+            let is_blank = self.new.is_default(new, id, kind);
             match self.old.field(old, id, size) {
                 None if is_blank => {}
                 None => missing.push((id, size)),
                 Some(at) if matches!(kind, FieldKind::Scalar(_)) => {
                     free.extend(is_blank.then_some((id, at, size)));
                 }
-                Some(at) if self.new.field(new, id, size).is_none() && !self.old.is_blank(old, id, kind) => {
+                Some(at)
+                    if self.new.field(new, id, size).is_none() && !self.old.is_default(old, id, kind) =>
+                {
                     removed.push((id, at));
                     free.push((id, at, size));
                 }
@@ -379,8 +404,8 @@ impl Merger<'_> {
         }
         let mut added = Vec::new();
         for (id, size) in missing {
-            let found = free.iter().position(|&(_, at, room)| room >= size && at.is_multiple_of(size))?;
-            let (gone, at, _) = free.swap_remove(found);
+            let index = free.iter().position(|&(_, at, room)| room >= size && at.is_multiple_of(size))?;
+            let (gone, at, _) = free.swap_remove(index);
             removed.push((gone, at));
             added.push((id, at));
         }
@@ -458,7 +483,7 @@ impl Merger<'_> {
                     (field, self.copy_contents(new.follow(field)?, kind)?)
                 }
             };
-            self.refer(at + (slot - to), copied)?;
+            self.set_offset(at + (slot - to), copied)?;
         }
         Some(at)
     }
@@ -469,7 +494,7 @@ impl Merger<'_> {
         let at = self.append(new.slice(to..vector.start + 4 * vector.count)?, 0, 4);
         for index in 0..vector.count {
             let copied = self.copy_table(new.follow(vector.start + 4 * index)?, layout)?;
-            self.refer(at + 4 + 4 * index, copied)?;
+            self.set_offset(at + 4 + 4 * index, copied)?;
         }
         Some(at)
     }
@@ -488,18 +513,18 @@ impl Merger<'_> {
     }
 
     /// Whether an old and a new table have equal declared fields.
-    fn same(&self, from: usize, to: usize, layout: &'static Layout) -> bool {
+    fn is_same_table(&self, from: usize, to: usize, layout: &'static Layout) -> bool {
         let (Some(old), Some(new)) = (self.old.table(from), self.new.table(to)) else { return false };
         layout.0.iter().enumerate().all(|(id, &(_, kind))| {
-            let blank = (self.old.is_blank(old, id, kind), self.new.is_blank(new, id, kind));
+            let blank = (self.old.is_default(old, id, kind), self.new.is_default(new, id, kind));
             if blank != (false, false) {
                 return blank == (true, true);
             }
-            self.same_field((old, new), id, kind).unwrap_or(false)
+            self.is_same_field((old, new), id, kind).unwrap_or(false)
         })
     }
 
-    fn same_field(&self, (old, new): (RawTable, RawTable), id: usize, kind: FieldKind) -> Option<bool> {
+    fn is_same_field(&self, (old, new): (RawTable, RawTable), id: usize, kind: FieldKind) -> Option<bool> {
         let size = kind.size();
         let (from, to) = (self.old.field(old, id, size)?, self.new.field(new, id, size)?);
         let targets = || Some((self.old.follow(from)?, self.new.follow(to)?));
@@ -511,15 +536,15 @@ impl Merger<'_> {
                 let (from_table, to_table) =
                     (self.old.field(old, id + 1, 4)?, self.new.field(new, id + 1, 4)?);
                 self.old.0[from] == self.new.0[to]
-                    && self.same(self.old.follow(from_table)?, self.new.follow(to_table)?, layout)
+                    && self.is_same_table(self.old.follow(from_table)?, self.new.follow(to_table)?, layout)
             }
             FieldKind::Table(layout) => {
                 let (from, to) = targets()?;
-                self.same(from, to, layout)
+                self.is_same_table(from, to, layout)
             }
             FieldKind::Tables(layout) => {
                 let (from, to) = targets()?;
-                self.same_tables(from, to, layout)
+                self.are_same_tables(from, to, layout)
             }
             FieldKind::Text | FieldKind::Scalars(_) | FieldKind::Bulk => {
                 let size = if let FieldKind::Scalars(size) = kind { size } else { 1 };
@@ -529,13 +554,13 @@ impl Merger<'_> {
         })
     }
 
-    fn same_tables(&self, from: usize, to: usize, layout: &'static Layout) -> bool {
+    fn are_same_tables(&self, from: usize, to: usize, layout: &'static Layout) -> bool {
         let (Some(old), Some(new)) = (self.old.vector(from, 4), self.new.vector(to, 4)) else { return false };
         old.count == new.count
             && (0..old.count).all(|index| {
                 let from = self.old.follow(old.start + 4 * index);
                 let to = self.new.follow(new.start + 4 * index);
-                from.zip(to).is_some_and(|(from, to)| self.same(from, to, layout))
+                from.zip(to).is_some_and(|(from, to)| self.is_same_table(from, to, layout))
             })
     }
 }

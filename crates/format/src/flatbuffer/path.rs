@@ -31,15 +31,15 @@ impl<'p> Path<'p> {
     }
 
     /// How many bytes of `text` remain after this path, if this is the path `text` or an enclosing one.
-    pub(crate) fn rest_of(&self, text: &str) -> Option<usize> {
-        let rest = self.strip_from(text)?;
+    pub(crate) fn remaining_len(&self, text: &str) -> Option<usize> {
+        let rest = self.strip_self(text)?;
         (rest.is_empty() || rest.starts_with(['.', '['])).then_some(rest.len())
     }
 
     /// The rest of `text` after this path, if `text` starts with it.
-    fn strip_from<'t>(&self, text: &'t str) -> Option<&'t str> {
+    fn strip_self<'t>(&self, text: &'t str) -> Option<&'t str> {
         let rest = match self.up {
-            Some(up) => up.strip_from(text)?,
+            Some(up) => up.strip_self(text)?,
             None => text,
         };
         match self.step {
@@ -54,8 +54,8 @@ impl<'p> Path<'p> {
 
     /// The index that follows this path in `text`, and how many bytes remain after it: 3 and 6 for `values[3].sizes` at
     /// `values`.
-    pub(crate) fn index_in(&self, text: &str) -> Option<(usize, usize)> {
-        let (digits, rest) = self.strip_from(text)?.strip_prefix('[')?.split_once(']')?;
+    pub(crate) fn parse_index(&self, text: &str) -> Option<(usize, usize)> {
+        let (digits, rest) = self.strip_self(text)?.strip_prefix('[')?.split_once(']')?;
         Some((digits.parse().ok()?, rest.len()))
     }
 }
@@ -87,11 +87,11 @@ mod tests {
         let value = values.index(17);
         let sizes = value.field("sizes");
         assert_eq!(sizes.to_string(), "execution_plan[0].values[17].sizes");
-        assert_eq!(sizes.rest_of("execution_plan[0].values[17].sizes"), Some(0));
-        assert_eq!(sizes.rest_of("execution_plan[0].values[17].sizes[1]"), Some(3));
-        assert_eq!(sizes.rest_of("execution_plan[0].values[17].sizes_too"), None);
-        assert_eq!(sizes.rest_of("execution_plan[0].values[1].sizes"), None);
-        assert_eq!(value.rest_of("execution_plan[0].values[17].sizes"), Some(6));
-        assert_eq!(values.index_in("execution_plan[0].values[17].sizes"), Some((17, 6)));
+        assert_eq!(sizes.remaining_len("execution_plan[0].values[17].sizes"), Some(0));
+        assert_eq!(sizes.remaining_len("execution_plan[0].values[17].sizes[1]"), Some(3));
+        assert_eq!(sizes.remaining_len("execution_plan[0].values[17].sizes_too"), None);
+        assert_eq!(sizes.remaining_len("execution_plan[0].values[1].sizes"), None);
+        assert_eq!(value.remaining_len("execution_plan[0].values[17].sizes"), Some(6));
+        assert_eq!(values.parse_index("execution_plan[0].values[17].sizes"), Some((17, 6)));
     }
 }

@@ -2,18 +2,18 @@ use super::Scalar;
 use super::layout::FieldKind;
 use std::ops::Range;
 
-/// The bytes of a flatbuffer. Everything that is out of bounds is `None`.
+/// The bytes of a flatbuffer. Reads out of bounds return `None`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Raw<'a>(pub(super) &'a [u8]);
 
-/// A table: positions in the buffer.
+/// Where a table and its vtable are in the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RawTable {
     pub(super) at: usize,
     pub(super) vtable: usize,
-    /// Bytes of the vtable.
+    /// Length of the vtable, in bytes.
     pub(super) vtable_len: usize,
-    /// Bytes of the table.
+    /// Length of the table, in bytes.
     pub(super) len: usize,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Raw<'a> {
         (offset >= 4 && offset + size <= table.len).then_some(table.at + offset)
     }
 
-    /// What the vtable says about field `id`; `None` if it is absent.
+    /// The offset of field `id` within its table, as the vtable gives it; `None` if it is absent.
     pub(super) fn slot(self, table: RawTable, id: usize) -> Option<usize> {
         let at = 4 + 2 * id;
         if at + 2 > table.vtable_len {
@@ -83,7 +83,7 @@ impl<'a> Raw<'a> {
     }
 
     /// Whether a field is absent or has the value that an absent field has.
-    pub(super) fn is_blank(self, table: RawTable, id: usize, kind: FieldKind) -> bool {
+    pub(super) fn is_default(self, table: RawTable, id: usize, kind: FieldKind) -> bool {
         let Some(at) = self.field(table, id, kind.size()) else { return true };
         match kind {
             FieldKind::Scalar(size) => self.0[at..at + size].iter().all(|&byte| byte == 0),

@@ -20,13 +20,13 @@ pub struct Reader<'a> {
     /// For the nearest enclosing field of the watched path so far: how many bytes of the path remain, and the field's
     /// offset.
     seen: Cell<Option<(usize, u64)>>,
-    /// See [`Table::pass_over`].
+    /// The errors that [`Table::record_recoverable`] recorded.
     passed: RefCell<Vec<Error>>,
-    /// See [`Reader::unknown_fields`].
+    /// The paths that [`Reader::unknown_fields`] returns.
     unknown: RefCell<Vec<String>>,
 }
 
-/// The number of unknown fields whose paths are kept.
+/// The maximum number of unknown fields whose paths are recorded.
 const MAX_UNKNOWN: usize = 1000;
 
 /// A scalar that a flatbuffer stores inline.
@@ -85,18 +85,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Makes the reader record the offset of the field that displays as `path`, or of the nearest enclosing field; see
-    /// [`Self::seen`].
-    pub fn watching(mut self, path: &'a str) -> Self {
+    /// [`Self::watched_offset`].
+    pub fn with_watched_path(mut self, path: &'a str) -> Self {
         self.watch = Some(path);
         self
     }
 
     /// The file offset of the watched field, or of the nearest enclosing field, once it has been read.
-    pub fn seen(&self) -> Option<u64> {
+    pub fn watched_offset(&self) -> Option<u64> {
         self.seen.get().map(|(_, offset)| offset)
     }
 
-    /// The limits in force.
+    /// The limits that the reader enforces.
     pub fn limits(&self) -> &'a Limits {
         self.limits
     }
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
     pub fn root<T>(&self, read: impl FnOnce(&Table<'_, 'a>) -> Result<T>) -> Result<T> {
         let path = Path::ROOT.field("root");
         let position = self.follow(0, &path)?;
-        self.note(self.watch.map(str::len), position);
+        self.record_watched(self.watch.map(str::len), position);
         self.table(position, Path::ROOT, self.limits.nesting)?.read(read)
     }
 
@@ -134,8 +134,8 @@ impl<'a> Reader<'a> {
     }
 
     #[cold]
-    fn over_limit(&self, at: usize, found: u64, limit: u64, what: &'static str, path: &Path<'_>) -> Error {
-        Error::new(ErrorKind::Limit, path.to_string(), format!("at most {limit} {what}"), found)
+    fn over_limit(&self, at: usize, actual: u64, limit: u64, what: &'static str, path: &Path<'_>) -> Error {
+        Error::new(ErrorKind::Limit, path.to_string(), format!("at most {limit} {what}"), actual)
             .at(self.base.saturating_add(at as u64))
             .hint("raise the limit if the file is trusted")
     }
@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Records a field after which `rest` bytes of the watched path remain.
-    fn note(&self, rest: Option<usize>, at: usize) {
+    fn record_watched(&self, rest: Option<usize>, at: usize) {
         if let Some(rest) = rest
             && self.seen.get().is_none_or(|(nearest, _)| rest <= nearest)
         {
@@ -229,15 +229,15 @@ impl<'a> Reader<'a> {
         if bytes > (self.bytes.len() - start.min(self.bytes.len())) as u64 {
             return Err(self.out_of_bounds(start, bytes, "a vector", path));
         }
-        if let Some((index, rest)) = self.watch.and_then(|watch| path.index_in(watch))
+        if let Some((index, rest)) = self.watch.and_then(|watch| path.parse_index(watch))
             && index < count as usize
         {
-            self.note(Some(rest), start + index * size);
+            self.record_watched(Some(rest), start + index * size);
         }
         Ok((start, count as usize))
     }
 
-    fn counted(&self, at: usize, size: usize, path: &Path<'_>) -> Result<(usize, usize)> {
+    fn charged_vector(&self, at: usize, size: usize, path: &Path<'_>) -> Result<(usize, usize)> {
         let (start, count) = self.vector(at, size, path)?;
         if count as u64 > self.limits.vector_len {
             return Err(self.over_limit(at, count as u64, self.limits.vector_len, "entries", path));
@@ -290,7 +290,7 @@ impl<'a> Table<'_, 'a> {
         Ok(decoded)
     }
 
-    /// Declares that decoding stopped early: fields that were not asked for may be known.
+    /// Declares that decoding stopped early, so that fields that were not read are not reported as unknown.
     pub fn stop_early(&self) {
         self.known.set(usize::MAX);
     }
@@ -328,20 +328,20 @@ impl<'a> Table<'_, 'a> {
         expected: impl Into<std::borrow::Cow<'static, str>>,
         found: impl std::fmt::Display,
     ) -> Error {
-        let place = self.place(id, 1, name).ok().flatten().unwrap_or(self.position);
+        let place = self.field_position(id, 1, name).ok().flatten().unwrap_or(self.position);
         Error::new(kind, self.path.field(name).to_string(), expected, found)
             .at(self.reader.base.saturating_add(place as u64))
     }
 
     /// Records an error that does not prevent the rest from being decoded: a member of an enum or union that this reader does
-    /// not know. [`Self::take_passed`] returns it.
+    /// not know. [`Self::take_recoverable`] returns it.
     #[cold]
-    pub fn pass_over(&self, error: Error) {
+    pub fn record_recoverable(&self, error: Error) {
         self.reader.passed.borrow_mut().push(error);
     }
 
-    /// The errors recorded by [`Self::pass_over`] since the last call, by any table of the buffer.
-    pub fn take_passed(&self) -> Vec<Error> {
+    /// The errors recorded by [`Self::record_recoverable`] since the last call, by any table of the buffer.
+    pub fn take_recoverable(&self) -> Vec<Error> {
         self.reader.passed.take()
     }
 
@@ -358,7 +358,7 @@ impl<'a> Table<'_, 'a> {
     }
 
     /// The position of field `id`, which takes `size` bytes in the table, or `None` if it is absent.
-    fn place(&self, id: usize, size: usize, name: &'static str) -> Result<Option<usize>> {
+    fn field_position(&self, id: usize, size: usize, name: &'static str) -> Result<Option<usize>> {
         self.known.set(self.known.get().max(id + 1));
         let slot = 4 + 2 * id;
         let Some(entry) = self.vtable.get(slot..slot + 2) else {
@@ -379,22 +379,22 @@ impl<'a> Table<'_, 'a> {
         }
         let at = self.position + offset;
         if let Some(watch) = self.reader.watch {
-            self.reader.note(self.path.field(name).rest_of(watch), at);
+            self.reader.record_watched(self.path.field(name).remaining_len(watch), at);
         }
         Ok(Some(at))
     }
 
     /// The scalar field `id`, or its default if absent.
     pub fn get<S: Scalar>(&self, id: usize, name: &'static str, default: S) -> Result<S> {
-        match self.place(id, S::SIZE, name)? {
+        match self.field_position(id, S::SIZE, name)? {
             Some(at) => self.reader.scalar(at, "a number", &self.path.field(name)),
             None => Ok(default),
         }
     }
 
     /// The position that the offset field `id` points to, if present.
-    fn target(&self, id: usize, name: &'static str) -> Result<Option<usize>> {
-        match self.place(id, 4, name)? {
+    fn target_position(&self, id: usize, name: &'static str) -> Result<Option<usize>> {
+        match self.field_position(id, 4, name)? {
             Some(at) => self.reader.follow(at, &self.path.field(name)).map(Some),
             None => Ok(None),
         }
@@ -402,25 +402,25 @@ impl<'a> Table<'_, 'a> {
 
     /// The string field `id`.
     pub fn string(&self, id: usize, name: &'static str) -> Result<Option<String>> {
-        match self.target(id, name)? {
+        match self.target_position(id, name)? {
             Some(at) => self.reader.str(at, &self.path.field(name)).map(|text| Some(text.to_owned())),
             None => Ok(None),
         }
     }
 
     /// The string field `id`, which must be present.
-    pub fn text(&self, id: usize, name: &'static str) -> Result<String> {
-        let found = self.string(id, name)?;
-        found.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a string", "nothing"))
+    pub fn required_string(&self, id: usize, name: &'static str) -> Result<String> {
+        let string = self.string(id, name)?;
+        string.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a string", "nothing"))
     }
 
     /// The scalar vector field `id`; empty if absent.
     pub fn scalars<S: Scalar>(&self, id: usize, name: &'static str) -> Result<Vec<S>> {
-        let Some(at) = self.target(id, name)? else {
+        let Some(at) = self.target_position(id, name)? else {
             return Ok(Vec::new());
         };
         let path = self.path.field(name);
-        let (start, count) = self.reader.counted(at, S::SIZE, &path)?;
+        let (start, count) = self.reader.charged_vector(at, S::SIZE, &path)?;
         let bytes = self.reader.slice(start, count * S::SIZE, "a vector", &path)?;
         Ok(bytes.chunks_exact(S::SIZE).map(S::from_le_slice).collect())
     }
@@ -428,7 +428,7 @@ impl<'a> Table<'_, 'a> {
     /// The byte vector field `id`, copied; empty if absent. Its length is bounded by the buffer, not by
     /// [`Limits::vector_len`].
     pub fn bytes(&self, id: usize, name: &'static str) -> Result<Vec<u8>> {
-        let Some(at) = self.target(id, name)? else {
+        let Some(at) = self.target_position(id, name)? else {
             return Ok(Vec::new());
         };
         let path = self.path.field(name);
@@ -439,8 +439,8 @@ impl<'a> Table<'_, 'a> {
 
     /// The byte range in the file of the bulk byte vector field `id`. It is not copied, so its length is not bounded by
     /// [`Limits::vector_len`].
-    pub fn bulk(&self, id: usize, name: &'static str) -> Result<Option<Range<u64>>> {
-        let Some(at) = self.target(id, name)? else {
+    pub fn byte_range(&self, id: usize, name: &'static str) -> Result<Option<Range<u64>>> {
+        let Some(at) = self.target_position(id, name)? else {
             return Ok(None);
         };
         let (start, len) = self.reader.vector(at, 1, &self.path.field(name))?;
@@ -455,21 +455,21 @@ impl<'a> Table<'_, 'a> {
         name: &'static str,
         read: impl FnOnce(&Table<'_, 'a>) -> Result<T>,
     ) -> Result<Option<T>> {
-        match self.target(id, name)? {
+        match self.target_position(id, name)? {
             Some(at) => self.reader.table(at, self.path.field(name), self.nesting - 1)?.read(read).map(Some),
             None => Ok(None),
         }
     }
 
     /// The table field `id`, which must be present.
-    pub fn required<T>(
+    pub fn required_table<T>(
         &self,
         id: usize,
         name: &'static str,
         read: impl FnOnce(&Table<'_, 'a>) -> Result<T>,
     ) -> Result<T> {
-        let found = self.table(id, name, read)?;
-        found.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a table", "nothing"))
+        let table = self.table(id, name, read)?;
+        table.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a table", "nothing"))
     }
 
     /// The vector of tables field `id`, each decoded by `read`; empty if absent.
@@ -509,8 +509,8 @@ impl<'a> Table<'_, 'a> {
 
     /// The position of the first entry of a vector of tables, and the number of entries; `None` if it is absent.
     fn table_offsets(&self, id: usize, name: &'static str) -> Result<Option<(usize, usize)>> {
-        match self.target(id, name)? {
-            Some(at) => self.reader.counted(at, 4, &self.path.field(name)).map(Some),
+        match self.target_position(id, name)? {
+            Some(at) => self.reader.charged_vector(at, 4, &self.path.field(name)).map(Some),
             None => Ok(None),
         }
     }
@@ -534,7 +534,7 @@ impl<'a> Table<'_, 'a> {
         if kind == 0 {
             return Ok(None);
         }
-        let Some(at) = self.target(id + 1, name)? else {
+        let Some(at) = self.target_position(id + 1, name)? else {
             return Err(self.error(
                 ErrorKind::Structure,
                 id,

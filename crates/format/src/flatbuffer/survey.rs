@@ -4,7 +4,7 @@ use super::raw::Raw;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Unknown parts that are listed by path at most.
+/// The maximum number of unknown parts that are listed by path.
 const MAX_LISTED: usize = 64;
 
 /// What a flatbuffer contains beyond what a schema declares.
@@ -13,15 +13,15 @@ pub(crate) struct Survey {
     /// The fields that the schema does not declare, and unions with members that it does not have, by path; the first of
     /// them.
     pub(crate) unknown: Vec<String>,
-    /// How many there are in all.
+    /// The number of unknown parts, listed or not.
     pub(crate) unknown_count: usize,
-    /// Bytes that are not zero and belong to nothing that a declared field refers to.
+    /// The number of nonzero bytes to which no declared field refers.
     pub(crate) loose: usize,
     /// The positions of tables and vectors that several fields refer to.
     pub(super) shared: HashSet<usize>,
-    /// The bytes of everything that declared fields refer to: in order, without overlap.
+    /// The byte ranges of everything that declared fields refer to, sorted and disjoint.
     pub(super) covered: Vec<Range<usize>>,
-    /// The positions that undeclared fields refer to, if they are offsets.
+    /// The positions that undeclared fields refer to, in case they are offsets.
     pub(super) suspects: Vec<usize>,
 }
 
@@ -31,28 +31,28 @@ impl Survey {
     pub(crate) fn new(buffer: &[u8], layout: &'static Layout, header: Range<usize>) -> Self {
         let raw = Raw(buffer);
         let mut walker =
-            Walker { raw, visited: HashSet::new(), seen: HashSet::new(), found: Self::default() };
+            Walker { raw, visited: HashSet::new(), seen: HashSet::new(), survey: Self::default() };
         walker.cover(0..8);
         walker.cover(header);
         if let Some(root) = raw.follow(0) {
-            walker.table(root, layout, &Path::ROOT);
+            walker.visit_table(root, layout, &Path::ROOT);
         }
-        let mut found = walker.found;
-        found.covered = joined(std::mem::take(&mut found.covered));
+        let mut survey = walker.survey;
+        survey.covered = merge_ranges(std::mem::take(&mut survey.covered));
         let mut at = 0;
-        for range in found.covered.iter().cloned().chain(std::iter::once(buffer.len()..buffer.len())) {
-            found.loose += buffer[at..range.start.max(at)].iter().filter(|&&byte| byte != 0).count();
+        for range in survey.covered.iter().cloned().chain(std::iter::once(buffer.len()..buffer.len())) {
+            survey.loose += buffer[at..range.start.max(at)].iter().filter(|&&byte| byte != 0).count();
             at = range.end.max(at);
         }
-        found
+        survey
     }
 
-    /// The unknown parts of one table and of everything below it, whose path is `path`.
-    pub(super) fn below(raw: Raw<'_>, at: usize, layout: &'static Layout, path: &Path<'_>) -> Self {
+    /// Surveys one table, whose path is `path`, and everything that it refers to.
+    pub(super) fn of_subtree(raw: Raw<'_>, at: usize, layout: &'static Layout, path: &Path<'_>) -> Self {
         let mut walker =
-            Walker { raw, visited: HashSet::new(), seen: HashSet::new(), found: Self::default() };
-        walker.table(at, layout, path);
-        walker.found
+            Walker { raw, visited: HashSet::new(), seen: HashSet::new(), survey: Self::default() };
+        walker.visit_table(at, layout, path);
+        walker.survey
     }
 
     /// Whether everything in the buffer is declared, so that writing it again loses nothing.
@@ -74,8 +74,8 @@ impl Survey {
     }
 }
 
-/// Sorted ranges without overlap that have the same bytes.
-pub(super) fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+/// Sorts ranges and merges those that overlap or touch.
+pub(super) fn merge_ranges(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.sort_unstable_by_key(|range| (range.start, range.end));
     let mut all: Vec<Range<usize>> = Vec::new();
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {
@@ -89,73 +89,73 @@ pub(super) fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
 
 struct Walker<'a> {
     raw: Raw<'a>,
-    /// Positions, each with the layout as which it was visited.
+    /// The positions visited so far, each with the layout used.
     visited: HashSet<(usize, usize)>,
-    /// Positions of tables and vectors.
+    /// The positions of the tables and vectors seen so far.
     seen: HashSet<usize>,
-    found: Survey,
+    survey: Survey,
 }
 
 impl Walker<'_> {
     fn cover(&mut self, range: Range<usize>) {
-        self.found.covered.push(range);
+        self.survey.covered.push(range);
     }
 
     /// Records a visit; false if the place was visited before.
-    fn enter(&mut self, at: usize, layout: &'static Layout) -> bool {
+    fn mark_visited(&mut self, at: usize, layout: &'static Layout) -> bool {
         if !self.seen.insert(at) {
-            self.found.shared.insert(at);
+            self.survey.shared.insert(at);
         }
         self.visited.insert((at, std::ptr::from_ref(layout).addr()))
     }
 
-    fn unknown(&mut self, text: impl FnOnce() -> String) {
-        self.found.unknown_count += 1;
-        if self.found.unknown.len() < MAX_LISTED {
-            self.found.unknown.push(text());
+    fn add_unknown(&mut self, text: impl FnOnce() -> String) {
+        self.survey.unknown_count += 1;
+        if self.survey.unknown.len() < MAX_LISTED {
+            self.survey.unknown.push(text());
         }
     }
 
-    fn table(&mut self, at: usize, layout: &'static Layout, path: &Path<'_>) {
-        if !self.enter(at, layout) {
+    fn visit_table(&mut self, at: usize, layout: &'static Layout, path: &Path<'_>) {
+        if !self.mark_visited(at, layout) {
             return;
         }
         let Some(table) = self.raw.table(at) else {
-            self.unknown(|| format!("{path}, which cannot be read"));
+            self.add_unknown(|| format!("{path}, which cannot be read"));
             return;
         };
         self.cover(at..at + table.len);
         self.cover(table.vtable..table.vtable + table.vtable_len);
         for id in layout.0.len()..table.vtable_len / 2 - 2 {
             let Some(offset) = self.raw.slot(table, id) else { continue };
-            self.unknown(|| match path.to_string().as_str() {
+            self.add_unknown(|| match path.to_string().as_str() {
                 "" => format!("unknown field {id} of the root"),
                 path => format!("unknown field {id} of {path}"),
             });
-            self.found.suspects.extend(self.raw.follow(table.at + offset));
+            self.survey.suspects.extend(self.raw.follow(table.at + offset));
         }
         for (id, &(name, kind)) in layout.0.iter().enumerate() {
             let Some(at) = self.raw.field(table, id, kind.size()) else { continue };
             let path = path.field(name);
             match kind {
                 FieldKind::Scalar(_) | FieldKind::Member => {}
-                FieldKind::Text => self.contents(at, 1, 1),
-                FieldKind::Scalars(size) => self.contents(at, size, 0),
-                FieldKind::Bulk => self.contents(at, 1, 0),
+                FieldKind::Text => self.visit_contents(at, 1, 1),
+                FieldKind::Scalars(size) => self.visit_contents(at, size, 0),
+                FieldKind::Bulk => self.visit_contents(at, 1, 0),
                 FieldKind::Table(layout) => {
                     if let Some(at) = self.raw.follow(at) {
-                        self.table(at, layout, &path);
+                        self.visit_table(at, layout, &path);
                     }
                 }
-                FieldKind::Tables(layout) => self.tables(at, layout, &path),
+                FieldKind::Tables(layout) => self.visit_tables(at, layout, &path),
                 FieldKind::Union(members) => {
                     let member = usize::from(self.raw.0[at]);
                     let target = self.raw.field(table, id + 1, 4).and_then(|at| self.raw.follow(at));
                     match (members.get(member.wrapping_sub(1)), target) {
-                        (Some(layout), Some(at)) => self.table(at, layout, &path),
+                        (Some(layout), Some(at)) => self.visit_table(at, layout, &path),
                         (None, target) if member != 0 => {
-                            self.unknown(|| format!("{path}, of the unknown kind {member}"));
-                            self.found.suspects.extend(target);
+                            self.add_unknown(|| format!("{path}, of the unknown kind {member}"));
+                            self.survey.suspects.extend(target);
                         }
                         _ => {}
                     }
@@ -164,24 +164,24 @@ impl Walker<'_> {
         }
     }
 
-    /// A string or vector of scalars, to which the offset at `at` points; `end` more bytes end it.
-    fn contents(&mut self, at: usize, size: usize, end: usize) {
+    /// Covers the string or scalar vector to which the offset at `at` points, and the `end` bytes that terminate it.
+    fn visit_contents(&mut self, at: usize, size: usize, end: usize) {
         let Some(at) = self.raw.follow(at) else { return };
         if let Some(vector) = self.raw.vector(at, size) {
             self.cover(at..(vector.start + vector.count * size + end).min(self.raw.0.len()));
         }
     }
 
-    fn tables(&mut self, at: usize, layout: &'static Layout, path: &Path<'_>) {
+    fn visit_tables(&mut self, at: usize, layout: &'static Layout, path: &Path<'_>) {
         let Some(at) = self.raw.follow(at) else { return };
         let Some(vector) = self.raw.vector(at, 4) else { return };
-        if !self.enter(at, layout) {
+        if !self.mark_visited(at, layout) {
             return;
         }
         self.cover(at..vector.start + 4 * vector.count);
         for index in 0..vector.count {
             if let Some(entry) = self.raw.follow(vector.start + 4 * index) {
-                self.table(entry, layout, &path.index(index));
+                self.visit_table(entry, layout, &path.index(index));
             }
         }
     }

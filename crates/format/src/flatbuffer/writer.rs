@@ -54,7 +54,7 @@ impl Writer {
         }
     }
 
-    fn here(&self) -> Ref {
+    fn end_ref(&self) -> Ref {
         Ref(self.reversed.len())
     }
 
@@ -64,16 +64,16 @@ impl Writer {
         self.push(&(offset as u32).to_le_bytes());
     }
 
-    /// A string.
+    /// Writes a string.
     pub fn string(&mut self, text: &str) -> Ref {
         self.align(4, text.len() + 1);
         self.push(&[0]);
         self.push(text.as_bytes());
         self.push(&(text.len() as u32).to_le_bytes());
-        self.here()
+        self.end_ref()
     }
 
-    /// A vector of scalars.
+    /// Writes a vector of scalars.
     pub fn scalars<S: Scalar>(&mut self, numbers: &[S]) -> Ref {
         let bytes = numbers.len().saturating_mul(S::SIZE);
         self.align(4, bytes);
@@ -82,34 +82,34 @@ impl Writer {
             self.push(number.to_le().as_ref());
         }
         self.push(&(numbers.len() as u32).to_le_bytes());
-        self.here()
+        self.end_ref()
     }
 
-    /// A vector of bytes whose first byte is aligned.
+    /// Writes a vector of bytes whose first byte is aligned.
     pub fn bytes(&mut self, bytes: &[u8], alignment: usize) -> Ref {
         self.align(alignment.max(4), bytes.len());
         self.push(bytes);
         self.push(&(bytes.len() as u32).to_le_bytes());
-        self.here()
+        self.end_ref()
     }
 
-    /// A vector of tables or strings.
+    /// Writes a vector of references to tables or strings.
     pub fn refs(&mut self, items: &[Ref]) -> Ref {
         self.align(4, 0);
         for &item in items.iter().rev() {
             self.push_ref(item);
         }
         self.push(&(items.len() as u32).to_le_bytes());
-        self.here()
+        self.end_ref()
     }
 
-    /// A vector of tables, each written by `write` for one of `items`.
+    /// Writes a vector of tables; `write` writes the table for each of `items`.
     pub fn tables<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T) -> Ref) -> Ref {
         let all: Vec<Ref> = items.iter().map(|item| write(self, item)).collect();
         self.refs(&all)
     }
 
-    /// A table with these fields. Fields that are absent, or equal to their default, are omitted.
+    /// Writes a table with these fields. Fields that are absent, or equal to their default, are omitted.
     pub fn table(&mut self, fields: &[Field]) -> Ref {
         // Fields are pushed from the widest to the narrowest, so that only narrower ones can need padding.
         let mut order: Vec<usize> = (0..fields.len()).filter(|&id| fields[id].size() > 0).collect();
@@ -142,7 +142,7 @@ impl Writer {
         // The vtable is stored right before its table, unless an equal one has been written already.
         let at = at.unwrap_or(start + vtable.len());
         self.push(&((at as i64 - start as i64) as i32).to_le_bytes());
-        let table = self.here();
+        let table = self.end_ref();
         if at == start + vtable.len() {
             self.push(&vtable);
             self.vtables.insert(vtable, at);
@@ -155,7 +155,7 @@ impl Writer {
         self.align(self.max_alignment, 8);
         self.push(&identifier);
         self.push_ref(root);
-        self.finished()
+        self.into_finished()
     }
 
     /// Finishes the buffer with a size prefix, as in ETDump files.
@@ -165,10 +165,10 @@ impl Writer {
         self.push_ref(root);
         let len = self.reversed.len();
         self.push(&(len as u32).to_le_bytes());
-        self.finished()
+        self.into_finished()
     }
 
-    fn finished(mut self) -> Result<Finished> {
+    fn into_finished(mut self) -> Result<Finished> {
         if self.overflow {
             let expected = format!("tables of at most {MAX_LEN} bytes, all that a flatbuffer can hold");
             return Err(Error::new(ErrorKind::Limit, "", expected, "more")
@@ -187,9 +187,9 @@ pub enum Field {
     Absent,
     /// A scalar, as its little-endian bytes.
     Number {
-        /// The bytes, the unused ones zero.
+        /// The little-endian bytes; unused ones are zero.
         le: [u8; 8],
-        /// How many are used.
+        /// How many of the bytes are used.
         size: usize,
     },
     /// A string, vector or table.
@@ -198,12 +198,12 @@ pub enum Field {
 
 impl Field {
     /// A scalar, omitted if it equals the schema's default.
-    pub fn number<S: Scalar + PartialEq>(value: S, default: S) -> Self {
-        if value == default { Self::Absent } else { Self::always(value) }
+    pub fn scalar<S: Scalar + PartialEq>(value: S, default: S) -> Self {
+        if value == default { Self::Absent } else { Self::required_scalar(value) }
     }
 
     /// A scalar that is written even if it is the default.
-    pub fn always<S: Scalar>(value: S) -> Self {
+    pub fn required_scalar<S: Scalar>(value: S) -> Self {
         let mut le = [0; 8];
         le[..S::SIZE].copy_from_slice(value.to_le().as_ref());
         Self::Number { le, size: S::SIZE }
@@ -242,11 +242,12 @@ mod tests {
         let name = w.string("größer");
         let longs = w.scalars(&[1i64, -2, i64::MAX]);
         let blob = w.bytes(&[1, 2, 3], 16);
-        let children: Vec<Ref> =
-            (0..3i8).map(|i| w.table(&[Field::number(i, 0), Field::Absent, Field::always(7u64)])).collect();
+        let children: Vec<Ref> = (0..3i8)
+            .map(|i| w.table(&[Field::scalar(i, 0), Field::Absent, Field::required_scalar(7u64)]))
+            .collect();
         let children = w.refs(&children);
         let root = w.table(&[
-            Field::number(true, false),
+            Field::scalar(true, false),
             name.into(),
             longs.into(),
             blob.into(),
@@ -261,9 +262,9 @@ mod tests {
             .root(|t| {
                 assert_eq!(t.field_slots(), 5);
                 assert!(t.get(0, "flag", false)?);
-                assert_eq!(t.text(1, "name")?, "größer");
+                assert_eq!(t.required_string(1, "name")?, "größer");
                 assert_eq!(t.scalars::<i64>(2, "longs")?, [1, -2, i64::MAX]);
-                let range = t.bulk(3, "blob")?.unwrap();
+                let range = t.byte_range(3, "blob")?.unwrap();
                 assert_eq!(((range.start - 100) % 16, range.end - range.start), (0, 3));
                 let mut next = 0;
                 t.tables(4, "children", |t| {
@@ -283,7 +284,7 @@ mod tests {
     fn equal_vtables_are_written_once() {
         let len = |tables: usize| {
             let mut w = Writer::new();
-            let all: Vec<Ref> = (0..tables).map(|i| w.table(&[Field::always(i as u32)])).collect();
+            let all: Vec<Ref> = (0..tables).map(|i| w.table(&[Field::required_scalar(i as u32)])).collect();
             let root = w.refs(&all);
             let root = w.table(&[Field::Absent, root.into()]);
             w.finish(root, *b"TEST").unwrap().bytes.len()
@@ -296,8 +297,11 @@ mod tests {
         for shift in 0..4 {
             let mut w = Writer::new();
             w.string(&"x".repeat(shift));
-            let root =
-                w.table(&[Field::always(1u8), Field::always(0x0102_0304_0506_0708u64), Field::always(3u16)]);
+            let root = w.table(&[
+                Field::required_scalar(1u8),
+                Field::required_scalar(0x0102_0304_0506_0708u64),
+                Field::required_scalar(3u16),
+            ]);
             let bytes = w.finish(root, *b"TEST").unwrap().bytes;
             let at = bytes.windows(8).position(|window| window == [8, 7, 6, 5, 4, 3, 2, 1]).unwrap();
             assert_eq!(at % 8, 0);

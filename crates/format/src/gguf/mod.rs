@@ -157,7 +157,7 @@ const KINDS: &[TensorKind] = kinds! {
 
 impl TensorKind {
     /// The kind with this number; `None` if it is unknown.
-    pub fn of(number: u32) -> Option<Self> {
+    pub fn from_number(number: u32) -> Option<Self> {
         KINDS.iter().find(|kind| kind.number == number).copied()
     }
 

@@ -4,9 +4,9 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::collections::HashSet;
 use std::io::Read;
 
-/// The alignment of data if the metadata does not set it.
+/// The default alignment of tensor data, in bytes.
 const ALIGNMENT: u64 = 32;
-/// The metadata key that sets the alignment.
+/// The metadata key that sets the alignment of tensor data.
 const ALIGNMENT_KEY: &str = "general.alignment";
 /// The maximum number of dimensions of a tensor; the format allows four.
 const DIMS: u32 = 8;
@@ -21,8 +21,8 @@ pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     let mut head = Head { inner: head, at: 0, len: file_len, limits };
     let magic: [u8; 4] = head.array("magic")?;
     if &magic != b"GGUF" {
-        let found = format!("{magic:02x?}");
-        return Err(Error::new(ErrorKind::NotThisFormat, "", "`GGUF`", found).at(0));
+        let actual = format!("{magic:02x?}");
+        return Err(Error::new(ErrorKind::NotThisFormat, "", "`GGUF`", actual).at(0));
     }
     let version = head.u32("version")?;
     match version {
@@ -44,14 +44,14 @@ pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     let mut keys = HashSet::new();
     for i in 0..entries {
         let (key, value) = head.entry(i)?;
-        unique(&mut keys, &key, || format!("metadata[{i}].key"))?;
+        check_unique(&mut keys, &key, || format!("metadata[{i}].key"))?;
         metadata.push((key, value));
     }
     let alignment = match metadata.iter().find(|(key, _)| key == ALIGNMENT_KEY) {
         None => ALIGNMENT,
         Some((_, Value::Unsigned(n))) if (1..=1 << 30).contains(n) => *n,
-        Some((_, found)) => {
-            return Err(Error::new(ErrorKind::Invalid, ALIGNMENT_KEY, "1 to 2^30 bytes", found));
+        Some((_, value)) => {
+            return Err(Error::new(ErrorKind::Invalid, ALIGNMENT_KEY, "1 to 2^30 bytes", value));
         }
     };
 
@@ -59,7 +59,7 @@ pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     let mut all = Vec::new();
     for i in 0..tensors {
         let tensor = head.tensor().map_err(|e| e.within(&format!("tensors[{i}]")))?;
-        unique(&mut names, &tensor.name, || format!("tensors[{i}].name"))?;
+        check_unique(&mut names, &tensor.name, || format!("tensors[{i}].name"))?;
         all.push(tensor);
     }
     let data = align_up(head.at, alignment).unwrap_or(u64::MAX);
@@ -67,7 +67,7 @@ pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
         let range = &mut tensor.data;
         let (start, end) = (data.checked_add(range.start), data.checked_add(range.end));
         let fault =
-            |kind, expected, found| Err(Error::new(kind, format!("tensors[{i}].offset"), expected, found));
+            |kind, expected, actual| Err(Error::new(kind, format!("tensors[{i}].offset"), expected, actual));
         match start.zip(end).filter(|(_, end)| *end <= file_len) {
             Some(_) if range.start % alignment != 0 => {
                 let expected = format!("a multiple of {alignment}");
@@ -76,8 +76,8 @@ pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
             Some((start, end)) => *range = start..end,
             None => {
                 let expected = format!("data within the file of {file_len} bytes");
-                let found = format!("{} bytes from {} on", range.end - range.start, range.start);
-                return fault(ErrorKind::Truncated, expected, found);
+                let actual = format!("{} bytes from {} on", range.end - range.start, range.start);
+                return fault(ErrorKind::Truncated, expected, actual);
             }
         }
     }
@@ -85,12 +85,12 @@ pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
 }
 
 /// Rejects duplicate names.
-fn unique(seen: &mut HashSet<String>, name: &str, path: impl FnOnce() -> String) -> Result<()> {
+fn check_unique(seen: &mut HashSet<String>, name: &str, path: impl FnOnce() -> String) -> Result<()> {
     match seen.insert(name.to_owned()) {
         true => Ok(()),
         false => {
-            let found = format!("`{name}` again");
-            Err(Error::new(ErrorKind::Invalid, path(), "a name of its own", found))
+            let actual = format!("`{name}` again");
+            Err(Error::new(ErrorKind::Invalid, path(), "a name of its own", actual))
         }
     }
 }
@@ -105,18 +105,18 @@ struct Head<'l, R> {
 }
 
 impl<R: Read> Head<'_, R> {
-    fn need(&self, bytes: u64, path: &str) -> Result<()> {
+    fn check_remaining(&self, bytes: u64, path: &str) -> Result<()> {
         match bytes <= self.len.saturating_sub(self.at) {
             true => Ok(()),
             false => {
-                let found = format!("the end of the file after {}", self.len.saturating_sub(self.at));
-                Err(Error::new(ErrorKind::Truncated, path, format!("{bytes} bytes"), found).at(self.at))
+                let actual = format!("the end of the file after {}", self.len.saturating_sub(self.at));
+                Err(Error::new(ErrorKind::Truncated, path, format!("{bytes} bytes"), actual).at(self.at))
             }
         }
     }
 
     fn array<const N: usize>(&mut self, path: &str) -> Result<[u8; N]> {
-        self.need(N as u64, path)?;
+        self.check_remaining(N as u64, path)?;
         let mut bytes = [0; N];
         self.inner.read_exact(&mut bytes)?;
         self.at += N as u64;
@@ -131,7 +131,7 @@ impl<R: Read> Head<'_, R> {
         self.array(path).map(u64::from_le_bytes)
     }
 
-    /// A count of items, each of which takes at least `each` bytes.
+    /// Reads a count of items; fails if as many items of `each` bytes exceed the rest of the file.
     fn count(&mut self, path: &str, each: u64) -> Result<u64> {
         let place = self.at;
         let count = self.u64(path)?;
@@ -140,7 +140,7 @@ impl<R: Read> Head<'_, R> {
             let expected = format!("at most {most}");
             return Err(Error::new(ErrorKind::Limit, path, expected, count).at(place));
         }
-        self.need(count.saturating_mul(each), path)?;
+        self.check_remaining(count.saturating_mul(each), path)?;
         Ok(count)
     }
 
@@ -165,12 +165,12 @@ impl<R: Read> Head<'_, R> {
             let expected = format!("a text of at most {most} bytes");
             return Err(Error::new(ErrorKind::Limit, path, expected, format!("{len} bytes")).at(place));
         }
-        self.need(len, path)?;
+        self.check_remaining(len, path)?;
         Ok(len)
     }
 
     fn skip(&mut self, bytes: u64, path: &str) -> Result<()> {
-        self.need(bytes, path)?;
+        self.check_remaining(bytes, path)?;
         let skipped = std::io::copy(&mut self.inner.by_ref().take(bytes), &mut std::io::sink())?;
         if skipped != bytes {
             return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
@@ -187,7 +187,7 @@ impl<R: Read> Head<'_, R> {
         Ok((key, value))
     }
 
-    /// A value of this kind. Arrays may be nested as deep as the limits allow.
+    /// Reads a value of this kind. Arrays may be nested as deep as the limits allow.
     fn value(&mut self, kind: u32, path: &str, depth: u32) -> Result<Value> {
         Ok(match kind {
             0 => Value::Unsigned(self.array::<1>(path)?[0].into()),
@@ -222,20 +222,20 @@ impl<R: Read> Head<'_, R> {
             return Err(Error::new(ErrorKind::Limit, path, expected, "more").at(self.at));
         }
         let kind = self.u32(path)?;
-        let width = width(kind);
+        let width = value_size(kind);
         let len = self.count(path, width.unwrap_or(8))?;
-        let kept = len.min(Value::KEPT as u64);
-        let first = (0..kept).map(|_| self.value(kind, path, depth + 1)).collect::<Result<Vec<_>>>()?;
+        let stored = len.min(Value::KEPT as u64);
+        let first = (0..stored).map(|_| self.value(kind, path, depth + 1)).collect::<Result<Vec<_>>>()?;
         match width {
-            Some(width) => self.skip((len - kept).saturating_mul(width), path)?,
+            Some(width) => self.skip((len - stored).saturating_mul(width), path)?,
             None if kind == 8 => {
-                for _ in kept..len {
+                for _ in stored..len {
                     let len = self.string_len(path)?;
                     self.skip(len, path)?;
                 }
             }
             None => {
-                for _ in kept..len {
+                for _ in stored..len {
                     self.value(kind, path, depth + 1)?;
                 }
             }
@@ -243,7 +243,7 @@ impl<R: Read> Head<'_, R> {
         Ok(Value::Array { len, first })
     }
 
-    /// A tensor; its data range is relative to the start of the data.
+    /// Reads a tensor's entry; its data range is relative to the start of the data.
     fn tensor(&mut self) -> Result<Tensor> {
         let name = self.string("name")?;
         let place = self.at;
@@ -256,7 +256,7 @@ impl<R: Read> Head<'_, R> {
         sizes.reverse();
         let place = self.at;
         let number = self.u32("type")?;
-        let Some(kind) = TensorKind::of(number) else {
+        let Some(kind) = TensorKind::from_number(number) else {
             let e = Error::new(ErrorKind::Newer, "type", "a type of tensor that is known", number);
             return Err(e.at(place));
         };
@@ -272,8 +272,8 @@ impl<R: Read> Head<'_, R> {
             .filter(|&bytes| bytes <= self.limits.tensor_bytes);
         let Some(bytes) = bytes else {
             let expected = format!("a tensor of at most {} bytes", self.limits.tensor_bytes);
-            let found = format!("sizes {sizes:?}");
-            return Err(Error::new(ErrorKind::Limit, "dimensions", expected, found).at(place));
+            let actual = format!("sizes {sizes:?}");
+            return Err(Error::new(ErrorKind::Limit, "dimensions", expected, actual).at(place));
         };
         let offset = self.u64("offset")?;
         Ok(Tensor { name, sizes, kind, data: offset..offset.saturating_add(bytes) })
@@ -281,7 +281,7 @@ impl<R: Read> Head<'_, R> {
 }
 
 /// The size of a value of this kind in bytes, if it is fixed.
-fn width(kind: u32) -> Option<u64> {
+fn value_size(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),
         2 | 3 => Some(2),

@@ -108,16 +108,16 @@ fn dequantized_blocks_match_the_reference_package() {
         assert_eq!(numbers.len() as u64, kind.block_elements());
         for (place, expected) in words.map(|word| word.split_once(':').unwrap()) {
             let expected: f64 = expected.parse().unwrap();
-            let found: f64 = match place.parse::<usize>() {
+            let actual: f64 = match place.parse::<usize>() {
                 Ok(i) => numbers[i].into(),
                 Err(_) => numbers.iter().map(|&v| f64::from(v)).sum(),
             };
-            assert!((found - expected).abs() <= 1e-6 * expected.abs().max(1.0), "{name} {place}: {found}");
+            assert!((actual - expected).abs() <= 1e-6 * expected.abs().max(1.0), "{name} {place}: {actual}");
         }
         kinds += 1;
     }
     assert_eq!(kinds, 8);
-    assert!(!TensorKind::of(16).unwrap().dequantize(&[0; 66], &mut Vec::new()));
+    assert!(!TensorKind::from_number(16).unwrap().dequantize(&[0; 66], &mut Vec::new()));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Header {
     pub flatbuffer_size: u64,
     /// Bytes of the tables from byte 0, with the header: the sum of the two fields above.
     pub tables_size: u64,
-    /// Where segments start.
+    /// The segment base, a byte offset in the file.
     pub segment_base_offset: u64,
     /// Bytes of segment data.
     pub segment_data_size: u64,
@@ -44,18 +44,18 @@ impl Header {
         head.check_magic(HEADER_AT, HEADER_MAGIC).map_err(|error| error.within("header"))?;
         let length = head.header_length(HEADER_LENGTH)?;
         let (flatbuffer_offset, flatbuffer_size): (u64, u64) =
-            (head.number(FLATBUFFER_OFFSET)?, head.number(FLATBUFFER_SIZE)?);
+            (head.read_scalar(FLATBUFFER_OFFSET)?, head.read_scalar(FLATBUFFER_SIZE)?);
         let header = Self {
             file_len,
             length,
             flatbuffer_offset,
             flatbuffer_size,
             tables_size: flatbuffer_offset.checked_add(flatbuffer_size).ok_or_else(|| {
-                let found = format!("{flatbuffer_size} from {flatbuffer_offset} on");
-                FLATBUFFER_SIZE.invalid("a size that does not overflow", found)
+                let actual = format!("{flatbuffer_size} from {flatbuffer_offset} on");
+                FLATBUFFER_SIZE.invalid("a size that does not overflow", actual)
             })?,
-            segment_base_offset: head.number(SEGMENT_BASE_OFFSET)?,
-            segment_data_size: head.number(SEGMENT_DATA_SIZE)?,
+            segment_base_offset: head.read_scalar(SEGMENT_BASE_OFFSET)?,
+            segment_data_size: head.read_scalar(SEGMENT_DATA_SIZE)?,
         };
         header.check()?;
         Ok(header)

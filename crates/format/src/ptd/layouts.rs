@@ -14,7 +14,7 @@ static NAMED_DATA: Layout =
 static TENSOR_LAYOUT: Layout =
     Layout(&[("scalar_type", Scalar(1)), ("sizes", Scalars(4)), ("dim_order", Scalars(1))]);
 
-/// The edition of release 0.6.
+/// The layout of the `FlatTensor` table of release 0.6.
 pub(super) static FLAT_TENSOR_0_6: Layout = Layout(&[
     ("version", Scalar(4)),
     ("tensor_alignment", Scalar(4)),

@@ -35,7 +35,7 @@ mod write;
 pub use crate::container::DataSegment;
 pub use header::{HEADER_LENGTH, Header, IDENTIFIER};
 pub use read::{read_flat_tensor, read_flat_tensor_with};
-pub use revision::{Revised, Revision, undeclared};
+pub use revision::{Revised, Revision, undeclared_parts};
 pub use verify::{VerifiedFlatTensor, verify, verify_all};
 pub use write::{Builder, DEFAULT_SEGMENT_ALIGNMENT, Entry, Prepared};
 
@@ -69,7 +69,7 @@ pub struct NamedData {
 /// A tensor's type and shape (`TensorLayout`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TensorLayout {
-    /// The number of the element type.
+    /// The element type, as its number in ExecuTorch's `ScalarType`.
     pub scalar_type: i8,
     /// Sizes, outermost dimension first.
     pub sizes: Vec<i32>,

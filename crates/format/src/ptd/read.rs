@@ -17,27 +17,27 @@ pub fn read_flat_tensor_with(tables: &[u8], limits: &Limits) -> Result<FlatTenso
 /// The tables, and the paths of fields that this reader does not know.
 pub(super) fn decode(tables: &[u8], limits: &Limits) -> Result<(FlatTensor, Vec<String>)> {
     let reader = Reader::new(tables, 0, limits);
-    let decoded = reader.root(flat_tensor)?;
+    let decoded = reader.root(read_flat_tensor_table)?;
     Ok((decoded, reader.unknown_fields()))
 }
 
 /// The file offset of the field that displays as `path`, found by decoding again.
 pub(super) fn locate(tables: &[u8], limits: &Limits, path: &str) -> Option<u64> {
-    let reader = Reader::new(tables, 0, limits).watching(path);
-    reader.root(flat_tensor).ok()?;
-    reader.seen()
+    let reader = Reader::new(tables, 0, limits).with_watched_path(path);
+    reader.root(read_flat_tensor_table).ok()?;
+    reader.watched_offset()
 }
 
-fn flat_tensor(t: In<'_, '_, '_>) -> Result<FlatTensor> {
+fn read_flat_tensor_table(t: In<'_, '_, '_>) -> Result<FlatTensor> {
     if is_release_0_6(t)? {
-        return flat_tensor_0_6(t);
+        return read_flat_tensor_0_6(t);
     }
     Ok(FlatTensor {
         version: t.get(0, "version", 0)?,
         segments: t.tables(1, "segments", read_segment)?,
         named_data: t.tables(2, "named_data", |t| {
             Ok(NamedData {
-                key: t.text(0, "key")?,
+                key: t.required_string(0, "key")?,
                 segment_index: t.get(1, "segment_index", 0)?,
                 segment_offset: 0,
                 tensor_layout: t.table(2, "tensor_layout", |t| {
@@ -63,10 +63,10 @@ pub(super) fn is_of_release_0_6(tables: &[u8]) -> bool {
     Reader::new(tables, 0, &Limits::DEFAULT).root(is_release_0_6).unwrap_or(false)
 }
 
-fn flat_tensor_0_6(t: In<'_, '_, '_>) -> Result<FlatTensor> {
+fn read_flat_tensor_0_6(t: In<'_, '_, '_>) -> Result<FlatTensor> {
     let mut named_data = t.tables(2, "tensors", |t| {
         Ok(NamedData {
-            key: t.text(0, "fully_qualified_name")?,
+            key: t.required_string(0, "fully_qualified_name")?,
             segment_index: t.get(4, "segment_index", 0)?,
             segment_offset: t.get(5, "offset", 0)?,
             tensor_layout: Some(TensorLayout {
@@ -78,7 +78,7 @@ fn flat_tensor_0_6(t: In<'_, '_, '_>) -> Result<FlatTensor> {
     })?;
     named_data.extend(t.tables(4, "named_data", |t| {
         Ok(NamedData {
-            key: t.text(0, "key")?,
+            key: t.required_string(0, "key")?,
             segment_index: t.get(1, "segment_index", 0)?,
             segment_offset: 0,
             tensor_layout: None,

@@ -8,7 +8,9 @@ use super::{
     DEFAULT_SEGMENT_ALIGNMENT, FlatTensor, HEADER_LENGTH, Header, NamedData, Prepared, TensorLayout,
     VerifiedFlatTensor,
 };
-use crate::container::{Blob, Content, DataSegment, HEADER_AT, OldSegments, Segment, splice, write_header};
+use crate::container::{
+    Blob, Content, DataSegment, HEADER_AT, OldSegments, Segment, insert_header_space, write_header,
+};
 use crate::flatbuffer::{Finished, Survey, merge};
 use crate::{Limits, Result};
 use std::collections::{HashMap, HashSet};
@@ -26,7 +28,7 @@ pub struct Revision<'d> {
     bytes: Vec<u8>,
     source: Box<dyn Fn(Range<u64>) -> Blob<'d> + 'd>,
     contents: Vec<Content<'d>>,
-    /// The segments of blobs that were added, by identity.
+    /// The segment index of each blob that was added, by the blob's identity.
     added: HashMap<usize, u32>,
     is_changed: bool,
 }
@@ -44,7 +46,7 @@ pub struct Revised<'d> {
 
 /// What writing named data again from its decoded tables would lose, as phrases such as `unknown field 4 of named_data[0]`.
 /// `bytes` are the bytes of its tables.
-pub fn undeclared(file: &VerifiedFlatTensor, bytes: &[u8]) -> Vec<String> {
+pub fn undeclared_parts(file: &VerifiedFlatTensor, bytes: &[u8]) -> Vec<String> {
     let header = file.header();
     let mut lost = survey(bytes, header).phrases();
     if header.length > HEADER_LENGTH {
@@ -57,7 +59,7 @@ pub fn undeclared(file: &VerifiedFlatTensor, bytes: &[u8]) -> Vec<String> {
         .enumerate()
         .filter(|(i, segment)| segment.size > 0 && !used.contains(&(*i as u32)));
     lost.extend(unused.map(|(i, s)| format!("segments[{i}] of {} bytes, to which nothing refers", s.size)));
-    let behind = header.file_len.saturating_sub(old_segments(file).end());
+    let behind = header.file_len.saturating_sub(old_segments(file).data_end());
     if behind > 0 {
         lost.push(format!("{behind} bytes behind the end of the data"));
     }
@@ -90,7 +92,7 @@ fn old_segments(file: &VerifiedFlatTensor) -> OldSegments<'_> {
 }
 
 impl VerifiedFlatTensor {
-    /// The alignment of each segment, by index, as far as their positions tell.
+    /// The alignment of each segment, by index, inferred from the segments' offsets.
     pub fn segment_alignments(&self) -> Vec<u64> {
         old_segments(self).alignments().1
     }
@@ -105,7 +107,7 @@ impl<'d> Revision<'d> {
     ) -> Self {
         Self {
             tables: file.tables().clone(),
-            contents: Content::all_old(&file.segments),
+            contents: Content::keep_all(&file.segments),
             old: file.clone(),
             bytes,
             source: Box::new(source),
@@ -164,13 +166,13 @@ impl<'d> Revision<'d> {
     /// Adds a segment, to which no entry refers yet, and returns its index.
     pub fn add_segment(&mut self, blob: Blob<'d>, alignment: u64) -> u32 {
         self.is_changed = true;
-        self.contents.push(Content::added(blob, alignment));
+        self.contents.push(Content::new_segment(blob, alignment));
         (self.contents.len() - 1) as u32
     }
 
     /// Makes entries whose segments have equal bytes and alignments share one. Segments whose size occurs several times are
     /// read.
-    pub fn share(&mut self) -> Result<()> {
+    pub fn share_equal_bytes(&mut self) -> Result<()> {
         let alignments = self.old.segment_alignments();
         let used = used_segments(&self.tables.named_data);
         let mut by_size: HashMap<(u64, u64), Vec<(u32, Blob<'d>)>> = HashMap::new();
@@ -191,23 +193,23 @@ impl<'d> Revision<'d> {
         for group in by_size.into_values().filter(|group| group.len() > 1) {
             let mut first = HashMap::new();
             for (index, blob) in group {
-                let kept = *first.entry(blob.digest()?).or_insert(index);
-                if kept != index && !self.has_place_of(kept, index) {
-                    same.insert(index, kept);
+                let original = *first.entry(blob.digest()?).or_insert(index);
+                if original != index && !self.is_same_old_segment(original, index) {
+                    same.insert(index, original);
                 }
             }
         }
         for entry in &mut self.tables.named_data {
-            if let Some(&kept) = same.get(&entry.segment_index) {
-                entry.segment_index = kept;
+            if let Some(&original) = same.get(&entry.segment_index) {
+                entry.segment_index = original;
                 self.is_changed = true;
             }
         }
         Ok(())
     }
 
-    /// Whether two segments are the same bytes of the old file, so that sharing saves nothing.
-    fn has_place_of(&self, one: u32, other: u32) -> bool {
+    /// Whether both segments are the same byte range of the old file, so that sharing saves nothing.
+    fn is_same_old_segment(&self, one: u32, other: u32) -> bool {
         let is_old = |index: u32| matches!(self.contents[index as usize], Content::Old(_));
         is_old(one)
             && is_old(other)
@@ -217,13 +219,13 @@ impl<'d> Revision<'d> {
     /// Lays out and verifies the edited file.
     pub fn finish(mut self, limits: &Limits) -> Result<Revised<'d>> {
         if !self.is_changed {
-            return Ok(self.unchanged());
+            return Ok(self.into_unchanged());
         }
         let survey = survey(&self.bytes, self.old.header());
         let before = used_segments(&self.old.named_data);
         let is_old_edition = is_of_release_0_6(&self.bytes);
         if is_old_edition {
-            self.split();
+            self.split_shared_segments();
         }
         let after = used_segments(&self.tables.named_data);
         for &index in before.difference(&after) {
@@ -236,9 +238,9 @@ impl<'d> Revision<'d> {
         self.tables.segments = revised.placed.clone();
         let intended = flatbuffer(&self.tables)?;
         let (mut tables, mut lost, offset) = self.new_tables(intended, &survey, is_old_edition);
-        lost.extend(revised.lost(&*self.source)?);
+        lost.extend(revised.lost_gaps(&*self.source)?);
         let size = tables.bytes.len() as u64;
-        let (base, file_len) = revised.base(size)?;
+        let (base, file_len) = revised.base_and_file_len(size)?;
         let data_size = if revised.has_data { revised.data_size } else { 0 };
         let fields = [offset, size - offset, base, data_size];
         write_header(&mut tables.bytes, HEADER_MAGIC.identifier, self.old.header().length, &fields)?;
@@ -249,8 +251,8 @@ impl<'d> Revision<'d> {
         Ok(Revised { prepared, lost, is_unchanged: false })
     }
 
-    /// The old file.
-    fn unchanged(self) -> Revised<'d> {
+    /// The old file as the result of the edit.
+    fn into_unchanged(self) -> Revised<'d> {
         let header = self.old.header().clone();
         let base = self.bytes.len() as u64;
         let rest = (self.source)(base..header.file_len.max(base));
@@ -260,8 +262,8 @@ impl<'d> Revision<'d> {
         Revised { prepared, lost: Vec::new(), is_unchanged: true }
     }
 
-    /// Gives every entry that is a part of a segment a segment of its own, as the current edition has it.
-    fn split(&mut self) {
+    /// Moves every entry that is a part of a segment to its own segment, as the current schema requires.
+    fn split_shared_segments(&mut self) {
         let mut known: HashMap<Range<u64>, u32> = HashMap::new();
         for index in 0..self.tables.named_data.len() {
             let entry = self.tables.named_data[index].clone();
@@ -283,14 +285,14 @@ impl<'d> Revision<'d> {
 
     /// Removes the segments that were dropped, and renumbers the others.
     fn renumber(&mut self, used: &HashSet<u32>) {
-        let (mut numbers, mut kept) = (Vec::new(), Vec::new());
+        let (mut numbers, mut remaining) = (Vec::new(), Vec::new());
         for (index, content) in std::mem::take(&mut self.contents).into_iter().enumerate() {
-            numbers.push(kept.len() as u32);
+            numbers.push(remaining.len() as u32);
             if used.contains(&(index as u32)) || !matches!(content, Content::Gone) {
-                kept.push(content);
+                remaining.push(content);
             }
         }
-        self.contents = kept;
+        self.contents = remaining;
         for entry in &mut self.tables.named_data {
             entry.segment_index = numbers[entry.segment_index as usize];
         }
@@ -316,7 +318,7 @@ impl<'d> Revision<'d> {
             }
         }
         let mut tables = intended;
-        let offset = splice(&mut tables, header.length as usize) as u64;
+        let offset = insert_header_space(&mut tables, header.length as usize) as u64;
         let more = HEADER_AT + HEADER_LENGTH as usize..HEADER_AT + header.length as usize;
         if let Some(bytes) = self.bytes.get(more.clone()) {
             tables.bytes[more].copy_from_slice(bytes);

@@ -1,6 +1,6 @@
 use super::read::{decode, locate, read_flat_tensor_with};
 use super::{FlatTensor, Header, NamedData};
-use crate::container::{check_segments, check_tables, place_errors, segment_range};
+use crate::container::{add_offsets_to_errors, check_segments, check_tables, segment_range};
 use crate::flatbuffer::Path;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Limits, Result};
@@ -70,7 +70,7 @@ fn run(tables: &FlatTensor, header: &Header, limits: &Limits, most: usize) -> Ve
         if let Some(end) = end
             && end.is_none_or(|end| end > segment.size)
         {
-            let found = format!("segments[{}] of {} bytes", entry.segment_index, segment.size);
+            let actual = format!("segments[{}] of {} bytes", entry.segment_index, segment.size);
             let expected = format!(
                 "a segment that holds the {} bytes of `{}`, from its byte {} on",
                 nbytes.unwrap_or_default(),
@@ -81,7 +81,7 @@ fn run(tables: &FlatTensor, header: &Header, limits: &Limits, most: usize) -> Ve
                 ErrorKind::Invalid,
                 path.field("segment_index").to_string(),
                 expected,
-                found,
+                actual,
             ));
         }
         if !more {
@@ -111,7 +111,7 @@ impl VerifiedFlatTensor {
         let (decoded, unknown_fields) = decode(tables, limits)?;
         let verified = Self::new(decoded, header.clone(), limits).map_err(|error| {
             let mut errors = [error];
-            place_errors(&mut errors, tables, |path| locate(tables, limits, path));
+            add_offsets_to_errors(&mut errors, tables, |path| locate(tables, limits, path));
             let [error] = errors;
             error
         })?;
@@ -127,7 +127,7 @@ impl VerifiedFlatTensor {
             Ok(decoded) => verify_all(&decoded, header, limits),
             Err(error) => vec![error],
         };
-        place_errors(&mut errors, tables, |path| locate(tables, limits, path));
+        add_offsets_to_errors(&mut errors, tables, |path| locate(tables, limits, path));
         errors
     }
 
@@ -162,8 +162,8 @@ impl VerifiedFlatTensor {
     /// The entry with this key.
     pub fn get(&self, key: &str) -> Option<&NamedData> {
         let entries = &self.tables.named_data;
-        let found = self.order.binary_search_by(|&index| entries[index].key.as_str().cmp(key)).ok()?;
-        Some(&entries[self.order[found]])
+        let position = self.order.binary_search_by(|&index| entries[index].key.as_str().cmp(key)).ok()?;
+        Some(&entries[self.order[position]])
     }
 
     /// The byte range in the file of the entry with this key.
@@ -175,14 +175,15 @@ impl VerifiedFlatTensor {
     /// a blob, its whole segment. `0..0` if it is empty.
     pub fn data_range(&self, entry: &NamedData) -> Range<u64> {
         let segment = self.tables.segments.get(entry.segment_index as usize);
-        let whole = segment.and_then(|segment| segment_range(segment, self.header.segment_base_offset));
-        let Some(whole) = whole else {
+        let segment_bytes =
+            segment.and_then(|segment| segment_range(segment, self.header.segment_base_offset));
+        let Some(segment_bytes) = segment_bytes else {
             return 0..0;
         };
-        let start = whole.start.saturating_add(entry.segment_offset);
+        let start = segment_bytes.start.saturating_add(entry.segment_offset);
         let end = match &entry.tensor_layout {
             Some(layout) => start.saturating_add(layout.nbytes().unwrap_or(0)),
-            None => whole.end,
+            None => segment_bytes.end,
         };
         if start < end { start..end } else { 0..0 }
     }

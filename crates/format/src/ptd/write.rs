@@ -2,7 +2,9 @@ use super::header::HEADER_MAGIC;
 use super::{
     FlatTensor, HEADER_LENGTH, Header, IDENTIFIER, NamedData, TensorLayout, VerifiedFlatTensor, verify,
 };
-use crate::container::{Blob, Layout, Segment, Sharing, remember, splice, write_data_segments, write_header};
+use crate::container::{
+    Blob, Layout, Segment, Sharing, cache_blobs, insert_header_space, write_data_segments, write_header,
+};
 use crate::flatbuffer::{Field, Finished, Writer};
 use crate::{Error, ErrorKind, Limits, Result};
 use std::io::Write;
@@ -67,7 +69,7 @@ impl<'d> Builder<'d> {
 
     /// The entries of an existing file. `source` returns the bytes of a range of that file.
     pub fn from_flat_tensor(file: &VerifiedFlatTensor, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
-        let mut source = remember(source);
+        let mut source = cache_blobs(source);
         let entry = |entry: &NamedData| Entry {
             key: entry.key.clone(),
             layout: entry.tensor_layout.clone(),
@@ -112,9 +114,9 @@ impl<'d> Builder<'d> {
         tables.segments = layout.placed.clone();
         let mut flatbuffer = flatbuffer(&tables)?;
         let flatbuffer_size = flatbuffer.bytes.len() as u64;
-        let flatbuffer_offset = splice(&mut flatbuffer, HEADER_LENGTH as usize) as u64;
+        let flatbuffer_offset = insert_header_space(&mut flatbuffer, HEADER_LENGTH as usize) as u64;
         let bytes = &mut flatbuffer.bytes;
-        let (base, file_len) = layout.base(bytes.len() as u64)?;
+        let (base, file_len) = layout.base_and_file_len(bytes.len() as u64)?;
         let fields = [flatbuffer_offset, flatbuffer_size, base, layout.data_size];
         write_header(bytes, HEADER_MAGIC.identifier, HEADER_LENGTH, &fields)?;
         // A file without segment data ends with its tables, padded up to the segment base that the header declares.
@@ -139,12 +141,12 @@ pub(super) fn flatbuffer(tables: &FlatTensor) -> Result<Finished> {
     let named_data = w.tables(&tables.named_data, |w, entry: &NamedData| {
         let layout = entry.tensor_layout.as_ref().map(|layout: &TensorLayout| {
             let (dim_order, sizes) = (w.scalars(&layout.dim_order), w.scalars(&layout.sizes));
-            w.table(&[Field::number(layout.scalar_type, 0), sizes.into(), dim_order.into()])
+            w.table(&[Field::scalar(layout.scalar_type, 0), sizes.into(), dim_order.into()])
         });
         let key = w.string(&entry.key);
-        w.table(&[key.into(), Field::number(entry.segment_index, 0), layout.into()])
+        w.table(&[key.into(), Field::scalar(entry.segment_index, 0), layout.into()])
     });
     let segments = write_data_segments(&mut w, &tables.segments);
-    let root = w.table(&[Field::number(tables.version, 0), segments.into(), named_data.into()]);
+    let root = w.table(&[Field::scalar(tables.version, 0), segments.into(), named_data.into()]);
     w.finish(root, IDENTIFIER)
 }

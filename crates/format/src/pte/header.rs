@@ -23,7 +23,7 @@ pub struct Header {
     pub file_len: u64,
     /// Bytes of the flatbuffer from byte 0, with the header.
     pub program_size: u64,
-    /// Where segments start; 0 if there are none.
+    /// The segment base, a byte offset in the file; 0 if there are no segments.
     pub segment_base_offset: u64,
     /// Bytes of segment data, if the header is long enough to say.
     pub segment_data_size: Option<u64>,
@@ -91,15 +91,15 @@ impl Header {
             return Ok(());
         };
         if base == 0 {
-            let found = format!("0 with {size} bytes of segment data");
-            return Err(SEGMENT_BASE_OFFSET.invalid("where segments start", found));
+            let actual = format!("0 with {size} bytes of segment data");
+            return Err(SEGMENT_BASE_OFFSET.invalid("where segments start", actual));
         }
         match base.checked_add(size) {
             Some(end) if end <= self.file_len => Ok(()),
             Some(end) => Err(self.too_small(SEGMENT_DATA_SIZE, end)),
             None => {
-                let found = format_args!("{size} from byte {base} on");
-                Err(SEGMENT_DATA_SIZE.invalid("a size that does not overflow", found))
+                let actual = format_args!("{size} from byte {base} on");
+                Err(SEGMENT_DATA_SIZE.invalid("a size that does not overflow", actual))
             }
         }
     }
@@ -144,13 +144,13 @@ impl ExtendedHeader {
         }
         let length = head.header_length(MIN_EXTENDED_HEADER_LENGTH)?;
         let segment_data_size = match length >= EXTENDED_HEADER_LENGTH {
-            true => Some(head.number(SEGMENT_DATA_SIZE)?),
+            true => Some(head.read_scalar(SEGMENT_DATA_SIZE)?),
             false => None,
         };
         Ok(Some(Self {
             length,
-            program_size: head.number(PROGRAM_SIZE)?,
-            segment_base_offset: head.number(SEGMENT_BASE_OFFSET)?,
+            program_size: head.read_scalar(PROGRAM_SIZE)?,
+            segment_base_offset: head.read_scalar(SEGMENT_BASE_OFFSET)?,
             segment_data_size,
         }))
     }

@@ -37,10 +37,10 @@ impl Program {
                 let storage = self.constant_buffer.get(index as usize).map(|buffer| &buffer.storage);
                 let storage =
                     storage.ok_or_else(|| no_entry(index, self.constant_buffer.len(), "inline constants"))?;
-                let held = storage.end - storage.start;
-                if nbytes > held {
+                let stored = storage.end - storage.start;
+                if nbytes > stored {
                     let expected = format!("an inline constant of at least {nbytes} bytes");
-                    return Err((expected, format!("constant_buffer[{index}] of {held}")));
+                    return Err((expected, format!("constant_buffer[{index}] of {stored}")));
                 }
                 Ok(storage.start..storage.start + nbytes)
             }
@@ -74,14 +74,15 @@ impl Program {
         let offset = segment.offsets.get(index as usize).copied();
         let offset =
             offset.ok_or_else(|| no_entry(index, segment.offsets.len(), "entries of its segment"))?;
-        let whole = self.segment_range(header, segment.segment_index);
-        let whole = whole.ok_or_else(|| no_entry(segment.segment_index, self.segments.len(), "segments"))?;
-        let size = whole.end - whole.start;
+        let segment_bytes = self.segment_range(header, segment.segment_index);
+        let segment_bytes =
+            segment_bytes.ok_or_else(|| no_entry(segment.segment_index, self.segments.len(), "segments"))?;
+        let size = segment_bytes.end - segment_bytes.start;
         if nbytes == 0 && offset <= size {
             return Ok(0..0);
         }
         match offset.checked_add(nbytes) {
-            Some(end) if end <= size => Ok(whole.start + offset..whole.start + end),
+            Some(end) if end <= size => Ok(segment_bytes.start + offset..segment_bytes.start + end),
             _ => Err((
                 format!("room for {nbytes} bytes in the {size} of segments[{}]", segment.segment_index),
                 format!("entry {index}, which starts at its byte {offset}"),

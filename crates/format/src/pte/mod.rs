@@ -49,7 +49,7 @@ pub use own_data::{
     is_delegate_sources_key, is_own_key, is_value_names_key, value_names_key,
 };
 pub use read::{read_program, read_program_with};
-pub use revision::{Revised, Revision, undeclared};
+pub use revision::{Revised, Revision, undeclared_parts};
 pub use schema::{
     BackendDelegate, BackendDelegateDataReference, BackendDelegateInlineData, Buffer, Chain, CompileSpec,
     ContainerMetadata, DataLocation, ExecutionPlan, Frame, FrameList, Instruction, NamedData,

@@ -18,7 +18,7 @@ use std::str::FromStr;
 /// The prefix of the keys of named data that Pteron adds to programs.
 pub const OWN_KEY_PREFIX: &str = "pteron.";
 
-/// The maximum number of bytes of an entry of Pteron's own.
+/// The maximum size in bytes of a named data entry that Pteron adds.
 pub const MAX_OWN_BYTES: u64 = 1 << 20;
 
 /// Whether named data with this key belongs to the program itself and not to a delegate.
@@ -41,18 +41,18 @@ pub fn is_value_names_key(key: &str) -> bool {
     key.starts_with(VALUE_NAMES)
 }
 
-/// The prefix of the keys of names.
+/// The prefix of the keys under which value names are stored.
 const VALUE_NAMES: &str = "pteron.names.";
 
-/// The prefix of the keys of what delegates compute.
+/// The prefix of the keys under which delegate sources are stored.
 const DELEGATE_SOURCES: &str = "pteron.delegates.";
 
-/// The key of what the delegates of a method compute.
+/// The key of the delegate sources of a method: which nodes each delegate replaced.
 pub fn delegate_sources_key(method: &str) -> String {
     format!("{DELEGATE_SOURCES}{method}")
 }
 
-/// Whether named data with this key says what the delegates of a method compute. It is debug information.
+/// Whether named data with this key holds delegate sources, which are debug information.
 pub fn is_delegate_sources_key(key: &str) -> bool {
     key.starts_with(DELEGATE_SOURCES)
 }
@@ -74,14 +74,14 @@ pub fn alignments_key(method: &str) -> String {
 /// A key is written with `\\n` for a line feed and `\\\\` for a backslash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Alignments {
-    /// By index of the delegate, that of its payload.
+    /// The alignment of each delegate's payload in bytes, by delegate index.
     pub payloads: BTreeMap<u32, u64>,
-    /// By key, that of named data.
+    /// The alignment of named data in bytes, by key.
     pub data: BTreeMap<String, u64>,
 }
 
 impl Alignments {
-    /// Whether nothing is asked for.
+    /// Whether no payload and no named data requires an alignment.
     pub fn is_empty(&self) -> bool {
         self.payloads.is_empty() && self.data.is_empty()
     }
@@ -89,14 +89,14 @@ impl Alignments {
 
 const ALIGNMENTS_HEAD: &str = "alignments 1";
 
-/// The greatest alignment that is understood, in bytes: that of a huge page.
+/// The greatest alignment that is supported, in bytes: that of a huge page.
 const MAX_ALIGNMENT: u64 = 1 << 21;
 
 impl fmt::Display for Alignments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{ALIGNMENTS_HEAD}")?;
         self.payloads.iter().try_for_each(|(index, alignment)| writeln!(f, "payload {index} {alignment}"))?;
-        self.data.iter().try_for_each(|(key, alignment)| writeln!(f, "data {alignment} {}", escaped(key)))
+        self.data.iter().try_for_each(|(key, alignment)| writeln!(f, "data {alignment} {}", escape(key)))
     }
 }
 
@@ -104,8 +104,8 @@ impl FromStr for Alignments {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut found = Self::default();
-        for line in lines_after(ALIGNMENTS_HEAD, text)? {
+        let mut alignments = Self::default();
+        for line in lines_after_head(ALIGNMENTS_HEAD, text)? {
             let wrong = || format!("`{line}` is no alignment");
             let alignment = |text: &str| {
                 let alignment: u64 = text.parse().map_err(|_| wrong())?;
@@ -116,20 +116,23 @@ impl FromStr for Alignments {
             };
             match line.splitn(3, ' ').collect::<Vec<_>>()[..] {
                 ["payload", index, n] => {
-                    found.payloads.insert(index.parse().map_err(|_| wrong())?, alignment(n)?);
+                    alignments.payloads.insert(index.parse().map_err(|_| wrong())?, alignment(n)?);
                 }
                 ["data", n, key] => {
-                    found.data.insert(unescaped(key).ok_or_else(wrong)?, alignment(n)?);
+                    alignments.data.insert(unescape(key).ok_or_else(wrong)?, alignment(n)?);
                 }
                 _ => return Err(wrong()),
             }
         }
-        Ok(found)
+        Ok(alignments)
     }
 }
 
 /// The lines of an entry after its first, which must be `head`.
-pub(super) fn lines_after<'t>(head: &str, text: &'t str) -> Result<impl Iterator<Item = &'t str>, String> {
+pub(super) fn lines_after_head<'t>(
+    head: &str,
+    text: &'t str,
+) -> Result<impl Iterator<Item = &'t str>, String> {
     let mut lines = text.split_terminator('\n');
     match lines.next() == Some(head) {
         true => Ok(lines),
@@ -138,12 +141,12 @@ pub(super) fn lines_after<'t>(head: &str, text: &'t str) -> Result<impl Iterator
 }
 
 /// A text on one line: `\\n` for a line feed, `\\\\` for a backslash.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('\\', r"\\").replace('\n', r"\n")
 }
 
-/// The text of which this is the [`escaped`] form.
-pub(super) fn unescaped(text: &str) -> Option<String> {
+/// The inverse of [`escape`]; `None` if the text contains an unknown escape.
+pub(super) fn unescape(text: &str) -> Option<String> {
     let (mut key, mut rest) = (String::new(), text.chars());
     while let Some(c) = rest.next() {
         key.push(match c {

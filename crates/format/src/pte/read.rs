@@ -48,25 +48,25 @@ pub(crate) struct Broken {
 /// Decodes the tables of a program. A method that cannot be decoded does not affect the others.
 pub(crate) fn decode(program_bytes: &[u8], limits: &Limits) -> Result<Decoded> {
     let reader = Reader::new(program_bytes, 0, limits);
-    let decoded = reader.root(program)?;
+    let decoded = reader.root(read_root)?;
     Ok(Decoded { unknown_fields: reader.unknown_fields(), ..decoded })
 }
 
 /// The file offset of the field that displays as `path`, found by decoding again.
 pub(crate) fn locate(program_bytes: &[u8], limits: &Limits, path: &str) -> Option<u64> {
-    let reader = Reader::new(program_bytes, 0, limits).watching(path);
-    reader.root(program).ok()?;
-    reader.seen()
+    let reader = Reader::new(program_bytes, 0, limits).with_watched_path(path);
+    reader.root(read_root).ok()?;
+    reader.watched_offset()
 }
 
-fn program(t: In<'_, '_, '_>) -> Result<Decoded> {
+fn read_root(t: In<'_, '_, '_>) -> Result<Decoded> {
     let version = t.get(0, "version", 0)?;
     let plans = t.each_table(1, "execution_plan", |t| {
         let (table, plan) = match t {
-            Ok(t) => (Some(t), execution_plan(t)),
+            Ok(t) => (Some(t), read_execution_plan(t)),
             Err(error) => (None, Err(error)),
         };
-        let unknown = table.map(|t| t.take_passed()).unwrap_or_default();
+        let unknown = table.map(|t| t.take_recoverable()).unwrap_or_default();
         match plan {
             Ok(plan) => Ok(match unknown.first() {
                 None => Ok(plan),
@@ -78,7 +78,7 @@ fn program(t: In<'_, '_, '_>) -> Result<Decoded> {
             // The limits are those of the whole file.
             Err(error) if error.kind() == ErrorKind::Limit => Err(error),
             Err(error) => {
-                let name = table.and_then(|t| t.text(0, "name").ok());
+                let name = table.and_then(|t| t.required_string(0, "name").ok());
                 if let Some(table) = table {
                     table.stop_early();
                 }
@@ -90,26 +90,26 @@ fn program(t: In<'_, '_, '_>) -> Result<Decoded> {
         version,
         execution_plan: Vec::new(),
         constant_buffer: t.tables(2, "constant_buffer", |t| {
-            Ok(Buffer { storage: t.bulk(0, "storage")?.unwrap_or_default() })
+            Ok(Buffer { storage: t.byte_range(0, "storage")?.unwrap_or_default() })
         })?,
         backend_delegate_data: t.tables(3, "backend_delegate_data", |t| {
-            Ok(BackendDelegateInlineData { data: t.bulk(0, "data")?.unwrap_or_default() })
+            Ok(BackendDelegateInlineData { data: t.byte_range(0, "data")?.unwrap_or_default() })
         })?,
         segments: t.tables(4, "segments", read_segment)?,
-        constant_segment: t.table(5, "constant_segment", subsegment_offsets)?,
-        mutable_data_segments: t.tables(6, "mutable_data_segments", subsegment_offsets)?,
+        constant_segment: t.table(5, "constant_segment", read_subsegment_offsets)?,
+        mutable_data_segments: t.tables(6, "mutable_data_segments", read_subsegment_offsets)?,
         named_data: t.tables(7, "named_data", |t| {
-            Ok(NamedData { key: t.text(0, "key")?, segment_index: t.get(1, "segment_index", 0)? })
+            Ok(NamedData { key: t.required_string(0, "key")?, segment_index: t.get(1, "segment_index", 0)? })
         })?,
     };
     Ok(Decoded { program, plans, unknown_fields: Vec::new() })
 }
 
-fn subsegment_offsets(t: In<'_, '_, '_>) -> Result<SubsegmentOffsets> {
+fn read_subsegment_offsets(t: In<'_, '_, '_>) -> Result<SubsegmentOffsets> {
     Ok(SubsegmentOffsets { segment_index: t.get(0, "segment_index", 0)?, offsets: t.scalars(1, "offsets")? })
 }
 
-fn enumerated<E: Default>(
+fn read_enum<E: Default>(
     t: In<'_, '_, '_>,
     id: usize,
     name: &'static str,
@@ -117,61 +117,69 @@ fn enumerated<E: Default>(
 ) -> Result<E> {
     let number: i8 = t.get(id, name, 0)?;
     Ok(known(number).unwrap_or_else(|| {
-        t.pass_over(newer(t, id, name, number));
+        t.record_recoverable(newer_error(t, id, name, number));
         E::default()
     }))
 }
 
 #[cold]
-fn newer(t: In<'_, '_, '_>, id: usize, name: &'static str, number: impl std::fmt::Display) -> crate::Error {
+fn newer_error(
+    t: In<'_, '_, '_>,
+    id: usize,
+    name: &'static str,
+    number: impl std::fmt::Display,
+) -> crate::Error {
     t.error(ErrorKind::Newer, id, name, "a kind known to this reader", format_args!("kind {number}"))
         .hint("the file is newer than this reader, or damaged")
 }
 
-fn execution_plan(t: In<'_, '_, '_>) -> Result<ExecutionPlan> {
+fn read_execution_plan(t: In<'_, '_, '_>) -> Result<ExecutionPlan> {
     Ok(ExecutionPlan {
-        name: t.text(0, "name")?,
+        name: t.required_string(0, "name")?,
         container_meta_type: t.table(1, "container_meta_type", |t| {
             Ok(ContainerMetadata {
                 encoded_inp_str: t.string(0, "encoded_inp_str")?,
                 encoded_out_str: t.string(1, "encoded_out_str")?,
             })
         })?,
-        values: t.tables(2, "values", evalue)?,
+        values: t.tables(2, "values", read_evalue)?,
         inputs: t.scalars(3, "inputs")?,
         outputs: t.scalars(4, "outputs")?,
-        chains: t.tables(5, "chains", chain)?,
+        chains: t.tables(5, "chains", read_chain)?,
         operators: t.tables(6, "operators", |t| {
-            Ok(Operator { name: t.text(0, "name")?, overload: t.string(1, "overload")?.unwrap_or_default() })
+            Ok(Operator {
+                name: t.required_string(0, "name")?,
+                overload: t.string(1, "overload")?.unwrap_or_default(),
+            })
         })?,
-        delegates: t.tables(7, "delegates", backend_delegate)?,
+        delegates: t.tables(7, "delegates", read_backend_delegate)?,
         non_const_buffer_sizes: t.scalars(8, "non_const_buffer_sizes")?,
         non_const_buffer_device: t.tables(9, "non_const_buffer_device", |t| {
             Ok(NonConstBufferDevice {
                 buffer_idx: t.get(0, "buffer_idx", 0)?,
-                device_type: enumerated(t, 1, "device_type", DeviceType::from_i8)?,
+                device_type: read_enum(t, 1, "device_type", DeviceType::from_i8)?,
                 device_index: t.get(2, "device_index", 0)?,
             })
         })?,
     })
 }
 
-fn evalue(t: In<'_, '_, '_>) -> Result<EValue> {
+fn read_evalue(t: In<'_, '_, '_>) -> Result<EValue> {
     let value = t.union(0, "val", |kind, v| {
         Ok(match kind {
             1 => EValue::Null,
             2 => EValue::Int(v.get(0, "int_val", 0)?),
             3 => EValue::Bool(v.get(0, "bool_val", false)?),
             4 => EValue::Double(v.get(0, "double_val", 0.0)?),
-            5 => EValue::Tensor(tensor(v)?),
-            6 => EValue::String(v.text(0, "string_val")?),
+            5 => EValue::Tensor(read_tensor(v)?),
+            6 => EValue::String(v.required_string(0, "string_val")?),
             7 => EValue::IntList(v.scalars(0, "items")?),
             8 => EValue::DoubleList(v.scalars(0, "items")?),
             9 => EValue::BoolList(v.scalars(0, "items")?),
             10 => EValue::TensorList(v.scalars(0, "items")?),
             11 => EValue::OptionalTensorList(v.scalars(0, "items")?),
             other => {
-                t.pass_over(newer(t, 0, "val", format_args!("{other} of value")));
+                t.record_recoverable(newer_error(t, 0, "val", format_args!("{other} of value")));
                 EValue::Null
             }
         })
@@ -179,7 +187,7 @@ fn evalue(t: In<'_, '_, '_>) -> Result<EValue> {
     value.ok_or_else(|| t.error(ErrorKind::Structure, 0, "val", "a value", "nothing"))
 }
 
-fn tensor(t: In<'_, '_, '_>) -> Result<Tensor> {
+fn read_tensor(t: In<'_, '_, '_>) -> Result<Tensor> {
     Ok(Tensor {
         scalar_type: t.get(0, "scalar_type", 0)?,
         storage_offset: t.get(1, "storage_offset", 0)?,
@@ -195,39 +203,39 @@ fn tensor(t: In<'_, '_, '_>) -> Result<Tensor> {
             })
         })?,
         layout: t.get(7, "layout", 0)?,
-        shape_dynamism: enumerated(t, 8, "shape_dynamism", TensorShapeDynamism::from_i8)?,
+        shape_dynamism: read_enum(t, 8, "shape_dynamism", TensorShapeDynamism::from_i8)?,
         extra_tensor_info: t.table(9, "extra_tensor_info", |t| {
             Ok(ExtraTensorInfo {
                 mutable_data_segments_idx: t.get(0, "mutable_data_segments_idx", 0)?,
                 fully_qualified_name: t.string(1, "fully_qualified_name")?,
-                location: enumerated(t, 2, "location", TensorDataLocation::from_i8)?,
-                device_type: enumerated(t, 3, "device_type", DeviceType::from_i8)?,
+                location: read_enum(t, 2, "location", TensorDataLocation::from_i8)?,
+                device_type: read_enum(t, 3, "device_type", DeviceType::from_i8)?,
                 device_index: t.get(4, "device_index", 0)?,
             })
         })?,
     })
 }
 
-fn backend_delegate(t: In<'_, '_, '_>) -> Result<BackendDelegate> {
+fn read_backend_delegate(t: In<'_, '_, '_>) -> Result<BackendDelegate> {
     Ok(BackendDelegate {
-        id: t.text(0, "id")?,
-        processed: t.required(1, "processed", |t| {
+        id: t.required_string(0, "id")?,
+        processed: t.required_table(1, "processed", |t| {
             Ok(BackendDelegateDataReference {
-                location: enumerated(t, 0, "location", DataLocation::from_i8)?,
+                location: read_enum(t, 0, "location", DataLocation::from_i8)?,
                 index: t.get(1, "index", 0)?,
             })
         })?,
         compile_specs: t.tables(2, "compile_specs", |t| {
-            Ok(CompileSpec { key: t.text(0, "key")?, value: t.bytes(1, "value")? })
+            Ok(CompileSpec { key: t.required_string(0, "key")?, value: t.bytes(1, "value")? })
         })?,
     })
 }
 
-fn chain(t: In<'_, '_, '_>) -> Result<Chain> {
+fn read_chain(t: In<'_, '_, '_>) -> Result<Chain> {
     Ok(Chain {
         inputs: t.scalars(0, "inputs")?,
         outputs: t.scalars(1, "outputs")?,
-        instructions: t.tables(2, "instructions", instruction)?,
+        instructions: t.tables(2, "instructions", read_instruction)?,
         stacktrace: t.tables(3, "stacktrace", |t| {
             let items = t.tables(0, "items", |t| {
                 Ok(Frame {
@@ -242,7 +250,7 @@ fn chain(t: In<'_, '_, '_>) -> Result<Chain> {
     })
 }
 
-fn instruction(t: In<'_, '_, '_>) -> Result<Instruction> {
+fn read_instruction(t: In<'_, '_, '_>) -> Result<Instruction> {
     let instruction = t.union(0, "instr_args", |kind, i| {
         Ok(match kind {
             1 => Instruction::KernelCall { op_index: i.get(0, "op_index", 0)?, args: i.scalars(1, "args")? },
@@ -260,7 +268,7 @@ fn instruction(t: In<'_, '_, '_>) -> Result<Instruction> {
             },
             5 => Instruction::FreeCall { value_index: i.get(0, "value_index", 0)? },
             other => {
-                t.pass_over(newer(t, 0, "instr_args", format_args!("{other} of instruction")));
+                t.record_recoverable(newer_error(t, 0, "instr_args", format_args!("{other} of instruction")));
                 Instruction::KernelCall { op_index: -1, args: Vec::new() }
             }
         })

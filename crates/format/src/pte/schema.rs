@@ -77,7 +77,7 @@ pub struct Chain {
 /// A stack of source frames (`FrameList`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FrameList {
-    /// Outermost first.
+    /// The frames, outermost first.
     pub items: Vec<Frame>,
 }
 
@@ -101,33 +101,33 @@ pub enum Instruction {
     KernelCall {
         /// Index into [`ExecutionPlan::operators`].
         op_index: i32,
-        /// Values: the arguments of the schema in order, then the return value.
+        /// Indices of values: the arguments of the schema in order, then the return value.
         args: Vec<i32>,
     },
     /// Calls a delegate.
     DelegateCall {
         /// Index into [`ExecutionPlan::delegates`].
         delegate_index: i32,
-        /// Values: inputs, then outputs.
+        /// Indices of values: inputs, then outputs.
         args: Vec<i32>,
     },
     /// Copies a value; for a tensor, its handle and not its bytes.
     MoveCall {
-        /// Value copied.
+        /// Index of the value that is copied.
         move_from: i32,
-        /// Value overwritten.
+        /// Index of the value that is overwritten.
         move_to: i32,
     },
     /// Jumps if a Bool, or any element of a bool tensor, is false.
     JumpFalseCall {
-        /// Value tested.
+        /// Index of the value that is tested.
         cond_value_index: i32,
         /// Index of an instruction of this chain; one past the last ends the chain.
         destination_instruction: i32,
     },
     /// Releases a tensor's data.
     FreeCall {
-        /// The tensor's value.
+        /// Index of the tensor's value.
         value_index: i32,
     },
 }

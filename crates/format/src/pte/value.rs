@@ -8,7 +8,7 @@ use pteron_tensor::ScalarType;
 /// [`ExecutionPlan::values`](super::ExecutionPlan::values).
 #[derive(Debug, Clone, PartialEq)]
 pub enum EValue {
-    /// None.
+    /// No value (`None`).
     Null,
     /// An integer; also a scalar type, layout or device as an argument.
     Int(i64),
@@ -69,7 +69,7 @@ impl EValue {
 pub struct Tensor {
     /// The number of the element type; see [`dtype`](Self::dtype).
     pub scalar_type: i8,
-    /// Always 0.
+    /// The offset of the tensor in its storage: always 0.
     pub storage_offset: i32,
     /// Sizes, outermost dimension first; upper bounds if the shape is dynamic.
     pub sizes: Vec<i32>,
@@ -81,7 +81,7 @@ pub struct Tensor {
     pub data_buffer_idx: u32,
     /// Its location in a planned arena.
     pub allocation_info: Option<AllocationDetails>,
-    /// Always 0: strided.
+    /// PyTorch's storage layout: always 0, which means strided.
     pub layout: i8,
     /// Whether sizes may change.
     pub shape_dynamism: TensorShapeDynamism,

@@ -1,4 +1,4 @@
-use super::own_data::{escaped, lines_after, unescaped};
+use super::own_data::{escape, lines_after_head, unescape};
 use std::fmt;
 use std::str::FromStr;
 
@@ -16,9 +16,9 @@ use std::str::FromStr;
 /// A name is written with `\\n` for a line feed and `\\\\` for a backslash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ValueNames {
-    /// Of the inputs.
+    /// The names of the inputs, in order.
     pub inputs: Vec<Option<String>>,
-    /// Of the outputs.
+    /// The names of the outputs, in order.
     pub outputs: Vec<Option<String>>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for ValueNames {
         for (what, names) in [("input", &self.inputs), ("output", &self.outputs)] {
             for name in names {
                 match name {
-                    Some(name) => writeln!(f, "{what} {}", escaped(name))?,
+                    Some(name) => writeln!(f, "{what} {}", escape(name))?,
                     None => writeln!(f, "{what}")?,
                 }
             }
@@ -51,10 +51,10 @@ impl FromStr for ValueNames {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut names = Self::default();
-        for line in lines_after(HEAD, text)? {
+        for line in lines_after_head(HEAD, text)? {
             let wrong = || format!("`{line}` names no input or output");
             let (what, name) = match line.split_once(' ') {
-                Some((what, name)) => (what, Some(unescaped(name).ok_or_else(wrong)?)),
+                Some((what, name)) => (what, Some(unescape(name).ok_or_else(wrong)?)),
                 None => (line, None),
             };
             match what {

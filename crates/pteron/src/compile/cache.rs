@@ -137,8 +137,8 @@ impl Cache {
             add_state(part, &mut state).map_err(|e| io_error(part, "open", e))?;
         }
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-        let path = format!("{stem}-{}", &path.name()[..DIGITS]);
-        let version = format!("{path}-{}", &state.name()[..DIGITS]);
+        let path = format!("{stem}-{}", &path.into_hex()[..DIGITS]);
+        let version = format!("{path}-{}", &state.into_hex()[..DIGITS]);
         Ok(Name { path, version })
     }
 

@@ -44,7 +44,7 @@ pub fn seen_by_partitioners(
     let delegation = vec![Delegation { partitioner, backend: Arc::new(TakesNothing) }];
     from_loader(archive, table, &Options { delegation, ..options.clone() }, &mut |_, _, _| {})?;
     let programs = std::mem::take(&mut *seen.0.lock().unwrap_or_else(PoisonError::into_inner));
-    let operators = Callable::of(kernels, |_| true);
+    let operators = Callable::from_registry(kernels, |_| true);
     let mut found: BTreeMap<String, SeenOperator> = BTreeMap::new();
     for program in &programs {
         program.graph.for_each_node(&mut |node| {

@@ -30,7 +30,7 @@ fn check(sizes: &InputSizes, plan: &ExecutionPlan) -> Result<(), String> {
         let fits = match (sizes.rank(input), tensor) {
             (Some(rank), Some(tensor)) if rank == tensor.sizes.len() => {
                 tensor.sizes.iter().enumerate().all(|(dim, &bound)| {
-                    sizes.fixed(input, dim).is_none_or(|size| (0..=i64::from(bound)).contains(&size))
+                    sizes.fixed_size(input, dim).is_none_or(|size| (0..=i64::from(bound)).contains(&size))
                 })
             }
             (None, None) => true,

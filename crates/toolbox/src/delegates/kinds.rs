@@ -64,8 +64,8 @@ impl NodeKinds {
     pub fn source(&self, place: Place, name: &str) -> Option<String> {
         let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
         let source = self.sources.delegates.get(delegate)?;
-        let by_name = source.behind(&DebugHandle::Str(name.to_owned()));
-        by_name.or_else(|| source.behind(&DebugHandle::Int(self.handle(delegate, place.node?))))
+        let by_name = source.describe_handle(&DebugHandle::Str(name.to_owned()));
+        by_name.or_else(|| source.describe_handle(&DebugHandle::Int(self.handle(delegate, place.node?))))
     }
 
     /// The debug handle of a payload's node: the one that its backend lists, or its number.

@@ -76,7 +76,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
         let named = program.tables().named_data.iter();
         let segments: HashMap<&str, u32> = named.map(|e| (e.key.as_str(), e.segment_index)).collect();
         // No runtime supports inline constants together with external weights.
-        revision.constants_in_segment();
+        revision.move_constants_to_segment();
         for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {
             let digest = digests.of(range.clone())?;
             let alignment =

@@ -80,7 +80,7 @@ pub fn externalize(program: &Program, options: &MoveOptions, progress: &Progress
     revision.program.named_data.retain(|entry| !moved.contains(entry.key.as_str()));
 
     // No runtime supports inline constants together with external weights.
-    revision.constants_in_segment();
+    revision.move_constants_to_segment();
     let stays = kept_constant(program);
     for (plan, new) in tables.execution_plan.iter().zip(&mut revision.program.execution_plan) {
         for (id, (old, new)) in plan.values.iter().zip(&mut new.values).enumerate() {

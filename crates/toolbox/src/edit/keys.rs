@@ -28,7 +28,7 @@ pub(crate) fn sha256(loader: &Arc<dyn DataLoader>, range: Range<u64>, progress: 
         at += piece.len() as u64;
         progress.advance(piece.len() as u64);
     }
-    Ok(digest.name())
+    Ok(digest.into_hex())
 }
 
 /// The layout of a tensor as a `.ptd` entry.

@@ -161,7 +161,7 @@ pub(crate) fn finish_data(
 pub fn lost_by_recompiling(program: &Program) -> Result<Vec<String>> {
     let tables = program.tables();
     let bytes = program.loader().load(0, tables.header().program_size, Purpose::Program)?;
-    let mut lost = pte::undeclared(tables, &bytes);
+    let mut lost = pte::undeclared_parts(tables, &bytes);
     if tables.execution_plan.iter().all(|plan| plan.delegates.is_empty()) {
         let named = tables.named_data.iter().filter(|entry| !pte::is_own_key(&entry.key));
         lost.extend(named.map(|entry| format!("the named data `{}`", entry.key)));
@@ -173,7 +173,7 @@ pub fn lost_by_recompiling(program: &Program) -> Result<Vec<String>> {
 pub(crate) fn undeclared_data(data: &PtdDataMap) -> Result<Vec<String>> {
     let tables = data.tables();
     let bytes = data.loader().load(0, tables.header().tables_size, Purpose::Program)?;
-    Ok(ptd::undeclared(tables, &bytes))
+    Ok(ptd::undeclared_parts(tables, &bytes))
 }
 
 /// Fails if an edit of `file` could not keep something.

@@ -46,7 +46,7 @@ impl Blobs {
 
     /// The key of bytes: their digest.
     fn key(&self, bytes: &[u8]) -> String {
-        self.by_address.get(&bytes.as_ptr_range()).cloned().unwrap_or_else(|| Digest::of(bytes))
+        self.by_address.get(&bytes.as_ptr_range()).cloned().unwrap_or_else(|| Digest::hex_digest(bytes))
     }
 
     pub(super) fn into_list(self) -> Vec<NamedBytes> {
@@ -114,7 +114,7 @@ impl<'p> Builder<'p> {
                 maxima.len() - 1
             })
         };
-        let expression = Expression::of(expression, &mut symbol)?;
+        let expression = Expression::from_size(expression, &mut symbol)?;
         let list = &mut self.payload.expressions;
         Ok(Number::Expression(*self.expressions.entry(expression).or_insert_with_key(|expression| {
             list.push(expression.clone());

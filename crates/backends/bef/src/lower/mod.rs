@@ -43,7 +43,7 @@ pub struct BefPreprocess {
 impl BefPartitioner {
     /// A partitioner for the operators of a registry.
     pub fn new(kernels: &KernelRegistry) -> Self {
-        Self { operators: Arc::new(Callable::of(kernels, |_| true)) }
+        Self { operators: Arc::new(Callable::from_registry(kernels, |_| true)) }
     }
 }
 
@@ -51,7 +51,7 @@ impl BefPreprocess {
     /// Creates payloads that call the operators of a registry.
     pub fn new(kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         let kernels = kernels.into();
-        Self { operators: Arc::new(Callable::of(&kernels, |_| true)), kernels, target: None }
+        Self { operators: Arc::new(Callable::from_registry(&kernels, |_| true)), kernels, target: None }
     }
 
     /// Also stores weights packed for this instruction set. Machines with it use them in place; other machines pack the

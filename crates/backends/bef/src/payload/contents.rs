@@ -7,7 +7,10 @@ impl Payload {
     /// The value of each expression with all symbols at their maxima; zero if it has none.
     pub(crate) fn bounds(&self) -> Vec<i64> {
         let symbols: Vec<Option<i64>> = self.maxima.iter().map(|&max| Some(max)).collect();
-        self.expressions.iter().map(|e| e.value(|s| symbols.get(s).copied().flatten()).unwrap_or(0)).collect()
+        self.expressions
+            .iter()
+            .map(|e| e.evaluate(|s| symbols.get(s).copied().flatten()).unwrap_or(0))
+            .collect()
     }
 
     /// The nodes and tensors, for listings.

@@ -157,7 +157,7 @@ impl<'p> Builder<'p> {
 
     /// The index of a constant with these bytes. Its key is `prefix` and the SHA-256 of the bytes.
     pub(super) fn constant_bytes(&mut self, prefix: &str, bytes: SharedBytes) -> usize {
-        let key = format!("{prefix}{}", Digest::of(reopened(&bytes).bytes()));
+        let key = format!("{prefix}{}", Digest::hex_digest(reopened(&bytes).bytes()));
         let size = bytes.len() as u64;
         *self.by_key.entry(key.clone()).or_insert_with(|| {
             self.payload.constants.push(Constant::Named { key: key.clone(), size });
@@ -263,7 +263,7 @@ impl<'p> Builder<'p> {
     }
 
     fn bytes_of(&self, var: VarId) -> Result<SharedBytes, Reason> {
-        self.part.row_major(var).ok_or_else(|| format!("%{} is not defined", self.part.var(var).name))
+        self.part.row_major_bytes(var).ok_or_else(|| format!("%{} is not defined", self.part.var(var).name))
     }
 
     pub(super) fn node(&mut self, op: Op, inputs: Vec<usize>, outputs: Vec<usize>) {

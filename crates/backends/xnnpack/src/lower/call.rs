@@ -117,7 +117,7 @@ pub(super) fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
 
 /// The elements of a float constant in row-major order.
 pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
-    let Some(bytes) = program.row_major(var) else { return Vec::new() };
+    let Some(bytes) = program.row_major_bytes(var) else { return Vec::new() };
     bytes.bytes().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 

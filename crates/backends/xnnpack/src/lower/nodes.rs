@@ -339,6 +339,6 @@ impl Builder<'_> {
 
 /// The elements of an int8 constant in row-major order.
 fn int8_elements(program: &ExportedProgram, var: VarId) -> Vec<f32> {
-    let Some(bytes) = program.row_major(var) else { return Vec::new() };
+    let Some(bytes) = program.row_major_bytes(var) else { return Vec::new() };
     bytes.bytes().iter().map(|&byte| f32::from(byte as i8)).collect()
 }

@@ -25,7 +25,7 @@ impl Builder<'_> {
         let filter = match weights.per {
             Per::Group(_) | Per::Channel { four_bits: true, .. } => self.int4_weights(weights, dims)?,
             _ => {
-                let bytes = self.part.row_major(weights.elements);
+                let bytes = self.part.row_major_bytes(weights.elements);
                 let value = self.constant(bytes.map_or_else(Vec::new, |data| data.bytes().to_vec()), dims);
                 self.set_weights(value, weights, 0);
                 value
@@ -101,7 +101,7 @@ impl Builder<'_> {
     /// 4-bit weights: two values per byte, low nibble first, with an offset of 8. Rows are padded to whole bytes.
     fn int4_weights(&mut self, weights: &Weights, dims: Vec<usize>) -> Result<usize, Reason> {
         let &[_, columns] = &dims[..] else { return Err("weights of four bits are no matrix".to_owned()) };
-        let elements = self.part.row_major(weights.elements);
+        let elements = self.part.row_major_bytes(weights.elements);
         let bytes = elements.as_ref().map_or(&[][..], |data| data.bytes());
         let number = |byte: &u8| (*byte as i8 + 8) as u8 & 15;
         let packed = bytes.chunks(columns.max(1)).flat_map(|row| {

@@ -57,8 +57,9 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
 /// Reads the constants: from `constant_data` if there is a header, else from the flatbuffer's own buffers.
 fn constants(t: &Table<'_, '_>, header: Option<&Header>) -> Result<Vec<Constant>> {
     let Some(header) = header else {
-        return t
-            .tables(6, "constant_buffer", |t| Ok(Constant::Payload(t.bulk(0, "storage")?.unwrap_or(0..0))));
+        return t.tables(6, "constant_buffer", |t| {
+            Ok(Constant::Payload(t.byte_range(0, "storage")?.unwrap_or(0..0)))
+        });
     };
     t.tables(8, "constant_data", |t| {
         let (offset, size): (u64, u64) = (t.get(0, "offset", 0)?, t.get(1, "size", 0)?);
@@ -89,7 +90,7 @@ impl Graph<'_> {
                 let params = params.ok_or_else(|| {
                     t.error(ErrorKind::Invalid, 1, "quant_params", "quantization parameters", "none")
                 })?;
-                t.required(0, "tensor_value", |t| self.tensor_value(t, Some(params)))
+                t.required_table(0, "tensor_value", |t| self.tensor_value(t, Some(params)))
             }
             _ => Err(t.error_here(ErrorKind::Newer, "a kind of value up to 2", kind)),
         })?;

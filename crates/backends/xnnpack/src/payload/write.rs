@@ -68,11 +68,11 @@ fn flatbuffer(payload: &Payload, places: &[Range<usize>]) -> Result<Vec<u8>> {
     let constants: Vec<(&Constant, &Range<usize>)> = payload.constants.iter().zip(places).collect();
     let constants = w.tables(&constants, |w, (constant, place)| match constant {
         Constant::Payload(_) => {
-            w.table(&[Field::number(place.start as u64, 0), Field::number(place.len() as u64, 0)])
+            w.table(&[Field::scalar(place.start as u64, 0), Field::scalar(place.len() as u64, 0)])
         }
         Constant::Named { key, size } => {
             let key = w.string(key);
-            w.table(&[Field::always(NAMED), Field::number(*size, 0), Field::Ref(key)])
+            w.table(&[Field::required_scalar(NAMED), Field::scalar(*size, 0), Field::Ref(key)])
         }
     });
     let externs = (payload.inputs.len() + payload.outputs.len()) as u32;
@@ -80,7 +80,7 @@ fn flatbuffer(payload: &Payload, places: &[Range<usize>]) -> Result<Vec<u8>> {
         Field::Ref(version),
         Field::Ref(nodes),
         Field::Ref(values),
-        Field::number(externs, 0),
+        Field::scalar(externs, 0),
         Field::Ref(inputs),
         Field::Ref(outputs),
         Field::Absent,
@@ -97,7 +97,7 @@ fn sizes(w: &mut Writer, sizes: &[usize]) -> Ref {
 
 /// An integer field that is omitted if it is 0.
 fn count(n: usize) -> Field {
-    Field::number(n as u32, 0)
+    Field::scalar(n as u32, 0)
 }
 
 fn write_value(w: &mut Writer, value: &Value) -> Ref {
@@ -110,22 +110,22 @@ fn write_value(w: &mut Writer, value: &Value) -> Ref {
     };
     let by_row = if value.quantized_by_row { Datatype::Qint8.code() } else { 0 };
     let tensor = w.table(&[
-        Field::number(value.datatype.code(), 0),
+        Field::scalar(value.datatype.code(), 0),
         count(value.dims.len()),
         Field::Ref(dims),
         count(constant),
-        Field::number(external, 0),
-        Field::number(flags, 0u32),
-        Field::number(value.id, 0),
-        Field::number(by_row, 0),
+        Field::scalar(external, 0),
+        Field::scalar(flags, 0u32),
+        Field::scalar(value.id, 0),
+        Field::scalar(by_row, 0),
     ]);
     let (kind, value) = match write_quantization(w, &value.quantization) {
         None => (1u8, tensor),
         Some((kind, params)) => {
-            (2, w.table(&[Field::Ref(tensor), Field::number(kind, 0), Field::Ref(params)]))
+            (2, w.table(&[Field::Ref(tensor), Field::scalar(kind, 0), Field::Ref(params)]))
         }
     };
-    w.table(&[Field::number(kind, 0), Field::Ref(value)])
+    w.table(&[Field::scalar(kind, 0), Field::Ref(value)])
 }
 
 /// Writes quantization parameters; returns their tag in the schema's union.
@@ -141,19 +141,19 @@ fn write_quantization(w: &mut Writer, quantization: &Quantization) -> Option<(u8
         Quantization::None => return None,
         Quantization::PerChannel { scales: s, channel_dim } => {
             let (inline, [index, number]) = scales(w, s);
-            (1, w.table(&[inline, Field::number(*channel_dim as i32, 0), index, number]))
+            (1, w.table(&[inline, Field::scalar(*channel_dim as i32, 0), index, number]))
         }
         Quantization::PerTensor { scale, zero_point } => {
-            (2, w.table(&[Field::number(*scale, 0.0), Field::number(*zero_point, 0)]))
+            (2, w.table(&[Field::scalar(*scale, 0.0), Field::scalar(*zero_point, 0)]))
         }
         Quantization::PerToken { num_nonbatch_dims } => {
-            (3, w.table(&[Field::number(*num_nonbatch_dims as i32, 0)]))
+            (3, w.table(&[Field::scalar(*num_nonbatch_dims as i32, 0)]))
         }
         Quantization::PerGroup { scales: s, channel_dim, group_size } => {
             let (inline, [index, number]) = scales(w, s);
             let (channel, group) = (*channel_dim as i32, *group_size as i32);
             let fields =
-                [inline, Field::number(channel, 0), Field::number(group, 0), Field::Absent, index, number];
+                [inline, Field::scalar(channel, 0), Field::scalar(group, 0), Field::Absent, index, number];
             (4, w.table(&fields))
         }
     })
@@ -166,11 +166,11 @@ pub(super) fn write_node(w: &mut Writer, node: &Node, values: &[Value]) -> Ref {
     let table = w.table(&fields);
     let bounds = node.is_bounded().then(|| {
         let (low, high) = node.bounds;
-        w.table(&[Field::number(low, 0.0), Field::number(high, 0.0)])
+        w.table(&[Field::scalar(low, 0.0), Field::scalar(high, 0.0)])
     });
-    let handle = Field::number(node.debug_handle, 0);
+    let handle = Field::scalar(node.debug_handle, 0);
     let kind = node.op.kind(node.inputs.len()).0;
-    w.table(&[Field::number(kind, 0), Field::Ref(table), handle, bounds.map_or(Field::Absent, Field::Ref)])
+    w.table(&[Field::scalar(kind, 0), Field::Ref(table), handle, bounds.map_or(Field::Absent, Field::Ref)])
 }
 
 /// The table of a node, of which the first `fields` are written.
@@ -191,7 +191,7 @@ impl Table<'_> {
     }
 
     fn id(&self, value: usize) -> Field {
-        Field::number(self.values[value].id, 0)
+        Field::scalar(self.values[value].id, 0)
     }
 }
 
@@ -199,7 +199,7 @@ impl Fields for Table<'_> {
     type Error = Infallible;
 
     fn input(&mut self, _: &'static str) -> Result<(), Infallible> {
-        let id = self.node.inputs.get(self.inputs).map_or(Field::always(NO_VALUE), |&v| self.id(v));
+        let id = self.node.inputs.get(self.inputs).map_or(Field::required_scalar(NO_VALUE), |&v| self.id(v));
         self.inputs += 1;
         self.push(id)
     }
@@ -219,7 +219,7 @@ impl Fields for Table<'_> {
     }
 
     fn flags(&mut self, _: &'static str, _: &mut [(u32, &mut bool)]) -> Result<(), Infallible> {
-        self.push(Field::number(self.node.flags, 0))
+        self.push(Field::scalar(self.node.flags, 0))
     }
 
     fn number(&mut self, _: &'static str, _: fields::Range, place: &mut usize) -> Result<(), Infallible> {
@@ -227,7 +227,7 @@ impl Fields for Table<'_> {
     }
 
     fn real(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
-        self.push(Field::number(*place, 0.0))
+        self.push(Field::scalar(*place, 0.0))
     }
 
     fn length(&mut self, _: &'static str, sizes: &mut Vec<usize>) -> Result<(), Infallible> {

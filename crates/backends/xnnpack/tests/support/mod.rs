@@ -81,29 +81,29 @@ impl Value {
         let dims = w.scalars(&self.dims);
         let (external, flags) = self.external.unwrap_or((u32::MAX, 0));
         let tensor = w.table(&[
-            Field::number(self.datatype, 0),
-            Field::number(self.dims.len() as u32, 0),
+            Field::scalar(self.datatype, 0),
+            Field::scalar(self.dims.len() as u32, 0),
             dims.into(),
-            Field::number(self.constant, 0),
-            Field::number(external, 0),
-            Field::number(flags, 0),
-            Field::number(self.id, 0),
+            Field::scalar(self.constant, 0),
+            Field::scalar(external, 0),
+            Field::scalar(flags, 0),
+            Field::scalar(self.id, 0),
         ]);
         let params = match (&self.per_tensor, &self.per_channel) {
             (Some((scale, zero)), _) => {
-                Some((2u8, w.table(&[Field::number(*scale, 0.0), Field::number(*zero, 0)])))
+                Some((2u8, w.table(&[Field::scalar(*scale, 0.0), Field::scalar(*zero, 0)])))
             }
             (_, Some((scales, dim))) => {
                 let scales = w.scalars(scales);
-                Some((1, w.table(&[scales.into(), Field::number(*dim, 0)])))
+                Some((1, w.table(&[scales.into(), Field::scalar(*dim, 0)])))
             }
             _ => None,
         };
         let Some((kind, params)) = params else {
-            return w.table(&[Field::always(1u8), tensor.into()]);
+            return w.table(&[Field::required_scalar(1u8), tensor.into()]);
         };
-        let quantized = w.table(&[tensor.into(), Field::always(kind), params.into()]);
-        w.table(&[Field::always(2u8), quantized.into()])
+        let quantized = w.table(&[tensor.into(), Field::required_scalar(kind), params.into()]);
+        w.table(&[Field::required_scalar(2u8), quantized.into()])
     }
 }
 
@@ -131,14 +131,16 @@ impl Node {
 
     fn write(&self, w: &mut Writer) -> Ref {
         let write = |w: &mut Writer, part: &Part| match part {
-            Part::Number(n) => Field::number(*n, 0),
-            Part::Real(x) => Field::number(*x, 0.0),
+            Part::Number(n) => Field::scalar(*n, 0),
+            Part::Real(x) => Field::scalar(*x, 0.0),
             Part::Numbers(all) => w.scalars(all).into(),
         };
         let fields: Vec<Field> = self.fields.iter().map(|part| write(w, part)).collect();
         let table = w.table(&fields);
-        let bounds = self.bounds.map(|(low, high)| w.table(&[Field::always(low), Field::always(high)]));
-        w.table(&[Field::always(self.kind), table.into(), Field::Absent, bounds.into()])
+        let bounds = self
+            .bounds
+            .map(|(low, high)| w.table(&[Field::required_scalar(low), Field::required_scalar(high)]));
+        w.table(&[Field::required_scalar(self.kind), table.into(), Field::Absent, bounds.into()])
     }
 }
 
@@ -152,7 +154,7 @@ pub fn payload(values: &[Value], nodes: &[Node], constants: &[Vec<u8>]) -> Vec<u
     let mut entries = vec![w.table(&[])];
     for constant in constants {
         let (offset, size) = (data.len() as u64, constant.len() as u64);
-        entries.push(w.table(&[Field::number(offset, 0), Field::number(size, 0)]));
+        entries.push(w.table(&[Field::scalar(offset, 0), Field::scalar(size, 0)]));
         data.extend_from_slice(constant);
         data.resize(data.len().next_multiple_of(16), 0);
     }
@@ -162,7 +164,7 @@ pub fn payload(values: &[Value], nodes: &[Node], constants: &[Vec<u8>]) -> Vec<u
         version.into(),
         xnodes.into(),
         xvalues.into(),
-        Field::number(externs, 0),
+        Field::scalar(externs, 0),
         Field::Absent,
         Field::Absent,
         Field::Absent,

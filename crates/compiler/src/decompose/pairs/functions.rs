@@ -6,8 +6,8 @@ use crate::rewrite::Rewriter;
 use pteron_exported::{ExportedNode, VarId};
 use pteron_tensor::Scalar;
 
-/// A function of one complex number by the name of its operator, if it is known.
-pub(super) fn of_one(
+/// Applies the unary operator `name` to a complex number; `None` if it is not known.
+pub(super) fn apply_function(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     name: &str,
@@ -31,10 +31,10 @@ pub(super) fn of_one(
             reciprocal(cx, under)
         }
         // sin(a + bi) = sin a cosh b + i cos a sinh b, and likewise for the others.
-        "sin" => by_parts(cx, ["sin", "cosh", "cos", "sinh"], (a, b), false),
-        "cos" => by_parts(cx, ["cos", "cosh", "sin", "sinh"], (a, b), true),
-        "sinh" => by_parts(cx, ["sinh", "cos", "cosh", "sin"], (a, b), false),
-        "cosh" => by_parts(cx, ["cosh", "cos", "sinh", "sin"], (a, b), false),
+        "sin" => products_of_parts(cx, ["sin", "cosh", "cos", "sinh"], (a, b), false),
+        "cos" => products_of_parts(cx, ["cos", "cosh", "sin", "sinh"], (a, b), true),
+        "sinh" => products_of_parts(cx, ["sinh", "cos", "cosh", "sin"], (a, b), false),
+        "cosh" => products_of_parts(cx, ["cosh", "cos", "sinh", "sin"], (a, b), false),
         "tanh" => tanh(cx, (a, b)),
         "tan" => {
             // tan(z) = -i tanh(iz)
@@ -42,7 +42,7 @@ pub(super) fn of_one(
             let (re, im) = tanh(cx, (turned, a));
             (im, cx.unary("aten.neg.default", re))
         }
-        "pow" => return power(cx, node, (a, b)).map(Some),
+        "pow" => return power_of_real_exponent(cx, node, (a, b)).map(Some),
         _ => return Ok(None),
     }))
 }
@@ -58,7 +58,7 @@ fn unary(cx: &mut Rewriter<'_>, name: &str, x: VarId) -> VarId {
 }
 
 /// `f(a) g(b) + i h(a) k(b)`; the imaginary part is negated if `negated` is set.
-fn by_parts(cx: &mut Rewriter<'_>, [f, g, h, k]: [&str; 4], (a, b): Pair, negated: bool) -> Pair {
+fn products_of_parts(cx: &mut Rewriter<'_>, [f, g, h, k]: [&str; 4], (a, b): Pair, negated: bool) -> Pair {
     let (fa, gb, ha, kb) = (unary(cx, f, a), unary(cx, g, b), unary(cx, h, a), unary(cx, k, b));
     let im = cx.mul(ha, kb);
     (cx.mul(fa, gb), if negated { cx.unary("aten.neg.default", im) } else { im })
@@ -114,7 +114,7 @@ fn sqrt(cx: &mut Rewriter<'_>, (a, b): Pair) -> Result<Pair> {
     let is_zero = cx.compare("aten.eq.Scalar", root, 0.0);
     let twice = cx.mul(root, 2.0);
     let quotient = cx.div(b, twice);
-    let zero = cx.number(Scalar::Double(0.0), cx.of(a).dtype)?;
+    let zero = cx.scalar(Scalar::Double(0.0), cx.spec_of(a).dtype)?;
     let other = cx.choose(is_zero, zero, quotient);
     let right = cx.compare("aten.ge.Scalar", a, 0.0);
     let height = cx.unary("aten.abs.default", other);
@@ -128,7 +128,7 @@ fn sqrt(cx: &mut Rewriter<'_>, (a, b): Pair) -> Result<Pair> {
 fn sign(cx: &mut Rewriter<'_>, (a, b): Pair) -> Result<Pair> {
     let size = modulus(cx, (a, b));
     let is_zero = cx.compare("aten.eq.Scalar", size, 0.0);
-    let one = cx.number(Scalar::Double(1.0), cx.of(a).dtype)?;
+    let one = cx.scalar(Scalar::Double(1.0), cx.spec_of(a).dtype)?;
     let size = cx.choose(is_zero, one, size);
     Ok((cx.div(a, size), cx.div(b, size)))
 }
@@ -144,7 +144,7 @@ fn tanh(cx: &mut Rewriter<'_>, (a, b): Pair) -> Pair {
 }
 
 /// A power with a real exponent, a number or a tensor.
-fn power(cx: &mut Rewriter<'_>, node: &ExportedNode, z: Pair) -> Result<Pair> {
+fn power_of_real_exponent(cx: &mut Rewriter<'_>, node: &ExportedNode, z: Pair) -> Result<Pair> {
     let (size, turn) = (modulus(cx, z), angle(cx, z));
     match node.arg("exponent").and_then(pteron_exported::Argument::var) {
         Some(exponent) => {
@@ -155,20 +155,20 @@ fn power(cx: &mut Rewriter<'_>, node: &ExportedNode, z: Pair) -> Result<Pair> {
         None => {
             let exponent = cx.float(node, "exponent", 1.0)?;
             let turned = cx.mul(turn, exponent);
-            let size = cx.power(size, exponent);
+            let size = cx.pow(size, exponent);
             Ok(polar(cx, size, turned))
         }
     }
 }
 
 /// A power with a complex exponent: `exp(w log z)`; zero to any power is zero.
-pub(super) fn power_of(cx: &mut Rewriter<'_>, z: Pair, exponent: Pair) -> Result<Pair> {
+pub(super) fn power_of_complex_exponent(cx: &mut Rewriter<'_>, z: Pair, exponent: Pair) -> Result<Pair> {
     let size = modulus(cx, z);
     let is_zero = cx.compare("aten.eq.Scalar", size, 0.0);
     let logarithm = log(cx, z);
     let product = multiply(cx, logarithm, exponent);
     let (re, im) = exp(cx, product);
-    let zero = cx.number(Scalar::Double(0.0), cx.of(re).dtype)?;
+    let zero = cx.scalar(Scalar::Double(0.0), cx.spec_of(re).dtype)?;
     Ok((cx.choose(is_zero, zero, re), cx.choose(is_zero, zero, im)))
 }
 

@@ -1,10 +1,10 @@
 //! Builds the file of an edited program.
 
 use super::{PROGRAM, Revised, Revision, header_range, old_segments};
-use crate::container::{self, Blob, Content, HEADER_AT, Segment, splice, write_header};
+use crate::container::{self, Blob, Content, HEADER_AT, Segment, insert_header_space, write_header};
 use crate::flatbuffer::{Finished, Survey, merge};
 use crate::pte::header::EXTENDED_MAGIC;
-use crate::pte::write::tables;
+use crate::pte::write::write_program;
 use crate::pte::{
     BackendDelegateInlineData, Buffer, EXTENDED_HEADER_LENGTH, Header, Prepared, Program, VerifiedProgram,
 };
@@ -31,21 +31,21 @@ impl<'d> Revision<'d> {
         let revised = old_segments(&self.old).revise(contents, &*self.source)?;
         self.program.segments = revised.placed.clone();
         let delegates = self.blobs(self.old.backend_delegate_data.iter().map(|inline| &inline.data));
-        let intended = written(&mut self.program, inline, &delegates, self.old.inline_alignment())?;
+        let intended = write_flatbuffer(&mut self.program, inline, &delegates, self.old.inline_alignment())?;
         let is_old = container::is_unchanged(contents, self.old.segments.len());
-        if is_old && intended.bytes == self.before(&delegates)?.bytes {
-            return self.unchanged();
+        if is_old && intended.bytes == self.old_flatbuffer(&delegates)?.bytes {
+            return self.into_unchanged();
         }
         let needs_header = revised.has_data || !revised.pieces.is_empty();
         let (mut tables, mut lost, mut has_header) = self.new_tables(intended, old, needs_header)?;
-        lost.extend(revised.lost(&*self.source)?);
+        lost.extend(revised.lost_gaps(&*self.source)?);
         let extended = self.old.header().extended;
         if !has_header && revised.has_data {
-            splice(&mut tables, EXTENDED_HEADER_LENGTH as usize);
+            insert_header_space(&mut tables, EXTENDED_HEADER_LENGTH as usize);
             has_header = true;
         }
         let size = tables.bytes.len() as u64;
-        let (base, file_len) = revised.base(size)?;
+        let (base, file_len) = revised.base_and_file_len(size)?;
         if has_header {
             let fields = match revised.has_data {
                 true => [size, base, revised.data_size],
@@ -69,14 +69,14 @@ impl<'d> Revision<'d> {
     }
 
     /// The old tables as this crate would write them.
-    fn before(&self, delegates: &[Blob<'d>]) -> Result<Finished> {
+    fn old_flatbuffer(&self, delegates: &[Blob<'d>]) -> Result<Finished> {
         let constants = self.blobs(self.old.constant_buffer.iter().map(|buffer| &buffer.storage));
         let mut program = self.old.program().clone();
-        written(&mut program, &constants, delegates, self.old.inline_alignment())
+        write_flatbuffer(&mut program, &constants, delegates, self.old.inline_alignment())
     }
 
-    /// The old file.
-    fn unchanged(self) -> Result<Revised<'d>> {
+    /// The old file as the result of the edit.
+    fn into_unchanged(self) -> Result<Revised<'d>> {
         let header = self.old.header().clone();
         let base = self.bytes.len() as u64;
         let rest = (self.source)(base..header.file_len.max(base));
@@ -98,7 +98,7 @@ impl<'d> Revision<'d> {
         if !old.is_complete {
             let opaque = ("execution_plan", old.opaque);
             let merged = merge(&self.bytes, &intended, &PROGRAM, opaque, header_range(header));
-            if let Some(merged) = merged.filter(|merged| self.says(&merged.bytes, &intended)) {
+            if let Some(merged) = merged.filter(|merged| self.decodes_to(&merged.bytes, &intended)) {
                 let tables = Finished { bytes: merged.bytes, alignment: intended.alignment };
                 return Ok((tables, merged.lost, header.extended.is_some()));
             }
@@ -109,7 +109,7 @@ impl<'d> Revision<'d> {
             header.extended.filter(|extended| needs_header || extended.length > EXTENDED_HEADER_LENGTH);
         if let Some(extended) = extended {
             let length = extended.length.max(EXTENDED_HEADER_LENGTH) as usize;
-            splice(&mut tables, length);
+            insert_header_space(&mut tables, length);
             let range = header_range(header);
             let known = HEADER_AT + EXTENDED_HEADER_LENGTH as usize;
             if let Some(more) = self.bytes.get(known..range.end) {
@@ -120,8 +120,8 @@ impl<'d> Revision<'d> {
         Ok((tables, lost, extended.is_some()))
     }
 
-    /// Whether tables decode to what was intended.
-    fn says(&self, tables: &[u8], intended: &Finished) -> bool {
+    /// Whether `tables` decode to the same program as `intended`.
+    fn decodes_to(&self, tables: &[u8], intended: &Finished) -> bool {
         let Ok(decoded) = super::super::read::decode(tables, &Limits::DEFAULT) else { return false };
         let mut program = decoded.program;
         program.execution_plan = decoded.plans.into_iter().filter_map(Result::ok).collect();
@@ -132,7 +132,7 @@ impl<'d> Revision<'d> {
         let constants: Vec<_> = program.constant_buffer.iter().map(|buffer| slice(&buffer.storage)).collect();
         let delegates: Vec<_> =
             program.backend_delegate_data.iter().map(|inline| slice(&inline.data)).collect();
-        let again = written(&mut program, &constants, &delegates, self.old.inline_alignment());
+        let again = write_flatbuffer(&mut program, &constants, &delegates, self.old.inline_alignment());
         again.is_ok_and(|again| again.bytes == intended.bytes)
     }
 
@@ -141,8 +141,8 @@ impl<'d> Revision<'d> {
     }
 }
 
-/// Writes tables from scratch, with these inline data.
-fn written(
+/// Writes the flatbuffer from scratch, with these constants and delegates inline.
+fn write_flatbuffer(
     program: &mut Program,
     constants: &[Blob<'_>],
     delegates: &[Blob<'_>],
@@ -152,5 +152,5 @@ fn written(
     program.constant_buffer = constants.iter().map(|blob| Buffer { storage: range(blob) }).collect();
     program.backend_delegate_data =
         delegates.iter().map(|blob| BackendDelegateInlineData { data: range(blob) }).collect();
-    tables(program, constants, delegates, alignment)
+    write_program(program, constants, delegates, alignment)
 }

@@ -1,5 +1,5 @@
 use crate::Result;
-use crate::container::{Blob, Content, align_up, infer_alignments, too_long};
+use crate::container::{Blob, Content, align_up, infer_alignments, too_long_error};
 use crate::pte::{EValue, ExecutionPlan, SubsegmentOffsets, Tensor, VerifiedProgram};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub(super) struct Part {
 
 /// Divides a segment of `size` bytes into the ranges that its entries use. An entry that no tensor uses, whose length is not
 /// known, ends where the next starts. Entry 0 is a placeholder.
-pub(super) fn parts(offsets: &[u64], used: &HashMap<u32, u64>, size: u64) -> Vec<Part> {
+pub(super) fn segment_parts(offsets: &[u64], used: &HashMap<u32, u64>, size: u64) -> Vec<Part> {
     let starts: BTreeMap<u64, Vec<u32>> =
         offsets.iter().enumerate().skip(1).fold(BTreeMap::new(), |mut starts, (index, &offset)| {
             starts.entry(offset).or_insert_with(Vec::new).push(index as u32);
@@ -77,9 +77,9 @@ pub(super) struct Entries<'e> {
     pub(super) old: Option<&'e SubsegmentOffsets>,
     /// The bytes that tensors used of each entry before the edit.
     pub(super) before: HashMap<u32, u64>,
-    /// The bytes that they use after it.
+    /// The bytes that tensors use of each entry after the edit.
     pub(super) after: HashMap<u32, u64>,
-    /// The alignment of entries, unless their positions tell another.
+    /// The alignment of entries in bytes, unless another follows from their offsets.
     pub(super) default: u64,
     /// Whether nothing else refers to the old segment.
     pub(super) is_alone: bool,
@@ -106,25 +106,25 @@ impl Entries<'_> {
         }
         let mut offsets = self.old.map_or(Vec::new(), |old| old.offsets.clone());
         offsets.resize(offsets.len().max(1), 0);
-        let whole = self.old.and_then(|old| program.segment(old.segment_index)).unwrap_or_default();
-        let parts = parts(&offsets, &self.before, whole.end - whole.start);
+        let segment = self.old.and_then(|old| program.segment(old.segment_index)).unwrap_or_default();
+        let parts = segment_parts(&offsets, &self.before, segment.end - segment.start);
         let alignment = part_alignment(&parts, self.default);
         let mut pieces: Vec<(u64, Blob<'d>)> = Vec::new();
         let mut end = 0;
         let mut push = |pieces: &mut Vec<(u64, Blob<'d>)>, blob: Blob<'d>| -> Result<u64> {
-            let start = align_up(end, alignment).ok_or_else(too_long)?;
-            end = start.checked_add(blob.len()).ok_or_else(too_long)?;
+            let start = align_up(end, alignment).ok_or_else(too_long_error)?;
+            end = start.checked_add(blob.len()).ok_or_else(too_long_error)?;
             pieces.push((start, blob));
             Ok(start)
         };
         if parts.iter().all(|part| !part.entries.iter().all(is_dropped)) {
-            if !whole.is_empty() {
-                push(&mut pieces, source(whole))?;
+            if !segment.is_empty() {
+                push(&mut pieces, source(segment))?;
             }
         } else {
             for part in parts {
                 let is_kept = !part.entries.iter().all(is_dropped);
-                let range = whole.start + part.range.start..whole.start + part.range.end;
+                let range = segment.start + part.range.start..segment.start + part.range.end;
                 let start = if is_kept { push(&mut pieces, source(range))? } else { 0 };
                 for &entry in &part.entries {
                     let offset = &mut offsets[entry as usize];
@@ -153,7 +153,7 @@ impl Entries<'_> {
                 index
             }
             None => {
-                contents.push(Content::added(blob, 1));
+                contents.push(Content::new_segment(blob, 1));
                 (contents.len() - 1) as u32
             }
         };

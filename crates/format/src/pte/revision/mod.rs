@@ -11,7 +11,7 @@ use super::{
 use crate::container::{Blob, Content, HEADER_AT, OldSegments};
 use crate::flatbuffer::Survey;
 use crate::{Limits, Result};
-use entries::{Entries, part_alignment, parts, used_entries};
+use entries::{Entries, part_alignment, segment_parts, used_entries};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -31,11 +31,11 @@ pub struct Revision<'d> {
     source: Box<dyn Fn(Range<u64>) -> Blob<'d> + 'd>,
     /// Constants that were added, by index from the number of old ones on.
     constants: Vec<Blob<'d>>,
-    /// Initial data of mutable tensors that was added to mutable data segment 0, likewise.
+    /// Initial data that was added to mutable data segment 0, by index from the number of old entries on.
     initial: Vec<Blob<'d>>,
     /// Named data that was added: key, bytes, and alignment.
     named: Vec<NamedBlob<'d>>,
-    /// Whether constants stay inline, if they are.
+    /// Whether inline constants stay inline.
     inline: bool,
     /// The alignment of each old segment.
     alignments: Vec<u64>,
@@ -54,10 +54,10 @@ pub struct Revised<'d> {
 
 /// What writing a program again from its decoded tables would lose, as phrases such as `unknown field 11 of
 /// execution_plan[0]`. `bytes` are the bytes of its tables.
-pub fn undeclared(program: &VerifiedProgram, bytes: &[u8]) -> Vec<String> {
+pub fn undeclared_parts(program: &VerifiedProgram, bytes: &[u8]) -> Vec<String> {
     let header = program.header();
     let mut lost = Survey::new(bytes, &PROGRAM, header_range(header)).phrases();
-    if let Some(more) = longer_header(header) {
+    if let Some(more) = extra_header_bytes(header) {
         lost.push(format!("{more} bytes of a longer header"));
     }
     let used = used_segments(program);
@@ -66,7 +66,7 @@ pub fn undeclared(program: &VerifiedProgram, bytes: &[u8]) -> Vec<String> {
         format!("segments[{index}] of {} bytes, to which nothing refers", segment.size)
     }));
     let old = old_segments(program);
-    let behind = header.file_len.saturating_sub(old.end());
+    let behind = header.file_len.saturating_sub(old.data_end());
     if behind > 0 {
         lost.push(format!("{behind} bytes behind the end of the program"));
     }
@@ -79,13 +79,13 @@ fn header_range(header: &Header) -> Range<usize> {
             + header.extended.map_or(0, |extended| extended.length as usize).min(header.program_size as usize)
 }
 
-/// How much longer the header is than the longest that this crate knows.
-fn longer_header(header: &Header) -> Option<u32> {
+/// By how many bytes the header exceeds the longest that this crate knows; `None` if it does not.
+fn extra_header_bytes(header: &Header) -> Option<u32> {
     header.extended?.length.checked_sub(EXTENDED_HEADER_LENGTH).filter(|&more| more > 0)
 }
 
-/// How many things refer to each segment.
-fn users(program: &Program) -> HashMap<u32, usize> {
+/// The number of references to each segment, by segment index.
+fn reference_counts(program: &Program) -> HashMap<u32, usize> {
     let delegates = program.execution_plan.iter().flat_map(|plan| &plan.delegates).map(|d| d.processed);
     let delegates = delegates.filter(|p| p.location == DataLocation::Segment).map(|p| p.index);
     let entries = program.constant_segment.iter().chain(&program.mutable_data_segments);
@@ -98,7 +98,7 @@ fn users(program: &Program) -> HashMap<u32, usize> {
 }
 
 fn used_segments(program: &Program) -> HashSet<u32> {
-    users(program).into_keys().collect()
+    reference_counts(program).into_keys().collect()
 }
 
 fn old_segments(program: &VerifiedProgram) -> OldSegments<'_> {
@@ -114,7 +114,7 @@ fn old_segments(program: &VerifiedProgram) -> OldSegments<'_> {
 }
 
 impl VerifiedProgram {
-    /// The alignment of the segments of the file, as far as their positions tell.
+    /// The alignment of the file's segments in bytes, inferred from their offsets.
     pub fn segment_alignment(&self) -> u64 {
         let (common, each) = old_segments(self).alignments();
         // A base may be aligned more strictly than segments behind it.
@@ -122,17 +122,17 @@ impl VerifiedProgram {
         first.map_or(common, |first| each[first])
     }
 
-    /// The alignment of constants in their segment, as far as their positions tell.
+    /// The alignment of constants in their segment in bytes, inferred from their offsets.
     pub fn constant_alignment(&self) -> u64 {
         let segment = self.constant_segment.as_ref();
         let size = segment.and_then(|s| self.segments.get(s.segment_index as usize)).map_or(0, |s| s.size);
         let offsets = segment.map_or(&[][..], |segment| &segment.offsets);
         let which = |tensor: &Tensor| tensor.constant_idx().map(|index| (0, index));
         let used = used_entries(&self.execution_plan, which).remove(&0).unwrap_or_default();
-        part_alignment(&parts(offsets, &used, size), DEFAULT_CONSTANT_ALIGNMENT)
+        part_alignment(&segment_parts(offsets, &used, size), DEFAULT_CONSTANT_ALIGNMENT)
     }
 
-    /// The alignment of inline data, as far as its positions tell.
+    /// The alignment of inline data in bytes, inferred from its offsets.
     pub(super) fn inline_alignment(&self) -> usize {
         let constants = self.constant_buffer.iter().map(|buffer| &buffer.storage);
         let ranges = constants.chain(self.backend_delegate_data.iter().map(|inline| &inline.data));
@@ -181,7 +181,7 @@ impl<'d> Revision<'d> {
     }
 
     /// Moves inline constants into a segment.
-    pub fn constants_in_segment(&mut self) {
+    pub fn move_constants_to_segment(&mut self) {
         self.inline = false;
     }
 
@@ -195,7 +195,7 @@ impl<'d> Revision<'d> {
         let survey = Survey::new(&self.bytes, &PROGRAM, header_range(self.old.header()));
         let opaque: Vec<usize> = self.old.invalid_methods().iter().map(|method| method.index).collect();
         let used = used_segments(&self.old);
-        let mut contents = Content::all_old(&self.old.segments);
+        let mut contents = Content::keep_all(&self.old.segments);
         let inline = self.edit_data(&mut contents)?;
         self.drop_segments(&used, &mut contents);
         let segments_refer = (0..self.old.segments.len() as u32).all(|index| used.contains(&index));
@@ -210,13 +210,13 @@ impl<'d> Revision<'d> {
     /// Applies what was added, and drops what no tensor uses any more, in the segments of constants and initial data. Returns
     /// the inline constants.
     fn edit_data(&mut self, contents: &mut Vec<Content<'d>>) -> Result<Vec<Blob<'d>>> {
-        let users = users(&self.old);
+        let users = reference_counts(&self.old);
         let inline = self.edit_constants(&users, contents)?;
         self.edit_initial_data(&users, contents)?;
         let mut known: HashMap<usize, u32> = HashMap::new();
         for NamedBlob { key, blob, alignment } in std::mem::take(&mut self.named) {
             let add = || {
-                contents.push(Content::added(blob.clone(), alignment));
+                contents.push(Content::new_segment(blob.clone(), alignment));
                 (contents.len() - 1) as u32
             };
             let segment_index = *known.entry(blob.identity()).or_insert_with(add);
@@ -244,11 +244,11 @@ impl<'d> Revision<'d> {
             self.program.constant_segment = edited.or(self.program.constant_segment.take());
             return Ok(Vec::new());
         }
-        let kept = self.old.constant_buffer.iter().enumerate().map(|(index, buffer)| {
+        let old_blobs = self.old.constant_buffer.iter().enumerate().map(|(index, buffer)| {
             let is_dropped = edit.is_dropped(&(index as u32));
             if is_dropped { Blob::default() } else { (self.source)(buffer.storage.clone()) }
         });
-        let mut all: Vec<Blob<'d>> = kept.collect();
+        let mut all: Vec<Blob<'d>> = old_blobs.collect();
         all.append(&mut added);
         if self.inline {
             return Ok(all);

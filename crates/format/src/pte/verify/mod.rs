@@ -25,18 +25,18 @@ pub fn verify(program: &Program, header: &Header, limits: &Limits) -> Result<()>
     Verifier::run(program, &plans, header, limits, 1)
         .into_iter()
         .next()
-        .map_or(Ok(()), |found| Err(found.error))
+        .map_or(Ok(()), |first| Err(first.error))
 }
 
 /// All errors that [`verify`] would report one at a time, up to [`Limits::errors`].
 pub fn verify_all(program: &Program, header: &Header, limits: &Limits) -> Vec<Error> {
     let plans: Vec<_> = program.execution_plan.iter().map(Ok).collect();
-    let found = Verifier::run(program, &plans, header, limits, limits.errors);
-    found.into_iter().map(|found| found.error).collect()
+    let errors = Verifier::run(program, &plans, header, limits, limits.errors);
+    errors.into_iter().map(|error| error.error).collect()
 }
 
 /// An error, and the index of the method that it is about; `None` if it is about the program as a whole.
-struct Found {
+struct MethodError {
     method: Option<usize>,
     error: Error,
 }
@@ -47,11 +47,11 @@ struct Verifier<'v> {
     plans: &'v [Result<&'v ExecutionPlan, &'v Broken>],
     header: &'v Header,
     limits: &'v Limits,
-    /// How many errors are still collected.
+    /// How many more errors may be collected.
     room: usize,
-    /// The method that is verified now.
+    /// The index of the method that is being verified.
     method: Option<usize>,
-    errors: Vec<Found>,
+    errors: Vec<MethodError>,
 }
 
 impl<'v> Verifier<'v> {
@@ -62,15 +62,15 @@ impl<'v> Verifier<'v> {
         header: &'v Header,
         limits: &'v Limits,
         most: usize,
-    ) -> Vec<Found> {
+    ) -> Vec<MethodError> {
         let mut verifier =
             Verifier { program, plans, header, limits, room: most, method: None, errors: Vec::new() };
-        verifier.program();
+        verifier.check_program();
         for index in 0..plans.len() {
-            if verifier.full() {
+            if verifier.is_full() {
                 break;
             }
-            verifier.method(index);
+            verifier.check_method(index);
         }
         verifier.errors
     }
@@ -81,24 +81,24 @@ impl<'v> Verifier<'v> {
         plans: &'v [Result<&'v ExecutionPlan, &'v Broken>],
         header: &'v Header,
         limits: &'v Limits,
-    ) -> Vec<Found> {
+    ) -> Vec<MethodError> {
         let mut verifier =
             Verifier { program, plans, header, limits, room: usize::MAX, method: None, errors: Vec::new() };
-        verifier.program();
-        if let Some(first) = verifier.errors.iter().position(|found| found.method.is_none()) {
+        verifier.check_program();
+        if let Some(first) = verifier.errors.iter().position(|error| error.method.is_none()) {
             return vec![verifier.errors.swap_remove(first)];
         }
         for index in 0..plans.len() {
             verifier.room = 1;
-            verifier.method(index);
+            verifier.check_method(index);
         }
         verifier.errors
     }
 
-    fn method(&mut self, index: usize) {
+    fn check_method(&mut self, index: usize) {
         self.method = Some(index);
         match self.plans[index] {
-            Ok(plan) => self.plan(plan, Path::ROOT.field("execution_plan").index(index)),
+            Ok(plan) => self.check_plan(plan, Path::ROOT.field("execution_plan").index(index)),
             Err(broken) => {
                 self.push(broken.error.clone());
                 broken.unknown.iter().skip(1).for_each(|error| _ = self.push(error.clone()));
@@ -109,16 +109,16 @@ impl<'v> Verifier<'v> {
 }
 
 impl Verifier<'_> {
-    fn full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.room == 0
     }
 
     fn push(&mut self, error: Error) -> bool {
-        if !self.full() {
-            self.errors.push(Found { method: self.method, error });
+        if !self.is_full() {
+            self.errors.push(MethodError { method: self.method, error });
             self.room -= 1;
         }
-        !self.full()
+        !self.is_full()
     }
 
     #[cold]
@@ -138,12 +138,18 @@ impl Verifier<'_> {
     }
 
     #[cold]
-    fn over(&mut self, path: Path<'_>, limit: u64, what: &str, found: impl Display) {
+    fn over_limit(&mut self, path: Path<'_>, limit: u64, what: &str, found: impl Display) {
         self.fail(ErrorKind::Limit, path, format!("at most {limit} {what}"), found);
     }
 
     /// Checks an index into a vector of `len` entries; `what` names the entries in errors.
-    fn index(&mut self, path: Path<'_>, index: impl Into<i64>, len: usize, what: &str) -> Option<usize> {
+    fn check_index(
+        &mut self,
+        path: Path<'_>,
+        index: impl Into<i64>,
+        len: usize,
+        what: &str,
+    ) -> Option<usize> {
         let index = index.into();
         match usize::try_from(index) {
             Ok(index) if index < len => Some(index),
@@ -155,12 +161,12 @@ impl Verifier<'_> {
     }
 
     /// Checks a vector of value indices.
-    fn indices(&mut self, path: Path<'_>, indices: &[i32], values: usize) {
+    fn check_indices(&mut self, path: Path<'_>, indices: &[i32], values: usize) {
         for (i, &index) in indices.iter().enumerate() {
-            if self.full() {
+            if self.is_full() {
                 return;
             }
-            self.index(path.index(i), index, values, "values of the plan");
+            self.check_index(path.index(i), index, values, "values of the plan");
         }
     }
 }

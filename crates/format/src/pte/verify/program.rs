@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 impl Verifier<'_> {
     /// Checks the root table of the program.
-    pub(super) fn program(&mut self) {
+    pub(super) fn check_program(&mut self) {
         let program = self.program;
         let root = Path::ROOT;
         if program.version > 0 {
@@ -42,17 +42,17 @@ impl Verifier<'_> {
         let inline = program.constant_buffer.iter().map(|buffer| buffer.storage.end - buffer.storage.start);
         if let Some(constants) = &program.constant_segment {
             let path = root.field("constant_segment");
-            self.subsegments(path, constants);
+            self.check_subsegments(path, constants);
             if !constants.offsets.is_empty() && inline.clone().any(|bytes| bytes > 0) {
-                let found =
+                let actual =
                     format_args!("{} beside {}", program.constant_buffer.len(), constants.offsets.len());
                 let path = root.field("constant_buffer");
-                self.invalid(path, "inline constants or a constant segment, not both", found);
+                self.invalid(path, "inline constants or a constant segment, not both", actual);
             }
         }
         let path = root.field("mutable_data_segments");
         for (index, mutable) in program.mutable_data_segments.iter().enumerate() {
-            self.subsegments(path.index(index), mutable);
+            self.check_subsegments(path.index(index), mutable);
         }
 
         let path = root.field("named_data");
@@ -67,19 +67,28 @@ impl Verifier<'_> {
                     format_args!("`{}`", pteron_text::text(&entry.key)),
                 );
             }
-            self.index(path.field("segment_index"), entry.segment_index, program.segments.len(), "segments");
+            self.check_index(
+                path.field("segment_index"),
+                entry.segment_index,
+                program.segments.len(),
+                "segments",
+            );
         }
     }
 
     /// Checks a segment of several tensors: that it exists, and that the start of every tensor is in its bounds.
-    fn subsegments(&mut self, path: Path<'_>, subsegments: &SubsegmentOffsets) {
+    fn check_subsegments(&mut self, path: Path<'_>, subsegments: &SubsegmentOffsets) {
         let segments = &self.program.segments;
         // A table without entries refers to nothing; old files have one in addition to inline constants.
         if subsegments.offsets.is_empty() {
             return;
         }
-        let index =
-            self.index(path.field("segment_index"), subsegments.segment_index, segments.len(), "segments");
+        let index = self.check_index(
+            path.field("segment_index"),
+            subsegments.segment_index,
+            segments.len(),
+            "segments",
+        );
         let Some(index) = index else {
             return;
         };

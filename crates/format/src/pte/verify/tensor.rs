@@ -7,10 +7,10 @@ use pteron_tensor::ScalarType;
 
 impl Verifier<'_> {
     /// Checks the properties of a tensor, and where its bytes are.
-    pub(super) fn tensor(&mut self, plan: &ExecutionPlan, tensor: &Tensor, path: Path<'_>) {
+    pub(super) fn check_tensor(&mut self, plan: &ExecutionPlan, tensor: &Tensor, path: Path<'_>) {
         let shape =
             Shape { scalar_type: tensor.scalar_type, sizes: &tensor.sizes, dim_order: &tensor.dim_order };
-        let checked = self.shape(shape, path);
+        let checked = self.check_shape(shape, path);
         if tensor.storage_offset != 0 {
             let field = path.field("storage_offset");
             self.fail(ErrorKind::Unsupported, field, "0", tensor.storage_offset);
@@ -26,7 +26,7 @@ impl Verifier<'_> {
             return;
         };
         if let Some(place) = &tensor.allocation_info {
-            self.place(plan, place, dtype, nbytes, path.field("allocation_info"));
+            self.check_allocation(plan, place, dtype, nbytes, path.field("allocation_info"));
         }
         if tensor.is_external() {
             // Its buffer index is meaningless: the bytes are looked up by name.
@@ -46,12 +46,12 @@ impl Verifier<'_> {
             }
             (None, None) => Ok(()),
         };
-        if let Err((expected, found)) = located {
-            self.invalid(path.field("data_buffer_idx"), expected, found);
+        if let Err((expected, actual)) = located {
+            self.invalid(path.field("data_buffer_idx"), expected, actual);
         }
     }
 
-    fn place(
+    fn check_allocation(
         &mut self,
         plan: &ExecutionPlan,
         place: &AllocationDetails,
@@ -66,7 +66,7 @@ impl Verifier<'_> {
             return;
         }
         let Some(arena) =
-            self.index(field, place.memory_id, arenas, "planned buffers, of which 0 is reserved")
+            self.check_index(field, place.memory_id, arenas, "planned buffers, of which 0 is reserved")
         else {
             return;
         };
@@ -83,12 +83,12 @@ impl Verifier<'_> {
     }
 
     /// Checks type, sizes and dim order; returns the type and the number of bytes if all are valid.
-    fn shape(&mut self, shape: Shape<'_>, path: Path<'_>) -> Option<(ScalarType, u64)> {
+    fn check_shape(&mut self, shape: Shape<'_>, path: Path<'_>) -> Option<(ScalarType, u64)> {
         let mut errors = Vec::new();
-        let found = shape.check(self.limits.tensor_bytes, path, |error| errors.push(error));
+        let dtype_and_nbytes = shape.check(self.limits.tensor_bytes, path, |error| errors.push(error));
         for error in errors {
             self.push(error);
         }
-        found
+        dtype_and_nbytes
     }
 }

@@ -1,5 +1,5 @@
-use super::{Found, Verifier, verify};
-use crate::container::{check_tables, place_errors};
+use super::{MethodError, Verifier, verify};
+use crate::container::{add_offsets_to_errors, check_tables};
 use crate::pte::read::{Broken, Decoded, decode, locate};
 use crate::pte::{BackendDelegate, ExecutionPlan, Header, Program, SubsegmentOffsets, Tensor};
 use crate::{Error, Limits, Result};
@@ -76,11 +76,13 @@ impl VerifiedProgram {
         check_tables(program_bytes, header.program_size, limits)?;
         let Decoded { mut program, plans, unknown_fields } = decode(program_bytes, limits)?;
         let views: Vec<_> = plans.iter().map(Result::as_ref).collect();
-        let found = Verifier::run_by_method(&program, &views, header, limits);
+        let errors_by_method = Verifier::run_by_method(&program, &views, header, limits);
         let (methods, mut errors): (Vec<_>, Vec<_>) =
-            found.into_iter().map(|Found { method, error }| (method, error)).unzip();
+            errors_by_method.into_iter().map(|MethodError { method, error }| (method, error)).unzip();
         let placed = errors.len().min(limits.errors);
-        place_errors(&mut errors[..placed], program_bytes, |path| locate(program_bytes, limits, path));
+        add_offsets_to_errors(&mut errors[..placed], program_bytes, |path| {
+            locate(program_bytes, limits, path)
+        });
         let mut first: HashMap<usize, Error> = HashMap::new();
         for (method, error) in methods.into_iter().zip(errors) {
             match method {
@@ -108,7 +110,7 @@ impl VerifiedProgram {
                 }),
             }
         }
-        Ok(Self { unknown_fields, ..Self::of(program, header.clone(), invalid) })
+        Ok(Self { unknown_fields, ..Self::from_checked_parts(program, header.clone(), invalid) })
     }
 
     /// All errors of the program and its methods, up to [`Limits::errors`]. An error in the structure of the flatbuffer
@@ -119,22 +121,22 @@ impl VerifiedProgram {
         let mut errors = match decoded {
             Ok(Decoded { program, plans, .. }) => {
                 let plans: Vec<_> = plans.iter().map(Result::as_ref).collect();
-                let found = Verifier::run(&program, &plans, header, limits, limits.errors);
-                found.into_iter().map(|found| found.error).collect()
+                let errors = Verifier::run(&program, &plans, header, limits, limits.errors);
+                errors.into_iter().map(|error| error.error).collect()
             }
             Err(error) => vec![error],
         };
-        place_errors(&mut errors, program_bytes, |path| locate(program_bytes, limits, path));
+        add_offsets_to_errors(&mut errors, program_bytes, |path| locate(program_bytes, limits, path));
         errors
     }
 
     /// Verifies a program that is already decoded, with all of its methods. Errors name the field.
     pub fn new(program: Program, header: Header, limits: &Limits) -> Result<Self> {
         verify(&program, &header, limits)?;
-        Ok(Self::of(program, header, Vec::new()))
+        Ok(Self::from_checked_parts(program, header, Vec::new()))
     }
 
-    fn of(program: Program, header: Header, invalid: Vec<InvalidMethod>) -> Self {
+    fn from_checked_parts(program: Program, header: Header, invalid: Vec<InvalidMethod>) -> Self {
         let mut by_key: Vec<u32> = (0..program.named_data.len() as u32).collect();
         by_key.sort_unstable_by_key(|&i| program.named_data[i as usize].key.as_str());
         let mut by_name: Vec<u32> = (0..program.execution_plan.len() as u32).collect();
@@ -170,8 +172,8 @@ impl VerifiedProgram {
     /// The method with this name.
     pub fn plan(&self, name: &str) -> Option<&ExecutionPlan> {
         let plan = |i: u32| &self.program.execution_plan[i as usize];
-        let found = self.by_name.binary_search_by_key(&name, |&i| plan(i).name.as_str()).ok()?;
-        Some(plan(self.by_name[found]))
+        let position = self.by_name.binary_search_by_key(&name, |&i| plan(i).name.as_str()).ok()?;
+        Some(plan(self.by_name[position]))
     }
 
     /// The byte range of segment `index` in the file. `0..0` for an empty segment, whatever its offset; `None` if there
@@ -225,8 +227,8 @@ impl VerifiedProgram {
     /// The byte range in the file of the named data with this key.
     pub fn named_data(&self, key: &str) -> Option<Range<u64>> {
         let entry = |i: u32| &self.program.named_data[i as usize];
-        let found = self.by_key.binary_search_by_key(&key, |&i| entry(i).key.as_str()).ok()?;
-        self.segment(entry(self.by_key[found]).segment_index)
+        let position = self.by_key.binary_search_by_key(&key, |&i| entry(i).key.as_str()).ok()?;
+        self.segment(entry(self.by_key[position]).segment_index)
     }
 }
 

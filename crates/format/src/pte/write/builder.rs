@@ -1,6 +1,6 @@
 use super::Draft;
-use super::draft::alignment_of;
-use crate::container::{Blob, Segment, Sharing, pack, remember};
+use super::draft::segment_alignment;
+use crate::container::{Blob, Segment, Sharing, cache_blobs, pack};
 use crate::pte::{
     BackendDelegate, DataLocation, EValue, ExecutionPlan, NamedData, Program, SubsegmentOffsets, Tensor,
     TensorData, VerifiedProgram,
@@ -80,17 +80,17 @@ impl<'d> Builder<'d> {
 
     /// Adds the bytes of a constant tensor and returns its `data_buffer_idx`.
     pub fn add_constant(&mut self, blob: Blob<'d>) -> u32 {
-        add(&mut self.constants, blob)
+        push_with_index(&mut self.constants, blob)
     }
 
     /// Adds the initial bytes of a planned tensor and returns its `data_buffer_idx`.
     pub fn add_initial_data(&mut self, blob: Blob<'d>) -> u32 {
-        add(&mut self.initial_data, blob)
+        push_with_index(&mut self.initial_data, blob)
     }
 
     /// Adds a delegate's payload and returns its `processed.index`.
     pub fn add_delegate_data(&mut self, blob: Blob<'d>) -> u32 {
-        add(&mut self.delegate_data, blob)
+        push_with_index(&mut self.delegate_data, blob)
     }
 
     /// Breaks a program down. `source` returns the bytes of a range of the file that it was read from. Methods that are not
@@ -99,10 +99,10 @@ impl<'d> Builder<'d> {
     /// Segments stay page-aligned if they were. Constants keep their indices; the length of a constant is that of the
     /// largest tensor that uses it.
     pub fn from_program(program: &VerifiedProgram, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
-        let mut source = remember(source);
+        let mut source = cache_blobs(source);
         let mut builder = Self {
-            inline_constants: inline(program),
-            segment_alignment: alignment_of(program),
+            inline_constants: stores_inline_constants(program),
+            segment_alignment: segment_alignment(program),
             ..Self::default()
         };
         let mut plans = program.execution_plan.clone();
@@ -111,9 +111,9 @@ impl<'d> Builder<'d> {
         for tensor in plans.iter_mut().flat_map(|plan| &mut plan.values).filter_map(as_tensor_mut) {
             match program.tensor_data(tensor) {
                 TensorData::Constant(range) => {
-                    let held = &mut constants[tensor.data_buffer_idx as usize];
-                    if range.end - range.start >= held.end - held.start {
-                        *held = range;
+                    let longest = &mut constants[tensor.data_buffer_idx as usize];
+                    if range.end - range.start >= longest.end - longest.start {
+                        *longest = range;
                     }
                 }
                 TensorData::Initial(range) => {
@@ -154,8 +154,13 @@ impl<'d> Builder<'d> {
         };
         let mut program = Program::default();
 
-        let constants =
-            gather(&mut self.execution_plan, &self.constants, self.share, "constants", Tensor::constant_idx)?;
+        let constants = gather_blobs(
+            &mut self.execution_plan,
+            &self.constants,
+            self.share,
+            "constants",
+            Tensor::constant_idx,
+        )?;
         if self.inline_constants {
             draft.inline_constants = constants;
         } else {
@@ -165,7 +170,8 @@ impl<'d> Builder<'d> {
         }
 
         let get = Tensor::initial_data_idx;
-        let initial = gather(&mut self.execution_plan, &self.initial_data, self.share, "initial_data", get)?;
+        let initial =
+            gather_blobs(&mut self.execution_plan, &self.initial_data, self.share, "initial_data", get)?;
         if initial.len() > 1 {
             let offsets = pack(&initial, 1)?;
             let segment_index = draft.segments.len() as u32;
@@ -189,15 +195,17 @@ impl<'d> Builder<'d> {
             };
             let inline = processed.location == DataLocation::Inline;
             processed.index = sharing[usize::from(inline)].index(blob, 1, |blob| match inline {
-                true => add(&mut draft.inline_delegates, blob),
-                false => add(&mut draft.segments, Segment::aligned(blob, self.delegate_alignment)),
+                true => push_with_index(&mut draft.inline_delegates, blob),
+                false => {
+                    push_with_index(&mut draft.segments, Segment::aligned(blob, self.delegate_alignment))
+                }
             })?;
         }
 
         let mut sharing = Sharing::new(self.share);
         for NamedBlob { key, blob, alignment } in self.named_data {
             let alignment = alignment.max(1);
-            let add = |blob| add(&mut draft.segments, Segment::aligned(blob, alignment));
+            let add = |blob| push_with_index(&mut draft.segments, Segment::aligned(blob, alignment));
             let segment_index = sharing.index(&blob, alignment, add)?;
             program.named_data.push(NamedData { key, segment_index });
         }
@@ -207,11 +215,11 @@ impl<'d> Builder<'d> {
     }
 }
 
-fn inline(program: &VerifiedProgram) -> bool {
+fn stores_inline_constants(program: &VerifiedProgram) -> bool {
     program.has_inline_constants() && !program.constant_buffer.is_empty()
 }
 
-fn add<T>(all: &mut Vec<T>, new: T) -> u32 {
+fn push_with_index<T>(all: &mut Vec<T>, new: T) -> u32 {
     all.push(new);
     (all.len() - 1) as u32
 }
@@ -224,7 +232,7 @@ fn as_tensor_mut(value: &mut EValue) -> Option<&mut Tensor> {
 }
 
 /// The distinct blobs that tensors use, in order, after a placeholder. Renumbers the tensors' indices accordingly.
-fn gather<'d>(
+fn gather_blobs<'d>(
     plans: &mut [ExecutionPlan],
     blobs: &[Blob<'d>],
     share: bool,
@@ -245,16 +253,16 @@ fn gather<'d>(
             *used = true;
         }
     }
-    let mut kept = vec![Blob::default()];
+    let mut distinct = vec![Blob::default()];
     let mut sharing = Sharing::new(share);
     let mut renumbered = vec![0; blobs.len()];
     for (index, blob) in blobs.iter().enumerate().filter(|&(index, _)| used[index]) {
-        renumbered[index] = sharing.index(blob, 1, |blob| add(&mut kept, blob))?;
+        renumbered[index] = sharing.index(blob, 1, |blob| push_with_index(&mut distinct, blob))?;
     }
     for tensor in plans.iter_mut().flat_map(|plan| &mut plan.values).filter_map(as_tensor_mut) {
         if let Some(index) = index_of(tensor) {
             tensor.data_buffer_idx = renumbered[index as usize];
         }
     }
-    Ok(kept)
+    Ok(distinct)
 }

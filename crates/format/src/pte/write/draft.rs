@@ -1,5 +1,5 @@
-use super::tables::tables;
-use crate::container::{Blob, Layout, Place, Segment, splice, write_header};
+use super::tables::write_program;
+use crate::container::{Blob, Layout, Place, Segment, insert_header_space, write_header};
 use crate::pte::header::EXTENDED_MAGIC;
 use crate::pte::{
     BackendDelegateInlineData, Buffer, EXTENDED_HEADER_LENGTH, Header, Program, VerifiedProgram, verify,
@@ -51,7 +51,7 @@ impl<'d> Draft<'d> {
             segments: indices.map(segment).collect(),
             inline_constants: program.constant_buffer.iter().map(|b| source(b.storage.clone())).collect(),
             inline_delegates: program.backend_delegate_data.iter().map(|b| source(b.data.clone())).collect(),
-            segment_alignment: alignment_of(program),
+            segment_alignment: segment_alignment(program),
             inline_alignment: 16,
             program: program.program().clone(),
         }
@@ -91,13 +91,14 @@ impl<'d> Draft<'d> {
             self.inline_delegates.iter().map(|b| BackendDelegateInlineData { data: range(b) }).collect();
 
         let mut tables =
-            tables(program, &self.inline_constants, &self.inline_delegates, self.inline_alignment)?;
+            write_program(program, &self.inline_constants, &self.inline_delegates, self.inline_alignment)?;
         let has_header = layout.data_size > 0;
         if has_header {
-            splice(&mut tables, EXTENDED_HEADER_LENGTH as usize);
+            insert_header_space(&mut tables, EXTENDED_HEADER_LENGTH as usize);
         }
         let program_size = tables.bytes.len() as u64;
-        let (base, file_len) = if has_header { layout.base(program_size)? } else { (0, program_size) };
+        let (base, file_len) =
+            if has_header { layout.base_and_file_len(program_size)? } else { (0, program_size) };
         if has_header {
             let fields = [program_size, base, layout.data_size];
             write_header(&mut tables.bytes, EXTENDED_MAGIC, EXTENDED_HEADER_LENGTH, &fields)?;
@@ -116,7 +117,7 @@ impl<'d> Draft<'d> {
 }
 
 /// The apparent alignment of a file's segments: a page, the default, or 16 bytes.
-pub(super) fn alignment_of(program: &VerifiedProgram) -> u64 {
+pub(super) fn segment_alignment(program: &VerifiedProgram) -> u64 {
     const PAGE: u64 = 4096;
     let starts = program.segments.iter().filter(|segment| segment.size > 0).map(|segment| segment.offset);
     let all = starts.fold(program.header().segment_base_offset, |all, start| all | start);

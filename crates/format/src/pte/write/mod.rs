@@ -6,4 +6,4 @@ mod tables;
 
 pub use builder::{Builder, DEFAULT_CONSTANT_ALIGNMENT, NamedBlob};
 pub use draft::{DEFAULT_SEGMENT_ALIGNMENT, Draft, Prepared};
-pub(super) use tables::tables;
+pub(super) use tables::write_program;
