@@ -72,7 +72,7 @@ impl OperatorTable {
     /// `aten.lstm.input`, `aten.scaled_dot_product_attention.default`. A node that no backend takes and no kernel computes is
     /// compiled as if its operator were not named here.
     #[must_use]
-    pub fn keeping<N: Into<String>>(mut self, operators: impl IntoIterator<Item = N>) -> Self {
+    pub fn with_kept_operators<N: Into<String>>(mut self, operators: impl IntoIterator<Item = N>) -> Self {
         self.kept.operators.extend(operators.into_iter().map(Into::into));
         self
     }

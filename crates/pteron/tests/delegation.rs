@@ -211,7 +211,8 @@ fn programs_are_compiled_without_an_archive() {
 fn operators_are_left_whole_for_backends_that_take_them() {
     let lstm = "aten.lstm.input";
     let compiled = |keeping: &[&str], delegation: Vec<Delegation>| {
-        let table = OperatorTable::portable(&pteron::kernel_registry()).keeping(keeping.iter().copied());
+        let table =
+            OperatorTable::portable(&pteron::kernel_registry()).with_kept_operators(keeping.iter().copied());
         let options = Options { delegation, ..Options::default() };
         compile(archive("recurrent"), &table, &options, &mut |_, _, _| {}).unwrap()
     };

@@ -55,7 +55,8 @@ fn models_give_the_same_results() {
 
 #[test]
 fn an_operator_is_kept_whole_and_reasons_are_given() {
-    let table = OperatorTable::portable(&pteron::kernel_registry()).keeping(["aten.hardswish.default"]);
+    let table =
+        OperatorTable::portable(&pteron::kernel_registry()).with_kept_operators(["aten.hardswish.default"]);
     let options = Options { delegation: vec![delegation()], ..Options::default() };
     let file: Arc<dyn pteron::DataLoader> = Arc::new(FileLoader::open(archive("activations")).unwrap());
     let compiled = from_loader(&file, &table, &options, &mut |_, _, _| {}).unwrap();

@@ -29,7 +29,7 @@ pub(super) struct FoldedCall {
 }
 
 impl FoldedCall {
-    /// A node's call. `known` has the calls that computing earlier results again takes. `None` if the operands are not in
+    /// A node's call. `known` holds how many calls recompute earlier results. `None` if the operands are not in
     /// the order of the schema, which the selected operator needs.
     pub(super) fn from_node(
         program: &ExportedProgram,

@@ -307,8 +307,8 @@ mod tests {
             TensorSpec::contiguous(ScalarType::Float, sizes.iter().map(|&n| Size::Int(n)).collect())
         };
         // `x` is a view of a 2 x 2 x 3 tensor, and the 4 x 2 result is viewed as 2 x 2 x 2.
-        let whole = program.add_var("whole", VarType::Tensor(of(&[2, 2, 3])));
-        let x = std::mem::replace(&mut program.graph.inputs[0], whole);
+        let full = program.add_var("full", VarType::Tensor(of(&[2, 2, 3])));
+        let x = std::mem::replace(&mut program.graph.inputs[0], full);
         let view = |program: &ExportedProgram, from: VarId, to: VarId| ExportedNode {
             target: "aten.view.default".into(),
             args: vec![
@@ -320,7 +320,7 @@ mod tests {
         };
         let product = program.graph.outputs[0].var().unwrap();
         let out = program.add_var("out", VarType::Tensor(of(&[2, 2, 2])));
-        let (before, behind) = (view(&program, whole, x), view(&program, product, out));
+        let (before, behind) = (view(&program, full, x), view(&program, product, out));
         program.graph.nodes.insert(0, before);
         program.graph.nodes.push(behind);
         program.graph.outputs = vec![Argument::Var(out)];
@@ -328,7 +328,7 @@ mod tests {
         to_linear(&mut program, Weights::Constant).unwrap();
         program.verify().unwrap();
         let [node] = &program.graph.nodes[..] else { panic!("{}", program.listing(Default::default())) };
-        assert_eq!(node.arg("input").and_then(Argument::var), Some(whole));
+        assert_eq!(node.arg("input").and_then(Argument::var), Some(full));
         assert_eq!(node.outputs, [out]);
     }
 }

@@ -56,8 +56,8 @@ impl HeaderField {
     }
 }
 
-/// Writes an extended header of `length` bytes into the room that [`splice`](super::splice) made for it. A header too
-/// short for the last fields is written without them.
+/// Writes an extended header of `length` bytes into the space that [`insert_header_space`](super::insert_header_space)
+/// made. A header too short for the last fields is written without them.
 pub(crate) fn write_header(tables: &mut [u8], magic: [u8; 4], length: u32, fields: &[u64]) -> Result<()> {
     let mut header = magic.to_vec();
     header.extend(length.to_le_bytes());
