@@ -12,7 +12,7 @@ impl Digest {
     pub fn hex_digest(bytes: &[u8]) -> String {
         let mut digest = Self::default();
         digest.update(bytes);
-        digest.name()
+        digest.into_hex()
     }
 
     /// Appends bytes to the hashed input.
@@ -37,10 +37,10 @@ mod tests {
     #[test]
     fn incremental_updates_give_the_digest_of_the_whole() {
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(Digest::of(b"abc"), expected);
+        assert_eq!(Digest::hex_digest(b"abc"), expected);
         let mut digest = Digest::default();
         digest.update(b"a");
         digest.update(b"bc");
-        assert_eq!(digest.name(), expected);
+        assert_eq!(digest.into_hex(), expected);
     }
 }

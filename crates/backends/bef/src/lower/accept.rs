@@ -89,7 +89,7 @@ fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -
                 ArgValue::Known(Arg::Out(written - 1))
             }
             Slot::Default(text) => {
-                let default = Argument::of_default(text.as_deref(), declared);
+                let default = Argument::from_default(text.as_deref(), declared);
                 arg_value(program, &default, declared.list, declared.optional, &mut operands)?
             }
             Slot::Given(arg) => arg_value(program, arg, declared.list, declared.optional, &mut operands)?,
