@@ -63,7 +63,7 @@ pub struct UnsupportedOperator {
     pub target: String,
     /// How many nodes call it.
     pub count: usize,
-    /// The first of them.
+    /// The name of the first of these nodes.
     pub node: String,
     /// Its source line, if the archive records it.
     pub line: Option<SourceFrame>,

@@ -311,7 +311,7 @@ impl Functionalizer {
         Ok(())
     }
 
-    /// The new version of `whole` after `part` was written through `view`.
+    /// The new version of `viewed` after `part` was written through `view`.
     fn write_back(
         &mut self,
         cx: &mut Rewriter<'_>,

@@ -176,7 +176,7 @@ fn absorb_views(program: &mut ExportedProgram) {
     });
 }
 
-/// Whether `matrix` is `whole` with its leading dimensions flattened, and `result` has the same leading dimensions.
+/// Whether `matrix` is `source` with its leading dimensions flattened, and `result` has the same leading dimensions.
 fn has_same_rows(program: &ExportedProgram, source: VarId, matrix: VarId, result: VarId) -> bool {
     let specs = [source, matrix, result].map(|var| program.spec(var));
     let [Some(source), Some(matrix), Some(result)] = specs else { return false };
