@@ -1,9 +1,9 @@
 use crate::attributes::SiteAttribute;
 use crate::body::{Body, BodyParts, NodeParts};
 use crate::error::{Error, Result, SourceLocation};
+use crate::frame::{Location, Site};
 use crate::function::{Entry, Function, FunctionKind, Module};
-use crate::kernel::{Effect, Kernel, Location, Site};
-use crate::registry::NativeFunction;
+use crate::kernel::{Effect, Kernel, NativeFunction};
 use pteron_bef::attribute::Attribute;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
@@ -23,14 +23,14 @@ pub struct FunctionId(u32);
 /// Builds a function, kernel by kernel, in program order.
 ///
 /// ```
-/// use pteron_host::{ExecutionContext, FunctionBuilder, HostContext, KernelRegistry, typed};
+/// use pteron_host::{ExecutionContext, FunctionBuilder, HostContext, typed};
 /// let mut b = FunctionBuilder::new("twice_plus", 2);
 /// let add = typed(|a: i32, b: i32| a.wrapping_add(b));
 /// let twice = b.kernel(&add, &[b.argument(0), b.argument(0)]);
 /// let sum = b.kernel(&add, &[twice, b.argument(1)]);
 /// b.returns(&[sum]);
 /// let function = b.build()?;
-/// let host = HostContext::single_threaded(KernelRegistry::new());
+/// let host = HostContext::single_threaded();
 /// let results = function.call(&ExecutionContext::new(&host), &[20.into(), 2.into()])?;
 /// assert!(matches!(results[0], pteron_host::Value::I32(42)));
 /// # Ok::<(), pteron_host::Error>(())

@@ -2,7 +2,6 @@ use crate::error::ErrorValue;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::nested;
-use crate::registry::KernelRegistry;
 use crate::stack;
 use crate::sync::{Mutex, caught, lock};
 use crate::timer::{Timer, Timers};
@@ -18,14 +17,12 @@ use std::time::Duration;
 
 type Diagnose = Box<dyn Fn(&ErrorValue) + Send + Sync>;
 
-/// State that all programs of one host share: the work queue, the kernel registry, the output and log streams and the
-/// error handler. Cloning shares it.
+/// State that all programs of one host share: the work queue, the output and log streams and the error handler. Cloning shares it.
 #[derive(Clone)]
 pub struct HostContext(Arc<Host>);
 
 struct Host {
     queue: WorkQueue,
-    registry: KernelRegistry,
     diagnose: Diagnose,
     output: Mutex<Box<dyn Write + Send>>,
     log: Mutex<Box<dyn Write + Send>>,
@@ -38,7 +35,6 @@ struct Host {
 /// Builds a [`HostContext`].
 pub struct HostBuilder {
     queue: WorkQueue,
-    registry: KernelRegistry,
     diagnose: Diagnose,
     output: Box<dyn Write + Send>,
     log: Box<dyn Write + Send>,
@@ -81,7 +77,6 @@ impl HostBuilder {
     pub fn build(self) -> HostContext {
         HostContext(Arc::new(Host {
             queue: self.queue,
-            registry: self.registry,
             diagnose: self.diagnose,
             output: Mutex::new(self.output),
             log: Mutex::new(self.log),
@@ -94,11 +89,10 @@ impl HostBuilder {
 }
 
 impl HostContext {
-    /// A builder of a context with these kernels, whose tasks run on `queue`.
-    pub fn builder(registry: KernelRegistry, queue: WorkQueue) -> HostBuilder {
+    /// A builder of a context whose tasks run on `queue`.
+    pub fn builder(queue: WorkQueue) -> HostBuilder {
         HostBuilder {
             queue,
-            registry,
             diagnose: Box::new(|_| ()),
             output: Box::new(io::stdout()),
             log: Box::new(io::stderr()),
@@ -108,18 +102,13 @@ impl HostContext {
     }
 
     /// A context that runs all tasks on the thread that waits for their results.
-    pub fn single_threaded(registry: KernelRegistry) -> Self {
-        Self::builder(registry, WorkQueue::single_threaded()).build()
+    pub fn single_threaded() -> Self {
+        Self::builder(WorkQueue::single_threaded()).build()
     }
 
     /// The work queue that tasks run on.
     pub fn queue(&self) -> &WorkQueue {
         &self.0.queue
-    }
-
-    /// The kernel registry.
-    pub fn registry(&self) -> &KernelRegistry {
-        &self.0.registry
     }
 
     /// The limits of each request.
@@ -246,6 +235,6 @@ impl HostContext {
 
 impl fmt::Debug for HostContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HostContext({:?}, {:?})", self.queue(), self.registry())
+        write!(f, "HostContext({:?})", self.queue())
     }
 }

@@ -183,6 +183,42 @@ impl fmt::Debug for ErrorValue {
 
 impl std::error::Error for ErrorValue {}
 
+/// Why a kernel fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    /// A failure with this code.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// An argument or attribute that the kernel does not accept ([`ErrorCode::InvalidArgument`]).
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<String> for Fault {
+    fn from(message: String) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(message: &str) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+}
+
 /// Why a function cannot be built, opened or called.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -1,8 +1,8 @@
 use crate::body::Body;
 use crate::dataflow::{panicked, traced};
 use crate::error::{Error, ErrorValue, Result};
+use crate::frame::Frame;
 use crate::function::{Function, FunctionRef};
-use crate::kernel::Frame;
 use crate::request::ExecutionContext;
 use crate::sync::caught;
 use crate::value::Value;

@@ -1,15 +1,13 @@
 use crate::async_value::{AsyncValue, Promise};
 use crate::context::HostContext;
-use crate::error::{ErrorCode, ErrorValue};
-use crate::function::Results;
+use crate::error::{ErrorCode, ErrorValue, Fault};
 use crate::instances::Instances;
-use crate::kernel::Fault;
 use crate::limits::KERNELS_BETWEEN_CHECKS;
 use crate::memory::{Account, Charge};
 use crate::pending::Pending;
 use crate::sync::{Mutex, caught, lock, panic_message};
 use crate::timer::Timer;
-use crate::value::Value;
+use crate::value::{Results, Value};
 use pteron_clock::Instant;
 use pteron_pool::Task;
 use pteron_trace::{Place, SpanKind, Tracer};

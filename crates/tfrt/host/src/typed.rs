@@ -1,9 +1,10 @@
 //! Kernels from plain Rust functions: `typed(|a: i32, b: i32| a + b)`.
 
 use crate::attributes::AttributeValue;
-use crate::function::Results;
-use crate::kernel::{Fault, Frame, Kernel, PlainKernel, PlainOperands, PlainResults};
-use crate::value::{FromValue, IntoValue, Value};
+use crate::error::Fault;
+use crate::frame::Frame;
+use crate::kernel::{Kernel, PlainKernel, PlainOperands, PlainResults};
+use crate::value::{FromValue, IntoValue, Results, Value};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -256,7 +257,7 @@ pub fn typed<P>(function: impl IntoKernel<P>) -> Arc<dyn Kernel> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Chain, Error, ExecutionContext, FunctionBuilder, HostContext, Interpreter, KernelRegistry};
+    use crate::{Chain, Error, ExecutionContext, FunctionBuilder, HostContext, Interpreter};
 
     fn number(value: &Value) -> i32 {
         if let Value::I32(v) = value { *v } else { panic!("{value:?} is no i32") }
@@ -334,7 +335,7 @@ mod tests {
 
     #[test]
     fn calls_that_are_not_plain_fall_back_to_run() {
-        let context = ExecutionContext::new(&HostContext::single_threaded(KernelRegistry::new()));
+        let context = ExecutionContext::new(&HostContext::single_threaded());
         let add = typed(|a: i32, b: i32| a.wrapping_add(b));
         let all = typed(|a: i32, b: i32, c: i32, d: i32| a + b + c + d);
         let mut b = FunctionBuilder::new("sums", 2);

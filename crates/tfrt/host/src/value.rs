@@ -1,5 +1,6 @@
 use crate::async_value::AsyncValue;
 use crate::error::ErrorValue;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -46,6 +47,9 @@ pub enum Value {
     /// A failure.
     Error(ErrorValue),
 }
+
+/// The results of a call.
+pub type Results = SmallVec<[Value; 2]>;
 
 impl Value {
     /// A shared object.

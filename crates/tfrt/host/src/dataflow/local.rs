@@ -6,13 +6,13 @@ use super::state::{LocalState, arrive};
 use super::{Origin, panicked, traced};
 use crate::body::Body;
 use crate::error::ErrorValue;
-use crate::function::{FunctionRef, Results};
-use crate::kernel::{Frame, Site};
+use crate::frame::{Frame, Site};
+use crate::function::FunctionRef;
 use crate::limits::KERNELS_BETWEEN_CHECKS;
 use crate::request::ExecutionContext;
 use crate::stack;
 use crate::sync::{Panic, caught};
-use crate::value::Value;
+use crate::value::{Results, Value};
 use pteron_trace::Tracer;
 use std::sync::Arc;
 

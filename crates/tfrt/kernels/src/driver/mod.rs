@@ -89,7 +89,7 @@ pub fn run_with(
     stdout: impl Write + Send + 'static,
     stderr: impl Write + Send + 'static,
 ) -> i32 {
-    let program = match OpenProgram::new(bytes, options, registry, None, stdout, stderr) {
+    let program = match OpenProgram::new(bytes, options, &registry, None, stdout, stderr) {
         Ok(program) => program,
         Err(status) => return status,
     };
@@ -117,7 +117,7 @@ pub fn run_traced(
     stdout: impl Write + Send + 'static,
     stderr: impl Write + Send + 'static,
 ) -> i32 {
-    let program = match OpenProgram::new(bytes, options, crate::registry(), Some(tracer), stdout, stderr) {
+    let program = match OpenProgram::new(bytes, options, &crate::registry(), Some(tracer), stdout, stderr) {
         Ok(program) => program,
         Err(status) => return status,
     };
@@ -149,7 +149,7 @@ impl OpenProgram {
     fn new(
         bytes: Bytes,
         options: &Options,
-        registry: KernelRegistry,
+        registry: &KernelRegistry,
         tracer: Option<Arc<dyn EventTracer>>,
         stdout: impl Write + Send + 'static,
         stderr: impl Write + Send + 'static,
@@ -162,7 +162,7 @@ impl OpenProgram {
         let mut stderr = Shared(Arc::new(Mutex::new(stderr)));
         let diagnostics = Arc::new(Diagnostics::new(stderr.clone()));
         let listener = Arc::clone(&diagnostics);
-        let mut host = HostContext::builder(registry, queue)
+        let mut host = HostContext::builder(queue)
             .output(stdout)
             .log(stderr.clone())
             .limits(options.limits)
@@ -172,10 +172,10 @@ impl OpenProgram {
         }
         let host = host.build();
         let start = host.tracer().start();
-        let module = match Module::open(bytes, host.registry()) {
+        let module = match Module::open(bytes, registry) {
             Ok(module) => module,
             Err(error) => {
-                report_open(&diagnostics, &error, host.registry());
+                report_open(&diagnostics, &error, registry);
                 return Err(i32::from(!diagnostics.verify()));
             }
         };

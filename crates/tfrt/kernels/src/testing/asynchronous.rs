@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn context(queue: WorkQueue) -> ExecutionContext {
-        ExecutionContext::new(&HostContext::builder(KernelRegistry::new(), queue).build())
+        ExecutionContext::new(&HostContext::builder(queue).build())
     }
 
     fn run_as_task(context: &ExecutionContext) -> Value {
