@@ -15,11 +15,11 @@ pub(crate) struct SiteAttribute {
 }
 
 impl SiteAttribute {
-    pub(crate) fn known(value: Attribute<'static>) -> Self {
+    pub(crate) fn from_value(value: Attribute<'static>) -> Self {
         Self { value: OnceLock::from(Decoded::Small(value)), source: None }
     }
 
-    pub(crate) fn recorded(offset: u64, kind: Option<AttributeType>) -> Self {
+    pub(crate) fn from_offset(offset: u64, kind: Option<AttributeType>) -> Self {
         Self { value: OnceLock::new(), source: Some((offset, kind)) }
     }
 

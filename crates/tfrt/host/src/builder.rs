@@ -131,7 +131,7 @@ impl FunctionBuilder {
 pub struct KernelEditor<'a>(&'a mut NodeParts);
 
 impl KernelEditor<'_> {
-    /// Sets its name, for traces and error messages.
+    /// Sets the kernel's name, for traces and error messages.
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         self.0.site.name = name.into();
         self
@@ -145,32 +145,32 @@ impl KernelEditor<'_> {
         self
     }
 
-    /// Sets its stream: kernels of one stream run one after another on one thread, kernels of other streams may become
+    /// Sets the kernel's stream: kernels of one stream run one after another on one thread, kernels of other streams may become
     /// tasks.
     pub fn stream(self, stream: u32) -> Self {
         self.0.stream = stream;
         self
     }
 
-    /// Declares its observable side effects.
+    /// Declares the kernel's observable side effects.
     pub fn effect(self, effect: Effect) -> Self {
         self.0.effect = effect;
         self
     }
 
-    /// Sets its attributes, in ascending order of their names.
+    /// Sets the kernel's attributes, in ascending order of their names.
     pub fn attributes(self, attributes: impl IntoIterator<Item = Attribute<'static>>) -> Self {
-        self.0.site.attributes = attributes.into_iter().map(SiteAttribute::known).collect();
+        self.0.site.attributes = attributes.into_iter().map(SiteAttribute::from_value).collect();
         self
     }
 
-    /// Sets the functions that it is given, such as callees and regions.
+    /// Sets the functions that the kernel is given, such as callees and regions.
     pub fn functions(self, functions: &[FunctionId]) -> Self {
         self.0.site.functions = functions.iter().map(|f| f.0).collect();
         self
     }
 
-    /// Sets its source location.
+    /// Sets the kernel's source location.
     pub fn location(self, location: SourceLocation) -> Self {
         self.0.site.location = Location::Given(location);
         self

@@ -3,7 +3,7 @@ use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::nested;
 use crate::stack;
-use crate::sync::{Mutex, caught, lock};
+use crate::sync::{Mutex, catch_panic, lock};
 use crate::timer::{Timer, Timers};
 use crate::value::Value;
 use pteron_pool::WorkQueue;
@@ -138,7 +138,7 @@ impl HostContext {
     /// Reports a failure to the diagnostics handler.
     pub fn diagnose(&self, error: &ErrorValue) {
         // A panic of the handler is no failure of the program.
-        let _ = caught(|| (self.0.diagnose)(error));
+        let _ = catch_panic(|| (self.0.diagnose)(error));
     }
 
     /// The host's single instance of `T`, created by `make` on first use. `make` may ask for other instances.
@@ -199,7 +199,7 @@ impl HostContext {
         self.wait_until(&|| remaining.load(Ordering::Acquire) == 0 || ended())
     }
 
-    /// Waits until `done` returns true. What is deferred on this thread runs first: `done` may depend on it.
+    /// Waits until `done` returns true. Work deferred on this thread runs first, since `done` may depend on it.
     fn wait_until(&self, done: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let wait = || {
             let done = || {
@@ -207,7 +207,7 @@ impl HostContext {
                 done()
             };
             // A panic of a task ends that task: it is no reason to end this wait, which may be another request's.
-            while caught(|| self.queue().wait_until(&done)).is_err() {}
+            while catch_panic(|| self.queue().wait_until(&done)).is_err() {}
         };
         if !stack::is_deep() {
             stack::run_scoped(wait);
@@ -217,14 +217,14 @@ impl HostContext {
         if done() {
             return Ok(());
         }
-        nested::on_new_stack(self.queue(), wait)
+        nested::run_on_new_stack(self.queue(), wait)
     }
 
     /// Runs tasks until none is waiting or running: see [`WorkQueue::quiesce`].
     pub fn quiesce(&self) {
         let quiesce = || loop {
             // As in `wait_until`.
-            while caught(|| self.queue().quiesce()).is_err() {}
+            while catch_panic(|| self.queue().quiesce()).is_err() {}
             if !stack::run_deferred() {
                 break;
             }

@@ -53,7 +53,7 @@ impl Module {
             Tables { file: program.file(), kernel_names: program.kernel_names(), index: program.functions() };
         let (functions, kernels, records) = Self::from_tables(&tables, registry)?;
         drop(program);
-        Ok(Self::of_file(opened, functions, kernels, records))
+        Ok(Self::from_file(opened, functions, kernels, records))
     }
 
     /// Opens a BEF file without verifying it as a whole. Each function is checked when it is first called; a call of a
@@ -66,10 +66,10 @@ impl Module {
         let file = opened.file();
         let tables = Tables { file, kernel_names: &file.kernel_names()?, index: &file.function_index()? };
         let (functions, kernels, records) = Self::from_tables(&tables, registry)?;
-        Ok(Self::of_file(opened, functions, kernels, records))
+        Ok(Self::from_file(opened, functions, kernels, records))
     }
 
-    fn of_file(
+    fn from_file(
         file: ProgramFile,
         functions: Vec<Entry>,
         kernels: Vec<Resolved>,
@@ -84,7 +84,7 @@ impl Module {
         registry: &KernelRegistry,
     ) -> Result<(Vec<Entry>, Vec<Resolved>, Records)> {
         let index = tables.index;
-        let kernels = resolve(tables, registry)?;
+        let kernels = resolve_kernels(tables, registry)?;
         let mut functions = Vec::with_capacity(index.len());
         let mut records = Vec::with_capacity(index.len());
         for entry in index.iter() {
@@ -115,12 +115,12 @@ impl Module {
     }
 }
 
-fn resolve(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Resolved>> {
+fn resolve_kernels(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Resolved>> {
     let names = tables.kernel_names;
     let mut kernels = Vec::with_capacity(names.len());
     let mut unknown = Vec::new();
     for (code, &name) in (0u32..).zip(names) {
-        match registry.declared(name) {
+        match registry.kernel_with_effect(name) {
             Some((name, kernel, effect)) => {
                 kernels.push(Resolved { name: Arc::clone(name), kernel: Arc::clone(kernel), effect });
             }
@@ -139,15 +139,15 @@ fn unknown_native(tables: &Tables<'_, '_>, name: &str, id: usize) -> Error {
     Error::UnknownNative { name: name.to_owned(), location }
 }
 
-/// The location of the first kernel of which `is_meant` holds.
+/// The location of the first kernel that satisfies `predicate`.
 fn first_use(
     tables: &Tables<'_, '_>,
-    is_meant: impl Fn(&KernelRecord<'_>) -> bool,
+    predicate: impl Fn(&KernelRecord<'_>) -> bool,
 ) -> Option<SourceLocation> {
     let Tables { file, index, .. } = tables;
     for id in (0..index.len() as u32).map(FunctionId) {
         let Ok(Some(record)) = file.function(index, id) else { continue };
-        if let Some(kernel) = record.kernels().skip(1).flatten().find(&is_meant) {
+        if let Some(kernel) = record.kernels().skip(1).flatten().find(&predicate) {
             let location = file.locations().get(kernel.location().into());
             return location.ok()?.map(pteron_bef::Location::into_owned);
         }
@@ -167,17 +167,17 @@ impl BodyDecoder for RecordDecoder {
             FunctionEntry { kind: *kind, offset: *offset, name: "", arguments: &[], results: &results };
         let record = source.file().file().record(&entry).map_err(|e| e.to_string())?;
         let ordered = *kind == BefKind::Async;
-        let parts = self.parts(source, &record, ordered).map_err(|e| e.to_string())?;
+        let parts = self.decode_parts(source, &record, ordered).map_err(|e| e.to_string())?;
         if parts.arguments != declared.arguments {
-            let (declared, found) = (declared.arguments, parts.arguments);
-            return Err(format!("it is declared with {declared} arguments, but sets {found}"));
+            let (declared, actual) = (declared.arguments, parts.arguments);
+            return Err(format!("it is declared with {declared} arguments, but sets {actual}"));
         }
         Body::new(parts)
     }
 }
 
 impl RecordDecoder {
-    fn parts(
+    fn decode_parts(
         &self,
         source: &ProgramSource,
         record: &FunctionRecord<'_>,
@@ -191,10 +191,10 @@ impl RecordDecoder {
             results: record.results().iter().map(|r| r.0).collect(),
             ..BodyParts::default()
         };
-        let streams = Streams::of(record);
+        let streams = Streams::from_record(record);
         for (i, (kernel, table)) in record.kernels().zip(record.kernel_table()).enumerate() {
             let kernel = kernel.map_err(text)?;
-            let stream = streams.number(table.stream_id);
+            let stream = streams.stream_number(table.stream_id);
             let users = |words: pteron_bef::section::functions::Words<'_>| {
                 let kernels = words.iter().map(|k| k.checked_sub(1));
                 kernels.collect::<Option<Vec<u32>>>().ok_or("the pseudo kernel uses a register")
@@ -210,7 +210,7 @@ impl RecordDecoder {
                     return Err("the pseudo kernel does not set the arguments".into());
                 }
             } else {
-                parts.nodes.push(self.node(source, &kernel, stream)?);
+                parts.nodes.push(self.decode_node(source, &kernel, stream)?);
             }
             for (register, list) in results.zip(used_bys) {
                 if let Some(slot) = order.users.get_mut(register as usize) {
@@ -224,7 +224,7 @@ impl RecordDecoder {
         Ok(parts)
     }
 
-    fn node(
+    fn decode_node(
         &self,
         source: &ProgramSource,
         kernel: &KernelRecord<'_>,
@@ -239,7 +239,7 @@ impl RecordDecoder {
             return Err(format!("kernel `{name}` is given function {f}, which does not exist"));
         }
         let attribute =
-            |offset: u32| SiteAttribute::recorded(offset.into(), source.attribute_type(offset.into()));
+            |offset: u32| SiteAttribute::from_offset(offset.into(), source.attribute_type(offset.into()));
         Ok(NodeParts {
             kernel: Arc::clone(implementation),
             site: Site {
@@ -261,12 +261,12 @@ impl RecordDecoder {
 enum Streams {
     /// Numbered as in the file.
     Same,
-    /// Numbered by their position here, because the file's numbers are too large.
+    /// Numbered by their position in this sorted list, because the file's numbers are too large.
     Sorted(Vec<u64>),
 }
 
 impl Streams {
-    fn of(record: &FunctionRecord<'_>) -> Self {
+    fn from_record(record: &FunctionRecord<'_>) -> Self {
         let mut ids: Vec<u64> = record.kernel_table().iter().map(|kernel| kernel.stream_id).collect();
         if ids.iter().all(|&id| u32::try_from(id).is_ok()) {
             return Self::Same;
@@ -276,7 +276,7 @@ impl Streams {
         Self::Sorted(ids)
     }
 
-    fn number(&self, id: u64) -> u32 {
+    fn stream_number(&self, id: u64) -> u32 {
         match self {
             Self::Same => id as u32,
             Self::Sorted(ids) => ids.partition_point(|&other| other < id) as u32,

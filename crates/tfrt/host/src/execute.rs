@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorCode, ErrorValue, Result};
 use crate::frame::Frame;
 use crate::function::{Function, FunctionKind, FunctionRef};
 use crate::request::ExecutionContext;
-use crate::sync::{caught, panic_message};
+use crate::sync::{catch_panic, panic_message};
 use crate::value::{Results, Value};
 use crate::{dataflow, effects, ordered, stack};
 
@@ -35,7 +35,7 @@ impl Function {
     /// As [`Self::execute`], but the whole execution is a task of the work queue.
     pub fn execute_later(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         if let Err(error) = self.by_ref().check_arguments(arguments.len()) {
-            return self.by_ref().fail_all(invalid(&error));
+            return self.by_ref().error_results(invalid_argument(&error));
         }
         dataflow::execute_later(self, context, arguments)
     }
@@ -56,11 +56,15 @@ impl Function {
 }
 
 impl<'a> FunctionRef<'a> {
-    fn check_arguments(self, found: usize) -> Result<()> {
-        if found == self.arguments() {
+    fn check_arguments(self, count: usize) -> Result<()> {
+        if count == self.arguments() {
             return Ok(());
         }
-        Err(Error::WrongArguments { function: self.name().to_owned(), expected: self.arguments(), found })
+        Err(Error::WrongArguments {
+            function: self.name().to_owned(),
+            expected: self.arguments(),
+            found: count,
+        })
     }
 
     /// As [`Function::execute`].
@@ -84,15 +88,15 @@ impl<'a> FunctionRef<'a> {
     /// Starts the function with the frame's arguments from index `from` on; its results become the frame's results.
     #[inline]
     pub(crate) fn execute_in(self, frame: &mut Frame<'_>, from: usize) {
-        let given = frame.arguments().saturating_sub(from);
-        let Some(body) = self.body_if_startable(given) else {
+        let count = frame.arguments().saturating_sub(from);
+        let Some(body) = self.body_if_startable(count) else {
             let arguments = frame.arguments_from(from);
             return frame.set_all(self.execute_slow(frame.context(), &arguments));
         };
-        let own = dataflow::prepare(body, frame.all_from(from));
+        let own = dataflow::prepare(body, frame.argument_values_from(from));
         let context = frame.context();
         let in_order = frame.in_order;
-        dataflow::execute(self, context, body, own, in_order, &mut |i, value| frame.set_taken(i, value));
+        dataflow::execute(self, context, body, own, in_order, &mut |i, value| frame.set_moved(i, value));
     }
 
     /// The kernels, if the function is asynchronous, takes this number of arguments, and the stack is not too deep to
@@ -110,22 +114,22 @@ impl<'a> FunctionRef<'a> {
     #[inline(never)]
     fn execute_slow(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         // Counted even if no kernel runs: the call may be in an endless loop.
-        context.count_some_kernels(1);
+        context.count_kernels_batched(1);
         if let Err(error) = self.check_arguments(arguments.len()) {
-            return self.fail_all(invalid(&error));
+            return self.error_results(invalid_argument(&error));
         }
         match self.kind() {
             FunctionKind::Native => self.execute_native(context, arguments),
             FunctionKind::Sync => self.execute_sync(context, arguments),
             FunctionKind::Async => match self.body() {
                 Ok(_) => dataflow::execute_later(&self.to_function(), context, arguments),
-                Err(error) => self.fail_all(invalid(&error)),
+                Err(error) => self.error_results(invalid_argument(&error)),
             },
         }
     }
 
     fn execute_native(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
-        if let Some(pending) = arguments.iter().find_map(unavailable) {
+        if let Some(pending) = arguments.iter().find_map(as_unavailable) {
             return self.execute_native_when(pending.clone(), context, arguments);
         }
         let arguments: Results = arguments.iter().map(|v| v.clone().settle()).collect();
@@ -133,18 +137,18 @@ impl<'a> FunctionRef<'a> {
         if let Some(error) = arguments.iter().rev().find_map(Value::as_error) {
             results.fill(Value::Error(error.clone()));
         } else if let Some(native) = &self.entry().native
-            && let Err(panic) = caught(|| native(context, &arguments, &mut results))
+            && let Err(panic) = catch_panic(|| native(context, &arguments, &mut results))
         {
-            results.fill(self.unreported(&format!("panicked: {}", panic_message(&panic))));
+            results.fill(self.native_failure(&format!("panicked: {}", panic_message(&panic))));
         }
         for result in results.iter_mut().filter(|r| matches!(r, Value::Empty)) {
-            *result = self.unreported("gave no result");
+            *result = self.native_failure("gave no result");
         }
-        results.into_iter().map(|value| context.relayed(value)).collect()
+        results.into_iter().map(|value| context.relay_value(value)).collect()
     }
 
     /// A failure of this native function, which the kernel that calls it reports.
-    fn unreported(self, problem: &str) -> Value {
+    fn native_failure(self, problem: &str) -> Value {
         let message = format!("native function `{}` {problem}", self.name());
         Value::Error(ErrorValue::unreported(ErrorCode::Internal, message))
     }
@@ -157,21 +161,21 @@ impl<'a> FunctionRef<'a> {
         arguments: &[Value],
     ) -> Results {
         let (promises, results): (Vec<_>, Results) = (0..self.results())
-            .map(|_| context.promised())
+            .map(|_| context.new_promise())
             .map(|(promise, value)| (promise, Value::Async(value)))
             .unzip();
-        let pending = context.relayed(Value::Async(pending));
+        let pending = context.relay_value(Value::Async(pending));
         let (function, context, arguments) = (self.to_function(), context.clone(), arguments.to_vec());
-        let go_on = move || {
+        let resolve = move || {
             let values = match context.cancelled() {
-                Some(error) => function.by_ref().fail_all(error.clone()),
+                Some(error) => function.by_ref().error_results(error.clone()),
                 None => function.by_ref().execute_native(&context, &arguments),
             };
             promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
         };
         match pending {
-            Value::Async(pending) => pending.and_then(go_on),
-            _ => go_on(),
+            Value::Async(pending) => pending.and_then(resolve),
+            _ => resolve(),
         }
         results
     }
@@ -180,7 +184,7 @@ impl<'a> FunctionRef<'a> {
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if stack::is_deep() {
             let message = "synchronous functions call each other too deeply: the limit of the stack";
-            return self.fail_all(ErrorValue::unreported(ErrorCode::ResourceExhausted, message));
+            return self.error_results(ErrorValue::unreported(ErrorCode::ResourceExhausted, message));
         }
         let outcome = stack::run_scoped(|| {
             let arguments = arguments.iter().cloned();
@@ -188,22 +192,22 @@ impl<'a> FunctionRef<'a> {
         });
         match outcome {
             Ok(()) => results,
-            Err(Error::Failed(error)) => self.fail_all(error),
-            Err(error) => self.fail_all(invalid(&error)),
+            Err(Error::Failed(error)) => self.error_results(error),
+            Err(error) => self.error_results(invalid_argument(&error)),
         }
     }
 
     /// This error as the value of every result.
-    pub(crate) fn fail_all(self, error: ErrorValue) -> Results {
+    pub(crate) fn error_results(self, error: ErrorValue) -> Results {
         (0..self.results()).map(|_| Value::Error(error.clone())).collect()
     }
 }
 
 /// The asynchronous value, if this is one that is not resolved yet.
-fn unavailable(value: &Value) -> Option<&AsyncValue> {
+fn as_unavailable(value: &Value) -> Option<&AsyncValue> {
     if let Value::Async(value) = value { Some(value).filter(|v| !v.is_available()) } else { None }
 }
 
-pub(crate) fn invalid(error: &Error) -> ErrorValue {
+pub(crate) fn invalid_argument(error: &Error) -> ErrorValue {
     ErrorValue::unreported(ErrorCode::InvalidArgument, error.to_string())
 }

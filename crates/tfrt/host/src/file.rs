@@ -10,7 +10,7 @@ pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// An opened file, and the bytes that it borrows.
 pub(crate) struct ProgramFile {
-    /// Borrows from `_owner`, not for ever: only [`Self::file`] gives it to the outside, for as long as `self` lives.
+    /// Borrows from `_owner` in spite of `'static`: [`Self::file`] shortens the lifetime to that of `self`.
     file: pteron_bef::File<'static>,
     _owner: Bytes,
 }
@@ -30,10 +30,10 @@ impl ProgramFile {
         &self.file
     }
 
-    /// The file as if it were borrowed for ever.
+    /// The file with the lifetime `'static`, which is longer than its real one.
     ///
     /// What is read from it must be stored beside `self`, and given out only for as long as `self` lives.
-    pub(crate) fn file_beside(&self) -> &pteron_bef::File<'static> {
+    pub(crate) fn static_file(&self) -> &pteron_bef::File<'static> {
         &self.file
     }
 
@@ -42,8 +42,8 @@ impl ProgramFile {
         self.file.bytes().len() as u64
     }
 
-    /// Where these bytes lie in the file, if they do.
-    fn range(&self, bytes: &[u8]) -> Option<Range<usize>> {
+    /// The range of the file that `bytes` is; `None` if it is not a part of the file.
+    fn range_of(&self, bytes: &[u8]) -> Option<Range<usize>> {
         let start = bytes.as_ptr().addr().checked_sub(self.file.bytes().as_ptr().addr())?;
         let range = start..start.checked_add(bytes.len())?;
         self.file.bytes().get(range.clone()).map(|_| range)
@@ -60,7 +60,7 @@ pub struct ProgramBytes {
 impl ProgramBytes {
     /// `None` if the bytes do not lie in the file.
     pub(crate) fn new(file: &Arc<ProgramFile>, bytes: &[u8]) -> Option<Self> {
-        let range = file.range(bytes)?;
+        let range = file.range_of(bytes)?;
         Some(Self { file: Arc::clone(file), range })
     }
 }

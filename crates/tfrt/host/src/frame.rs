@@ -33,24 +33,24 @@ impl Site {
     /// kernel has reported it, the host's diagnostics handler hears it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn place(
+    pub(crate) fn attach_origin(
         &self,
         error: ErrorValue,
         function: FunctionRef<'_>,
         host: &HostContext,
     ) -> ErrorValue {
-        error.placed(&self.name, || self.location(function), |error| host.diagnose(error))
+        error.with_origin(&self.name, || self.location(function), |error| host.diagnose(error))
     }
 
-    /// The failure that the kernel did not set a result.
+    /// The error of a kernel that did not set a result.
     #[cold]
-    pub(crate) fn no_result(&self, function: FunctionRef<'_>, host: &HostContext) -> ErrorValue {
+    pub(crate) fn missing_result(&self, function: FunctionRef<'_>, host: &HostContext) -> ErrorValue {
         let message = format!("kernel `{}` did not set a result", self.name);
-        self.place(ErrorValue::unreported(ErrorCode::Internal, message), function, host)
+        self.attach_origin(ErrorValue::unreported(ErrorCode::Internal, message), function, host)
     }
 }
 
-/// A source location, or where the file stores it.
+/// A source location, or its offset in the file.
 pub(crate) enum Location {
     None,
     Given(SourceLocation),
@@ -123,12 +123,12 @@ impl<'a> Frame<'a> {
 
     /// Copies of all arguments from index `from` on.
     pub fn arguments_from(&self, from: usize) -> Results {
-        self.all_from(from).cloned().collect()
+        self.argument_values_from(from).cloned().collect()
     }
 
     /// All arguments from index `from` on.
     #[inline]
-    pub(crate) fn all_from(&self, from: usize) -> impl ExactSizeIterator<Item = &Value> {
+    pub(crate) fn argument_values_from(&self, from: usize) -> impl ExactSizeIterator<Item = &Value> {
         static NONE: Value = Value::Empty;
         let registers = self.arguments.get(from..).unwrap_or(&[]);
         registers.iter().map(|&r| self.values.get(r as usize).unwrap_or(&NONE))
@@ -164,8 +164,8 @@ impl<'a> Frame<'a> {
     #[cold]
     #[inline(never)]
     pub(crate) fn wrong_argument(&self, index: usize, expected: &str) -> Fault {
-        let found = self.argument(index).kind();
-        Fault::invalid(format!("argument {index} is {found}, expected {expected}"))
+        let actual = self.argument(index).kind();
+        Fault::invalid(format!("argument {index} is {actual}, expected {expected}"))
     }
 
     /// The object of type `T` that an argument holds.
@@ -183,30 +183,30 @@ impl<'a> Frame<'a> {
         if let Some(&register) = self.results.get(index)
             && let Some(slot) = self.values.get_mut(register as usize)
         {
-            self.shares |= value.put_in(slot);
+            self.shares |= value.assign_to(slot);
         } else {
-            self.no_such_result(index);
+            self.fail_no_such_result(index);
         }
     }
 
-    /// Sets a result to a value that it moves out of `value`.
+    /// Sets a result to `value`, which is moved out if it is refcounted.
     #[inline]
-    pub(crate) fn set_taken(&mut self, index: usize, value: &mut Value) {
+    pub(crate) fn set_moved(&mut self, index: usize, value: &mut Value) {
         if let Some(&register) = self.results.get(index)
             && let Some(slot) = self.values.get_mut(register as usize)
         {
             if !value.is_plain() {
                 self.shares = true;
             }
-            slot.put_taken(value);
+            slot.put_moved(value);
         } else {
-            self.no_such_result(index);
+            self.fail_no_such_result(index);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn no_such_result(&mut self, index: usize) {
+    fn fail_no_such_result(&mut self, index: usize) {
         self.fail(Fault::invalid(format!(
             "the kernel sets result {index}, but its call has only {} results",
             self.results()
@@ -245,7 +245,7 @@ impl<'a> Frame<'a> {
 
     /// A reporter for failures of this kernel that happen after the call has returned.
     pub fn reporter(&self) -> Reporter {
-        Reporter::at(self.context.host(), self.function, self.site)
+        Reporter::for_site(self.context.host(), self.function, self.site)
     }
 
     /// The kernel's source location, if it is recorded.
@@ -341,14 +341,14 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    fn at(host: &HostContext, function: FunctionRef<'_>, site: &Site) -> Self {
+    fn for_site(host: &HostContext, function: FunctionRef<'_>, site: &Site) -> Self {
         Self { host: host.clone(), kernel: Arc::clone(&site.name), location: site.location(function) }
     }
 
     /// Reports a failure to the host's diagnostics handler, and returns it as a value.
     pub fn report(&self, fault: impl Into<Fault>) -> ErrorValue {
         let Fault { code, message } = fault.into();
-        let error = ErrorValue::at(code, message, &self.kernel, self.location.clone());
+        let error = ErrorValue::in_kernel(code, message, &self.kernel, self.location.clone());
         self.host.diagnose(&error);
         error
     }

@@ -65,7 +65,7 @@ impl<'a> PlainResults<'a> {
             && let Some(&register) = self.results.get(index)
             && let Some(place) = self.registers.get_mut(register as usize)
         {
-            value.put_in(place);
+            value.assign_to(place);
         }
     }
 }

@@ -63,7 +63,7 @@ impl KernelRegistry {
     }
 
     /// The kernel called `name`, with its shared name and its declared effects.
-    pub(crate) fn declared(&self, name: &str) -> Option<(&Arc<str>, &Arc<dyn Kernel>, Effect)> {
+    pub(crate) fn kernel_with_effect(&self, name: &str) -> Option<(&Arc<str>, &Arc<dyn Kernel>, Effect)> {
         self.kernels.get_key_value(name).map(|(name, (kernel, effect))| (name, kernel, *effect))
     }
 

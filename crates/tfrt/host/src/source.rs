@@ -87,7 +87,7 @@ impl DecodedAttributes {
     /// The attribute of this type at `offset`.
     fn get(&self, file: &ProgramFile, offset: u64, kind: AttributeType) -> Result<Decoded, String> {
         let read = || {
-            let attribute = file.file_beside().attributes().at(offset).decode(kind);
+            let attribute = file.static_file().attributes().at(offset).decode(kind);
             attribute.map_err(|e| e.to_string())
         };
         if matches!(

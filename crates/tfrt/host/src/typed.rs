@@ -158,23 +158,23 @@ impl Outcome for Results {
 
 /// A Rust function that can be turned into a kernel.
 pub trait IntoKernel<P> {
-    /// The kernel.
+    /// Converts the function to a kernel.
     fn into_kernel(self) -> Arc<dyn Kernel>;
 }
 
 struct Typed<F, P>(F, PhantomData<fn(P)>);
 
-/// Fails because a parameter could not be fetched.
+/// Fails the kernel, and reports why a parameter could not be fetched.
 #[cold]
 #[inline(never)]
-fn refuse<P: Parameter>(frame: &mut Frame<'_>, cursor: Cursor) {
+fn fail_parameter<P: Parameter>(frame: &mut Frame<'_>, cursor: Cursor) {
     let fault = P::fault(frame, cursor);
     frame.fail(fault);
 }
 
 /// Reads the next argument's register, if it holds this type.
 #[inline(always)]
-fn take<P: Parameter>(registers: &[Value], arguments: &mut std::slice::Iter<'_, u32>) -> Option<P> {
+fn read_argument<P: Parameter>(registers: &[Value], arguments: &mut std::slice::Iter<'_, u32>) -> Option<P> {
     P::from_register(registers.get(*arguments.next()? as usize)?)
 }
 
@@ -191,7 +191,7 @@ macro_rules! functions {
                 $(
                     let before = cursor;
                     let Some($name) = $name::fetch(frame, &mut cursor) else {
-                        return refuse::<$name>(frame, before);
+                        return fail_parameter::<$name>(frame, before);
                     };
                 )*
                 (self.0)($($name),*).deliver(frame);
@@ -219,7 +219,7 @@ macro_rules! functions {
                 };
                 let mut arguments = arguments.iter();
                 $(
-                    let Some($name) = take::<$name>(registers, &mut arguments) else { return false };
+                    let Some($name) = read_argument::<$name>(registers, &mut arguments) else { return false };
                 )*
                 if !results.iter().all(|&r| registers.get(r as usize).is_some_and(Value::is_plain)) {
                     return false;

@@ -40,7 +40,7 @@ pub enum Value {
     F32(f32),
     /// `f64`
     F64(f64),
-    /// Anything else.
+    /// An object of any other type.
     Object(Object),
     /// A value that may not be available yet.
     Async(AsyncValue),
@@ -121,7 +121,7 @@ impl Value {
 
     /// Assigns a value moved out of `value`; optimized for plain values on both sides.
     #[inline(always)]
-    pub(crate) fn put_taken(&mut self, value: &mut Self) {
+    pub(crate) fn put_moved(&mut self, value: &mut Self) {
         if value.is_plain() {
             self.put_copy(value);
         } else {
@@ -248,13 +248,13 @@ pub trait IntoValue {
     /// Whether this is a scalar or a chain.
     const PLAIN: bool = false;
 
-    /// The value.
+    /// Converts `self` to a value.
     fn into_value(self) -> Value;
 
     /// Assigns the value to `place`. Returns whether the value is refcounted.
     #[doc(hidden)]
     #[inline(always)]
-    fn put_in(self, place: &mut Value) -> bool
+    fn assign_to(self, place: &mut Value) -> bool
     where
         Self: Sized,
     {
@@ -267,7 +267,7 @@ pub trait IntoValue {
 
 #[cold]
 #[inline(never)]
-fn put_over_shared(place: &mut Value, value: impl IntoValue) {
+fn overwrite_shared(place: &mut Value, value: impl IntoValue) {
     *place = value.into_value();
 }
 
@@ -290,11 +290,11 @@ macro_rules! scalars {
                 Value::$variant(self)
             }
             #[inline(always)]
-            fn put_in(self, place: &mut Value) -> bool {
+            fn assign_to(self, place: &mut Value) -> bool {
                 if place.is_plain() {
                     place.overwrite(Value::$variant(self));
                 } else {
-                    put_over_shared(place, self);
+                    overwrite_shared(place, self);
                 }
                 false
             }
@@ -342,7 +342,7 @@ impl IntoValue for Chain {
         Value::Chain
     }
     #[inline(always)]
-    fn put_in(self, place: &mut Value) -> bool {
+    fn assign_to(self, place: &mut Value) -> bool {
         place.make_plain();
         place.overwrite(Value::Chain);
         false

@@ -232,10 +232,10 @@ fn charges_are_limited_over_all_values_of_a_request() {
     let context = ExecutionContext::new(&host);
     let first = take(60).call(&context, &[]).unwrap();
     assert_eq!(failed(take(50).call(&context, &[])).code(), ErrorCode::ResourceExhausted);
-    assert_eq!(context.charged(), 60);
+    assert_eq!(context.charged_bytes(), 60);
     drop(first);
     take(100).call(&context, &[]).unwrap();
-    assert_eq!(context.charged(), 0);
+    assert_eq!(context.charged_bytes(), 0);
 }
 
 /// Functions `wait`, which calls `task` and waits for it, and `task`, whose result a timer resolves after a while.

@@ -12,7 +12,7 @@ pub(crate) struct NodeParts {
     pub(crate) site: Site,
     pub(crate) arguments: Vec<u32>,
     pub(crate) results: Vec<u32>,
-    /// Kernels that must have run before, though none of their results is used.
+    /// Kernels that must run before this one, although it uses none of their results.
     pub(crate) after: Vec<u32>,
     pub(crate) stream: u32,
     pub(crate) effect: Effect,
@@ -31,7 +31,7 @@ pub(crate) struct BodyParts {
     pub(crate) order: Option<Order>,
 }
 
-/// See [`BodyParts::order`].
+/// The order in which kernels become ready: see [`BodyParts::order`].
 #[derive(Default)]
 pub(crate) struct Order {
     pub(crate) start: Vec<u32>,
@@ -41,9 +41,9 @@ pub(crate) struct Order {
 impl PlainCall {
     fn new(node: &NodeParts) -> Self {
         let mut operands = PlainOperands::default();
-        let given = node.arguments.iter().chain(&node.results);
+        let registers = node.arguments.iter().chain(&node.results);
         let fits = node.arguments.len() + node.results.len() <= operands.len();
-        operands.iter_mut().zip(given).for_each(|(operand, &register)| *operand = register);
+        operands.iter_mut().zip(registers).for_each(|(operand, &register)| *operand = register);
         let plain = || Arc::clone(&node.kernel).plain(node.arguments.len(), node.results.len());
         Self { kernel: fits.then(plain).flatten(), operands }
     }
@@ -55,9 +55,9 @@ impl Body {
 
     /// Checks a body and builds its tables.
     pub(crate) fn new(parts: BodyParts) -> Result<Self, String> {
-        let uses = Uses::count(&parts)?;
+        let uses = Uses::collect(&parts)?;
         let order = match parts.order {
-            Some(order) => uses.check(order)?,
+            Some(order) => uses.check_order(order)?,
             None => Order { start: uses.start, users: uses.users },
         };
         let mut table = Vec::new();
@@ -88,8 +88,9 @@ impl Body {
             registers.iter().flat_map(|&r| &order.users[r as usize]).copied().collect()
         };
         let arguments: Vec<u32> = (0..parts.arguments).collect();
-        let start = Span::append(&mut table, order.start.iter().copied());
-        let begin = Span::append(&mut table, order.start.iter().copied().chain(users(&arguments)));
+        let root_kernels = Span::append(&mut table, order.start.iter().copied());
+        let initial_dependents =
+            Span::append(&mut table, order.start.iter().copied().chain(users(&arguments)));
         let mut successors = vec![Vec::new(); parts.nodes.len()];
         for (i, node) in parts.nodes.iter().enumerate().rev() {
             node.after.iter().for_each(|&a| successors[a as usize].push(i as u32));
@@ -98,11 +99,11 @@ impl Body {
         let mut sites = Vec::with_capacity(parts.nodes.len());
         let plain = parts.nodes.iter().map(PlainCall::new).collect();
         for (i, node) in parts.nodes.into_iter().enumerate() {
-            let arrivals = users(&node.results).into_iter().chain(successors[i].iter().copied());
+            let dependents = users(&node.results).into_iter().chain(successors[i].iter().copied());
             nodes.push(Node {
                 kernel: node.kernel,
                 arguments: node.arguments.len() as u32,
-                arrivals: Span::append(&mut table, arrivals),
+                dependents: Span::append(&mut table, dependents),
                 operands: Span::append(&mut table, node.arguments.into_iter().chain(node.results)),
                 stream: node.stream,
                 effect: node.effect,
@@ -122,8 +123,8 @@ impl Body {
             table: table.into(),
             registers: registers.into(),
             counts,
-            start,
-            begin,
+            root_kernels,
+            initial_dependents,
             arguments: parts.arguments as usize,
             results: parts.results.into(),
             root_stream: parts.root_stream,
@@ -143,7 +144,7 @@ struct Uses {
 
 impl Uses {
     /// Collects uses, and checks that each register is set once and before it is used.
-    fn count(parts: &BodyParts) -> Result<Self, String> {
+    fn collect(parts: &BodyParts) -> Result<Self, String> {
         if parts.arguments > parts.registers {
             return Err(format!("{} arguments, but {} registers", parts.arguments, parts.registers));
         }
@@ -189,8 +190,8 @@ impl Uses {
     }
 
     /// Checks that `order` lists the same kernels, in whatever order.
-    fn check(&self, order: Order) -> Result<Order, String> {
-        let same = |a: &[u32], b: &[u32]| {
+    fn check_order(&self, order: Order) -> Result<Order, String> {
+        let is_permutation = |a: &[u32], b: &[u32]| {
             a.len() == b.len() && {
                 let (mut a, mut b) = (a.to_vec(), b.to_vec());
                 a.sort_unstable();
@@ -198,11 +199,11 @@ impl Uses {
                 a == b
             }
         };
-        if !same(&order.start, &self.start) {
+        if !is_permutation(&order.start, &self.start) {
             return Err("the kernels without operands are not those that the function starts with".into());
         }
         for (r, users) in self.users.iter().enumerate() {
-            if !order.users.get(r).is_some_and(|u| same(u, users)) {
+            if !order.users.get(r).is_some_and(|u| is_permutation(u, users)) {
                 return Err(format!("the users of register {r} are not those that its list names"));
             }
         }

@@ -6,7 +6,7 @@ use crate::value::Value;
 pub(crate) use build::{BodyParts, NodeParts, Order};
 use std::sync::Arc;
 
-/// A range of a body's table.
+/// A range of a body's table, which holds all lists of kernel and register indices.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Span {
     start: u32,
@@ -22,7 +22,7 @@ impl Span {
     }
 
     #[inline(always)]
-    pub(crate) fn of(self, table: &[u32]) -> &[u32] {
+    pub(crate) fn slice(self, table: &[u32]) -> &[u32] {
         &table[self.start as usize..][..self.len as usize]
     }
 }
@@ -36,7 +36,7 @@ pub(crate) struct Node {
     pub(crate) stream: u32,
     pub(crate) effect: Effect,
     /// Kernels whose ready counts drop when this kernel ends, in this order: users of its results, then `successors`.
-    arrivals: Span,
+    dependents: Span,
     /// Registers that are dead after this kernel, if kernels run in program order.
     dead_after: Span,
     /// Kernels that must run after this one but do not use its results.
@@ -90,9 +90,9 @@ pub(crate) struct Body {
     /// for, at least one.
     pub(crate) counts: Box<[u32]>,
     /// Kernels without operands and predecessors.
-    start: Span,
+    root_kernels: Span,
     /// Kernels without operands and predecessors, then the users of the arguments.
-    begin: Span,
+    initial_dependents: Span,
     pub(crate) arguments: usize,
     pub(crate) results: Box<[u32]>,
     pub(crate) root_stream: u32,
@@ -105,43 +105,43 @@ impl Body {
     /// The argument registers and the result registers of a kernel.
     #[inline(always)]
     pub(crate) fn operands(&self, node: &Node) -> (&[u32], &[u32]) {
-        node.operands.of(&self.table).split_at(node.arguments as usize)
+        node.operands.slice(&self.table).split_at(node.arguments as usize)
     }
 
     /// Kernels whose ready counts drop when a kernel ends with all results available: users of the results, then
     /// successors that use none of them.
     #[inline(always)]
-    pub(crate) fn arrivals(&self, node: &Node) -> &[u32] {
-        node.arrivals.of(&self.table)
+    pub(crate) fn dependents(&self, node: &Node) -> &[u32] {
+        node.dependents.slice(&self.table)
     }
 
     /// Kernels whose ready counts drop at the start if all arguments are available: those that wait for nothing, then
     /// the users of the arguments.
     #[inline(always)]
-    pub(crate) fn begin(&self) -> &[u32] {
-        self.begin.of(&self.table)
+    pub(crate) fn initial_dependents(&self) -> &[u32] {
+        self.initial_dependents.slice(&self.table)
     }
 
     /// Registers that are dead after a kernel, if kernels run in program order.
     #[inline(always)]
     pub(crate) fn dead_after(&self, node: &Node) -> &[u32] {
-        node.dead_after.of(&self.table)
+        node.dead_after.slice(&self.table)
     }
 
     /// Kernels that must run after a kernel but do not use its results.
     #[inline(always)]
     pub(crate) fn successors(&self, node: &Node) -> &[u32] {
-        node.successors.of(&self.table)
+        node.successors.slice(&self.table)
     }
 
     /// Kernels that use a register.
     #[inline(always)]
     pub(crate) fn users(&self, register: u32) -> &[u32] {
-        self.registers[register as usize].users.of(&self.table)
+        self.registers[register as usize].users.slice(&self.table)
     }
 
     /// Kernels without operands and predecessors.
-    pub(crate) fn start(&self) -> &[u32] {
-        self.start.of(&self.table)
+    pub(crate) fn root_kernels(&self) -> &[u32] {
+        self.root_kernels.slice(&self.table)
     }
 }

@@ -24,7 +24,7 @@ pub enum DenseData {
 impl DenseElements {
     /// Builds the attribute from all its elements, and detects splats.
     pub fn from_bytes(ty: Type, mut bytes: Vec<u8>) -> DenseElements {
-        if let Some(size) = ty_shape(&ty).and_then(|s| element_size(&s.element))
+        if let Some(size) = as_shaped(&ty).and_then(|s| element_size(&s.element))
             && size > 0
             && bytes.len() > size
             && bytes.chunks_exact(size).all(|e| *e == bytes[..size])
@@ -36,7 +36,7 @@ impl DenseElements {
 
     /// The shaped type.
     pub fn shaped(&self) -> Option<&ShapedType> {
-        ty_shape(&self.ty)
+        as_shaped(&self.ty)
     }
 
     /// Number of elements of the type.
@@ -58,7 +58,7 @@ impl DenseElements {
     }
 }
 
-fn ty_shape(ty: &Type) -> Option<&ShapedType> {
+fn as_shaped(ty: &Type) -> Option<&ShapedType> {
     match ty {
         Type::Shaped(shaped) => Some(shaped),
         _ => None,

@@ -29,24 +29,24 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `^name`: a successor.
+    /// Parses `^name`: a successor.
     pub(crate) fn successor(&mut self) -> Parse<u32> {
         if !self.at(Kind::CaretId) {
             return self.error_expected("expected block name");
         }
-        let id = self.block_id(self.spelling(), self.here());
+        let id = self.block_id(self.spelling(), self.current_offset());
         self.advance();
         Ok(id)
     }
 
-    /// `{ block* }` with the given entry arguments. With `isolated`, names from outside may be redefined.
+    /// Parses `{ block* }` with the given entry arguments. With `isolated`, names from outside may be redefined.
     pub(crate) fn region(&mut self, arguments: &[Argument<'a>], isolated: bool) -> Parse<Region> {
         self.expect(Kind::LBrace, "expected '{' to begin a region")?;
         let mut region = Region::default();
         if arguments.is_empty() && self.consume(Kind::RBrace) {
             return Ok(region);
         }
-        self.nested(|parser| parser.region_body(&mut region, arguments, isolated))?;
+        self.parse_nested(|parser| parser.region_body(&mut region, arguments, isolated))?;
         self.expect(Kind::RBrace, "expected '}' to end a region")?;
         Ok(region)
     }
@@ -115,7 +115,7 @@ impl<'a> Parser<'a> {
 
     fn block(&mut self, block: &mut Block, named: bool, position: u32) -> Parse {
         if named {
-            let (name, at) = (self.spelling(), self.here());
+            let (name, at) = (self.spelling(), self.current_offset());
             self.expect(Kind::CaretId, "expected block name")?;
             let id = self.block_id(name, at);
             let last = self.blocks.len() - 1;
