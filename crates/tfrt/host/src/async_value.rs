@@ -223,7 +223,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::{Arc as StdArc, Mutex};
 
-    fn int(value: &AsyncValue) -> Option<i32> {
+    fn as_i32(value: &AsyncValue) -> Option<i32> {
         if let Some(Value::I32(v)) = value.get() { Some(*v) } else { None }
     }
 
@@ -241,7 +241,7 @@ mod tests {
         promise.set(Value::I32(5));
         wait(3);
         assert_eq!(*seen.lock().unwrap(), [2, 1, 3]);
-        assert_eq!(int(&value), Some(5));
+        assert_eq!(as_i32(&value), Some(5));
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         outer_promise.set(Value::Async(inner));
         assert!(!outer.is_available());
         inner_promise.set(Value::I32(7));
-        assert_eq!(int(&outer), Some(7));
+        assert_eq!(as_i32(&outer), Some(7));
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
             value = next;
         }
         first.set(Value::I32(1));
-        assert_eq!(int(&value), Some(1));
+        assert_eq!(as_i32(&value), Some(1));
     }
 
     #[test]

@@ -145,8 +145,8 @@ impl KernelEditor<'_> {
         self
     }
 
-    /// Sets the kernel's stream: kernels of one stream run one after another on one thread, kernels of other streams may become
-    /// tasks.
+    /// Sets the kernel's stream: kernels of one stream run one after another on one thread, kernels of other streams
+    /// may become tasks.
     pub fn stream(self, stream: u32) -> Self {
         self.0.stream = stream;
         self

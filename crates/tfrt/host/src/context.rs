@@ -17,7 +17,8 @@ use std::time::Duration;
 
 type Diagnose = Box<dyn Fn(&ErrorValue) + Send + Sync>;
 
-/// State that all programs of one host share: the work queue, the output and log streams and the error handler. Cloning shares it.
+/// State that all programs of one host share: the work queue, the output and log streams and the error handler.
+/// Cloning shares it.
 #[derive(Clone)]
 pub struct HostContext(Arc<Host>);
 

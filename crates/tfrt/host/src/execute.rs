@@ -167,7 +167,7 @@ impl<'a> FunctionRef<'a> {
         let pending = context.relay_value(Value::Async(pending));
         let (function, context, arguments) = (self.to_function(), context.clone(), arguments.to_vec());
         let resolve = move || {
-            let values = match context.cancelled() {
+            let values = match context.cancellation_error() {
                 Some(error) => function.by_ref().error_results(error.clone()),
                 None => function.by_ref().execute_native(&context, &arguments),
             };

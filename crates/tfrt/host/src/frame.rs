@@ -152,7 +152,7 @@ impl<'a> Frame<'a> {
     /// A fault for [`Frame::fail`] if the argument is missing or of another type.
     #[inline(always)]
     pub fn get<T: FromValue>(&self, index: usize) -> Result<T, Fault> {
-        self.try_get(index).ok_or_else(|| self.wrong_argument(index, T::expected()))
+        self.try_get(index).ok_or_else(|| self.wrong_argument(index, T::type_name()))
     }
 
     /// An argument of Rust type `T`, if the index is in range and the type matches.

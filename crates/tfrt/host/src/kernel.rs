@@ -10,7 +10,7 @@ pub trait Kernel: Send + Sync {
 
     /// A variant of the kernel that works directly on registers, for calls with these numbers of arguments and results.
     /// `None` unless the kernel takes and returns only scalars and chains. Kernels made by [`crate::typed`] have it.
-    fn plain(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
+    fn as_plain_kernel(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
         let _ = (arguments, results);
         None
     }

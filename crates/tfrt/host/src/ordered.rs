@@ -108,7 +108,8 @@ fn result_error(frame: &Frame<'_>) -> Option<ErrorValue> {
     })
 }
 
-/// Runs the kernels, and keeps the index of the running one in `at`. Also returns whether a register has held a refcounted value.
+/// Runs the kernels, and keeps the index of the running one in `at`. Also returns whether a register has held a
+/// refcounted value.
 fn run_kernels<const TRACED: bool>(
     function: FunctionRef<'_>,
     body: &Body,
@@ -117,7 +118,7 @@ fn run_kernels<const TRACED: bool>(
     at: &mut u32,
 ) -> (Result<(), ErrorValue>, bool) {
     let shares = registers[..body.arguments].iter().any(|v| !v.is_plain());
-    if let Some(error) = context.cancelled() {
+    if let Some(error) = context.cancellation_error() {
         return (Err(error.clone()), shares);
     }
     let Some(site) = body.sites.first() else { return (Ok(()), shares) };

@@ -120,10 +120,10 @@ impl ExecutionContext {
 
     /// Ends the request with a new error, and reports the error, unless the request has ended before.
     fn end_with_error(&self, code: ErrorCode, message: impl FnOnce() -> String) {
-        if self.cancelled().is_none()
+        if self.cancellation_error().is_none()
             && self.set_cancelled(ErrorValue::new(code, message()).into_request_failure())
         {
-            self.cancelled().into_iter().for_each(|error| self.host().diagnose(error));
+            self.cancellation_error().into_iter().for_each(|error| self.host().diagnose(error));
             self.wake_all();
         }
     }
@@ -144,7 +144,7 @@ impl ExecutionContext {
     }
 
     fn wake_all(&self) {
-        if let Some(error) = self.cancelled() {
+        if let Some(error) = self.cancellation_error() {
             self.0.pending.cancel(error);
         }
         self.host().queue().wake();
@@ -157,7 +157,7 @@ impl ExecutionContext {
 
     /// The error that the request was cancelled with; `None` if it was not.
     #[inline(always)]
-    pub fn cancelled(&self) -> Option<&ErrorValue> {
+    pub fn cancellation_error(&self) -> Option<&ErrorValue> {
         if self.0.cancelled.load(Ordering::Acquire) { self.0.cancel.get() } else { None }
     }
 
@@ -193,13 +193,13 @@ impl ExecutionContext {
     /// error that the request was cancelled with. Runs tasks meanwhile, as [`HostContext::wait`].
     pub fn wait(&self, values: impl IntoIterator<Item = Value>) -> Results {
         let values: Results = values.into_iter().map(Value::settle).collect();
-        let waited = self.host().wait_or(&values, &|| self.cancelled().is_some());
+        let waited = self.host().wait_or(&values, &|| self.cancellation_error().is_some());
         let settled = values.into_iter().map(|value| match (value.settle(), &waited) {
             (Value::Async(_), Err(error)) => {
                 Value::Error(ErrorValue::new(ErrorCode::ResourceExhausted, error.to_string()))
             }
             (Value::Async(value), Ok(())) => {
-                self.cancelled().cloned().map_or(Value::Async(value), Value::Error)
+                self.cancellation_error().cloned().map_or(Value::Async(value), Value::Error)
             }
             (Value::Error(error), _) => {
                 Value::Error(error.report_if_unreported(|error| self.host().diagnose(error)))
@@ -318,6 +318,6 @@ fn run_traced(tracer: Tracer<'_>, work: impl FnOnce() -> Value) -> Value {
 
 impl fmt::Debug for ExecutionContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExecutionContext(cancelled: {:?})", self.cancelled())
+        write!(f, "ExecutionContext(cancelled: {:?})", self.cancellation_error())
     }
 }

@@ -8,7 +8,7 @@ use pteron_bef::section::attribute_types::AttributeTypes;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-/// The file of a module, and what has been read from it.
+/// The file of a module, with the tables and attributes that have been decoded from it.
 pub(crate) struct ProgramSource {
     file: Arc<ProgramFile>,
     attribute_types: OnceLock<Option<AttributeTypes>>,
@@ -66,21 +66,21 @@ impl Decoded {
     }
 }
 
-/// The attributes of a file that hold memory beside the file's, or that take time to check: each is read once.
+/// The attributes of a file that hold heap memory or are costly to check, each decoded once.
 #[derive(Default)]
 struct DecodedAttributes(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
     values: HashMap<(u64, AttributeType), Arc<Attribute<'static>>>,
-    /// Bytes that they hold beside the file's.
+    /// Heap bytes of `values`.
     bytes: u64,
 }
 
-/// Bytes that the attributes of a file may hold beside the file's, as a multiple of its size. They do not unless
-/// many of them share their bytes.
+/// Maximum heap bytes of a file's decoded attributes, as a multiple of the file's size. Only attributes that share
+/// bytes of the file exceed it.
 const EXPANSION: u64 = 32;
-/// Bytes that the attributes of any file may hold.
+/// Heap bytes that the decoded attributes of any file may hold, however small the file is.
 const MIN_BYTES: u64 = 1 << 16;
 
 impl DecodedAttributes {
@@ -114,7 +114,7 @@ impl DecodedAttributes {
     }
 }
 
-/// Bytes that an attribute holds beside the file's.
+/// Heap bytes of a decoded attribute.
 fn heap_bytes(value: &Attribute<'_>) -> u64 {
     let inside = match value {
         Attribute::Shape(shape) => shape.dims().map_or(0, |dims| 8 * dims.len() as u64),

@@ -53,7 +53,7 @@ impl<T: FromValue> Parameter for T {
     }
 
     fn fault(frame: &Frame<'_>, cursor: Cursor) -> Fault {
-        frame.wrong_argument(cursor.argument, T::expected())
+        frame.wrong_argument(cursor.argument, T::type_name())
     }
 }
 
@@ -197,7 +197,7 @@ macro_rules! functions {
                 (self.0)($($name),*).deliver(frame);
             }
 
-            fn plain(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
+            fn as_plain_kernel(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
                 let plain = true $(&& $name::PLAIN)*;
                 if !plain || R::PLAIN != Some(results) || arguments != $len {
                     return None;
@@ -259,27 +259,27 @@ mod tests {
     use super::*;
     use crate::{Chain, Error, ExecutionContext, FunctionBuilder, HostContext, Interpreter};
 
-    fn number(value: &Value) -> i32 {
+    fn as_i32(value: &Value) -> i32 {
         if let Value::I32(v) = value { *v } else { panic!("{value:?} is no i32") }
     }
 
     #[test]
     fn scalars_are_read_from_and_written_to_registers() {
-        let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
+        let minus = typed(|a: i32, b: i32| a - b).as_plain_kernel(2, 1).unwrap();
         let mut registers = [Value::Empty, Value::I32(2), Value::I32(7)];
         assert!(minus.run(&mut registers, &[2, 1, 0, 0]));
-        assert_eq!(number(&registers[0]), 5);
-        let both = typed(|a: i32, _: Chain| (a + 1, a + 2)).plain(2, 2).unwrap();
+        assert_eq!(as_i32(&registers[0]), 5);
+        let both = typed(|a: i32, _: Chain| (a + 1, a + 2)).as_plain_kernel(2, 2).unwrap();
         let mut registers = [Value::Empty, Value::F64(1.0), Value::Chain, Value::I32(7)];
         assert!(both.run(&mut registers, &[3, 2, 1, 0]));
-        assert_eq!((number(&registers[1]), number(&registers[0])), (8, 9));
-        assert!(typed(|| 3).plain(0, 1).unwrap().run(&mut registers, &[2, 0, 0, 0]));
-        assert_eq!(number(&registers[2]), 3);
+        assert_eq!((as_i32(&registers[1]), as_i32(&registers[0])), (8, 9));
+        assert!(typed(|| 3).as_plain_kernel(0, 1).unwrap().run(&mut registers, &[2, 0, 0, 0]));
+        assert_eq!(as_i32(&registers[2]), 3);
     }
 
     #[test]
     fn a_plain_kernel_changes_nothing_if_an_operand_has_another_type() {
-        let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
+        let minus = typed(|a: i32, b: i32| a - b).as_plain_kernel(2, 1).unwrap();
         let object = Arc::new(1u8);
         let shared = || Value::Object(Arc::clone(&object) as _);
         for mut registers in [
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn plain_kernels_write_only_their_result_registers() {
-        let greedy = typed(|_: i32| Greedy).plain(1, 1).unwrap();
+        let greedy = typed(|_: i32| Greedy).as_plain_kernel(1, 1).unwrap();
         let mut registers = [Value::I32(7), Value::Empty, Value::Empty, Value::I32(9)];
         assert!(greedy.run(&mut registers, &[3, 1, 0, 0]));
         assert_eq!(format!("{registers:?}"), "[7i32, 1i32, Empty, 9i32]");
@@ -322,8 +322,9 @@ mod tests {
 
     #[test]
     fn only_kernels_on_scalars_and_chains_are_plain() {
-        let is_plain =
-            |kernel: Arc<dyn Kernel>, arguments, results| kernel.plain(arguments, results).is_some();
+        let is_plain = |kernel: Arc<dyn Kernel>, arguments, results| {
+            kernel.as_plain_kernel(arguments, results).is_some()
+        };
         assert!(is_plain(typed(|_: i64| ()), 1, 0));
         assert!(!is_plain(typed(|a: i64| a), 2, 1));
         assert!(!is_plain(typed(|a: i64| a), 1, 2));
@@ -345,7 +346,7 @@ mod tests {
         let mut interpreter = Interpreter::new(&b.in_order().build().unwrap()).unwrap();
         let mut results = [Value::Empty];
         interpreter.run(&context, [Value::I32(1), Value::I32(2)], &mut results).unwrap();
-        assert_eq!(number(&results[0]), 9);
+        assert_eq!(as_i32(&results[0]), 9);
         let error = interpreter.run(&context, [Value::I32(1), Value::F32(2.0)], &mut results).unwrap_err();
         let Error::Failed(error) = error else { panic!("{error}") };
         assert!(error.message().contains("argument 1 is an f32, expected an i32"), "{}", error.message());

@@ -238,7 +238,7 @@ pub trait FromValue: Sized {
     /// Whether this is a scalar or a chain.
     const PLAIN: bool = false;
     /// The expected type, for error messages.
-    fn expected() -> &'static str;
+    fn type_name() -> &'static str;
     /// The value as this type, or `None` if it is of another type.
     fn from_value(value: &Value) -> Option<Self>;
 }
@@ -275,7 +275,7 @@ macro_rules! scalars {
     ($($ty:ty, $variant:ident, $expected:literal;)*) => {$(
         impl FromValue for $ty {
             const PLAIN: bool = true;
-            fn expected() -> &'static str {
+            fn type_name() -> &'static str {
                 $expected
             }
             #[inline(always)]
@@ -325,7 +325,7 @@ scalars! {
 impl FromValue for Chain {
     const PLAIN: bool = true;
 
-    fn expected() -> &'static str {
+    fn type_name() -> &'static str {
         "a chain"
     }
     #[inline(always)]
@@ -356,7 +356,7 @@ impl From<Chain> for Value {
 }
 
 impl<T: Any + Send + Sync> FromValue for Arc<T> {
-    fn expected() -> &'static str {
+    fn type_name() -> &'static str {
         std::any::type_name::<T>()
     }
     fn from_value(value: &Value) -> Option<Self> {
@@ -371,7 +371,7 @@ impl<T: Any + Send + Sync> IntoValue for Arc<T> {
 }
 
 impl FromValue for Value {
-    fn expected() -> &'static str {
+    fn type_name() -> &'static str {
         "any value"
     }
     #[inline(always)]

@@ -73,7 +73,7 @@ fn an_endless_loop_is_stopped() {
     let body = FunctionBuilder::new("empty", 0).build().unwrap();
     let mut b = FunctionBuilder::new("forever", 0);
     let forever: Arc<dyn Kernel> = Arc::new(move |frame: &mut Frame<'_>| {
-        while frame.context().cancelled().is_none() {
+        while frame.context().cancellation_error().is_none() {
             body.execute(frame.context(), &[]);
         }
     });

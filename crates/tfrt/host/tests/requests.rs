@@ -115,7 +115,7 @@ fn a_deadline_ends_a_request_once_and_no_other() {
         other.set_deadline(Instant::now() + Duration::from_millis(1));
         other.set_deadline(Instant::now() + Duration::from_secs(3600));
         std::thread::sleep(Duration::from_millis(20));
-        assert!(other.cancelled().is_none());
+        assert!(other.cancellation_error().is_none());
         assert_eq!(heard.lock().unwrap().len(), 1);
     }
 }

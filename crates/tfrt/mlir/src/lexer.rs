@@ -110,7 +110,7 @@ impl<'a> Lexer<'a> {
                 self.at += 2;
                 Kind::MetadataEnd
             }
-            b'@' => return self.lex_at_identifier(start),
+            b'@' => return self.lex_symbol_name(start),
             b'#' => return self.lex_prefixed(start, Kind::HashId),
             b'%' => return self.lex_prefixed(start, Kind::PercentId),
             b'^' => return self.lex_prefixed(start, Kind::CaretId),
@@ -176,7 +176,7 @@ impl<'a> Lexer<'a> {
         self.new_token(kind, start)
     }
 
-    fn lex_at_identifier(&mut self, start: usize) -> Token {
+    fn lex_symbol_name(&mut self, start: usize) -> Token {
         match self.peek(0) {
             b'"' => {
                 self.at += 1;

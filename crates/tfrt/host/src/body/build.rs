@@ -44,7 +44,7 @@ impl PlainCall {
         let registers = node.arguments.iter().chain(&node.results);
         let fits = node.arguments.len() + node.results.len() <= operands.len();
         operands.iter_mut().zip(registers).for_each(|(operand, &register)| *operand = register);
-        let plain = || Arc::clone(&node.kernel).plain(node.arguments.len(), node.results.len());
+        let plain = || Arc::clone(&node.kernel).as_plain_kernel(node.arguments.len(), node.results.len());
         Self { kernel: fits.then(plain).flatten(), operands }
     }
 }

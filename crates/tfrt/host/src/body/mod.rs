@@ -43,7 +43,7 @@ pub(crate) struct Node {
     successors: Span,
 }
 
-/// A kernel's direct call on the registers, if the kernel supports it ([`Kernel::plain`]).
+/// A kernel's direct call on the registers, if the kernel supports it ([`Kernel::as_plain_kernel`]).
 pub(crate) struct PlainCall {
     kernel: Option<PlainKernel>,
     operands: PlainOperands,

@@ -135,8 +135,8 @@ const UNSET: u8 = 0;
 const SET: u8 = 1;
 const PROMISED: u8 = 2;
 
-// SAFETY: the only caller of `is_set_or_store` writes `promise` before it sets `state` to PROMISED (release); only the single
-// caller of `set` takes it, after it has read that state (acquire).
+// SAFETY: the only caller of `is_set_or_store` writes `promise` before it sets `state` to PROMISED (release); only the
+// single caller of `set` takes it, after it has read that state (acquire).
 unsafe impl Sync for ResultSlot {}
 
 impl ResultSlot {

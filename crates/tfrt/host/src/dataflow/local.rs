@@ -364,7 +364,7 @@ impl<'a> Step<'a> {
         if *count >= KERNELS_BETWEEN_CHECKS {
             frame.context.count_kernels(u64::from(std::mem::take(count)));
         }
-        let cancelled = frame.context.cancelled();
+        let cancelled = frame.context.cancellation_error();
         if cancelled.is_none() && !tracer.is_enabled() && body.plain[kernel as usize].run(frame.values) {
             return true;
         }

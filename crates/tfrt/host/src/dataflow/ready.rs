@@ -64,8 +64,8 @@ impl Ready {
         !self.outline.is_empty()
     }
 
-    /// Sorts the kernels of other streams for [`Self::other_streams`]. If no kernel of the current stream is ready, first
-    /// switches to the stream of the first other kernel. Returns false if no kernels of other streams remain.
+    /// Sorts the kernels of other streams for [`Self::other_streams`]. If no kernel of the current stream is ready,
+    /// first switches to the stream of the first other kernel. Returns false if no kernels of other streams remain.
     #[inline(always)]
     pub(super) fn sort_other_streams(&mut self, body: &Body) -> bool {
         let switches_stream = self.next == NONE && self.inline.is_empty();

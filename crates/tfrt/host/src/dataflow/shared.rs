@@ -34,10 +34,10 @@ pub(super) struct Execution {
 const REGISTER: u64 = 1 << 32;
 
 impl Resume for Execution {
-    fn resume(self: Arc<Self>, place: u64) {
-        let index = place as u32;
+    fn resume(self: Arc<Self>, resume_point: u64) {
+        let index = resume_point as u32;
         self.continue_execution(|part, body| {
-            if place & REGISTER == 0 {
+            if resume_point & REGISTER == 0 {
                 return Ready::from_kernel(body.nodes[index as usize].stream, index);
             }
             let mut ready = Ready::new(body.registers[index as usize].stream);
@@ -243,7 +243,7 @@ impl<'a> Worker<'a> {
         let (arguments, results) = body.operands(node);
         let (values, indices) = values.slots(arguments.len() + results.len());
         let context = &execution.context;
-        let mut error = context.cancelled().cloned();
+        let mut error = context.cancellation_error().cloned();
         for (&register, value) in arguments.iter().zip(&mut *values) {
             // SAFETY: the kernel's ready count reached zero, which happens once, so all its arguments are set;
             // each is one of the register's uses.

@@ -95,7 +95,7 @@ impl While {
     fn run(self, mut condition: Value, mut arguments: Results) {
         loop {
             let error = match condition.settle() {
-                Value::Bool(true) => self.context.cancelled().cloned(),
+                Value::Bool(true) => self.context.cancellation_error().cloned(),
                 Value::Bool(false) => return resolve_all(self.promises, arguments),
                 Value::Error(error) => Some(error),
                 other => Some(pteron_host::ErrorValue::new(
@@ -131,8 +131,8 @@ impl While {
     }
 }
 
-/// Takes `(condition, arguments...)`: calls the function repeatedly on its own results while the condition, its last result,
-/// is true.
+/// Takes `(condition, arguments...)`: calls the function repeatedly on its own results while the condition, its last
+/// result, is true.
 fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let condition = frame.argument(0).clone();
     let tasks = frame.attributes() > 0 && frame.attribute::<i64>(0)? > 1;
@@ -162,7 +162,7 @@ struct Repeat {
 impl Repeat {
     fn run(self, mut next: i32, mut arguments: Results) {
         while next < self.count {
-            if let Some(error) = self.context.cancelled() {
+            if let Some(error) = self.context.cancellation_error() {
                 let results = vec![Value::Error(error.clone()); self.promises.len()];
                 return resolve_all(self.promises, results);
             }

@@ -21,7 +21,7 @@ impl Blocks {
     /// Runs the first of a range of blocks on this thread, and spawns tasks for halves of the rest. Once the request is
     /// cancelled, blocks end at once. Each block counts as a kernel, even if its function has none.
     fn run(self: &Arc<Self>, first: u64, mut end: u64) {
-        if let Some(error) = self.context.cancelled() {
+        if let Some(error) = self.context.cancellation_error() {
             return self.record_completion(end - first, Some(error));
         }
         while end - first > 1 {

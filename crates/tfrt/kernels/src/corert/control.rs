@@ -74,7 +74,7 @@ impl While {
     }
 
     fn continue_if(self, condition: Value, arguments: Results) {
-        if let Some(error) = condition.as_error().or(self.context.cancelled()).cloned() {
+        if let Some(error) = condition.as_error().or(self.context.cancellation_error()).cloned() {
             return self.fail(error);
         }
         let truth = match condition.downcast_ref::<TensorHandle>() {

@@ -238,7 +238,7 @@ fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<
 }
 
 fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn compare<T: Number>(frame: &Frame<'_>, a: &Dense, b: &Dense) -> Result<Vec<Tensor>, Fault> {
+    fn compare_elements<T: Number>(frame: &Frame<'_>, a: &Dense, b: &Dense) -> Result<Vec<Tensor>, Fault> {
         let (x, y) = (a.elements::<T>()?, b.elements::<T>()?);
         let same = |(x, y)| if x == y { T::from_f64(1.0) } else { T::ZERO };
         single_result(frame, a.shape.clone(), x.iter().zip(y.iter()).map(same))
@@ -251,7 +251,7 @@ fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Ve
         "arguments to element-wise op must have identical shapes",
     )?;
     let (a, b) = (to_dense(frame, a)?, to_dense(frame, b)?);
-    dispatch!(kind, compare(frame, &a, &b))
+    dispatch!(kind, compare_elements(frame, &a, &b))
 }
 
 /// The shape without `axis`, and the products of the sizes before, at and after the axis.
@@ -300,11 +300,11 @@ fn axis(attrs: &OpAttrs<'_>) -> Result<i64, Fault> {
 }
 
 fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn mean<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
+    fn mean_elements<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
         reduce::<T, T>(frame, tensor, axis, |line, count| T::mean(line.fold(T::ZERO, T::add), count))
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
-    dispatch!(tensor.dtype, mean(frame, &tensor, axis(attrs)?))
+    dispatch!(tensor.dtype, mean_elements(frame, &tensor, axis(attrs)?))
 }
 
 fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
@@ -322,7 +322,7 @@ fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec
 }
 
 fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn product<T: Number>(
+    fn multiply_matrices<T: Number>(
         frame: &Frame<'_>,
         a: &Dense,
         b: &Dense,
@@ -348,7 +348,10 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Resu
     if a.dtype != b.dtype {
         return Err("incompatible dtypes for MatMul".into());
     }
-    dispatch!(a.dtype, product(frame, &a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")]))
+    dispatch!(
+        a.dtype,
+        multiply_matrices(frame, &a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")])
+    )
 }
 
 fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {

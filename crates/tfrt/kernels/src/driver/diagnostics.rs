@@ -41,7 +41,7 @@ impl Diagnostics {
     }
 
     /// Number of errors so far that were not expected.
-    pub(super) fn unexpected(&self) -> usize {
+    pub(super) fn unexpected_count(&self) -> usize {
         self.state().unexpected
     }
 

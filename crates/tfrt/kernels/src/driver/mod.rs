@@ -124,10 +124,10 @@ pub fn run_traced(
     let init = program.init.iter().map(|call| (call, 1));
     let functions = program.functions.iter().map(|call| (call, times));
     for (call, times) in init.chain(functions).filter(|(call, _)| can_run(call)) {
-        let errors = program.diagnostics.unexpected();
+        let errors = program.diagnostics.unexpected_count();
         for _ in 0..times {
             trace_function(&program.host, call, options);
-            if program.diagnostics.unexpected() > errors {
+            if program.diagnostics.unexpected_count() > errors {
                 break;
             }
         }

@@ -306,7 +306,8 @@ fn register_comparison<T: Element>(registry: &mut KernelRegistry, name: &str) {
     }
 }
 
-/// Takes `(input, begin, chain, output)`: copies the slice of the input that starts at `begin` and has the output's shape.
+/// Takes `(input, begin, chain, output)`: copies the slice of the input that starts at `begin` and has the output's
+/// shape.
 fn slice_in_place<T: Element>(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
     let (input, begin, output) = (
         dense_argument(frame, 0)?,

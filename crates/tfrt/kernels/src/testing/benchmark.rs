@@ -88,7 +88,7 @@ impl Runner {
         let result = self.function.execute_alone(&self.context, &self.arguments).pop().unwrap_or_default();
         let ended = move || {
             self.stats.add(start.elapsed());
-            if self.context.cancelled().is_none() && self.stats.needs_more_runs() {
+            if self.context.cancellation_error().is_none() && self.stats.needs_more_runs() {
                 self.start();
             } else {
                 self.stats.summarize(&self.context);

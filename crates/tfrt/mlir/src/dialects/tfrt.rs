@@ -171,7 +171,7 @@ pub(super) fn parse_symbol_attribute(parser: &mut Parser<'_>, state: &mut OpStat
     Ok(())
 }
 
-/// Parses `%cond, operands : (types) -> types {then} else {else}`; the regions' arguments have the names of the operands.
+/// Parses `%cond, operands : (types) -> types {then} else {else}`; the regions' arguments have the operands' names.
 fn parse_if(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let operands = parser.operand_list(Delimiter::None)?;
     parser.optional_attributes_keyword(state)?;

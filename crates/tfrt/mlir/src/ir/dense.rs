@@ -35,18 +35,18 @@ impl DenseElements {
     }
 
     /// The shaped type.
-    pub fn shaped(&self) -> Option<&ShapedType> {
+    pub fn shaped_type(&self) -> Option<&ShapedType> {
         as_shaped(&self.ty)
     }
 
     /// Number of elements of the type.
     pub fn num_elements(&self) -> u64 {
-        self.shaped().and_then(ShapedType::num_elements).unwrap_or(0)
+        self.shaped_type().and_then(ShapedType::num_elements).unwrap_or(0)
     }
 
     /// Size of one element in bytes; absent for strings.
     pub fn element_size(&self) -> Option<usize> {
-        element_size(&self.shaped()?.element)
+        element_size(&self.shaped_type()?.element)
     }
 
     /// Whether this is a splat: a single element is stored for all.

@@ -181,7 +181,7 @@ pub(crate) fn format_float(kind: FloatKind, bits: u128) -> String {
         if same(&short) {
             return short;
         }
-        let long = format_shortest_notation(value, 2 + kind.precision() * 59 / 196);
+        let long = format_general(value, 2 + kind.precision() * 59 / 196);
         if long.contains('.') && same(&long) {
             return long;
         }
@@ -329,7 +329,7 @@ fn format_scientific(value: f64, precision: u32, truncate: bool) -> String {
 }
 
 /// Formats with up to `precision` digits, in positional notation if that takes at most three padding zeros.
-fn format_shortest_notation(value: f64, precision: u32) -> String {
+fn format_general(value: f64, precision: u32) -> String {
     if value == 0.0 {
         return String::from(if value.is_sign_negative() { "-0.0E+0" } else { "0.0E+0" });
     }

@@ -91,7 +91,7 @@ impl<'a> Parser<'a> {
     fn verbatim_attribute(&mut self, typed: bool) -> Parse<Attribute> {
         let start = self.current_offset();
         self.advance();
-        if !self.at(Kind::Less) {
+        if !self.at_token(Kind::Less) {
             return self.error_expected("expected '<'");
         }
         let end = self.balanced_end(self.token.start)?;
@@ -169,7 +169,7 @@ impl<'a> Parser<'a> {
     fn symbol_reference(&mut self) -> Parse<Attribute> {
         let root = self.symbol_name_token();
         let mut nested = Vec::new();
-        while self.at(Kind::Colon) {
+        while self.at_token(Kind::Colon) {
             // A single colon does not belong to the attribute.
             if self.source.text.get(self.token.end as usize) != Some(&b':') {
                 break;
@@ -177,7 +177,7 @@ impl<'a> Parser<'a> {
             let colon = self.current_offset();
             self.advance();
             self.advance();
-            if !self.at(Kind::AtId) {
+            if !self.at_token(Kind::AtId) {
                 let _ = colon;
                 return self.error_here("expected nested symbol reference identifier");
             }
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
 
     /// Parses `@name` as the name of a symbol.
     pub(crate) fn symbol_name(&mut self, op: &OpState) -> Parse<Text> {
-        if !self.at(Kind::AtId) {
+        if !self.at_token(Kind::AtId) {
             return self.error_in_op(
                 op,
                 self.current_offset(),
@@ -243,7 +243,7 @@ impl<'a> Parser<'a> {
 
     /// Parses `{...}`, if present, added to the operation's attributes.
     pub(crate) fn optional_attribute_dictionary(&mut self, op: &mut OpState) -> Parse {
-        if self.at(Kind::LBrace) {
+        if self.at_token(Kind::LBrace) {
             let entries = self.attribute_dictionary()?;
             op.attributes.extend(entries);
         }
@@ -253,7 +253,7 @@ impl<'a> Parser<'a> {
     /// Parses `attributes {...}`, if present.
     pub(crate) fn optional_attributes_keyword(&mut self, op: &mut OpState) -> Parse {
         if self.optional_keyword("attributes") {
-            if !self.at(Kind::LBrace) {
+            if !self.at_token(Kind::LBrace) {
                 return self.error_expected("expected '{' in attribute dictionary");
             }
             self.optional_attribute_dictionary(op)?;

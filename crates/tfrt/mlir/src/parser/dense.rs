@@ -21,10 +21,10 @@ impl<'a> Parser<'a> {
         self.expect(Kind::Less, "expected '<' after 'dense'")?;
         let mut literal = Literal::default();
         if !self.consume(Kind::Greater) {
-            if self.at(Kind::String) {
+            if self.at_token(Kind::String) {
                 literal.hex = Some(self.token);
                 self.advance();
-            } else if self.at(Kind::LSquare) {
+            } else if self.at_token(Kind::LSquare) {
                 literal.shape = self.dense_list(&mut literal.elements)?;
             } else {
                 self.dense_element(&mut literal.elements)?;
@@ -94,7 +94,7 @@ impl<'a> Parser<'a> {
             parser.advance();
             let (mut count, mut inner): (i64, Option<Vec<i64>>) = (0, None);
             parser.list_until(Kind::RSquare, "expected ']'", |parser| {
-                let shape = if parser.at(Kind::LSquare) {
+                let shape = if parser.at_token(Kind::LSquare) {
                     parser.dense_list(elements)?
                 } else {
                     parser.dense_element(elements)?;

@@ -25,7 +25,7 @@ impl<'a> Parser<'a> {
         }
         self.advance();
         self.expect(Kind::LParen, "expected '(' in location")?;
-        let id = if self.at(Kind::HashId) && !self.spelling().contains(&b'.') {
+        let id = if self.at_token(Kind::HashId) && !self.spelling().contains(&b'.') {
             let (name, at) = (&self.spelling()[1..], self.current_offset());
             self.advance();
             match self.aliased_location(name, at)? {
@@ -67,17 +67,17 @@ impl<'a> Parser<'a> {
     /// Parses the location between the parentheses of `loc(...)`.
     pub(super) fn location_instance(&mut self) -> Parse<Location> {
         self.parse_nested(|parser| {
-            if parser.at(Kind::HashId) {
+            if parser.at_token(Kind::HashId) {
                 let at = parser.current_offset();
                 return match parser.extended_attribute(None)? {
                     Attribute::Location(location) => Ok((*location).clone()),
                     _ => parser.error(at, "expected location attribute"),
                 };
             }
-            if parser.at(Kind::String) {
+            if parser.at_token(Kind::String) {
                 return parser.name_or_file_location();
             }
-            if !parser.at(Kind::BareId) {
+            if !parser.at_token(Kind::BareId) {
                 return parser.error_expected("expected location instance");
             }
             match parser.spelling() {
@@ -96,12 +96,12 @@ impl<'a> Parser<'a> {
         let text = Text::from(unescape(self.spelling()));
         self.advance();
         if self.consume(Kind::Colon) {
-            if !self.at(Kind::Integer) {
+            if !self.at_token(Kind::Integer) {
                 return self.error_expected("expected integer line number in FileLineColLoc");
             }
             let line = self.location_number("expected integer line number in FileLineColLoc")?;
             self.expect(Kind::Colon, "expected ':' in FileLineColLoc")?;
-            if !self.at(Kind::Integer) {
+            if !self.at_token(Kind::Integer) {
                 return self.error_expected("expected integer column number in FileLineColLoc");
             }
             let column = self.location_number("expected integer column number in FileLineColLoc")?;

@@ -308,7 +308,7 @@ impl<'a> Parser<'a> {
         std::str::from_utf8(self.spelling()).unwrap_or("")
     }
 
-    fn at(&self, kind: Kind) -> bool {
+    fn at_token(&self, kind: Kind) -> bool {
         self.token.kind == kind
     }
 
@@ -359,14 +359,14 @@ impl<'a> Parser<'a> {
 
     /// Stops with an error at the current token.
     fn error_here<T>(&mut self, message: impl Into<String>) -> Parse<T> {
-        let back = u32::from(self.at(Kind::Eof) && self.token.start > 0);
+        let back = u32::from(self.at_token(Kind::Eof) && self.token.start > 0);
         self.error(self.token.start - back, message)
     }
 
     /// Stops with an error about a missing token, at the end of the previous token; white space and comments are
     /// skipped.
     fn error_expected<T>(&mut self, message: impl Into<String>) -> Parse<T> {
-        let back = u32::from(self.at(Kind::Eof) && self.token.start > 0);
+        let back = u32::from(self.at_token(Kind::Eof) && self.token.start > 0);
         let original = self.token.start - back;
         let mut before = &self.source.text[..original as usize];
         let place = loop {
@@ -429,17 +429,17 @@ impl<'a> Parser<'a> {
 
     /// Whether `{` comes next.
     pub(crate) fn at_brace(&self) -> bool {
-        self.at(Kind::LBrace)
+        self.at_token(Kind::LBrace)
     }
 
     /// Whether `@name` comes next.
     pub(crate) fn at_symbol(&self) -> bool {
-        self.at(Kind::AtId)
+        self.at_token(Kind::AtId)
     }
 
     /// Whether `%name` comes next.
     pub(crate) fn at_operand(&self) -> bool {
-        self.at(Kind::PercentId)
+        self.at_token(Kind::PercentId)
     }
 
     /// Whether the current token can be a keyword of an operation's syntax.

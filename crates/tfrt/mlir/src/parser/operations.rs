@@ -45,13 +45,13 @@ impl<'a> Parser<'a> {
         let start = self.current_offset();
         let mut names: Vec<(&'a [u8], u32, u32)> = Vec::new();
         let mut expected = 0u64;
-        if self.at(Kind::PercentId) {
+        if self.at_token(Kind::PercentId) {
             loop {
                 let (name, at) = (self.spelling(), self.current_offset());
                 self.expect(Kind::PercentId, "expected valid ssa identifier")?;
                 let mut count = 1;
                 if self.consume(Kind::Colon) {
-                    if !self.at(Kind::Integer) {
+                    if !self.at_token(Kind::Integer) {
                         return self.error_expected("expected integer number of results");
                     }
                     count = match self.spelling_str().parse() {
@@ -137,12 +137,12 @@ impl<'a> Parser<'a> {
         self.expect(Kind::LParen, "expected '(' to start operand list")?;
         let operands = self.operand_list(super::Delimiter::None)?;
         self.expect(Kind::RParen, "expected ')' to end operand list")?;
-        if self.at(Kind::LSquare) {
+        if self.at_token(Kind::LSquare) {
             if definition.is_some_and(|d| !d.terminator) {
                 return self.error_here("successors in non-terminator");
             }
             self.advance();
-            if self.at(Kind::RSquare) {
+            if self.at_token(Kind::RSquare) {
                 return self.error_expected("expected list element");
             }
             let mut successors = Vec::new();

@@ -31,7 +31,7 @@ impl<'a> Parser<'a> {
 
     /// Parses `^name`: a successor.
     pub(crate) fn successor(&mut self) -> Parse<u32> {
-        if !self.at(Kind::CaretId) {
+        if !self.at_token(Kind::CaretId) {
             return self.error_expected("expected block name");
         }
         let id = self.block_id(self.spelling(), self.current_offset());
@@ -63,7 +63,7 @@ impl<'a> Parser<'a> {
         self.blocks.push(Blocks::default());
         let mut entry = Block::default();
         if arguments.iter().any(|a| a.name.is_some()) {
-            if self.at(Kind::CaretId) {
+            if self.at_token(Kind::CaretId) {
                 return self.error_here("invalid block name in region with named arguments");
             }
             for argument in arguments {
@@ -82,13 +82,13 @@ impl<'a> Parser<'a> {
                 entry.arguments.push(value);
             }
         }
-        let named = self.at(Kind::CaretId);
+        let named = self.at_token(Kind::CaretId);
         self.block(&mut entry, named, 0)?;
         if !arguments.is_empty() && entry.arguments.len() > arguments.len() {
             return self.error_here("entry block arguments were already defined");
         }
         region.blocks.push(entry);
-        while !self.at(Kind::RBrace) {
+        while !self.at_token(Kind::RBrace) {
             let mut block = Block::default();
             let position = region.blocks.len() as u32;
             self.block(&mut block, true, position)?;

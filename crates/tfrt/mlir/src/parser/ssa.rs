@@ -174,7 +174,7 @@ impl<'a> Parser<'a> {
     pub(crate) fn operand(&mut self) -> Parse<Operand<'a>> {
         let mut operand = Operand { name: self.spelling(), number: 0, at: self.current_offset() };
         self.expect(Kind::PercentId, "expected SSA operand")?;
-        if self.at(Kind::HashId) {
+        if self.at_token(Kind::HashId) {
             let digits = std::str::from_utf8(&self.spelling()[1..]).unwrap_or("");
             match digits.parse() {
                 Ok(number) => operand.number = number,
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
             if self.consume(Kind::RParen) {
                 return Ok(operands);
             }
-        } else if !self.at(Kind::PercentId) {
+        } else if !self.at_token(Kind::PercentId) {
             return Ok(operands);
         }
         loop {

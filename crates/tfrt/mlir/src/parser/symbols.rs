@@ -74,7 +74,7 @@ impl<'a> Parser<'a> {
                 b'-' if text.get(at + 1) == Some(&b'>') => at += 1,
                 b'"' => {
                     self.jump_to(at as u32);
-                    if !self.at(Kind::String) {
+                    if !self.at_token(Kind::String) {
                         return self.error_here("expected '\"' in string literal");
                     }
                     at = self.token.end as usize - 1;

@@ -12,7 +12,7 @@ impl<'a> Parser<'a> {
     /// A type of any kind.
     pub(crate) fn parse_type(&mut self) -> Parse<Type> {
         self.parse_nested(|parser| {
-            if parser.at(Kind::LParen) {
+            if parser.at_token(Kind::LParen) {
                 return parser.function_type();
             }
             parser.non_function_type()
@@ -57,7 +57,7 @@ impl<'a> Parser<'a> {
 
     /// Parses `(types)` or a single type that is not a function.
     pub(crate) fn function_results(&mut self) -> Parse<Vec<Type>> {
-        if self.at(Kind::LParen) {
+        if self.at_token(Kind::LParen) {
             return self.type_list_parens();
         }
         Ok(vec![self.parse_nested(|parser| parser.non_function_type())?])
@@ -156,7 +156,7 @@ impl<'a> Parser<'a> {
             ShapedKind::Vector => "expected '<' in vector type",
             ShapedKind::MemRef => "expected '<' in memref type",
         };
-        if !self.at(Kind::Less) {
+        if !self.at_token(Kind::Less) {
             return self.error_expected(opening);
         }
         let (shape, scalable) = self.dimensions(kind)?;

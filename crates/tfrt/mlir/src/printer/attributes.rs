@@ -206,7 +206,7 @@ fn write_location(out: &mut String, location: &Location) {
 
 fn write_dense(out: &mut String, dense: &DenseElements) {
     out.push_str("dense<");
-    if let Some(shaped) = dense.shaped() {
+    if let Some(shaped) = dense.shaped_type() {
         let count = dense.num_elements();
         match &dense.data {
             DenseData::Bytes(bytes) if !dense.is_splat() && count > MAX_DENSE_LISTED => {

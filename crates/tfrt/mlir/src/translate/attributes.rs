@@ -123,7 +123,7 @@ pub(super) fn to_bef(attribute: &Attribute) -> Option<Bef<'static>> {
 }
 
 fn dense_to_bef(dense: &DenseElements) -> Option<Dense<'static>> {
-    let shaped = dense.shaped()?;
+    let shaped = dense.shaped_type()?;
     let element = dtype(&shaped.element)?;
     let DenseData::Bytes(bytes) = &dense.data else { return None };
     let bytes = if dense.is_splat() {

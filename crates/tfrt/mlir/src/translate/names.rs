@@ -28,7 +28,7 @@ impl Namer {
         }
     }
 
-    /// The attributes that hold `functions` of a kernel called `operation`, whose other attributes are `other_attributes`.
+    /// The attributes that hold the `functions` of a kernel called `operation`, which also has `other_attributes`.
     pub(super) fn function_attributes(
         &mut self,
         operation: &str,
