@@ -28,7 +28,7 @@ static REGISTRY: LazyLock<KernelRegistry> = LazyLock::new(|| {
 fuzz_target!(|file: &[u8]| {
     let bytes: pteron_host::Bytes = Arc::new(file.to_vec());
     let Ok(module) = Module::open(bytes, &REGISTRY) else { return };
-    let host = HostContext::builder(KernelRegistry::new(), WorkQueue::single_threaded())
+    let host = HostContext::builder(WorkQueue::single_threaded())
         .limits(LIMITS)
         .output(std::io::sink())
         .log(std::io::sink())

@@ -6,7 +6,7 @@
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct Aligned<T: ?Sized> {
-    /// The bytes.
+    /// The aligned bytes.
     pub bytes: T,
 }
 

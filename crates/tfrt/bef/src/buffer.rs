@@ -37,7 +37,7 @@ impl<'m> Buffer<'m> {
         self.tail_start + self.tail.len() as u64
     }
 
-    /// The largest alignment requested.
+    /// The largest alignment of anything that was appended.
     pub(crate) fn alignment(&self) -> u64 {
         self.alignment
     }
@@ -59,12 +59,12 @@ impl<'m> Buffer<'m> {
         if bytes.len() < BORROW_FROM {
             return self.bytes(bytes);
         }
-        self.seal();
+        self.flush_tail();
         self.done.push(Piece { start: self.tail_start, bytes: bytes.into() });
         self.tail_start += bytes.len() as u64;
     }
 
-    fn seal(&mut self) {
+    fn flush_tail(&mut self) {
         if !self.tail.is_empty() {
             let bytes = std::mem::take(&mut self.tail);
             let start = self.tail_start;

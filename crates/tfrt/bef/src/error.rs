@@ -85,9 +85,9 @@ pub struct Fault {
     pub offset: Option<u64>,
     /// Path of the field, such as `functions[3].kernels[2].args[1]`.
     pub path: String,
-    /// What was found.
+    /// Describes what was found in the file or model.
     pub found: String,
-    /// What was expected.
+    /// Describes what was expected instead.
     pub expected: String,
 }
 

@@ -54,7 +54,7 @@ impl<'a> File<'a> {
             let Some(id) = SectionId::new(section.id) else { continue };
             let slot = &mut sections[id as usize];
             if slot.is_some() {
-                return Err(duplicate(id, section.header_start));
+                return Err(duplicate_section(id, section.header_start));
             }
             *slot = Some(section.data);
             if id == SectionId::Attributes {
@@ -86,13 +86,13 @@ impl<'a> File<'a> {
 
     /// The section, or an empty region if it is absent.
     #[inline]
-    fn or_empty(&self, id: SectionId) -> Region<'a> {
+    fn section_or_empty(&self, id: SectionId) -> Region<'a> {
         self.section(id).unwrap_or_else(|| Region::new(&[], self.bytes.len() as u64))
     }
 
     #[inline]
-    fn required(&self, id: SectionId) -> Result<&Region<'a>> {
-        self.sections[id as usize].as_ref().ok_or_else(|| missing(id, self.bytes.len() as u64))
+    fn required_section(&self, id: SectionId) -> Result<&Region<'a>> {
+        self.sections[id as usize].as_ref().ok_or_else(|| missing_section(id, self.bytes.len() as u64))
     }
 
     /// The budget for decoded names and locations.
@@ -105,10 +105,10 @@ impl<'a> File<'a> {
         self.attributes_alignment
     }
 
-    /// The strings.
+    /// The strings of the Strings section.
     #[inline]
     pub fn strings(&self) -> Strings<'a> {
-        Strings::new(self.or_empty(SectionId::Strings))
+        Strings::new(self.section_or_empty(SectionId::Strings))
     }
 
     /// The attributes.
@@ -116,7 +116,7 @@ impl<'a> File<'a> {
     /// In a file that does not record their types they may have any alignment: verification cannot check it, and a
     /// kernel must not refuse what was verified.
     pub fn attributes(&self) -> Attributes<'a> {
-        let section = self.or_empty(SectionId::Attributes);
+        let section = self.section_or_empty(SectionId::Attributes);
         let section = match self.section(SectionId::AttributeTypes) {
             Some(_) => section,
             None => section.with_any_alignment(),
@@ -133,7 +133,7 @@ impl<'a> File<'a> {
     }
 
     pub(crate) fn kernel_names_in(&self, strings: &Strings<'a>) -> Result<Vec<&'a str>> {
-        kernels::read(self.required(SectionId::Kernels)?, strings, self.budget())
+        kernels::read(self.required_section(SectionId::Kernels)?, strings, self.budget())
     }
 
     /// Type names by type index.
@@ -145,7 +145,7 @@ impl<'a> File<'a> {
     }
 
     pub(crate) fn type_names_in(&self, strings: &Strings<'a>) -> Result<Vec<&'a str>> {
-        types::read(self.required(SectionId::Types)?, strings, self.budget())
+        types::read(self.required_section(SectionId::Types)?, strings, self.budget())
     }
 
     /// Names, signatures and record offsets of the functions.
@@ -157,7 +157,7 @@ impl<'a> File<'a> {
     }
 
     pub(crate) fn function_index_in(&self, strings: &Strings<'a>) -> Result<FunctionIndex<'a>> {
-        FunctionIndex::read(self.required(SectionId::FunctionIndex)?, strings, self.budget())
+        FunctionIndex::read(self.required_section(SectionId::FunctionIndex)?, strings, self.budget())
     }
 
     /// The record of function `id`; `None` if it is native and has none.
@@ -168,7 +168,7 @@ impl<'a> File<'a> {
         let Some(entry) = index.get(id) else {
             return Err(Error::new(
                 ErrorKind::OutOfRange,
-                self.or_empty(SectionId::FunctionIndex).start(),
+                self.section_or_empty(SectionId::FunctionIndex).start(),
                 format!("function {id}"),
                 format!("one below {}", index.len()),
             ));
@@ -184,13 +184,13 @@ impl<'a> File<'a> {
     /// # Errors
     /// When its tables are malformed.
     pub fn record(&self, entry: &FunctionEntry<'_>) -> Result<FunctionRecord<'a>> {
-        FunctionRecord::read(self.or_empty(SectionId::Functions), entry, &self.limits)
+        FunctionRecord::read(self.section_or_empty(SectionId::Functions), entry, &self.limits)
     }
 
-    /// The locations.
+    /// The source locations of the Locations section.
     pub fn locations(&self) -> Locations<'a> {
-        let strings = LocationStrings::new(self.or_empty(SectionId::LocationStrings));
-        Locations::new(self.or_empty(SectionId::Locations), strings, &self.limits)
+        let strings = LocationStrings::new(self.section_or_empty(SectionId::LocationStrings));
+        Locations::new(self.section_or_empty(SectionId::Locations), strings, &self.limits)
     }
 
     /// Types of the attributes; `None` if the file does not record them.
@@ -224,13 +224,13 @@ impl<'a> File<'a> {
 }
 
 #[cold]
-fn missing(id: SectionId, len: u64) -> Error {
-    let found = format!("no {} section", id.name());
-    Error::new(ErrorKind::MissingSection, len, found, "one, even in an empty program")
+fn missing_section(id: SectionId, len: u64) -> Error {
+    let actual = format!("no {} section", id.name());
+    Error::new(ErrorKind::MissingSection, len, actual, "one, even in an empty program")
 }
 
 #[cold]
-fn duplicate(id: SectionId, offset: u64) -> Error {
-    let found = format!("another {} section", id.name());
-    Error::new(ErrorKind::DuplicateSection, offset, found, "each section once")
+fn duplicate_section(id: SectionId, offset: u64) -> Error {
+    let actual = format!("another {} section", id.name());
+    Error::new(ErrorKind::DuplicateSection, offset, actual, "each section once")
 }

@@ -88,7 +88,7 @@ pub struct Section<'a> {
     pub header_start: u64,
     /// The alignment byte, if present.
     pub alignment: Option<u8>,
-    /// The contents.
+    /// The contents of the section.
     pub data: Region<'a>,
 }
 
@@ -106,11 +106,11 @@ impl<'a> Sections<'a> {
     /// [`ErrorKind::Header`].
     pub(crate) fn new(file: &'a [u8]) -> Result<Self> {
         if !file.starts_with(&HEADER) {
-            let found = &file[..file.len().min(HEADER.len())];
+            let actual = &file[..file.len().min(HEADER.len())];
             return Err(Error::new(
                 ErrorKind::Header,
                 0,
-                format!("{found:02X?}"),
+                format!("{actual:02X?}"),
                 "0B EF 00 (magic, then version 0)",
             ))
             .within(|| "header");
@@ -126,7 +126,7 @@ impl<'a> Sections<'a> {
         let header_start = self.cursor.offset();
         self.seen += 1;
         if self.seen > MAX_SECTIONS {
-            return Err(too_many(header_start));
+            return Err(too_many_sections(header_start));
         }
         let id = self.cursor.u8()?;
         let length_and_flag = self.cursor.vbr()?;
@@ -134,7 +134,7 @@ impl<'a> Sections<'a> {
             let offset = self.cursor.offset();
             let alignment = self.cursor.u8()?;
             if !alignment.is_power_of_two() {
-                return Err(odd_alignment(alignment, offset));
+                return Err(invalid_alignment(alignment, offset));
             }
             self.cursor.align(u64::from(alignment))?;
             Some(alignment)
@@ -169,13 +169,13 @@ impl<'a> Iterator for Sections<'a> {
 }
 
 #[cold]
-fn too_many(offset: u64) -> Error {
+fn too_many_sections(offset: u64) -> Error {
     let expected = format!("at most {MAX_SECTIONS} sections");
     Error::new(ErrorKind::Limit, offset, "one more section", expected)
 }
 
 #[cold]
-fn odd_alignment(alignment: u8, offset: u64) -> Error {
+fn invalid_alignment(alignment: u8, offset: u64) -> Error {
     Error::new(ErrorKind::SectionHeader, offset, format!("alignment {alignment}"), "a power of two")
 }
 
@@ -188,37 +188,37 @@ pub(crate) struct SectionWriter<'w> {
 impl<'w> SectionWriter<'w> {
     pub(crate) fn new(sink: &'w mut dyn io::Write) -> Result<Self> {
         let mut writer = SectionWriter { sink, position: 0 };
-        writer.put(&HEADER)?;
+        writer.write_bytes(&HEADER)?;
         Ok(writer)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.position += bytes.len() as u64;
         write_all(bytes, self.sink)
     }
 
     /// Writes a section that the format does not define.
-    pub(crate) fn custom(&mut self, section: &CustomSection<'_>) -> Result<()> {
+    pub(crate) fn write_custom_section(&mut self, section: &CustomSection<'_>) -> Result<()> {
         if let Some(id) = SectionId::new(section.id) {
-            let found = format!("id {}, the {} section", section.id, id.name());
-            return Err(Error::model(ErrorKind::DuplicateSection, found, "an id from 11 to 255"));
+            let actual = format!("id {}, the {} section", section.id, id.name());
+            return Err(Error::model(ErrorKind::DuplicateSection, actual, "an id from 11 to 255"));
         }
         if !section.alignment.is_power_of_two() {
-            let found = format!("alignment {}", section.alignment);
-            return Err(Error::model(ErrorKind::Value, found, "a power of two"));
+            let actual = format!("alignment {}", section.alignment);
+            return Err(Error::model(ErrorKind::Value, actual, "a power of two"));
         }
         let mut data = Buffer::new();
         data.align(u64::from(section.alignment));
         data.payload(&section.data);
-        self.framed(section.id, &data)
+        self.write_framed(section.id, &data)
     }
 
     /// Writes a section, with the alignment byte and padding only if the data would otherwise not be aligned.
-    pub(crate) fn section(&mut self, id: SectionId, data: &Buffer<'_>) -> Result<()> {
-        self.framed(id as u8, data)
+    pub(crate) fn write_section(&mut self, id: SectionId, data: &Buffer<'_>) -> Result<()> {
+        self.write_framed(id as u8, data)
     }
 
-    fn framed(&mut self, id: u8, data: &Buffer<'_>) -> Result<()> {
+    fn write_framed(&mut self, id: u8, data: &Buffer<'_>) -> Result<()> {
         if data.len() > u64::MAX >> 1 {
             return Err(Error::model(
                 ErrorKind::Unaddressable,
@@ -238,7 +238,7 @@ impl<'w> SectionWriter<'w> {
             let gap = (self.position + header.len() as u64).wrapping_neg() & (alignment - 1);
             header.resize(header.len() + gap as usize, PAD);
         }
-        self.put(&header)?;
+        self.write_bytes(&header)?;
         self.position += data.len();
         data.write_to(self.sink)
     }
@@ -264,11 +264,11 @@ mod tests {
     fn sections_read_back_with_alignment_only_where_needed() {
         let mut out = Vec::new();
         let mut writer = SectionWriter::new(&mut out).unwrap();
-        writer.section(SectionId::Strings, &aligned(1, b"abc")).unwrap();
+        writer.write_section(SectionId::Strings, &aligned(1, b"abc")).unwrap();
         // The id would be at offset 8 and the data at 10, which is not a multiple of 8.
-        writer.section(SectionId::Attributes, &aligned(8, &[1; 6])).unwrap();
+        writer.write_section(SectionId::Attributes, &aligned(8, &[1; 6])).unwrap();
         // The id is at 22 and the data at 24: aligned without an alignment byte.
-        writer.section(SectionId::Functions, &aligned(4, &[2; 4])).unwrap();
+        writer.write_section(SectionId::Functions, &aligned(4, &[2; 4])).unwrap();
         assert_eq!(writer.position(), out.len() as u64);
         let sections: Vec<_> = Sections::new(&out).unwrap().map(Result::unwrap).collect();
         let seen: Vec<_> =

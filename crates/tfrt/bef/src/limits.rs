@@ -70,7 +70,7 @@ impl Budget {
     }
 
     /// Fails if reading a file that is being written would spend `bytes`, and the budget has less.
-    pub(crate) fn spend_model(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn check_model(&self, bytes: u64) -> Result<()> {
         if bytes <= self.left {
             return Ok(());
         }
@@ -98,18 +98,18 @@ impl Budget {
         }
     }
 
-    /// Whether nothing is left.
+    /// Whether the budget is used up.
     pub(crate) fn is_spent(&self) -> bool {
         self.left == 0
     }
 }
 
 impl Limits {
-    pub(crate) fn locations(&self) -> usize {
+    pub(crate) fn effective_location_nesting(&self) -> usize {
         self.location_nesting.min(MAX_LOCATION_NESTING) as usize
     }
 
-    pub(crate) fn attributes(&self) -> u32 {
+    pub(crate) fn effective_attribute_nesting(&self) -> u32 {
         self.attribute_nesting.min(MAX_ATTRIBUTE_NESTING)
     }
 }

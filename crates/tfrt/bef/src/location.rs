@@ -7,7 +7,7 @@ use std::fmt;
 /// one inside others, `child(name)`, `callee<-caller`, `a,b`, `(unknown)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location<'a> {
-    /// Unknown.
+    /// The location is unknown.
     Unknown,
     /// A position in a file.
     FileLineCol {
@@ -20,7 +20,7 @@ pub enum Location<'a> {
     },
     /// A named location.
     Name {
-        /// The name.
+        /// The name of the location.
         name: Cow<'a, str>,
         /// The location that has this name, or [`Location::Unknown`].
         child: Box<Location<'a>>,
@@ -61,7 +61,7 @@ impl<'a> Location<'a> {
         }
     }
 
-    fn show(&self, separator: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_with_separator(&self, separator: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Location::Unknown => f.write_str("(unknown)"),
             Location::FileLineCol { file, line, column } => {
@@ -69,17 +69,17 @@ impl<'a> Location<'a> {
             }
             Location::Name { name, child } if **child == Location::Unknown => f.write_str(name),
             Location::Name { name, child } => {
-                child.show(';', f)?;
+                child.write_with_separator(';', f)?;
                 write!(f, "({name})")
             }
             Location::CallSite { callee, caller } => {
-                callee.show(';', f)?;
+                callee.write_with_separator(';', f)?;
                 f.write_str("<-")?;
-                caller.show(';', f)
+                caller.write_with_separator(';', f)
             }
             Location::Fused(parts) => parts.iter().enumerate().try_for_each(|(index, part)| {
                 f.write_str(if index == 0 { "" } else { "," })?;
-                part.show(';', f)
+                part.write_with_separator(';', f)
             }),
         }
     }
@@ -87,6 +87,6 @@ impl<'a> Location<'a> {
 
 impl fmt::Display for Location<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.show(':', f)
+        self.write_with_separator(':', f)
     }
 }

@@ -12,7 +12,7 @@ pub const PAD: u8 = 0xCC;
 pub struct Region<'a> {
     bytes: &'a [u8],
     start: u64,
-    /// Whether values in it may have any alignment.
+    /// Whether values in the region may have any alignment.
     any_alignment: bool,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Region<'a> {
         self.any_alignment
     }
 
-    /// The bytes themselves.
+    /// The bytes of the region.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -54,7 +54,7 @@ impl<'a> Region<'a> {
 
     /// The bytes from `offset` (relative to this region) to its end.
     #[inline]
-    pub(crate) fn from(&self, offset: u64) -> Result<Region<'a>> {
+    pub(crate) fn slice_from(&self, offset: u64) -> Result<Region<'a>> {
         match usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)) {
             Some(bytes) => Ok(Region { bytes, start: self.start + offset, ..*self }),
             None => Err(self.past_end(offset, 0)),
@@ -173,7 +173,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn vbr32(&mut self, what: &str) -> Result<u32> {
         let offset = self.offset();
         let value = self.vbr()?;
-        u32::try_from(value).map_err(|_| past_32_bits(what, value, offset))
+        u32::try_from(value).map_err(|_| wider_than_32_bits(what, value, offset))
     }
 
     /// Reads a count of entries of at least `min_bytes` bytes each. Fails if the remaining bytes cannot hold that many,
@@ -183,13 +183,13 @@ impl<'a> Cursor<'a> {
         let offset = self.offset();
         let count = self.vbr()?;
         if count > self.remaining() / min_bytes.max(1) {
-            return Err(self.too_many(what, count, offset));
+            return Err(self.excessive_count(what, count, offset));
         }
         Ok(count)
     }
 
     #[cold]
-    fn too_many(&self, what: &str, count: u64, offset: u64) -> Error {
+    fn excessive_count(&self, what: &str, count: u64, offset: u64) -> Error {
         Error::new(
             ErrorKind::Truncated,
             offset,
@@ -220,11 +220,11 @@ impl<'a> Cursor<'a> {
     pub(crate) fn align(&mut self, alignment: u64) -> Result<()> {
         match self.offset().wrapping_neg() & (alignment - 1) {
             0 => Ok(()),
-            gap => self.padding(gap, alignment),
+            gap => self.check_padding(gap, alignment),
         }
     }
 
-    fn padding(&mut self, gap: u64, alignment: u64) -> Result<()> {
+    fn check_padding(&mut self, gap: u64, alignment: u64) -> Result<()> {
         let padding = self.take(gap)?;
         match padding.bytes.iter().position(|&byte| byte != PAD) {
             None => Ok(()),
@@ -240,11 +240,11 @@ impl<'a> Cursor<'a> {
     /// Fails unless everything was read.
     #[inline]
     pub(crate) fn finish(&self) -> Result<()> {
-        if self.remaining() == 0 { Ok(()) } else { Err(self.left_over()) }
+        if self.remaining() == 0 { Ok(()) } else { Err(self.trailing_bytes()) }
     }
 
     #[cold]
-    fn left_over(&self) -> Error {
+    fn trailing_bytes(&self) -> Error {
         Error::new(
             ErrorKind::TrailingBytes,
             self.offset(),
@@ -255,7 +255,7 @@ impl<'a> Cursor<'a> {
 }
 
 #[cold]
-fn past_32_bits(what: &str, value: u64, offset: u64) -> Error {
+fn wider_than_32_bits(what: &str, value: u64, offset: u64) -> Error {
     Error::new(
         ErrorKind::VbrOverflow,
         offset,

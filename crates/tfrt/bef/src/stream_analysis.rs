@@ -74,7 +74,7 @@ pub fn analyze(operations: &[Operation], options: &Options) -> Streams {
 
 /// Runs the analysis on a function and stores the streams in it. `cost` gives the cost of a kernel by position, and
 /// `is_chain` says whether a register holds a chain.
-pub fn assign(
+pub fn assign_streams(
     body: &mut Body<'_>,
     options: &Options,
     cost: impl Fn(usize) -> Option<i64>,
@@ -115,7 +115,7 @@ struct Stream {
 struct Analysis<'o> {
     operations: &'o [Operation],
     options: Options,
-    /// Per operation, the root last; the same holds for the next three fields.
+    /// Cost of each operation, the root last; the next three fields have the same order.
     costs: Vec<i64>,
     /// Children of each operation, in program order.
     scheduled_users: Vec<Vec<usize>>,
@@ -183,7 +183,7 @@ impl<'o> Analysis<'o> {
         self.streams.len() - 1
     }
 
-    fn join(&mut self, op: usize, stream: usize) {
+    fn add_to_stream(&mut self, op: usize, stream: usize) {
         self.assigned[op] = Some(stream);
         let joined = &mut self.streams[stream];
         joined.cost = joined.cost.wrapping_add(self.costs[op]);
@@ -192,11 +192,11 @@ impl<'o> Analysis<'o> {
     }
 
     fn merge(&mut self, from: usize, into: usize) {
-        let mut kept = std::mem::take(&mut self.streams[into].side_deps);
-        kept.retain(|&op| self.stream_of(op) != Some(from));
+        let mut side_deps = std::mem::take(&mut self.streams[into].side_deps);
+        side_deps.retain(|&op| self.stream_of(op) != Some(from));
         let added = std::mem::take(&mut self.streams[from].side_deps);
-        kept.extend(added.into_iter().filter(|&op| self.stream_of(op) != Some(into)));
-        self.streams[into].side_deps = kept;
+        side_deps.extend(added.into_iter().filter(|&op| self.stream_of(op) != Some(into)));
+        self.streams[into].side_deps = side_deps;
         self.streams[into].cost = self.streams[into].cost.wrapping_add(self.streams[from].cost);
         self.streams[from].merged_into = Some(into);
     }
@@ -213,7 +213,7 @@ impl<'o> Analysis<'o> {
             mergeable.retain(|&stream| candidates.contains(&stream) && self.is_cheap(stream));
             mergeable.sort_unstable();
             mergeable.dedup();
-            in_hash_order(&mut mergeable);
+            sort_in_hash_order(&mut mergeable);
             for stream in mergeable {
                 self.merge(stream, child);
                 if !self.is_cheap(child) {
@@ -255,9 +255,9 @@ impl<'o> Analysis<'o> {
         }
         let Some(dearest) = dearest else {
             let stream = self.open_stream();
-            return self.join(op, stream);
+            return self.add_to_stream(op, stream);
         };
-        self.join(op, dearest);
+        self.add_to_stream(op, dearest);
         if let Some(group) = group
             && group != dearest
             && self.is_cheap(group)
@@ -270,7 +270,7 @@ impl<'o> Analysis<'o> {
 /// Reorders ascending stream ids into the reference's iteration order: the bucket order of LLVM's hash set of `int`s,
 /// which starts with 64 buckets and doubles when three quarters are occupied. The order affects the result, because
 /// merging stops at the threshold.
-fn in_hash_order(ids: &mut [usize]) {
+fn sort_in_hash_order(ids: &mut [usize]) {
     let mut buckets = 64;
     while ids.len() * 4 >= buckets * 3 {
         buckets *= 2;
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn hash_order_is_bucket_order() {
         let mut ids = [0, 1, 2, 5];
-        in_hash_order(&mut ids);
+        sort_in_hash_order(&mut ids);
         // 37 * (0, 1, 2, 5) modulo 64 is 0, 37, 10, 57.
         assert_eq!(ids, [0, 2, 1, 5]);
     }

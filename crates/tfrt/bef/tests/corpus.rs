@@ -74,7 +74,7 @@ fn streams(folder: &Path) -> usize {
         for (index, body) in module.bodies() {
             let mut assigned = body.clone();
             let options = pteron_bef::stream_analysis::Options::default();
-            pteron_bef::stream_analysis::assign(&mut assigned, &options, |_| None, |_| false);
+            pteron_bef::stream_analysis::assign_streams(&mut assigned, &options, |_| None, |_| false);
             assert_eq!(&assigned, body, "{}: function {index}", path.display());
             bodies += 1;
         }

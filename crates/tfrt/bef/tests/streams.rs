@@ -1,6 +1,6 @@
 //! Compares the streams of a program with costs to those that the reference converter wrote.
 
-use pteron_bef::stream_analysis::{Options, assign};
+use pteron_bef::stream_analysis::{Options, assign_streams};
 use pteron_bef::{File, Module};
 
 /// `tests/data/stream_costs.bef`: the module has `tfrt.cost_threshold = 6`; the costs are copied from its source.
@@ -13,7 +13,7 @@ fn check(module: &Module<'_>, name: &str, options: Options, costs: &[i64]) {
     for kernel in &mut body.kernels {
         kernel.stream = 77;
     }
-    assign(&mut body, &options, |kernel| costs.get(kernel).copied(), |_| false);
+    assign_streams(&mut body, &options, |kernel| costs.get(kernel).copied(), |_| false);
     assert_eq!(&body, expected, "{name}");
 }
 

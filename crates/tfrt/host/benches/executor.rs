@@ -18,7 +18,7 @@ fn context(threads: Option<usize>) -> ExecutionContext {
         None => WorkQueue::single_threaded(),
         Some(n) => WorkQueue::multi_threaded(&Pool::new(n)),
     };
-    ExecutionContext::new(&HostContext::builder(KernelRegistry::new(), queue).build())
+    ExecutionContext::new(&HostContext::builder(queue).build())
 }
 
 fn queues() -> [(&'static str, ExecutionContext); 2] {

@@ -3,7 +3,7 @@
 
 use crate::error::{ErrorCode, ErrorValue};
 use crate::stack;
-use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell, caught};
+use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell, catch_panic};
 use crate::value::Value;
 use pteron_pool::Task;
 use std::fmt;
@@ -16,14 +16,14 @@ struct Node {
 }
 
 struct Inner {
-    /// Stack of waiters, the most recent first; [`available`] once the value is resolved.
+    /// Stack of waiters, the most recent first; [`available_sentinel`] once the value is resolved.
     waiters: AtomicPtr<Node>,
     value: UnsafeCell<Value>,
     /// The request whose cancellation resolves the value; zero if none does.
     request: u64,
 }
 
-// SAFETY: `value` is written by the only promise, before `waiters` becomes `available` (release), and read only
+// SAFETY: `value` is written by the only promise, before `waiters` becomes `available_sentinel` (release), and read
 // after that has been observed (acquire). The nodes belong to the thread that detaches the list, and the atomic
 // exchange lets only one thread do so. `Value` and `Task` are `Send`, `Value` is `Sync`.
 unsafe impl Sync for Inner {}
@@ -31,7 +31,7 @@ unsafe impl Sync for Inner {}
 unsafe impl Send for Inner {}
 
 /// Sentinel that `waiters` holds once the value is resolved: an address that no node has.
-fn available() -> *mut Node {
+fn available_sentinel() -> *mut Node {
     ptr::without_provenance_mut(1)
 }
 
@@ -47,11 +47,11 @@ pub struct Promise(Option<AsyncValue>);
 impl AsyncValue {
     /// An unresolved value, and the promise that resolves it.
     pub fn new() -> (Promise, Self) {
-        Self::of_request(0)
+        Self::with_request(0)
     }
 
     /// As [`Self::new`], for a value that this request's cancellation resolves.
-    pub(crate) fn of_request(request: u64) -> (Promise, Self) {
+    pub(crate) fn with_request(request: u64) -> (Promise, Self) {
         let value = Self(Arc::new(Inner {
             waiters: AtomicPtr::new(ptr::null_mut()),
             value: UnsafeCell::new(Value::Empty),
@@ -68,7 +68,7 @@ impl AsyncValue {
     /// Whether the value has been resolved, to a value or an error.
     #[inline]
     pub fn is_available(&self) -> bool {
-        self.0.waiters.load(Ordering::Acquire) == available()
+        self.0.waiters.load(Ordering::Acquire) == available_sentinel()
     }
 
     /// The value, if it is available. It is never [`Value::Empty`] or [`Value::Async`].
@@ -93,7 +93,7 @@ impl AsyncValue {
         let node = Box::into_raw(Box::new(Node { waiter, next: ptr::null_mut() }));
         let mut head = self.0.waiters.load(Ordering::Acquire);
         loop {
-            if head == available() {
+            if head == available_sentinel() {
                 // SAFETY: the node was allocated above and never entered the list.
                 let node = unsafe { Box::from_raw(node) };
                 return node.waiter.run();
@@ -110,9 +110,9 @@ impl AsyncValue {
 
     fn resolve(&self, value: Value) {
         // SAFETY: only the promise calls this, once, because it is consumed: nobody else writes the cell, and
-        // nobody reads it before the list becomes `available`.
+        // nobody reads it before the list becomes `available_sentinel`.
         self.0.value.with_mut(|cell| unsafe { *cell = value });
-        let list = self.0.waiters.swap(available(), Ordering::AcqRel);
+        let list = self.0.waiters.swap(available_sentinel(), Ordering::AcqRel);
         // A waiter may drop this value: `self` is not used from here on.
         Waiters(list).run();
     }
@@ -160,7 +160,7 @@ unsafe impl Send for Waiters {}
 
 impl Waiters {
     fn pop(&mut self) -> Option<Task> {
-        if self.0.is_null() || self.0 == available() {
+        if self.0.is_null() || self.0 == available_sentinel() {
             return None;
         }
         // SAFETY: every node in the list came from `Box::into_raw`, and this list alone owns it.
@@ -185,7 +185,7 @@ impl Waiters {
     fn run_all(&mut self) {
         while let Some(waiter) = self.pop() {
             // The other waiters belong to others: the panic of one is not theirs.
-            let _ = caught(|| waiter.run());
+            let _ = catch_panic(|| waiter.run());
         }
     }
 }
@@ -223,7 +223,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::{Arc as StdArc, Mutex};
 
-    fn int(value: &AsyncValue) -> Option<i32> {
+    fn as_i32(value: &AsyncValue) -> Option<i32> {
         if let Some(Value::I32(v)) = value.get() { Some(*v) } else { None }
     }
 
@@ -241,7 +241,7 @@ mod tests {
         promise.set(Value::I32(5));
         wait(3);
         assert_eq!(*seen.lock().unwrap(), [2, 1, 3]);
-        assert_eq!(int(&value), Some(5));
+        assert_eq!(as_i32(&value), Some(5));
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         outer_promise.set(Value::Async(inner));
         assert!(!outer.is_available());
         inner_promise.set(Value::I32(7));
-        assert_eq!(int(&outer), Some(7));
+        assert_eq!(as_i32(&outer), Some(7));
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
             value = next;
         }
         first.set(Value::I32(1));
-        assert_eq!(int(&value), Some(1));
+        assert_eq!(as_i32(&value), Some(1));
     }
 
     #[test]
@@ -284,15 +284,15 @@ mod tests {
         let drops = StdArc::new(AtomicUsize::new(0));
         let counted = || Counted(StdArc::clone(&drops));
         let (promise, value) = AsyncValue::new();
-        let held = counted();
-        value.and_then(move || drop(held));
+        let captured = counted();
+        value.and_then(move || drop(captured));
         promise.set(Value::object(counted()));
         assert_eq!(drops.load(Ordering::Relaxed), 1);
         drop(value);
         assert_eq!(drops.load(Ordering::Relaxed), 2);
         let (promise, value) = AsyncValue::new();
-        let held = counted();
-        value.and_then(move || drop(held));
+        let captured = counted();
+        value.and_then(move || drop(captured));
         promise.discard();
         drop(value);
         assert_eq!(drops.load(Ordering::Relaxed), 3);

@@ -1,11 +1,8 @@
 //! Attributes of kernel calls, used where they lie: text and payloads borrow from the program's file.
 
-use crate::decode::Source;
-use crate::function::Module;
-use crate::sync::{Mutex, lock};
+use crate::source::{Decoded, ProgramSource};
 use pteron_bef::attribute::{Array, Attribute, AttributeType, DType, Dense, ElementType, Shape};
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// An attribute of one kernel call in a function, read from the file on first access.
 ///
@@ -17,101 +14,28 @@ pub(crate) struct SiteAttribute {
     source: Option<(u64, Option<AttributeType>)>,
 }
 
-/// An attribute that borrows from the file of the module that holds it; it must be given out only for as long as the
-/// module lives.
-#[derive(Clone)]
-enum Decoded {
-    /// An attribute that holds no memory of its own.
-    Small(Attribute<'static>),
-    /// An attribute that all calls share.
-    Shared(Arc<Attribute<'static>>),
-}
-
-impl Decoded {
-    fn get(&self) -> &Attribute<'static> {
-        match self {
-            Self::Small(value) => value,
-            Self::Shared(value) => value,
-        }
-    }
-}
-
-/// The attributes of a file that hold memory beside the file's, or that take time to check: each is read once.
-#[derive(Default)]
-pub(crate) struct DecodedAttributes(Mutex<Table>);
-
-#[derive(Default)]
-struct Table {
-    values: HashMap<(u64, AttributeType), Arc<Attribute<'static>>>,
-    /// Bytes that they hold beside the file's.
-    bytes: u64,
-}
-
-/// Bytes that the attributes of a file may hold beside the file's, as a multiple of its size. They do not unless
-/// many of them share their bytes.
-const EXPANSION: u64 = 32;
-/// Bytes that the attributes of any file may hold.
-const MIN_BYTES: u64 = 1 << 16;
-
-impl DecodedAttributes {
-    /// The attribute at `offset`, which the module of `source` holds.
-    fn get(&self, source: &Source, offset: u64, kind: AttributeType) -> Result<Decoded, String> {
-        let read = || source.attribute_beside(offset, kind).map_err(|e| e.to_string());
-        if matches!(
-            kind,
-            AttributeType::Scalar(_) | AttributeType::String | AttributeType::Func | AttributeType::Type
-        ) {
-            return read().map(Decoded::Small);
-        }
-        let mut table = lock(&self.0);
-        if let Some(value) = table.values.get(&(offset, kind)) {
-            return Ok(Decoded::Shared(Arc::clone(value)));
-        }
-        let value = Arc::new(read()?);
-        let bytes = table.bytes.saturating_add(heap_bytes(&value));
-        let limit = source.len().saturating_mul(EXPANSION).max(MIN_BYTES);
-        if bytes > limit {
-            return Err(format!(
-                "the attributes share so many bytes that they take more than the limit of {limit}"
-            ));
-        }
-        table.bytes = bytes;
-        table.values.insert((offset, kind), Arc::clone(&value));
-        Ok(Decoded::Shared(value))
-    }
-}
-
-/// Bytes that an attribute holds beside the file's.
-fn heap_bytes(value: &Attribute<'_>) -> u64 {
-    let inside = match value {
-        Attribute::Shape(shape) => shape.dims().map_or(0, |dims| 8 * dims.len() as u64),
-        Attribute::Dense(dense) => 8 * dense.dims().len() as u64,
-        Attribute::Aggregate(elements) => elements.iter().map(heap_bytes).sum(),
-        Attribute::SymbolRef(symbol) => (symbol.nested.len() * size_of::<String>()) as u64,
-        _ => 0,
-    };
-    size_of::<Attribute<'_>>() as u64 + inside
-}
-
 impl SiteAttribute {
-    pub(crate) fn known(value: Attribute<'static>) -> Self {
+    pub(crate) fn from_value(value: Attribute<'static>) -> Self {
         Self { value: OnceLock::from(Decoded::Small(value)), source: None }
     }
 
-    pub(crate) fn recorded(offset: u64, kind: Option<AttributeType>) -> Self {
+    pub(crate) fn from_offset(offset: u64, kind: Option<AttributeType>) -> Self {
         Self { value: OnceLock::new(), source: Some((offset, kind)) }
     }
 
-    /// The attribute; `module` is the one that holds this call.
-    pub(crate) fn get<'a, T: AttributeValue<'a>>(&'a self, module: &Module) -> Result<T, String> {
+    /// The attribute; `program` is the file of the module that holds this call.
+    pub(crate) fn get<'a, T: AttributeValue<'a>>(
+        &'a self,
+        program: Option<&ProgramSource>,
+    ) -> Result<T, String> {
         if let Some(value) = self.value.get() {
             return read_as(value.get());
         }
         let Some((offset, kind)) = self.source else { return Err("it has no value".into()) };
-        let Some(source) = &module.source else { return Err("the function comes from no file".into()) };
+        let Some(program) = program else { return Err("the function comes from no file".into()) };
         let mut problem = format!("the file does not record its type, expected {}", T::EXPECTED);
         for &kind in kind.as_slice().iter().chain(T::TYPES.iter().filter(|_| kind.is_none())) {
-            match source.decoded().get(source, offset, kind) {
+            match program.attribute(offset, kind) {
                 Ok(value) => return read_as(self.value.get_or_init(|| value).get()),
                 Err(e) => problem = e,
             }

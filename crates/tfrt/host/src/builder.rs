@@ -1,9 +1,9 @@
 use crate::attributes::SiteAttribute;
 use crate::body::{Body, BodyParts, NodeParts};
 use crate::error::{Error, Result, SourceLocation};
+use crate::frame::{Location, Site};
 use crate::function::{Entry, Function, FunctionKind, Module};
-use crate::kernel::{Effect, Kernel, Location, Site};
-use crate::registry::NativeFunction;
+use crate::kernel::{Effect, Kernel, NativeFunction};
 use pteron_bef::attribute::Attribute;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
@@ -23,14 +23,14 @@ pub struct FunctionId(u32);
 /// Builds a function, kernel by kernel, in program order.
 ///
 /// ```
-/// use pteron_host::{ExecutionContext, FunctionBuilder, HostContext, KernelRegistry, typed};
+/// use pteron_host::{ExecutionContext, FunctionBuilder, HostContext, typed};
 /// let mut b = FunctionBuilder::new("twice_plus", 2);
 /// let add = typed(|a: i32, b: i32| a.wrapping_add(b));
 /// let twice = b.kernel(&add, &[b.argument(0), b.argument(0)]);
 /// let sum = b.kernel(&add, &[twice, b.argument(1)]);
 /// b.returns(&[sum]);
 /// let function = b.build()?;
-/// let host = HostContext::single_threaded(KernelRegistry::new());
+/// let host = HostContext::single_threaded();
 /// let results = function.call(&ExecutionContext::new(&host), &[20.into(), 2.into()])?;
 /// assert!(matches!(results[0], pteron_host::Value::I32(42)));
 /// # Ok::<(), pteron_host::Error>(())
@@ -131,7 +131,7 @@ impl FunctionBuilder {
 pub struct KernelEditor<'a>(&'a mut NodeParts);
 
 impl KernelEditor<'_> {
-    /// Sets its name, for traces and error messages.
+    /// Sets the kernel's name, for traces and error messages.
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         self.0.site.name = name.into();
         self
@@ -145,32 +145,32 @@ impl KernelEditor<'_> {
         self
     }
 
-    /// Sets its stream: kernels of one stream run one after another on one thread, kernels of other streams may become
-    /// tasks.
+    /// Sets the kernel's stream: kernels of one stream run one after another on one thread, kernels of other streams
+    /// may become tasks.
     pub fn stream(self, stream: u32) -> Self {
         self.0.stream = stream;
         self
     }
 
-    /// Declares its observable side effects.
+    /// Declares the kernel's observable side effects.
     pub fn effect(self, effect: Effect) -> Self {
         self.0.effect = effect;
         self
     }
 
-    /// Sets its attributes, in ascending order of their names.
+    /// Sets the kernel's attributes, in ascending order of their names.
     pub fn attributes(self, attributes: impl IntoIterator<Item = Attribute<'static>>) -> Self {
-        self.0.site.attributes = attributes.into_iter().map(SiteAttribute::known).collect();
+        self.0.site.attributes = attributes.into_iter().map(SiteAttribute::from_value).collect();
         self
     }
 
-    /// Sets the functions that it is given, such as callees and regions.
+    /// Sets the functions that the kernel is given, such as callees and regions.
     pub fn functions(self, functions: &[FunctionId]) -> Self {
         self.0.site.functions = functions.iter().map(|f| f.0).collect();
         self
     }
 
-    /// Sets its source location.
+    /// Sets the kernel's source location.
     pub fn location(self, location: SourceLocation) -> Self {
         self.0.site.location = Location::Given(location);
         self

@@ -2,9 +2,8 @@ use crate::error::ErrorValue;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::nested;
-use crate::registry::KernelRegistry;
 use crate::stack;
-use crate::sync::{Mutex, caught, lock};
+use crate::sync::{Mutex, catch_panic, lock};
 use crate::timer::{Timer, Timers};
 use crate::value::Value;
 use pteron_pool::WorkQueue;
@@ -18,14 +17,13 @@ use std::time::Duration;
 
 type Diagnose = Box<dyn Fn(&ErrorValue) + Send + Sync>;
 
-/// State that all programs of one host share: the work queue, the kernel registry, the output and log streams and the
-/// error handler. Cloning shares it.
+/// State that all programs of one host share: the work queue, the output and log streams and the error handler.
+/// Cloning shares it.
 #[derive(Clone)]
 pub struct HostContext(Arc<Host>);
 
 struct Host {
     queue: WorkQueue,
-    registry: KernelRegistry,
     diagnose: Diagnose,
     output: Mutex<Box<dyn Write + Send>>,
     log: Mutex<Box<dyn Write + Send>>,
@@ -38,7 +36,6 @@ struct Host {
 /// Builds a [`HostContext`].
 pub struct HostBuilder {
     queue: WorkQueue,
-    registry: KernelRegistry,
     diagnose: Diagnose,
     output: Box<dyn Write + Send>,
     log: Box<dyn Write + Send>,
@@ -81,7 +78,6 @@ impl HostBuilder {
     pub fn build(self) -> HostContext {
         HostContext(Arc::new(Host {
             queue: self.queue,
-            registry: self.registry,
             diagnose: self.diagnose,
             output: Mutex::new(self.output),
             log: Mutex::new(self.log),
@@ -94,11 +90,10 @@ impl HostBuilder {
 }
 
 impl HostContext {
-    /// A builder of a context with these kernels, whose tasks run on `queue`.
-    pub fn builder(registry: KernelRegistry, queue: WorkQueue) -> HostBuilder {
+    /// A builder of a context whose tasks run on `queue`.
+    pub fn builder(queue: WorkQueue) -> HostBuilder {
         HostBuilder {
             queue,
-            registry,
             diagnose: Box::new(|_| ()),
             output: Box::new(io::stdout()),
             log: Box::new(io::stderr()),
@@ -108,18 +103,13 @@ impl HostContext {
     }
 
     /// A context that runs all tasks on the thread that waits for their results.
-    pub fn single_threaded(registry: KernelRegistry) -> Self {
-        Self::builder(registry, WorkQueue::single_threaded()).build()
+    pub fn single_threaded() -> Self {
+        Self::builder(WorkQueue::single_threaded()).build()
     }
 
     /// The work queue that tasks run on.
     pub fn queue(&self) -> &WorkQueue {
         &self.0.queue
-    }
-
-    /// The kernel registry.
-    pub fn registry(&self) -> &KernelRegistry {
-        &self.0.registry
     }
 
     /// The limits of each request.
@@ -149,7 +139,7 @@ impl HostContext {
     /// Reports a failure to the diagnostics handler.
     pub fn diagnose(&self, error: &ErrorValue) {
         // A panic of the handler is no failure of the program.
-        let _ = caught(|| (self.0.diagnose)(error));
+        let _ = catch_panic(|| (self.0.diagnose)(error));
     }
 
     /// The host's single instance of `T`, created by `make` on first use. `make` may ask for other instances.
@@ -210,7 +200,7 @@ impl HostContext {
         self.wait_until(&|| remaining.load(Ordering::Acquire) == 0 || ended())
     }
 
-    /// Waits until `done` returns true. What is deferred on this thread runs first: `done` may depend on it.
+    /// Waits until `done` returns true. Work deferred on this thread runs first, since `done` may depend on it.
     fn wait_until(&self, done: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let wait = || {
             let done = || {
@@ -218,7 +208,7 @@ impl HostContext {
                 done()
             };
             // A panic of a task ends that task: it is no reason to end this wait, which may be another request's.
-            while caught(|| self.queue().wait_until(&done)).is_err() {}
+            while catch_panic(|| self.queue().wait_until(&done)).is_err() {}
         };
         if !stack::is_deep() {
             stack::run_scoped(wait);
@@ -228,14 +218,14 @@ impl HostContext {
         if done() {
             return Ok(());
         }
-        nested::on_new_stack(self.queue(), wait)
+        nested::run_on_new_stack(self.queue(), wait)
     }
 
     /// Runs tasks until none is waiting or running: see [`WorkQueue::quiesce`].
     pub fn quiesce(&self) {
         let quiesce = || loop {
             // As in `wait_until`.
-            while caught(|| self.queue().quiesce()).is_err() {}
+            while catch_panic(|| self.queue().quiesce()).is_err() {}
             if !stack::run_deferred() {
                 break;
             }
@@ -246,6 +236,6 @@ impl HostContext {
 
 impl fmt::Debug for HostContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HostContext({:?}, {:?})", self.queue(), self.registry())
+        write!(f, "HostContext({:?})", self.queue())
     }
 }

@@ -1,16 +1,16 @@
 //! Functions from a BEF file: kernel names are resolved when the file is opened; a function's record is decoded when
 //! the function is first called.
 
-use crate::attributes::{DecodedAttributes, SiteAttribute};
+use crate::attributes::SiteAttribute;
 use crate::body::{Body, BodyParts, NodeParts, Order};
 use crate::error::{Error, Result, SourceLocation, UnknownKernel};
 use crate::file::{Bytes, ProgramFile};
-use crate::function::{Entry, FunctionKind, Module};
-use crate::kernel::{Effect, Kernel, Location, Site};
+use crate::frame::{Location, Site};
+use crate::function::{BodyDecoder, Entry, FunctionKind, Module, Program};
+use crate::kernel::{Effect, Kernel};
 use crate::registry::KernelRegistry;
+use crate::source::ProgramSource;
 use pteron_bef::FunctionKind as BefKind;
-use pteron_bef::attribute::{Attribute, AttributeType};
-use pteron_bef::section::attribute_types::AttributeTypes;
 use pteron_bef::section::function_index::{FunctionEntry, FunctionIndex};
 use pteron_bef::section::functions::{FunctionRecord, KernelRecord};
 use pteron_bef::{FunctionId, TypeId};
@@ -26,14 +26,11 @@ struct Resolved {
 /// Kind of each function and offset of its record.
 type Records = Vec<(BefKind, u64)>;
 
-/// A file that functions are read from.
-pub(crate) struct Source {
-    file: ProgramFile,
+/// Decodes the records of a file's functions.
+struct RecordDecoder {
     /// Kernels, indexed by their code in the file.
     kernels: Vec<Resolved>,
     records: Records,
-    attribute_types: OnceLock<Option<AttributeTypes>>,
-    decoded: DecodedAttributes,
 }
 
 /// The file's tables of kernel names and functions.
@@ -56,7 +53,7 @@ impl Module {
             Tables { file: program.file(), kernel_names: program.kernel_names(), index: program.functions() };
         let (functions, kernels, records) = Self::from_tables(&tables, registry)?;
         drop(program);
-        Ok(Self::of_file(opened, functions, kernels, records))
+        Ok(Self::from_file(opened, functions, kernels, records))
     }
 
     /// Opens a BEF file without verifying it as a whole. Each function is checked when it is first called; a call of a
@@ -69,23 +66,17 @@ impl Module {
         let file = opened.file();
         let tables = Tables { file, kernel_names: &file.kernel_names()?, index: &file.function_index()? };
         let (functions, kernels, records) = Self::from_tables(&tables, registry)?;
-        Ok(Self::of_file(opened, functions, kernels, records))
+        Ok(Self::from_file(opened, functions, kernels, records))
     }
 
-    fn of_file(
+    fn from_file(
         file: ProgramFile,
         functions: Vec<Entry>,
         kernels: Vec<Resolved>,
         records: Records,
     ) -> Arc<Self> {
-        let (attribute_types, decoded) = (OnceLock::new(), DecodedAttributes::default());
-        let source = Source { file, kernels, records, attribute_types, decoded };
-        Arc::new(Self { functions, source: Some(source) })
-    }
-
-    /// The file that the functions come from.
-    pub(crate) fn file(&self) -> Option<&ProgramFile> {
-        self.source.as_ref().map(|source| &source.file)
+        let decoder = Box::new(RecordDecoder { kernels, records });
+        Arc::new(Self { functions, program: Some(Program { source: ProgramSource::new(file), decoder }) })
     }
 
     fn from_tables(
@@ -93,7 +84,7 @@ impl Module {
         registry: &KernelRegistry,
     ) -> Result<(Vec<Entry>, Vec<Resolved>, Records)> {
         let index = tables.index;
-        let kernels = resolve(tables, registry)?;
+        let kernels = resolve_kernels(tables, registry)?;
         let mut functions = Vec::with_capacity(index.len());
         let mut records = Vec::with_capacity(index.len());
         for entry in index.iter() {
@@ -124,12 +115,12 @@ impl Module {
     }
 }
 
-fn resolve(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Resolved>> {
+fn resolve_kernels(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Resolved>> {
     let names = tables.kernel_names;
     let mut kernels = Vec::with_capacity(names.len());
     let mut unknown = Vec::new();
     for (code, &name) in (0u32..).zip(names) {
-        match registry.declared(name) {
+        match registry.kernel_with_effect(name) {
             Some((name, kernel, effect)) => {
                 kernels.push(Resolved { name: Arc::clone(name), kernel: Arc::clone(kernel), effect });
             }
@@ -148,15 +139,15 @@ fn unknown_native(tables: &Tables<'_, '_>, name: &str, id: usize) -> Error {
     Error::UnknownNative { name: name.to_owned(), location }
 }
 
-/// The location of the first kernel of which `is_meant` holds.
+/// The location of the first kernel that satisfies `predicate`.
 fn first_use(
     tables: &Tables<'_, '_>,
-    is_meant: impl Fn(&KernelRecord<'_>) -> bool,
+    predicate: impl Fn(&KernelRecord<'_>) -> bool,
 ) -> Option<SourceLocation> {
     let Tables { file, index, .. } = tables;
     for id in (0..index.len() as u32).map(FunctionId) {
         let Ok(Some(record)) = file.function(index, id) else { continue };
-        if let Some(kernel) = record.kernels().skip(1).flatten().find(&is_meant) {
+        if let Some(kernel) = record.kernels().skip(1).flatten().find(&predicate) {
             let location = file.locations().get(kernel.location().into());
             return location.ok()?.map(pteron_bef::Location::into_owned);
         }
@@ -164,41 +155,8 @@ fn first_use(
     None
 }
 
-impl Source {
-    pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
-        Some(self.file.file().locations().get(offset).ok()??.into_owned())
-    }
-
-    /// The name of a type, as the file spells it.
-    pub(crate) fn type_name(&self, id: u32) -> Option<&str> {
-        self.file.file().type_names().ok()?.get(id as usize).copied()
-    }
-
-    /// An attribute, which borrows from the file: it is to be stored in the module of this file.
-    pub(crate) fn attribute_beside(
-        &self,
-        offset: u64,
-        kind: AttributeType,
-    ) -> pteron_bef::Result<Attribute<'static>> {
-        self.file.file_beside().attributes().at(offset).decode(kind)
-    }
-
-    pub(crate) fn decoded(&self) -> &DecodedAttributes {
-        &self.decoded
-    }
-
-    /// The size of the file in bytes.
-    pub(crate) fn len(&self) -> u64 {
-        self.file.file().bytes().len() as u64
-    }
-
-    fn attribute_type(&self, offset: u64) -> Option<AttributeType> {
-        let types = self.attribute_types.get_or_init(|| self.file.file().attribute_types().ok()?);
-        types.as_ref()?.get(offset)
-    }
-
-    /// Decodes the record of a function.
-    pub(crate) fn body(&self, function: u32, declared: &Entry) -> Result<Body, String> {
+impl BodyDecoder for RecordDecoder {
+    fn decode(&self, source: &ProgramSource, function: u32, declared: &Entry) -> Result<Body, String> {
         let (kind, offset) = self.records.get(function as usize).ok_or("it is not in the file")?;
         if *kind == BefKind::Native {
             return Err("it is native and has no kernels".into());
@@ -207,17 +165,24 @@ impl Source {
         let results: Vec<TypeId> = results.map(|&id| TypeId(id)).collect();
         let entry =
             FunctionEntry { kind: *kind, offset: *offset, name: "", arguments: &[], results: &results };
-        let record = self.file.file().record(&entry).map_err(|e| e.to_string())?;
+        let record = source.file().file().record(&entry).map_err(|e| e.to_string())?;
         let ordered = *kind == BefKind::Async;
-        let parts = self.parts(&record, ordered).map_err(|e| e.to_string())?;
+        let parts = self.decode_parts(source, &record, ordered).map_err(|e| e.to_string())?;
         if parts.arguments != declared.arguments {
-            let (declared, found) = (declared.arguments, parts.arguments);
-            return Err(format!("it is declared with {declared} arguments, but sets {found}"));
+            let (declared, actual) = (declared.arguments, parts.arguments);
+            return Err(format!("it is declared with {declared} arguments, but sets {actual}"));
         }
         Body::new(parts)
     }
+}
 
-    fn parts(&self, record: &FunctionRecord<'_>, ordered: bool) -> Result<BodyParts, String> {
+impl RecordDecoder {
+    fn decode_parts(
+        &self,
+        source: &ProgramSource,
+        record: &FunctionRecord<'_>,
+        ordered: bool,
+    ) -> Result<BodyParts, String> {
         let text = |e: pteron_bef::Error| e.to_string();
         let registers = record.register_uses().len();
         let mut order = Order { start: Vec::new(), users: vec![Vec::new(); registers] };
@@ -226,10 +191,10 @@ impl Source {
             results: record.results().iter().map(|r| r.0).collect(),
             ..BodyParts::default()
         };
-        let streams = Streams::of(record);
+        let streams = Streams::from_record(record);
         for (i, (kernel, table)) in record.kernels().zip(record.kernel_table()).enumerate() {
             let kernel = kernel.map_err(text)?;
-            let stream = streams.number(table.stream_id);
+            let stream = streams.stream_number(table.stream_id);
             let users = |words: pteron_bef::section::functions::Words<'_>| {
                 let kernels = words.iter().map(|k| k.checked_sub(1));
                 kernels.collect::<Option<Vec<u32>>>().ok_or("the pseudo kernel uses a register")
@@ -245,7 +210,7 @@ impl Source {
                     return Err("the pseudo kernel does not set the arguments".into());
                 }
             } else {
-                parts.nodes.push(self.node(&kernel, stream)?);
+                parts.nodes.push(self.decode_node(source, &kernel, stream)?);
             }
             for (register, list) in results.zip(used_bys) {
                 if let Some(slot) = order.users.get_mut(register as usize) {
@@ -259,7 +224,12 @@ impl Source {
         Ok(parts)
     }
 
-    fn node(&self, kernel: &KernelRecord<'_>, stream: u32) -> Result<NodeParts, String> {
+    fn decode_node(
+        &self,
+        source: &ProgramSource,
+        kernel: &KernelRecord<'_>,
+        stream: u32,
+    ) -> Result<NodeParts, String> {
         let code = kernel.code();
         let Some(Resolved { name, kernel: implementation, effect }) = self.kernels.get(code as usize) else {
             return Err(format!("kernel code {code} is not in the file's Kernels section"));
@@ -269,7 +239,7 @@ impl Source {
             return Err(format!("kernel `{name}` is given function {f}, which does not exist"));
         }
         let attribute =
-            |offset: u32| SiteAttribute::recorded(offset.into(), self.attribute_type(offset.into()));
+            |offset: u32| SiteAttribute::from_offset(offset.into(), source.attribute_type(offset.into()));
         Ok(NodeParts {
             kernel: Arc::clone(implementation),
             site: Site {
@@ -291,12 +261,12 @@ impl Source {
 enum Streams {
     /// Numbered as in the file.
     Same,
-    /// Numbered by their position here, because the file's numbers are too large.
+    /// Numbered by their position in this sorted list, because the file's numbers are too large.
     Sorted(Vec<u64>),
 }
 
 impl Streams {
-    fn of(record: &FunctionRecord<'_>) -> Self {
+    fn from_record(record: &FunctionRecord<'_>) -> Self {
         let mut ids: Vec<u64> = record.kernel_table().iter().map(|kernel| kernel.stream_id).collect();
         if ids.iter().all(|&id| u32::try_from(id).is_ok()) {
             return Self::Same;
@@ -306,7 +276,7 @@ impl Streams {
         Self::Sorted(ids)
     }
 
-    fn number(&self, id: u64) -> u32 {
+    fn stream_number(&self, id: u64) -> u32 {
         match self {
             Self::Same => id as u32,
             Self::Sorted(ids) => ids.partition_point(|&other| other < id) as u32,

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 /// Whether the execution order of a function is not observable. Returns false for functions that are too large to
 /// analyse.
 pub(crate) fn is_ordered(root: FunctionRef<'_>) -> bool {
-    Reachable::from(root).is_some_and(Reachable::prove_ordered)
+    Reachable::from_root(root).is_some_and(Reachable::prove_ordered)
 }
 
 /// A function and its transitive callees.
@@ -45,15 +45,15 @@ struct CalledFunction<'a> {
 impl<'a> Reachable<'a> {
     /// Returns `None` if a function is not asynchronous, a kernel's effects are not declared, a call does not match its
     /// callee, or there are too many functions or kernels.
-    fn from(root: FunctionRef<'a>) -> Option<Self> {
-        let mut found = Self { functions: Vec::new(), positions: HashMap::new(), is_recursive: false };
+    fn from_root(root: FunctionRef<'a>) -> Option<Self> {
+        let mut reachable = Self { functions: Vec::new(), positions: HashMap::new(), is_recursive: false };
         let mut open = vec![root];
         let mut kernels = 0;
         while let Some(function) = open.pop() {
-            if found.positions.contains_key(&function.index()) {
+            if reachable.positions.contains_key(&function.index()) {
                 continue;
             }
-            if function.kind() != FunctionKind::Async || found.functions.len() == MAX_ORDERED_FUNCTIONS {
+            if function.kind() != FunctionKind::Async || reachable.functions.len() == MAX_ORDERED_FUNCTIONS {
                 return None;
             }
             let body = function.body().ok()?;
@@ -79,15 +79,15 @@ impl<'a> Reachable<'a> {
                     if node.effect == Effect::Call && !fits {
                         return None;
                     }
-                    found.is_recursive |= callee.index() == root.index();
+                    reachable.is_recursive |= callee.index() == root.index();
                     open.push(callee);
                 }
             }
             let observable = body.nodes.iter().any(|node| node.effect == Effect::Immediate);
-            found.positions.insert(function.index(), found.functions.len());
-            found.functions.push(CalledFunction { body, observable });
+            reachable.positions.insert(function.index(), reachable.functions.len());
+            reachable.functions.push(CalledFunction { body, observable });
         }
-        Some(found)
+        Some(reachable)
     }
 
     fn prove_ordered(mut self) -> bool {

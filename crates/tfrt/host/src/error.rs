@@ -81,39 +81,39 @@ impl ErrorValue {
     /// A failure without kernel and location. If a kernel sets a result to it, the result has the kernel's name and
     /// location.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self::with(code, message.into(), OnceLock::new(), false)
+        Self::from_parts(code, message.into(), OnceLock::new(), false)
     }
 
-    fn with(code: ErrorCode, message: String, origin: OnceLock<Origin>, unreported: bool) -> Self {
+    fn from_parts(code: ErrorCode, message: String, origin: OnceLock<Origin>, unreported: bool) -> Self {
         Self(Arc::new(Failure { code, message, origin, unreported }))
     }
 
     /// As [`Self::new`], for a failure that no kernel reports: the executor reports it, once, for the first kernel whose
     /// result it becomes.
     pub(crate) fn unreported(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self::with(code, message.into(), OnceLock::new(), true)
+        Self::from_parts(code, message.into(), OnceLock::new(), true)
     }
 
     /// The failure of a kernel, with its source location if recorded.
-    pub(crate) fn at(
+    pub(crate) fn in_kernel(
         code: ErrorCode,
         message: String,
         kernel: &str,
         location: Option<SourceLocation>,
     ) -> Self {
         let origin = Origin { kernel: Some(kernel.to_owned()), location };
-        Self::with(code, message, OnceLock::from(origin), false)
+        Self::from_parts(code, message, OnceLock::from(origin), false)
     }
 
-    /// The same failure, as one of the request as a whole: it gets no kernel and no location.
-    pub(crate) fn of_request(self) -> Self {
+    /// Marks the failure as one of the whole request, without kernel and location.
+    pub(crate) fn into_request_failure(self) -> Self {
         let _ = self.0.origin.set(Origin::default());
         self
     }
 
     /// The failure as a result of `kernel`: with its name and location, unless it has an origin already. Passes a
     /// failure that nobody has reported yet to `report`.
-    pub(crate) fn placed(
+    pub(crate) fn with_origin(
         self,
         kernel: &str,
         location: impl FnOnce() -> Option<SourceLocation>,
@@ -125,17 +125,17 @@ impl ErrorValue {
         }
         if !unreported {
             // Its creator may return it from other kernels, too.
-            return Self::at(*code, message.clone(), kernel, location());
+            return Self::in_kernel(*code, message.clone(), kernel, location());
         }
-        let found = Origin { kernel: Some(kernel.to_owned()), location: location() };
-        if origin.set(found).is_ok() {
+        let kernel_origin = Origin { kernel: Some(kernel.to_owned()), location: location() };
+        if origin.set(kernel_origin).is_ok() {
             report(&self);
         }
         self
     }
 
     /// The failure of a function that no kernel called. Passes it to `report` if nobody has reported it yet.
-    pub(crate) fn heard(self, report: impl FnOnce(&Self)) -> Self {
+    pub(crate) fn report_if_unreported(self, report: impl FnOnce(&Self)) -> Self {
         if self.0.unreported && self.0.origin.set(Origin::default()).is_ok() {
             report(&self);
         }
@@ -182,6 +182,42 @@ impl fmt::Debug for ErrorValue {
 }
 
 impl std::error::Error for ErrorValue {}
+
+/// Why a kernel fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    /// A failure with this code.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// An argument or attribute that the kernel does not accept ([`ErrorCode::InvalidArgument`]).
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<String> for Fault {
+    fn from(message: String) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(message: &str) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+}
 
 /// Why a function cannot be built, opened or called.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,6 @@
 //! The bytes of a program's file, and ranges of them with shared ownership. The `unsafe` code here: the opened file
 //! borrows the bytes that it is stored with.
 
-use crate::function::Module;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// An opened file, and the bytes that it borrows.
 pub(crate) struct ProgramFile {
-    /// Borrows from `_owner`, not for ever: only [`Self::file`] gives it to the outside, for as long as `self` lives.
+    /// Borrows from `_owner` in spite of `'static`: [`Self::file`] shortens the lifetime to that of `self`.
     file: pteron_bef::File<'static>,
     _owner: Bytes,
 }
@@ -31,33 +30,38 @@ impl ProgramFile {
         &self.file
     }
 
-    /// The file as if it were borrowed for ever.
+    /// The file with the lifetime `'static`, which is longer than its real one.
     ///
     /// What is read from it must be stored beside `self`, and given out only for as long as `self` lives.
-    pub(crate) fn file_beside(&self) -> &pteron_bef::File<'static> {
+    pub(crate) fn static_file(&self) -> &pteron_bef::File<'static> {
         &self.file
     }
 
-    /// Where these bytes lie in the file, if they do.
-    fn range(&self, bytes: &[u8]) -> Option<Range<usize>> {
+    /// The size of the file in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.file.bytes().len() as u64
+    }
+
+    /// The range of the file that `bytes` is; `None` if it is not a part of the file.
+    fn range_of(&self, bytes: &[u8]) -> Option<Range<usize>> {
         let start = bytes.as_ptr().addr().checked_sub(self.file.bytes().as_ptr().addr())?;
         let range = start..start.checked_add(bytes.len())?;
         self.file.bytes().get(range.clone()).map(|_| range)
     }
 }
 
-/// A range of a program's file, which keeps the program open: an attribute that outlives the call of its kernel.
+/// A range of a program's file, which keeps the file open: an attribute that outlives the call of its kernel.
 #[derive(Clone)]
 pub struct ProgramBytes {
-    module: Arc<Module>,
+    file: Arc<ProgramFile>,
     range: Range<usize>,
 }
 
 impl ProgramBytes {
-    /// `None` if the bytes do not lie in the module's file.
-    pub(crate) fn new(module: &Arc<Module>, bytes: &[u8]) -> Option<Self> {
-        let range = module.file()?.range(bytes)?;
-        Some(Self { module: Arc::clone(module), range })
+    /// `None` if the bytes do not lie in the file.
+    pub(crate) fn new(file: &Arc<ProgramFile>, bytes: &[u8]) -> Option<Self> {
+        let range = file.range_of(bytes)?;
+        Some(Self { file: Arc::clone(file), range })
     }
 }
 
@@ -65,8 +69,7 @@ impl Deref for ProgramBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let bytes = self.module.file().map_or(&[][..], |file| file.file().bytes());
-        bytes.get(self.range.clone()).unwrap_or(&[])
+        self.file.file().bytes().get(self.range.clone()).unwrap_or(&[])
     }
 }
 

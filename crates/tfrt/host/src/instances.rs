@@ -24,7 +24,7 @@ struct State<K> {
 
 enum Slot {
     /// This thread runs the constructor.
-    Made(ThreadId),
+    UnderConstruction(ThreadId),
     Ready(Shared),
 }
 
@@ -43,14 +43,14 @@ impl<K> Default for Instances<K> {
 struct Construction<'a, K: Hash + Eq> {
     instances: &'a Instances<K>,
     key: Option<K>,
-    made: Option<Shared>,
+    object: Option<Shared>,
 }
 
 impl<K: Hash + Eq> Drop for Construction<'_, K> {
     fn drop(&mut self) {
         let mut state = lock(&self.instances.state);
         if let Some(key) = self.key.take() {
-            match self.made.take() {
+            match self.object.take() {
                 Some(object) => state.objects.insert(key, Slot::Ready(object)),
                 None => state.objects.remove(&key),
             };
@@ -71,16 +71,16 @@ impl<K: Hash + Eq + Clone> Instances<K> {
         loop {
             match state.objects.get(key) {
                 Some(Slot::Ready(object)) => return Ok(Arc::clone(object)),
-                Some(Slot::Made(_)) if state.waits_for(key, here) => return Err(Cycle),
-                Some(Slot::Made(_)) => state = self.wait(state, key, here),
+                Some(Slot::UnderConstruction(_)) if state.waits_for(key, here) => return Err(Cycle),
+                Some(Slot::UnderConstruction(_)) => state = self.wait(state, key, here),
                 None => break,
             }
         }
-        state.objects.insert(key.clone(), Slot::Made(here));
+        state.objects.insert(key.clone(), Slot::UnderConstruction(here));
         drop(state);
-        let mut construction = Construction { instances: self, key: Some(key.clone()), made: None };
+        let mut construction = Construction { instances: self, key: Some(key.clone()), object: None };
         let object = make();
-        construction.made = Some(Arc::clone(&object));
+        construction.object = Some(Arc::clone(&object));
         drop(construction);
         Ok(object)
     }
@@ -98,7 +98,7 @@ impl<K: Hash + Eq + Clone> Instances<K> {
     }
 
     /// Removes all objects that are ready, and returns them.
-    pub(crate) fn take(&self) -> Vec<Shared> {
+    pub(crate) fn take_ready(&self) -> Vec<Shared> {
         let mut state = lock(&self.state);
         let ready = state.objects.extract_if(|_, slot| matches!(slot, Slot::Ready(_)));
         ready
@@ -108,13 +108,13 @@ impl<K: Hash + Eq + Clone> Instances<K> {
 }
 
 impl<K: Hash + Eq> State<K> {
-    /// Whether the object of this key will be ready only after this thread has continued.
+    /// Whether the construction of this key's object waits for `thread`, directly or through other threads.
     fn waits_for(&self, key: &K, thread: ThreadId) -> bool {
         let mut next = Some(key);
         while let Some(key) = next {
             match self.objects.get(key) {
-                Some(Slot::Made(by)) if *by == thread => return true,
-                Some(Slot::Made(by)) => next = self.waiting.get(by),
+                Some(Slot::UnderConstruction(by)) if *by == thread => return true,
+                Some(Slot::UnderConstruction(by)) => next = self.waiting.get(by),
                 _ => return false,
             }
         }
@@ -130,13 +130,13 @@ mod tests {
     fn constructors_may_ask_for_other_objects_and_not_for_their_own() {
         let all = Instances::<&str>::default();
         let b = || all.get(&"b", || Arc::new(2));
-        let made = all.get(&"a", || Arc::new(b().is_ok())).unwrap();
-        assert_eq!(made.downcast_ref(), Some(&true));
+        let first = all.get(&"a", || Arc::new(b().is_ok())).unwrap();
+        assert_eq!(first.downcast_ref(), Some(&true));
         let itself = all
             .get(&"c", || Arc::new(all.get(&"d", || Arc::new(all.get(&"c", || Arc::new(1)).err())).is_ok()));
         assert_eq!(itself.unwrap().downcast_ref(), Some(&true));
         assert_eq!(all.get(&"d", || Arc::new(())).unwrap().downcast_ref(), Some(&Some(Cycle)));
-        assert_eq!(all.take().len(), 4);
+        assert_eq!(all.take_ready().len(), 4);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) const STACK_BYTES: usize = 1 << 20;
 /// Stack bytes of a thread that is started because another one has used up its own ([`crate::nested`]).
 pub(crate) const NESTED_THREAD_BYTES: usize = 8 << 20;
 
-/// As [`STACK_BYTES`], on such a thread.
+/// As [`STACK_BYTES`], on a nested thread.
 pub(crate) const NESTED_STACK_BYTES: usize = NESTED_THREAD_BYTES / 4 * 3;
 
 /// Maximum number of functions, and of kernels in them, that are analysed to decide whether a function may run in

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The bytes that are charged to a request, which may end before the values that it made.
+/// The bytes that are charged to a request; values that outlive the request keep the account.
 #[derive(Debug, Default)]
 pub(crate) struct Account(AtomicU64);
 
@@ -12,12 +12,12 @@ impl Account {
     /// Charges bytes until the returned value is dropped; `None` if the sum would be larger than `limit`.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64, limit: u64) -> Option<Charge> {
         let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= limit);
-        let charged = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-        charged.is_ok().then(|| Charge { account: Arc::clone(self), bytes })
+        let updated = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        updated.is_ok().then(|| Charge { account: Arc::clone(self), bytes })
     }
 
     /// The bytes that are charged now.
-    pub(crate) fn charged(&self) -> u64 {
+    pub(crate) fn charged_bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -59,8 +59,8 @@ mod tests {
         let first = account.charge(60, 100).unwrap();
         assert!(account.charge(41, 100).is_none() && account.charge(u64::MAX, u64::MAX).is_none());
         let second = account.charge(40, 100).unwrap();
-        assert_eq!((account.charged(), second.bytes()), (100, 40));
+        assert_eq!((account.charged_bytes(), second.bytes()), (100, 40));
         drop(first);
-        assert_eq!(account.charged(), 40);
+        assert_eq!(account.charged_bytes(), 40);
     }
 }

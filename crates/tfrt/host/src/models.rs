@@ -142,7 +142,7 @@ fn a_result_reaches_the_caller_whether_it_is_set_before_or_after_the_request() {
         });
         let (promise, value) = AsyncValue::new();
         // SAFETY: called once.
-        let set = unsafe { slot.is_set_or(|| promise) };
+        let set = unsafe { slot.is_set_or_store(|| promise) };
         if set {
             // SAFETY: the slot reports that the register is set, and this is its only use.
             assert_eq!(read(&unsafe { cell.take_use() }), 9);
@@ -178,7 +178,7 @@ fn a_register_can_hold_the_asynchronous_value_that_it_waits_for() {
     });
 }
 
-/// What a waiter sees of a value that a request waits for, while `source` ends and the request is cancelled.
+/// Checks that a waiter runs once if `end` resolves the value while another thread cancels the request.
 fn resolved_or_cancelled(end: fn(crate::async_value::Promise)) {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(3);
@@ -252,7 +252,7 @@ fn a_timer_that_is_added_wakes_the_thread() {
         let timers = Arc::new(ModelTimers::new());
         let fired = Arc::new(AtomicUsize::new(0));
         let all = Arc::clone(&timers);
-        let thread = thread::spawn(move || all.work());
+        let thread = thread::spawn(move || all.run_until_stopped());
         let (count, all) = (Arc::clone(&fired), Arc::clone(&timers));
         timers.add_due(move || {
             count.fetch_add(1, Ordering::Relaxed);
@@ -269,21 +269,21 @@ fn an_object_is_created_once_and_its_constructor_may_ask_for_others() {
     bounded.preemption_bound = Some(3);
     bounded.check(|| {
         let all = Arc::new(Instances::<u8>::default());
-        let made = Arc::new(AtomicUsize::new(0));
-        let ask = |all: Arc<Instances<u8>>, made: Arc<AtomicUsize>| {
+        let constructed = Arc::new(AtomicUsize::new(0));
+        let ask = |all: Arc<Instances<u8>>, constructed: Arc<AtomicUsize>| {
             move || {
                 let nested = || all.get(&1, || std::sync::Arc::new(1u8)).is_ok();
                 let object = all.get(&0, || {
-                    made.fetch_add(1, Ordering::Relaxed);
+                    constructed.fetch_add(1, Ordering::Relaxed);
                     std::sync::Arc::new(nested())
                 });
                 assert_eq!(object.unwrap().downcast_ref(), Some(&true));
             }
         };
-        let other = thread::spawn(ask(Arc::clone(&all), Arc::clone(&made)));
-        ask(Arc::clone(&all), Arc::clone(&made))();
+        let other = thread::spawn(ask(Arc::clone(&all), Arc::clone(&constructed)));
+        ask(Arc::clone(&all), Arc::clone(&constructed))();
         other.join().unwrap();
-        assert_eq!(made.load(Ordering::Relaxed), 1);
+        assert_eq!(constructed.load(Ordering::Relaxed), 1);
     });
 }
 

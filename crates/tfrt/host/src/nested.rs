@@ -9,17 +9,17 @@ use std::io;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// The largest number of such threads that wait for one another.
+/// Maximum number of nested threads that wait for one another.
 const MAX_THREADS: usize = 128;
 
 thread_local! {
-    /// The thread that waits at the bottom, if this one is nested.
+    /// The outermost waiting thread, if this thread is nested.
     static ROOT: Cell<Option<ThreadId>> = const { Cell::new(None) };
-    /// The number of threads below this one that wait for it.
+    /// Number of threads that wait for this one, directly or through each other.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// This thread, or the one that it stands in for.
+/// This thread or, if it is nested, the outermost thread that waits for it.
 pub(crate) fn root_thread() -> ThreadId {
     ROOT.get().unwrap_or_else(|| current_thread().id())
 }
@@ -28,7 +28,7 @@ pub(crate) fn root_thread() -> ThreadId {
 ///
 /// # Errors
 /// If too many such threads wait for one another, or the system starts no thread; `work` has not run.
-pub(crate) fn on_new_stack<R: Send>(queue: &WorkQueue, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+pub(crate) fn run_on_new_stack<R: Send>(queue: &WorkQueue, work: impl FnOnce() -> R + Send) -> io::Result<R> {
     let (depth, root) = (DEPTH.get() + 1, root_thread());
     if depth > MAX_THREADS {
         return Err(io::Error::other("calls that wait are nested too deeply: the limit of stacks"));
@@ -40,7 +40,7 @@ pub(crate) fn on_new_stack<R: Send>(queue: &WorkQueue, work: impl FnOnce() -> R 
             tasks.take();
             DEPTH.set(depth);
             ROOT.set(Some(root));
-            stack::nested_scope(work)
+            stack::run_in_nested_scope(work)
         })?;
         handle.join().or_else(|payload| resume_unwind(payload))
     })
@@ -54,7 +54,7 @@ mod tests {
     fn the_threads_of_nested_stacks_are_counted_and_stand_in_for_the_first() {
         fn nest(queue: &WorkQueue, depth: usize, root: ThreadId) -> usize {
             assert_eq!(root_thread(), root);
-            on_new_stack(queue, || nest(queue, depth + 1, root)).unwrap_or(depth)
+            run_on_new_stack(queue, || nest(queue, depth + 1, root)).unwrap_or(depth)
         }
         assert_eq!(nest(&WorkQueue::single_threaded(), 0, thread::current().id()), MAX_THREADS);
     }

@@ -1,10 +1,10 @@
 use crate::body::Body;
-use crate::dataflow::{panicked, traced};
+use crate::dataflow::{panic_error, run_traced};
 use crate::error::{Error, ErrorValue, Result};
+use crate::frame::Frame;
 use crate::function::{Function, FunctionRef};
-use crate::kernel::Frame;
 use crate::request::ExecutionContext;
-use crate::sync::caught;
+use crate::sync::catch_panic;
 use crate::value::Value;
 
 /// Runs a function's kernels one after another, in program order, on the calling thread and without atomics. If it is
@@ -53,27 +53,27 @@ pub(crate) fn run(
 ) -> Result<()> {
     let body = function.body()?;
     registers.resize_with(body.registers.len(), Value::default);
-    let mut found = 0;
+    let mut count = 0;
     for argument in arguments {
         let argument = argument.settle();
         if let Value::Error(error) = argument {
             return Err(Error::Failed(error));
         }
-        if let Some(register) = registers[..body.arguments].get_mut(found) {
+        if let Some(register) = registers[..body.arguments].get_mut(count) {
             *register = argument;
         }
-        found += 1;
+        count += 1;
     }
-    if found != body.arguments {
+    if count != body.arguments {
         return Err(Error::WrongArguments {
             function: function.name().to_owned(),
             expected: body.arguments,
-            found,
+            found: count,
         });
     }
-    context.count_some_kernels(body.nodes.len() as u32);
+    context.count_kernels_batched(body.nodes.len() as u32);
     let mut at = 0;
-    let ran = caught(|| {
+    let ran = catch_panic(|| {
         if context.host().tracer().is_enabled() {
             run_kernels::<true>(function, body, registers, context, &mut at)
         } else {
@@ -82,7 +82,7 @@ pub(crate) fn run(
     });
     let (outcome, shares) = ran.unwrap_or_else(|panic| {
         let site = &body.sites[at as usize];
-        (Err(panicked(&panic, context, function, site)), true)
+        (Err(panic_error(&panic, context, function, site)), true)
     });
     if outcome.is_ok() {
         for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
@@ -100,15 +100,16 @@ pub(crate) fn run(
 
 /// The failure among the results of a kernel that just ran, if there is one.
 #[inline]
-fn unsettled(frame: &Frame<'_>) -> Option<ErrorValue> {
+fn result_error(frame: &Frame<'_>) -> Option<ErrorValue> {
     frame.results.iter().find_map(|&r| match &frame.values[r as usize] {
-        Value::Empty => Some(frame.site.no_result(frame.function, frame.context.host())),
+        Value::Empty => Some(frame.site.missing_result(frame.function, frame.context.host())),
         Value::Error(error) => Some(error.clone()),
         _ => None,
     })
 }
 
-/// Runs the kernels; `at` is the one that runs. Also returns whether a register has held a refcounted value.
+/// Runs the kernels, and keeps the index of the running one in `at`. Also returns whether a register has held a
+/// refcounted value.
 fn run_kernels<const TRACED: bool>(
     function: FunctionRef<'_>,
     body: &Body,
@@ -117,7 +118,7 @@ fn run_kernels<const TRACED: bool>(
     at: &mut u32,
 ) -> (Result<(), ErrorValue>, bool) {
     let shares = registers[..body.arguments].iter().any(|v| !v.is_plain());
-    if let Some(error) = context.cancelled() {
+    if let Some(error) = context.cancellation_error() {
         return (Err(error.clone()), shares);
     }
     let Some(site) = body.sites.first() else { return (Ok(()), shares) };
@@ -133,15 +134,15 @@ fn run_kernels<const TRACED: bool>(
         // Cleared, so that results that the kernel does not set can be detected.
         frame.results.iter().for_each(|&r| frame.values[r as usize].put(Value::Empty));
         if TRACED {
-            traced(context.host().tracer(), function, index as u32, frame.site, || {
+            run_traced(context.host().tracer(), function, index as u32, frame.site, || {
                 node.kernel.run(&mut frame)
             });
         } else {
             node.kernel.run(&mut frame);
         }
-        let failure = frame.error.take().or_else(|| unsettled(&frame));
+        let failure = frame.error.take().or_else(|| result_error(&frame));
         if let Some(error) = failure {
-            frame.error = Some(frame.site.place(error, function, context.host()));
+            frame.error = Some(frame.site.attach_origin(error, function, context.host()));
             break;
         }
         if frame.shares {

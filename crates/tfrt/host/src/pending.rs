@@ -11,7 +11,7 @@ use crate::value::Value;
 use pteron_pool::{Resume, Task};
 use std::sync::{Arc, Weak};
 
-/// Takes the value of `source` or of a cancellation.
+/// Resolves a promise with the value of a source, or with the request's cancellation if that comes first.
 pub(crate) struct Relay(Mutex<Option<Source>>);
 
 struct Source {
@@ -20,21 +20,21 @@ struct Source {
 }
 
 impl Relay {
-    fn take(&self) -> Option<Source> {
+    fn take_source(&self) -> Option<Source> {
         lock(&self.0).take()
     }
 
     fn cancel(&self, error: &ErrorValue) {
-        if let Some(held) = self.take() {
-            held.promise.set(Value::Error(error.clone()));
+        if let Some(source) = self.take_source() {
+            source.promise.set(Value::Error(error.clone()));
         }
     }
 }
 
 impl Resume for Relay {
-    /// Passes on the value of the source, which is available.
+    /// Resolves the promise with the value of the source, which is available.
     fn resume(self: Arc<Self>, _: u64) {
-        if let Some(Source { promise, source }) = self.take() {
+        if let Some(Source { promise, source }) = self.take_source() {
             promise.set(Value::Async(source));
         }
     }
@@ -47,12 +47,12 @@ pub(crate) struct Pending(Mutex<List>);
 #[derive(Default)]
 struct List {
     relays: Vec<Weak<Relay>>,
-    /// The length at which relays that are gone are removed.
+    /// Length of `relays` at which dropped relays are removed.
     sweep_at: usize,
     cancelled: Option<ErrorValue>,
 }
 
-/// Length of the list below which nothing is removed.
+/// Minimum of [`List::sweep_at`].
 const MIN_SWEEP: usize = 64;
 
 impl Pending {

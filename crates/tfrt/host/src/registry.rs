@@ -1,14 +1,11 @@
-use crate::kernel::{Effect, Frame, Kernel};
+use crate::frame::Frame;
+use crate::kernel::{Effect, Kernel, NativeFunction};
 use crate::request::ExecutionContext;
 use crate::typed::{IntoKernel, typed};
 use crate::value::Value;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-
-/// A function written in Rust that programs can call by name. It takes the arguments and fills the slice of results,
-/// whose length is that of the declaration in the program.
-pub type NativeFunction = Arc<dyn Fn(&ExecutionContext, &[Value], &mut [Value]) + Send + Sync>;
 
 /// Maps names to kernels and native functions. It is passed to the code that opens programs; there is no global
 /// registry.
@@ -66,7 +63,7 @@ impl KernelRegistry {
     }
 
     /// The kernel called `name`, with its shared name and its declared effects.
-    pub(crate) fn declared(&self, name: &str) -> Option<(&Arc<str>, &Arc<dyn Kernel>, Effect)> {
+    pub(crate) fn kernel_with_effect(&self, name: &str) -> Option<(&Arc<str>, &Arc<dyn Kernel>, Effect)> {
         self.kernels.get_key_value(name).map(|(name, (kernel, effect))| (name, kernel, *effect))
     }
 

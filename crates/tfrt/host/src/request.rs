@@ -1,15 +1,13 @@
 use crate::async_value::{AsyncValue, Promise};
 use crate::context::HostContext;
-use crate::error::{ErrorCode, ErrorValue};
-use crate::function::Results;
+use crate::error::{ErrorCode, ErrorValue, Fault};
 use crate::instances::Instances;
-use crate::kernel::Fault;
 use crate::limits::KERNELS_BETWEEN_CHECKS;
 use crate::memory::{Account, Charge};
 use crate::pending::Pending;
-use crate::sync::{Mutex, caught, lock, panic_message};
+use crate::sync::{Mutex, catch_panic, lock, panic_message};
 use crate::timer::Timer;
-use crate::value::Value;
+use crate::value::{Results, Value};
 use pteron_clock::Instant;
 use pteron_pool::Task;
 use pteron_trace::{Place, SpanKind, Tracer};
@@ -34,7 +32,7 @@ thread_local! {
 pub struct ExecutionContext(Arc<Request>);
 
 struct Request {
-    /// Identifies the request in values ([`AsyncValue::of_request`]).
+    /// Identifies the request in values ([`AsyncValue::with_request`]).
     id: u64,
     host: HostContext,
     cancelled: AtomicBool,
@@ -87,7 +85,7 @@ impl ExecutionContext {
         context
     }
 
-    /// The host.
+    /// The host that the request runs on.
     pub fn host(&self) -> &HostContext {
         &self.0.host
     }
@@ -111,19 +109,21 @@ impl ExecutionContext {
         }
     }
 
-    /// When the request ends.
+    /// The deadline of the request, if it has one.
     pub fn deadline(&self) -> Option<Instant> {
         lock(&self.0.deadline).as_ref().map(|deadline| deadline.at)
     }
 
     fn expire(&self) {
-        self.end(ErrorCode::DeadlineExceeded, || "the request's deadline has passed".into());
+        self.end_with_error(ErrorCode::DeadlineExceeded, || "the request's deadline has passed".into());
     }
 
-    /// Ends the request with an error of its own, and reports it, unless it has ended before.
-    fn end(&self, code: ErrorCode, message: impl FnOnce() -> String) {
-        if self.cancelled().is_none() && self.set_cancelled(ErrorValue::new(code, message()).of_request()) {
-            self.cancelled().into_iter().for_each(|error| self.host().diagnose(error));
+    /// Ends the request with a new error, and reports the error, unless the request has ended before.
+    fn end_with_error(&self, code: ErrorCode, message: impl FnOnce() -> String) {
+        if self.cancellation_error().is_none()
+            && self.set_cancelled(ErrorValue::new(code, message()).into_request_failure())
+        {
+            self.cancellation_error().into_iter().for_each(|error| self.host().diagnose(error));
             self.wake_all();
         }
     }
@@ -131,7 +131,7 @@ impl ExecutionContext {
     /// Cancels the request: kernels that have not begun return this error instead, and values that are waited for become
     /// this error. Only the first call sets the error.
     pub fn cancel_with(&self, error: ErrorValue) {
-        if self.set_cancelled(error.of_request()) {
+        if self.set_cancelled(error.into_request_failure()) {
             self.wake_all();
         }
     }
@@ -144,7 +144,7 @@ impl ExecutionContext {
     }
 
     fn wake_all(&self) {
-        if let Some(error) = self.cancelled() {
+        if let Some(error) = self.cancellation_error() {
             self.0.pending.cancel(error);
         }
         self.host().queue().wake();
@@ -157,7 +157,7 @@ impl ExecutionContext {
 
     /// The error that the request was cancelled with; `None` if it was not.
     #[inline(always)]
-    pub fn cancelled(&self) -> Option<&ErrorValue> {
+    pub fn cancellation_error(&self) -> Option<&ErrorValue> {
         if self.0.cancelled.load(Ordering::Acquire) { self.0.cancel.get() } else { None }
     }
 
@@ -172,7 +172,7 @@ impl ExecutionContext {
     /// value is an error.
     pub fn enqueue(&self, work: impl FnOnce() -> Value + Send + 'static) -> Value {
         let (promise, value) = AsyncValue::new();
-        let work = move || match caught(work) {
+        let work = move || match catch_panic(work) {
             Ok(value) => value,
             Err(panic) => Value::Error(ErrorValue::unreported(
                 ErrorCode::Internal,
@@ -181,7 +181,7 @@ impl ExecutionContext {
         };
         let task: Task = if self.host().tracer().is_enabled() {
             let host = self.host().clone();
-            Task::from(Box::new(move || promise.set(traced(host.tracer(), work))))
+            Task::from(Box::new(move || promise.set(run_traced(host.tracer(), work))))
         } else {
             Task::from(Box::new(move || promise.set(work())))
         };
@@ -193,15 +193,17 @@ impl ExecutionContext {
     /// error that the request was cancelled with. Runs tasks meanwhile, as [`HostContext::wait`].
     pub fn wait(&self, values: impl IntoIterator<Item = Value>) -> Results {
         let values: Results = values.into_iter().map(Value::settle).collect();
-        let waited = self.host().wait_or(&values, &|| self.cancelled().is_some());
+        let waited = self.host().wait_or(&values, &|| self.cancellation_error().is_some());
         let settled = values.into_iter().map(|value| match (value.settle(), &waited) {
             (Value::Async(_), Err(error)) => {
                 Value::Error(ErrorValue::new(ErrorCode::ResourceExhausted, error.to_string()))
             }
             (Value::Async(value), Ok(())) => {
-                self.cancelled().cloned().map_or(Value::Async(value), Value::Error)
+                self.cancellation_error().cloned().map_or(Value::Async(value), Value::Error)
             }
-            (Value::Error(error), _) => Value::Error(error.heard(|error| self.host().diagnose(error))),
+            (Value::Error(error), _) => {
+                Value::Error(error.report_if_unreported(|error| self.host().diagnose(error)))
+            }
             (value, _) => value,
         });
         settled.collect()
@@ -209,29 +211,29 @@ impl ExecutionContext {
 
     /// An unresolved value that is resolved soon after the request is cancelled, because it depends on kernels of the
     /// request only, and its promise.
-    pub(crate) fn promised(&self) -> (Promise, AsyncValue) {
-        AsyncValue::of_request(self.0.id)
+    pub(crate) fn new_promise(&self) -> (Promise, AsyncValue) {
+        AsyncValue::with_request(self.0.id)
     }
 
     /// A value that becomes available when `source` does or the request is cancelled.
-    fn relay(&self, source: AsyncValue) -> Value {
+    fn relay_async(&self, source: AsyncValue) -> Value {
         if source.request() == self.0.id {
             return Value::Async(source);
         }
-        self.0.pending.relay(self.promised(), source)
+        self.0.pending.relay(self.new_promise(), source)
     }
 
-    /// As [`Self::relay`] for a value that is not available; other values are returned unchanged.
-    pub(crate) fn relayed(&self, value: Value) -> Value {
+    /// As [`Self::relay_async`] for a value that is not available; other values are returned unchanged.
+    pub(crate) fn relay_value(&self, value: Value) -> Value {
         match value.settle() {
-            Value::Async(source) => self.relay(source),
+            Value::Async(source) => self.relay_async(source),
             value => value,
         }
     }
 
     /// Drops all resources.
     pub fn clear_resources(&self) {
-        drop(self.0.resources.take());
+        drop(self.0.resources.take_ready());
     }
 
     /// Charges memory to the request, until the returned value is dropped: kernels charge what their values hold beyond
@@ -243,7 +245,7 @@ impl ExecutionContext {
     pub fn charge(&self, bytes: u64) -> Result<Charge, Fault> {
         let limit = self.host().limits().memory;
         self.0.memory.charge(bytes, limit).ok_or_else(|| {
-            let used = self.0.memory.charged();
+            let used = self.0.memory.charged_bytes();
             let message = format!(
                 "{bytes} bytes of memory, beside {used} that are in use, are beyond the limit of {limit} \
                  (Limits::memory)"
@@ -253,8 +255,8 @@ impl ExecutionContext {
     }
 
     /// The bytes that are charged to the request now.
-    pub fn charged(&self) -> u64 {
-        self.0.memory.charged()
+    pub fn charged_bytes(&self) -> u64 {
+        self.0.memory.charged_bytes()
     }
 
     /// Counts kernels, or other steps of work, and ends the request if it exceeds
@@ -263,7 +265,7 @@ impl ExecutionContext {
         let before = self.0.kernels.fetch_add(count, Ordering::Relaxed);
         let limit = self.host().limits().kernels;
         if before.saturating_add(count) > limit {
-            self.end(ErrorCode::ResourceExhausted, || {
+            self.end_with_error(ErrorCode::ResourceExhausted, || {
                 format!("more than {limit} kernels ran: the limit (Limits::kernels)")
             });
         }
@@ -276,7 +278,7 @@ impl ExecutionContext {
 
     /// As [`Self::count_kernels`], for few kernels: counts are batched per thread.
     #[inline]
-    pub(crate) fn count_some_kernels(&self, count: u32) {
+    pub(crate) fn count_kernels_batched(&self, count: u32) {
         let sum = UNCOUNTED.get().saturating_add(count);
         if sum < KERNELS_BETWEEN_CHECKS {
             UNCOUNTED.set(sum);
@@ -289,16 +291,16 @@ impl ExecutionContext {
     /// A handle of the request for an execution of this size that continues after its start returns, and the charge of
     /// its memory. Ends the request if more than [`Limits::executions`](crate::Limits::executions) are under way, or if
     /// they take too much memory.
-    pub(crate) fn for_execution(&self, bytes: usize) -> (Self, Option<Charge>) {
+    pub(crate) fn begin_execution(&self, bytes: usize) -> (Self, Option<Charge>) {
         let limit = self.host().limits().executions;
         if Arc::strong_count(&self.0) > limit {
-            self.end(ErrorCode::ResourceExhausted, || {
+            self.end_with_error(ErrorCode::ResourceExhausted, || {
                 format!("more than {limit} function executions are under way: the limit (Limits::executions)")
             });
         }
         let charge = self.charge(bytes as u64);
         if let Err(fault) = &charge {
-            self.end(ErrorCode::ResourceExhausted, || {
+            self.end_with_error(ErrorCode::ResourceExhausted, || {
                 format!("function executions take {}", fault.message())
             });
         }
@@ -307,7 +309,7 @@ impl ExecutionContext {
 }
 
 /// Runs a task's work and records it as a span.
-fn traced(tracer: Tracer<'_>, work: impl FnOnce() -> Value) -> Value {
+fn run_traced(tracer: Tracer<'_>, work: impl FnOnce() -> Value) -> Value {
     let start = tracer.start();
     let value = work();
     tracer.end(start, SpanKind::Task, "task", Place::default());
@@ -316,6 +318,6 @@ fn traced(tracer: Tracer<'_>, work: impl FnOnce() -> Value) -> Value {
 
 impl fmt::Debug for ExecutionContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExecutionContext(cancelled: {:?})", self.cancelled())
+        write!(f, "ExecutionContext(cancelled: {:?})", self.cancellation_error())
     }
 }

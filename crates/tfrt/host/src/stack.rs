@@ -15,7 +15,7 @@ thread_local! {
 }
 
 #[inline(always)]
-fn address() -> usize {
+fn stack_address() -> usize {
     let here = 0u8;
     std::hint::black_box(&raw const here).addr()
 }
@@ -27,7 +27,7 @@ pub(crate) fn is_deep() -> bool {
     if base == 0 {
         return false;
     }
-    let used = base.abs_diff(address());
+    let used = base.abs_diff(stack_address());
     used > STACK_BYTES && used > USABLE.get()
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn run_scoped<R>(f: impl FnOnce() -> R) -> R {
     if BASE.get() != 0 {
         return f();
     }
-    BASE.set(address());
+    BASE.set(stack_address());
     let outermost = Outermost;
     let result = f();
     run_deferred();
@@ -55,7 +55,7 @@ pub(crate) fn run_scoped<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `f` in a scope that may use the larger stack of a nested thread ([`crate::nested`]).
-pub(crate) fn nested_scope<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn run_in_nested_scope<R>(f: impl FnOnce() -> R) -> R {
     USABLE.set(NESTED_STACK_BYTES);
     run_scoped(f)
 }

@@ -27,9 +27,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The payload of a panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// Runs `f` and catches its panic. What `f` leaves half-done is the caller's to complete.
+/// Runs `f` and catches its panic. The caller restores any state that `f` leaves inconsistent.
 #[inline(always)]
-pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
+pub(crate) fn catch_panic<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     // A model fails by a panic, which must not be caught.
     if cfg!(loom) {
         return Ok(f());

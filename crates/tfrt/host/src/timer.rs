@@ -1,6 +1,6 @@
 //! A thread that runs tasks after a delay. Tasks can be removed until they begin.
 
-use crate::sync::{Condvar, Mutex, MutexGuard, caught, lock};
+use crate::sync::{Condvar, Mutex, MutexGuard, catch_panic, lock};
 use pteron_clock::Instant;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +46,7 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// The thread, and what it shares with those that add tasks.
+/// The timer thread, and the state that it shares with threads that add tasks.
 pub(crate) struct Timers {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -68,7 +68,8 @@ impl Timers {
     pub(crate) fn start() -> Self {
         let shared = Arc::new(Shared::new());
         let inner = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("timers".into()).spawn(move || inner.work()).ok();
+        let thread =
+            thread::Builder::new().name("timers".into()).spawn(move || inner.run_until_stopped()).ok();
         Self { shared, thread }
     }
 
@@ -77,13 +78,13 @@ impl Timers {
         self.thread.is_some()
     }
 
-    /// Runs `task` after `delay`. On targets without threads, sleeps and runs it here.
+    /// Runs `task` after `delay`. On targets without threads, sleeps and runs it on the calling thread.
     pub(crate) fn add(&self, delay: Duration, task: Task) -> Timer {
         let due = Instant::now().checked_add(delay).map_or(Due::Never, Due::At);
         if !self.has_thread() && due != Due::Never {
             pteron_clock::sleep(delay);
             // As on the thread, a panic ends the task only.
-            let _ = caught(task);
+            let _ = catch_panic(task);
             return Timer(None);
         }
         Timer(Some((Arc::downgrade(&self.shared), self.shared.add(due, task))))
@@ -111,7 +112,7 @@ impl Shared {
         task.is_some()
     }
 
-    fn work(&self) {
+    fn run_until_stopped(&self) {
         let mut state = lock(&self.state);
         while !state.stop {
             let now = Instant::now();
@@ -141,7 +142,7 @@ impl Shared {
         let task = state.tasks.pop_first();
         drop(state);
         if let Some((_, task)) = task {
-            let _ = caught(task);
+            let _ = catch_panic(task);
         }
         (lock(&self.state), Some(Duration::ZERO))
     }
@@ -200,8 +201,8 @@ impl ModelTimers {
         drop(self.0.run_due(lock(&self.0.state), Instant::now()));
     }
 
-    pub(crate) fn work(&self) {
-        self.0.work();
+    pub(crate) fn run_until_stopped(&self) {
+        self.0.run_until_stopped();
     }
 
     pub(crate) fn stop(&self) {

@@ -1,9 +1,10 @@
 //! Kernels from plain Rust functions: `typed(|a: i32, b: i32| a + b)`.
 
 use crate::attributes::AttributeValue;
-use crate::function::Results;
-use crate::kernel::{Fault, Frame, Kernel, PlainKernel, PlainOperands, PlainResults};
-use crate::value::{FromValue, IntoValue, Value};
+use crate::error::Fault;
+use crate::frame::Frame;
+use crate::kernel::{Kernel, PlainKernel, PlainOperands, PlainResults};
+use crate::value::{FromValue, IntoValue, Results, Value};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ impl<T: FromValue> Parameter for T {
     }
 
     fn fault(frame: &Frame<'_>, cursor: Cursor) -> Fault {
-        frame.wrong_argument(cursor.argument, T::expected())
+        frame.wrong_argument(cursor.argument, T::type_name())
     }
 }
 
@@ -157,23 +158,23 @@ impl Outcome for Results {
 
 /// A Rust function that can be turned into a kernel.
 pub trait IntoKernel<P> {
-    /// The kernel.
+    /// Converts the function to a kernel.
     fn into_kernel(self) -> Arc<dyn Kernel>;
 }
 
 struct Typed<F, P>(F, PhantomData<fn(P)>);
 
-/// Fails because a parameter could not be fetched.
+/// Fails the kernel, and reports why a parameter could not be fetched.
 #[cold]
 #[inline(never)]
-fn refuse<P: Parameter>(frame: &mut Frame<'_>, cursor: Cursor) {
+fn fail_parameter<P: Parameter>(frame: &mut Frame<'_>, cursor: Cursor) {
     let fault = P::fault(frame, cursor);
     frame.fail(fault);
 }
 
 /// Reads the next argument's register, if it holds this type.
 #[inline(always)]
-fn take<P: Parameter>(registers: &[Value], arguments: &mut std::slice::Iter<'_, u32>) -> Option<P> {
+fn read_argument<P: Parameter>(registers: &[Value], arguments: &mut std::slice::Iter<'_, u32>) -> Option<P> {
     P::from_register(registers.get(*arguments.next()? as usize)?)
 }
 
@@ -190,13 +191,13 @@ macro_rules! functions {
                 $(
                     let before = cursor;
                     let Some($name) = $name::fetch(frame, &mut cursor) else {
-                        return refuse::<$name>(frame, before);
+                        return fail_parameter::<$name>(frame, before);
                     };
                 )*
                 (self.0)($($name),*).deliver(frame);
             }
 
-            fn plain(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
+            fn as_plain_kernel(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
                 let plain = true $(&& $name::PLAIN)*;
                 if !plain || R::PLAIN != Some(results) || arguments != $len {
                     return None;
@@ -218,7 +219,7 @@ macro_rules! functions {
                 };
                 let mut arguments = arguments.iter();
                 $(
-                    let Some($name) = take::<$name>(registers, &mut arguments) else { return false };
+                    let Some($name) = read_argument::<$name>(registers, &mut arguments) else { return false };
                 )*
                 if !results.iter().all(|&r| registers.get(r as usize).is_some_and(Value::is_plain)) {
                     return false;
@@ -256,29 +257,29 @@ pub fn typed<P>(function: impl IntoKernel<P>) -> Arc<dyn Kernel> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Chain, Error, ExecutionContext, FunctionBuilder, HostContext, Interpreter, KernelRegistry};
+    use crate::{Chain, Error, ExecutionContext, FunctionBuilder, HostContext, Interpreter};
 
-    fn number(value: &Value) -> i32 {
+    fn as_i32(value: &Value) -> i32 {
         if let Value::I32(v) = value { *v } else { panic!("{value:?} is no i32") }
     }
 
     #[test]
     fn scalars_are_read_from_and_written_to_registers() {
-        let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
+        let minus = typed(|a: i32, b: i32| a - b).as_plain_kernel(2, 1).unwrap();
         let mut registers = [Value::Empty, Value::I32(2), Value::I32(7)];
         assert!(minus.run(&mut registers, &[2, 1, 0, 0]));
-        assert_eq!(number(&registers[0]), 5);
-        let both = typed(|a: i32, _: Chain| (a + 1, a + 2)).plain(2, 2).unwrap();
+        assert_eq!(as_i32(&registers[0]), 5);
+        let both = typed(|a: i32, _: Chain| (a + 1, a + 2)).as_plain_kernel(2, 2).unwrap();
         let mut registers = [Value::Empty, Value::F64(1.0), Value::Chain, Value::I32(7)];
         assert!(both.run(&mut registers, &[3, 2, 1, 0]));
-        assert_eq!((number(&registers[1]), number(&registers[0])), (8, 9));
-        assert!(typed(|| 3).plain(0, 1).unwrap().run(&mut registers, &[2, 0, 0, 0]));
-        assert_eq!(number(&registers[2]), 3);
+        assert_eq!((as_i32(&registers[1]), as_i32(&registers[0])), (8, 9));
+        assert!(typed(|| 3).as_plain_kernel(0, 1).unwrap().run(&mut registers, &[2, 0, 0, 0]));
+        assert_eq!(as_i32(&registers[2]), 3);
     }
 
     #[test]
     fn a_plain_kernel_changes_nothing_if_an_operand_has_another_type() {
-        let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
+        let minus = typed(|a: i32, b: i32| a - b).as_plain_kernel(2, 1).unwrap();
         let object = Arc::new(1u8);
         let shared = || Value::Object(Arc::clone(&object) as _);
         for mut registers in [
@@ -313,7 +314,7 @@ mod tests {
 
     #[test]
     fn plain_kernels_write_only_their_result_registers() {
-        let greedy = typed(|_: i32| Greedy).plain(1, 1).unwrap();
+        let greedy = typed(|_: i32| Greedy).as_plain_kernel(1, 1).unwrap();
         let mut registers = [Value::I32(7), Value::Empty, Value::Empty, Value::I32(9)];
         assert!(greedy.run(&mut registers, &[3, 1, 0, 0]));
         assert_eq!(format!("{registers:?}"), "[7i32, 1i32, Empty, 9i32]");
@@ -321,8 +322,9 @@ mod tests {
 
     #[test]
     fn only_kernels_on_scalars_and_chains_are_plain() {
-        let is_plain =
-            |kernel: Arc<dyn Kernel>, arguments, results| kernel.plain(arguments, results).is_some();
+        let is_plain = |kernel: Arc<dyn Kernel>, arguments, results| {
+            kernel.as_plain_kernel(arguments, results).is_some()
+        };
         assert!(is_plain(typed(|_: i64| ()), 1, 0));
         assert!(!is_plain(typed(|a: i64| a), 2, 1));
         assert!(!is_plain(typed(|a: i64| a), 1, 2));
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn calls_that_are_not_plain_fall_back_to_run() {
-        let context = ExecutionContext::new(&HostContext::single_threaded(KernelRegistry::new()));
+        let context = ExecutionContext::new(&HostContext::single_threaded());
         let add = typed(|a: i32, b: i32| a.wrapping_add(b));
         let all = typed(|a: i32, b: i32, c: i32, d: i32| a + b + c + d);
         let mut b = FunctionBuilder::new("sums", 2);
@@ -344,7 +346,7 @@ mod tests {
         let mut interpreter = Interpreter::new(&b.in_order().build().unwrap()).unwrap();
         let mut results = [Value::Empty];
         interpreter.run(&context, [Value::I32(1), Value::I32(2)], &mut results).unwrap();
-        assert_eq!(number(&results[0]), 9);
+        assert_eq!(as_i32(&results[0]), 9);
         let error = interpreter.run(&context, [Value::I32(1), Value::F32(2.0)], &mut results).unwrap_err();
         let Error::Failed(error) = error else { panic!("{error}") };
         assert!(error.message().contains("argument 1 is an f32, expected an i32"), "{}", error.message());

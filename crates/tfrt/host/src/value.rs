@@ -1,5 +1,6 @@
 use crate::async_value::AsyncValue;
 use crate::error::ErrorValue;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -39,13 +40,16 @@ pub enum Value {
     F32(f32),
     /// `f64`
     F64(f64),
-    /// Anything else.
+    /// An object of any other type.
     Object(Object),
     /// A value that may not be available yet.
     Async(AsyncValue),
     /// A failure.
     Error(ErrorValue),
 }
+
+/// The results of a call.
+pub type Results = SmallVec<[Value; 2]>;
 
 impl Value {
     /// A shared object.
@@ -117,7 +121,7 @@ impl Value {
 
     /// Assigns a value moved out of `value`; optimized for plain values on both sides.
     #[inline(always)]
-    pub(crate) fn put_taken(&mut self, value: &mut Self) {
+    pub(crate) fn put_moved(&mut self, value: &mut Self) {
         if value.is_plain() {
             self.put_copy(value);
         } else {
@@ -234,7 +238,7 @@ pub trait FromValue: Sized {
     /// Whether this is a scalar or a chain.
     const PLAIN: bool = false;
     /// The expected type, for error messages.
-    fn expected() -> &'static str;
+    fn type_name() -> &'static str;
     /// The value as this type, or `None` if it is of another type.
     fn from_value(value: &Value) -> Option<Self>;
 }
@@ -244,13 +248,13 @@ pub trait IntoValue {
     /// Whether this is a scalar or a chain.
     const PLAIN: bool = false;
 
-    /// The value.
+    /// Converts `self` to a value.
     fn into_value(self) -> Value;
 
     /// Assigns the value to `place`. Returns whether the value is refcounted.
     #[doc(hidden)]
     #[inline(always)]
-    fn put_in(self, place: &mut Value) -> bool
+    fn assign_to(self, place: &mut Value) -> bool
     where
         Self: Sized,
     {
@@ -263,7 +267,7 @@ pub trait IntoValue {
 
 #[cold]
 #[inline(never)]
-fn put_over_shared(place: &mut Value, value: impl IntoValue) {
+fn overwrite_shared(place: &mut Value, value: impl IntoValue) {
     *place = value.into_value();
 }
 
@@ -271,7 +275,7 @@ macro_rules! scalars {
     ($($ty:ty, $variant:ident, $expected:literal;)*) => {$(
         impl FromValue for $ty {
             const PLAIN: bool = true;
-            fn expected() -> &'static str {
+            fn type_name() -> &'static str {
                 $expected
             }
             #[inline(always)]
@@ -286,11 +290,11 @@ macro_rules! scalars {
                 Value::$variant(self)
             }
             #[inline(always)]
-            fn put_in(self, place: &mut Value) -> bool {
+            fn assign_to(self, place: &mut Value) -> bool {
                 if place.is_plain() {
                     place.overwrite(Value::$variant(self));
                 } else {
-                    put_over_shared(place, self);
+                    overwrite_shared(place, self);
                 }
                 false
             }
@@ -321,7 +325,7 @@ scalars! {
 impl FromValue for Chain {
     const PLAIN: bool = true;
 
-    fn expected() -> &'static str {
+    fn type_name() -> &'static str {
         "a chain"
     }
     #[inline(always)]
@@ -338,7 +342,7 @@ impl IntoValue for Chain {
         Value::Chain
     }
     #[inline(always)]
-    fn put_in(self, place: &mut Value) -> bool {
+    fn assign_to(self, place: &mut Value) -> bool {
         place.make_plain();
         place.overwrite(Value::Chain);
         false
@@ -352,7 +356,7 @@ impl From<Chain> for Value {
 }
 
 impl<T: Any + Send + Sync> FromValue for Arc<T> {
-    fn expected() -> &'static str {
+    fn type_name() -> &'static str {
         std::any::type_name::<T>()
     }
     fn from_value(value: &Value) -> Option<Self> {
@@ -367,7 +371,7 @@ impl<T: Any + Send + Sync> IntoValue for Arc<T> {
 }
 
 impl FromValue for Value {
-    fn expected() -> &'static str {
+    fn type_name() -> &'static str {
         "any value"
     }
     #[inline(always)]

@@ -1,8 +1,8 @@
 //! Endless loops and unbounded recursion are stopped by the limits.
 
 use pteron_host::{
-    Error, ErrorCode, ExecutionContext, Frame, Function, FunctionBuilder, HostContext, Kernel,
-    KernelRegistry, Limits, ModuleBuilder, Value, typed,
+    Error, ErrorCode, ExecutionContext, Frame, Function, FunctionBuilder, HostContext, Kernel, Limits,
+    ModuleBuilder, Value, typed,
 };
 use pteron_pool::{Pool, WorkQueue};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn hosts(limits: Limits) -> Vec<HostContext> {
         WorkQueue::multi_threaded(&Pool::new(3)),
     ]
     .into_iter()
-    .map(|queue| HostContext::builder(KernelRegistry::new(), queue).limits(limits).build())
+    .map(|queue| HostContext::builder(queue).limits(limits).build())
     .collect()
 }
 
@@ -73,7 +73,7 @@ fn an_endless_loop_is_stopped() {
     let body = FunctionBuilder::new("empty", 0).build().unwrap();
     let mut b = FunctionBuilder::new("forever", 0);
     let forever: Arc<dyn Kernel> = Arc::new(move |frame: &mut Frame<'_>| {
-        while frame.context().cancelled().is_none() {
+        while frame.context().cancellation_error().is_none() {
             body.execute(frame.context(), &[]);
         }
     });
@@ -99,7 +99,7 @@ fn errors_name_the_kernel_and_its_source_location() {
     b.edit(id).name("test.fail").location(location);
     b.returns(&result);
     let function = b.build().unwrap();
-    let context = ExecutionContext::new(&HostContext::single_threaded(KernelRegistry::new()));
+    let context = ExecutionContext::new(&HostContext::single_threaded());
     let error = function.call(&context, &[Value::I32(1)]).unwrap_err();
     assert_eq!(error.to_string(), "a.mlir:3:7: test.fail: it does not work");
     let error = function.call(&context, &[Value::F32(1.0)]).unwrap_err();

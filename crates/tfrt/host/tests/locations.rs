@@ -2,7 +2,7 @@
 
 use pteron_host::{
     AsyncValue, ErrorCode, ErrorValue, ExecutionContext, Frame, Function, FunctionBuilder, HostContext,
-    Kernel, KernelRegistry, SourceLocation, Value, typed,
+    Kernel, SourceLocation, Value, typed,
 };
 use pteron_pool::{Pool, WorkQueue};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn hosts() -> Vec<(HostContext, Arc<AtomicUsize>)> {
     let host = |queue| {
         let heard = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&heard);
-        let builder = HostContext::builder(KernelRegistry::new(), queue);
+        let builder = HostContext::builder(queue);
         let listen = move |error: &ErrorValue| {
             assert_eq!(error.location(), Some(&call_site()));
             count.fetch_add(1, Ordering::SeqCst);
@@ -136,7 +136,7 @@ fn a_cancelled_request_has_no_location() {
         frame.context().cancel();
         frame.set(0, 1i64);
     });
-    let host = HostContext::single_threaded(KernelRegistry::new());
+    let host = HostContext::single_threaded();
     let error = function(&cancels, 2, true).call(&ExecutionContext::new(&host), &[]).unwrap_err();
     assert_eq!(error.to_string(), "Cancelled");
 }

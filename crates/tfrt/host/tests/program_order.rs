@@ -3,7 +3,7 @@
 
 use pteron_host::{
     Effect, ExecutionContext, Frame, Function, FunctionBuilder, FunctionId, HostContext, Kernel,
-    KernelRegistry, ModuleBuilder, Register, Value,
+    ModuleBuilder, Register, Value,
 };
 use pteron_pool::WorkQueue;
 use std::sync::{Arc, Mutex};
@@ -164,7 +164,7 @@ fn outcome(
 #[test]
 fn effects_and_results_in_program_order_equal_those_of_the_scheduler() {
     let count: usize = std::env::var("PTERON_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);
-    let host = HostContext::builder(KernelRegistry::new(), WorkQueue::single_threaded()).build();
+    let host = HostContext::builder(WorkQueue::single_threaded()).build();
     let log = Arc::new(Log::default());
     let mut random = Random(3);
     let (mut reordered, mut effects) = (0, 0);
@@ -185,7 +185,7 @@ fn effects_and_results_in_program_order_equal_those_of_the_scheduler() {
 /// Two effects without a dependence between them: their order is that of the scheduler, as in the reference.
 #[test]
 fn effects_without_a_dependence_keep_the_order_of_the_scheduler() {
-    let host = HostContext::builder(KernelRegistry::new(), WorkQueue::single_threaded()).build();
+    let host = HostContext::builder(WorkQueue::single_threaded()).build();
     let log = Arc::new(Log::default());
     let mut b = FunctionBuilder::new("f", 0);
     let first = b.call(&kernel(Effect::Immediate, 1, false, &log), &[], 1);
@@ -203,7 +203,7 @@ fn effects_without_a_dependence_keep_the_order_of_the_scheduler() {
 /// A function without results that calls itself: what follows the call does not wait for the effects of the callee.
 #[test]
 fn a_recursive_function_without_results_keeps_the_order_of_the_scheduler() {
-    let host = HostContext::builder(KernelRegistry::new(), WorkQueue::single_threaded()).build();
+    let host = HostContext::builder(WorkQueue::single_threaded()).build();
     let log = Arc::new(Log::default());
     let minus_one: Arc<dyn Kernel> = Arc::new(|frame: &mut Frame<'_>| {
         let rest = number(frame.argument(0)) - 1;

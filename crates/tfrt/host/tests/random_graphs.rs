@@ -5,7 +5,7 @@
 
 use pteron_host::{
     AsyncValue, ErrorCode, ErrorValue, ExecutionContext, Frame, Function, FunctionBuilder, HostContext,
-    Interpreter, Kernel, KernelRegistry, Value,
+    Interpreter, Kernel, Value,
 };
 use pteron_pool::{Pool, WorkQueue};
 use std::sync::Arc;
@@ -128,7 +128,7 @@ fn random_graphs_give_the_expected_results_and_leak_nothing() {
     let count: usize = std::env::var("PTERON_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(few);
     let hosts: Vec<HostContext> = std::iter::once(WorkQueue::single_threaded())
         .chain([1, 2, 4].map(|n| WorkQueue::multi_threaded(&Pool::new(n))))
-        .map(|queue| HostContext::builder(KernelRegistry::new(), queue).build())
+        .map(|queue| HostContext::builder(queue).build())
         .collect();
     let live = Arc::new(AtomicI64::new(0));
     let mut random = Random(1);
@@ -160,7 +160,7 @@ fn random_graphs_give_the_expected_results_and_leak_nothing() {
 fn cancelled_graphs_end_and_leak_nothing() {
     let live = Arc::new(AtomicI64::new(0));
     let mut random = Random(7);
-    let host = HostContext::builder(KernelRegistry::new(), WorkQueue::multi_threaded(&Pool::new(3))).build();
+    let host = HostContext::builder(WorkQueue::multi_threaded(&Pool::new(3))).build();
     for _ in 0..if cfg!(miri) { 4 } else { 200 } {
         let (function, _) = graph(&mut random, &live, false);
         let context = ExecutionContext::new(&host);

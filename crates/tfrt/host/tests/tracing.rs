@@ -1,8 +1,7 @@
 //! The spans that a tracer records of an execution.
 
 use pteron_host::{
-    ExecutionContext, Frame, FunctionBuilder, HostContext, Kernel, KernelRegistry, Module, ModuleBuilder,
-    Value, typed,
+    ExecutionContext, Frame, FunctionBuilder, HostContext, Kernel, Module, ModuleBuilder, Value, typed,
 };
 use pteron_pool::{Pool, WorkQueue};
 use pteron_trace::{EventTracer, Span, SpanKind};
@@ -57,7 +56,7 @@ fn kernels_and_tasks_are_recorded_with_their_places() {
         for queue in [WorkQueue::single_threaded(), WorkQueue::multi_threaded(&Pool::new(2))] {
             let recorded = Arc::new(Recorder::default());
             let tracer = Arc::clone(&recorded);
-            let host = HostContext::builder(KernelRegistry::new(), queue).tracer(tracer).build();
+            let host = HostContext::builder(queue).tracer(tracer).build();
             let results = module(in_order)
                 .find("outer")
                 .unwrap()

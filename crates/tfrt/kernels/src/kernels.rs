@@ -7,41 +7,41 @@ use std::ops::Deref;
 /// Shorthands to add kernels with their declared effects.
 pub(crate) trait RegistryExt {
     /// Adds a kernel that may fail.
-    fn fallible<R: Outcome>(
+    fn add_fallible<R: Outcome>(
         &mut self,
         name: &str,
         kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
     );
 
     /// Adds a kernel that may fail and has this side effect.
-    fn fallible_with<R: Outcome>(
+    fn add_fallible_with<R: Outcome>(
         &mut self,
         name: &str,
         effect: Effect,
         kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
     ) {
-        self.fallible(name, kernel);
-        self.declared(name, effect);
+        self.add_fallible(name, kernel);
+        self.declare_effect(name, effect);
     }
 
     /// Adds a kernel that may fail, or has another side effect that is complete when it returns.
-    fn immediate<R: Outcome>(
+    fn add_immediate<R: Outcome>(
         &mut self,
         name: &str,
         kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
     ) {
-        self.fallible_with(name, Effect::Immediate, kernel);
+        self.add_fallible_with(name, Effect::Immediate, kernel);
     }
 
     /// Adds a function without side effects that cannot fail.
-    fn pure<P>(&mut self, name: &str, function: impl IntoKernel<P>);
+    fn add_pure<P>(&mut self, name: &str, function: impl IntoKernel<P>);
 
     /// Declares the observable side effects of a kernel that was added before.
-    fn declared(&mut self, name: &str, effect: Effect);
+    fn declare_effect(&mut self, name: &str, effect: Effect);
 }
 
 impl RegistryExt for KernelRegistry {
-    fn fallible<R: Outcome>(
+    fn add_fallible<R: Outcome>(
         &mut self,
         name: &str,
         kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
@@ -49,12 +49,12 @@ impl RegistryExt for KernelRegistry {
         self.add(name, move |frame: &mut Frame<'_>| kernel(frame).deliver(frame));
     }
 
-    fn pure<P>(&mut self, name: &str, function: impl IntoKernel<P>) {
+    fn add_pure<P>(&mut self, name: &str, function: impl IntoKernel<P>) {
         self.add_typed(name, function);
-        self.declared(name, Effect::None);
+        self.declare_effect(name, Effect::None);
     }
 
-    fn declared(&mut self, name: &str, effect: Effect) {
+    fn declare_effect(&mut self, name: &str, effect: Effect) {
         let is_there = self.declare(name, effect);
         debug_assert!(is_there, "{name} was added just now");
     }
@@ -77,7 +77,7 @@ macro_rules! out {
 pub(crate) use out;
 
 /// An object as a result value.
-pub(crate) fn object<T: std::any::Any + Send + Sync>(object: T) -> Value {
+pub(crate) fn object_value<T: std::any::Any + Send + Sync>(object: T) -> Value {
     Value::object(object)
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for Text {
 }
 
 /// A string as a result value, of at most [`pteron_host::Limits::value_bytes`], put together from these parts.
-pub(crate) fn text(frame: &Frame<'_>, parts: &[&str]) -> Result<Value, Fault> {
+pub(crate) fn text_value(frame: &Frame<'_>, parts: &[&str]) -> Result<Value, Fault> {
     let bytes = parts.iter().map(|part| part.len() as u64).sum();
     let limit = frame.context().host().limits().value_bytes;
     if bytes > limit {
@@ -110,5 +110,5 @@ pub(crate) fn text(frame: &Frame<'_>, parts: &[&str]) -> Result<Value, Fault> {
         return Err(Fault::new(ErrorCode::ResourceExhausted, why));
     }
     let _charge = frame.context().charge(bytes)?;
-    Ok(object(Text { text: parts.concat(), _charge }))
+    Ok(object_value(Text { text: parts.concat(), _charge }))
 }

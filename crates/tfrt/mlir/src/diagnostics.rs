@@ -88,11 +88,11 @@ impl Diagnostic {
 
     /// Shifts the positions in the file called `name` down by `lines`, for a diagnostic of a text that starts at a
     /// later line of that file.
-    pub fn moved_down(mut self, name: &str, lines: u32) -> Diagnostic {
+    pub fn shifted_by_lines(mut self, name: &str, lines: u32) -> Diagnostic {
         if let Some(place) = self.place.as_mut().filter(|p| p.file == name) {
             place.line = place.line.saturating_add(lines);
         }
-        self.notes = self.notes.into_iter().map(|note| note.moved_down(name, lines)).collect();
+        self.notes = self.notes.into_iter().map(|note| note.shifted_by_lines(name, lines)).collect();
         self
     }
 }

@@ -26,19 +26,19 @@ pub struct Expectation {
 /// A diagnostic for each malformed comment.
 pub fn expectations(source: &[u8], name: &str) -> Result<Vec<Expectation>, Vec<Diagnostic>> {
     let table = Source::new(name, source);
-    let (mut found, mut wrong) = (Vec::new(), Vec::new());
+    let (mut expected, mut wrong) = (Vec::new(), Vec::new());
     let mut designators: Vec<usize> = Vec::new();
     let mut start = 0;
     for (index, line) in source.split(|&b| b == b'\n').enumerate() {
         let number = index as u32 + 1;
-        let before = found.len();
+        let before = expected.len();
         if let Some(at) = find(line, b"expected-") {
             match parse_one(&line[at..], number, at as u32 + 1) {
                 Ok(Some((expectation, below))) => {
                     if below {
-                        designators.push(found.len());
+                        designators.push(expected.len());
                     }
-                    found.push(expectation);
+                    expected.push(expectation);
                 }
                 Ok(None) => {}
                 Err(message) => {
@@ -47,14 +47,14 @@ pub fn expectations(source: &[u8], name: &str) -> Result<Vec<Expectation>, Vec<D
             }
         }
         // `@below` on earlier lines refers to the next line without such a comment.
-        if found.len() == before {
+        if expected.len() == before {
             for at in designators.drain(..) {
-                found[at].line = number;
+                expected[at].line = number;
             }
         }
         start += line.len() + 1;
     }
-    if wrong.is_empty() { Ok(found) } else { Err(wrong) }
+    if wrong.is_empty() { Ok(expected) } else { Err(wrong) }
 }
 
 /// Splits a source text at lines `// -----` into parts, each with the number of lines before it.
@@ -124,7 +124,7 @@ fn parse_one(text: &[u8], line: u32, column: u32) -> Result<Option<(Expectation,
 /// occur; an empty list means that they match. Notes of a diagnostic are ignored unless a note is expected.
 pub fn check_diagnostics(source: &[u8], name: &str, diagnostics: &[Diagnostic]) -> Vec<Diagnostic> {
     let mut open = match expectations(source, name) {
-        Ok(found) => found,
+        Ok(expected) => expected,
         Err(wrong) => return wrong,
     };
     let mut problems = Vec::new();
@@ -175,8 +175,8 @@ mod tests {
 
     #[test]
     fn finds_every_form() {
-        let found = expectations(TEXT.as_bytes(), "f").expect("well-formed");
-        let lines: Vec<_> = found.iter().map(|e| (e.severity, e.line, e.text.as_str())).collect();
+        let expected = expectations(TEXT.as_bytes(), "f").expect("well-formed");
+        let lines: Vec<_> = expected.iter().map(|e| (e.severity, e.line, e.text.as_str())).collect();
         assert_eq!(
             lines,
             [

@@ -73,7 +73,7 @@ impl<'a> Lexer<'a> {
         self.skip_space();
         let start = self.at;
         let Some(&first) = self.text.get(start) else {
-            return self.token(Kind::Eof, start);
+            return self.new_token(Kind::Eof, start);
         };
         self.at += 1;
         let kind = match first {
@@ -110,26 +110,26 @@ impl<'a> Lexer<'a> {
                 self.at += 2;
                 Kind::MetadataEnd
             }
-            b'@' => return self.at_identifier(start),
-            b'#' => return self.prefixed(start, Kind::HashId),
-            b'%' => return self.prefixed(start, Kind::PercentId),
-            b'^' => return self.prefixed(start, Kind::CaretId),
-            b'!' => return self.prefixed(start, Kind::BangId),
-            b'"' => return self.string(start, Kind::String),
-            b'0'..=b'9' => return self.number(start),
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' => return self.bare(start),
-            _ => return self.fail(start, start, "unexpected character"),
+            b'@' => return self.lex_symbol_name(start),
+            b'#' => return self.lex_prefixed(start, Kind::HashId),
+            b'%' => return self.lex_prefixed(start, Kind::PercentId),
+            b'^' => return self.lex_prefixed(start, Kind::CaretId),
+            b'!' => return self.lex_prefixed(start, Kind::BangId),
+            b'"' => return self.lex_string(start, Kind::String),
+            b'0'..=b'9' => return self.lex_number(start),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => return self.lex_bare(start),
+            _ => return self.error_token(start, start, "unexpected character"),
         };
-        self.token(kind, start)
+        self.new_token(kind, start)
     }
 
-    fn token(&self, kind: Kind, start: usize) -> Token {
+    fn new_token(&self, kind: Kind, start: usize) -> Token {
         Token { kind, start: start as u32, end: self.at as u32 }
     }
 
-    fn fail(&mut self, start: usize, place: usize, message: &'static str) -> Token {
+    fn error_token(&mut self, start: usize, place: usize, message: &'static str) -> Token {
         self.error = Some((place as u32, message));
-        self.token(Kind::Error, start)
+        self.new_token(Kind::Error, start)
     }
 
     fn skip_space(&mut self) {
@@ -147,21 +147,21 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn bare(&mut self, start: usize) -> Token {
-        while is_bare(self.peek(0)) {
+    fn lex_bare(&mut self, start: usize) -> Token {
+        while is_identifier_byte(self.peek(0)) {
             self.at += 1;
         }
         let kind = if is_integer_type(&self.text[start..self.at]) { Kind::IntType } else { Kind::BareId };
-        self.token(kind, start)
+        self.new_token(kind, start)
     }
 
-    fn prefixed(&mut self, start: usize, kind: Kind) -> Token {
+    fn lex_prefixed(&mut self, start: usize, kind: Kind) -> Token {
         if self.peek(0).is_ascii_digit() {
             while self.peek(0).is_ascii_digit() {
                 self.at += 1;
             }
-        } else if is_suffix(self.peek(0)) {
-            while is_suffix(self.peek(0)) || self.peek(0).is_ascii_digit() {
+        } else if is_suffix_byte(self.peek(0)) {
+            while is_suffix_byte(self.peek(0)) || self.peek(0).is_ascii_digit() {
                 self.at += 1;
             }
         } else {
@@ -171,36 +171,42 @@ impl<'a> Lexer<'a> {
                 Kind::CaretId => "invalid block name",
                 _ => "invalid type identifier",
             };
-            return self.fail(start, self.at - 1, message);
+            return self.error_token(start, self.at - 1, message);
         }
-        self.token(kind, start)
+        self.new_token(kind, start)
     }
 
-    fn at_identifier(&mut self, start: usize) -> Token {
+    fn lex_symbol_name(&mut self, start: usize) -> Token {
         match self.peek(0) {
             b'"' => {
                 self.at += 1;
-                return self.string(start, Kind::AtId);
+                return self.lex_string(start, Kind::AtId);
             }
             b if b.is_ascii_alphabetic() || b == b'_' => {}
-            _ => return self.fail(start, self.at - 1, "@ identifier expected to start with letter or '_'"),
+            _ => {
+                return self.error_token(
+                    start,
+                    self.at - 1,
+                    "@ identifier expected to start with letter or '_'",
+                );
+            }
         }
-        while is_bare(self.peek(0)) {
+        while is_identifier_byte(self.peek(0)) {
             self.at += 1;
         }
-        self.token(Kind::AtId, start)
+        self.new_token(Kind::AtId, start)
     }
 
-    fn string(&mut self, start: usize, kind: Kind) -> Token {
+    fn lex_string(&mut self, start: usize, kind: Kind) -> Token {
         loop {
             let Some(&byte) = self.text.get(self.at) else {
-                return self.fail(start, self.at, "expected '\"' in string literal");
+                return self.error_token(start, self.at, "expected '\"' in string literal");
             };
             self.at += 1;
             match byte {
-                b'"' => return self.token(kind, start),
+                b'"' => return self.new_token(kind, start),
                 b'\n' | 0x0b | 0x0c => {
-                    return self.fail(start, self.at - 1, "expected '\"' in string literal");
+                    return self.error_token(start, self.at - 1, "expected '\"' in string literal");
                 }
                 b'\\' => {
                     let (one, two) = (self.peek(0), self.peek(1));
@@ -209,7 +215,7 @@ impl<'a> Lexer<'a> {
                     } else if one.is_ascii_hexdigit() && two.is_ascii_hexdigit() {
                         self.at += 2;
                     } else {
-                        return self.fail(start, self.at - 1, "unknown escape in string literal");
+                        return self.error_token(start, self.at - 1, "unknown escape in string literal");
                     }
                 }
                 _ => {}
@@ -217,19 +223,19 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn number(&mut self, start: usize) -> Token {
+    fn lex_number(&mut self, start: usize) -> Token {
         if self.text[start] == b'0' && self.peek(0) == b'x' && self.peek(1).is_ascii_hexdigit() {
             self.at += 1;
             while self.peek(0).is_ascii_hexdigit() {
                 self.at += 1;
             }
-            return self.token(Kind::Integer, start);
+            return self.new_token(Kind::Integer, start);
         }
         while self.peek(0).is_ascii_digit() {
             self.at += 1;
         }
         if self.peek(0) != b'.' {
-            return self.token(Kind::Integer, start);
+            return self.new_token(Kind::Integer, start);
         }
         self.at += 1;
         while self.peek(0).is_ascii_digit() {
@@ -244,15 +250,15 @@ impl<'a> Lexer<'a> {
                 }
             }
         }
-        self.token(Kind::Float, start)
+        self.new_token(Kind::Float, start)
     }
 }
 
-fn is_bare(byte: u8) -> bool {
+fn is_identifier_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.')
 }
 
-fn is_suffix(byte: u8) -> bool {
+fn is_suffix_byte(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'$' | b'.' | b'-')
 }
 
@@ -268,7 +274,7 @@ fn is_integer_type(text: &[u8]) -> bool {
 /// Whether a text is a valid bare identifier.
 pub(crate) fn is_bare_identifier(text: &[u8]) -> bool {
     matches!(text, [first, rest @ ..]
-        if (first.is_ascii_alphabetic() || *first == b'_') && rest.iter().all(|&b| is_bare(b)))
+        if (first.is_ascii_alphabetic() || *first == b'_') && rest.iter().all(|&b| is_identifier_byte(b)))
 }
 
 /// The bytes that a string token (with its quotes) denotes.

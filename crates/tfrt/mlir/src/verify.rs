@@ -49,7 +49,7 @@ pub(crate) fn first_error(module: &Module) -> Option<(Option<Text>, Diagnostic)>
     verifier.region_of = vec![0; module.values.len()];
     let mut entered = 0;
     number_regions(&module.op, &mut entered, &mut verifier.region_of);
-    let error = verifier.operation(&module.op).err()?;
+    let error = verifier.check_operation(&module.op).err()?;
     Some((verifier.failed_in, error))
 }
 
@@ -58,8 +58,8 @@ pub(crate) fn is_printable(module: &Module, op: &Operation, definition: &OpDef) 
     let verifier = Verifier::new(module, true);
     let single_blocks = op.regions.iter().all(|region| region.blocks.len() == 1);
     (op.successors.is_empty() || definition.name.starts_with("cf."))
-        && (definition.regions == 0 || single_blocks || definition.open)
-        && verifier.definition(op, definition).is_ok()
+        && (definition.regions == 0 || single_blocks || definition.unchecked)
+        && verifier.check_definition(op, definition).is_ok()
 }
 
 /// Records for each value the region that defines it.
@@ -125,18 +125,18 @@ impl<'a> Verifier<'a> {
         Diagnostic::error_at(self.module.location(location), message)
     }
 
-    fn operation(&mut self, op: &'a Operation) -> Result<(), Diagnostic> {
-        let outcome = self.checked_operation(op);
+    fn check_operation(&mut self, op: &'a Operation) -> Result<(), Diagnostic> {
+        let outcome = self.check_operation_inner(op);
         if outcome.is_err() && self.failed_in.is_none() && op.is("func.func") {
             self.failed_in = op.symbol_name().cloned();
         }
         outcome
     }
 
-    fn checked_operation(&mut self, op: &'a Operation) -> Result<(), Diagnostic> {
+    fn check_operation_inner(&mut self, op: &'a Operation) -> Result<(), Diagnostic> {
         let definition = dialects::lookup(&op.name);
         if let Some(definition) = definition {
-            self.definition(op, definition).map_err(|problem| match problem {
+            self.check_definition(op, definition).map_err(|problem| match problem {
                 Problem::Op(message) => self.error(op.location, format!("'{}' op {message}", op.name)),
                 Problem::OtherOp(location, name, message) => {
                     self.error(location, format!("'{name}' op {message}"))
@@ -146,12 +146,12 @@ impl<'a> Verifier<'a> {
         }
         let is_module = op.is("builtin.module");
         if is_module {
-            let functions = self.symbols(op)?;
+            let functions = self.collect_functions(op)?;
             self.functions.push(functions);
         }
         self.parents.push(op);
         for region in &op.regions {
-            self.region(op, region, definition)?;
+            self.check_region(op, region, definition)?;
         }
         self.parents.pop();
         if is_module {
@@ -161,7 +161,10 @@ impl<'a> Verifier<'a> {
     }
 
     /// The functions of a module. Fails if a symbol is defined twice.
-    fn symbols(&self, module: &'a Operation) -> Result<HashMap<&'a [u8], &'a Operation>, Diagnostic> {
+    fn collect_functions(
+        &self,
+        module: &'a Operation,
+    ) -> Result<HashMap<&'a [u8], &'a Operation>, Diagnostic> {
         let mut seen: HashMap<&'a [u8], &'a Operation> = HashMap::new();
         for op in module.body().map_or(&[][..], |block| &block.operations) {
             let Some(name) = op.symbol_name() else { continue };
@@ -177,7 +180,7 @@ impl<'a> Verifier<'a> {
         Ok(seen)
     }
 
-    fn region(
+    fn check_region(
         &mut self,
         op: &'a Operation,
         region: &'a Region,
@@ -186,7 +189,7 @@ impl<'a> Verifier<'a> {
         let is_module = op.is("builtin.module");
         for block in &region.blocks {
             if definition.is_some() && !is_module {
-                self.terminator(op, block)?;
+                self.check_terminator(op, block)?;
             }
         }
         // In a region of a registered operation with a single block, a value must be defined before its uses.
@@ -207,8 +210,8 @@ impl<'a> Verifier<'a> {
                     let message = "operation with block successors must terminate its parent block";
                     return Err(self.error(inner.location, message));
                 }
-                self.operands(inner, &later, &hidden)?;
-                self.operation(inner)?;
+                self.check_operands(inner, &later, &hidden)?;
+                self.check_operation(inner)?;
                 for result in &inner.results {
                     later.remove(result);
                 }
@@ -222,7 +225,12 @@ impl<'a> Verifier<'a> {
     }
 
     /// Checks that operands are defined earlier and are visible to the operation.
-    fn operands(&self, op: &Operation, later: &HashSet<ValueId>, hidden: &[u32]) -> Result<(), Diagnostic> {
+    fn check_operands(
+        &self,
+        op: &Operation,
+        later: &HashSet<ValueId>,
+        hidden: &[u32],
+    ) -> Result<(), Diagnostic> {
         for (at, value) in op.operands.iter().enumerate() {
             let region = self.region_of[value.0 as usize];
             if hidden.contains(&region) {
@@ -237,7 +245,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// Checks that a block of a registered operation ends in its only terminator.
-    fn terminator(&self, op: &Operation, block: &'a Block) -> Result<(), Diagnostic> {
+    fn check_terminator(&self, op: &Operation, block: &'a Block) -> Result<(), Diagnostic> {
         let Some((last, others)) = block.operations.split_last() else {
             return Err(self.error(op.location, "empty block: expect at least a terminator"));
         };
@@ -254,18 +262,18 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    fn definition(&self, op: &Operation, definition: &OpDef) -> Result<(), Problem> {
-        if definition.open {
+    fn check_definition(&self, op: &Operation, definition: &OpDef) -> Result<(), Problem> {
+        if definition.unchecked {
             if op.regions.len() != definition.regions {
                 return Err(Problem::Op(count_message("region", definition.regions, op.regions.len())));
             }
         } else {
-            self.counts(op, definition)?;
+            self.check_counts(op, definition)?;
             for attribute in &definition.attributes {
-                self.attribute(op, attribute)?;
+                self.check_attribute(op, attribute)?;
             }
-            self.slot_types("operand", &op.operands, &definition.operands)?;
-            self.slot_types("result", &op.results, &definition.results)?;
+            self.check_slot_types("operand", &op.operands, &definition.operands)?;
+            self.check_slot_types("result", &op.results, &definition.results)?;
             if let Some(at) = op.regions.iter().position(|region| region.blocks.len() != 1) {
                 let message = format!("region #{at} failed to verify constraint: region with 1 blocks");
                 return Err(Problem::Op(message));
@@ -277,7 +285,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn counts(&self, op: &Operation, definition: &OpDef) -> Result<(), Problem> {
+    fn check_counts(&self, op: &Operation, definition: &OpDef) -> Result<(), Problem> {
         if !op.successors.is_empty() && !definition.name.starts_with("cf.") {
             return Err(Problem::Op(format!("requires 0 successors but found {}", op.successors.len())));
         }
@@ -288,14 +296,14 @@ impl<'a> Verifier<'a> {
             ("operand", &definition.operands, op.operands.len()),
             ("result", &definition.results, op.results.len()),
         ];
-        for (what, slots, found) in counted {
+        for (what, slots, actual) in counted {
             let fixed = slots.iter().filter(|slot| !slot.variadic).count();
             let variadic = fixed != slots.len();
-            if found < fixed || (!variadic && found != fixed) {
+            if actual < fixed || (!variadic && actual != fixed) {
                 let message = if variadic {
-                    format!("expected {fixed} or more {what}s, but found {found}")
+                    format!("expected {fixed} or more {what}s, but found {actual}")
                 } else {
-                    count_message(what, fixed, found)
+                    count_message(what, fixed, actual)
                 };
                 return Err(Problem::Op(message));
             }
@@ -303,27 +311,28 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    fn slot_types(&self, what: &str, values: &[ValueId], slots: &[Slot]) -> Result<(), Problem> {
+    fn check_slot_types(&self, what: &str, values: &[ValueId], slots: &[Slot]) -> Result<(), Problem> {
         let extra = (values.len() + 1).saturating_sub(slots.len());
         let expanded = slots.iter().flat_map(|slot| {
             let count = if slot.variadic { extra } else { 1 };
             std::iter::repeat_n(slot, count)
         });
         for (at, (value, slot)) in values.iter().zip(expanded).enumerate() {
-            let found = self.module.type_of(*value);
+            let actual = self.module.type_of(*value);
             // A custom form states no types: it would be read with the older name.
             let fits = |expected: &Type| {
-                expected == found || (!self.printing && dialects::renamed(expected).as_ref() == Some(found))
+                expected == actual
+                    || (!self.printing && dialects::newer_type_name(expected).as_ref() == Some(actual))
             };
             if let Some(expected) = slot.ty.as_ref().filter(|expected| !fits(expected)) {
-                let message = format!("{what} #{at} must be {}, but got '{found}'", describe(expected));
+                let message = format!("{what} #{at} must be {}, but got '{actual}'", describe(expected));
                 return Err(Problem::Op(message));
             }
         }
         Ok(())
     }
 
-    fn attribute(&self, op: &Operation, definition: &AttributeDef) -> Result<(), Problem> {
+    fn check_attribute(&self, op: &Operation, definition: &AttributeDef) -> Result<(), Problem> {
         let Some(value) = op.attribute(definition.name) else {
             if definition.optional {
                 return Ok(());
@@ -334,11 +343,11 @@ impl<'a> Verifier<'a> {
             |fits: &dyn Fn(&Attribute) -> bool| matches!(value, Attribute::Array(a) if a.iter().all(fits));
         let (fits, what) = match &definition.kind {
             AttributeKind::Number(Type::Float(kind)) => (
-                matches!(value, Attribute::Float { kind: found, .. } if found == kind),
+                matches!(value, Attribute::Float { kind: actual, .. } if actual == kind),
                 format!("{}-bit float attribute", kind.width()),
             ),
             AttributeKind::Number(ty) => (
-                matches!(value, Attribute::Integer { ty: found, .. } if found == ty),
+                matches!(value, Attribute::Integer { ty: actual, .. } if actual == ty),
                 if *ty == Type::int(1) {
                     "bool attribute".into()
                 } else {
@@ -371,11 +380,11 @@ impl<'a> Verifier<'a> {
 }
 
 /// MLIR's message for a wrong number of operands, results or regions.
-fn count_message(what: &str, expected: usize, found: usize) -> String {
+fn count_message(what: &str, expected: usize, actual: usize) -> String {
     match (what, expected) {
         ("operand", 0) => "requires zero operands".into(),
         ("operand", 1) => "requires a single operand".into(),
-        ("operand", _) => format!("expected {expected} operands, but found {found}"),
+        ("operand", _) => format!("expected {expected} operands, but found {actual}"),
         (_, 0) => format!("requires zero {what}s"),
         (_, 1) => format!("requires one {what}"),
         _ => format!("requires {expected} {what}s"),

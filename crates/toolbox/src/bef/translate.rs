@@ -18,7 +18,7 @@ pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: boo
     for (lines, piece) in pieces {
         let made = pteron_mlir::parse(piece, name).and_then(|module| pteron_mlir::to_bef(&module, options));
         let wrong = pteron_mlir::check_diagnostics(piece, name, &made.err().unwrap_or_default());
-        left.extend(wrong.into_iter().map(|d| d.moved_down(name, lines).quoted_from(name, source)));
+        left.extend(wrong.into_iter().map(|d| d.shifted_by_lines(name, lines).quoted_from(name, source)));
     }
     if left.is_empty() { Translation::Done(()) } else { Translation::Refused(left) }
 }

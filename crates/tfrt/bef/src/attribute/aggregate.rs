@@ -3,7 +3,7 @@
 //! Offsets count from the aggregate's first byte. The byte before each element is its [`AttributeType`]. Elements
 //! come in order and share no bytes, which bounds the work of reading one by its size. An empty aggregate is `u32 0`.
 
-use super::base::{Base, check_aligned, narrow};
+use super::base::{Base, check_aligned, to_u32};
 use super::{Attribute, AttributeRef, AttributeType};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -12,13 +12,13 @@ use crate::region::{PAD, Region};
 /// An aggregate in a file; its elements are decoded on demand.
 #[derive(Clone, Copy, Debug)]
 pub struct Aggregate<'a> {
-    /// From the aggregate's first byte to its last.
+    /// All bytes of the aggregate.
     region: Region<'a>,
     count: u32,
     nesting_left: u32,
 }
 
-fn prefix(count: u32) -> u64 {
+fn prefix_bytes(count: u32) -> u64 {
     Base::SIZE + 4 + 4 * u64::from(count)
 }
 
@@ -49,11 +49,11 @@ impl<'a> Aggregate<'a> {
             ));
         }
         let count = region.u32(offset + Base::SIZE).within(|| "count")?;
-        region.slice(offset, prefix(count)).within(|| "offsets")?;
-        let base = Base::read(region, offset, prefix(count))?;
-        let whole = region.slice(offset, u64::from(base.byte_size))?;
-        whole.slice(0, prefix(count)).within(|| "offsets")?;
-        Ok(Aggregate { region: whole, count, nesting_left })
+        region.slice(offset, prefix_bytes(count)).within(|| "offsets")?;
+        let base = Base::read(region, offset, prefix_bytes(count))?;
+        let region = region.slice(offset, u64::from(base.byte_size))?;
+        region.slice(0, prefix_bytes(count)).within(|| "offsets")?;
+        Ok(Aggregate { region, count, nesting_left })
     }
 
     /// Number of elements.
@@ -86,12 +86,12 @@ impl<'a> Aggregate<'a> {
         }
         let entry = Base::SIZE + 4 + 4 * u64::from(index);
         let offset = u64::from(self.region.u32(entry)?);
-        if offset <= prefix(self.count) || offset >= self.region.len() {
+        if offset <= prefix_bytes(self.count) || offset >= self.region.len() {
             return Err(Error::new(
                 ErrorKind::OutOfRange,
                 start + entry,
                 format!("element offset {offset}"),
-                format!("one between {} and {}", prefix(self.count) + 1, self.region.len()),
+                format!("one between {} and {}", prefix_bytes(self.count) + 1, self.region.len()),
             ));
         }
         let number = self.region.u8(offset - 1)?;
@@ -109,14 +109,14 @@ impl<'a> Aggregate<'a> {
 
     /// Passes every element to `visit`, which returns the element's end relative to the aggregate. Checks that the
     /// elements are in order and fill the aggregate. Returns the aggregate's size.
-    pub(super) fn walk(
+    pub(super) fn walk_elements(
         &self,
         mut visit: impl FnMut(AttributeType, AttributeRef<'a>) -> Result<u64>,
     ) -> Result<u64> {
         if self.count == 0 {
             return Ok(4);
         }
-        let mut end = prefix(self.count);
+        let mut end = prefix_bytes(self.count);
         for index in 0..self.count {
             let (kind, element) = self.get(index)?;
             if element.offset <= end {
@@ -144,7 +144,7 @@ impl<'a> Aggregate<'a> {
 
 /// The alignment that an element requires of its aggregate. It is not always the element's own alignment: the reference
 /// converter uses 1 for bools and unranked shapes, and 8 for every list.
-fn alignment(value: &Attribute<'_>) -> u64 {
+fn attribute_alignment(value: &Attribute<'_>) -> u64 {
     match value.attribute_type() {
         AttributeType::Scalar(dtype) => dtype.element_alignment().unwrap_or(1),
         AttributeType::Type | AttributeType::SymbolRef => 1,
@@ -162,9 +162,9 @@ pub(super) fn write<'m>(elements: &'m [Attribute<'_>], out: &mut Buffer<'m>) -> 
         out.bytes(&[0; 4]);
         return Ok(offset);
     }
-    let count = narrow(elements.len() as u64, "element count")?;
-    let alignment = elements.iter().map(alignment).fold(4, u64::max) as u8;
-    let offset = Base { alignment, element_type: 0, byte_size: 0 }.write(prefix(count), out);
+    let count = to_u32(elements.len() as u64, "element count")?;
+    let alignment = elements.iter().map(attribute_alignment).fold(4, u64::max) as u8;
+    let offset = Base { alignment, element_type: 0, byte_size: 0 }.write(prefix_bytes(count), out);
     out.bytes(&count.to_le_bytes());
     let table = out.len();
     elements.iter().for_each(|_| out.bytes(&[0; 4]));
@@ -174,10 +174,10 @@ pub(super) fn write<'m>(elements: &'m [Attribute<'_>], out: &mut Buffer<'m>) -> 
         out.byte(PAD);
         let start = super::write(element, out).within(|| format!("elements[{index}]"))?;
         out.overwrite(start - 1, &[element.attribute_type().number()]);
-        let relative = narrow(start - offset, "element offset")?;
+        let relative = to_u32(start - offset, "element offset")?;
         out.overwrite(table + 4 * index as u64, &relative.to_le_bytes());
     }
-    let size = narrow(out.len() - offset, "byte size")?;
+    let size = to_u32(out.len() - offset, "byte size")?;
     out.overwrite(offset + 4, &size.to_le_bytes());
     Ok(offset)
 }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::base::{check_aligned, narrow};
+use super::base::{check_aligned, to_u32};
 use super::{Attribute, DType, ElementType, scalar};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -163,7 +163,7 @@ pub(super) fn read(region: Region<'_>, offset: u64, element_type: ElementType) -
 
 /// Appends an array and returns its offset.
 pub(super) fn write<'m>(array: &'m Array<'_>, out: &mut Buffer<'m>) -> Result<u64> {
-    let count = narrow(array.len(), "element count")?;
+    let count = to_u32(array.len(), "element count")?;
     match array.element_type.alignment() {
         alignment if alignment > 4 && count > 0 => out.align_for(alignment, 4),
         _ => out.align(4),

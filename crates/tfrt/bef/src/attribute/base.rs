@@ -86,7 +86,7 @@ fn misaligned(at: u64, alignment: u64, prefix: u64) -> Error {
 }
 
 /// Converts a count or size to the 32 bits that the format stores.
-pub(super) fn narrow(value: u64, what: &str) -> Result<u32> {
+pub(super) fn to_u32(value: u64, what: &str) -> Result<u32> {
     u32::try_from(value).map_err(|_| {
         Error::model(
             ErrorKind::Unaddressable,

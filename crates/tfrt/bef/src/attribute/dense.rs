@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::base::{Base, check_aligned, narrow};
+use super::base::{Base, check_aligned, to_u32};
 use super::{Attribute, DType, scalar, shape};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -58,7 +58,7 @@ impl<'a> Dense<'a> {
 
     /// Number of elements.
     pub fn element_count(&self) -> u64 {
-        count(&self.dims).unwrap_or_default()
+        element_count_of(&self.dims).unwrap_or_default()
     }
 
     /// The elements, little-endian, row-major.
@@ -84,7 +84,7 @@ impl<'a> Dense<'a> {
 }
 
 /// The number of elements of a tensor of these sizes; `None` for negative sizes and overflow.
-fn count(dims: &[i64]) -> Option<u64> {
+fn element_count_of(dims: &[i64]) -> Option<u64> {
     // A zero anywhere makes the tensor empty, however large the other sizes are.
     if dims.iter().any(|&dim| dim < 0) {
         return None;
@@ -96,7 +96,7 @@ fn count(dims: &[i64]) -> Option<u64> {
 }
 
 fn byte_len(dtype: DType, dims: &[i64]) -> Option<u64> {
-    count(dims)?.checked_mul(dtype.element_size()?)
+    element_count_of(dims)?.checked_mul(dtype.element_size()?)
 }
 
 const FIXED: u64 = Base::SIZE + 12;
@@ -104,8 +104,8 @@ const FIXED: u64 = Base::SIZE + 12;
 /// Reads the tensor at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Dense<'_>, u64)> {
     let at = region.start() + offset;
-    let mismatch = |field: u64, found: String, expected: String| {
-        Error::new(ErrorKind::Mismatch, at + field, found, expected)
+    let mismatch = |field: u64, actual: String, expected: String| {
+        Error::new(ErrorKind::Mismatch, at + field, actual, expected)
     };
     let rank = u64::from(region.u32(offset + 16).within(|| "rank")?);
     let element_offset = FIXED + 8 * rank;
@@ -130,7 +130,7 @@ pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Dense<'_>, u64)> 
         )
     })?;
     let found_count = region.u32(offset + 12)?;
-    if Some(u64::from(found_count)) != count(&dims) {
+    if Some(u64::from(found_count)) != element_count_of(&dims) {
         return Err(mismatch(
             12,
             format!("{found_count} elements"),
@@ -148,10 +148,10 @@ pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Dense<'_>, u64)> 
 
 /// Appends a tensor and returns its offset.
 pub(super) fn write<'m>(dense: &'m Dense<'_>, out: &mut Buffer<'m>) -> Result<u64> {
-    let rank = narrow(dense.dims.len() as u64, "rank")?;
-    let element_offset = narrow(FIXED + 8 * u64::from(rank), "element offset")?;
-    let element_count = narrow(dense.element_count(), "element count")?;
-    let byte_size = narrow(u64::from(element_offset) + dense.bytes.len() as u64, "byte size")?;
+    let rank = to_u32(dense.dims.len() as u64, "rank")?;
+    let element_offset = to_u32(FIXED + 8 * u64::from(rank), "element offset")?;
+    let element_count = to_u32(dense.element_count(), "element count")?;
+    let byte_size = to_u32(u64::from(element_offset) + dense.bytes.len() as u64, "byte size")?;
     let base = Base { alignment: 8, element_type: dense.dtype.number(), byte_size };
     let offset = base.write(u64::from(element_offset), out);
     for word in [element_offset, element_count, rank] {

@@ -35,7 +35,7 @@ impl fmt::Display for Attribute<'_> {
     }
 }
 
-/// `[first, second, ...]`
+/// Prints `[first, second, ...]`.
 fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item = T>) -> fmt::Result {
     f.write_str("[")?;
     for (i, item) in items.enumerate() {
@@ -45,7 +45,7 @@ fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item =
 }
 
 impl fmt::Display for Array<'_> {
-    /// The element type, then the elements.
+    /// Prints the element type, then the elements.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.element_type() {
             ElementType::Data(dtype) => write!(f, "{dtype} ")?,
@@ -56,7 +56,7 @@ impl fmt::Display for Array<'_> {
 }
 
 impl fmt::Display for Dense<'_> {
-    /// The sizes, the element type, then the elements in row-major order.
+    /// Prints the sizes, the element type, then the elements in row-major order.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "dense {:?} {} ", self.dims(), self.dtype())?;
         list(f, self.elements())
@@ -64,7 +64,7 @@ impl fmt::Display for Dense<'_> {
 }
 
 impl fmt::Display for Shape {
-    /// The sizes, with `?` for an unknown size.
+    /// Prints the sizes, with `?` for an unknown size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Shape::Unranked => f.write_str("unranked"),
@@ -77,7 +77,7 @@ impl fmt::Display for Shape {
 }
 
 impl fmt::Display for SymbolRef<'_> {
-    /// The symbol's full path: `@outer::@inner`.
+    /// Prints the symbol's full path: `@outer::@inner`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{}", self.root)?;
         self.nested.iter().try_for_each(|name| write!(f, "::@{name}"))

@@ -55,17 +55,17 @@ pub enum Attribute<'a> {
     I16(i16),
     I32(i32),
     I64(i64),
-    /// Raw bits.
+    /// An `f16`, as raw bits.
     F16(u16),
-    /// Raw bits.
+    /// A `bf16`, as raw bits.
     BF16(u16),
-    /// Raw bits.
+    /// An `f32`, as raw bits.
     F32(u32),
-    /// Raw bits.
+    /// An `f64`, as raw bits.
     F64(u64),
-    /// Two `f32`, raw bits.
+    /// Two `f32`, as raw bits.
     Complex64(Complex<u32>),
-    /// Two `f64`, raw bits.
+    /// Two `f64`, as raw bits.
     Complex128(Complex<u64>),
     /// Bytes, usually UTF-8.
     String(Cow<'a, [u8]>),

@@ -14,7 +14,7 @@ use crate::region::Region;
 #[derive(Clone, Copy, Debug)]
 pub struct AttributeRef<'a> {
     pub(super) region: Region<'a>,
-    /// Relative to the region.
+    /// Offset of the attribute, relative to the region.
     pub(super) offset: u64,
     pub(super) nesting_left: u32,
 }
@@ -172,16 +172,18 @@ impl<'a> AttributeRef<'a> {
                 (Attribute::Func(bytes.bytes().into()), offset + 4 + bytes.len())
             }
             AttributeType::Type => (Attribute::Type(self.dtype()?), offset + 1),
-            AttributeType::Shape => wrap(shape::read(region, offset)?, Attribute::Shape),
-            AttributeType::Dense => wrap(dense::read(region, offset)?, Attribute::Dense),
-            AttributeType::Array(element) => wrap(array::read(region, offset, element)?, Attribute::Array),
-            AttributeType::SymbolRef => {
-                wrap(symbol_ref::read(region, offset)?, |symbol| Attribute::SymbolRef(Box::new(symbol)))
+            AttributeType::Shape => with_variant(shape::read(region, offset)?, Attribute::Shape),
+            AttributeType::Dense => with_variant(dense::read(region, offset)?, Attribute::Dense),
+            AttributeType::Array(element) => {
+                with_variant(array::read(region, offset, element)?, Attribute::Array)
             }
+            AttributeType::SymbolRef => with_variant(symbol_ref::read(region, offset)?, |symbol| {
+                Attribute::SymbolRef(Box::new(symbol))
+            }),
             AttributeType::Aggregate => {
                 let aggregate = self.aggregate()?;
                 let mut elements = Vec::with_capacity(aggregate.len() as usize);
-                let size = aggregate.walk(|kind, element| {
+                let size = aggregate.walk_elements(|kind, element| {
                     let (value, end) = element.decode_with_end(kind)?;
                     elements.push(value);
                     Ok(end)
@@ -198,7 +200,7 @@ impl<'a> AttributeRef<'a> {
         match kind {
             AttributeType::Scalar(dtype) => scalar::check(self.region, self.offset, dtype),
             AttributeType::Aggregate => {
-                let size = self.aggregate()?.walk(|kind, element| element.check(kind))?;
+                let size = self.aggregate()?.walk_elements(|kind, element| element.check(kind))?;
                 Ok(self.offset + size)
             }
             leaf => self.decode_with_end(leaf).map(|(_, end)| end),
@@ -206,6 +208,6 @@ impl<'a> AttributeRef<'a> {
     }
 }
 
-fn wrap<T, A>((value, end): (T, u64), variant: impl FnOnce(T) -> A) -> (A, u64) {
+fn with_variant<T, A>((value, end): (T, u64), variant: impl FnOnce(T) -> A) -> (A, u64) {
     (variant(value), end)
 }

@@ -143,7 +143,7 @@ pub(super) fn check(region: Region<'_>, offset: u64, dtype: DType) -> Result<u64
     read(region, offset, dtype).map(|(_, end)| end)
 }
 
-fn put<const N: usize>(bytes: [u8; N], alignment: u64, out: &mut Buffer<'_>) -> u64 {
+fn append_aligned<const N: usize>(bytes: [u8; N], alignment: u64, out: &mut Buffer<'_>) -> u64 {
     out.align(alignment);
     let offset = out.len();
     out.bytes(&bytes);
@@ -154,23 +154,25 @@ fn put<const N: usize>(bytes: [u8; N], alignment: u64, out: &mut Buffer<'_>) -> 
 /// them here.
 pub(super) fn write(value: &Attribute<'_>, out: &mut Buffer<'_>) -> u64 {
     match value {
-        Attribute::UI8(v) => put([*v], 1, out),
-        Attribute::I8(v) => put(v.to_le_bytes(), 1, out),
-        Attribute::I1(v) => put([u8::from(*v)], 1, out),
-        Attribute::Type(v) => put([v.number()], 1, out),
-        Attribute::UI16(v) | Attribute::F16(v) | Attribute::BF16(v) => put(v.to_le_bytes(), 2, out),
-        Attribute::I16(v) => put(v.to_le_bytes(), 2, out),
-        Attribute::UI32(v) | Attribute::F32(v) => put(v.to_le_bytes(), 4, out),
-        Attribute::I32(v) => put(v.to_le_bytes(), 4, out),
-        Attribute::UI64(v) | Attribute::F64(v) => put(v.to_le_bytes(), 8, out),
-        Attribute::I64(v) => put(v.to_le_bytes(), 8, out),
+        Attribute::UI8(v) => append_aligned([*v], 1, out),
+        Attribute::I8(v) => append_aligned(v.to_le_bytes(), 1, out),
+        Attribute::I1(v) => append_aligned([u8::from(*v)], 1, out),
+        Attribute::Type(v) => append_aligned([v.number()], 1, out),
+        Attribute::UI16(v) | Attribute::F16(v) | Attribute::BF16(v) => {
+            append_aligned(v.to_le_bytes(), 2, out)
+        }
+        Attribute::I16(v) => append_aligned(v.to_le_bytes(), 2, out),
+        Attribute::UI32(v) | Attribute::F32(v) => append_aligned(v.to_le_bytes(), 4, out),
+        Attribute::I32(v) => append_aligned(v.to_le_bytes(), 4, out),
+        Attribute::UI64(v) | Attribute::F64(v) => append_aligned(v.to_le_bytes(), 8, out),
+        Attribute::I64(v) => append_aligned(v.to_le_bytes(), 8, out),
         Attribute::Complex64(v) => {
-            let offset = put(v.re.to_le_bytes(), 4, out);
+            let offset = append_aligned(v.re.to_le_bytes(), 4, out);
             out.bytes(&v.im.to_le_bytes());
             offset
         }
         Attribute::Complex128(v) => {
-            let offset = put(v.re.to_le_bytes(), 8, out);
+            let offset = append_aligned(v.re.to_le_bytes(), 8, out);
             out.bytes(&v.im.to_le_bytes());
             offset
         }

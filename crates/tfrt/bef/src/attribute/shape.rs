@@ -1,6 +1,6 @@
 //! Shapes: base, `u32 rank`, `i64 dims[rank]`, with the dims aligned to 8. An unranked shape is `u32 0`.
 
-use super::base::{Base, check_aligned, narrow};
+use super::base::{Base, check_aligned, to_u32};
 use crate::buffer::Buffer;
 use crate::error::{Result, Within};
 use crate::region::Region;
@@ -59,8 +59,8 @@ pub(super) fn write(shape: &Shape, out: &mut Buffer<'_>) -> Result<u64> {
         out.bytes(&[0; 4]);
         return Ok(offset);
     };
-    let rank = narrow(dims.len() as u64, "rank")?;
-    let byte_size = narrow(PREFIX + 8 * u64::from(rank), "byte size")?;
+    let rank = to_u32(dims.len() as u64, "rank")?;
+    let byte_size = to_u32(PREFIX + 8 * u64::from(rank), "byte size")?;
     let offset = Base { alignment: 8, element_type: 0, byte_size }.write(PREFIX, out);
     out.bytes(&rank.to_le_bytes());
     write_dims(dims, out);

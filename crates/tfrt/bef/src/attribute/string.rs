@@ -1,6 +1,6 @@
 //! Strings and function names: `u32 length` at a multiple of 4, then the bytes, without a NUL.
 
-use super::base::{check_aligned, narrow};
+use super::base::{check_aligned, to_u32};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::region::Region;
@@ -26,7 +26,7 @@ pub(super) fn text(bytes: Region<'_>) -> Result<&str> {
 
 /// Appends a string and returns its offset.
 pub(super) fn write<'m>(bytes: &'m [u8], out: &mut Buffer<'m>) -> Result<u64> {
-    let length = narrow(bytes.len() as u64, "string length")?;
+    let length = to_u32(bytes.len() as u64, "string length")?;
     out.align(4);
     let offset = out.len();
     out.bytes(&length.to_le_bytes());

@@ -36,7 +36,7 @@ impl<'a> SymbolRef<'a> {
 
 /// Reads the symbol at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(SymbolRef<'_>, u64)> {
-    let mut cursor = region.from(offset)?.cursor();
+    let mut cursor = region.slice_from(offset)?.cursor();
     let id = cursor.vbr().within(|| "id")?;
     let root = cursor.vbr().within(|| "root")?;
     // Each nested symbol takes at least one byte, that of its length.

@@ -66,7 +66,7 @@ impl DType {
         Self::ALL.get(usize::from(number).wrapping_sub(1)).copied()
     }
 
-    /// Its number.
+    /// The number of the data type in the format.
     pub fn number(self) -> u8 {
         self as u8
     }
@@ -176,7 +176,7 @@ const AGGREGATE: u8 = 30;
 const ARRAY: u8 = 128;
 
 impl AttributeType {
-    /// The type that every empty list is recorded with.
+    /// The type that files record for every empty array.
     pub const EMPTY_ARRAY: AttributeType = AttributeType::Array(ElementType::Data(DType::I32));
 
     /// The attribute type with this number; `None` for numbers of no attribute type.
@@ -197,7 +197,7 @@ impl AttributeType {
         })
     }
 
-    /// Its number.
+    /// The number of the attribute type in the format.
     pub fn number(self) -> u8 {
         match self {
             AttributeType::Scalar(dtype) => dtype.number(),

@@ -18,7 +18,7 @@ use crate::region::Region;
 pub struct AttributeTable<'a> {
     untyped: Option<UntypedAttributes<'a>>,
     values: Vec<Attribute<'a>>,
-    /// Positions in `values` by hash. It holds no copies, so that large values exist once.
+    /// Positions in `values` by the hash of the value. It holds no copies, so that large values exist once.
     known: HashMap<u64, Vec<u32>>,
     /// Number of values that `known` covers.
     hashed: usize,
@@ -27,7 +27,7 @@ pub struct AttributeTable<'a> {
 /// The bytes of an Attributes section whose types are unknown, kept unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UntypedAttributes<'a> {
-    /// The section.
+    /// The bytes of the section.
     pub bytes: Cow<'a, [u8]>,
     /// Alignment of the section's start: 1, 2, 4 or 8.
     pub alignment: u8,
@@ -41,7 +41,7 @@ impl UntypedAttributes<'_> {
     /// # Errors
     /// If the bytes there are not a valid value of this type.
     pub fn read_as(&self, offset: u64, kind: AttributeType) -> Result<(Attribute<'_>, u64)> {
-        let nesting = Limits::default().attributes();
+        let nesting = Limits::default().effective_attribute_nesting();
         AttributeRef::new(Region::new(&self.bytes, 0), offset, nesting).decode_with_end(kind)
     }
 }
@@ -57,14 +57,14 @@ impl<'a> AttributeTable<'a> {
         self.untyped.as_ref()
     }
 
-    /// The values, which come after the attributes of unknown types if there are any.
+    /// The attributes of known types, which come after the attributes of unknown types if there are any.
     pub fn values(&self) -> &[Attribute<'a>] {
         &self.values
     }
 
     /// Number of attributes, those of unknown types included.
     pub fn len(&self) -> usize {
-        self.first() + self.values.len()
+        self.first_value_position() + self.values.len()
     }
 
     /// Whether there are no attributes.
@@ -74,7 +74,7 @@ impl<'a> AttributeTable<'a> {
 
     /// The value of attribute `id`; `None` if there is none, or its type is unknown.
     pub fn get(&self, id: AttributeId) -> Option<&Attribute<'a>> {
-        self.values.get(id.index().checked_sub(self.first())?)
+        self.values.get(id.index().checked_sub(self.first_value_position())?)
     }
 
     /// Appends an attribute, even if an equal one exists: for callers with a finer notion of equality, such as MLIR's,
@@ -92,15 +92,15 @@ impl<'a> AttributeTable<'a> {
         self.hashed = self.values.len();
         let same_hash = self.known.entry(hash(&value)).or_default();
         if let Some(&index) = same_hash.iter().find(|&&index| self.values[index as usize] == value) {
-            return AttributeId(self.first() as u32 + index);
+            return AttributeId(self.first_value_position() as u32 + index);
         }
         same_hash.push(self.values.len() as u32);
         self.hashed += 1;
         self.push(value)
     }
 
-    /// Position of the first value.
-    fn first(&self) -> usize {
+    /// Position of the first attribute of a known type.
+    fn first_value_position(&self) -> usize {
         self.untyped.as_ref().map_or(0, |untyped| untyped.offsets.len())
     }
 }

@@ -57,14 +57,14 @@ impl<'m, 'a> FunctionBuilder<'m, 'a> {
         }
     }
 
-    /// Makes it a sync function, whose kernels run in program order.
+    /// Makes the function synchronous: its kernels run in program order.
     #[must_use]
     pub fn sync(mut self) -> Self {
         self.kind = FunctionKind::Sync;
         self
     }
 
-    /// Sets its source location.
+    /// Sets the function's source location.
     #[must_use]
     pub fn location(mut self, location: Location<'a>) -> Self {
         self.body.location = Some(location);
@@ -122,7 +122,7 @@ impl<'m, 'a> FunctionBuilder<'m, 'a> {
             let kind = kinds.get(register.index()).copied().flatten();
             kind.is_some_and(|kind| Some(kind.index()) == chain)
         };
-        stream_analysis::assign(&mut self.body, &self.options, |kernel| self.costs[kernel], is_chain);
+        stream_analysis::assign_streams(&mut self.body, &self.options, |kernel| self.costs[kernel], is_chain);
         Ok(self.module.push_function(Function {
             name: self.name,
             kind: self.kind,
@@ -148,7 +148,7 @@ pub struct KernelBuilder<'f, 'm, 'a> {
 }
 
 impl<'a> KernelBuilder<'_, '_, 'a> {
-    /// Appends registers that it reads.
+    /// Appends registers that the kernel reads.
     pub fn arguments(mut self, registers: &[Register]) -> Self {
         self.arguments.extend_from_slice(registers);
         self
@@ -160,19 +160,19 @@ impl<'a> KernelBuilder<'_, '_, 'a> {
         self
     }
 
-    /// Appends a function that it is given.
+    /// Appends a function that the kernel is given.
     pub fn function(mut self, function: FunctionId) -> Self {
         self.functions.push(function);
         self
     }
 
-    /// Sets its source location.
+    /// Sets the kernel's source location.
     pub fn location(mut self, location: Location<'a>) -> Self {
         self.location = Some(location);
         self
     }
 
-    /// Sets its cost for the stream analysis, at least 1.
+    /// Sets the kernel's cost for the stream analysis, at least 1.
     pub fn cost(mut self, cost: i64) -> Self {
         self.cost = Some(cost);
         self

@@ -12,20 +12,21 @@ use crate::section::functions::check_stream;
 /// Checks what the writers of the sections do not check.
 pub(super) fn check(module: &Module<'_>, limits: &Limits) -> Result<()> {
     for (index, value) in module.attributes.values().iter().enumerate() {
-        check_nesting(value, limits.attributes(), limits).within(|| format!("attributes[{index}]"))?;
+        check_nesting(value, limits.effective_attribute_nesting(), limits)
+            .within(|| format!("attributes[{index}]"))?;
     }
     for (index, function) in module.functions.iter().enumerate() {
         check_function(module, function).within(|| format!("functions[{index}]"))?;
     }
     let custom = module.custom_sections.len() + SectionId::ALL.len();
     if custom > MAX_SECTIONS as usize {
-        let found = format!("{custom} sections");
-        return Err(Error::model(ErrorKind::Limit, found, format!("at most {MAX_SECTIONS}")));
+        let actual = format!("{custom} sections");
+        return Err(Error::model(ErrorKind::Limit, actual, format!("at most {MAX_SECTIONS}")));
     }
     Ok(())
 }
 
-/// Checks that at most `left` aggregates that are not empty are inside one another.
+/// Checks that aggregates that are not empty are nested at most `left` deep.
 fn check_nesting(value: &Attribute<'_>, left: u32, limits: &Limits) -> Result<()> {
     let Attribute::Aggregate(elements) = value else { return Ok(()) };
     if elements.is_empty() {
@@ -35,7 +36,7 @@ fn check_nesting(value: &Attribute<'_>, left: u32, limits: &Limits) -> Result<()
         return Err(Error::model(
             ErrorKind::Limit,
             "one more aggregate inside another",
-            format!("at most {} (Limits::attribute_nesting)", limits.attributes()),
+            format!("at most {} (Limits::attribute_nesting)", limits.effective_attribute_nesting()),
         ));
     };
     let mut elements = elements.iter().enumerate();
@@ -68,8 +69,8 @@ fn check_type(module: &Module<'_>, id: TypeId) -> Result<()> {
 }
 
 #[cold]
-fn mismatch(found: impl Into<String>, expected: impl Into<String>) -> Error {
-    Error::model(ErrorKind::Mismatch, found, expected)
+fn mismatch(actual: impl Into<String>, expected: impl Into<String>) -> Error {
+    Error::model(ErrorKind::Mismatch, actual, expected)
 }
 
 fn check_body(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>) -> Result<()> {
@@ -92,23 +93,23 @@ fn check_body(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>) -> 
 fn check_kernel(module: &Module<'_>, kernel: &Kernel<'_>, defined: &mut [bool]) -> Result<()> {
     let kernels = module.kernels.values.len();
     if kernel.code.index() >= kernels {
-        let found = format!("kernel code {}", kernel.code);
-        return Err(Error::model(ErrorKind::OutOfRange, found, format!("one below {kernels}")));
+        let actual = format!("kernel code {}", kernel.code);
+        return Err(Error::model(ErrorKind::OutOfRange, actual, format!("one below {kernels}")));
     }
     check_stream(kernel.stream, None).within(|| "stream")?;
-    let wrong = |found: String, expected: &str| Err(Error::model(ErrorKind::Definition, found, expected));
+    let wrong = |actual: String, expected: &str| Err(Error::model(ErrorKind::Definition, actual, expected));
     // Registers out of range are the record writer's errors.
     for (index, register) in kernel.arguments.iter().enumerate() {
         if defined.get(register.index()) == Some(&false) {
-            let found = format!("register {register}, which no kernel before this one defines");
-            return wrong(found, "an argument, or a result of an earlier kernel")
+            let actual = format!("register {register}, which no kernel before this one defines");
+            return wrong(actual, "an argument, or a result of an earlier kernel")
                 .within(|| format!("args[{index}]"));
         }
     }
     for (index, register) in kernel.results.iter().enumerate() {
         if defined.get_mut(register.index()).is_some_and(|defined| std::mem::replace(defined, true)) {
-            let found = format!("register {register}, which is defined already");
-            return wrong(found, "a register of its own").within(|| format!("results[{index}]"));
+            let actual = format!("register {register}, which is defined already");
+            return wrong(actual, "a register of its own").within(|| format!("results[{index}]"));
         }
     }
     Ok(())
@@ -120,11 +121,11 @@ fn check_signature(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>
     let argument = function.arguments.iter().enumerate();
     let result = body.results.iter().zip(&function.results).map(|(register, kind)| (register.index(), kind));
     for (register, kind) in argument.chain(result).filter(|_| module.optional_sections) {
-        let found = body.registers.get(register).copied().flatten();
-        if let Some(found) = found.filter(|found| found != kind) {
+        let actual = body.registers.get(register).copied().flatten();
+        if let Some(actual) = actual.filter(|actual| actual != kind) {
             let name = |id: TypeId| module.type_name(id).unwrap_or_default();
             let expected = format!("{}, by the function's signature", name(*kind));
-            return Err(mismatch(format!("type {}", name(found)), expected))
+            return Err(mismatch(format!("type {}", name(actual)), expected))
                 .within(|| format!("registers[{register}]"));
         }
     }
@@ -133,9 +134,9 @@ fn check_signature(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>
         returned.iter_mut().take(function.arguments.len()).for_each(|register| *register = true);
         for (index, register) in body.results.iter().enumerate() {
             if returned.get_mut(register.index()).is_some_and(|seen| std::mem::replace(seen, true)) {
-                let found =
+                let actual =
                     format!("register {register}, an argument or returned already, in a sync function");
-                return Err(mismatch(found, "a register that a kernel defines, once"))
+                return Err(mismatch(actual, "a register that a kernel defines, once"))
                     .within(|| format!("results[{index}]"));
             }
         }

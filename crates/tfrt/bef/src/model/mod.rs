@@ -57,11 +57,11 @@ pub struct Module<'a> {
 /// A section of a kind that the format does not define.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CustomSection<'a> {
-    /// Its id, which must not be one of [`SectionId`](crate::SectionId).
+    /// The section's id, which must not be one of [`SectionId`](crate::SectionId).
     pub id: u8,
-    /// The alignment of its contents in the file: a power of two.
+    /// The alignment of the section's contents in the file: a power of two.
     pub alignment: u8,
-    /// Its contents.
+    /// The section's contents.
     pub data: Cow<'a, [u8]>,
 }
 
@@ -98,22 +98,22 @@ impl<T: Clone + Eq + Hash> Table<T> {
 /// A function or a region of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function<'a> {
-    /// Its name; empty for regions.
+    /// The function's name; empty for regions.
     pub name: Cow<'a, str>,
-    /// How it runs.
+    /// How the function runs.
     pub kind: FunctionKind,
-    /// Types of its arguments.
+    /// Types of the function's arguments.
     pub arguments: Vec<TypeId>,
-    /// Types of its results.
+    /// Types of the function's results.
     pub results: Vec<TypeId>,
-    /// Its body; `None` only for native functions.
+    /// The function's body; `None` only for native functions.
     pub body: Option<Body<'a>>,
 }
 
 /// The body of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body<'a> {
-    /// Its source location; `None` is written as an offset that means "no location".
+    /// The function's source location; `None` is written as an offset that means "no location".
     pub location: Option<Location<'a>>,
     /// Types of the registers: arguments first, then the results of kernels. A type may be missing only in a module
     /// without optional sections.
@@ -129,28 +129,28 @@ pub struct Body<'a> {
 /// One kernel call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel<'a> {
-    /// The code of its name, from [`Module::intern_kernel`].
+    /// The code of the kernel's name, from [`Module::intern_kernel`].
     pub code: KernelCode,
-    /// Its source location.
+    /// The kernel's source location.
     pub location: Option<Location<'a>>,
-    /// Its stream; see [`crate::stream_analysis`].
+    /// The kernel's stream; see [`crate::stream_analysis`].
     pub stream: u64,
-    /// Registers that it reads.
+    /// Registers that the kernel reads.
     pub arguments: Vec<Register>,
-    /// Its attributes, sorted by name, functions not included.
+    /// The kernel's attributes, sorted by name, functions not included.
     pub attributes: Vec<NamedAttribute<'a>>,
-    /// Functions that it is given: those of symbol attributes, sorted by attribute name, then its regions.
+    /// Functions that the kernel is given: those of symbol attributes, sorted by attribute name, then its regions.
     pub functions: Vec<FunctionId>,
-    /// Registers that it defines.
+    /// Registers that the kernel defines.
     pub results: Vec<Register>,
 }
 
 /// An attribute of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAttribute<'a> {
-    /// Its name; may be missing only in a module without optional sections.
+    /// The attribute's name; may be missing only in a module without optional sections.
     pub name: Option<Cow<'a, str>>,
-    /// Its value.
+    /// The attribute's value.
     pub value: AttributeId,
 }
 

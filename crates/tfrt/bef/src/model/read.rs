@@ -34,7 +34,9 @@ impl<'a> Module<'a> {
         for (id, entry) in (0..).map(FunctionId).zip(file.functions().iter()) {
             let name = file.functions().name(id).unwrap_or_default().into();
             let body = match file.function(id)? {
-                Some(record) => Some(reader.body(&record, &entry).within(|| format!("functions[{id}]"))?),
+                Some(record) => {
+                    Some(reader.read_body(&record, &entry).within(|| format!("functions[{id}]"))?)
+                }
                 None => None,
             };
             let (arguments, results) = (entry.arguments.to_vec(), entry.results.to_vec());
@@ -96,17 +98,17 @@ struct Reader<'v, 'a> {
 }
 
 impl<'a> Reader<'_, 'a> {
-    fn body(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<Body<'a>> {
-        let registers = self.registers(record, entry)?;
+    fn read_body(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<Body<'a>> {
+        let registers = self.register_types(record, entry)?;
         if let Some(names) = &mut self.names {
             names.next_function(record.kernel_table().len())?;
         }
         let mut kernels = Vec::with_capacity(record.kernel_table().len());
         for (kernel, table) in record.kernels().zip(record.kernel_table()).skip(1) {
-            kernels.push(self.kernel(&kernel?, table.stream_id)?);
+            kernels.push(self.read_kernel(&kernel?, table.stream_id)?);
         }
         Ok(Body {
-            location: self.location(record.location())?,
+            location: self.read_location(record.location())?,
             registers,
             root_stream: record.kernel_table().first().map_or(0, |root| root.stream_id),
             kernels,
@@ -114,8 +116,8 @@ impl<'a> Reader<'_, 'a> {
         })
     }
 
-    /// If the file does not record register types, the signature still gives those of arguments and results.
-    fn registers(
+    /// Types of the registers. A file that does not record them has those of arguments and results in the signature.
+    fn register_types(
         &mut self,
         record: &FunctionRecord<'a>,
         entry: &FunctionEntry<'_>,
@@ -136,15 +138,15 @@ impl<'a> Reader<'_, 'a> {
         Ok(registers)
     }
 
-    fn kernel(&mut self, kernel: &KernelRecord<'a>, stream: u64) -> Result<Kernel<'a>> {
+    fn read_kernel(&mut self, kernel: &KernelRecord<'a>, stream: u64) -> Result<Kernel<'a>> {
         let mut attributes = Vec::with_capacity(kernel.attributes().len());
         for offset in kernel.attributes().iter() {
             let name = self.names.as_mut().map(AttributeNames::next_name).transpose()?.map(Into::into);
-            attributes.push(NamedAttribute { name, value: self.attribute(offset) });
+            attributes.push(NamedAttribute { name, value: self.attribute_id(offset) });
         }
         Ok(Kernel {
             code: KernelCode(kernel.code()),
-            location: self.location(kernel.location().into())?,
+            location: self.read_location(kernel.location().into())?,
             stream,
             arguments: kernel.arguments().iter().map(Register).collect(),
             attributes,
@@ -153,11 +155,11 @@ impl<'a> Reader<'_, 'a> {
         })
     }
 
-    fn location(&self, offset: u64) -> Result<Option<Location<'a>>> {
+    fn read_location(&self, offset: u64) -> Result<Option<Location<'a>>> {
         self.file.location(offset)
     }
 
-    fn attribute(&mut self, offset: u32) -> AttributeId {
+    fn attribute_id(&mut self, offset: u32) -> AttributeId {
         if let Some(types) = self.file.attribute_types() {
             return AttributeId(types.position(offset.into()).unwrap_or_default() as u32);
         }

@@ -49,26 +49,26 @@ impl Module<'_> {
         let (functions_section, records) = functions::write(self, &offsets, &mut locations)?;
         let shared = self.shared_bytes(&locations);
         let mut out = SectionWriter::new(sink)?;
-        out.section(SectionId::Strings, &strings_section)?;
-        out.section(SectionId::Attributes, &attributes_section)?;
-        out.section(SectionId::Kernels, &kernels::write(self, &strings))?;
-        out.section(SectionId::Types, &types::write(self, &strings))?;
-        out.section(SectionId::FunctionIndex, &function_index::write(self, &strings, &records))?;
-        out.section(SectionId::Functions, &functions_section)?;
+        out.write_section(SectionId::Strings, &strings_section)?;
+        out.write_section(SectionId::Attributes, &attributes_section)?;
+        out.write_section(SectionId::Kernels, &kernels::write(self, &strings))?;
+        out.write_section(SectionId::Types, &types::write(self, &strings))?;
+        out.write_section(SectionId::FunctionIndex, &function_index::write(self, &strings, &records))?;
+        out.write_section(SectionId::Functions, &functions_section)?;
         if let Some((strings, locations)) = locations.finish() {
-            out.section(SectionId::LocationStrings, &strings)?;
-            out.section(SectionId::Locations, &locations)?;
+            out.write_section(SectionId::LocationStrings, &strings)?;
+            out.write_section(SectionId::Locations, &locations)?;
         }
         if self.optional_sections {
-            out.section(SectionId::AttributeTypes, &attribute_types::write(self, &offsets)?)?;
-            out.section(SectionId::AttributeNames, &attribute_names::write(self, &strings)?)?;
-            out.section(SectionId::RegisterTypes, &register_types::write(self)?)?;
+            out.write_section(SectionId::AttributeTypes, &attribute_types::write(self, &offsets)?)?;
+            out.write_section(SectionId::AttributeNames, &attribute_names::write(self, &strings)?)?;
+            out.write_section(SectionId::RegisterTypes, &register_types::write(self)?)?;
         }
         for (index, section) in self.custom_sections.iter().enumerate() {
-            out.custom(section).within(|| format!("custom_sections[{index}]"))?;
+            out.write_custom_section(section).within(|| format!("custom_sections[{index}]"))?;
         }
         // Counted as the reader counts, which refuses a file with more.
-        shared.into_iter().try_for_each(|bytes| Budget::new(limits, out.position()).spend_model(bytes))?;
+        shared.into_iter().try_for_each(|bytes| Budget::new(limits, out.position()).check_model(bytes))?;
         Ok(out.position())
     }
 

@@ -11,7 +11,7 @@ use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
-/// Reads the section; it must advance in step with the functions.
+/// A reader of the section, which must advance in step with the functions.
 #[derive(Clone, Debug)]
 pub struct AttributeNames<'a> {
     cursor: Cursor<'a>,
@@ -20,7 +20,7 @@ pub struct AttributeNames<'a> {
 }
 
 impl<'a> AttributeNames<'a> {
-    /// `functions` is the length of the FunctionIndex.
+    /// Starts to read the section of a file with this number of functions.
     pub(crate) fn read(region: Region<'a>, strings: Strings<'a>, functions: usize) -> Result<Self> {
         let mut cursor = region.cursor();
         expect_count(&mut cursor, functions as u64, "functions").within(|| "attribute_names")?;
@@ -58,11 +58,11 @@ impl<'a> AttributeNames<'a> {
 /// Reads a count that must equal the one in another section.
 pub(super) fn expect_count(cursor: &mut Cursor<'_>, expected: u64, what: &str) -> Result<()> {
     let at = cursor.offset();
-    let found = cursor.vbr()?;
-    if found == expected {
+    let count = cursor.vbr()?;
+    if count == expected {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Mismatch, at, format!("{found} {what}"), format!("{expected}, as elsewhere")))
+    Err(Error::new(ErrorKind::Mismatch, at, format!("{count} {what}"), format!("{expected}, as elsewhere")))
 }
 
 pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Result<Buffer<'static>> {
@@ -80,7 +80,7 @@ pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Result<
                     )
                 });
                 let place = || format!("functions[{function}].kernels[{}].attributes[{number}]", index + 1);
-                out.vbr(strings.of(name.within(place)?));
+                out.vbr(strings.offset_of(name.within(place)?));
             }
         }
     }

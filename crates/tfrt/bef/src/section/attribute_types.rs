@@ -54,7 +54,7 @@ impl AttributeTypes {
     /// As [`position`](Self::position), but tries `hint` and the next index first: kernels tend to use attributes in
     /// the order in which they are stored.
     pub(crate) fn position_near(&self, offset: u64, hint: usize) -> Option<usize> {
-        let near = |index: &usize| self.entries.get(*index).is_some_and(|&(found, _)| found == offset);
+        let near = |index: &usize| self.entries.get(*index).is_some_and(|&(start, _)| start == offset);
         Some(hint).filter(near).or(Some(hint + 1).filter(near)).or_else(|| self.position(offset))
     }
 
@@ -88,7 +88,7 @@ fn read_entry(cursor: &mut Cursor<'_>, last: Option<u64>) -> Result<(u64, Attrib
     Ok((offset, kind))
 }
 
-/// `offsets` are the offsets of the attributes in section 1.
+/// Writes the section; `offsets` are those of the attributes in section 1.
 pub(crate) fn write(module: &Module<'_>, offsets: &[u64]) -> Result<Buffer<'static>> {
     let mut out = Buffer::new();
     if module.attributes.untyped().is_some() {

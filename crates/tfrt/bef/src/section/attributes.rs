@@ -19,7 +19,7 @@ pub struct Attributes<'a> {
 
 impl<'a> Attributes<'a> {
     pub(crate) fn new(region: Region<'a>, limits: &Limits) -> Self {
-        Attributes { region, nesting: limits.attributes() }
+        Attributes { region, nesting: limits.effective_attribute_nesting() }
     }
 
     /// The attribute at an `offset` from a kernel or the AttributeTypes section. Nothing is read yet.
@@ -50,14 +50,14 @@ pub(crate) fn write<'m>(table: &'m AttributeTable<'_>) -> Result<(Buffer<'m>, Ve
 
 fn write_untyped<'m>(untyped: &'m UntypedAttributes<'_>, out: &mut Buffer<'m>) -> Result<()> {
     if !untyped.alignment.is_power_of_two() {
-        let found = format!("alignment {}", untyped.alignment);
-        return Err(Error::model(ErrorKind::Value, found, "a power of two"));
+        let actual = format!("alignment {}", untyped.alignment);
+        return Err(Error::model(ErrorKind::Value, actual, "a power of two"));
     }
     let len = untyped.bytes.len() as u64;
     if let Some(index) = untyped.offsets.iter().position(|&offset| offset >= len) {
-        let found = format!("offset {}", untyped.offsets[index]);
+        let actual = format!("offset {}", untyped.offsets[index]);
         let expected = format!("one below {len}, the size of the bytes");
-        return Err(Error::model(ErrorKind::OutOfRange, found, expected)).within(|| format!("[{index}]"));
+        return Err(Error::model(ErrorKind::OutOfRange, actual, expected)).within(|| format!("[{index}]"));
     }
     out.align(u64::from(untyped.alignment));
     out.payload(&untyped.bytes);

@@ -13,15 +13,15 @@ use crate::region::{Cursor, Region};
 /// Name, signature and record offset of one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionEntry<'i> {
-    /// How it runs.
+    /// How the function runs.
     pub kind: FunctionKind,
-    /// Offset of its record in the Functions section; meaningless for native functions.
+    /// Offset of the function's record in the Functions section; meaningless for native functions.
     pub offset: u64,
-    /// Its name; empty for regions of kernels.
+    /// The function's name; empty for regions of kernels.
     pub name: &'i str,
-    /// Types of its arguments.
+    /// Types of the function's arguments.
     pub arguments: &'i [TypeId],
-    /// Types of its results.
+    /// Types of the function's results.
     pub results: &'i [TypeId],
 }
 
@@ -79,8 +79,8 @@ fn read_types(cursor: &mut Cursor<'_>, types: &mut Vec<TypeId>) -> Result<()> {
 
 #[cold]
 fn unknown_kind(number: u8, at: u64) -> Error {
-    let found = format!("function kind {number}");
-    Error::new(ErrorKind::UnknownTag, at, found, "0 (async), 1 (native) or 2 (sync)")
+    let actual = format!("function kind {number}");
+    Error::new(ErrorKind::UnknownTag, at, actual, "0 (async), 1 (native) or 2 (sync)")
 }
 
 /// Minimum size of an entry in bytes: kind, offset, name and two counts.
@@ -148,19 +148,19 @@ impl<'a> FunctionIndex<'a> {
     }
 
     /// Absolute file offset of the entry of function number `index`.
-    pub(crate) fn place(&self, index: usize) -> u64 {
+    pub(crate) fn entry_offset(&self, index: usize) -> u64 {
         self.entries.get(index).map_or(0, |entry| entry.at)
     }
 }
 
-/// `offsets` are the offsets of the function records, in index order.
+/// Writes the section; `offsets` are those of the function records, in index order.
 pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>, offsets: &[u64]) -> Buffer<'static> {
     let mut out = Buffer::new();
     out.vbr(module.functions.len() as u64);
     for (function, &offset) in module.functions.iter().zip(offsets) {
         out.byte(function.kind as u8);
         out.vbr(offset);
-        out.vbr(strings.of(&function.name));
+        out.vbr(strings.offset_of(&function.name));
         for types in [&function.arguments, &function.results] {
             out.vbr(types.len() as u64);
             types.iter().for_each(|id| out.vbr(u64::from(id.0)));

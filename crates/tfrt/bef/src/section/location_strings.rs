@@ -21,12 +21,12 @@ impl<'m> LocationStringsWriter<'m> {
     }
 
     /// The offset of `string`, which is appended if it is new.
-    pub(super) fn offset(&mut self, string: &'m str) -> Result<u64> {
+    pub(super) fn intern(&mut self, string: &'m str) -> Result<u64> {
         if let Some(&offset) = self.offsets.get(string) {
             return Ok(offset);
         }
         let offset = self.out.len();
-        strings::put(string, &mut self.out)?;
+        strings::write_string(string, &mut self.out)?;
         self.offsets.insert(string, offset);
         Ok(offset)
     }

@@ -39,27 +39,27 @@ enum Node<S> {
     Fused(u64),
 }
 
-/// A node that lacks children.
-enum Open<'a> {
+/// A node whose children have not all been decoded.
+enum Incomplete<'a> {
     Name(&'a str),
     CallSite(Option<Location<'a>>),
     Fused { missing: u64, parts: Vec<Location<'a>> },
 }
 
-impl<'a> Open<'a> {
+impl<'a> Incomplete<'a> {
     /// Adds a child. Returns the finished location, or as an error the node that lacks more children.
-    fn add(self, child: Location<'a>) -> Result<Location<'a>, Open<'a>> {
+    fn add_child(self, child: Location<'a>) -> Result<Location<'a>, Incomplete<'a>> {
         match self {
-            Open::Name(name) => Ok(Location::Name { name: name.into(), child: child.into() }),
-            Open::CallSite(None) => Err(Open::CallSite(Some(child))),
-            Open::CallSite(Some(callee)) => {
+            Incomplete::Name(name) => Ok(Location::Name { name: name.into(), child: child.into() }),
+            Incomplete::CallSite(None) => Err(Incomplete::CallSite(Some(child))),
+            Incomplete::CallSite(Some(callee)) => {
                 Ok(Location::CallSite { callee: callee.into(), caller: child.into() })
             }
-            Open::Fused { missing, mut parts } => {
+            Incomplete::Fused { missing, mut parts } => {
                 parts.push(child);
                 match missing {
                     0 | 1 => Ok(Location::Fused(parts)),
-                    _ => Err(Open::Fused { missing: missing - 1, parts }),
+                    _ => Err(Incomplete::Fused { missing: missing - 1, parts }),
                 }
             }
         }
@@ -68,7 +68,7 @@ impl<'a> Open<'a> {
 
 impl<'a> Locations<'a> {
     pub(crate) fn new(region: Region<'a>, strings: LocationStrings<'a>, limits: &Limits) -> Self {
-        Locations { region, strings, nesting: limits.locations() }
+        Locations { region, strings, nesting: limits.effective_location_nesting() }
     }
 
     /// The section's bytes.
@@ -88,28 +88,28 @@ impl<'a> Locations<'a> {
     }
 
     fn decode(&self, offset: u64) -> Result<Location<'a>> {
-        let mut cursor = self.region.from(offset)?.cursor();
-        let mut open: Vec<Open<'a>> = Vec::new();
+        let mut cursor = self.region.slice_from(offset)?.cursor();
+        let mut open: Vec<Incomplete<'a>> = Vec::new();
         'nodes: loop {
-            let mut location = match self.node(&mut cursor, open.len(), LocationStrings::get)? {
+            let mut location = match self.read_node(&mut cursor, open.len(), LocationStrings::get)? {
                 Node::Unknown => Location::Unknown,
                 Node::FileLineCol { file, line, column } => Location::file(file, line, column),
                 Node::Fused(0) => Location::Fused(Vec::new()),
                 Node::Name(name) => {
-                    open.push(Open::Name(name));
+                    open.push(Incomplete::Name(name));
                     continue;
                 }
                 Node::CallSite => {
-                    open.push(Open::CallSite(None));
+                    open.push(Incomplete::CallSite(None));
                     continue;
                 }
                 Node::Fused(missing) => {
-                    open.push(Open::Fused { missing, parts: Vec::new() });
+                    open.push(Incomplete::Fused { missing, parts: Vec::new() });
                     continue;
                 }
             };
             while let Some(parent) = open.pop() {
-                match parent.add(location) {
+                match parent.add_child(location) {
                     Ok(finished) => location = finished,
                     Err(waiting) => {
                         open.push(waiting);
@@ -126,14 +126,14 @@ impl<'a> Locations<'a> {
     /// own. `last` is the previously checked string.
     pub(crate) fn check(&self, offset: u64, last: &mut LastString) -> Result<(u64, u64)> {
         let mut check = || {
-            let mut cursor = self.region.from(offset)?.cursor();
+            let mut cursor = self.region.slice_from(offset)?.cursor();
             // Number of children that each open node lacks, outermost first.
             let mut missing: Vec<u64> = Vec::new();
             let mut strings = 0u64;
             'nodes: loop {
-                match self
-                    .node(&mut cursor, missing.len(), |strings, offset| strings.check_start(offset, last))?
-                {
+                match self.read_node(&mut cursor, missing.len(), |strings, offset| {
+                    strings.check_start(offset, last)
+                })? {
                     Node::Unknown | Node::Fused(0) => {}
                     Node::FileLineCol { file, .. } => strings = strings.saturating_add(file),
                     Node::Name(name) => {
@@ -164,7 +164,7 @@ impl<'a> Locations<'a> {
         check().within(|| format!("locations[{offset}]"))
     }
 
-    fn node<S>(
+    fn read_node<S>(
         &self,
         cursor: &mut Cursor<'a>,
         depth: usize,
@@ -207,7 +207,7 @@ impl<'a> Locations<'a> {
 pub(crate) struct LocationsWriter<'m> {
     out: Buffer<'m>,
     strings: LocationStringsWriter<'m>,
-    /// Offsets from here on mean "no location".
+    /// The smallest offset that means "no location".
     absent: u32,
     /// Length of the strings that locations refer to, counted once per use.
     text: u64,
@@ -218,7 +218,7 @@ pub(crate) struct LocationsWriter<'m> {
 impl<'m> LocationsWriter<'m> {
     pub(crate) fn new(limits: &Limits) -> Self {
         LocationsWriter {
-            nesting: limits.locations(),
+            nesting: limits.effective_location_nesting(),
             out: Buffer::new(),
             strings: LocationStringsWriter::new(),
             absent: u32::MAX,
@@ -228,7 +228,7 @@ impl<'m> LocationsWriter<'m> {
 
     /// Appends `location` and returns its offset. Each missing location gets a distinct offset, counted down from
     /// 2^32 - 2.
-    pub(crate) fn offset(&mut self, location: Option<&'m Location<'_>>) -> Result<u32> {
+    pub(crate) fn append(&mut self, location: Option<&'m Location<'_>>) -> Result<u32> {
         let Some(location) = location else {
             self.absent -= 1;
             return Ok(self.absent);
@@ -248,14 +248,14 @@ impl<'m> LocationsWriter<'m> {
                 Location::FileLineCol { file, line, column } => {
                     self.text += file.len() as u64;
                     self.out.byte(1);
-                    self.out.vbr(self.strings.offset(file)?);
+                    self.out.vbr(self.strings.intern(file)?);
                     self.out.vbr(*line);
                     self.out.vbr(*column);
                 }
                 Location::Name { name, child } => {
                     self.text += name.len() as u64;
                     self.out.byte(2);
-                    self.out.vbr(self.strings.offset(name)?);
+                    self.out.vbr(self.strings.intern(name)?);
                     rest.push((child, depth + 1));
                 }
                 Location::CallSite { callee, caller } => {
@@ -309,7 +309,7 @@ mod tests {
 
     fn written(locations: &[Option<&'static Location<'static>>]) -> (Vec<u32>, Vec<u8>, Vec<u8>) {
         let mut writer = LocationsWriter::new(&Limits::default());
-        let offsets = locations.iter().map(|location| writer.offset(*location).unwrap()).collect();
+        let offsets = locations.iter().map(|location| writer.append(*location).unwrap()).collect();
         let bytes = |buffer: Buffer<'_>| {
             let mut out = Vec::new();
             buffer.write_to(&mut out).unwrap();

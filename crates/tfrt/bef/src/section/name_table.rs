@@ -37,6 +37,6 @@ pub(super) fn write<'m>(
 ) -> Buffer<'static> {
     let mut out = Buffer::new();
     out.vbr(names.len() as u64);
-    names.for_each(|name| out.vbr(strings.of(name)));
+    names.for_each(|name| out.vbr(strings.offset_of(name)));
     out
 }

@@ -19,8 +19,8 @@ pub struct Strings<'a> {
     text: &'a str,
 }
 
-/// Number of bytes of a section that can be validated at once in the time that validating a single string takes.
-const AT_ONCE: u64 = 32;
+/// Number of bytes that can be validated as a whole in the time that validating one name by itself takes.
+const BYTES_PER_NAME: u64 = 32;
 
 /// Offset and length of the most recently checked string: the next one is mostly the same.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,12 +34,12 @@ impl<'a> Strings<'a> {
     /// For a reader of about `names` names: if there are many for the size of the section, validates the whole section
     /// at once, which takes less time than validating each name.
     pub(crate) fn for_names(&self, names: u64) -> Self {
-        let many = self.region.len() <= names.saturating_mul(AT_ONCE);
-        if many && self.text.is_empty() { self.whole() } else { *self }
+        let validates_section = self.region.len() <= names.saturating_mul(BYTES_PER_NAME);
+        if validates_section && self.text.is_empty() { self.validated() } else { *self }
     }
 
     /// Validates the whole section as UTF-8.
-    pub(crate) fn whole(&self) -> Self {
+    pub(crate) fn validated(&self) -> Self {
         Strings { text: std::str::from_utf8(self.region.bytes()).unwrap_or_default(), ..*self }
     }
 
@@ -61,7 +61,7 @@ impl<'a> Strings<'a> {
     /// When no string starts there, it has no end, or it is not UTF-8.
     #[inline]
     pub fn get(&self, offset: u64) -> Result<&'a str> {
-        self.find(offset).within(|| format!("strings[{offset}]"))
+        self.read_string(offset).within(|| format!("strings[{offset}]"))
     }
 
     /// Checks that a string starts at `offset`, but not its text, and returns its length including the NUL. `last`
@@ -79,22 +79,22 @@ impl<'a> Strings<'a> {
     }
 
     fn len_at(&self, offset: u64) -> Result<u64> {
-        let start = self.start(offset).within(|| format!("strings[{offset}]"))?;
+        let start = self.check_offset(offset).within(|| format!("strings[{offset}]"))?;
         let tail = &self.region.bytes()[start..];
         Ok(find_nul(tail).map_or(tail.len(), |length| length + 1) as u64)
     }
 
     #[inline]
-    fn start(&self, offset: u64) -> Result<usize> {
+    fn check_offset(&self, offset: u64) -> Result<usize> {
         let bytes = self.region.bytes();
         match usize::try_from(offset) {
             Ok(start) if start < bytes.len() && (start == 0 || bytes[start - 1] == 0) => Ok(start),
-            _ => Err(self.no_start(offset)),
+            _ => Err(self.not_a_start(offset)),
         }
     }
 
     #[cold]
-    fn no_start(&self, offset: u64) -> Error {
+    fn not_a_start(&self, offset: u64) -> Error {
         if offset < self.region.len() {
             let at = self.region.start() + offset;
             return Error::new(ErrorKind::NotAStart, at, "the middle of a string", "the start of one");
@@ -108,24 +108,24 @@ impl<'a> Strings<'a> {
     }
 
     #[inline(always)]
-    fn find(&self, offset: u64) -> Result<&'a str> {
-        let start = self.start(offset)?;
+    fn read_string(&self, offset: u64) -> Result<&'a str> {
+        let start = self.check_offset(offset)?;
         let tail = &self.region.bytes()[start..];
-        let Some(length) = find_nul(tail) else { return Err(self.no_end(offset)) };
+        let Some(length) = find_nul(tail) else { return Err(self.missing_nul(offset)) };
         match self.text.get(start..start + length) {
             Some(string) => Ok(string),
-            None => std::str::from_utf8(&tail[..length]).map_err(|error| self.no_text(offset, error)),
+            None => std::str::from_utf8(&tail[..length]).map_err(|error| self.invalid_utf8(offset, error)),
         }
     }
 
     #[cold]
-    fn no_end(&self, offset: u64) -> Error {
+    fn missing_nul(&self, offset: u64) -> Error {
         let at = self.region.start() + offset;
         Error::new(ErrorKind::String, at, "no NUL up to the end of the section", "a NUL")
     }
 
     #[cold]
-    fn no_text(&self, offset: u64, error: Utf8Error) -> Error {
+    fn invalid_utf8(&self, offset: u64, error: Utf8Error) -> Error {
         let bad = self.region.start() + offset + error.valid_up_to() as u64;
         Error::new(ErrorKind::String, bad, "bytes that are not UTF-8", "a name in UTF-8")
     }
@@ -169,8 +169,8 @@ pub(crate) struct StringOffsets<'m> {
 }
 
 impl StringOffsets<'_> {
-    /// Every string that the module uses is present, because [`write`] collected them from the same module.
-    pub(crate) fn of(&self, string: &str) -> u64 {
+    /// The offset of a string of the module; [`write`] has collected all of them.
+    pub(crate) fn offset_of(&self, string: &str) -> u64 {
         self.offsets.get(string).copied().unwrap_or_default()
     }
 }
@@ -191,13 +191,13 @@ pub(crate) fn write<'m>(module: &'m Module<'_>) -> Result<(Buffer<'m>, StringOff
     let mut offsets = HashMap::with_capacity(strings.len());
     for string in strings {
         offsets.insert(string, out.len());
-        put(string, &mut out)?;
+        write_string(string, &mut out)?;
     }
     Ok((out, StringOffsets { offsets }))
 }
 
 /// Appends a NUL-terminated string.
-pub(super) fn put(string: &str, out: &mut Buffer<'_>) -> Result<()> {
+pub(super) fn write_string(string: &str, out: &mut Buffer<'_>) -> Result<()> {
     if string.contains('\0') {
         return Err(Error::model(
             ErrorKind::String,

@@ -25,7 +25,7 @@ pub struct Span {
     pub len: u64,
     /// Path of the field, as in errors: `functions[3].kernels[2].args[1]`.
     pub path: String,
-    /// The meaning of their value, such as `register 4`.
+    /// The meaning of the bytes, such as `register 4`.
     pub meaning: String,
 }
 
@@ -37,7 +37,7 @@ impl<'a> File<'a> {
     /// The first error that makes the following bytes unreadable.
     pub fn spans(&self, visit: &mut dyn FnMut(Span)) -> Result<()> {
         // A table is left empty if its section is malformed; then its names are missing from the meanings.
-        let known = Known {
+        let section_tables = SectionTables {
             file: self,
             kernels: self.kernel_names().unwrap_or_default(),
             types: self.type_names().unwrap_or_default(),
@@ -46,17 +46,17 @@ impl<'a> File<'a> {
             budget: RefCell::new(self.budget()),
         };
         let mut labels = Labels { cursor: Region::new(self.bytes(), 0).cursor(), path: String::new(), visit };
-        labels.take(2, "header.magic", |_| "BEF".into())?;
-        labels.take(HEADER.len() as u64 - 2, "header.version", |_| "version 0".into())?;
+        labels.label_bytes(2, "header.magic", |_| "BEF".into())?;
+        labels.label_bytes(HEADER.len() as u64 - 2, "header.version", |_| "version 0".into())?;
         while labels.cursor.remaining() > 0 {
-            known.section(&mut labels)?;
+            section_tables.label_section(&mut labels)?;
         }
         Ok(())
     }
 }
 
 /// Tables of the other sections, used to explain references to them.
-struct Known<'f, 'a> {
+struct SectionTables<'f, 'a> {
     file: &'f File<'a>,
     kernels: Vec<&'a str>,
     types: Vec<&'a str>,
@@ -67,34 +67,34 @@ struct Known<'f, 'a> {
 }
 
 /// Maximum length of a meaning's text in characters.
-const BRIEF: usize = 120;
+const MAX_MEANING_CHARS: usize = 120;
 
-fn brief(text: &str) -> String {
-    match text.char_indices().nth(BRIEF) {
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(MAX_MEANING_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.into(),
     }
 }
 
-impl<'a> Known<'_, 'a> {
-    fn section(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
+impl<'a> SectionTables<'_, 'a> {
+    fn label_section(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
         let mut id = None;
         labels.nest("section", |labels| {
             let number =
-                labels.byte("id", |id| SectionId::new(id).map_or("unknown", SectionId::name).into())?;
+                labels.label_u8("id", |id| SectionId::new(id).map_or("unknown", SectionId::name).into())?;
             id = SectionId::new(number);
             Ok(())
         })?;
         let mut data = Region::default();
         labels.nest(id.map_or("section", SectionId::name), |labels| {
-            let length = labels.vbr("length", |length| {
+            let length = labels.label_vbr("length", |length| {
                 let aligned = if length & 1 == 1 { ", aligned" } else { "" };
                 plural(length >> 1, "byte") + aligned
             })?;
             if length & 1 == 1 {
                 let alignment =
-                    labels.byte("alignment", |alignment| format!("at a multiple of {alignment}"))?;
-                labels.align(u64::from(alignment).max(1).next_power_of_two())?;
+                    labels.label_u8("alignment", |alignment| format!("at a multiple of {alignment}"))?;
+                labels.label_padding(u64::from(alignment).max(1).next_power_of_two())?;
             }
             data = labels.cursor.take(length >> 1)?;
             Ok(())
@@ -102,20 +102,20 @@ impl<'a> Known<'_, 'a> {
         let rest = std::mem::replace(&mut labels.cursor, data.cursor());
         match id {
             None => {}
-            Some(SectionId::Strings) => tables::strings("strings", labels)?,
-            Some(SectionId::Attributes) => self.attributes(labels)?,
-            Some(SectionId::Kernels) => self.name_table("kernels", labels)?,
-            Some(SectionId::Types) => self.name_table("types", labels)?,
-            Some(SectionId::FunctionIndex) => self.function_index(labels)?,
-            Some(SectionId::Functions) => self.functions(labels)?,
-            Some(SectionId::LocationStrings) => tables::strings("location_strings", labels)?,
-            Some(SectionId::Locations) => self.locations(labels)?,
-            Some(SectionId::AttributeTypes) => self.attribute_types(labels)?,
-            Some(SectionId::AttributeNames) => self.attribute_names(labels)?,
-            Some(SectionId::RegisterTypes) => self.register_types(labels)?,
+            Some(SectionId::Strings) => tables::label_strings("strings", labels)?,
+            Some(SectionId::Attributes) => self.label_attributes(labels)?,
+            Some(SectionId::Kernels) => self.label_name_table("kernels", labels)?,
+            Some(SectionId::Types) => self.label_name_table("types", labels)?,
+            Some(SectionId::FunctionIndex) => self.label_function_index(labels)?,
+            Some(SectionId::Functions) => self.label_functions(labels)?,
+            Some(SectionId::LocationStrings) => tables::label_strings("location_strings", labels)?,
+            Some(SectionId::Locations) => self.label_locations(labels)?,
+            Some(SectionId::AttributeTypes) => self.label_attribute_types(labels)?,
+            Some(SectionId::AttributeNames) => self.label_attribute_names(labels)?,
+            Some(SectionId::RegisterTypes) => self.label_register_types(labels)?,
         }
         let meaning = if id.is_some() { "not used" } else { "contents of an unknown section" };
-        labels.nest(id.map_or("section", SectionId::name), |labels| labels.rest(meaning))?;
+        labels.nest(id.map_or("section", SectionId::name), |labels| labels.label_rest(meaning))?;
         labels.cursor = rest;
         Ok(())
     }
@@ -126,18 +126,18 @@ impl<'a> Known<'_, 'a> {
         if budget.is_spent() {
             return format!("{} at offset {offset}", id.name());
         }
-        let (found, cost) = match look_up() {
-            Ok(found) => (brief(&found), found.len() as u64),
+        let (meaning, cost) = match look_up() {
+            Ok(text) => (shorten(&text), text.len() as u64),
             // The cost of a failed lookup is unknown; charge the whole section.
             Err(_) => ("nothing readable".into(), self.file.section(id).unwrap_or_default().len()),
         };
         if budget.spend(cost, 0).is_err() {
             *budget = Budget::default();
         }
-        found
+        meaning
     }
 
-    fn string(&self, offset: u64) -> String {
+    fn describe_string(&self, offset: u64) -> String {
         self.look_up(SectionId::Strings, offset, || {
             self.file.strings().get(offset).map(|text| format!("{text:?}"))
         })
@@ -145,11 +145,11 @@ impl<'a> Known<'_, 'a> {
 
     fn type_name(&self, index: u64) -> String {
         let name = usize::try_from(index).ok().and_then(|index| self.types.get(index));
-        name.map_or_else(|| format!("type {index}"), |name| brief(name))
+        name.map_or_else(|| format!("type {index}"), |name| shorten(name))
     }
 }
 
-/// `1 name`, `2 names`.
+/// The count with its noun: `1 name`, `2 names`.
 fn plural(count: impl Into<u64>, noun: &str) -> String {
     match count.into() {
         1 => format!("1 {noun}"),
@@ -168,13 +168,13 @@ impl<'a> Labels<'a, '_> {
     /// Prefixes the paths of the spans that `label` reports with `field`.
     fn nest<T>(&mut self, field: impl Display, label: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let outer = self.path.len();
-        self.push(field);
+        self.push_field(field);
         let result = label(self);
         self.path.truncate(outer);
         result
     }
 
-    fn push(&mut self, field: impl Display) {
+    fn push_field(&mut self, field: impl Display) {
         let start = self.path.len();
         let _ = write!(self.path, "{field}");
         if start > 0 && !self.path[start..].starts_with('[') && self.path.len() > start {
@@ -187,40 +187,40 @@ impl<'a> Labels<'a, '_> {
         let len = self.cursor.offset() - start;
         if len > 0 {
             let outer = self.path.len();
-            self.push(field);
+            self.push_field(field);
             (self.visit)(Span { start, len, path: self.path.clone(), meaning });
             self.path.truncate(outer);
         }
     }
 
-    fn vbr(&mut self, field: impl Display, meaning: impl FnOnce(u64) -> String) -> Result<u64> {
+    fn label_vbr(&mut self, field: impl Display, meaning: impl FnOnce(u64) -> String) -> Result<u64> {
         let start = self.cursor.offset();
         let value = self.cursor.vbr()?;
         self.report(start, field, meaning(value));
         Ok(value)
     }
 
-    fn byte(&mut self, field: impl Display, meaning: impl FnOnce(u8) -> String) -> Result<u8> {
+    fn label_u8(&mut self, field: impl Display, meaning: impl FnOnce(u8) -> String) -> Result<u8> {
         let start = self.cursor.offset();
         let value = self.cursor.u8()?;
         self.report(start, field, meaning(value));
         Ok(value)
     }
 
-    fn half(&mut self, field: impl Display, meaning: impl FnOnce(u16) -> String) -> Result<u16> {
+    fn label_u16(&mut self, field: impl Display, meaning: impl FnOnce(u16) -> String) -> Result<u16> {
         let bytes = self.cursor.clone().take(2)?.array(0)?;
         let value = u16::from_le_bytes(bytes);
-        self.take(2, field, |_| meaning(value))?;
+        self.label_bytes(2, field, |_| meaning(value))?;
         Ok(value)
     }
 
-    fn word(&mut self, field: impl Display, meaning: impl FnOnce(u32) -> String) -> Result<u32> {
+    fn label_u32(&mut self, field: impl Display, meaning: impl FnOnce(u32) -> String) -> Result<u32> {
         let value = self.cursor.clone().take(4)?.u32(0)?;
-        self.take(4, field, |_| meaning(value))?;
+        self.label_bytes(4, field, |_| meaning(value))?;
         Ok(value)
     }
 
-    fn take(
+    fn label_bytes(
         &mut self,
         len: u64,
         field: impl Display,
@@ -232,7 +232,7 @@ impl<'a> Labels<'a, '_> {
         Ok(bytes)
     }
 
-    fn align(&mut self, alignment: u64) -> Result<()> {
+    fn label_padding(&mut self, alignment: u64) -> Result<()> {
         let start = self.cursor.offset();
         self.cursor.align(alignment)?;
         self.report(start, "", "padding".into());
@@ -242,10 +242,10 @@ impl<'a> Labels<'a, '_> {
     /// Skips bytes that nothing refers to, up to `position`, relative to the section.
     fn skip_to(&mut self, position: u64, meaning: &str) -> Result<()> {
         let gap = position.saturating_sub(self.cursor.position());
-        self.take(gap, "", |_| meaning.into()).map(drop)
+        self.label_bytes(gap, "", |_| meaning.into()).map(drop)
     }
 
-    fn rest(&mut self, meaning: &str) -> Result<()> {
-        self.take(self.cursor.remaining(), "", |_| meaning.into()).map(drop)
+    fn label_rest(&mut self, meaning: &str) -> Result<()> {
+        self.label_bytes(self.cursor.remaining(), "", |_| meaning.into()).map(drop)
     }
 }

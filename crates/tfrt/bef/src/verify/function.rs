@@ -176,9 +176,9 @@ impl<'v, 'a> Checker<'v, 'a> {
             ))
             .within(|| format!("register_types[{register}]"));
         }
-        let arguments = entry.arguments.iter().zip(&*kinds).position(|(expected, found)| expected != found);
+        let arguments = entry.arguments.iter().zip(&*kinds).position(|(expected, actual)| expected != actual);
         let result = entry.results.iter().zip(record.results()).position(|(expected, register)| {
-            kinds.get(register.index()).is_some_and(|found| found != expected)
+            kinds.get(register.index()).is_some_and(|actual| actual != expected)
         });
         let (register, expected) = match (arguments, result) {
             (Some(index), _) => (index, entry.arguments[index]),
@@ -250,8 +250,8 @@ impl<'v, 'a> Checker<'v, 'a> {
     }
 
     fn check_pseudo_kernel(&mut self, kernel: &KernelRecord<'a>, arguments: usize) -> Result<()> {
-        let mismatch = |found: String, expected: String| {
-            Err(Error::new(ErrorKind::Mismatch, kernel.start(), found, expected))
+        let mismatch = |actual: String, expected: String| {
+            Err(Error::new(ErrorKind::Mismatch, kernel.start(), actual, expected))
         };
         // The published grammar gives the pseudo kernel no code of its own; its writers use 0.
         if !matches!(kernel.code(), PSEUDO_KERNEL_CODE | 0) {
@@ -272,12 +272,12 @@ impl<'v, 'a> Checker<'v, 'a> {
         }
         let first = self.registers.len() as u32;
         let expected = std::iter::once(first).chain(0..arguments as u32);
-        for (index, (found, expected)) in kernel.results().iter().zip(expected).enumerate() {
-            if found != expected {
+        for (index, (actual, expected)) in kernel.results().iter().zip(expected).enumerate() {
+            if actual != expected {
                 return Err(Error::new(
                     ErrorKind::Mismatch,
-                    place(kernel, List::Results, index),
-                    format!("register {found}"),
+                    word_offset(kernel, List::Results, index),
+                    format!("register {actual}"),
                     format!("{expected}: a register that does not exist, then the arguments"),
                 ))
                 .within(|| format!("results[{index}]"));
@@ -303,7 +303,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 Some(register) if register.users.is_some() => {
                     self.usual_order &= register.is_used_by(number);
                 }
-                _ => return Err(self.not_defined(kernel, index)).within(|| format!("args[{index}]")),
+                _ => return Err(self.undefined_argument(kernel, index)).within(|| format!("args[{index}]")),
             }
         }
         if kernel.arguments().is_empty() {
@@ -313,13 +313,18 @@ impl<'v, 'a> Checker<'v, 'a> {
         let functions = self.file.functions().len();
         if let Some(index) = kernel.functions().iter().position(|function| function as usize >= functions) {
             let function = kernel.functions().get(index).unwrap_or_default();
-            return Err(out_of_range(place(kernel, List::Funcs, index), "function", function, functions))
-                .within(|| format!("funcs[{index}]"));
+            return Err(out_of_range(
+                word_offset(kernel, List::Funcs, index),
+                "function",
+                function,
+                functions,
+            ))
+            .within(|| format!("funcs[{index}]"));
         }
         for (index, (register, users)) in kernel.results().iter().zip(kernel.used_bys()).enumerate() {
             match self.registers.get_mut(register as usize) {
                 Some(register) if register.users.is_none() => register.users = Some(users),
-                _ => return Err(self.not_free(kernel, index)).within(|| format!("results[{index}]")),
+                _ => return Err(self.redefined_result(kernel, index)).within(|| format!("results[{index}]")),
             }
         }
         Ok(())
@@ -327,8 +332,8 @@ impl<'v, 'a> Checker<'v, 'a> {
 
     /// The error for argument number `index`, which is not a defined register.
     #[cold]
-    fn not_defined(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
-        let at = place(kernel, List::Args, index);
+    fn undefined_argument(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
+        let at = word_offset(kernel, List::Args, index);
         let register = kernel.arguments().get(index).unwrap_or_default();
         if register as usize >= self.registers.len() {
             return out_of_range(at, "register", register, self.registers.len());
@@ -343,8 +348,8 @@ impl<'v, 'a> Checker<'v, 'a> {
 
     /// The error for result number `index`, which is not a register without a definition.
     #[cold]
-    fn not_free(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
-        let at = place(kernel, List::Results, index);
+    fn redefined_result(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
+        let at = word_offset(kernel, List::Results, index);
         let register = kernel.results().get(index).unwrap_or_default();
         if register as usize >= self.registers.len() {
             return out_of_range(at, "register", register, self.registers.len());
@@ -361,7 +366,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         let len = self.file.file().attributes().region().len();
         let types = self.file.attribute_types();
         for (index, offset) in kernel.attributes().iter().enumerate() {
-            let at = place(kernel, List::Attrs, index);
+            let at = word_offset(kernel, List::Attrs, index);
             let known = match types {
                 Some(types) => {
                     let position = types.position_near(offset.into(), self.last_attribute);
@@ -411,16 +416,16 @@ impl<'v, 'a> Checker<'v, 'a> {
         }
         self.usual_order &= self.start.has_no_more_users();
         for (index, (register, &expected)) in self.registers.iter().zip(record.register_uses()).enumerate() {
-            let found = register.uses + register.returned;
+            let actual = register.uses + register.returned;
             self.usual_order &= register.has_no_more_users();
             let error = if register.users.is_none() {
                 Error::new(ErrorKind::Definition, record.start(), "no definition", "a kernel that defines it")
-            } else if found != expected {
+            } else if actual != expected {
                 Error::new(
                     ErrorKind::Mismatch,
                     record.start(),
                     format!("a use count of {expected}"),
-                    format!("{found}, the uses by kernels and results"),
+                    format!("{actual}, the uses by kernels and results"),
                 )
             } else {
                 continue;
@@ -432,7 +437,7 @@ impl<'v, 'a> Checker<'v, 'a> {
 }
 
 /// Absolute file offset of a word in one of a kernel's lists.
-fn place(kernel: &KernelRecord<'_>, list: List, index: usize) -> u64 {
+fn word_offset(kernel: &KernelRecord<'_>, list: List, index: usize) -> u64 {
     let lists = [kernel.arguments(), kernel.attributes(), kernel.functions(), kernel.results()];
     let before: usize = lists[..list as usize].iter().map(Words::len).sum();
     kernel.start() + 4 * (6 + kernel.results().len() + before + index) as u64

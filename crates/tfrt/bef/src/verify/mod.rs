@@ -57,10 +57,10 @@ impl<'a> File<'a> {
     /// The first error found, with its path and offset.
     pub fn verify(&self) -> Result<Verified<'a>> {
         let file = self.clone();
-        let strings = file.strings().whole();
+        let strings = file.strings().validated();
         strings.check().within(|| SectionId::Strings.name())?;
         let location_strings = Strings::new(file.section(SectionId::LocationStrings).unwrap_or_default());
-        location_strings.whole().check().within(|| SectionId::LocationStrings.name())?;
+        location_strings.validated().check().within(|| SectionId::LocationStrings.name())?;
         let verified = Verified {
             kernel_names: file.kernel_names_in(&strings)?,
             type_names: file.type_names_in(&strings)?,
@@ -185,7 +185,7 @@ impl<'a> Verified<'a> {
                 if let Some(number) = list.iter().position(|id| id.index() >= types) {
                     return Err(Error::new(
                         ErrorKind::OutOfRange,
-                        self.functions.place(index),
+                        self.functions.entry_offset(index),
                         format!("type {}", list[number]),
                         format!("one below {types}"),
                     ))
@@ -223,7 +223,7 @@ impl<'a> Verified<'a> {
 
     fn check_functions(&self, locations: &LocationStarts, budget: Budget) -> Result<()> {
         let section = self.file.section(SectionId::Functions).unwrap_or_default();
-        let extents = self.extents(section)?;
+        let ends = self.record_ends(section)?;
         let count = self.functions.len();
         let mut checker = function::Checker::new(
             self,
@@ -233,7 +233,7 @@ impl<'a> Verified<'a> {
             self.file.register_types(count)?,
         );
         let mut record = FunctionRecord::with_capacity(function::INITIAL_CAPACITY);
-        for (index, (entry, end)) in self.functions.iter().zip(extents).enumerate() {
+        for (index, (entry, end)) in self.functions.iter().zip(ends).enumerate() {
             if entry.kind == FunctionKind::Native {
                 continue;
             }
@@ -248,7 +248,7 @@ impl<'a> Verified<'a> {
     }
 
     /// The end offset of each function's record. Records must fill the section, in any order.
-    fn extents(&self, section: Region<'_>) -> Result<Vec<u64>> {
+    fn record_ends(&self, section: Region<'_>) -> Result<Vec<u64>> {
         let mut first = section.len();
         let mut last = None;
         let mut in_order = true;
@@ -256,7 +256,7 @@ impl<'a> Verified<'a> {
             if entry.offset > section.len() {
                 return Err(Error::new(
                     ErrorKind::OutOfRange,
-                    self.functions.place(index),
+                    self.functions.entry_offset(index),
                     format!("offset {}", entry.offset),
                     format!("one up to {}, the size of the Functions section", section.len()),
                 ))

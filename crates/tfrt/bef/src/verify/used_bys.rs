@@ -11,12 +11,12 @@ pub(super) fn check(record: &FunctionRecord<'_>, registers: usize) -> Result<()>
     let mut sorted = Vec::new();
     for (index, kernel) in record.kernels().enumerate() {
         let kernel = kernel?;
-        for (number, (register, found)) in kernel.results().iter().zip(kernel.used_bys()).enumerate() {
-            let expected = users.of(register as usize);
-            if !same(found, expected, &mut sorted) {
+        for (number, (register, used_by)) in kernel.results().iter().zip(kernel.used_bys()).enumerate() {
+            let expected = users.of_register(register as usize);
+            if !lists_same_kernels(used_by, expected, &mut sorted) {
                 let kernels = record.kernel_table().len();
                 let place = || format!("kernels[{index}].used_bys[{number}]");
-                return Err(wrong(&kernel, found, expected, kernels)).within(place);
+                return Err(used_by_mismatch(&kernel, used_by, expected, kernels)).within(place);
             }
         }
     }
@@ -61,7 +61,7 @@ impl Users {
         Ok(Users { kernels, ends })
     }
 
-    fn of(&self, register: usize) -> &[u32] {
+    fn of_register(&self, register: usize) -> &[u32] {
         let register = register.min(self.ends.len() - 1);
         let start = register.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.kernels[start as usize..self.ends[register] as usize]
@@ -69,17 +69,22 @@ impl Users {
 }
 
 /// Whether two lists contain the same kernels; `expected` is sorted.
-fn same(found: Words<'_>, expected: &[u32], sorted: &mut Vec<u32>) -> bool {
+fn lists_same_kernels(used_by: Words<'_>, expected: &[u32], sorted: &mut Vec<u32>) -> bool {
     sorted.clear();
-    sorted.extend(found.iter());
+    sorted.extend(used_by.iter());
     sorted.sort_unstable();
     sorted == expected
 }
 
 #[cold]
-fn wrong(kernel: &KernelRecord<'_>, found: Words<'_>, expected: &[u32], kernels: usize) -> Error {
+fn used_by_mismatch(
+    kernel: &KernelRecord<'_>,
+    used_by: Words<'_>,
+    expected: &[u32],
+    kernels: usize,
+) -> Error {
     let at = kernel.start();
-    if let Some(user) = found.iter().find(|&user| user as usize >= kernels) {
+    if let Some(user) = used_by.iter().find(|&user| user as usize >= kernels) {
         return out_of_range(at, "kernel", user, kernels);
     }
     const SHOWN: usize = 8;
@@ -90,7 +95,7 @@ fn wrong(kernel: &KernelRecord<'_>, found: Words<'_>, expected: &[u32], kernels:
     Error::new(
         ErrorKind::Mismatch,
         at,
-        show(found.len(), found.iter().take(SHOWN).collect()),
+        show(used_by.len(), used_by.iter().take(SHOWN).collect()),
         format!(
             "{}, by the kernels' arguments",
             show(expected.len(), expected.iter().copied().take(SHOWN).collect())

@@ -135,12 +135,12 @@ const UNSET: u8 = 0;
 const SET: u8 = 1;
 const PROMISED: u8 = 2;
 
-// SAFETY: the only caller of `is_set_or` writes `promise` before it sets `state` to PROMISED (release); only the single
-// caller of `set` takes it, after it has read that state (acquire).
+// SAFETY: the only caller of `is_set_or_store` writes `promise` before it sets `state` to PROMISED (release); only the
+// single caller of `set` takes it, after it has read that state (acquire).
 unsafe impl Sync for ResultSlot {}
 
 impl ResultSlot {
-    /// The slot of a result whose register is already set or not.
+    /// The slot of a result; `set` is whether its register is set already.
     pub(crate) fn new(set: bool) -> Self {
         Self { state: AtomicU8::new(if set { SET } else { UNSET }), promise: UnsafeCell::new(None) }
     }
@@ -162,7 +162,10 @@ impl ResultSlot {
     ///
     /// # Safety
     /// Called once.
-    pub(crate) unsafe fn is_set_or(&self, promise: impl FnOnce() -> crate::async_value::Promise) -> bool {
+    pub(crate) unsafe fn is_set_or_store(
+        &self,
+        promise: impl FnOnce() -> crate::async_value::Promise,
+    ) -> bool {
         if self.state.load(Ordering::Acquire) == SET {
             return true;
         }

@@ -2,17 +2,17 @@
 
 use super::ready::Ready;
 use super::shared::{Execution, Worker};
-use super::state::{LocalState, arrive};
-use super::{Origin, panicked, traced};
+use super::state::{LocalState, decrement_ready_counts};
+use super::{Origin, panic_error, run_traced};
 use crate::body::Body;
 use crate::error::ErrorValue;
-use crate::function::{FunctionRef, Results};
-use crate::kernel::{Frame, Site};
+use crate::frame::{Frame, Site};
+use crate::function::FunctionRef;
 use crate::limits::KERNELS_BETWEEN_CHECKS;
 use crate::request::ExecutionContext;
 use crate::stack;
-use crate::sync::{Panic, caught};
-use crate::value::Value;
+use crate::sync::{Panic, catch_panic};
+use crate::value::{Results, Value};
 use pteron_trace::Tracer;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn end_use(registers: &mut [Value], uses: &mut [u32], register: u32) {
     }
 }
 
-/// Where the state of an execution is held.
+/// Owner of an execution's state: this thread, or all threads that share the execution.
 enum StateOwner {
     LocalState(LocalState),
     Shared(Arc<Execution>),
@@ -53,8 +53,8 @@ pub(super) fn run(
 ) {
     if body.nodes.is_empty() {
         // An execution without kernels counts as one kernel.
-        context.count_some_kernels(1);
-        return own.deliver(body, set_result);
+        context.count_kernels_batched(1);
+        return own.deliver_results(body, set_result);
     }
     stack::run_scoped(|| {
         let mut count = 1;
@@ -63,13 +63,13 @@ pub(super) fn run(
             false => run_schedule(function, context, body, &mut own, in_order, &mut count),
         };
         if let Progress::End = reached {
-            context.count_some_kernels(count);
-            return own.deliver(body, set_result);
+            context.count_kernels_batched(count);
+            return own.deliver_results(body, set_result);
         }
         let mut run = Run { function, context, body, in_order, home: StateOwner::LocalState(own) };
-        run.go_on(reached, count);
+        run.continue_execution(reached, count);
         match &mut run.home {
-            StateOwner::LocalState(own) => own.deliver(body, set_result),
+            StateOwner::LocalState(own) => own.deliver_results(body, set_result),
             StateOwner::Shared(execution) => execution.deliver_results(body, set_result),
         }
     })
@@ -92,11 +92,11 @@ pub(crate) fn schedule(body: &Body) -> Box<[u32]> {
     let mut waiting = body.counts[body.registers.len()..].to_vec();
     let mut ready = Ready::new(body.root_stream);
     let mut order = Vec::new();
-    arrive(&mut waiting, body.begin(), body, &mut ready);
-    while !ready.has_others() || !ready.settle_others(body) {
+    decrement_ready_counts(&mut waiting, body.initial_dependents(), body, &mut ready);
+    while !ready.has_other_streams() || !ready.sort_other_streams(body) {
         let Some(kernel) = ready.pop() else { break };
         order.push(kernel);
-        arrive(&mut waiting, body.arrivals(&body.nodes[kernel as usize]), body, &mut ready);
+        decrement_ready_counts(&mut waiting, body.dependents(&body.nodes[kernel as usize]), body, &mut ready);
     }
     order.into()
 }
@@ -115,20 +115,20 @@ fn run_schedule(
     let mut reached = if len == body.nodes.len() { Progress::End } else { Progress::Tasks(len) };
     let Some(site) = body.sites.first() else { return reached };
     let shares = own.shares;
-    let (values, uses, _) = own.parts();
+    let (values, uses, _) = own.split_mut();
     let mut step = Step::new(values, uses, shares, site, function, context, body);
     step.frame.in_order = in_order;
     let kernel = |i: usize| if in_order { i as u32 } else { body.schedule[i] };
     let mut i = 0;
     while i < len {
-        let ran = caught(|| {
+        let ran = catch_panic(|| {
             while i < len && step.run(kernel(i), count) {
                 i += 1;
             }
         });
         let available = match ran {
             Ok(()) => i == len,
-            Err(panic) => step.panicked(kernel(i), &panic),
+            Err(panic) => step.finish_panicked(kernel(i), &panic),
         };
         i += 1;
         if !available {
@@ -140,7 +140,7 @@ fn run_schedule(
     reached
 }
 
-/// Why [`Run::own_kernels`] returned.
+/// Why [`Run::run_local_kernels`] returned.
 enum Pause {
     /// No kernel is ready.
     Done,
@@ -152,7 +152,7 @@ enum Pause {
 
 impl Run<'_> {
     /// Moves the execution to the heap, unless it is there already, so that other threads can access it.
-    fn share(&mut self) -> &Arc<Execution> {
+    fn move_to_heap(&mut self) -> &Arc<Execution> {
         if let StateOwner::LocalState(own) = &mut self.home {
             let execution = Execution::new(own, self.body, self.function, self.context);
             self.home = StateOwner::Shared(Arc::new(execution));
@@ -165,7 +165,7 @@ impl Run<'_> {
 
     /// Continues an execution from where its schedule stopped.
     #[inline(never)]
-    fn go_on(&mut self, reached: Progress, mut count: u32) {
+    fn continue_execution(&mut self, reached: Progress, mut count: u32) {
         let mut ready = Ready::new(self.body.root_stream);
         match reached {
             Progress::Start => self.publish_arguments(&mut ready),
@@ -180,8 +180,8 @@ impl Run<'_> {
             }
             Progress::End => {}
         }
-        self.kernels(&mut ready, &mut count);
-        self.context.count_some_kernels(count);
+        self.run_ready_kernels(&mut ready, &mut count);
+        self.context.count_kernels_batched(count);
     }
 
     /// Replays the ready queue and the ready counts for the first `ran` kernels of the schedule; only the results of
@@ -189,15 +189,19 @@ impl Run<'_> {
     fn replay_schedule(&mut self, ran: usize, ended: usize, ready: &mut Ready) {
         let body = self.body;
         let StateOwner::LocalState(own) = &mut self.home else { return };
-        own.arrive(body.begin(), body, ready);
+        own.decrement_ready_counts(body.initial_dependents(), body, ready);
         for i in 0..ran {
-            if ready.has_others() {
-                ready.settle_others(body);
+            if ready.has_other_streams() {
+                ready.sort_other_streams(body);
             }
             let kernel = ready.pop();
             debug_assert_eq!(kernel, Some(body.schedule[i]));
             if i < ended {
-                own.arrive(body.arrivals(&body.nodes[body.schedule[i] as usize]), body, ready);
+                own.decrement_ready_counts(
+                    body.dependents(&body.nodes[body.schedule[i] as usize]),
+                    body,
+                    ready,
+                );
             }
         }
     }
@@ -207,9 +211,9 @@ impl Run<'_> {
     fn replay_in_order(&mut self, ran: usize, ready: &mut Ready) {
         let body = self.body;
         let StateOwner::LocalState(own) = &mut self.home else { return };
-        let (_, _, waiting) = own.parts();
-        let ended = body.nodes[..ran - 1].iter().flat_map(|node| body.arrivals(node));
-        for &kernel in body.begin().iter().chain(ended) {
+        let (_, _, waiting) = own.split_mut();
+        let ended = body.nodes[..ran - 1].iter().flat_map(|node| body.dependents(node));
+        for &kernel in body.initial_dependents().iter().chain(ended) {
             let count = &mut waiting[kernel as usize];
             *count = count.wrapping_sub(1);
             if *count == 0 && kernel as usize >= ran {
@@ -222,12 +226,12 @@ impl Run<'_> {
     #[inline(never)]
     fn publish_arguments(&mut self, ready: &mut Ready) {
         let StateOwner::LocalState(own) = &mut self.home else { return };
-        own.arrive(self.body.start(), self.body, ready);
-        let (registers, ..) = own.parts();
+        own.decrement_ready_counts(self.body.root_kernels(), self.body, ready);
+        let (registers, ..) = own.split_mut();
         let context = self.context;
         let arguments: Results = registers[..self.body.arguments]
             .iter_mut()
-            .map(|register| context.relayed(std::mem::take(register)))
+            .map(|register| context.relay_value(std::mem::take(register)))
             .collect();
         for (register, argument) in (0u32..).zip(arguments) {
             if self.body.registers[register as usize].uses > 0 {
@@ -241,17 +245,18 @@ impl Run<'_> {
         let users = self.body.users(register);
         // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
         if !users.is_empty() && matches!(&value, Value::Async(v) if !v.is_available()) {
-            self.share();
+            self.move_to_heap();
         }
         match &mut self.home {
             StateOwner::LocalState(own) => {
-                let value = match Origin::of(register, self.function, self.body, self.context.host()) {
-                    Some(origin) => origin.check(value),
+                let value = match Origin::of_register(register, self.function, self.body, self.context.host())
+                {
+                    Some(origin) => origin.check_result(value),
                     None => value.settle(),
                 };
                 own.shares |= !value.is_plain();
-                own.parts().0[register as usize] = value;
-                own.arrive(users, self.body, ready);
+                own.split_mut().0[register as usize] = value;
+                own.decrement_ready_counts(users, self.body, ready);
             }
             StateOwner::Shared(execution) => {
                 Worker::new(execution, self.body).publish(register, value, ready)
@@ -260,17 +265,17 @@ impl Run<'_> {
     }
 
     /// Runs the ready kernels and those that become ready meanwhile.
-    fn kernels(&mut self, ready: &mut Ready, count: &mut u32) {
+    fn run_ready_kernels(&mut self, ready: &mut Ready, count: &mut u32) {
         let body = self.body;
         loop {
             if let StateOwner::Shared(execution) = &self.home {
-                return Worker::new(execution, body).kernels(ready, count);
+                return Worker::new(execution, body).run_ready_kernels(ready, count);
             }
-            match self.own_kernels(ready, count) {
+            match self.run_local_kernels(ready, count) {
                 Pause::Done => break,
                 Pause::Others => {
-                    if ready.settle_others(body) {
-                        Worker::new(self.share(), body).spawn(ready);
+                    if ready.sort_other_streams(body) {
+                        Worker::new(self.move_to_heap(), body).spawn_tasks(ready);
                     }
                 }
                 Pause::Unavailable(kernel) => self.publish_results(kernel, ready),
@@ -279,28 +284,28 @@ impl Run<'_> {
     }
 
     /// Runs ready kernels directly on the registers.
-    fn own_kernels(&mut self, ready: &mut Ready, count: &mut u32) -> Pause {
+    fn run_local_kernels(&mut self, ready: &mut Ready, count: &mut u32) -> Pause {
         let body = self.body;
         let (StateOwner::LocalState(own), Some(site)) = (&mut self.home, body.sites.first()) else {
             return Pause::Done;
         };
         let shares = own.shares;
-        let (values, uses, waiting) = own.parts();
+        let (values, uses, waiting) = own.split_mut();
         let mut step = Step::new(values, uses, shares, site, self.function, self.context, body);
         step.frame.in_order = self.in_order;
         let pause = loop {
-            if ready.has_others() {
+            if ready.has_other_streams() {
                 break Pause::Others;
             }
             let Some(kernel) = ready.pop() else { break Pause::Done };
-            let available = match caught(|| step.run(kernel, count)) {
+            let available = match catch_panic(|| step.run(kernel, count)) {
                 Ok(available) => available,
-                Err(panic) => step.panicked(kernel, &panic),
+                Err(panic) => step.finish_panicked(kernel, &panic),
             };
             if !available {
                 break Pause::Unavailable(kernel);
             }
-            arrive(waiting, body.arrivals(&body.nodes[kernel as usize]), body, ready);
+            decrement_ready_counts(waiting, body.dependents(&body.nodes[kernel as usize]), body, ready);
         };
         own.shares = step.frame.shares;
         pause
@@ -313,7 +318,7 @@ impl Run<'_> {
         let node = &body.nodes[index as usize];
         let StateOwner::LocalState(own) = &mut self.home else { return };
         let (_, results) = body.operands(node);
-        let (registers, ..) = own.parts();
+        let (registers, ..) = own.split_mut();
         let values: Results = results.iter().map(|&r| std::mem::take(&mut registers[r as usize])).collect();
         for (&register, value) in results.iter().zip(values) {
             if body.registers[register as usize].uses > 0 {
@@ -321,8 +326,8 @@ impl Run<'_> {
             }
         }
         match &mut self.home {
-            StateOwner::LocalState(own) => own.arrive(body.successors(node), body, ready),
-            StateOwner::Shared(execution) => Worker::new(execution, body).succeed(node, ready),
+            StateOwner::LocalState(own) => own.decrement_ready_counts(body.successors(node), body, ready),
+            StateOwner::Shared(execution) => Worker::new(execution, body).notify_successors(node, ready),
         }
     }
 }
@@ -359,11 +364,11 @@ impl<'a> Step<'a> {
         if *count >= KERNELS_BETWEEN_CHECKS {
             frame.context.count_kernels(u64::from(std::mem::take(count)));
         }
-        let cancelled = frame.context.cancelled();
+        let cancelled = frame.context.cancellation_error();
         if cancelled.is_none() && !tracer.is_enabled() && body.plain[kernel as usize].run(frame.values) {
             return true;
         }
-        begin(frame, body, kernel);
+        begin_kernel(frame, body, kernel);
         if let Some(error) = cancelled {
             frame.error = Some(error.clone());
         }
@@ -373,30 +378,30 @@ impl<'a> Step<'a> {
         if frame.error.is_none() {
             let node = &body.nodes[kernel as usize];
             if tracer.is_enabled() {
-                traced(*tracer, frame.function, kernel, frame.site, || node.kernel.run(frame));
+                run_traced(*tracer, frame.function, kernel, frame.site, || node.kernel.run(frame));
             } else {
                 node.kernel.run(frame);
             }
         }
-        self.finish(kernel)
+        self.finish_kernel(kernel)
     }
 
-    /// Ends a kernel that panicked: it fails. Returns what [`Self::run`] would have.
+    /// Sets the results of a kernel that panicked to an error. Returns the same as [`Self::run`].
     #[cold]
     #[inline(never)]
-    fn panicked(&mut self, kernel: u32, panic: &Panic) -> bool {
+    fn finish_panicked(&mut self, kernel: u32, panic: &Panic) -> bool {
         let frame = &mut self.frame;
-        begin(frame, self.body, kernel);
-        frame.error = Some(panicked(panic, frame.context, frame.function, frame.site));
-        self.finish(kernel)
+        begin_kernel(frame, self.body, kernel);
+        frame.error = Some(panic_error(panic, frame.context, frame.function, frame.site));
+        self.finish_kernel(kernel)
     }
 
     /// Ends the uses of the arguments and settles the results.
     #[inline(always)]
-    fn finish(&mut self, kernel: u32) -> bool {
+    fn finish_kernel(&mut self, kernel: u32) -> bool {
         let Self { frame, uses, body, .. } = self;
         if frame.error.is_some() {
-            fail(frame);
+            fail_results(frame);
         }
         if frame.shares {
             for &register in frame.arguments {
@@ -408,7 +413,7 @@ impl<'a> Step<'a> {
         let mut available = true;
         for &register in frame.results {
             if !frame.values[register as usize].is_scalar_or_chain() {
-                available &= settle(frame, kernel, register, body);
+                available &= settle_result(frame, kernel, register, body);
             }
         }
         available
@@ -417,7 +422,7 @@ impl<'a> Step<'a> {
 
 /// Points the frame at a kernel's operands.
 #[inline(always)]
-fn begin<'a>(frame: &mut Frame<'a>, body: &'a Body, kernel: u32) {
+fn begin_kernel<'a>(frame: &mut Frame<'a>, body: &'a Body, kernel: u32) {
     (frame.arguments, frame.results) = body.operands(&body.nodes[kernel as usize]);
     frame.site = &body.sites[kernel as usize];
     // Cleared, so that results that the kernel does not set can be detected.
@@ -427,18 +432,18 @@ fn begin<'a>(frame: &mut Frame<'a>, body: &'a Body, kernel: u32) {
 /// Finishes a result that is neither a scalar nor a chain: checks it and releases it if it is unused. Returns false if
 /// other kernels have to wait for it.
 #[inline(never)]
-fn settle(frame: &mut Frame<'_>, kernel: u32, register: u32, body: &Body) -> bool {
+fn settle_result(frame: &mut Frame<'_>, kernel: u32, register: u32, body: &Body) -> bool {
     frame.shares = true;
     let value = std::mem::take(&mut frame.values[register as usize]);
     let origin = Origin { function: frame.function, body, kernel, host: frame.context.host() };
-    let Some(value) = origin.stored(value, register, frame.context) else { return true };
+    let Some(value) = origin.checked_for_register(value, register, frame.context) else { return true };
     // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
     let available = !matches!(value, Value::Async(_)) || body.users(register).is_empty();
     frame.values[register as usize] = value;
     available
 }
 
-/// Fails the kernel without running it if an argument is an error: its error becomes the last argument's that is one.
+/// If arguments are errors, sets the kernel's error to that of the last such argument, so that the kernel does not run.
 #[inline(never)]
 fn take_argument_error(frame: &mut Frame<'_>) {
     let error = |&register: &u32| frame.values[register as usize].as_error();
@@ -449,9 +454,9 @@ fn take_argument_error(frame: &mut Frame<'_>) {
 
 /// Sets all results to the error that their kernel failed with.
 #[cold]
-fn fail(frame: &mut Frame<'_>) {
+fn fail_results(frame: &mut Frame<'_>) {
     if let Some(error) = frame.error.take() {
-        let error = frame.site.place(error, frame.function, frame.context.host());
+        let error = frame.site.attach_origin(error, frame.function, frame.context.host());
         for &register in frame.results {
             frame.values[register as usize] = Value::Error(error.clone());
         }

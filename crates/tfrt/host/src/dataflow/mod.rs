@@ -16,12 +16,13 @@ use crate::async_value::AsyncValue;
 use crate::body::{Body, Register};
 use crate::context::HostContext;
 use crate::error::{ErrorCode, ErrorValue};
-use crate::function::{Function, FunctionRef, Results};
-use crate::kernel::{Effect, Site};
+use crate::frame::Site;
+use crate::function::{Function, FunctionRef};
+use crate::kernel::Effect;
 use crate::request::ExecutionContext;
 use crate::stack;
 use crate::sync::{Panic, panic_message};
-use crate::value::Value;
+use crate::value::{Results, Value};
 pub(crate) use local::schedule;
 use pteron_trace::{Place, SpanKind, Tracer};
 pub(crate) use state::LocalState;
@@ -53,11 +54,11 @@ pub(crate) fn execute(
 /// Starts a function as a task of the work queue.
 pub(crate) fn execute_later(function: &Function, context: &ExecutionContext, arguments: &[Value]) -> Results {
     let (promises, results): (Vec<_>, Results) = (0..function.results())
-        .map(|_| context.promised())
+        .map(|_| context.new_promise())
         .map(|(promise, value)| (promise, Value::Async(value)))
         .unzip();
     let (function, arguments) = (function.clone(), arguments.to_vec());
-    let (counted, charge) = context.for_execution(size_of_val(&*arguments) + size_of_val(&*results));
+    let (counted, charge) = context.begin_execution(size_of_val(&*arguments) + size_of_val(&*results));
     context.host().queue().add_task(Box::new(move || {
         let values = stack::run_scoped(|| function.execute(&counted, &arguments));
         drop(charge);
@@ -68,7 +69,7 @@ pub(crate) fn execute_later(function: &Function, context: &ExecutionContext, arg
 
 /// Runs a kernel and records it as a span.
 #[cold]
-pub(crate) fn traced(
+pub(crate) fn run_traced(
     tracer: Tracer<'_>,
     function: FunctionRef<'_>,
     index: u32,
@@ -93,7 +94,12 @@ struct Origin<'a> {
 
 impl<'a> Origin<'a> {
     /// The kernel call that sets a register; `None` for an argument.
-    fn of(register: u32, function: FunctionRef<'a>, body: &'a Body, host: &'a HostContext) -> Option<Self> {
+    fn of_register(
+        register: u32,
+        function: FunctionRef<'a>,
+        body: &'a Body,
+        host: &'a HostContext,
+    ) -> Option<Self> {
         let kernel = body.registers[register as usize].setter;
         (kernel != Register::ARGUMENT).then_some(Self { function, body, kernel, host })
     }
@@ -104,30 +110,30 @@ impl<'a> Origin<'a> {
 
     /// A result as it is stored: an available asynchronous value is unwrapped, and a missing value is an error.
     #[inline(never)]
-    fn check(self, result: Value) -> Value {
+    fn check_result(self, result: Value) -> Value {
         match result.settle() {
-            Value::Empty => Value::Error(self.site().no_result(self.function, self.host)),
-            Value::Error(error) => Value::Error(self.site().place(error, self.function, self.host)),
+            Value::Empty => Value::Error(self.site().missing_result(self.function, self.host)),
+            Value::Error(error) => Value::Error(self.site().attach_origin(error, self.function, self.host)),
             other => other,
         }
     }
 
     /// A result, checked, as the value to set its register to; `None` if nobody uses it. A value that is not available
     /// yet is waited for until the request is cancelled.
-    fn stored(self, result: Value, register: u32, context: &ExecutionContext) -> Option<Value> {
+    fn checked_for_register(self, result: Value, register: u32, context: &ExecutionContext) -> Option<Value> {
         if matches!(result, Value::Object(_)) {
             return (self.body.registers[register as usize].uses > 0).then_some(result);
         }
-        let result = self.check(result);
+        let result = self.check_result(result);
         if self.body.registers[register as usize].uses == 0 {
             if let Value::Async(pending) = result {
-                self.watch(pending);
+                self.report_when_available(pending);
             }
             return None;
         }
-        Some(match context.relayed(result) {
+        Some(match context.relay_value(result) {
             Value::Async(pending) if self.body.users(register).is_empty() => {
-                Value::Async(self.forward(pending))
+                Value::Async(self.forward_checked(pending))
             }
             value => value,
         })
@@ -136,17 +142,17 @@ impl<'a> Origin<'a> {
     /// The value for the caller of the function, if no kernel waits for `pending`: the same, checked.
     ///
     /// The results of a function that the kernel only calls were checked where they were set.
-    fn forward(self, pending: AsyncValue) -> AsyncValue {
+    fn forward_checked(self, pending: AsyncValue) -> AsyncValue {
         if self.body.nodes[self.kernel as usize].effect == Effect::Call {
             return pending;
         }
-        let (promise, checked) = AsyncValue::of_request(pending.request());
+        let (promise, checked) = AsyncValue::with_request(pending.request());
         self.when_available(pending, move |value| promise.set(value));
         checked
     }
 
     /// Checks a value that nobody uses once it is available, so that the host hears of a failure.
-    fn watch(self, pending: AsyncValue) {
+    fn report_when_available(self, pending: AsyncValue) {
         self.when_available(pending, drop);
     }
 
@@ -157,7 +163,7 @@ impl<'a> Origin<'a> {
             let function = function.by_ref();
             let value = Value::Async(source).settle();
             done(match function.body_if_read() {
-                Some(body) => Origin { function, body, kernel, host: &host }.check(value),
+                Some(body) => Origin { function, body, kernel, host: &host }.check_result(value),
                 None => value,
             });
         });
@@ -166,12 +172,12 @@ impl<'a> Origin<'a> {
 
 /// The failure of a kernel that panicked.
 #[cold]
-pub(crate) fn panicked(
+pub(crate) fn panic_error(
     panic: &Panic,
     context: &ExecutionContext,
     function: FunctionRef<'_>,
     site: &Site,
 ) -> ErrorValue {
     let message = format!("kernel `{}` panicked: {}", site.name, panic_message(panic));
-    site.place(ErrorValue::unreported(ErrorCode::Internal, message), function, context.host())
+    site.attach_origin(ErrorValue::unreported(ErrorCode::Internal, message), function, context.host())
 }

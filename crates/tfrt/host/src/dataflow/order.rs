@@ -29,7 +29,7 @@ const SMALL: usize = 16;
 /// Introsort: median-of-three quicksort down to small ranges, heapsort beyond the recursion limit, and a final
 /// insertion sort over everything.
 pub(super) fn sort<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) {
-    if items.len() < 2 || sort_run(items, less) {
+    if items.len() < 2 || sort_monotonic_run(items, less) {
         return;
     }
     quicksort(items, 2 * items.len().ilog2(), less);
@@ -45,7 +45,7 @@ pub(super) fn sort<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Cop
 /// Fast path for elements that, apart from the first, are strictly ascending or strictly descending. If the first
 /// element equals none of the others, the sorted order is unique, so any algorithm gives it. Returns false and changes
 /// nothing otherwise.
-fn sort_run<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) -> bool {
+fn sort_monotonic_run<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) -> bool {
     let first = items[0];
     let rest = &mut items[1..];
     let falls = match rest {
@@ -79,7 +79,7 @@ fn quicksort<T: Copy>(mut items: &mut [T], mut depth: u32, less: impl Fn(&T, &T)
         depth -= 1;
         let middle = items.len() / 2;
         median_to_first(items, 1, middle, items.len() - 1, less);
-        let cut = split(items, less);
+        let cut = partition_around_first(items, less);
         let (left, right) = items.split_at_mut(cut);
         quicksort(right, depth, less);
         items = left;
@@ -101,7 +101,7 @@ fn median_to_first<T: Copy>(items: &mut [T], a: usize, b: usize, c: usize, less:
 }
 
 /// Partitions the elements after the first around the first, and returns where the right part begins.
-fn split<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool) -> usize {
+fn partition_around_first<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool) -> usize {
     let pivot = items[0];
     let (mut first, mut last) = (1, items.len());
     loop {

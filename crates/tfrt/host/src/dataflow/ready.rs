@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 pub(super) type Kernels = SmallVec<[u32; 8]>;
 
-/// Stands for no kernel.
+/// Stands for "no kernel" in place of a kernel's index.
 const NONE: u32 = u32::MAX;
 
 /// Ready kernels of one thread: a stack of those in the stream that it follows, and a list of those in other streams.
@@ -21,18 +21,18 @@ pub(super) struct Ready {
 impl Ready {
     #[inline]
     pub(super) fn new(stream: u32) -> Self {
-        Self::of(stream, Kernels::new())
+        Self::from_kernels(stream, Kernels::new())
     }
 
     /// A queue of these kernels, all of one stream.
     #[inline]
-    pub(super) fn of(stream: u32, kernels: Kernels) -> Self {
+    pub(super) fn from_kernels(stream: u32, kernels: Kernels) -> Self {
         Self { stream, next: NONE, inline: kernels, outline: Kernels::new() }
     }
 
     /// A queue of one kernel.
     #[inline]
-    pub(super) fn with(stream: u32, kernel: u32) -> Self {
+    pub(super) fn from_kernel(stream: u32, kernel: u32) -> Self {
         Self { stream, next: kernel, inline: Kernels::new(), outline: Kernels::new() }
     }
 
@@ -60,27 +60,27 @@ impl Ready {
 
     /// Whether kernels of other streams are ready.
     #[inline(always)]
-    pub(super) fn has_others(&self) -> bool {
+    pub(super) fn has_other_streams(&self) -> bool {
         !self.outline.is_empty()
     }
 
-    /// Sorts the kernels of other streams for [`Self::others`]. If no kernel of the current stream is ready, first
-    /// switches to the stream of the first other kernel. Returns false if no kernels of other streams remain.
+    /// Sorts the kernels of other streams for [`Self::other_streams`]. If no kernel of the current stream is ready,
+    /// first switches to the stream of the first other kernel. Returns false if no kernels of other streams remain.
     #[inline(always)]
-    pub(super) fn settle_others(&mut self, body: &Body) -> bool {
-        let goes_over = self.next == NONE && self.inline.is_empty();
-        if let (true, &[only]) = (goes_over, &self.outline[..]) {
+    pub(super) fn sort_other_streams(&mut self, body: &Body) -> bool {
+        let switches_stream = self.next == NONE && self.inline.is_empty();
+        if let (true, &[only]) = (switches_stream, &self.outline[..]) {
             (self.stream, self.next) = (body.nodes[only as usize].stream, only);
             self.outline.clear();
             return false;
         }
-        self.settle_many(body, goes_over)
+        self.sort_many_other_streams(body, switches_stream)
     }
 
     #[inline(never)]
-    fn settle_many(&mut self, body: &Body, goes_over: bool) -> bool {
+    fn sort_many_other_streams(&mut self, body: &Body, switches_stream: bool) -> bool {
         let stream = |&kernel: &u32| body.nodes[kernel as usize].stream;
-        if goes_over {
+        if switches_stream {
             self.stream = stream(&self.outline[0]);
             let middle = order::partition(&mut self.outline, |kernel| stream(kernel) != self.stream);
             self.inline.extend_from_slice(&self.outline[middle..]);
@@ -91,13 +91,13 @@ impl Ready {
     }
 
     /// The ready kernels of other streams, grouped by stream.
-    pub(super) fn others<'a>(&'a self, body: &'a Body) -> impl Iterator<Item = (u32, &'a [u32])> {
+    pub(super) fn other_streams<'a>(&'a self, body: &'a Body) -> impl Iterator<Item = (u32, &'a [u32])> {
         let stream = |&kernel: &u32| body.nodes[kernel as usize].stream;
         self.outline.chunk_by(move |a, b| stream(a) == stream(b)).map(move |group| (stream(&group[0]), group))
     }
 
     /// Removes the kernels of other streams.
-    pub(super) fn clear_others(&mut self) {
+    pub(super) fn clear_other_streams(&mut self) {
         self.outline.clear();
     }
 }

@@ -3,15 +3,15 @@
 use super::cells::{Cell, ReadyCount, ResultSlot};
 use super::ready::{Kernels, Ready};
 use super::state::LocalState;
-use super::{Origin, panicked, traced};
+use super::{Origin, panic_error, run_traced};
 use crate::body::{Body, Node};
+use crate::frame::Frame;
 use crate::function::{Function, FunctionRef};
-use crate::kernel::Frame;
 use crate::limits::KERNELS_BETWEEN_CHECKS;
 use crate::memory::Charge;
 use crate::request::ExecutionContext;
 use crate::stack;
-use crate::sync::caught;
+use crate::sync::catch_panic;
 use crate::value::Value;
 use pteron_pool::{Resume, Task};
 use pteron_trace::Tracer;
@@ -25,7 +25,7 @@ pub(super) struct Execution {
     results: SmallVec<[ResultSlot; 1]>,
     function: Function,
     context: ExecutionContext,
-    /// The memory of the registers and counts.
+    /// Charges the memory of the registers and counts to the request.
     _charge: Option<Charge>,
 }
 
@@ -34,16 +34,16 @@ pub(super) struct Execution {
 const REGISTER: u64 = 1 << 32;
 
 impl Resume for Execution {
-    fn resume(self: Arc<Self>, place: u64) {
-        let index = place as u32;
-        self.go_on(|part, body| {
-            if place & REGISTER == 0 {
-                return Ready::with(body.nodes[index as usize].stream, index);
+    fn resume(self: Arc<Self>, resume_point: u64) {
+        let index = resume_point as u32;
+        self.continue_execution(|part, body| {
+            if resume_point & REGISTER == 0 {
+                return Ready::from_kernel(body.nodes[index as usize].stream, index);
             }
             let mut ready = Ready::new(body.registers[index as usize].stream);
             // SAFETY: `Worker::publish` put the awaited value and notified nobody else.
             let value = unsafe { part.registers[index as usize].take_back() };
-            part.put(index, part.checked(index, value), &mut ready);
+            part.set_register(index, part.checked_value(index, value), &mut ready);
             ready
         });
     }
@@ -59,8 +59,8 @@ impl Execution {
     ) -> Self {
         let results = body.results.iter().map(|&r| ResultSlot::new(own.is_set(r))).collect();
         let bytes = body.registers.len() * size_of::<Cell>() + body.nodes.len() * size_of::<ReadyCount>();
-        let (context, charge) = context.for_execution(size_of::<Self>() + bytes);
-        let (registers, waiting) = own.take();
+        let (context, charge) = context.begin_execution(size_of::<Self>() + bytes);
+        let (registers, waiting) = own.take_state();
         Self {
             results,
             registers: registers.map(|(value, uses)| Cell::new(value, uses)).collect(),
@@ -72,14 +72,14 @@ impl Execution {
     }
 
     /// Runs the kernels that `begin` returns as ready, and those that become ready meanwhile.
-    fn go_on(self: &Arc<Self>, begin: impl FnOnce(&Worker<'_>, &Body) -> Ready) {
+    fn continue_execution(self: &Arc<Self>, begin: impl FnOnce(&Worker<'_>, &Body) -> Ready) {
         stack::run_scoped(|| {
             let Some(body) = self.function.by_ref().body_if_read() else { return };
             let part = Worker::new(self, body);
             let mut ready = begin(&part, body);
             let mut count = 1;
-            part.kernels(&mut ready, &mut count);
-            self.context.count_some_kernels(count);
+            part.run_ready_kernels(&mut ready, &mut count);
+            self.context.count_kernels_batched(count);
         });
     }
 
@@ -89,8 +89,8 @@ impl Execution {
             let mut later = None;
             // SAFETY: this is called once for each execution, so once for each slot.
             let set = unsafe {
-                slot.is_set_or(|| {
-                    let (promise, value) = self.context.promised();
+                slot.is_set_or_store(|| {
+                    let (promise, value) = self.context.new_promise();
                     later = Some(value);
                     promise
                 })
@@ -119,25 +119,25 @@ impl<'a> Worker<'a> {
     }
 
     /// Sets a register and decrements the ready counts of its users.
-    fn put(&self, register: u32, value: Value, ready: &mut Ready) {
+    fn set_register(&self, register: u32, value: Value, ready: &mut Ready) {
         // SAFETY: a register is an argument or is set by one kernel, which runs once (`Body`); its users and the caller
         // are notified below.
         unsafe { self.registers[register as usize].put(value) };
-        self.is_put(register, ready);
+        self.notify_users(register, ready);
     }
 
     /// Notifies the caller and the users of a register that was just set.
     #[inline(always)]
-    fn is_put(&self, register: u32, ready: &mut Ready) {
+    fn notify_users(&self, register: u32, ready: &mut Ready) {
         if self.body.registers[register as usize].returned {
             self.resolve_result(register);
         }
-        self.arrive(self.body.users(register), ready);
+        self.decrement_ready_counts(self.body.users(register), ready);
     }
 
     /// Decrements the ready counts of `kernels`, and queues those that reach zero.
     #[inline(always)]
-    fn arrive(&self, kernels: &[u32], ready: &mut Ready) {
+    fn decrement_ready_counts(&self, kernels: &[u32], ready: &mut Ready) {
         for &kernel in kernels {
             if self.ready[kernel as usize].arrive() {
                 ready.push(kernel, self.body);
@@ -169,63 +169,65 @@ impl<'a> Worker<'a> {
                 let execution: Arc<dyn Resume> = Arc::clone(self.execution) as _;
                 value.run_when_available(Task::resume(execution, REGISTER | u64::from(register)));
             }
-            value => self.put(register, self.checked(register, value), ready),
+            value => self.set_register(register, self.checked_value(register, value), ready),
         }
     }
 
-    /// The value of a register as it is stored: see [`Origin::check`].
-    fn checked(&self, register: u32, value: Value) -> Value {
+    /// The value to store in a register: see [`Origin::check_result`].
+    fn checked_value(&self, register: u32, value: Value) -> Value {
         let Self { execution, body, .. } = *self;
-        match Origin::of(register, execution.function.by_ref(), body, execution.context.host()) {
-            Some(origin) => origin.check(value),
+        match Origin::of_register(register, execution.function.by_ref(), body, execution.context.host()) {
+            Some(origin) => origin.check_result(value),
             None => value.settle(),
         }
     }
 
     /// Stores a result that is neither a scalar nor a chain.
     #[inline(never)]
-    fn finish(&self, register: u32, kernel: u32, value: Value, ready: &mut Ready) {
+    fn store_result(&self, register: u32, kernel: u32, value: Value, ready: &mut Ready) {
         let Self { execution, body, .. } = *self;
         let (function, host) = (execution.function.by_ref(), execution.context.host());
         let origin = Origin { function, body, kernel, host };
-        if let Some(value) = origin.stored(value, register, &execution.context) {
+        if let Some(value) = origin.checked_for_register(value, register, &execution.context) {
             self.publish(register, value, ready);
         }
     }
 
     /// Decrements the ready counts of a kernel's control successors.
-    pub(super) fn succeed(&self, node: &Node, ready: &mut Ready) {
-        self.arrive(self.body.successors(node), ready);
+    pub(super) fn notify_successors(&self, node: &Node, ready: &mut Ready) {
+        self.decrement_ready_counts(self.body.successors(node), ready);
     }
 
     /// Spawns one task for each other stream that has ready kernels.
     #[inline(never)]
-    pub(super) fn spawn(&self, ready: &mut Ready) {
+    pub(super) fn spawn_tasks(&self, ready: &mut Ready) {
         let task = |(stream, kernels): (u32, &[u32])| {
             let execution = Arc::clone(self.execution);
             match *kernels {
                 [kernel] => Task::resume(execution, kernel.into()),
                 _ => {
                     let kernels = Kernels::from_slice(kernels);
-                    Task::from(Box::new(move || execution.go_on(|_, _| Ready::of(stream, kernels))))
+                    Task::from(Box::new(move || {
+                        execution.continue_execution(|_, _| Ready::from_kernels(stream, kernels))
+                    }))
                 }
             }
         };
-        self.execution.context.host().queue().add_tasks(ready.others(self.body).map(task));
-        ready.clear_others();
+        self.execution.context.host().queue().add_tasks(ready.other_streams(self.body).map(task));
+        ready.clear_other_streams();
     }
 
     /// Runs the ready kernels and those that become ready meanwhile.
-    pub(super) fn kernels(&self, ready: &mut Ready, count: &mut u32) {
+    pub(super) fn run_ready_kernels(&self, ready: &mut Ready, count: &mut u32) {
         let mut values = Operands::new();
         let context = &self.execution.context;
         let tracer = context.host().tracer();
         loop {
-            if ready.has_others() && ready.settle_others(self.body) {
-                self.spawn(ready);
+            if ready.has_other_streams() && ready.sort_other_streams(self.body) {
+                self.spawn_tasks(ready);
             }
             let Some(kernel) = ready.pop() else { break };
-            self.kernel(kernel, &mut values, tracer, ready);
+            self.run_kernel(kernel, &mut values, tracer, ready);
             *count += 1;
             if *count >= KERNELS_BETWEEN_CHECKS {
                 context.count_kernels(u64::from(std::mem::take(count)));
@@ -235,13 +237,13 @@ impl<'a> Worker<'a> {
 
     /// Runs one ready kernel on operands taken from the registers.
     #[inline(always)]
-    fn kernel(&self, index: u32, values: &mut Operands, tracer: Tracer<'_>, ready: &mut Ready) {
+    fn run_kernel(&self, index: u32, values: &mut Operands, tracer: Tracer<'_>, ready: &mut Ready) {
         let Self { execution, registers, body, .. } = *self;
         let (node, site) = (&body.nodes[index as usize], &body.sites[index as usize]);
         let (arguments, results) = body.operands(node);
-        let (values, indices) = values.of(arguments.len() + results.len());
+        let (values, indices) = values.slots(arguments.len() + results.len());
         let context = &execution.context;
-        let mut error = context.cancelled().cloned();
+        let mut error = context.cancellation_error().cloned();
         for (&register, value) in arguments.iter().zip(&mut *values) {
             // SAFETY: the kernel's ready count reached zero, which happens once, so all its arguments are set;
             // each is one of the register's uses.
@@ -250,14 +252,14 @@ impl<'a> Worker<'a> {
                 error = Some(e.clone());
             }
         }
-        let (given, taken) = indices.split_at(arguments.len());
+        let (argument_indices, result_indices) = indices.split_at(arguments.len());
         values[arguments.len()..].iter_mut().for_each(|result| result.put(Value::Empty));
         if error.is_none() {
             let function = execution.function.by_ref();
             let mut frame = Frame {
                 values,
-                arguments: given,
-                results: taken,
+                arguments: argument_indices,
+                results: result_indices,
                 owned: true,
                 shares: false,
                 site,
@@ -266,33 +268,33 @@ impl<'a> Worker<'a> {
                 in_order: false,
                 error: None,
             };
-            let ran = caught(|| {
+            let ran = catch_panic(|| {
                 if tracer.is_enabled() {
-                    traced(tracer, function, index, site, || node.kernel.run(&mut frame));
+                    run_traced(tracer, function, index, site, || node.kernel.run(&mut frame));
                 } else {
                     node.kernel.run(&mut frame);
                 }
             });
             error = match ran {
                 Ok(()) => frame.error,
-                Err(panic) => Some(panicked(&panic, context, function, site)),
+                Err(panic) => Some(panic_error(&panic, context, function, site)),
             };
         }
-        let (given, taken) = values.split_at_mut(arguments.len());
-        given.iter_mut().for_each(Value::release);
+        let (argument_values, result_values) = values.split_at_mut(arguments.len());
+        argument_values.iter_mut().for_each(Value::release);
         if let Some(error) = error {
-            taken.fill(Value::Error(error));
+            result_values.fill(Value::Error(error));
         }
-        for (&register, value) in results.iter().zip(taken) {
+        for (&register, value) in results.iter().zip(result_values) {
             if !value.is_scalar_or_chain() {
-                self.finish(register, index, std::mem::take(value), ready);
+                self.store_result(register, index, std::mem::take(value), ready);
             } else if body.registers[register as usize].uses > 0 {
                 // SAFETY: a register is set by one kernel, which runs once.
                 unsafe { registers[register as usize].put_copy(value) };
-                self.is_put(register, ready);
+                self.notify_users(register, ready);
             }
         }
-        self.succeed(node, ready);
+        self.notify_successors(node, ready);
     }
 }
 
@@ -311,7 +313,7 @@ impl Operands {
 
     /// Space for `count` operands, and their indices `0..count`.
     #[inline(always)]
-    fn of(&mut self, count: usize) -> (&mut [Value], &[u32]) {
+    fn slots(&mut self, count: usize) -> (&mut [Value], &[u32]) {
         if count <= self.few.len() {
             return (&mut self.few[..count], &IDENTITY[..count]);
         }

@@ -55,14 +55,14 @@ impl LocalState {
 
     /// The registers, their remaining uses, and the number of operands that each kernel waits for.
     #[inline(always)]
-    pub(super) fn parts(&mut self) -> (&mut [Value], &mut [u32], &mut [u32]) {
+    pub(super) fn split_mut(&mut self) -> (&mut [Value], &mut [u32], &mut [u32]) {
         let (uses, waiting) = self.memory.counts.split_at_mut(self.used);
         (&mut self.memory.registers[..self.used], uses, waiting)
     }
 
     /// Takes everything out: the registers with their remaining uses, and the number of operands that each kernel waits
     /// for.
-    pub(super) fn take(&mut self) -> (impl Iterator<Item = (Value, u32)>, &[u32]) {
+    pub(super) fn take_state(&mut self) -> (impl Iterator<Item = (Value, u32)>, &[u32]) {
         let (uses, waiting) = self.memory.counts.split_at(self.used);
         let registers = self.memory.registers[..self.used].iter_mut().map(std::mem::take);
         (registers.zip(uses.iter().copied()), waiting)
@@ -81,15 +81,15 @@ impl LocalState {
 
     /// Decrements the ready counts of `kernels`, and queues those that reach zero.
     #[inline(always)]
-    pub(super) fn arrive(&mut self, kernels: &[u32], body: &Body, ready: &mut Ready) {
-        let (_, _, waiting) = self.parts();
-        arrive(waiting, kernels, body, ready);
+    pub(super) fn decrement_ready_counts(&mut self, kernels: &[u32], body: &Body, ready: &mut Ready) {
+        let (_, _, waiting) = self.split_mut();
+        decrement_ready_counts(waiting, kernels, body, ready);
     }
 
     /// Passes the results to `set_result`. Every kernel has run: an execution that waits for a value is shared.
     #[inline(always)]
-    pub(super) fn deliver(&mut self, body: &Body, set_result: &mut dyn FnMut(usize, &mut Value)) {
-        let (registers, ..) = self.parts();
+    pub(super) fn deliver_results(&mut self, body: &Body, set_result: &mut dyn FnMut(usize, &mut Value)) {
+        let (registers, ..) = self.split_mut();
         for (i, &register) in body.results.iter().enumerate() {
             let again = body.results.len() > 1 && body.results[i + 1..].contains(&register);
             let register = &mut registers[register as usize];
@@ -126,7 +126,7 @@ impl Drop for LocalState {
 
 /// Decrements the ready counts of `kernels`, and queues those that reach zero.
 #[inline(always)]
-pub(super) fn arrive(waiting: &mut [u32], kernels: &[u32], body: &Body, ready: &mut Ready) {
+pub(super) fn decrement_ready_counts(waiting: &mut [u32], kernels: &[u32], body: &Body, ready: &mut Ready) {
     for &kernel in kernels {
         let count = &mut waiting[kernel as usize];
         *count = count.wrapping_sub(1);

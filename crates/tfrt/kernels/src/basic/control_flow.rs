@@ -8,14 +8,14 @@ use std::sync::Mutex;
 /// Calls a function with a kernel's arguments from index `from` on, after checking the numbers of arguments and
 /// results.
 fn call(frame: &mut Frame<'_>, function: FunctionRef<'_>, from: usize) -> Result<(), Fault> {
-    check(frame, function, frame.arguments().saturating_sub(from), frame.results())?;
+    check_signature(frame, function, frame.arguments().saturating_sub(from), frame.results())?;
     frame.call(function, from);
     Ok(())
 }
 
 /// Fails unless the function has these numbers of arguments and results.
 #[inline]
-pub(super) fn check(
+pub(super) fn check_signature(
     frame: &Frame<'_>,
     function: FunctionRef<'_>,
     arguments: usize,
@@ -48,7 +48,7 @@ fn if_kernel(frame: &mut Frame<'_>) -> Result<(), Fault> {
     call(frame, function, 1)
 }
 
-fn case(frame: &mut Frame<'_>) -> Result<(), Fault> {
+fn case_kernel(frame: &mut Frame<'_>) -> Result<(), Fault> {
     let index = frame.get::<i32>(0)?;
     let branches = frame.functions();
     if index < 0 || index as usize >= branches {
@@ -60,7 +60,7 @@ fn case(frame: &mut Frame<'_>) -> Result<(), Fault> {
 }
 
 /// `count` asynchronous values and their promises.
-fn promised(count: usize) -> (Vec<Promise>, Results) {
+fn new_promises(count: usize) -> (Vec<Promise>, Results) {
     (0..count).map(|_| AsyncValue::new()).map(|(p, v)| (p, Value::Async(v))).unzip()
 }
 
@@ -95,7 +95,7 @@ impl While {
     fn run(self, mut condition: Value, mut arguments: Results) {
         loop {
             let error = match condition.settle() {
-                Value::Bool(true) => self.context.cancelled().cloned(),
+                Value::Bool(true) => self.context.cancellation_error().cloned(),
                 Value::Bool(false) => return resolve_all(self.promises, arguments),
                 Value::Error(error) => Some(error),
                 other => Some(pteron_host::ErrorValue::new(
@@ -131,18 +131,18 @@ impl While {
     }
 }
 
-/// `(condition, arguments...)`: calls the function repeatedly on its own results while the condition, its last result,
-/// is true.
+/// Takes `(condition, arguments...)`: calls the function repeatedly on its own results while the condition, its last
+/// result, is true.
 fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let condition = frame.argument(0).clone();
     let tasks = frame.attributes() > 0 && frame.attribute::<i64>(0)? > 1;
     let body = frame.function(0)?;
     let count = frame.results();
-    check(frame, body, count, count + 1)?;
+    check_signature(frame, body, count, count + 1)?;
     if frame.arguments() != count + 1 {
         return Err(Fault::invalid(format!("{} arguments for {count} results", frame.arguments())));
     }
-    let (promises, values) = promised(count);
+    let (promises, values) = new_promises(count);
     let state = While { context: frame.context().clone(), body: body.to_function(), promises, tasks };
     state.run(condition, frame.arguments_from(1));
     Ok(values)
@@ -162,7 +162,7 @@ struct Repeat {
 impl Repeat {
     fn run(self, mut next: i32, mut arguments: Results) {
         while next < self.count {
-            if let Some(error) = self.context.cancelled() {
+            if let Some(error) = self.context.cancellation_error() {
                 let results = vec![Value::Error(error.clone()); self.promises.len()];
                 return resolve_all(self.promises, results);
             }
@@ -179,16 +179,16 @@ impl Repeat {
     }
 }
 
-/// `(count, arguments...)`: calls the function `count` times, each time on its previous results.
-fn repeat(frame: &mut Frame<'_>) -> Result<Results, Fault> {
+/// Takes `(count, arguments...)`: calls the function `count` times, each time on its previous results.
+fn repeat_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let count = frame.get::<i32>(0)?;
     let body = frame.function(0)?;
     let results = frame.results();
-    check(frame, body, results, results)?;
+    check_signature(frame, body, results, results)?;
     if frame.arguments() != results + 1 {
         return Err(Fault::invalid(format!("{} arguments for {results} results", frame.arguments())));
     }
-    let (promises, values) = promised(results);
+    let (promises, values) = new_promises(results);
     let state = Repeat { context: frame.context().clone(), body: body.to_function(), promises, count };
     state.run(0, frame.arguments_from(1));
     Ok(values)
@@ -200,12 +200,12 @@ struct Once {
     values: Results,
 }
 
-fn once(frame: &mut Frame<'_>) -> Result<Results, Fault> {
+fn once_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let function = frame.function(0)?;
-    check(frame, function, frame.arguments(), frame.results())?;
+    check_signature(frame, function, frame.arguments(), frame.results())?;
     let name = format!("tfrt.once @{}", function.name());
     let once = frame.context().resource(&name, || {
-        let (promises, values) = promised(function.results());
+        let (promises, values) = new_promises(function.results());
         Once { promises: Mutex::new(Some(promises)), values }
     });
     let once = once.ok_or_else(|| Fault::invalid(format!("the resource `{name}` is taken")))?;
@@ -216,8 +216,8 @@ fn once(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     Ok(once.values.clone())
 }
 
-/// `(chain, value)`: the value, which becomes available once the chain is.
-fn alias(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+/// Takes `(chain, value)`: the value, which becomes available once the chain is.
+fn alias_kernel(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     match frame.arguments() {
         2 => Ok(frame.take_argument(1)),
         n => Err(Fault::invalid(format!("{n} arguments: a chain and a value expected"))),
@@ -225,17 +225,17 @@ fn alias(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.pure("tfrt.new.chain", || Chain);
-    registry.pure("tfrt.merge.chains", || Chain);
-    registry.immediate("tfrt.alias.value", alias);
-    registry.fallible_with("tfrt.call", Effect::Call, |frame: &mut Frame<'_>| {
+    registry.add_pure("tfrt.new.chain", || Chain);
+    registry.add_pure("tfrt.merge.chains", || Chain);
+    registry.add_immediate("tfrt.alias.value", alias_kernel);
+    registry.add_fallible_with("tfrt.call", Effect::Call, |frame: &mut Frame<'_>| {
         let function = frame.function(0)?;
         call(frame, function, 0)
     });
-    registry.fallible_with("tfrt.if", Effect::Call, if_kernel);
-    registry.fallible_with("tfrt.cond", Effect::Call, if_kernel);
-    registry.fallible("tfrt.case", case);
-    registry.fallible_with("tfrt.while", Effect::Loop, while_kernel);
-    registry.fallible_with("tfrt.repeat.i32", Effect::Loop, repeat);
-    registry.fallible("tfrt.once", once);
+    registry.add_fallible_with("tfrt.if", Effect::Call, if_kernel);
+    registry.add_fallible_with("tfrt.cond", Effect::Call, if_kernel);
+    registry.add_fallible("tfrt.case", case_kernel);
+    registry.add_fallible_with("tfrt.while", Effect::Loop, while_kernel);
+    registry.add_fallible_with("tfrt.repeat.i32", Effect::Loop, repeat_kernel);
+    registry.add_fallible("tfrt.once", once_kernel);
 }

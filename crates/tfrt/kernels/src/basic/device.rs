@@ -1,4 +1,4 @@
-use crate::kernels::{RegistryExt, object};
+use crate::kernels::{RegistryExt, object_value};
 use pteron_host::{Frame, KernelRegistry};
 
 /// A device of the host. The only one is the CPU.
@@ -9,10 +9,10 @@ pub(crate) struct Device(pub(crate) String);
 pub(crate) const CPU: &str = "CPU:0";
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("tfrt.get_device", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt.get_device", |frame: &mut Frame<'_>| {
         let name: &str = frame.attribute(0)?;
         if name == CPU {
-            Ok(object(Device(name.to_owned())))
+            Ok(object_value(Device(name.to_owned())))
         } else {
             Err(format!("cannot find device {name}").into())
         }

@@ -21,8 +21,8 @@ impl Blocks {
     /// Runs the first of a range of blocks on this thread, and spawns tasks for halves of the rest. Once the request is
     /// cancelled, blocks end at once. Each block counts as a kernel, even if its function has none.
     fn run(self: &Arc<Self>, first: u64, mut end: u64) {
-        if let Some(error) = self.context.cancelled() {
-            return self.ended(end - first, Some(error));
+        if let Some(error) = self.context.cancellation_error() {
+            return self.record_completion(end - first, Some(error));
         }
         while end - first > 1 {
             let middle = first + (end - first) / 2;
@@ -38,14 +38,14 @@ impl Blocks {
         match results.into_iter().next().map(Value::settle) {
             Some(Value::Async(value)) => {
                 let (this, source) = (Arc::clone(self), value.clone());
-                value.and_then(move || this.ended(1, source.get().and_then(Value::as_error)));
+                value.and_then(move || this.record_completion(1, source.get().and_then(Value::as_error)));
             }
-            value => self.ended(1, value.as_ref().and_then(Value::as_error)),
+            value => self.record_completion(1, value.as_ref().and_then(Value::as_error)),
         }
     }
 
     /// Records that this number of blocks has ended.
-    fn ended(&self, blocks: u64, error: Option<&ErrorValue>) {
+    fn record_completion(&self, blocks: u64, error: Option<&ErrorValue>) {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         state.0 -= blocks;
         if let Some(error) = error {
@@ -62,7 +62,7 @@ impl Blocks {
     }
 }
 
-/// `(start, end, block size, arguments...)`: calls the function for each block of the range.
+/// Takes `(start, end, block size, arguments...)`: calls the function for each block of the range.
 fn parallel_for(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let (start, end, block) = (frame.get::<i32>(0)?, frame.get::<i32>(1)?, frame.get::<i32>(2)?);
     let body = frame.function(0)?;
@@ -70,7 +70,7 @@ fn parallel_for(frame: &mut Frame<'_>) -> Result<Value, Fault> {
         let message = "Invalid parallel body function result types";
         return Ok(Value::Error(ErrorValue::new(ErrorCode::Internal, message)));
     }
-    super::control_flow::check(frame, body, frame.arguments() - 1, body.results())?;
+    super::control_flow::check_signature(frame, body, frame.arguments() - 1, body.results())?;
     let total = (i64::from(end) - i64::from(start)).max(0) as u64;
     if total == 0 {
         return Ok(Chain.into());
@@ -95,6 +95,6 @@ fn parallel_for(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("tfrt.parallel_for.i32", parallel_for);
-    registry.fallible("tfrt.parallel_call.i32", parallel_for);
+    registry.add_fallible("tfrt.parallel_for.i32", parallel_for);
+    registry.add_fallible("tfrt.parallel_call.i32", parallel_for);
 }

@@ -1,6 +1,6 @@
 use crate::format::Exponent;
-use crate::kernels::{RegistryExt, object, out};
-use crate::tensor::{separated, string};
+use crate::kernels::{RegistryExt, object_value, out};
+use crate::tensor::{comma_separated, string};
 use pteron_bef::{Array, Attribute, Complex, DType, ElementType, Shape};
 use pteron_host::{Chain, Charge, Fault, Frame, KernelRegistry};
 use std::borrow::Cow;
@@ -48,8 +48,8 @@ impl<'a> OpAttrs<'a> {
     pub(crate) fn from_pairs(pairs: &'a [Attribute<'a>]) -> Result<Self, Fault> {
         let mut attrs = Self::default();
         for pair in pairs {
-            let Attribute::Aggregate(pair) = pair else { return Err(no_pair()) };
-            let [Attribute::String(name), value] = pair.as_slice() else { return Err(no_pair()) };
+            let Attribute::Aggregate(pair) = pair else { return Err(not_a_pair()) };
+            let [Attribute::String(name), value] = pair.as_slice() else { return Err(not_a_pair()) };
             attrs.set(String::from_utf8_lossy(name), StoredAttribute::Borrowed(value));
         }
         Ok(attrs)
@@ -76,7 +76,7 @@ impl<'a> OpAttrs<'a> {
         match self.get(name)? {
             Attribute::I32(v) => Ok((*v).into()),
             Attribute::I64(v) => Ok(*v),
-            other => Err(wrong(name, other)),
+            other => Err(wrong_attribute_type(name, other)),
         }
     }
 
@@ -89,7 +89,7 @@ impl<'a> OpAttrs<'a> {
     pub(crate) fn text(&self, name: &str) -> Result<String, Fault> {
         match self.get(name)? {
             Attribute::String(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
-            other => Err(wrong(name, other)),
+            other => Err(wrong_attribute_type(name, other)),
         }
     }
 
@@ -101,19 +101,19 @@ impl<'a> OpAttrs<'a> {
                 let small = a.i32s().map(|v| v.map(i64::from).collect());
                 small
                     .or_else(|| Some(a.i64s()?.collect()))
-                    .ok_or_else(|| wrong(name, &Attribute::Array(a.clone())))
+                    .ok_or_else(|| wrong_attribute_type(name, &Attribute::Array(a.clone())))
             }
-            other => Err(wrong(name, other)),
+            other => Err(wrong_attribute_type(name, other)),
         }
     }
 }
 
-fn no_pair() -> Fault {
+fn not_a_pair() -> Fault {
     Fault::invalid("operator attributes are not pairs of name and value")
 }
 
-fn wrong(name: &str, found: &Attribute<'_>) -> Fault {
-    Fault::invalid(format!("attribute '{name}' is {:?}", found.attribute_type()))
+fn wrong_attribute_type(name: &str, value: &Attribute<'_>) -> Fault {
+    Fault::invalid(format!("attribute '{name}' is {:?}", value.attribute_type()))
 }
 
 /// The type and the value of an attribute, as text.
@@ -142,7 +142,7 @@ fn describe(value: &Attribute<'_>) -> (String, String) {
         }
         Attribute::Type(DType::String) => (kind("DTYPE"), kind("CHAR")),
         Attribute::Type(dtype) => (kind("DTYPE"), dtype.to_string().to_uppercase()),
-        Attribute::String(text) => (kind("CHAR"), list(text.iter().map(|&b| char::from(b)))),
+        Attribute::String(text) => (kind("CHAR"), list_text(text.iter().map(|&b| char::from(b)))),
         Attribute::Func(name) => {
             (kind("FUNC"), format!("FUNC function_name: {}", String::from_utf8_lossy(name)))
         }
@@ -157,7 +157,7 @@ fn describe(value: &Attribute<'_>) -> (String, String) {
                 Attribute::Dense(_) | Attribute::Aggregate(_) => format!("{{{}}}", describe(e).1),
                 _ => "{unknown}".to_owned(),
             });
-            (kind("AGGREGATE"), format!("elt_count={} [{}]", elements.len(), separated(inner)))
+            (kind("AGGREGATE"), format!("elt_count={} [{}]", elements.len(), comma_separated(inner)))
         }
         Attribute::SymbolRef(_) => (kind("SYMBOL_REF"), String::new()),
     }
@@ -173,9 +173,9 @@ fn shape_text(shape: &Shape) -> String {
     }
 }
 
-fn list<T: fmt::Display>(items: impl Iterator<Item = T>) -> String {
+fn list_text<T: fmt::Display>(items: impl Iterator<Item = T>) -> String {
     let mut items = items.peekable();
-    let shown = separated(items.by_ref().take(MAX_PRINTED));
+    let shown = comma_separated(items.by_ref().take(MAX_PRINTED));
     let more = if items.peek().is_some() { "..." } else { "" };
     format!("[{shown}{more}]")
 }
@@ -188,9 +188,9 @@ fn array_text(array: &Array<'_>) -> (String, String) {
     let size = array.element_type().size() as usize;
     let text = match array.element_type() {
         ElementType::Data(dtype) => {
-            list(array.bytes().chunks_exact(size).map(|b| crate::tensor::format_element(dtype, b)))
+            list_text(array.bytes().chunks_exact(size).map(|b| crate::tensor::format_element(dtype, b)))
         }
-        ElementType::Type => array.types().map_or_else(String::new, list),
+        ElementType::Type => array.types().map_or_else(String::new, list_text),
     };
     (kind, text)
 }
@@ -212,60 +212,66 @@ impl fmt::Display for OpAttrs<'_> {
 /// A mutable attribute set, which kernels add attributes to.
 type OpAttrsBuilder = Mutex<OpAttrs<'static>>;
 
-fn growing<'f>(frame: &'f Frame<'_>) -> Result<std::sync::MutexGuard<'f, OpAttrs<'static>>, Fault> {
+fn lock_attributes<'f>(frame: &'f Frame<'_>) -> Result<std::sync::MutexGuard<'f, OpAttrs<'static>>, Fault> {
     Ok(frame.object::<OpAttrsBuilder>(0)?.lock().unwrap_or_else(|e| e.into_inner()))
 }
 
 /// Adds a copy of an attribute to a set. The kernel's attributes are the key and the value.
-fn set(
+fn register_set_attribute(
     registry: &mut KernelRegistry,
     name: &str,
     value: for<'a> fn(&Frame<'a>) -> Result<Attribute<'a>, Fault>,
 ) {
-    registry.fallible(name, move |frame: &mut Frame<'_>| {
+    registry.add_fallible(name, move |frame: &mut Frame<'_>| {
         let key: &str = frame.attribute(0)?;
         let value = value(frame)?;
         let charge = frame.context().charge(key.len() as u64 + copied_bytes(&value))?;
-        let kept = StoredAttribute::Copied(Arc::new((value.into_owned(), charge)));
-        growing(frame)?.set(Cow::Owned(key.to_owned()), kept);
+        let copy = StoredAttribute::Copied(Arc::new((value.into_owned(), charge)));
+        lock_attributes(frame)?.set(Cow::Owned(key.to_owned()), copy);
         Ok(Chain)
     });
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.add_typed("corert.create_op_attrs", || object(OpAttrsBuilder::default()));
-    set(registry, "corert.op_attrs_set.bool", |f| Ok(Attribute::I1(f.attribute(1)?)));
-    set(registry, "corert.op_attrs_set.i32", |f| Ok(Attribute::I32(f.attribute(1)?)));
-    set(registry, "corert.op_attrs_set.i64", |f| Ok(Attribute::I64(f.attribute(1)?)));
-    set(registry, "corert.op_attrs_set.f32", |f| Ok(Attribute::F32(f.attribute::<f32>(1)?.to_bits())));
-    set(registry, "corert.op_attrs_set.dtype", |f| Ok(Attribute::Type(f.attribute(1)?)));
-    set(registry, "corert.op_attrs_set.dense", |f| {
+    registry.add_typed("corert.create_op_attrs", || object_value(OpAttrsBuilder::default()));
+    register_set_attribute(registry, "corert.op_attrs_set.bool", |f| Ok(Attribute::I1(f.attribute(1)?)));
+    register_set_attribute(registry, "corert.op_attrs_set.i32", |f| Ok(Attribute::I32(f.attribute(1)?)));
+    register_set_attribute(registry, "corert.op_attrs_set.i64", |f| Ok(Attribute::I64(f.attribute(1)?)));
+    register_set_attribute(registry, "corert.op_attrs_set.f32", |f| {
+        Ok(Attribute::F32(f.attribute::<f32>(1)?.to_bits()))
+    });
+    register_set_attribute(registry, "corert.op_attrs_set.dtype", |f| Ok(Attribute::Type(f.attribute(1)?)));
+    register_set_attribute(registry, "corert.op_attrs_set.dense", |f| {
         Ok(Attribute::Dense(f.attribute::<&pteron_bef::Dense<'_>>(1)?.clone()))
     });
-    set(registry, "corert.op_attrs_set.aggregate", |f| {
-        Ok(Attribute::Aggregate(string::aggregate(f, 1)?.to_vec()))
+    register_set_attribute(registry, "corert.op_attrs_set.aggregate", |f| {
+        Ok(Attribute::Aggregate(string::aggregate_attribute(f, 1)?.to_vec()))
     });
-    set(registry, "corert.op_attrs_set.shape", |f| Ok(Attribute::Shape(f.attribute::<&Shape>(1)?.clone())));
-    set(registry, "corert.op_attrs_set.str", |f| Ok(Attribute::String(f.attribute::<&[u8]>(1)?.into())));
-    set(registry, "corert.op_attrs_set_array.i32", |f| {
+    register_set_attribute(registry, "corert.op_attrs_set.shape", |f| {
+        Ok(Attribute::Shape(f.attribute::<&Shape>(1)?.clone()))
+    });
+    register_set_attribute(registry, "corert.op_attrs_set.str", |f| {
+        Ok(Attribute::String(f.attribute::<&[u8]>(1)?.into()))
+    });
+    register_set_attribute(registry, "corert.op_attrs_set_array.i32", |f| {
         Ok(Attribute::Array(Array::from_i32s(&f.attribute::<Vec<i32>>(1)?)))
     });
-    set(registry, "corert.op_attrs_set_array.i64", |f| {
+    register_set_attribute(registry, "corert.op_attrs_set_array.i64", |f| {
         Ok(Attribute::Array(Array::from_i64s(&f.attribute::<Vec<i64>>(1)?)))
     });
-    set(registry, "corert.op_attrs_set_array.f32", |f| {
+    register_set_attribute(registry, "corert.op_attrs_set_array.f32", |f| {
         Ok(Attribute::Array(Array::from_f32s(&f.attribute::<Vec<f32>>(1)?)))
     });
-    registry.fallible("tfrt_test.corert.op_attrs_print", |frame: &mut Frame<'_>| {
-        let attrs = growing(frame)?.clone();
+    registry.add_fallible("tfrt_test.corert.op_attrs_print", |frame: &mut Frame<'_>| {
+        let attrs = lock_attributes(frame)?.clone();
         out!(frame, "{attrs}");
         Ok(Chain)
     });
-    registry.fallible("tfrt_test.corert.op_attrs_freeze", |frame: &mut Frame<'_>| {
-        let attrs = growing(frame)?.clone();
-        Ok((object(attrs), Chain))
+    registry.add_fallible("tfrt_test.corert.op_attrs_freeze", |frame: &mut Frame<'_>| {
+        let attrs = lock_attributes(frame)?.clone();
+        Ok((object_value(attrs), Chain))
     });
-    registry.fallible("tfrt_test.corert.op_attrs_ref_print", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.corert.op_attrs_ref_print", |frame: &mut Frame<'_>| {
         out!(frame, "{}", frame.object::<OpAttrs<'static>>(0)?);
         Ok(Chain)
     });

@@ -16,7 +16,7 @@ fn is_true(frame: &Frame<'_>, tensor: &Tensor) -> Result<bool, Fault> {
 }
 
 fn number_is_true(dense: &crate::tensor::Dense) -> Result<bool, Fault> {
-    if dense.shape.elements() != 1 {
+    if dense.shape.element_count() != 1 {
         return Err(Fault::invalid(format!("a condition of shape {}, expected one element", dense.shape)));
     }
     match dense.dtype {
@@ -27,9 +27,9 @@ fn number_is_true(dense: &crate::tensor::Dense) -> Result<bool, Fault> {
     }
 }
 
-/// `(condition, chain, arguments...)`: calls the first function if the condition is true, otherwise the second.
+/// Takes `(condition, chain, arguments...)`: calls the first function if the condition is true, otherwise the second.
 fn cond(frame: &mut Frame<'_>) -> Result<(), Fault> {
-    let truth = is_true(frame, super::tensor(frame, 0)?)?;
+    let truth = is_true(frame, super::tensor_argument(frame, 0)?)?;
     let function = frame.function(usize::from(!truth))?;
     if (function.arguments() + 1, function.results()) != (frame.arguments(), frame.results()) {
         return Err(Fault::invalid("the branch has other arguments or results than the call"));
@@ -48,36 +48,36 @@ struct While {
 }
 
 impl While {
-    fn end(self, values: impl IntoIterator<Item = Value>) {
+    fn resolve(self, values: impl IntoIterator<Item = Value>) {
         self.promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
     }
 
     fn fail(self, error: ErrorValue) {
         let count = self.promises.len();
-        self.end(vec![Value::Error(error); count]);
+        self.resolve(vec![Value::Error(error); count]);
     }
 
     /// Evaluates the condition function, and continues when its results are available.
     fn evaluate_condition(self, arguments: Results) {
         let results = self.condition.execute(&self.context, &arguments);
-        self.wait(results, arguments);
+        self.wait_for_condition(results, arguments);
     }
 
-    fn wait(self, results: Results, arguments: Results) {
+    fn wait_for_condition(self, results: Results, arguments: Results) {
         let results: Results = results.into_iter().map(Value::settle).collect();
         if let Some(Value::Async(pending)) = results.iter().find(|v| matches!(v, Value::Async(_))) {
-            return pending.clone().and_then(move || self.wait(results, arguments));
+            return pending.clone().and_then(move || self.wait_for_condition(results, arguments));
         }
         let failed = results.iter().position(Value::is_error).unwrap_or(results.len().saturating_sub(1));
-        let answer = results.into_iter().nth(failed).unwrap_or_default();
-        self.continue_with(answer, arguments);
+        let condition = results.into_iter().nth(failed).unwrap_or_default();
+        self.continue_if(condition, arguments);
     }
 
-    fn continue_with(self, answer: Value, arguments: Results) {
-        if let Some(error) = answer.as_error().or(self.context.cancelled()).cloned() {
+    fn continue_if(self, condition: Value, arguments: Results) {
+        if let Some(error) = condition.as_error().or(self.context.cancellation_error()).cloned() {
             return self.fail(error);
         }
-        let truth = match answer.downcast_ref::<TensorHandle>() {
+        let truth = match condition.downcast_ref::<TensorHandle>() {
             Some(TensorHandle(Tensor::Strings(t))) => Ok(t.strings.first().is_some_and(|s| !s.is_empty())),
             Some(TensorHandle(Tensor::Dense(dense))) => number_is_true(dense),
             Some(TensorHandle(Tensor::Scalar(_, _, bytes))) => Ok(bytes.iter().any(|&b| b != 0)),
@@ -88,7 +88,7 @@ impl While {
                 let error = self.reporter.report(fault);
                 self.fail(error);
             }
-            Ok(false) => self.end(arguments),
+            Ok(false) => self.resolve(arguments),
             Ok(true) => {
                 let next = self.body.execute(&self.context, &arguments);
                 let queue = self.context.host().queue().clone();
@@ -98,7 +98,7 @@ impl While {
     }
 }
 
-/// `(chain, arguments...)`: calls the second function repeatedly on its own results while the first returns true.
+/// Takes `(chain, arguments...)`: calls the second function repeatedly on its own results while the first returns true.
 fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let (condition, body, count) = (frame.function(0)?, frame.function(1)?, frame.arguments());
     let fits = condition.arguments() == count && condition.results() == 2;
@@ -115,6 +115,6 @@ fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("corert.cond", cond);
-    registry.fallible("corert.while", while_kernel);
+    registry.add_fallible("corert.cond", cond);
+    registry.add_fallible("corert.while", while_kernel);
 }

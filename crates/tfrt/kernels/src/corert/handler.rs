@@ -1,5 +1,5 @@
 use super::{OpAttrs, ops};
-use crate::kernels::{RegistryExt, object};
+use crate::kernels::{RegistryExt, object_value};
 use crate::tensor::Tensor;
 use pteron_host::{Chain, Fault, Frame, KernelRegistry};
 use std::collections::HashMap;
@@ -79,19 +79,25 @@ impl Logging {
         let mut text = format!("[{id}] dispatch '{name}' {count} argument{}, ", plural(count));
         text += &format!("{results} result{}, ", plural(results));
         text += &if attrs.is_empty() { "no attributes\n".to_owned() } else { attrs.to_string() };
-        log(&mut text, "Input", id, name, arguments.iter().copied());
+        log_tensors(&mut text, "Input", id, name, arguments.iter().copied());
         eprint!("{text}");
-        let given = op.run(frame, arguments, attrs)?;
-        if self.results && !given.is_empty() {
+        let outputs = op.run(frame, arguments, attrs)?;
+        if self.results && !outputs.is_empty() {
             let mut text = String::new();
-            log(&mut text, "Output", id, name, given.iter());
+            log_tensors(&mut text, "Output", id, name, outputs.iter());
             eprint!("{text}");
         }
-        Ok(given)
+        Ok(outputs)
     }
 }
 
-fn log<'t>(text: &mut String, what: &str, id: u32, name: &str, tensors: impl Iterator<Item = &'t Tensor>) {
+fn log_tensors<'t>(
+    text: &mut String,
+    what: &str,
+    id: u32,
+    name: &str,
+    tensors: impl Iterator<Item = &'t Tensor>,
+) {
     let _ = writeln!(text, "{what}s for [{id}]: '{name}':");
     for (i, tensor) in tensors.enumerate() {
         let _ = writeln!(text, "  {what} for [{id}] tensor {i}: {tensor}");
@@ -105,8 +111,8 @@ type Handlers = Mutex<HashMap<String, OpHandler>>;
 fn find(frame: &mut Frame<'_>) -> Result<pteron_host::Value, Fault> {
     let name: &str = frame.attribute(0)?;
     let handlers = frame.context().host().shared(Handlers::default);
-    let found = handlers.lock().unwrap_or_else(|e| e.into_inner()).get(name).cloned();
-    found.map(object).ok_or_else(|| format!("op_handler not found: {name}").into())
+    let handler = handlers.lock().unwrap_or_else(|e| e.into_inner()).get(name).cloned();
+    handler.map(object_value).ok_or_else(|| format!("op_handler not found: {name}").into())
 }
 
 fn register_handler(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
@@ -117,17 +123,21 @@ fn register_handler(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.add_typed("corert.create_null_op_handler", || object(OpHandler::Null));
-    registry.fallible("corert.create_cpu_op_handler", |frame: &mut Frame<'_>| {
-        Ok(object(OpHandler::Cpu(Arc::new(frame.object::<OpHandler>(0)?.clone()))))
+    registry.add_typed("corert.create_null_op_handler", || object_value(OpHandler::Null));
+    registry.add_fallible("corert.create_cpu_op_handler", |frame: &mut Frame<'_>| {
+        Ok(object_value(OpHandler::Cpu(Arc::new(frame.object::<OpHandler>(0)?.clone()))))
     });
-    registry.fallible("corert.create_logging_op_handler", |frame: &mut Frame<'_>| {
+    registry.add_fallible("corert.create_logging_op_handler", |frame: &mut Frame<'_>| {
         let fallback = frame.object::<OpHandler>(0)?.clone();
         let results = frame.attribute::<bool>(0).or_else(|_| frame.attribute::<i64>(0).map(|v| v != 0))?;
-        Ok(object(OpHandler::Logging(Arc::new(Logging { fallback, results, count: AtomicU32::new(0) }))))
+        Ok(object_value(OpHandler::Logging(Arc::new(Logging {
+            fallback,
+            results,
+            count: AtomicU32::new(0),
+        }))))
     });
     for dialect in ["corert", "corert_sync"] {
-        registry.fallible(&format!("{dialect}.get_op_handler"), find);
-        registry.fallible(&format!("{dialect}.register_op_handler"), register_handler);
+        registry.add_fallible(&format!("{dialect}.get_op_handler"), find);
+        registry.add_fallible(&format!("{dialect}.register_op_handler"), register_handler);
     }
 }

@@ -1,6 +1,6 @@
-use super::{OpAttrs, OpHandler, handle, ops, tensor};
-use crate::kernels::{RegistryExt, Text, object, out, text};
-use crate::tensor::string::{Strings, aggregate, string};
+use super::{OpAttrs, OpHandler, handle_value, ops, tensor_argument};
+use crate::kernels::{RegistryExt, Text, object_value, out, text_value};
+use crate::tensor::string::{Strings, aggregate_attribute, element_text};
 use crate::tensor::{Dense, Element, Kind, Tensor, TensorShape};
 use half::{bf16, f16};
 use pteron_host::{
@@ -17,13 +17,14 @@ fn dispatch(
     results: usize,
 ) -> Result<Vec<Value>, Fault> {
     let name: String = frame.attribute(name)?;
-    let attrs = OpAttrs::from_pairs(aggregate(frame, 0)?)?;
-    let arguments = (from..frame.arguments()).map(|i| tensor(frame, i)).collect::<Result<Vec<_>, _>>()?;
-    let given = handler.execute(&name, frame, &arguments, &attrs, results)?;
-    if given.len() != results {
-        return Err(Fault::invalid(format!("{name} gives {} results, expected {results}", given.len())));
+    let attrs = OpAttrs::from_pairs(aggregate_attribute(frame, 0)?)?;
+    let arguments =
+        (from..frame.arguments()).map(|i| tensor_argument(frame, i)).collect::<Result<Vec<_>, _>>()?;
+    let tensors = handler.execute(&name, frame, &arguments, &attrs, results)?;
+    if tensors.len() != results {
+        return Err(Fault::invalid(format!("{name} gives {} results, expected {results}", tensors.len())));
     }
-    let values = given.into_iter().map(handle);
+    let values = tensors.into_iter().map(handle_value);
     if name.starts_with("tfrt_test.async.") {
         return Ok(values.map(|value| frame.context().enqueue(move || value)).collect());
     }
@@ -70,7 +71,7 @@ fn make_composite(frame: &mut Frame<'_>) -> Result<Value, Fault> {
             .into());
         }
     }
-    Ok(object(CompositeOp(function)))
+    Ok(object_value(CompositeOp(function)))
 }
 
 fn execute_composite(frame: &mut Frame<'_>) -> Result<Results, Fault> {
@@ -87,19 +88,19 @@ fn execute_composite(frame: &mut Frame<'_>) -> Result<Results, Fault> {
 
 fn const_strings(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let shape = TensorShape::new(frame.attribute(0)?)?;
-    let values = aggregate(frame, 1)?;
+    let values = aggregate_attribute(frame, 1)?;
     if let [one] = values {
-        return Ok(handle(Tensor::Strings(Strings::repeat(frame, shape, &string(one)?)?)));
+        return Ok(handle_value(Tensor::Strings(Strings::repeat(frame, shape, &element_text(one)?)?)));
     }
-    if values.len() as u64 != shape.elements() {
+    if values.len() as u64 != shape.element_count() {
         return Err("Shape mismatch".into());
     }
-    Ok(handle(Tensor::Strings(Strings::new(frame, shape, values)?)))
+    Ok(handle_value(Tensor::Strings(Strings::new(frame, shape, values)?)))
 }
 
 fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let attribute: &pteron_bef::Dense<'_> = frame.attribute(0)?;
-    Ok(handle(Tensor::Dense(Dense::from_attribute(frame, attribute)?)))
+    Ok(handle_value(Tensor::Dense(Dense::from_attribute(frame, attribute)?)))
 }
 
 /// Creates a dense tensor. The kernel's attributes: shape, elements.
@@ -110,17 +111,20 @@ where
     Vec<A>: for<'f> AttributeValue<'f>,
 {
     for dialect in ["corert", "corert_sync"] {
-        registry.fallible(&format!("{dialect}.create_dense_tensor.{name}"), move |frame: &mut Frame<'_>| {
-            let shape = TensorShape::new(frame.attribute(0)?)?;
-            let values = frame.attribute::<Vec<A>>(1)?.into_iter().map(element);
-            Ok(handle(Tensor::Dense(Dense::from_elements(frame, shape, values)?)))
-        });
+        registry.add_fallible(
+            &format!("{dialect}.create_dense_tensor.{name}"),
+            move |frame: &mut Frame<'_>| {
+                let shape = TensorShape::new(frame.attribute(0)?)?;
+                let values = frame.attribute::<Vec<A>>(1)?.into_iter().map(element);
+                Ok(handle_value(Tensor::Dense(Dense::from_elements(frame, shape, values)?)))
+            },
+        );
     }
 }
 
 fn to_int(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let error = |m: &str| Ok(Value::Error(ErrorValue::new(ErrorCode::InvalidArgument, m)));
-    let dense = ops::to_dense(frame, tensor(frame, 0)?)?;
+    let dense = ops::to_dense(frame, tensor_argument(frame, 0)?)?;
     let Ok(elements) = dense.elements::<i32>() else {
         return error("Expecting a DenseHostTensor of int32 as branch index.");
     };
@@ -130,8 +134,8 @@ fn to_int(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     }
 }
 
-fn shape(frame: &mut Frame<'_>) -> Result<Value, Fault> {
-    Ok(object(match tensor(frame, 0)? {
+fn tensor_shape(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    Ok(object_value(match tensor_argument(frame, 0)? {
         Tensor::Dense(t) => t.shape.clone(),
         Tensor::Scalar(_, shape, _) => shape.clone(),
         Tensor::Strings(t) => t.shape.clone(),
@@ -139,17 +143,19 @@ fn shape(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     }))
 }
 
-/// `(tensor, device, tensor type)`: converts the tensor to this type. There is only one device.
+/// Takes `(tensor, device, tensor type)`: converts the tensor to this type. There is only one device.
 fn transfer(frame: &mut Frame<'_>) -> Result<Value, Fault> {
-    let (from, to) = (tensor(frame, 0)?, frame.object::<Text>(2)?);
+    let (from, to) = (tensor_argument(frame, 0)?, frame.object::<Text>(2)?);
     let kind = from.kind();
     if kind.name() == &**to {
-        return Ok(handle(from.clone()));
+        return Ok(handle_value(from.clone()));
     }
     match (kind, &**to) {
-        (Kind::Scalar | Kind::Coo, "DenseHost") => Ok(handle(Tensor::Dense(ops::to_dense(frame, from)?))),
+        (Kind::Scalar | Kind::Coo, "DenseHost") => {
+            Ok(handle_value(Tensor::Dense(ops::to_dense(frame, from)?)))
+        }
         (Kind::Coo, "ScalarHost") => match from {
-            Tensor::Coo(from) => Ok(handle(from.to_scalar()?)),
+            Tensor::Coo(from) => Ok(handle_value(from.to_scalar()?)),
             _ => Err("failed to convert coo tensor to scalar host tensor".into()),
         },
         (_, to) => Err(format!("cannot find conversion function for [{}]->[{to}]", kind.name()).into()),
@@ -157,34 +163,37 @@ fn transfer(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 }
 
 fn print(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
-    out!(frame, "{}\n", tensor(frame, 0)?);
+    out!(frame, "{}\n", tensor_argument(frame, 0)?);
     Ok(Chain)
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("corert.executeop", execute);
-    registry.fallible("corert.executeop.seq", execute_seq);
-    registry.fallible("corert_sync.executeop", execute_sync);
-    registry.fallible("corert.make_composite_op", make_composite);
-    registry.fallible("corert.execute_crt_op", execute_composite);
-    registry.fallible("corert.const_string_tensor", const_strings);
-    registry.fallible("corert.const_dense_tensor", const_dense);
-    registry.fallible("corert.tensorhandle_to_shape", shape);
-    registry.fallible("corert.tensorhandle_to_int32", to_int);
-    registry.fallible("corert.tensorhandle_to_ht", |f: &mut Frame<'_>| Ok(object(tensor(f, 0)?.clone())));
-    registry.fallible("corert.ht_to_tensorhandle", |f: &mut Frame<'_>| {
-        Ok(handle(f.object::<Tensor>(0)?.clone()))
+    registry.add_fallible("corert.executeop", execute);
+    registry.add_fallible("corert.executeop.seq", execute_seq);
+    registry.add_fallible("corert_sync.executeop", execute_sync);
+    registry.add_fallible("corert.make_composite_op", make_composite);
+    registry.add_fallible("corert.execute_crt_op", execute_composite);
+    registry.add_fallible("corert.const_string_tensor", const_strings);
+    registry.add_fallible("corert.const_dense_tensor", const_dense);
+    registry.add_fallible("corert.tensorhandle_to_shape", tensor_shape);
+    registry.add_fallible("corert.tensorhandle_to_int32", to_int);
+    registry.add_fallible("corert.tensorhandle_to_ht", |f: &mut Frame<'_>| {
+        Ok(object_value(tensor_argument(f, 0)?.clone()))
     });
-    registry.fallible("corert.print_tensorhandle", print);
-    registry.fallible("corert_sync.print_tensorhandle", |f: &mut Frame<'_>| print(f).map(drop));
-    registry.fallible("corert.transfer", transfer);
+    registry.add_fallible("corert.ht_to_tensorhandle", |f: &mut Frame<'_>| {
+        Ok(handle_value(f.object::<Tensor>(0)?.clone()))
+    });
+    registry.add_fallible("corert.print_tensorhandle", print);
+    registry.add_fallible("corert_sync.print_tensorhandle", |f: &mut Frame<'_>| print(f).map(drop));
+    registry.add_fallible("corert.transfer", transfer);
     // There is only one device, so the transfer returns the tensor unchanged.
-    registry.fallible("corert.transfer_inferred_tensortype", |f: &mut Frame<'_>| {
-        Ok(handle(tensor(f, 0)?.clone()))
+    registry.add_fallible("corert.transfer_inferred_tensortype", |f: &mut Frame<'_>| {
+        Ok(handle_value(tensor_argument(f, 0)?.clone()))
     });
-    registry
-        .fallible("corert.get_dst_tensor_type", |frame: &mut Frame<'_>| text(frame, &[Kind::Dense.name()]));
-    registry.fallible("tfrt_test.error_tensorhandle", |_: &mut Frame<'_>| {
+    registry.add_fallible("corert.get_dst_tensor_type", |frame: &mut Frame<'_>| {
+        text_value(frame, &[Kind::Dense.name()])
+    });
+    registry.add_fallible("tfrt_test.error_tensorhandle", |_: &mut Frame<'_>| {
         Err::<(), _>(Fault::from("invalid tensorhandle"))
     });
     register_create_dense_tensor(registry, "ui8", |v: u8| v);

@@ -17,12 +17,12 @@ use pteron_host::{Fault, Frame, KernelRegistry, Value};
 pub(crate) struct TensorHandle(pub(crate) Tensor);
 
 /// The tensor of an argument that is a handle.
-pub(crate) fn tensor<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Tensor, Fault> {
+pub(crate) fn tensor_argument<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Tensor, Fault> {
     frame.object::<TensorHandle>(index).map(|handle| &handle.0)
 }
 
 /// A tensor handle as a result value.
-pub(crate) fn handle(tensor: Tensor) -> Value {
+pub(crate) fn handle_value(tensor: Tensor) -> Value {
     Value::object(TensorHandle(tensor))
 }
 

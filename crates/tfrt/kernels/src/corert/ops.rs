@@ -143,7 +143,7 @@ pub(super) fn to_dense(frame: &Frame<'_>, tensor: &Tensor) -> Result<Dense, Faul
     match tensor {
         Tensor::Dense(t) => Ok(t.clone()),
         Tensor::Scalar(dtype, shape, value) => {
-            let bytes = shape.elements().saturating_mul(value.len() as u64);
+            let bytes = shape.element_count().saturating_mul(value.len() as u64);
             let buffer = crate::tensor::Buffer::new(frame, bytes)?;
             buffer.write(frame, |bytes| {
                 bytes.chunks_exact_mut(value.len()).for_each(|b| b.copy_from_slice(value));
@@ -155,7 +155,7 @@ pub(super) fn to_dense(frame: &Frame<'_>, tensor: &Tensor) -> Result<Dense, Faul
     }
 }
 
-fn one<T: Element>(
+fn single_result<T: Element>(
     frame: &Frame<'_>,
     shape: TensorShape,
     elements: impl IntoIterator<Item = T>,
@@ -175,9 +175,9 @@ fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs<'_>) -> Result
     };
     let size = values.element_type().size();
     let buffer = match values.len() {
-        n if n == shape.elements() => crate::tensor::Buffer::of_attribute(frame, values.bytes())?,
+        n if n == shape.element_count() => crate::tensor::Buffer::of_attribute(frame, values.bytes())?,
         1 => {
-            let buffer = crate::tensor::Buffer::new(frame, shape.elements().saturating_mul(size))?;
+            let buffer = crate::tensor::Buffer::new(frame, shape.element_count().saturating_mul(size))?;
             buffer.write(frame, |bytes| {
                 bytes.chunks_exact_mut(size as usize).for_each(|b| b.copy_from_slice(values.bytes()));
             })?;
@@ -204,7 +204,7 @@ fn create_from_scalar(_: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs<'_>) -> Resu
 }
 
 /// The common element type of two tensors of equal type and shape; otherwise the error `dtypes` or `shapes`.
-fn same_kind(a: &Tensor, b: &Tensor, dtypes: &str, shapes: &str) -> Result<DType, Fault> {
+fn common_dtype(a: &Tensor, b: &Tensor, dtypes: &str, shapes: &str) -> Result<DType, Fault> {
     let shape = |t: &Tensor| match t {
         Tensor::Dense(t) => t.shape.clone(),
         Tensor::Scalar(_, shape, _) => shape.clone(),
@@ -221,7 +221,7 @@ fn same_kind(a: &Tensor, b: &Tensor, dtypes: &str, shapes: &str) -> Result<DType
 }
 
 fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn sum<T: Number>(frame: &Frame<'_>, a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>, Fault> {
+    fn add_elements<T: Number>(frame: &Frame<'_>, a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>, Fault> {
         if let (Tensor::Scalar(dtype, shape, x), Tensor::Scalar(_, _, y)) = (a, b) {
             let mut bytes = vec![0; T::SIZE];
             T::read(x).add(T::read(y)).write(&mut bytes);
@@ -229,29 +229,29 @@ fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<
         }
         let (a, b) = (to_dense(frame, a)?, to_dense(frame, b)?);
         let (x, y) = (a.elements::<T>()?, b.elements::<T>()?);
-        one(frame, a.shape, x.iter().zip(y.iter()).map(|(x, y)| x.add(y)))
+        single_result(frame, a.shape, x.iter().zip(y.iter()).map(|(x, y)| x.add(y)))
     }
     let (a, b) = (argument(arguments, 0)?, argument(arguments, 1)?);
     let kind =
-        same_kind(a, b, "incompatible dtypes for test.add", "arguments of test.add must have same shape")?;
-    dispatch!(kind, sum(frame, a, b))
+        common_dtype(a, b, "incompatible dtypes for test.add", "arguments of test.add must have same shape")?;
+    dispatch!(kind, add_elements(frame, a, b))
 }
 
 fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn compare<T: Number>(frame: &Frame<'_>, a: &Dense, b: &Dense) -> Result<Vec<Tensor>, Fault> {
+    fn compare_elements<T: Number>(frame: &Frame<'_>, a: &Dense, b: &Dense) -> Result<Vec<Tensor>, Fault> {
         let (x, y) = (a.elements::<T>()?, b.elements::<T>()?);
         let same = |(x, y)| if x == y { T::from_f64(1.0) } else { T::ZERO };
-        one(frame, a.shape.clone(), x.iter().zip(y.iter()).map(same))
+        single_result(frame, a.shape.clone(), x.iter().zip(y.iter()).map(same))
     }
     let (a, b) = (argument(arguments, 0)?, argument(arguments, 1)?);
-    let kind = same_kind(
+    let kind = common_dtype(
         a,
         b,
         "incompatible dtypes for element-wise op",
         "arguments to element-wise op must have identical shapes",
     )?;
     let (a, b) = (to_dense(frame, a)?, to_dense(frame, b)?);
-    dispatch!(kind, compare(frame, &a, &b))
+    dispatch!(kind, compare_elements(frame, &a, &b))
 }
 
 /// The shape without `axis`, and the products of the sizes before, at and after the axis.
@@ -277,18 +277,22 @@ fn reduce<T: Number, R: Element>(
         let mut line = (0..size).map(|s| elements.at((o * size + s) * inner + i));
         f(&mut line, size as u64)
     });
-    one(frame, shape, results)
+    single_result(frame, shape, results)
 }
 
 fn argmax(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn largest<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
+    fn argmax_elements<T: Number>(
+        frame: &Frame<'_>,
+        tensor: &Dense,
+        axis: i64,
+    ) -> Result<Vec<Tensor>, Fault> {
         reduce::<T, i32>(frame, tensor, axis, |line, _| {
             let best = line.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
             best.map_or(0, |(index, _)| index as i32)
         })
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
-    dispatch!(tensor.dtype, largest(frame, &tensor, axis(attrs)?))
+    dispatch!(tensor.dtype, argmax_elements(frame, &tensor, axis(attrs)?))
 }
 
 fn axis(attrs: &OpAttrs<'_>) -> Result<i64, Fault> {
@@ -296,29 +300,29 @@ fn axis(attrs: &OpAttrs<'_>) -> Result<i64, Fault> {
 }
 
 fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn mean<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
+    fn mean_elements<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
         reduce::<T, T>(frame, tensor, axis, |line, count| T::mean(line.fold(T::ZERO, T::add), count))
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
-    dispatch!(tensor.dtype, mean(frame, &tensor, axis(attrs)?))
+    dispatch!(tensor.dtype, mean_elements(frame, &tensor, axis(attrs)?))
 }
 
 fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn positive<T: Number>(frame: &Frame<'_>, tensor: &Dense) -> Result<Vec<Tensor>, Fault> {
+    fn relu_elements<T: Number>(frame: &Frame<'_>, tensor: &Dense) -> Result<Vec<Tensor>, Fault> {
         let max = |v: T| if v > T::ZERO { v } else { T::ZERO };
-        one(frame, tensor.shape.clone(), tensor.elements::<T>()?.iter().map(max))
+        single_result(frame, tensor.shape.clone(), tensor.elements::<T>()?.iter().map(max))
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
     if tensor.dtype == DType::F16 {
         let max = |v: f16| if v > f16::ZERO { v } else { f16::ZERO };
         let elements = tensor.elements::<f16>()?;
-        return one(frame, tensor.shape, elements.iter().map(max));
+        return single_result(frame, tensor.shape, elements.iter().map(max));
     }
-    dispatch!(tensor.dtype, positive(frame, &tensor))
+    dispatch!(tensor.dtype, relu_elements(frame, &tensor))
 }
 
 fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn product<T: Number>(
+    fn multiply_matrices<T: Number>(
         frame: &Frame<'_>,
         a: &Dense,
         b: &Dense,
@@ -338,13 +342,16 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Resu
         let right = |l: usize, j: usize| if flip[1] { y.at(j * k + l) } else { y.at(l * n + j) };
         let shape = TensorShape::new(vec![m as i64, n as i64])?;
         let cell = |i: usize, j: usize| (0..k).fold(T::ZERO, |sum, l| sum.add(left(i, l).mul(right(l, j))));
-        one(frame, shape, (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| cell(i, j)))
+        single_result(frame, shape, (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| cell(i, j)))
     }
     let (a, b) = (to_dense(frame, argument(arguments, 0)?)?, to_dense(frame, argument(arguments, 1)?)?);
     if a.dtype != b.dtype {
         return Err("incompatible dtypes for MatMul".into());
     }
-    dispatch!(a.dtype, product(frame, &a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")]))
+    dispatch!(
+        a.dtype,
+        multiply_matrices(frame, &a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")])
+    )
 }
 
 fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
@@ -359,7 +366,7 @@ fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result
     ) -> Result<Vec<Tensor>, Fault> {
         let shape = tensor.shape.clone();
         match to {
-            DType::F16 => one(frame, shape, values.map(f16::from_f64)),
+            DType::F16 => single_result(frame, shape, values.map(f16::from_f64)),
             to => dispatch!(to, convert(frame, shape, values)),
         }
     }
@@ -368,7 +375,7 @@ fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result
         shape: TensorShape,
         values: impl Iterator<Item = f64>,
     ) -> Result<Vec<Tensor>, Fault> {
-        one(frame, shape, values.map(T::from_f64))
+        single_result(frame, shape, values.map(T::from_f64))
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
     let name = attrs.text("type").map_err(|_| Fault::from("missing 'type' attribute"))?;
@@ -390,7 +397,7 @@ fn odd_collector(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> R
     }
     let elements = tensor.elements::<i32>()?;
     let odd = || elements.iter().filter(|v| v & 1 == 1);
-    one(frame, TensorShape::new(vec![odd().count() as i64])?, odd())
+    single_result(frame, TensorShape::new(vec![odd().count() as i64])?, odd())
 }
 
 fn print(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {

@@ -12,8 +12,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// A function without arguments.
-    pub(super) fn of(function: Function) -> Self {
+    /// A call without arguments.
+    pub(super) fn without_arguments(function: Function) -> Self {
         Self { function, arguments: Vec::new() }
     }
 
@@ -21,9 +21,9 @@ impl Call {
     ///
     /// # Errors
     /// A message for the user.
-    pub(super) fn find(module: &Arc<Module>, text: &str) -> Result<Self, String> {
+    pub(super) fn parse(module: &Arc<Module>, text: &str) -> Result<Self, String> {
         if let Some(function) = module.find(text) {
-            return Ok(Self::of(function));
+            return Ok(Self::without_arguments(function));
         }
         let (name, list) = match text.split_once('(') {
             Some((name, rest)) => (name.trim_end(), rest.trim_end().strip_suffix(')')),
@@ -35,37 +35,38 @@ impl Call {
             return Err(format!("couldn't find function {name}{hint}"));
         };
         let Some(list) = list else { return Err(format!("{text}: the arguments end with `)`")) };
-        let given: Vec<&str> = match list.trim() {
+        let arguments: Vec<&str> = match list.trim() {
             "" => Vec::new(),
             list => list.split(',').map(str::trim).collect(),
         };
-        let arguments = arguments(&function, &given).map_err(|problem| format!("{text}: {problem}"))?;
+        let arguments =
+            parse_arguments(&function, &arguments).map_err(|problem| format!("{text}: {problem}"))?;
         Ok(Self { function, arguments })
     }
 }
 
-/// Parses arguments. Either all chains are given or none; missing chains are filled in.
-fn arguments(function: &Function, given: &[&str]) -> Result<Vec<Value>, String> {
+/// Parses arguments. Either all chains are arguments or none; missing chains are filled in.
+fn parse_arguments(function: &Function, arguments: &[&str]) -> Result<Vec<Value>, String> {
     let kinds: Vec<Option<&str>> = (0..function.arguments()).map(|i| function.argument_type(i)).collect();
     let is_chain = |kind: &Option<&str>| *kind == Some(CHAIN);
     let chains = kinds.iter().filter(|kind| is_chain(kind)).count();
-    let fill_in = given.len() + chains == kinds.len();
-    if !fill_in && given.len() != kinds.len() {
+    let fill_in = arguments.len() + chains == kinds.len();
+    if !fill_in && arguments.len() != kinds.len() {
         let kinds: Vec<&str> = kinds.iter().map(|kind| kind.unwrap_or("any")).collect();
         return Err(format!(
             "{} takes ({}), not {} arguments",
             function.name(),
             kinds.join(", "),
-            given.len()
+            arguments.len()
         ));
     }
-    let mut given = given.iter();
+    let mut arguments = arguments.iter();
     let values = kinds.iter().enumerate().map(|(i, kind)| {
         if fill_in && is_chain(kind) {
             return Ok(Value::Chain);
         }
-        let text = given.next().copied().unwrap_or("");
-        value(text, *kind).map_err(|problem| format!("argument {i} (`{text}`): {problem}"))
+        let text = arguments.next().copied().unwrap_or("");
+        parse_value(text, *kind).map_err(|problem| format!("argument {i} (`{text}`): {problem}"))
     });
     values.collect()
 }
@@ -74,7 +75,7 @@ const CHAIN: &str = "!tfrt.chain";
 
 /// Parses one argument. If the program does not record its type, integers are `i32` and other numbers `f32`, unless
 /// the text has a type suffix, such as `5:i64`.
-fn value(text: &str, recorded: Option<&str>) -> Result<Value, String> {
+fn parse_value(text: &str, recorded: Option<&str>) -> Result<Value, String> {
     let (text, said) = match text.split_once(':') {
         Some((text, kind)) => (text.trim(), Some(kind.trim())),
         None => (text, None),
@@ -98,31 +99,31 @@ fn value(text: &str, recorded: Option<&str>) -> Result<Value, String> {
             "false" | "0" => Ok(Value::Bool(false)),
             _ => Err("an i1 is `true` or `false`".into()),
         },
-        "i8" => number::<i8>(text, kind),
-        "i16" => number::<i16>(text, kind),
-        "i32" => number::<i32>(text, kind),
-        "i64" => number::<i64>(text, kind),
-        "ui8" => number::<u8>(text, kind),
-        "ui16" => number::<u16>(text, kind),
-        "ui32" => number::<u32>(text, kind),
-        "ui64" => number::<u64>(text, kind),
-        "f32" => number::<f32>(text, kind),
-        "f64" => number::<f64>(text, kind),
+        "i8" => parse_number::<i8>(text, kind),
+        "i16" => parse_number::<i16>(text, kind),
+        "i32" => parse_number::<i32>(text, kind),
+        "i64" => parse_number::<i64>(text, kind),
+        "ui8" => parse_number::<u8>(text, kind),
+        "ui16" => parse_number::<u16>(text, kind),
+        "ui32" => parse_number::<u32>(text, kind),
+        "ui64" => parse_number::<u64>(text, kind),
+        "f32" => parse_number::<f32>(text, kind),
+        "f64" => parse_number::<f64>(text, kind),
         _ => Err(format!("values of type {kind} cannot be given as text")),
     }
 }
 
-fn number<T: FromStr + Into<Value>>(text: &str, kind: &str) -> Result<Value, String> {
+fn parse_number<T: FromStr + Into<Value>>(text: &str, kind: &str) -> Result<Value, String> {
     text.parse::<T>().map(Into::into).map_err(|_| format!("it is no {kind}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::value;
+    use super::parse_value;
 
     #[test]
     fn arguments_are_parsed_as_their_types() {
-        let read = |text, kind| value(text, kind).map(|v| format!("{v:?}"));
+        let read = |text, kind| parse_value(text, kind).map(|v| format!("{v:?}"));
         assert_eq!(read("5", Some("i64")).as_deref(), Ok("5i64"));
         assert_eq!(read("-2.5", Some("f32")).as_deref(), Ok("-2.5f32"));
         assert_eq!(read("3", Some("f64")).as_deref(), Ok("3f64"));

@@ -1,6 +1,6 @@
 //! Reports errors in the format of the reference's diagnostics, except those that the source expects.
 
-use super::expected::{Expected, Kind, scan};
+use super::expected::{Expected, Kind, expected_diagnostics};
 use pteron_host::SourceLocation;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -41,13 +41,13 @@ impl Diagnostics {
     }
 
     /// Number of errors so far that were not expected.
-    pub(super) fn unexpected(&self) -> usize {
+    pub(super) fn unexpected_count(&self) -> usize {
         self.state().unexpected
     }
 
     /// Whether exactly the expected errors have occurred, considering the source files that errors refer to. Reports
     /// the missing ones.
-    pub(super) fn verify(&self) -> bool {
+    pub(super) fn report_missing(&self) -> bool {
         let mut state = self.state();
         let State { out, sources, unexpected } = &mut *state;
         let mut passed = *unexpected == 0;
@@ -57,7 +57,7 @@ impl Diagnostics {
                 let what = missing.kind.name();
                 let message = format!("expected {what} \"{}\" was not produced", missing.text);
                 let width = missing.text.chars().count();
-                let _ = show(out, &file, Some(&source.text), missing.at, &message, width);
+                let _ = write_error(out, &file, Some(&source.text), missing.at, &message, width);
                 passed = false;
             }
         }
@@ -71,7 +71,7 @@ impl State {
         let message = format!("runtime error: {message}");
         let Some(SourceLocation::FileLineCol { file, line, column }) = location else {
             self.unexpected += 1;
-            let place = location.map(|other| format!("loc(\"{}\"): ", escaped(&other.to_string())));
+            let place = location.map(|other| format!("loc(\"{}\"): ", escape(&other.to_string())));
             writeln!(
                 self.out,
                 "<unknown>:0: error: {}unexpected error: {message}",
@@ -79,15 +79,15 @@ impl State {
             )?;
             return self.out.flush();
         };
-        let source = self.sources.entry(file.clone().into_owned()).or_insert_with(|| read(file));
+        let source = self.sources.entry(file.clone().into_owned()).or_insert_with(|| read_source(file));
         let expected = source.as_mut().map_or(&mut [][..], |s| &mut s.expected);
         let mut here = expected.iter_mut().filter(|e| e.line == *line && e.matches(&message));
         let mut near = None;
-        if let Some(found) = here.find(|e| {
+        if let Some(matching) = here.find(|e| {
             near = near.or(Some((e.at, e.kind)));
             e.kind == Kind::Error
         }) {
-            found.matched = true;
+            matching.matched = true;
             return Ok(());
         }
         self.unexpected += 1;
@@ -95,30 +95,30 @@ impl State {
         match near {
             Some((at, kind)) => {
                 let message = format!("'error' diagnostic emitted when expecting a '{}'", kind.name());
-                show(&mut self.out, file, text, at, &message, 0)?;
+                write_error(&mut self.out, file, text, at, &message, 0)?;
             }
             None => {
                 let message = format!("unexpected error: {message}");
-                show(&mut self.out, file, text, (*line, *column), &message, 0)?;
+                write_error(&mut self.out, file, text, (*line, *column), &message, 0)?;
             }
         }
         self.out.flush()
     }
 }
 
-fn read(file: &str) -> Option<Source> {
+fn read_source(file: &str) -> Option<Source> {
     let size = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file)?.len();
     if size > MAX_SOURCE {
         return None;
     }
     let text = String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned();
-    let expected = scan(&text);
+    let expected = expected_diagnostics(&text);
     Some(Source { text, expected })
 }
 
 /// Writes a message with its location and, if the source is available, the line and below it a caret followed by tildes
 /// that mark `width` columns.
-fn show(
+fn write_error(
     out: &mut dyn Write,
     file: &str,
     source: Option<&str>,
@@ -156,7 +156,7 @@ fn show(
 }
 
 /// Text escaped as in MLIR's string literals.
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::new();
     for &byte in text.as_bytes() {
         match byte {

@@ -47,26 +47,26 @@ impl Expected {
 }
 
 /// The diagnostics that a source expects.
-pub(super) fn scan(source: &str) -> Vec<Expected> {
-    let mut found: Vec<Expected> = Vec::new();
+pub(super) fn expected_diagnostics(source: &str) -> Vec<Expected> {
+    let mut expectations: Vec<Expected> = Vec::new();
     let (mut below, mut last_plain): (Vec<usize>, u64) = (Vec::new(), 1);
     for (number, line) in (1u64..).zip(source.split('\n')) {
-        match parse(line, number) {
+        match parse_expectation(line, number) {
             Some((mut expected, place)) => {
                 match place {
                     Place::Line(line) => expected.line = line,
                     Place::Above => expected.line = last_plain,
-                    Place::Below => below.push(found.len()),
+                    Place::Below => below.push(expectations.len()),
                 }
-                found.push(expected);
+                expectations.push(expected);
             }
             None => {
-                below.drain(..).for_each(|index| found[index].line = number);
+                below.drain(..).for_each(|index| expectations[index].line = number);
                 last_plain = number;
             }
         }
     }
-    found
+    expectations
 }
 
 enum Place {
@@ -76,7 +76,7 @@ enum Place {
 }
 
 /// `expected-KIND(-re)? *(@(+N|-N|above|below))? *{{TEXT}}` at the end of a line.
-fn parse(line: &str, number: u64) -> Option<(Expected, Place)> {
+fn parse_expectation(line: &str, number: u64) -> Option<(Expected, Place)> {
     let (start, after) = line.match_indices("expected-").find_map(|(at, word)| {
         let rest = &line[at + word.len()..];
         let (kind, rest) = Kind::ALL.iter().find_map(|(n, k)| Some((*k, rest.strip_prefix(n)?)))?;
@@ -90,7 +90,7 @@ fn parse(line: &str, number: u64) -> Option<(Expected, Place)> {
     let rest = rest.trim_start_matches(' ');
     let (place, rest) = match rest.strip_prefix('@') {
         None => (Place::Line(number), rest),
-        Some(rest) => place(rest, number)?,
+        Some(rest) => parse_place(rest, number)?,
     };
     let text = rest.trim_start_matches(' ').strip_prefix("{{")?.trim_end_matches('\r').strip_suffix("}}")?;
     let parts = if patterns {
@@ -104,7 +104,7 @@ fn parse(line: &str, number: u64) -> Option<(Expected, Place)> {
     Some((Expected { kind, line: number, parts, text: text.to_owned(), at, matched: false }, place))
 }
 
-fn place(rest: &str, number: u64) -> Option<(Place, &str)> {
+fn parse_place(rest: &str, number: u64) -> Option<(Place, &str)> {
     if let Some(rest) = rest.strip_prefix("above") {
         return Some((Place::Above, rest));
     }
@@ -131,8 +131,8 @@ mod tests {
         let source = "// expected-error @+1 {{one}}\nop // expected-warning {{two}}\n\
                       // expected-note@above {{three}}\n// expected-error-re @below {{a {{[0-9]+}} b}}\nop\n\
                       // expected-error {{not closed\n";
-        let found = scan(source);
-        let lines: Vec<_> = found.iter().map(|e| (e.line, e.kind, e.text.as_str())).collect();
+        let expectations = expected_diagnostics(source);
+        let lines: Vec<_> = expectations.iter().map(|e| (e.line, e.kind, e.text.as_str())).collect();
         assert_eq!(
             lines,
             [
@@ -142,7 +142,7 @@ mod tests {
                 (5, Kind::Error, "a {{[0-9]+}} b"),
             ]
         );
-        assert!(found[3].matches("x a 12 b y") && !found[3].matches("b a"));
-        assert_eq!(found[0].at, (1, 4));
+        assert!(expectations[3].matches("x a 12 b y") && !expectations[3].matches("b a"));
+        assert_eq!(expectations[0].at, (1, 4));
     }
 }

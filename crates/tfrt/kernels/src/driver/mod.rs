@@ -45,7 +45,7 @@ pub struct Options {
     pub limits: Limits,
     /// How long each function may run.
     pub time: Option<Duration>,
-    /// When the run as a whole ends.
+    /// The deadline of the whole run.
     pub deadline: Option<Instant>,
 }
 
@@ -89,7 +89,7 @@ pub fn run_with(
     stdout: impl Write + Send + 'static,
     stderr: impl Write + Send + 'static,
 ) -> i32 {
-    let program = match OpenProgram::new(bytes, options, registry, None, stdout, stderr) {
+    let program = match OpenProgram::new(bytes, options, &registry, None, stdout, stderr) {
         Ok(program) => program,
         Err(status) => return status,
     };
@@ -117,17 +117,17 @@ pub fn run_traced(
     stdout: impl Write + Send + 'static,
     stderr: impl Write + Send + 'static,
 ) -> i32 {
-    let program = match OpenProgram::new(bytes, options, crate::registry(), Some(tracer), stdout, stderr) {
+    let program = match OpenProgram::new(bytes, options, &crate::registry(), Some(tracer), stdout, stderr) {
         Ok(program) => program,
         Err(status) => return status,
     };
     let init = program.init.iter().map(|call| (call, 1));
     let functions = program.functions.iter().map(|call| (call, times));
     for (call, times) in init.chain(functions).filter(|(call, _)| can_run(call)) {
-        let errors = program.diagnostics.unexpected();
+        let errors = program.diagnostics.unexpected_count();
         for _ in 0..times {
             trace_function(&program.host, call, options);
-            if program.diagnostics.unexpected() > errors {
+            if program.diagnostics.unexpected_count() > errors {
                 break;
             }
         }
@@ -149,7 +149,7 @@ impl OpenProgram {
     fn new(
         bytes: Bytes,
         options: &Options,
-        registry: KernelRegistry,
+        registry: &KernelRegistry,
         tracer: Option<Arc<dyn EventTracer>>,
         stdout: impl Write + Send + 'static,
         stderr: impl Write + Send + 'static,
@@ -162,7 +162,7 @@ impl OpenProgram {
         let mut stderr = Shared(Arc::new(Mutex::new(stderr)));
         let diagnostics = Arc::new(Diagnostics::new(stderr.clone()));
         let listener = Arc::clone(&diagnostics);
-        let mut host = HostContext::builder(registry, queue)
+        let mut host = HostContext::builder(queue)
             .output(stdout)
             .log(stderr.clone())
             .limits(options.limits)
@@ -172,21 +172,21 @@ impl OpenProgram {
         }
         let host = host.build();
         let start = host.tracer().start();
-        let module = match Module::open(bytes, host.registry()) {
+        let module = match Module::open(bytes, registry) {
             Ok(module) => module,
             Err(error) => {
-                report_open(&diagnostics, &error, host.registry());
-                return Err(i32::from(!diagnostics.verify()));
+                report_open(&diagnostics, &error, registry);
+                return Err(i32::from(!diagnostics.report_missing()));
             }
         };
         host.tracer().end(start, SpanKind::LoadProgram, "program", Place::default());
-        let init = options.init.as_ref().and_then(|name| module.find(name)).map(Call::of);
+        let init = options.init.as_ref().and_then(|name| module.find(name)).map(Call::without_arguments);
         let mut functions = Vec::new();
         if options.functions.is_empty() {
-            functions.extend(module.functions().map(Call::of));
+            functions.extend(module.functions().map(Call::without_arguments));
         }
         for text in &options.functions {
-            match Call::find(&module, text) {
+            match Call::parse(&module, text) {
                 Ok(call) => functions.push(call),
                 Err(problem) => {
                     let _ = writeln!(stderr, "{problem}");
@@ -200,7 +200,7 @@ impl OpenProgram {
 
     /// The exit code after everything has run. Reports the expected errors that have not occurred.
     fn status(&self) -> i32 {
-        i32::from(!self.diagnostics.verify())
+        i32::from(!self.diagnostics.report_missing())
     }
 }
 
@@ -243,7 +243,7 @@ fn run_function(host: &HostContext, call: &Call, options: &Options) {
         return;
     }
     print(&format!("--- Running '{name}':\n"));
-    let context = request(host, options);
+    let context = new_request(host, options);
     let results = execute(call, &context);
     let failed_sync = function.kind() == FunctionKind::Sync && results.first().is_some_and(Value::is_error);
     let shown = if failed_sync { &results[..1] } else { &results[..] };
@@ -264,7 +264,7 @@ fn run_function(host: &HostContext, call: &Call, options: &Options) {
 }
 
 /// A request that ends when the options say.
-fn request(host: &HostContext, options: &Options) -> ExecutionContext {
+fn new_request(host: &HostContext, options: &Options) -> ExecutionContext {
     let own = options.time.and_then(|time| Instant::now().checked_add(time));
     match own.into_iter().chain(options.deadline).min() {
         Some(deadline) => ExecutionContext::with_deadline(host, deadline),
@@ -274,7 +274,7 @@ fn request(host: &HostContext, options: &Options) -> ExecutionContext {
 
 /// Runs a function and records the run as a span.
 fn trace_function(host: &HostContext, call: &Call, options: &Options) {
-    let context = request(host, options);
+    let context = new_request(host, options);
     let start = host.tracer().start();
     drop(execute(call, &context));
     host.quiesce();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// A range of memory that tensors share. It is charged to the request, unless it lies in the program's file.
 #[derive(Clone)]
 pub(crate) struct Buffer {
-    /// What was written last; readers keep what they read ([`Bytes`]).
+    /// The current contents; readers keep the contents that they read ([`Bytes`]).
     memory: Arc<Mutex<Arc<Memory>>>,
     offset: usize,
     len: usize,
@@ -17,7 +17,7 @@ enum Memory {
         bytes: Vec<u8>,
         _charge: Charge,
     },
-    /// An attribute, used where it lies.
+    /// The bytes of an attribute, borrowed from the program's file.
     Program(ProgramBytes),
 }
 
@@ -47,7 +47,7 @@ impl Deref for Bytes {
     }
 }
 
-fn refused(why: String) -> Fault {
+fn exhausted(why: String) -> Fault {
     Fault::new(ErrorCode::ResourceExhausted, why)
 }
 
@@ -55,7 +55,7 @@ fn refused(why: String) -> Fault {
 fn reserve(frame: &Frame<'_>, len: u64) -> Result<(Vec<u8>, Charge), Fault> {
     let limit = frame.context().host().limits().value_bytes;
     if len > limit {
-        return Err(refused(format!(
+        return Err(exhausted(format!(
             "{len} bytes of memory: at most {limit}, the limit of a value (Limits::value_bytes)"
         )));
     }
@@ -63,7 +63,7 @@ fn reserve(frame: &Frame<'_>, len: u64) -> Result<(Vec<u8>, Charge), Fault> {
     let mut memory = Vec::new();
     match usize::try_from(len).ok().filter(|&n| memory.try_reserve_exact(n).is_ok()) {
         Some(_) => Ok((memory, charge)),
-        None => Err(refused(format!("there are no {len} bytes of memory"))),
+        None => Err(exhausted(format!("there are no {len} bytes of memory"))),
     }
 }
 
@@ -72,20 +72,20 @@ impl Buffer {
     pub(crate) fn new(frame: &Frame<'_>, len: u64) -> Result<Self, Fault> {
         let (mut bytes, _charge) = reserve(frame, len)?;
         bytes.resize(len as usize, 0);
-        Ok(Self::of(Memory::Own { bytes, _charge }))
+        Ok(Self::from_memory(Memory::Own { bytes, _charge }))
     }
 
-    /// The bytes of an attribute: used where they lie if that is in the program's file, and copied otherwise.
+    /// A buffer of an attribute's bytes: borrowed if they lie in the program's file, copied otherwise.
     pub(crate) fn of_attribute(frame: &Frame<'_>, bytes: &[u8]) -> Result<Self, Fault> {
         if let Some(bytes) = frame.program_bytes(bytes) {
-            return Ok(Self::of(Memory::Program(bytes)));
+            return Ok(Self::from_memory(Memory::Program(bytes)));
         }
         let (mut copy, _charge) = reserve(frame, bytes.len() as u64)?;
         copy.extend_from_slice(bytes);
-        Ok(Self::of(Memory::Own { bytes: copy, _charge }))
+        Ok(Self::from_memory(Memory::Own { bytes: copy, _charge }))
     }
 
-    fn of(memory: Memory) -> Self {
+    fn from_memory(memory: Memory) -> Self {
         let len = memory.len();
         Self { memory: Arc::new(Mutex::new(Arc::new(memory))), offset: 0, len }
     }

@@ -1,5 +1,5 @@
-use super::{Dense, Element, Tensor, TensorShape, dtype_name, format_element, separated};
-use crate::kernels::{RegistryExt, object};
+use super::{Dense, Element, Tensor, TensorShape, comma_separated, dtype_name, format_element};
+use crate::kernels::{RegistryExt, object_value};
 use pteron_bef::DType;
 use pteron_host::{Chain, Fault, Frame, KernelRegistry, Value};
 use std::fmt;
@@ -25,9 +25,9 @@ impl Coo {
     /// Converts the tensor to a scalar tensor, if it has one element or no nonzero element.
     pub(crate) fn to_scalar(&self) -> Result<Tensor, Fault> {
         let size = self.dtype().element_size().unwrap_or(1) as usize;
-        let value = match self.shape.elements() {
+        let value = match self.shape.element_count() {
             1 => self.values.buffer.bytes().get(..size).map(<[u8]>::to_vec),
-            _ if self.values.shape.elements() > 0 => {
+            _ if self.values.shape.element_count() > 0 => {
                 return Err("failed to convert coo tensor to scalar host tensor".into());
             }
             _ => None,
@@ -38,8 +38,8 @@ impl Coo {
     /// Converts the tensor to a dense one.
     pub(crate) fn to_dense(&self, frame: &Frame<'_>) -> Result<Dense, Fault> {
         match self.dtype() {
-            DType::F32 => expand::<f32>(frame, self),
-            _ => expand::<i32>(frame, self),
+            DType::F32 => scatter_to_dense::<f32>(frame, self),
+            _ => scatter_to_dense::<i32>(frame, self),
         }
     }
 }
@@ -57,13 +57,13 @@ impl fmt::Display for Coo {
             "CooHostTensor dtype = {}, shape = {}, indices = [{}], values = [{}]",
             dtype_name(dtype),
             self.shape,
-            separated(indices),
-            separated(values)
+            comma_separated(indices),
+            comma_separated(values)
         )
     }
 }
 
-fn coo<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Coo, Fault> {
+fn coo_argument<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Coo, Fault> {
     match frame.object(index)? {
         Tensor::Coo(tensor) => Ok(tensor),
         _ => Err(Fault::invalid(format!("argument {index} is no sparse tensor"))),
@@ -96,11 +96,11 @@ fn from_dense<T: Element>(frame: &Frame<'_>, tensor: &Dense, rank: usize) -> Res
     let count = values.len() as i64;
     let indices = Dense::from_elements(frame, TensorShape::new(vec![count, rank as i64])?, indices)?;
     let values = Dense::from_elements(frame, TensorShape::new(vec![count])?, values)?;
-    Ok(object(Tensor::Coo(Coo { shape: tensor.shape.clone(), indices, values })))
+    Ok(object_value(Tensor::Coo(Coo { shape: tensor.shape.clone(), indices, values })))
 }
 
 /// Stores the values at their indices; values out of bounds are skipped.
-fn expand<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Dense, Fault> {
+fn scatter_to_dense<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Dense, Fault> {
     let dense = Dense::zeros::<T>(frame, tensor.shape.clone())?;
     let (dims, indices) = (tensor.shape.dims(), tensor.indices.elements::<i64>()?);
     let values = tensor.values.elements::<T>()?;
@@ -119,17 +119,20 @@ fn expand<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Dense, Fault> {
     Ok(dense)
 }
 
-fn kernels<T: Element>(registry: &mut KernelRegistry, name: &str) {
+fn register_kernels<T: Element>(registry: &mut KernelRegistry, name: &str) {
     for rank in 0..=3 {
-        registry.fallible(&format!("coo.convert_dht_to_coo.{name}.{rank}"), move |frame: &mut Frame<'_>| {
-            Ok((from_dense::<T>(frame, super::dense::dense(frame, 0)?, rank)?, Chain))
+        registry.add_fallible(
+            &format!("coo.convert_dht_to_coo.{name}.{rank}"),
+            move |frame: &mut Frame<'_>| {
+                Ok((from_dense::<T>(frame, super::dense::dense_argument(frame, 0)?, rank)?, Chain))
+            },
+        );
+        registry.add_fallible(&format!("coo.convert_coo_to_dht.{name}.{rank}"), |frame: &mut Frame<'_>| {
+            Ok((super::dense::dense_value(scatter_to_dense::<T>(frame, coo_argument(frame, 0)?)?), Chain))
         });
-        registry.fallible(&format!("coo.convert_coo_to_dht.{name}.{rank}"), |frame: &mut Frame<'_>| {
-            Ok((super::dense::value(expand::<T>(frame, coo(frame, 0)?)?), Chain))
-        });
-        registry.fallible(&format!("coo.tensor_equal.{name}.{rank}"), |frame: &mut Frame<'_>| {
-            let (a, b) = (coo(frame, 0)?, coo(frame, 1)?);
-            let equal = a.values.equals::<T>(&b.values, |x, y| x.close(y, 2))?
+        registry.add_fallible(&format!("coo.tensor_equal.{name}.{rank}"), |frame: &mut Frame<'_>| {
+            let (a, b) = (coo_argument(frame, 0)?, coo_argument(frame, 1)?);
+            let equal = a.values.equals::<T>(&b.values, |x, y| x.is_close(y, 2))?
                 && a.indices.equals::<i64>(&b.indices, |x, y| x == y)?;
             Ok((equal, Chain))
         });
@@ -137,6 +140,6 @@ fn kernels<T: Element>(registry: &mut KernelRegistry, name: &str) {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    kernels::<f32>(registry, "f32");
-    kernels::<i32>(registry, "i32");
+    register_kernels::<f32>(registry, "f32");
+    register_kernels::<i32>(registry, "i32");
 }

@@ -1,6 +1,6 @@
 use super::buffer::Bytes;
-use super::{Buffer, Element, Tensor, TensorShape, dtype_name, format_element, separated};
-use crate::kernels::{RegistryExt, object, out};
+use super::{Buffer, Element, Tensor, TensorShape, comma_separated, dtype_name, format_element};
+use crate::kernels::{RegistryExt, object_value, out};
 use half::{bf16, f16};
 use num_complex::Complex;
 use pteron_bef::{DType, Dense as DenseAttribute};
@@ -22,7 +22,7 @@ pub(crate) struct Dense {
 impl Dense {
     /// A tensor of zeros.
     pub(crate) fn zeros<T: Element>(frame: &Frame<'_>, shape: TensorShape) -> Result<Self, Fault> {
-        let bytes = shape.elements().saturating_mul(T::SIZE as u64);
+        let bytes = shape.element_count().saturating_mul(T::SIZE as u64);
         Ok(Self { dtype: T::DTYPE, buffer: Buffer::new(frame, bytes)?, shape })
     }
 
@@ -40,7 +40,7 @@ impl Dense {
             count = places.zip(elements.by_ref()).map(|(place, element)| element.write(place)).count() as u64;
         })?;
         let left = elements.count() as u64;
-        if (count, left) != (tensor.shape.elements(), 0) {
+        if (count, left) != (tensor.shape.element_count(), 0) {
             let (count, shape) = (count + left, tensor.shape);
             return Err(Fault::invalid(format!("{count} elements for a tensor of shape {shape}")));
         }
@@ -54,19 +54,19 @@ impl Dense {
         Ok(Self { dtype: attribute.dtype(), shape, buffer })
     }
 
-    fn check<T: Element>(&self) -> Result<(), Fault> {
+    fn check_dtype<T: Element>(&self) -> Result<(), Fault> {
         if self.dtype == T::DTYPE
-            && self.buffer.len() as u64 == self.shape.elements().saturating_mul(T::SIZE as u64)
+            && self.buffer.len() as u64 == self.shape.element_count().saturating_mul(T::SIZE as u64)
         {
             return Ok(());
         }
-        let (found, expected) = (dtype_name(self.dtype), dtype_name(T::DTYPE));
-        Err(Fault::invalid(format!("a tensor of {found}, expected {expected}")))
+        let (actual, expected) = (dtype_name(self.dtype), dtype_name(T::DTYPE));
+        Err(Fault::invalid(format!("a tensor of {actual}, expected {expected}")))
     }
 
-    /// The elements as they are now.
+    /// The current elements.
     pub(crate) fn elements<T: Element>(&self) -> Result<Elements<T>, Fault> {
-        self.check::<T>()?;
+        self.check_dtype::<T>()?;
         Ok(Elements { bytes: self.buffer.bytes(), element: PhantomData })
     }
 
@@ -76,7 +76,7 @@ impl Dense {
         frame: &Frame<'_>,
         values: impl IntoIterator<Item = T>,
     ) -> Result<(), Fault> {
-        self.check::<T>()?;
+        self.check_dtype::<T>()?;
         self.buffer.write(frame, |bytes| {
             bytes.chunks_exact_mut(T::SIZE).zip(values).for_each(|(b, v)| v.write(b));
         })
@@ -96,7 +96,7 @@ impl Dense {
     }
 }
 
-/// The elements of a tensor, read where they lie.
+/// The elements of a tensor, read without copying.
 pub(crate) struct Elements<T> {
     bytes: Bytes,
     element: PhantomData<T>,
@@ -122,14 +122,18 @@ impl fmt::Display for Dense {
         let size = self.dtype.element_size().unwrap_or(1) as usize;
         let bytes = self.buffer.bytes();
         let values = bytes.chunks_exact(size).take(MAX_PRINTED).map(|b| format_element(self.dtype, b));
-        let more = if self.shape.elements() > MAX_PRINTED as u64 { ", ... " } else { "" };
+        let more = if self.shape.element_count() > MAX_PRINTED as u64 { ", ... " } else { "" };
         let (name, shape) = (dtype_name(self.dtype), &self.shape);
-        write!(f, "DenseHostTensor dtype = {name}, shape = {shape}, values = [{}{more}]", separated(values))
+        write!(
+            f,
+            "DenseHostTensor dtype = {name}, shape = {shape}, values = [{}{more}]",
+            comma_separated(values)
+        )
     }
 }
 
 /// An argument that is a dense tensor.
-pub(crate) fn dense<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Dense, Fault> {
+pub(crate) fn dense_argument<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Dense, Fault> {
     match frame.object(index)? {
         Tensor::Dense(tensor) => Ok(tensor),
         _ => Err(Fault::invalid(format!("argument {index} is no dense tensor"))),
@@ -137,23 +141,23 @@ pub(crate) fn dense<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Dense,
 }
 
 /// A dense tensor as a result value.
-pub(crate) fn value(tensor: Dense) -> Value {
-    object(Tensor::Dense(tensor))
+pub(crate) fn dense_value(tensor: Dense) -> Value {
+    object_value(Tensor::Dense(tensor))
 }
 
 /// Decodes attributes that hold elements of this type.
 trait Attributes: Element {
-    fn one(frame: &Frame<'_>, index: usize) -> Result<Self, Fault>;
-    fn many(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault>;
+    fn scalar_attribute(frame: &Frame<'_>, index: usize) -> Result<Self, Fault>;
+    fn array_attribute(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault>;
 }
 
 macro_rules! attributes {
     ($($ty:ty, $attribute:ty, $from:expr;)*) => {$(
         impl Attributes for $ty {
-            fn one(frame: &Frame<'_>, index: usize) -> Result<Self, Fault> {
+            fn scalar_attribute(frame: &Frame<'_>, index: usize) -> Result<Self, Fault> {
                 frame.attribute::<$attribute>(index).map($from)
             }
-            fn many(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault> {
+            fn array_attribute(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault> {
                 Ok(frame.attribute::<Vec<$attribute>>(index)?.into_iter().map($from).collect())
             }
         }
@@ -172,15 +176,15 @@ macro_rules! complex_attributes {
     ($ty:ty) => {
         impl Attributes for Complex<$ty> {
             /// A complex number: an attribute that is its real part, or an array of both parts.
-            fn one(frame: &Frame<'_>, index: usize) -> Result<Self, Fault> {
-                match Self::many(frame, index)?.as_slice() {
+            fn scalar_attribute(frame: &Frame<'_>, index: usize) -> Result<Self, Fault> {
+                match Self::array_attribute(frame, index)?.as_slice() {
                     [one] => Ok(*one),
                     other => Err(Fault::invalid(format!("{} complex numbers, expected one", other.len()))),
                 }
             }
 
             /// Complex numbers: an array of alternating real and imaginary parts.
-            fn many(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault> {
+            fn array_attribute(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault> {
                 let parts: Vec<$ty> = frame.attribute(index)?;
                 Ok(parts.as_chunks::<2>().0.iter().map(|&[re, im]| Complex::new(re, im)).collect())
             }
@@ -192,9 +196,9 @@ complex_attributes!(f32);
 complex_attributes!(f64);
 
 fn set_constants<T: Attributes>(frame: &Frame<'_>) -> Result<(), Fault> {
-    let tensor = dense(frame, 0)?;
-    let values = T::many(frame, 0)?;
-    let expected = tensor.shape.elements();
+    let tensor = dense_argument(frame, 0)?;
+    let values = T::array_attribute(frame, 0)?;
+    let expected = tensor.shape.element_count();
     if values.len() as u64 != expected {
         let count = values.len();
         return Err(
@@ -204,9 +208,9 @@ fn set_constants<T: Attributes>(frame: &Frame<'_>) -> Result<(), Fault> {
     tensor.fill(frame, values)
 }
 
-fn make<T: Element>(frame: &Frame<'_>, kernel: &str) -> Result<Value, Fault> {
+fn from_buffer<T: Element>(frame: &Frame<'_>, kernel: &str) -> Result<Value, Fault> {
     let (buffer, shape) = (frame.object::<Buffer>(0)?, frame.object::<TensorShape>(1)?);
-    if buffer.len() as u64 != shape.elements().saturating_mul(T::SIZE as u64) {
+    if buffer.len() as u64 != shape.element_count().saturating_mul(T::SIZE as u64) {
         return Err(Fault::from(format!(
             "{kernel} failed: buffer_size ({}) is not equal to the number of elements in shape ({shape}) \
              times element size ({})",
@@ -214,63 +218,63 @@ fn make<T: Element>(frame: &Frame<'_>, kernel: &str) -> Result<Value, Fault> {
             T::SIZE
         )));
     }
-    Ok(value(Dense { dtype: T::DTYPE, shape: shape.clone(), buffer: buffer.clone() }))
+    Ok(dense_value(Dense { dtype: T::DTYPE, shape: shape.clone(), buffer: buffer.clone() }))
 }
 
 fn create<T: Attributes>(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let shape = TensorShape::new(frame.attribute(0)?)?;
-    let values = T::many(frame, 1)?;
+    let values = T::array_attribute(frame, 1)?;
     if let [one] = values[..] {
         let tensor = Dense::zeros::<T>(frame, shape)?;
         tensor.fill(frame, std::iter::repeat(one))?;
-        return Ok(value(tensor));
+        return Ok(dense_value(tensor));
     }
-    Ok(value(Dense::from_elements(frame, shape, values)?))
+    Ok(dense_value(Dense::from_elements(frame, shape, values)?))
 }
 
-fn creation<T: Attributes>(registry: &mut KernelRegistry, name: &str) {
+fn register_creation<T: Attributes>(registry: &mut KernelRegistry, name: &str) {
     for dialect in ["tfrt_dht", "tfrt_dht_sync"] {
         for rank in 0..=5 {
             let kernel = format!("{dialect}.create_uninitialized_tensor.{name}.{rank}");
-            registry.fallible(&kernel, move |frame: &mut Frame<'_>| {
+            registry.add_fallible(&kernel, move |frame: &mut Frame<'_>| {
                 let shape = TensorShape::new(frame.attribute(0)?)?;
                 if shape.rank() != rank {
                     return Err(Fault::invalid(format!("the shape {shape} is not of rank {rank}")));
                 }
-                Ok(value(Dense::zeros::<T>(frame, shape)?))
+                Ok(dense_value(Dense::zeros::<T>(frame, shape)?))
             });
         }
     }
-    registry.fallible(&format!("tfrt_dht_sync.create_dense_tensor.{name}"), create::<T>);
-    registry.fallible(&format!("tfrt_dht_sync.create_from_scalar.{name}"), |frame: &mut Frame<'_>| {
+    registry.add_fallible(&format!("tfrt_dht_sync.create_dense_tensor.{name}"), create::<T>);
+    registry.add_fallible(&format!("tfrt_dht_sync.create_from_scalar.{name}"), |frame: &mut Frame<'_>| {
         let shape = TensorShape::new(frame.attribute(0)?)?;
         let mut bytes = vec![0; T::SIZE];
-        T::one(frame, 1)?.write(&mut bytes);
-        Ok(object(Tensor::Scalar(T::DTYPE, shape, bytes)))
+        T::scalar_attribute(frame, 1)?.write(&mut bytes);
+        Ok(object_value(Tensor::Scalar(T::DTYPE, shape, bytes)))
     });
-    registry.fallible(&format!("tfrt_dht.fill_tensor_with_constant.{name}"), |frame: &mut Frame<'_>| {
-        dense(frame, 0)?.fill(frame, std::iter::repeat(T::one(frame, 0)?))?;
+    registry.add_fallible(&format!("tfrt_dht.fill_tensor_with_constant.{name}"), |frame: &mut Frame<'_>| {
+        dense_argument(frame, 0)?.fill(frame, std::iter::repeat(T::scalar_attribute(frame, 0)?))?;
         Ok(Chain)
     });
-    registry
-        .fallible(&format!("tfrt_dht.set_tensor_with_constant_values.{name}"), |frame: &mut Frame<'_>| {
-            set_constants::<T>(frame).map(|()| Chain)
-        });
+    registry.add_fallible(
+        &format!("tfrt_dht.set_tensor_with_constant_values.{name}"),
+        |frame: &mut Frame<'_>| set_constants::<T>(frame).map(|()| Chain),
+    );
     let sync = format!("tfrt_dht_sync.set_tensor_with_constant_values.{name}");
-    registry.fallible(&sync, |frame: &mut Frame<'_>| set_constants::<T>(frame));
-    registry.fallible(&format!("tfrt_dht.make_tensor.{name}"), |frame: &mut Frame<'_>| {
-        Ok((make::<T>(frame, "dht.make_tensor")?, Chain))
+    registry.add_fallible(&sync, |frame: &mut Frame<'_>| set_constants::<T>(frame));
+    registry.add_fallible(&format!("tfrt_dht.make_tensor.{name}"), |frame: &mut Frame<'_>| {
+        Ok((from_buffer::<T>(frame, "dht.make_tensor")?, Chain))
     });
-    registry.fallible(&format!("tfrt_dht_sync.make_tensor.{name}"), |frame: &mut Frame<'_>| {
-        make::<T>(frame, "tfrt_dht_sync.make_tensor")
+    registry.add_fallible(&format!("tfrt_dht_sync.make_tensor.{name}"), |frame: &mut Frame<'_>| {
+        from_buffer::<T>(frame, "tfrt_dht_sync.make_tensor")
     });
 }
 
-/// `(tensor, chain, values...)`: sets the elements, for types that registers hold as scalars.
-fn set_values<T: Element + FromValue>(registry: &mut KernelRegistry, name: &str) {
-    registry.fallible(&format!("tfrt_dht.set_tensor_with_values.{name}"), |frame: &mut Frame<'_>| {
-        let tensor = dense(frame, 0)?;
-        let (count, expected) = (frame.arguments().saturating_sub(2), tensor.shape.elements());
+/// Takes `(tensor, chain, values...)`: sets the elements, for types that registers hold as scalars.
+fn register_set_values<T: Element + FromValue>(registry: &mut KernelRegistry, name: &str) {
+    registry.add_fallible(&format!("tfrt_dht.set_tensor_with_values.{name}"), |frame: &mut Frame<'_>| {
+        let tensor = dense_argument(frame, 0)?;
+        let (count, expected) = (frame.arguments().saturating_sub(2), tensor.shape.element_count());
         if count as u64 != expected {
             let message =
                 format!("Incorrect number of values for the tensor: {count}, but expected {expected}");
@@ -282,26 +286,34 @@ fn set_values<T: Element + FromValue>(registry: &mut KernelRegistry, name: &str)
     });
 }
 
-fn comparison<T: Element>(registry: &mut KernelRegistry, name: &str) {
-    registry.fallible(&format!("tfrt_dht.tensor_equal.{name}"), |frame: &mut Frame<'_>| {
-        Ok((dense(frame, 0)?.equals::<T>(dense(frame, 1)?, |a, b| a == b)?, Chain))
+fn register_comparison<T: Element>(registry: &mut KernelRegistry, name: &str) {
+    registry.add_fallible(&format!("tfrt_dht.tensor_equal.{name}"), |frame: &mut Frame<'_>| {
+        Ok((dense_argument(frame, 0)?.equals::<T>(dense_argument(frame, 1)?, |a, b| a == b)?, Chain))
     });
     for (infix, ulp) in
         [("", 2), ("3ulp.", 3), ("1000ulp.", 1000), ("2000ulp.", 2000), ("100000ulp.", 100_000)]
     {
-        registry.fallible(
+        registry.add_fallible(
             &format!("tfrt_dht.tensor_allclose.{infix}{name}"),
             move |frame: &mut Frame<'_>| {
-                Ok((dense(frame, 0)?.equals::<T>(dense(frame, 1)?, |a, b| a.close(b, ulp))?, Chain))
+                Ok((
+                    dense_argument(frame, 0)?
+                        .equals::<T>(dense_argument(frame, 1)?, |a, b| a.is_close(b, ulp))?,
+                    Chain,
+                ))
             },
         );
     }
 }
 
-/// `(input, begin, chain, output)`: copies the slice of the input that starts at `begin` and has the output's shape.
+/// Takes `(input, begin, chain, output)`: copies the slice of the input that starts at `begin` and has the output's
+/// shape.
 fn slice_in_place<T: Element>(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
-    let (input, begin, output) =
-        (dense(frame, 0)?, dense(frame, 1)?.elements::<i64>()?.iter().collect::<Vec<_>>(), dense(frame, 3)?);
+    let (input, begin, output) = (
+        dense_argument(frame, 0)?,
+        dense_argument(frame, 1)?.elements::<i64>()?.iter().collect::<Vec<_>>(),
+        dense_argument(frame, 3)?,
+    );
     let (from, to) = (input.shape.dims(), output.shape.dims());
     if begin.len() != from.len() || to.len() != from.len() {
         return Err("the size of 'begin_index' should match the input tensor rank".into());
@@ -321,7 +333,7 @@ fn slice_in_place<T: Element>(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
         }
         elements.at(offset)
     };
-    output.fill(frame, (0..output.shape.elements() as usize).map(place))?;
+    output.fill(frame, (0..output.shape.element_count() as usize).map(place))?;
     Ok(Chain)
 }
 
@@ -330,14 +342,14 @@ fn allocate(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     if size < 0 || alignment <= 0 || !(alignment as u64).is_power_of_two() {
         return Err(Fault::invalid(format!("a buffer of {size} bytes aligned to {alignment}")));
     }
-    Ok(object(Buffer::new(frame, size as u64)?))
+    Ok(object_value(Buffer::new(frame, size as u64)?))
 }
 
 fn slice(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let (buffer, offset, size) = (frame.object::<Buffer>(0)?, frame.get::<i64>(1)?, frame.get::<i64>(2)?);
     let slice = buffer.slice(offset, size);
     let refuse = || Fault::invalid(format!("{size} bytes from {offset} on of a buffer of {}", buffer.len()));
-    slice.map(object).ok_or_else(refuse)
+    slice.map(object_value).ok_or_else(refuse)
 }
 
 fn print(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
@@ -347,52 +359,53 @@ fn print(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
 
 fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let attribute: &DenseAttribute<'_> = frame.attribute(0)?;
-    Ok(value(Dense::from_attribute(frame, attribute)?))
+    Ok(dense_value(Dense::from_attribute(frame, attribute)?))
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     macro_rules! types {
         ($($ty:ty, $name:literal;)*) => {$(
-            creation::<$ty>(registry, $name);
-            comparison::<$ty>(registry, $name);
+            register_creation::<$ty>(registry, $name);
+            register_comparison::<$ty>(registry, $name);
         )*};
     }
     types! {
         u8, "ui8"; u32, "ui32"; u64, "ui64"; f32, "f32"; f64, "f64"; i8, "i8"; i32, "i32"; i64, "i64";
         bool, "bool"; Complex<f32>, "complex64"; Complex<f64>, "complex128"; f16, "f16"; bf16, "bf16";
     }
-    set_values::<u8>(registry, "ui8");
-    set_values::<u32>(registry, "ui32");
-    set_values::<u64>(registry, "ui64");
-    set_values::<f32>(registry, "f32");
-    set_values::<f64>(registry, "f64");
-    set_values::<i8>(registry, "i8");
-    set_values::<i32>(registry, "i32");
-    set_values::<i64>(registry, "i64");
-    set_values::<bool>(registry, "bool");
+    register_set_values::<u8>(registry, "ui8");
+    register_set_values::<u32>(registry, "ui32");
+    register_set_values::<u64>(registry, "ui64");
+    register_set_values::<f32>(registry, "f32");
+    register_set_values::<f64>(registry, "f64");
+    register_set_values::<i8>(registry, "i8");
+    register_set_values::<i32>(registry, "i32");
+    register_set_values::<i64>(registry, "i64");
+    register_set_values::<bool>(registry, "bool");
     for dialect in ["tfrt_dht", "tfrt_dht_sync"] {
-        registry.fallible(&format!("{dialect}.allocate_buffer"), allocate);
-        registry.fallible(&format!("{dialect}.get_buffer_slice"), slice);
-        registry.fallible(&format!("{dialect}.get_tensor_shape"), |frame: &mut Frame<'_>| {
-            Ok(object(dense(frame, 0)?.shape.clone()))
+        registry.add_fallible(&format!("{dialect}.allocate_buffer"), allocate);
+        registry.add_fallible(&format!("{dialect}.get_buffer_slice"), slice);
+        registry.add_fallible(&format!("{dialect}.get_tensor_shape"), |frame: &mut Frame<'_>| {
+            Ok(object_value(dense_argument(frame, 0)?.shape.clone()))
         });
     }
-    registry.fallible("tfrt_dht.print_tensor", print);
-    registry.fallible("tfrt_dht_sync.print_tensor", |frame: &mut Frame<'_>| print(frame).map(drop));
-    registry.fallible("tfrt_dht.print_tensor_shape", |frame: &mut Frame<'_>| {
-        out!(frame, "{}\n", dense(frame, 0)?.shape);
+    registry.add_fallible("tfrt_dht.print_tensor", print);
+    registry.add_fallible("tfrt_dht_sync.print_tensor", |frame: &mut Frame<'_>| print(frame).map(drop));
+    registry.add_fallible("tfrt_dht.print_tensor_shape", |frame: &mut Frame<'_>| {
+        out!(frame, "{}\n", dense_argument(frame, 0)?.shape);
         Ok(Chain)
     });
-    registry.fallible("tfrt_dht.no_op_ht", |frame: &mut Frame<'_>| dense(frame, 0).map(|_| Chain));
-    registry.fallible("tfrt_dht.get_buffer", |frame: &mut Frame<'_>| {
-        Ok((object(dense(frame, 0)?.buffer.clone()), Chain))
+    registry
+        .add_fallible("tfrt_dht.no_op_ht", |frame: &mut Frame<'_>| dense_argument(frame, 0).map(|_| Chain));
+    registry.add_fallible("tfrt_dht.get_buffer", |frame: &mut Frame<'_>| {
+        Ok((object_value(dense_argument(frame, 0)?.buffer.clone()), Chain))
     });
-    registry.fallible("tfrt_dht.print_buffer", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_dht.print_buffer", |frame: &mut Frame<'_>| {
         out!(frame, "{}\n", frame.object::<Buffer>(0)?);
         Ok(Chain)
     });
-    registry.fallible("tfrt_test.slice_inplace.f32.3", slice_in_place::<f32>);
-    registry.fallible("tfrt_test.slice_inplace.i32.3", slice_in_place::<i32>);
-    registry.fallible("tfrt_test.const_dense_attr", const_dense);
-    registry.fallible("tfrt_test.sync.const_dense_attr", const_dense);
+    registry.add_fallible("tfrt_test.slice_inplace.f32.3", slice_in_place::<f32>);
+    registry.add_fallible("tfrt_test.slice_inplace.i32.3", slice_in_place::<i32>);
+    registry.add_fallible("tfrt_test.const_dense_attr", const_dense);
+    registry.add_fallible("tfrt_test.sync.const_dense_attr", const_dense);
 }

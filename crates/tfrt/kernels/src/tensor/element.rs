@@ -11,7 +11,7 @@ pub(crate) trait Element: Copy + PartialEq + Send + Sync + 'static {
     fn write(self, bytes: &mut [u8]);
     fn is_zero(self) -> bool;
     /// Whether two elements differ by at most `ulp` units in the last place.
-    fn close(self, other: Self, _ulp: u32) -> bool {
+    fn is_close(self, other: Self, _ulp: u32) -> bool {
         self == other
     }
 }
@@ -30,7 +30,7 @@ macro_rules! numbers {
             fn is_zero(self) -> bool {
                 self == <$ty>::default()
             }
-            $(fn close(self, other: Self, ulp: u32) -> bool {
+            $(fn is_close(self, other: Self, ulp: u32) -> bool {
                 $close(self, other, ulp)
             })?
         }
@@ -85,8 +85,8 @@ macro_rules! complex {
             fn is_zero(self) -> bool {
                 self.re == 0.0 && self.im == 0.0
             }
-            fn close(self, other: Self, ulp: u32) -> bool {
-                self.re.close(other.re, ulp) && self.im.close(other.im, ulp)
+            fn is_close(self, other: Self, ulp: u32) -> bool {
+                self.re.is_close(other.re, ulp) && self.im.is_close(other.im, ulp)
             }
         }
     };

@@ -77,7 +77,7 @@ impl fmt::Display for Tensor {
 }
 
 /// The items separated by `, `.
-pub(crate) fn separated<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+pub(crate) fn comma_separated<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
 }
 

@@ -1,5 +1,5 @@
-use super::{Tensor, TensorShape, separated};
-use crate::kernels::{RegistryExt, object};
+use super::{Tensor, TensorShape, comma_separated};
+use crate::kernels::{RegistryExt, object_value};
 use pteron_bef::Attribute;
 use pteron_host::{Charge, ErrorCode, Fault, Frame, KernelRegistry, Value};
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ pub(crate) struct Strings {
     _charge: Arc<Charge>,
 }
 
-/// Charges a tensor of strings of these lengths, in all.
+/// Charges the memory of a tensor of `count` strings with `bytes` bytes in total.
 fn charge(frame: &Frame<'_>, count: u64, bytes: u64) -> Result<Arc<Charge>, Fault> {
     let bytes = count.saturating_mul(size_of::<String>() as u64).saturating_add(bytes);
     let limit = frame.context().host().limits().value_bytes;
@@ -35,15 +35,15 @@ impl Strings {
         shape: TensorShape,
         values: &[Attribute<'_>],
     ) -> Result<Self, Fault> {
-        let bytes = values.iter().map(|value| string(value).map_or(0, |text| text.len() as u64)).sum();
+        let bytes = values.iter().map(|value| element_text(value).map_or(0, |text| text.len() as u64)).sum();
         let _charge = charge(frame, values.len() as u64, bytes)?;
-        let strings = values.iter().map(|value| string(value).map(Cow::into_owned));
+        let strings = values.iter().map(|value| element_text(value).map(Cow::into_owned));
         Ok(Self { shape, strings: strings.collect::<Result<_, _>>()?, _charge })
     }
 
     /// A tensor of equal strings.
     pub(crate) fn repeat(frame: &Frame<'_>, shape: TensorShape, text: &str) -> Result<Self, Fault> {
-        let count = shape.elements();
+        let count = shape.element_count();
         let _charge = charge(frame, count, count.saturating_mul(text.len() as u64))?;
         let strings = std::iter::repeat_n(text.to_owned(), count as usize).collect();
         Ok(Self { shape, strings, _charge })
@@ -55,12 +55,12 @@ impl fmt::Display for Strings {
         let values = self.strings.iter().take(MAX_PRINTED).map(|s| format!("\"{s}\""));
         // The reference prints 16 elements, but the ellipsis only if there are more than 32.
         let more = if self.strings.len() > 32 { ", ... " } else { "" };
-        write!(f, "StringHostTensor shape = {}, values = [{}{more}]", self.shape, separated(values))
+        write!(f, "StringHostTensor shape = {}, values = [{}{more}]", self.shape, comma_separated(values))
     }
 }
 
 /// The text of an element of an aggregate attribute.
-pub(crate) fn string<'a>(value: &'a Attribute<'_>) -> Result<Cow<'a, str>, Fault> {
+pub(crate) fn element_text<'a>(value: &'a Attribute<'_>) -> Result<Cow<'a, str>, Fault> {
     match value {
         Attribute::String(bytes) => Ok(String::from_utf8_lossy(bytes)),
         other => Err(Fault::invalid(format!("{:?}, expected a string", other.attribute_type()))),
@@ -68,7 +68,7 @@ pub(crate) fn string<'a>(value: &'a Attribute<'_>) -> Result<Cow<'a, str>, Fault
 }
 
 /// Reads an aggregate attribute. Accepts an empty array, too: files record an empty aggregate as one.
-pub(crate) fn aggregate<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attribute<'f>], Fault> {
+pub(crate) fn aggregate_attribute<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attribute<'f>], Fault> {
     match frame.attribute::<&[Attribute<'f>]>(index) {
         Ok(values) => Ok(values),
         Err(fault) => match frame.attribute::<&pteron_bef::Array<'f>>(index) {
@@ -80,18 +80,18 @@ pub(crate) fn aggregate<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attr
 
 fn create(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let shape = TensorShape::new(frame.attribute(0)?)?;
-    let values = aggregate(frame, 1)?;
-    if values.len() as u64 != shape.elements() {
+    let values = aggregate_attribute(frame, 1)?;
+    if values.len() as u64 != shape.element_count() {
         return Err("Shape mismatch".into());
     }
-    Ok(object(Tensor::Strings(Strings::new(frame, shape, values)?)))
+    Ok(object_value(Tensor::Strings(Strings::new(frame, shape, values)?)))
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("tfrt_sht.create_tensor", create);
-    registry.fallible("tfrt_sht_sync.create_tensor", create);
-    registry.fallible("tfrt_sht_sync.create_uninitialized_tensor", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_sht.create_tensor", create);
+    registry.add_fallible("tfrt_sht_sync.create_tensor", create);
+    registry.add_fallible("tfrt_sht_sync.create_uninitialized_tensor", |frame: &mut Frame<'_>| {
         let shape = TensorShape::new(frame.attribute(0)?)?;
-        Ok(object(Tensor::Strings(Strings::repeat(frame, shape, "")?)))
+        Ok(object_value(Tensor::Strings(Strings::repeat(frame, shape, "")?)))
     });
 }

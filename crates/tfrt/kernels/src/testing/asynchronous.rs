@@ -65,40 +65,40 @@ fn report_later(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("tfrt_test.async_add.i32", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.async_add.i32", |frame: &mut Frame<'_>| {
         let (a, b) = (frame.get::<i32>(0)?, frame.get::<i32>(1)?);
         Ok(frame.context().enqueue(move || Value::I32(a.wrapping_add(b))))
     });
-    registry.fallible("tfrt_test.async_constant.i1", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.async_constant.i1", |frame: &mut Frame<'_>| {
         let value = frame.attribute::<bool>(0)?;
         Ok(frame.context().enqueue(move || Value::Bool(value)))
     });
-    registry.fallible("tfrt_test.async_constant.i32", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.async_constant.i32", |frame: &mut Frame<'_>| {
         let value = frame.attribute::<i32>(0)?;
         Ok(frame.context().enqueue(move || Value::I32(value)))
     });
-    registry.fallible("tfrt_test.async_copy.i32", copy);
-    registry.fallible("tfrt_test.async_copy_2.i32", copy);
+    registry.add_fallible("tfrt_test.async_copy.i32", copy);
+    registry.add_fallible("tfrt_test.async_copy_2.i32", copy);
     for suffix in ["i32", "i64"] {
-        registry.fallible(&format!("tfrt_test.async_copy.with_delay.{suffix}"), copy_with_delay);
-        registry.fallible(&format!("tfrt_test.copy.with_delay.{suffix}"), |frame: &mut Frame<'_>| {
+        registry.add_fallible(&format!("tfrt_test.async_copy.with_delay.{suffix}"), copy_with_delay);
+        registry.add_fallible(&format!("tfrt_test.copy.with_delay.{suffix}"), |frame: &mut Frame<'_>| {
             pteron_clock::sleep(DELAY);
             Ok(frame.take_argument(0))
         });
     }
-    registry.fallible("tfrt_test.do.async", do_async);
-    registry.fallible("tfrt_test.usleep", |frame: &mut Frame<'_>| sleep(frame, Value::Chain).map(drop));
-    registry.fallible("tfrt_test.blocking.usleep", |frame: &mut Frame<'_>| sleep(frame, Value::Chain));
-    registry.fallible("tfrt_test.quiesce", |frame: &mut Frame<'_>| frame.quiesce());
-    registry.fallible("tfrt_test.as_chain", as_chain);
-    registry.fallible("tfrt_test.report_error_concrete_async", report_later);
-    registry.fallible("tfrt_test.report_error_indirect_async", report_later);
-    registry.fallible("tfrt_test.report_error_async", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.do.async", do_async);
+    registry.add_fallible("tfrt_test.usleep", |frame: &mut Frame<'_>| sleep(frame, Value::Chain).map(drop));
+    registry.add_fallible("tfrt_test.blocking.usleep", |frame: &mut Frame<'_>| sleep(frame, Value::Chain));
+    registry.add_fallible("tfrt_test.quiesce", |frame: &mut Frame<'_>| frame.quiesce());
+    registry.add_fallible("tfrt_test.as_chain", as_chain);
+    registry.add_fallible("tfrt_test.report_error_concrete_async", report_later);
+    registry.add_fallible("tfrt_test.report_error_indirect_async", report_later);
+    registry.add_fallible("tfrt_test.report_error_async", |frame: &mut Frame<'_>| {
         let reporter = frame.reporter();
         let report = move || Value::Error(reporter.report("something bad happened asynchronously"));
         Ok(frame.context().enqueue(report))
     });
-    registry.fallible("tfrt_test.logging", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.logging", |frame: &mut Frame<'_>| {
         let text = frame.object::<Text>(0)?;
         frame.context().host().log(|log| {
             for (name, condition) in [("TFRT_LOG", ""), ("TFRT_LOG_IF", ", true")] {
@@ -110,7 +110,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         });
         Ok(Chain)
     });
-    registry.fallible("tfrt_test.print_bool", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.print_bool", |frame: &mut Frame<'_>| {
         out!(frame, "{}\n", frame.get::<bool>(1)?);
         Ok(Chain)
     });
@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn context(queue: WorkQueue) -> ExecutionContext {
-        ExecutionContext::new(&HostContext::builder(KernelRegistry::new(), queue).build())
+        ExecutionContext::new(&HostContext::builder(queue).build())
     }
 
     fn run_as_task(context: &ExecutionContext) -> Value {

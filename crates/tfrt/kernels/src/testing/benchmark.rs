@@ -34,7 +34,7 @@ impl Stats {
         }
     }
 
-    fn more(&self) -> bool {
+    fn needs_more_runs(&self) -> bool {
         self.times.len() < self.max_count && self.total < self.duration
     }
 
@@ -88,7 +88,7 @@ impl Runner {
         let result = self.function.execute_alone(&self.context, &self.arguments).pop().unwrap_or_default();
         let ended = move || {
             self.stats.add(start.elapsed());
-            if self.context.cancelled().is_none() && self.stats.more() {
+            if self.context.cancellation_error().is_none() && self.stats.needs_more_runs() {
                 self.start();
             } else {
                 self.stats.summarize(&self.context);
@@ -137,7 +137,7 @@ fn sync_benchmark(frame: &mut Frame<'_>) -> Result<(), Fault> {
     let mut stats = Stats::new(function.name().to_owned(), duration, max_count, frame.attribute(2)?);
     let mut interpreter = Interpreter::new(&function).map_err(|e| e.to_string())?;
     let arguments = frame.arguments_from(0);
-    while stats.more() {
+    while stats.needs_more_runs() {
         let start = Instant::now();
         interpreter.run(frame.context(), arguments.iter().cloned(), &mut []).map_err(|e| e.to_string())?;
         stats.add(start.elapsed());
@@ -147,6 +147,6 @@ fn sync_benchmark(frame: &mut Frame<'_>) -> Result<(), Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("tfrt_test.benchmark", benchmark);
-    registry.fallible("tfrt_test.sync_benchmark", sync_benchmark);
+    registry.add_fallible("tfrt_test.benchmark", benchmark);
+    registry.add_fallible("tfrt_test.sync_benchmark", sync_benchmark);
 }

@@ -1,4 +1,4 @@
-use crate::kernels::{RegistryExt, out, text};
+use crate::kernels::{RegistryExt, out, text_value};
 use pteron_bef::{Array, Location};
 use pteron_host::{Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::collections::HashMap;
@@ -61,48 +61,50 @@ fn forward(frame: &mut Frame<'_>, from: usize) -> Result<Results, Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("tfrt_test.identity", |frame: &mut Frame<'_>| forward(frame, 1));
-    registry.fallible("tfrt_test.multi_arg_result", |frame: &mut Frame<'_>| forward(frame, 0));
-    registry.fallible("tfrt_test.make_indirect", |frame: &mut Frame<'_>| forward(frame, 0));
-    registry.fallible("tfrt_test.share_to_two", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.identity", |frame: &mut Frame<'_>| forward(frame, 1));
+    registry.add_fallible("tfrt_test.multi_arg_result", |frame: &mut Frame<'_>| forward(frame, 0));
+    registry.add_fallible("tfrt_test.make_indirect", |frame: &mut Frame<'_>| forward(frame, 0));
+    registry.add_fallible("tfrt_test.share_to_two", |frame: &mut Frame<'_>| {
         let value = frame.argument(0).clone();
         Ok((value.clone(), value))
     });
-    registry.fallible("tfrt_test.get_uniqueness", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.get_uniqueness", |frame: &mut Frame<'_>| {
         let unique = |v: &Value| matches!(v, Value::Object(_)) && v.is_unique();
         Ok((0..frame.arguments()).map(|i| unique(frame.argument(i)).into()).collect::<Vec<Value>>())
     });
-    registry.immediate("tfrt_test.print_hello", |frame: &mut Frame<'_>| {
+    registry.add_immediate("tfrt_test.print_hello", |frame: &mut Frame<'_>| {
         out!(frame, "hello host executor!\n");
         Ok(Chain)
     });
     registry.add_typed("tfrt_test.get_thread_id", thread_id);
-    registry.immediate("tfrt_test.sum", sum);
-    registry.pure("tfrt_test.count3.i32", |x: i32| (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3)));
-    registry.pure("tfrt_test.count3.i64", |x: i64| (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3)));
-    registry.immediate("tfrt_test.test_cost", |frame: &mut Frame<'_>| {
+    registry.add_immediate("tfrt_test.sum", sum);
+    registry
+        .add_pure("tfrt_test.count3.i32", |x: i32| (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3)));
+    registry
+        .add_pure("tfrt_test.count3.i64", |x: i64| (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3)));
+    registry.add_immediate("tfrt_test.test_cost", |frame: &mut Frame<'_>| {
         out!(frame, "id: {}\n", frame.attribute::<i64>(0)?);
         Ok(0i32)
     });
-    registry.immediate("tfrt_test.print_debug_info", |frame: &mut Frame<'_>| {
+    registry.add_immediate("tfrt_test.print_debug_info", |frame: &mut Frame<'_>| {
         match frame.location().as_ref().and_then(name_of) {
             Some(name) => out!(frame, "{name}\n"),
             None => out!(frame, "Kernel has no debug info\n"),
         }
         Ok(Chain)
     });
-    registry.immediate("tfrt_test.unique_loc", unique_location);
-    registry.immediate("tfrt_test.sum_array_attr.i32", |frame: &mut Frame<'_>| {
+    registry.add_immediate("tfrt_test.unique_loc", unique_location);
+    registry.add_immediate("tfrt_test.sum_array_attr.i32", |frame: &mut Frame<'_>| {
         sum_array::<i32>(frame, |a| Some(a.i32s()?.collect()), i32::wrapping_add)
     });
-    registry.immediate("tfrt_test.sum_array_attr.i64", |frame: &mut Frame<'_>| {
+    registry.add_immediate("tfrt_test.sum_array_attr.i64", |frame: &mut Frame<'_>| {
         sum_array::<i64>(frame, |a| Some(a.i64s()?.collect()), i64::wrapping_add)
     });
     registry.add_typed("tfrt_test.get_request_context_data.i32", || 0i32);
-    registry.fallible("tfrt_test.async_value_get", |frame: &mut Frame<'_>| {
-        text(frame, &["base1:base2:final_class:3"])
+    registry.add_fallible("tfrt_test.async_value_get", |frame: &mut Frame<'_>| {
+        text_value(frame, &["base1:base2:final_class:3"])
     });
-    registry.fallible("tfrt_test.async_value_ref", |frame: &mut Frame<'_>| {
-        text(frame, &["available:2;unavailable;(3);available:3;unavailable;available:4"])
+    registry.add_fallible("tfrt_test.async_value_ref", |frame: &mut Frame<'_>| {
+        text_value(frame, &["available:2;unavailable;(3);available:3;unavailable;available:4"])
     });
 }

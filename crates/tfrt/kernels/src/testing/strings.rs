@@ -1,4 +1,4 @@
-use crate::kernels::{RegistryExt, Text, out, text};
+use crate::kernels::{RegistryExt, Text, out, text_value};
 use pteron_host::{Chain, Fault, Frame, KernelRegistry};
 
 /// Maximum size of a file that a kernel reads.
@@ -38,28 +38,28 @@ fn format(pattern: &str, number: i32) -> String {
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     for name in ["tfrt_test.get_string", "tfrt_test.get_string_sync"] {
-        registry.immediate(name, |frame: &mut Frame<'_>| text(frame, &[frame.attribute(0)?]));
+        registry.add_immediate(name, |frame: &mut Frame<'_>| text_value(frame, &[frame.attribute(0)?]));
     }
-    registry.immediate("tfrt_test.print_string", |frame: &mut Frame<'_>| {
+    registry.add_immediate("tfrt_test.print_string", |frame: &mut Frame<'_>| {
         out!(frame, "string = {}\n", frame.object::<Text>(0)?);
         Ok(Chain)
     });
-    registry.immediate("tfrt_test.append_string", |frame: &mut Frame<'_>| {
-        text(frame, &[frame.object::<Text>(0)?, frame.object::<Text>(1)?])
+    registry.add_immediate("tfrt_test.append_string", |frame: &mut Frame<'_>| {
+        text_value(frame, &[frame.object::<Text>(0)?, frame.object::<Text>(1)?])
     });
-    registry.immediate("tfrt_test.string_equal", |frame: &mut Frame<'_>| {
+    registry.add_immediate("tfrt_test.string_equal", |frame: &mut Frame<'_>| {
         Ok(**frame.object::<Text>(0)? == **frame.object::<Text>(1)?)
     });
-    registry.immediate("tfrt_test.read_string_from_file", |frame: &mut Frame<'_>| {
-        text(frame, &[&read_file(frame.object::<Text>(0)?)?])
+    registry.add_immediate("tfrt_test.read_string_from_file", |frame: &mut Frame<'_>| {
+        text_value(frame, &[&read_file(frame.object::<Text>(0)?)?])
     });
-    registry.immediate("tfrt_test.format_string", |frame: &mut Frame<'_>| {
-        text(frame, &[&format(frame.object::<Text>(0)?, frame.get::<i32>(1)?)])
+    registry.add_immediate("tfrt_test.format_string", |frame: &mut Frame<'_>| {
+        text_value(frame, &[&format(frame.object::<Text>(0)?, frame.get::<i32>(1)?)])
     });
-    registry.immediate("tfrt_test.get_static_tensor_type", |frame: &mut Frame<'_>| {
-        text(frame, &[frame.attribute(0)?])
+    registry.add_immediate("tfrt_test.get_static_tensor_type", |frame: &mut Frame<'_>| {
+        text_value(frame, &[frame.attribute(0)?])
     });
-    registry.immediate("tfrt_test.print_tensor_type", |frame: &mut Frame<'_>| {
+    registry.add_immediate("tfrt_test.print_tensor_type", |frame: &mut Frame<'_>| {
         out!(frame, "tensor_type = {}\n", frame.object::<Text>(0)?);
         Ok(Chain)
     });

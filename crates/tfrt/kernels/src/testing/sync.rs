@@ -16,14 +16,14 @@ fn invoke(frame: &mut Frame<'_>) -> Result<(), Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("tfrt_test.sync_sum", sum);
-    registry.fallible("tfrt_test.sync_sum2", sum);
-    registry.fallible("tfrt_test.sync_sum_attributes", |frame: &mut Frame<'_>| {
+    registry.add_fallible("tfrt_test.sync_sum", sum);
+    registry.add_fallible("tfrt_test.sync_sum2", sum);
+    registry.add_fallible("tfrt_test.sync_sum_attributes", |frame: &mut Frame<'_>| {
         (0..frame.attributes())
             .try_fold(0i32, |sum, i| Ok::<_, Fault>(sum.wrapping_add(frame.attribute::<i32>(i)?)))
     });
     for results in ["i32", "i32_i32"] {
-        registry.fallible(&format!("tfrt_test.invoke_sync_function.i32_i32.{results}"), invoke);
-        registry.fallible(&format!("tfrt_test.sync_function_runner.i32_i32.{results}"), invoke);
+        registry.add_fallible(&format!("tfrt_test.invoke_sync_function.i32_i32.{results}"), invoke);
+        registry.add_fallible(&format!("tfrt_test.sync_function_runner.i32_i32.{results}"), invoke);
     }
 }

@@ -1,4 +1,4 @@
-use crate::kernels::{RegistryExt, object, out};
+use crate::kernels::{RegistryExt, object_value, out};
 use pteron_host::{Chain, Frame, HostContext, KernelRegistry};
 
 /// A number that prints when it is created and destroyed.
@@ -28,14 +28,14 @@ impl Drop for Tracked {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.fallible("vt.constant", |frame: &mut Frame<'_>| {
-        Ok(object(Tracked::new(frame, frame.attribute(0)?)))
+    registry.add_fallible("vt.constant", |frame: &mut Frame<'_>| {
+        Ok(object_value(Tracked::new(frame, frame.attribute(0)?)))
     });
-    registry.fallible("vt.add", |frame: &mut Frame<'_>| {
+    registry.add_fallible("vt.add", |frame: &mut Frame<'_>| {
         let (a, b) = (frame.object::<Tracked>(0)?, frame.object::<Tracked>(1)?);
-        Ok(object(Tracked::new(frame, a.value.wrapping_add(b.value))))
+        Ok(object_value(Tracked::new(frame, a.value.wrapping_add(b.value))))
     });
-    registry.fallible("vt.print", |frame: &mut Frame<'_>| {
+    registry.add_fallible("vt.print", |frame: &mut Frame<'_>| {
         out!(frame, "print vt_value({})\n", frame.object::<Tracked>(0)?.value);
         Ok(Chain)
     });

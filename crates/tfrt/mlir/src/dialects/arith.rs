@@ -9,63 +9,71 @@ use crate::verify::Verifier;
 
 pub(super) const DIALECT: Dialect = Dialect { name: "arith", rows: ROWS, isolated: false };
 
-const fn same(stem: &'static str) -> Row {
-    op(stem).takes("any* operands").gives("any result").hooks(parse_same, print_same).check(check_same)
+const fn same_type_op(stem: &'static str) -> Row {
+    op(stem)
+        .operands("any* operands")
+        .results("any result")
+        .hooks(parse_same_type, print_same_type)
+        .check(check_same_type)
 }
 
-const fn fast(stem: &'static str) -> Row {
-    op(stem).takes("any* operands").gives("any result").hooks(parse_fast, print_fast).check(check_same)
+const fn fastmath_op(stem: &'static str) -> Row {
+    op(stem)
+        .operands("any* operands")
+        .results("any result")
+        .hooks(parse_fastmath, print_fastmath)
+        .check(check_same_type)
 }
 
 const ROWS: &[Row] = &[
-    op("constant").gives("any result").attrs("any value").hooks(parse_constant, print_constant),
-    same("addi"),
-    same("subi"),
-    same("muli"),
-    same("divsi"),
-    same("divui"),
-    same("remsi"),
-    same("remui"),
-    same("andi"),
-    same("ori"),
-    same("xori"),
-    same("shli"),
-    same("shrsi"),
-    same("shrui"),
-    same("maxsi"),
-    same("maxui"),
-    same("minsi"),
-    same("minui"),
-    fast("addf"),
-    fast("subf"),
-    fast("mulf"),
-    fast("divf"),
-    fast("remf"),
-    fast("maxf"),
-    fast("minf"),
-    fast("negf"),
+    op("constant").results("any result").attributes("any value").hooks(parse_constant, print_constant),
+    same_type_op("addi"),
+    same_type_op("subi"),
+    same_type_op("muli"),
+    same_type_op("divsi"),
+    same_type_op("divui"),
+    same_type_op("remsi"),
+    same_type_op("remui"),
+    same_type_op("andi"),
+    same_type_op("ori"),
+    same_type_op("xori"),
+    same_type_op("shli"),
+    same_type_op("shrsi"),
+    same_type_op("shrui"),
+    same_type_op("maxsi"),
+    same_type_op("maxui"),
+    same_type_op("minsi"),
+    same_type_op("minui"),
+    fastmath_op("addf"),
+    fastmath_op("subf"),
+    fastmath_op("mulf"),
+    fastmath_op("divf"),
+    fastmath_op("remf"),
+    fastmath_op("maxf"),
+    fastmath_op("minf"),
+    fastmath_op("negf"),
     op("cmpi")
-        .takes("any lhs, any rhs")
-        .gives("i1")
-        .attrs("i64 predicate")
+        .operands("any lhs, any rhs")
+        .results("i1")
+        .attributes("i64 predicate")
         .hooks(parse_compare, print_compare)
         .check(check_compare),
     op("select")
-        .takes("i1 condition, any yes, any no")
-        .gives("any result")
+        .operands("i1 condition, any yes, any no")
+        .results("any result")
         .hooks(parse_select, print_select)
         .check(check_select),
-    op("index_cast").takes("any in").gives("any out").form(CAST),
-    op("extf").takes("any in").gives("any out").form(CAST),
-    op("extsi").takes("any in").gives("any out").form(CAST),
-    op("extui").takes("any in").gives("any out").form(CAST),
-    op("truncf").takes("any in").gives("any out").form(CAST),
-    op("trunci").takes("any in").gives("any out").form(CAST),
-    op("sitofp").takes("any in").gives("any out").form(CAST),
-    op("uitofp").takes("any in").gives("any out").form(CAST),
-    op("fptosi").takes("any in").gives("any out").form(CAST),
-    op("fptoui").takes("any in").gives("any out").form(CAST),
-    op("bitcast").takes("any in").gives("any out").form(CAST),
+    op("index_cast").operands("any in").results("any out").format(CAST),
+    op("extf").operands("any in").results("any out").format(CAST),
+    op("extsi").operands("any in").results("any out").format(CAST),
+    op("extui").operands("any in").results("any out").format(CAST),
+    op("truncf").operands("any in").results("any out").format(CAST),
+    op("trunci").operands("any in").results("any out").format(CAST),
+    op("sitofp").operands("any in").results("any out").format(CAST),
+    op("uitofp").operands("any in").results("any out").format(CAST),
+    op("fptosi").operands("any in").results("any out").format(CAST),
+    op("fptoui").operands("any in").results("any out").format(CAST),
+    op("bitcast").operands("any in").results("any out").format(CAST),
 ];
 
 const CAST: &str = "$in attr-dict `:` type($in) `to` type($out)";
@@ -73,41 +81,41 @@ const CAST: &str = "$in attr-dict `:` type($in) `to` type($out)";
 pub(super) const MATH_DIALECT: Dialect = Dialect { name: "math", rows: MATH_ROWS, isolated: false };
 
 const MATH_ROWS: &[Row] = &[
-    fast("absf"),
-    fast("atan"),
-    fast("atan2"),
-    fast("ceil"),
-    fast("cos"),
-    fast("erf"),
-    fast("exp"),
-    fast("exp2"),
-    fast("floor"),
-    fast("fma"),
-    fast("log"),
-    fast("log10"),
-    fast("log1p"),
-    fast("log2"),
-    fast("powf"),
-    fast("rsqrt"),
-    fast("sin"),
-    fast("sqrt"),
-    fast("tan"),
-    fast("tanh"),
+    fastmath_op("absf"),
+    fastmath_op("atan"),
+    fastmath_op("atan2"),
+    fastmath_op("ceil"),
+    fastmath_op("cos"),
+    fastmath_op("erf"),
+    fastmath_op("exp"),
+    fastmath_op("exp2"),
+    fastmath_op("floor"),
+    fastmath_op("fma"),
+    fastmath_op("log"),
+    fastmath_op("log10"),
+    fastmath_op("log1p"),
+    fastmath_op("log2"),
+    fastmath_op("powf"),
+    fastmath_op("rsqrt"),
+    fastmath_op("sin"),
+    fastmath_op("sqrt"),
+    fastmath_op("tan"),
+    fastmath_op("tanh"),
 ];
 
 /// Names of comparison predicates, indexed by their numbers.
 const PREDICATES: [&str; 10] = ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"];
 
-/// `predicate, %a, %b : type`.
+/// Parses `predicate, %a, %b : type`.
 fn parse_compare(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    let at = parser.here();
+    let at = parser.current_offset();
     let word = parser.any_keyword(state)?;
     let Some(predicate) = PREDICATES.iter().position(|name| word == *name) else {
         return parser.error_in_op(state, at, "expected a predicate");
     };
     state.attribute("predicate", Attribute::int(64, predicate as i128));
     parser.literal(state, ",")?;
-    let at = parser.here();
+    let at = parser.current_offset();
     let operands = parser.operand_list(Delimiter::None)?;
     parser.optional_attribute_dictionary(state)?;
     let ty = parser.colon_type()?;
@@ -142,9 +150,9 @@ fn check_compare(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem>
     Ok(())
 }
 
-/// `%condition, %a, %b : type`.
+/// Parses `%condition, %a, %b : type`.
 fn parse_select(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    let at = parser.here();
+    let at = parser.current_offset();
     let operands = parser.operand_list(Delimiter::None)?;
     parser.optional_attribute_dictionary(state)?;
     let ty = parser.colon_type()?;
@@ -155,13 +163,13 @@ fn parse_select(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
 }
 
 fn print_select(printer: &mut Printer<'_>, op: &Operation) {
-    print_same(printer, op);
+    print_same_type(printer, op);
 }
 
-/// `{...} value`; the result has the value's type.
+/// Parses `{...} value`; the result has the value's type.
 fn parse_constant(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     parser.optional_attribute_dictionary(state)?;
-    let at = parser.here();
+    let at = parser.current_offset();
     let value = parser.parse_attribute(None)?;
     let ty = match &value {
         Attribute::Integer { ty, .. } => ty.clone(),
@@ -182,14 +190,14 @@ fn print_constant(printer: &mut Printer<'_>, op: &Operation) {
     }
 }
 
-/// `operands {...} : type`; operands and result have this type.
-fn parse_same(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    let at = parser.here();
+/// Parses `operands {...} : type`; operands and result have this type.
+fn parse_same_type(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let at = parser.current_offset();
     let operands = parser.operand_list(Delimiter::None)?;
-    parse_same_end(parser, state, &operands, at)
+    parse_same_type_end(parser, state, &operands, at)
 }
 
-fn parse_same_end<'a>(
+fn parse_same_type_end<'a>(
     parser: &mut Parser<'a>,
     state: &mut OpState,
     operands: &[crate::parser::Operand<'a>],
@@ -203,13 +211,13 @@ fn parse_same_end<'a>(
     Ok(())
 }
 
-fn print_same(printer: &mut Printer<'_>, op: &Operation) {
+fn print_same_type(printer: &mut Printer<'_>, op: &Operation) {
     printer.push(" ");
     printer.operands(&op.operands);
-    print_same_with(printer, op, &[]);
+    print_same_type_hiding(printer, op, &[]);
 }
 
-fn print_same_with(printer: &mut Printer<'_>, op: &Operation, hidden: &[&str]) {
+fn print_same_type_hiding(printer: &mut Printer<'_>, op: &Operation, hidden: &[&str]) {
     printer.optional_attribute_dictionary(&op.attributes, hidden);
     printer.push(" : ");
     printer.types_of(&op.results);
@@ -217,9 +225,9 @@ fn print_same_with(printer: &mut Printer<'_>, op: &Operation, hidden: &[&str]) {
 
 const NO_FLAGS: &str = "fastmath<none>";
 
-/// `operands fastmath<...> {...} : type`.
-fn parse_fast(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    let at = parser.here();
+/// Parses `operands fastmath<...> {...} : type`.
+fn parse_fastmath(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let at = parser.current_offset();
     let operands = parser.operand_list(Delimiter::None)?;
     let mut flags = Vec::new();
     if parser.optional_keyword("fastmath") {
@@ -234,14 +242,14 @@ fn parse_fast(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     }
     let body = if flags.is_empty() { NO_FLAGS.to_string() } else { format!("fastmath<{}>", flags.join(",")) };
     let symbol = crate::ir::DialectSymbol { dialect: "arith".into(), body };
-    parse_same_end(parser, state, &operands, at)?;
+    parse_same_type_end(parser, state, &operands, at)?;
     if !state.has_attribute("fastmath") {
         state.attribute("fastmath", Attribute::Dialect(symbol.into()));
     }
     Ok(())
 }
 
-fn print_fast(printer: &mut Printer<'_>, op: &Operation) {
+fn print_fastmath(printer: &mut Printer<'_>, op: &Operation) {
     printer.push(" ");
     printer.operands(&op.operands);
     if let Some(Attribute::Dialect(symbol)) = op.attribute("fastmath")
@@ -250,10 +258,10 @@ fn print_fast(printer: &mut Printer<'_>, op: &Operation) {
         printer.push(" ");
         printer.push(&symbol.body);
     }
-    print_same_with(printer, op, &["fastmath"]);
+    print_same_type_hiding(printer, op, &["fastmath"]);
 }
 
-fn check_same(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
+fn check_same_type(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
     let result = verifier.types(&op.results);
     if verifier.types(&op.operands).iter().any(|ty| Some(ty) != result.first()) {
         return Err(Problem::Op("requires the same type for all operands and results".into()));

@@ -7,9 +7,9 @@ use crate::printer::Printer;
 
 pub(super) const DIALECT: Dialect = Dialect { name: "builtin", rows: ROWS, isolated: true };
 
-const ROWS: &[Row] = &[op("module").regions(1).open().hooks(parse_module, print_module)];
+const ROWS: &[Row] = &[op("module").regions(1).unchecked().hooks(parse_module, print_module)];
 
-/// `@name attributes {...} {operations}`.
+/// Parses `@name attributes {...} {operations}`.
 fn parse_module(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     if parser.at_symbol() {
         let name = parser.symbol_name(state)?;

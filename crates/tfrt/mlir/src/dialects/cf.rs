@@ -10,9 +10,9 @@ use crate::verify::Verifier;
 pub(super) const DIALECT: Dialect = Dialect { name: "cf", rows: ROWS, isolated: false };
 
 const ROWS: &[Row] = &[
-    op("br").takes("any* operands").hooks(parse_br, print_br).check(check_br).terminator(),
+    op("br").operands("any* operands").hooks(parse_br, print_br).check(check_br).terminator(),
     op("cond_br")
-        .takes("i1 condition, any* operands")
+        .operands("i1 condition, any* operands")
         .hooks(parse_cond_br, print_cond_br)
         .check(check_cond_br)
         .terminator(),
@@ -22,7 +22,7 @@ const ROWS: &[Row] = &[
 /// and of the second block.
 const SEGMENTS: &str = "operand_segment_sizes";
 
-/// `^block(operands : types)`; returns the number of operands.
+/// Parses `^block(operands : types)`; returns the number of operands.
 fn parse_successor(parser: &mut Parser<'_>, state: &mut OpState) -> Parse<usize> {
     let successor = parser.successor()?;
     state.successors.push(successor);
@@ -30,7 +30,7 @@ fn parse_successor(parser: &mut Parser<'_>, state: &mut OpState) -> Parse<usize>
         return Ok(0);
     }
     let mut operands: Vec<Operand<'_>> = Vec::new();
-    let at = parser.here();
+    let at = parser.current_offset();
     while parser.at_operand() {
         operands.push(parser.operand()?);
         if !parser.optional_literal(",") {
@@ -87,7 +87,7 @@ fn print_br(printer: &mut Printer<'_>, op: &Operation) {
 }
 
 fn print_cond_br(printer: &mut Printer<'_>, op: &Operation) {
-    let first = segments(op).map_or(0, |sizes| sizes[1]);
+    let first = operand_segments(op).map_or(0, |sizes| sizes[1]);
     printer.push(" ");
     printer.operand(op.operands[0]);
     printer.push(", ");
@@ -98,7 +98,7 @@ fn print_cond_br(printer: &mut Printer<'_>, op: &Operation) {
 }
 
 /// The operand segment sizes, if they add up to the number of operands.
-fn segments(op: &Operation) -> Option<[usize; 3]> {
+fn operand_segments(op: &Operation) -> Option<[usize; 3]> {
     let Some(Attribute::DenseArray(_, sizes)) = op.attribute(SEGMENTS) else { return None };
     let sizes: Vec<usize> =
         sizes.iter().map(|size| usize::try_from(size.as_int()?).ok()).collect::<Option<_>>()?;
@@ -122,7 +122,7 @@ fn check_cond_br(_: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
             "requires 2 successors but found ".to_string() + &op.successors.len().to_string(),
         ));
     }
-    if segments(op).is_none() {
+    if operand_segments(op).is_none() {
         return Err(Problem::Op(format!("'{SEGMENTS}' attribute does not match the operands")));
     }
     Ok(())

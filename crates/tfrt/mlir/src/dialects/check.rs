@@ -15,21 +15,21 @@ pub(crate) enum Problem {
 
 type Check = Result<(), Problem>;
 
-fn refuse(message: impl Into<String>) -> Check {
+fn invalid_op(message: impl Into<String>) -> Check {
     Err(Problem::Op(message.into()))
 }
 
-/// Fails if the custom form cannot show an attribute: it shows only the attributes in `but`.
-pub(super) fn no_attributes_in_form(verifier: &Verifier<'_>, op: &Operation, but: &[&str]) -> Check {
+/// Fails if the operation has attributes that its custom form, which shows only those in `but`, would lose.
+pub(super) fn check_form_shows_attributes(verifier: &Verifier<'_>, op: &Operation, but: &[&str]) -> Check {
     // Checked only for printing, since other attributes are legal in generic form.
     if verifier.printing && op.attributes.iter().any(|(name, _)| !but.iter().any(|b| *name == *b)) {
-        return refuse("has attributes that its custom form cannot show");
+        return invalid_op("has attributes that its custom form cannot show");
     }
     Ok(())
 }
 
 /// The type of the function that the flat symbol attribute `name` refers to. `Ok(None)` if symbols are not known.
-fn callee<'a>(
+fn callee_type<'a>(
     verifier: &Verifier<'a>,
     op: &Operation,
     name: &str,
@@ -45,39 +45,39 @@ fn callee<'a>(
     }
 }
 
-pub(super) fn call(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    let Some(ty) = callee(verifier, op, "callee", "callee")? else { return Ok(()) };
+pub(super) fn check_call(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let Some(ty) = callee_type(verifier, op, "callee", "callee")? else { return Ok(()) };
     if ty.inputs.len() != op.operands.len() {
-        return refuse("incorrect number of operands for callee");
+        return invalid_op("incorrect number of operands for callee");
     }
     if ty.inputs != verifier.types(&op.operands) {
-        return refuse("operand type mismatch");
+        return invalid_op("operand type mismatch");
     }
     if ty.results.len() != op.results.len() {
-        return refuse("incorrect number of results for callee");
+        return invalid_op("incorrect number of results for callee");
     }
     if ty.results != verifier.types(&op.results) {
-        return refuse("result type mismatch");
+        return invalid_op("result type mismatch");
     }
     Ok(())
 }
 
 /// Checks that every branch is a function. The reference accepts a missing one and writes an invalid index.
-pub(super) fn case(verifier: &Verifier<'_>, op: &Operation) -> Check {
+pub(super) fn check_case(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let Some(Attribute::Array(branches)) = op.attribute("branches") else { return Ok(()) };
     for branch in branches.iter() {
         if let Some(symbol) = branch.as_flat_symbol()
             && matches!(verifier.function(symbol), Symbol::Missing)
         {
-            return refuse(verifier.no_function(symbol));
+            return invalid_op(verifier.no_function(symbol));
         }
     }
     Ok(())
 }
 
-pub(super) fn cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    let yes = callee(verifier, op, "a_true_fn", "a_true_fn")?;
-    let no = callee(verifier, op, "b_false_fn", "a_false_fn")?;
+pub(super) fn check_cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let yes = callee_type(verifier, op, "a_true_fn", "a_true_fn")?;
+    let no = callee_type(verifier, op, "b_false_fn", "a_false_fn")?;
     let (Some(yes), Some(no)) = (yes, no) else { return Ok(()) };
     let both = [(yes, "true"), (no, "false")];
     let sides = [
@@ -87,12 +87,12 @@ pub(super) fn cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
     for (what, have, wanted) in sides {
         for (wanted, (_, which)) in wanted.iter().zip(both) {
             if wanted.len() != have.len() {
-                return refuse(format!("incorrect number of {what}s for {which} function"));
+                return invalid_op(format!("incorrect number of {what}s for {which} function"));
             }
         }
         for (at, ty) in have.iter().enumerate() {
             if let Some(which) = (0..2).find(|which| wanted[*which][at] != *ty) {
-                return refuse(format!("{what} type mismatch for {} function", both[which].1));
+                return invalid_op(format!("{what} type mismatch for {} function", both[which].1));
             }
         }
     }
@@ -100,10 +100,10 @@ pub(super) fn cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
 }
 
 /// Checks that the region ends in a `tfrt.return` of these types.
-fn returns(verifier: &Verifier<'_>, op: &Operation, region: usize, types: &[Type]) -> Check {
+fn check_region_returns(verifier: &Verifier<'_>, op: &Operation, region: usize, types: &[Type]) -> Check {
     let last = op.regions[region].blocks.first().and_then(|block| block.operations.last());
     let Some(last) = last.filter(|last| last.is("tfrt.return")) else {
-        return refuse("expected tfrt.return in body");
+        return invalid_op("expected tfrt.return in body");
     };
     if verifier.types(&last.operands) != types {
         let message = format!("operand types don't match '{}' result", op.name);
@@ -117,88 +117,88 @@ fn body_arguments(op: &Operation, region: usize) -> &[ValueId] {
 }
 
 /// Checks that the body's arguments have the types of `operands`, whose names they get in the custom form.
-fn shadows(verifier: &Verifier<'_>, op: &Operation, operands: &[ValueId]) -> Check {
+fn check_argument_types(verifier: &Verifier<'_>, op: &Operation, operands: &[ValueId]) -> Check {
     if verifier.types(body_arguments(op, 0)) != verifier.types(operands) && verifier.printing {
-        return refuse("body arguments do not match the operands");
+        return invalid_op("body arguments do not match the operands");
     }
     Ok(())
 }
 
-pub(super) fn if_op(verifier: &Verifier<'_>, op: &Operation) -> Check {
+pub(super) fn check_if(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let passed = verifier.types(&op.operands[1..]);
     for (region, which) in [(0, "then"), (1, "else")] {
         if body_arguments(op, region).len() != passed.len() {
-            return refuse(format!("incorrect number of arguments to '{which}' block"));
+            return invalid_op(format!("incorrect number of arguments to '{which}' block"));
         }
     }
     if (0..2).any(|region| verifier.types(body_arguments(op, region)) != passed) {
-        return refuse("operand/argument type mismatch");
+        return invalid_op("operand/argument type mismatch");
     }
     let results = verifier.types(&op.results);
-    returns(verifier, op, 0, &results)?;
-    returns(verifier, op, 1, &results)
+    check_region_returns(verifier, op, 0, &results)?;
+    check_region_returns(verifier, op, 1, &results)
 }
 
-pub(super) fn repeat(verifier: &Verifier<'_>, op: &Operation) -> Check {
+pub(super) fn check_repeat(verifier: &Verifier<'_>, op: &Operation) -> Check {
     if op.results.len() + 1 != op.operands.len() {
-        return refuse("incorrect number of operands");
+        return invalid_op("incorrect number of operands");
     }
     let results = verifier.types(&op.results);
     if verifier.types(&op.operands[1..]) != results {
-        return refuse("operand/result type mismatch");
+        return invalid_op("operand/result type mismatch");
     }
-    shadows(verifier, op, &op.operands[1..])?;
-    returns(verifier, op, 0, &results)
+    check_argument_types(verifier, op, &op.operands[1..])?;
+    check_region_returns(verifier, op, 0, &results)
 }
 
-pub(super) fn parallel_for(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    no_attributes_in_form(verifier, op, &[])?;
-    only_chain(verifier, op)?;
+pub(super) fn check_parallel_for(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    check_form_shows_attributes(verifier, op, &[])?;
+    check_only_chain_result(verifier, op)?;
     let shadowed: Vec<ValueId> = op.operands[..2].iter().chain(&op.operands[3..]).copied().collect();
-    shadows(verifier, op, &shadowed)?;
+    check_argument_types(verifier, op, &shadowed)?;
     let last = op.regions[0].blocks.first().and_then(|block| block.operations.last());
     match last.filter(|last| last.is("tfrt.return")) {
-        None => refuse("expected tfrt.return in body"),
+        None => invalid_op("expected tfrt.return in body"),
         Some(last) if last.operands.is_empty() => Ok(()),
-        Some(_) => returns(verifier, op, 0, &verifier.types(&op.results)),
+        Some(_) => check_region_returns(verifier, op, 0, &verifier.types(&op.results)),
     }
 }
 
 /// Checks that the only result is a chain, which the custom form implies.
-fn only_chain(verifier: &Verifier<'_>, op: &Operation) -> Check {
+fn check_only_chain_result(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let chain = [Type::dialect("tfrt", "chain")];
     if verifier.printing && verifier.types(&op.results) != chain {
-        return refuse("results are not one chain");
+        return invalid_op("results are not one chain");
     }
     Ok(())
 }
 
-pub(super) fn parallel_call(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    no_attributes_in_form(verifier, op, &["callee"])?;
-    only_chain(verifier, op)?;
-    let Some(ty) = callee(verifier, op, "callee", "callee")? else { return Ok(()) };
+pub(super) fn check_parallel_call(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    check_form_shows_attributes(verifier, op, &["callee"])?;
+    check_only_chain_result(verifier, op)?;
+    let Some(ty) = callee_type(verifier, op, "callee", "callee")? else { return Ok(()) };
     if ty.inputs.len() + 1 != op.operands.len() {
-        return refuse("incorrect number of callee operands");
+        return invalid_op("incorrect number of callee operands");
     }
     if ty.inputs.iter().take(2).any(|input| *input != Type::int(32)) {
-        return refuse("callee must take stard and end indices first");
+        return invalid_op("callee must take stard and end indices first");
     }
     if ty.inputs[2..] != verifier.types(&op.operands[3..]) {
-        return refuse("operand type mismatch");
+        return invalid_op("operand type mismatch");
     }
     match ty.results.as_slice() {
         [] => Ok(()),
         [only] if only.is_dialect("tfrt", "chain") => Ok(()),
-        [_] => refuse("async callee must return a chain"),
-        _ => refuse("invalid callee result type"),
+        [_] => invalid_op("async callee must return a chain"),
+        _ => invalid_op("invalid callee result type"),
     }
 }
 
 /// Checks that the operands of `tfrt.return` have the result types of the enclosing function.
-pub(super) fn returned_types(verifier: &Verifier<'_>, op: &Operation) -> Check {
+pub(super) fn check_returned_types(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let Some(results) = verifier.enclosing_results() else { return Ok(()) };
     if op.operands.len() != results.len() {
-        return refuse(format!(
+        return invalid_op(format!(
             "has {} operands, but enclosing function returns {}",
             op.operands.len(),
             results.len()
@@ -214,13 +214,13 @@ pub(super) fn returned_types(verifier: &Verifier<'_>, op: &Operation) -> Check {
     Ok(())
 }
 
-pub(super) fn do_async(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    shadows(verifier, op, &op.operands)?;
-    returns(verifier, op, 0, &verifier.types(&op.results))
+pub(super) fn check_do_async(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    check_argument_types(verifier, op, &op.operands)?;
+    check_region_returns(verifier, op, 0, &verifier.types(&op.results))
 }
 
 /// Checks that all attributes except `but` are `i32`, since the custom form shows them as `name = integer`.
-fn only_i32_attributes(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Check {
+fn check_only_i32_attributes(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Check {
     let is_count = |(name, value): &(crate::ir::Text, Attribute)| {
         *name == but
             || (crate::lexer::is_bare_identifier(name)
@@ -228,49 +228,49 @@ fn only_i32_attributes(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Ch
     };
     if verifier.printing && (!op.attributes.iter().all(is_count) || op.attribute("num_warmup_runs").is_none())
     {
-        return refuse("has attributes that its custom form cannot show");
+        return invalid_op("has attributes that its custom form cannot show");
     }
     Ok(())
 }
 
-pub(super) fn benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    only_i32_attributes(verifier, op, "name")?;
-    shadows(verifier, op, &op.operands)?;
+pub(super) fn check_benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    check_only_i32_attributes(verifier, op, "name")?;
+    check_argument_types(verifier, op, &op.operands)?;
     let last = op.regions[0].blocks.first().and_then(|block| block.operations.last());
     let Some(last) = last.filter(|last| last.is("tfrt.return")) else {
-        return refuse("missing return statement");
+        return invalid_op("missing return statement");
     };
     if last.operands.len() != 1 {
-        return refuse("incorrect number of return values. One return value is expected");
+        return invalid_op("incorrect number of return values. One return value is expected");
     }
     Ok(())
 }
 
-pub(super) fn sync_benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    only_i32_attributes(verifier, op, "target_fn")?;
-    let Some(ty) = callee(verifier, op, "target_fn", "target_fn")? else { return Ok(()) };
+pub(super) fn check_sync_benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    check_only_i32_attributes(verifier, op, "target_fn")?;
+    let Some(ty) = callee_type(verifier, op, "target_fn", "target_fn")? else { return Ok(()) };
     if ty.inputs.len() != op.operands.len() {
-        return refuse("incorrect number of operands for callee");
+        return invalid_op("incorrect number of operands for callee");
     }
     if ty.inputs != verifier.types(&op.operands) {
-        return refuse("operand type mismatch");
+        return invalid_op("operand type mismatch");
     }
     if !ty.results.is_empty() {
-        return refuse("Target benchmark function must return zero value.");
+        return invalid_op("Target benchmark function must return zero value.");
     }
     Ok(())
 }
 
-pub(super) fn cost(_: &Verifier<'_>, op: &Operation) -> Check {
+pub(super) fn check_cost(_: &Verifier<'_>, op: &Operation) -> Check {
     match op.attribute("_tfrt_cost").and_then(Attribute::as_int) {
         Some(cost) if cost > 0 => Ok(()),
-        Some(_) => refuse("cost value must be larger than 0"),
-        None => refuse("cost attribute not found"),
+        Some(_) => invalid_op("cost value must be larger than 0"),
+        None => invalid_op("cost attribute not found"),
     }
 }
 
 /// Checks that the attribute lists of `executeop` consist of pairs of a name and a value.
-pub(super) fn execute(verifier: &Verifier<'_>, op: &Operation) -> Check {
+pub(super) fn check_execute(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let keys = |list: &str| -> Option<Vec<crate::ir::Text>> {
         let Some(Attribute::Array(pairs)) = op.attribute(list) else { return Some(Vec::new()) };
         pairs
@@ -285,12 +285,12 @@ pub(super) fn execute(verifier: &Verifier<'_>, op: &Operation) -> Check {
             .collect()
     };
     let Some(mut names) = keys("op_attrs") else {
-        return refuse("each op_attr should be a key-value pair, where the key is a string");
+        return invalid_op("each op_attr should be a key-value pair, where the key is a string");
     };
     if verifier.printing {
-        no_attributes_in_form(verifier, op, &["op_attrs", "op_func_attrs", "op_name"])?;
+        check_form_shows_attributes(verifier, op, &["op_attrs", "op_func_attrs", "op_name"])?;
         let Some(mut functions) = keys("op_func_attrs") else {
-            return refuse("function attributes are not pairs");
+            return invalid_op("function attributes are not pairs");
         };
         let unclear = names.is_empty() && !functions.is_empty();
         for list in [&mut names, &mut functions] {
@@ -298,38 +298,38 @@ pub(super) fn execute(verifier: &Verifier<'_>, op: &Operation) -> Check {
             list.sort();
             list.dedup();
             if unclear || list.len() != count || list.iter().any(|key| key.is_empty()) {
-                return refuse("attributes cannot be shown as a dictionary");
+                return invalid_op("attributes cannot be shown as a dictionary");
             }
         }
     }
     Ok(())
 }
 
-fn function_attribute(
+fn check_function_attribute(
     verifier: &Verifier<'_>,
     op: &Operation,
     name: &str,
     inputs: &[ValueId],
     results: &[ValueId],
 ) -> Check {
-    let Some(ty) = callee(verifier, op, name, name)? else { return Ok(()) };
+    let Some(ty) = callee_type(verifier, op, name, name)? else { return Ok(()) };
     let shown = op.attribute(name).and_then(Attribute::as_flat_symbol);
     let shown = shown.map(ToString::to_string).unwrap_or_default();
     if ty.inputs != verifier.types(inputs) {
-        return refuse(format!("'{shown}' has mismatching operand types"));
+        return invalid_op(format!("'{shown}' has mismatching operand types"));
     }
     if ty.results != verifier.types(results) {
-        return refuse(format!("'{shown}' has mismatching result types"));
+        return invalid_op(format!("'{shown}' has mismatching result types"));
     }
     Ok(())
 }
 
-pub(super) fn corert_cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    function_attribute(verifier, op, "a_true_fn", &op.operands[1..], &op.results)?;
-    function_attribute(verifier, op, "b_false_fn", &op.operands[1..], &op.results)
+pub(super) fn check_corert_cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    check_function_attribute(verifier, op, "a_true_fn", &op.operands[1..], &op.results)?;
+    check_function_attribute(verifier, op, "b_false_fn", &op.operands[1..], &op.results)
 }
 
-pub(super) fn corert_while(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    function_attribute(verifier, op, "a_cond_fn", &op.operands, &op.results)?;
-    function_attribute(verifier, op, "b_body_fn", &op.operands, &op.results)
+pub(super) fn check_corert_while(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    check_function_attribute(verifier, op, "a_cond_fn", &op.operands, &op.results)?;
+    check_function_attribute(verifier, op, "b_body_fn", &op.operands, &op.results)
 }

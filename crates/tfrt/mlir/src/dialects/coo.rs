@@ -8,19 +8,19 @@ pub(super) const DIALECT: Dialect = Dialect { name: "coo", rows: ROWS, isolated:
 
 const ROWS: &[Row] = &[
     op("convert_coo_to_dht")
-        .over(OVER)
-        .takes("!t.tensor, !tfrt.chain")
-        .gives("!t.tensor, !tfrt.chain")
-        .form("operands attr-dict"),
+        .suffixes(OVER)
+        .operands("!t.tensor, !tfrt.chain")
+        .results("!t.tensor, !tfrt.chain")
+        .format("operands attr-dict"),
     op("convert_dht_to_coo")
-        .over(OVER)
-        .takes("!t.tensor, !tfrt.chain")
-        .gives("!t.tensor, !tfrt.chain")
-        .form("operands attr-dict"),
+        .suffixes(OVER)
+        .operands("!t.tensor, !tfrt.chain")
+        .results("!t.tensor, !tfrt.chain")
+        .format("operands attr-dict"),
     op("tensor_equal")
-        .over(OVER)
-        .takes("!t.tensor, !t.tensor, !tfrt.chain")
-        .gives("i1, !tfrt.chain")
-        .form("operands attr-dict"),
-    op("print_tensor").takes("!t.tensor, !tfrt.chain").gives("!tfrt.chain").form("operands attr-dict"),
+        .suffixes(OVER)
+        .operands("!t.tensor, !t.tensor, !tfrt.chain")
+        .results("i1, !tfrt.chain")
+        .format("operands attr-dict"),
+    op("print_tensor").operands("!t.tensor, !tfrt.chain").results("!tfrt.chain").format("operands attr-dict"),
 ];

@@ -29,86 +29,86 @@ pub(super) const DIALECT: Dialect = Dialect { name: "corert", rows: ROWS, isolat
 
 const ROWS: &[Row] = &[
     op("create_dense_tensor")
-        .over(&[DTYPES])
-        .gives(HANDLE)
-        .attrs("i64s shape, array value")
-        .form("attr-dict"),
-    op("const_dense_tensor").gives(HANDLE).attrs("elements value").form("$value attr-dict"),
-    op("const_string_tensor").gives(HANDLE).attrs("i64s shape, strings value").form("attr-dict"),
+        .suffixes(&[DTYPES])
+        .results(HANDLE)
+        .attributes("i64s shape, array value")
+        .format("attr-dict"),
+    op("const_dense_tensor").results(HANDLE).attributes("elements value").format("$value attr-dict"),
+    op("const_string_tensor").results(HANDLE).attributes("i64s shape, strings value").format("attr-dict"),
     op("executeop")
-        .takes("!corert.ophandler op_handler, !corert.tensorhandle* arguments")
-        .gives("!corert.tensorhandle* results")
-        .attrs("array op_attrs, array op_func_attrs, string op_name")
+        .operands("!corert.ophandler op_handler, !corert.tensorhandle* arguments")
+        .results("!corert.tensorhandle* results")
+        .attributes("array op_attrs, array op_func_attrs, string op_name")
         .hooks(parse_execute, print_execute)
-        .check(check::execute),
+        .check(check::check_execute),
     op("executeop.seq")
-        .takes("!corert.ophandler op_handler, !tfrt.chain in_op_chain, !corert.tensorhandle* arguments")
-        .gives("!tfrt.chain out_op_chain, !corert.tensorhandle* results")
-        .attrs("array op_attrs, array op_func_attrs, string op_name")
+        .operands("!corert.ophandler op_handler, !tfrt.chain in_op_chain, !corert.tensorhandle* arguments")
+        .results("!tfrt.chain out_op_chain, !corert.tensorhandle* results")
+        .attributes("array op_attrs, array op_func_attrs, string op_name")
         .hooks(parse_execute_seq, print_execute_seq)
-        .check(check::execute),
+        .check(check::check_execute),
     op("get_op_handler")
-        .takes("!tfrt.chain in_op_chain")
-        .gives("!corert.ophandler op_handler")
-        .attrs("string op_handler_name")
-        .form("$in_op_chain $op_handler_name attr-dict"),
+        .operands("!tfrt.chain in_op_chain")
+        .results("!corert.ophandler op_handler")
+        .attributes("string op_handler_name")
+        .format("$in_op_chain $op_handler_name attr-dict"),
     op("register_op_handler")
-        .takes("!corert.ophandler op_handler")
-        .gives("!tfrt.chain out_op_chain")
-        .attrs("string op_handler_name")
-        .form("$op_handler $op_handler_name attr-dict"),
+        .operands("!corert.ophandler op_handler")
+        .results("!tfrt.chain out_op_chain")
+        .attributes("string op_handler_name")
+        .format("$op_handler $op_handler_name attr-dict"),
     op("cond")
-        .takes("!corert.tensorhandle cond, !tfrt.chain in_op_chain, any* fn_operands")
-        .gives("!tfrt.chain out_op_chain, any* fn_outputs")
-        .attrs("symbol a_true_fn, symbol b_false_fn")
-        .form(
+        .operands("!corert.tensorhandle cond, !tfrt.chain in_op_chain, any* fn_operands")
+        .results("!tfrt.chain out_op_chain, any* fn_outputs")
+        .attributes("symbol a_true_fn, symbol b_false_fn")
+        .format(
             "$cond $a_true_fn $b_false_fn `(` $in_op_chain ( `,` $fn_operands^ )? `)` attr-dict \
             `:` `(` type($fn_operands) `)` `->` `(` type($fn_outputs) `)`",
         )
-        .check(check::corert_cond),
+        .check(check::check_corert_cond),
     op("while")
-        .takes("!tfrt.chain in_op_chain, any* fn_operands")
-        .gives("!tfrt.chain out_op_chain, any* fn_outputs")
-        .attrs("symbol a_cond_fn, symbol b_body_fn")
-        .form(
+        .operands("!tfrt.chain in_op_chain, any* fn_operands")
+        .results("!tfrt.chain out_op_chain, any* fn_outputs")
+        .attributes("symbol a_cond_fn, symbol b_body_fn")
+        .format(
             "$a_cond_fn $b_body_fn `(` $in_op_chain ( `,` $fn_operands^ )? `)` attr-dict \
             `:` `(` type($fn_operands) `)` `->` `(` type($fn_outputs) `)`",
         )
-        .check(check::corert_while),
+        .check(check::check_corert_while),
     op("get_dst_tensor_type")
-        .takes("!corert.tensorhandle, !tfrt.device")
-        .gives("!tfrt.tensor_type")
-        .form("operands attr-dict"),
+        .operands("!corert.tensorhandle, !tfrt.device")
+        .results("!tfrt.tensor_type")
+        .format("operands attr-dict"),
     op("transfer")
-        .takes("!corert.tensorhandle, !tfrt.device, !tfrt.tensor_type")
-        .gives(HANDLE)
-        .form("operands attr-dict"),
+        .operands("!corert.tensorhandle, !tfrt.device, !tfrt.tensor_type")
+        .results(HANDLE)
+        .format("operands attr-dict"),
     op("transfer_inferred_tensortype")
-        .takes("!corert.tensorhandle, !tfrt.device")
-        .gives(HANDLE)
-        .form("operands attr-dict"),
-    op("tensorhandle_to_int32").takes(HANDLE).gives("i32").form("operands attr-dict"),
+        .operands("!corert.tensorhandle, !tfrt.device")
+        .results(HANDLE)
+        .format("operands attr-dict"),
+    op("tensorhandle_to_int32").operands(HANDLE).results("i32").format("operands attr-dict"),
 ];
 
 pub(super) const SYNC_DIALECT: Dialect = Dialect { name: "corert_sync", rows: SYNC_ROWS, isolated: true };
 
 const SYNC_ROWS: &[Row] = &[
     op("create_dense_tensor")
-        .over(&[DTYPES])
-        .gives(HANDLE)
-        .attrs("i64s shape, array value")
-        .form("attr-dict"),
-    op("const_dense_tensor").gives(HANDLE).attrs("elements value").form("$value attr-dict"),
+        .suffixes(&[DTYPES])
+        .results(HANDLE)
+        .attributes("i64s shape, array value")
+        .format("attr-dict"),
+    op("const_dense_tensor").results(HANDLE).attributes("elements value").format("$value attr-dict"),
     op("executeop")
-        .takes("!corert.ophandler op_handler, !corert.tensorhandle* arguments")
-        .gives("!corert.tensorhandle* results")
-        .attrs("array op_attrs, string op_name")
+        .operands("!corert.ophandler op_handler, !corert.tensorhandle* arguments")
+        .results("!corert.tensorhandle* results")
+        .attributes("array op_attrs, string op_name")
         .hooks(parse_execute_sync, print_execute)
-        .check(check::execute),
+        .check(check::check_execute),
     op("get_op_handler")
-        .gives("!corert.ophandler op_handler")
-        .attrs("string device_name")
-        .form("$device_name attr-dict"),
+        .results("!corert.ophandler op_handler")
+        .attributes("string device_name")
+        .format("$device_name attr-dict"),
 ];
 
 /// Parses `shape<2x?x3>`, `shape<*>` or `shape<>`.
@@ -137,40 +137,40 @@ pub(super) fn parse_shape(spec: &str) -> Option<Attribute> {
 }
 
 fn parse_execute(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    execute(parser, state, false, true)
+    parse_execute_with(parser, state, false, true)
 }
 
 fn parse_execute_seq(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    execute(parser, state, true, true)
+    parse_execute_with(parser, state, true, true)
 }
 
 fn parse_execute_sync(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    execute(parser, state, false, false)
+    parse_execute_with(parser, state, false, false)
 }
 
-/// `(%handler) "op"(operands) {attributes} {function attributes} : number-of-results`.
-fn execute(parser: &mut Parser<'_>, state: &mut OpState, chain: bool, functions: bool) -> Parse {
+/// Parses `(%handler) "op"(operands) {attributes} {function attributes} : number-of-results`.
+fn parse_execute_with(parser: &mut Parser<'_>, state: &mut OpState, chain: bool, functions: bool) -> Parse {
     let chains = usize::from(chain);
-    let at = parser.here();
+    let at = parser.current_offset();
     let handler = parser.operand_list(Delimiter::Paren)?;
     if handler.len() != chains + 1 {
         return parser.error_in_op(state, at, format_args!("expected {} operands", chains + 1));
     }
-    let at = parser.here();
+    let at = parser.current_offset();
     let name = parser.parse_attribute(None)?;
     if name.as_text().is_none() {
         return parser.error_in_op(state, at, "invalid kind of attribute specified");
     }
     state.attribute("op_name", name);
     let operands = parser.operand_list(Delimiter::Paren)?;
-    let attributes = key_values(parser)?;
-    let function_attributes = key_values(parser)?;
+    let attributes = parse_key_values(parser)?;
+    let function_attributes = parse_key_values(parser)?;
     let mut results = 0;
     if parser.optional_literal(":") {
-        let at = parser.here();
+        let at = parser.current_offset();
         results = match parser.parse_attribute(None)?.as_int() {
             Some(count) if count <= 0 => 0,
-            Some(count) if parser.imply_results(count) => count as usize,
+            Some(count) if parser.add_implied_results(count) => count as usize,
             Some(_) => return parser.error_in_op(state, at, "has too many results"),
             None => return parser.error_in_op(state, at, "invalid kind of attribute specified"),
         };
@@ -193,8 +193,8 @@ fn execute(parser: &mut Parser<'_>, state: &mut OpState, chain: bool, functions:
     Ok(())
 }
 
-/// `{key = value, ...}` as an array of pairs, in source order; an empty array if absent.
-fn key_values(parser: &mut Parser<'_>) -> Parse<Attribute> {
+/// Parses `{key = value, ...}` as an array of pairs, in source order; an empty array if absent.
+fn parse_key_values(parser: &mut Parser<'_>) -> Parse<Attribute> {
     let entries = if parser.at_brace() { parser.attribute_dictionary()? } else { Vec::new() };
     let pair = |(key, value): (Text, Attribute)| Attribute::array(vec![Attribute::string(key), value]);
     Ok(Attribute::array(entries.into_iter().map(pair).collect()))

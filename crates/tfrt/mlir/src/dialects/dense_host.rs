@@ -13,63 +13,63 @@ pub(super) const DIALECT: Dialect = Dialect { name: "tfrt_dht", rows: ROWS, isol
 
 const ROWS: &[Row] = &[
     op("create_uninitialized_tensor")
-        .over(&[DTYPES, RANKS])
-        .gives(TENSOR)
-        .attrs("i64s shape")
-        .form("$shape attr-dict"),
+        .suffixes(&[DTYPES, RANKS])
+        .results(TENSOR)
+        .attributes("i64s shape")
+        .format("$shape attr-dict"),
     op("make_tensor")
-        .over(&[DTYPES])
-        .takes("!ht.host_buffer, !ts.shape, !tfrt.chain")
-        .gives("!t.tensor, !tfrt.chain")
-        .form("operands attr-dict"),
+        .suffixes(&[DTYPES])
+        .operands("!ht.host_buffer, !ts.shape, !tfrt.chain")
+        .results("!t.tensor, !tfrt.chain")
+        .format("operands attr-dict"),
     op("fill_tensor_with_constant")
-        .over(&[DTYPES])
-        .takes("!t.tensor, !tfrt.chain")
-        .gives(CHAIN)
-        .attrs("any value")
-        .form("operands $value attr-dict"),
-    op("print_tensor").takes("!t.tensor, !tfrt.chain").gives(CHAIN).form("operands attr-dict"),
+        .suffixes(&[DTYPES])
+        .operands("!t.tensor, !tfrt.chain")
+        .results(CHAIN)
+        .attributes("any value")
+        .format("operands $value attr-dict"),
+    op("print_tensor").operands("!t.tensor, !tfrt.chain").results(CHAIN).format("operands attr-dict"),
     op("set_tensor_with_constant_values")
-        .over(&[DTYPES])
-        .takes("!t.tensor, !tfrt.chain")
-        .gives(CHAIN)
-        .attrs("array values")
-        .form("operands $values attr-dict"),
+        .suffixes(&[DTYPES])
+        .operands("!t.tensor, !tfrt.chain")
+        .results(CHAIN)
+        .attributes("array values")
+        .format("operands $values attr-dict"),
     op("tensor_equal")
-        .over(&[DTYPES])
-        .takes("!t.tensor, !t.tensor, !tfrt.chain")
-        .gives("i1, !tfrt.chain")
-        .form("operands attr-dict"),
-    op("allocate_buffer").takes("i64, i64").gives(BUFFER).form("operands attr-dict"),
+        .suffixes(&[DTYPES])
+        .operands("!t.tensor, !t.tensor, !tfrt.chain")
+        .results("i1, !tfrt.chain")
+        .format("operands attr-dict"),
+    op("allocate_buffer").operands("i64, i64").results(BUFFER).format("operands attr-dict"),
     op("get_buffer")
-        .takes("!t.tensor, !tfrt.chain")
-        .gives("!ht.host_buffer, !tfrt.chain")
-        .form("operands attr-dict"),
-    op("get_buffer_slice").takes("!ht.host_buffer, i64, i64").gives(BUFFER).form("operands attr-dict"),
-    op("print_buffer").takes("!ht.host_buffer, !tfrt.chain").gives(CHAIN).form("operands attr-dict"),
-    op("get_tensor_shape").takes(TENSOR).gives("!ts.shape").form("operands attr-dict"),
+        .operands("!t.tensor, !tfrt.chain")
+        .results("!ht.host_buffer, !tfrt.chain")
+        .format("operands attr-dict"),
+    op("get_buffer_slice").operands("!ht.host_buffer, i64, i64").results(BUFFER).format("operands attr-dict"),
+    op("print_buffer").operands("!ht.host_buffer, !tfrt.chain").results(CHAIN).format("operands attr-dict"),
+    op("get_tensor_shape").operands(TENSOR).results("!ts.shape").format("operands attr-dict"),
 ];
 
 pub(super) const SYNC_DIALECT: Dialect = Dialect { name: "tfrt_dht_sync", rows: SYNC_ROWS, isolated: false };
 
 const SYNC_ROWS: &[Row] = &[
     op("create_uninitialized_tensor")
-        .over(&[DTYPES, RANKS])
-        .gives(TENSOR)
-        .attrs("i64s shape")
-        .form("$shape attr-dict"),
-    op("print_tensor").takes(TENSOR).form("operands attr-dict"),
-    op("allocate_buffer").takes("i64, i64").gives(BUFFER).form("operands attr-dict"),
-    op("get_tensor_shape").takes(TENSOR).gives("!ts.shape").form("operands attr-dict"),
+        .suffixes(&[DTYPES, RANKS])
+        .results(TENSOR)
+        .attributes("i64s shape")
+        .format("$shape attr-dict"),
+    op("print_tensor").operands(TENSOR).format("operands attr-dict"),
+    op("allocate_buffer").operands("i64, i64").results(BUFFER).format("operands attr-dict"),
+    op("get_tensor_shape").operands(TENSOR).results("!ts.shape").format("operands attr-dict"),
     op("set_tensor_with_constant_values")
-        .over(&[DTYPES])
-        .takes("!t.tensor tensor")
-        .attrs("array values")
-        .form("$tensor $values attr-dict"),
+        .suffixes(&[DTYPES])
+        .operands("!t.tensor tensor")
+        .attributes("array values")
+        .format("$tensor $values attr-dict"),
     op("make_tensor")
-        .over(&[DTYPES])
-        .takes("!ht.host_buffer, !ts.shape")
-        .gives(TENSOR)
-        .form("operands attr-dict"),
-    op("get_buffer_slice").takes("!ht.host_buffer, i64, i64").gives(BUFFER).form("operands attr-dict"),
+        .suffixes(&[DTYPES])
+        .operands("!ht.host_buffer, !ts.shape")
+        .results(TENSOR)
+        .format("operands attr-dict"),
+    op("get_buffer_slice").operands("!ht.host_buffer, i64, i64").results(BUFFER).format("operands attr-dict"),
 ];

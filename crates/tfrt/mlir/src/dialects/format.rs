@@ -9,7 +9,7 @@ use crate::ir::{Attribute, Operation, Type, ValueId};
 use crate::parser::{Delimiter, OpState, Operand, Parse, Parser};
 use crate::printer::Printer;
 
-/// A custom form.
+/// A declarative custom form of an operation.
 pub(crate) struct Format {
     elements: Vec<Element>,
 }
@@ -91,7 +91,7 @@ impl Format {
     }
 
     /// Whether the form mentions the attribute.
-    fn shows(&self, attribute: usize) -> bool {
+    fn mentions_attribute(&self, attribute: usize) -> bool {
         self.elements.iter().any(|e| matches!(e, Element::Attribute(at) if *at == attribute))
     }
 }
@@ -115,7 +115,7 @@ pub(crate) fn parse_format<'a>(
     format: &Format,
 ) -> Parse {
     let mut parsed = Parsed {
-        operands: vec![(Vec::new(), parser.here()); definition.operands.len()],
+        operands: vec![(Vec::new(), parser.current_offset()); definition.operands.len()],
         operand_types: vec![None; definition.operands.len()],
         result_types: vec![None; definition.results.len()],
         ..Parsed::default()
@@ -163,11 +163,11 @@ fn parse_elements<'a>(
         match element {
             Element::Literal(literal) => parser.literal(state, literal)?,
             Element::Operands => {
-                let at = parser.here();
+                let at = parser.current_offset();
                 parsed.all = Some((parser.operand_list(Delimiter::None)?, at));
             }
             Element::Operand(index) => {
-                let at = parser.here();
+                let at = parser.current_offset();
                 let operands = if definition.operands[*index].variadic {
                     parser.operand_list(Delimiter::None)?
                 } else {
@@ -214,7 +214,7 @@ fn parse_slot_types(parser: &mut Parser<'_>, slot: &Slot) -> Parse<Vec<Type>> {
 
 /// Parses an attribute of a definition. If the attribute's kind has a type, the text needs none.
 fn parse_attribute(parser: &mut Parser<'_>, state: &OpState, attribute: &AttributeDef) -> Parse<Attribute> {
-    let at = parser.here();
+    let at = parser.current_offset();
     let ty = match &attribute.kind {
         AttributeKind::Number(ty) => Some(ty.clone()),
         AttributeKind::String => Some(Type::None),
@@ -248,7 +248,7 @@ struct Spacing {
 }
 
 impl Spacing {
-    fn before_word(&mut self, printer: &mut Printer<'_>) {
+    fn space_before_word(&mut self, printer: &mut Printer<'_>) {
         if self.space || !self.punctuation {
             printer.push(" ");
         }
@@ -256,7 +256,7 @@ impl Spacing {
         self.punctuation = false;
     }
 
-    fn literal(&mut self, printer: &mut Printer<'_>, literal: &str) {
+    fn print_literal(&mut self, printer: &mut Printer<'_>, literal: &str) {
         let due = if literal.len() != 1 && literal != "->" {
             true
         } else if self.punctuation {
@@ -273,7 +273,7 @@ impl Spacing {
     }
 }
 
-fn segment(values: &[ValueId], slots: &[Slot], index: usize) -> std::ops::Range<usize> {
+fn slot_range(values: &[ValueId], slots: &[Slot], index: usize) -> std::ops::Range<usize> {
     let variadic = slots.iter().position(|s| s.variadic);
     let extra = (values.len() + 1).saturating_sub(slots.len());
     let start = match variadic {
@@ -294,17 +294,17 @@ fn print_elements(
 ) {
     for element in elements {
         match element {
-            Element::Literal(literal) => spacing.literal(printer, literal),
+            Element::Literal(literal) => spacing.print_literal(printer, literal),
             Element::Operands => {
-                spacing.before_word(printer);
+                spacing.space_before_word(printer);
                 printer.operands(&op.operands);
             }
             Element::Operand(index) => {
-                spacing.before_word(printer);
-                printer.operands(&op.operands[segment(&op.operands, &definition.operands, *index)]);
+                spacing.space_before_word(printer);
+                printer.operands(&op.operands[slot_range(&op.operands, &definition.operands, *index)]);
             }
             Element::Attribute(index) => {
-                spacing.before_word(printer);
+                spacing.space_before_word(printer);
                 let attribute = &definition.attributes[*index];
                 if let Some(value) = op.attribute(attribute.name) {
                     if matches!(attribute.kind, AttributeKind::Number(_)) {
@@ -315,30 +315,30 @@ fn print_elements(
                 }
             }
             Element::AttributeDictionary => {
-                let hidden = (0..definition.attributes.len()).filter(|&at| format.shows(at));
+                let hidden = (0..definition.attributes.len()).filter(|&at| format.mentions_attribute(at));
                 let hidden: Vec<&str> = hidden.map(|at| definition.attributes[at].name).collect();
                 printer.optional_attribute_dictionary(&op.attributes, &hidden);
                 spacing.space = true;
                 spacing.punctuation = false;
             }
             Element::OperandTypes => {
-                spacing.before_word(printer);
+                spacing.space_before_word(printer);
                 printer.types_of(&op.operands);
             }
             Element::ResultTypes => {
-                spacing.before_word(printer);
+                spacing.space_before_word(printer);
                 printer.types_of(&op.results);
             }
             Element::OperandType(index) => {
-                spacing.before_word(printer);
-                printer.types_of(&op.operands[segment(&op.operands, &definition.operands, *index)]);
+                spacing.space_before_word(printer);
+                printer.types_of(&op.operands[slot_range(&op.operands, &definition.operands, *index)]);
             }
             Element::ResultType(index) => {
-                spacing.before_word(printer);
-                printer.types_of(&op.results[segment(&op.results, &definition.results, *index)]);
+                spacing.space_before_word(printer);
+                printer.types_of(&op.results[slot_range(&op.results, &definition.results, *index)]);
             }
             Element::Optional { anchor, elements } => {
-                if !segment(&op.operands, &definition.operands, *anchor).is_empty() {
+                if !slot_range(&op.operands, &definition.operands, *anchor).is_empty() {
                     print_elements(printer, op, definition, format, elements, spacing);
                 }
             }

@@ -10,19 +10,19 @@ use crate::verify::Verifier;
 pub(super) const DIALECT: Dialect = Dialect { name: "func", rows: ROWS, isolated: false };
 
 const ROWS: &[Row] = &[
-    op("func").regions(1).open().isolated().hooks(parse_function, print_function).check(check_function),
-    op("return").takes("any* operands").hooks(parse_return, print_return).terminator(),
+    op("func").regions(1).unchecked().isolated().hooks(parse_function, print_function).check(check_function),
+    op("return").operands("any* operands").hooks(parse_return, print_return).terminator(),
     op("call")
-        .takes("any* operands")
-        .gives("any* results")
-        .attrs("symbol callee")
+        .operands("any* operands")
+        .results("any* results")
+        .attributes("symbol callee")
         .hooks(parse_call, print_call),
 ];
 
 /// Attributes that the custom form of a function shows outside of its attribute dictionary.
 const SHOWN_ATTRIBUTES: [&str; 5] = ["sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"];
 
-/// `private @name(arguments) -> results attributes {...} {body}`.
+/// Parses `private @name(arguments) -> results attributes {...} {body}`.
 fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     if let Some(visibility) = ["public", "private", "nested"].into_iter().find(|v| parser.optional_keyword(v))
     {
@@ -35,7 +35,7 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     parser.literal(state, "(")?;
     if !parser.optional_literal(")") {
         loop {
-            let at = parser.here();
+            let at = parser.current_offset();
             let named = parser.at_operand();
             let name = if named { Some(parser.operand()?) } else { None };
             if arguments.last().is_some_and(|last| last.name.is_some() != named) {
@@ -44,7 +44,7 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
                 return parser.error_in_op(state, at, message);
             }
             let ty = if named { parser.colon_type()? } else { parser.parse_type()? };
-            argument_attributes.push(dictionary(parser)?);
+            argument_attributes.push(parse_dictionary(parser)?);
             let location = parser.trailing_location()?;
             arguments.push(Argument { name, ty, location });
             if !parser.optional_literal(",") {
@@ -58,7 +58,7 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
         if parser.optional_literal("(") {
             while !parser.optional_literal(")") {
                 results.push(parser.parse_type()?);
-                result_attributes.push(dictionary(parser)?);
+                result_attributes.push(parse_dictionary(parser)?);
                 if !parser.optional_literal(",") {
                     parser.literal(state, ")")?;
                     break;
@@ -70,7 +70,7 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
         }
     }
     let inputs = arguments.iter().map(|argument| argument.ty.clone()).collect();
-    let attributes_at = parser.here();
+    let attributes_at = parser.current_offset();
     let before = state.attributes.len();
     parser.optional_attributes_keyword(state)?;
     for inferred in ["sym_visibility", "sym_name", "function_type"] {
@@ -88,7 +88,7 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
             state.attribute(name, Attribute::array(list));
         }
     }
-    let body_at = parser.here();
+    let body_at = parser.current_offset();
     let mut body = Region::default();
     if parser.at_brace() {
         body = parser.region(&arguments, false)?;
@@ -100,8 +100,8 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     Ok(())
 }
 
-/// `{...}` as a dictionary attribute; an empty dictionary if absent.
-fn dictionary(parser: &mut Parser<'_>) -> Parse<Attribute> {
+/// Parses `{...}` as a dictionary attribute; an empty dictionary if absent.
+fn parse_dictionary(parser: &mut Parser<'_>) -> Parse<Attribute> {
     if !parser.at_brace() {
         return Ok(Attribute::Dictionary([].into()));
     }
@@ -213,10 +213,10 @@ fn print_return(printer: &mut Printer<'_>, op: &Operation) {
     super::tfrt::print_return(printer, op);
 }
 
-/// `@callee(operands) {...} : (types) -> types`.
+/// Parses `@callee(operands) {...} : (types) -> types`.
 fn parse_call(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    super::tfrt::symbol_attribute(parser, state, "callee")?;
-    let at = parser.here();
+    super::tfrt::parse_symbol_attribute(parser, state, "callee")?;
+    let at = parser.current_offset();
     let operands = parser.operand_list(Delimiter::Paren)?;
     parser.optional_attribute_dictionary(state)?;
     let (inputs, results) = parser.colon_function_type(state)?;

@@ -11,20 +11,24 @@ pub(super) const DIALECT: Dialect = Dialect { name: "memref", rows: ROWS, isolat
 
 const ROWS: &[Row] = &[
     op("load")
-        .takes("any memref, any* indices")
-        .gives("any result")
+        .operands("any memref, any* indices")
+        .results("any result")
         .hooks(parse_load, print_load)
         .check(check_load),
     op("store")
-        .takes("any value, any memref, any* indices")
+        .operands("any value, any memref, any* indices")
         .hooks(parse_store, print_store)
         .check(check_store),
-    op("dim").takes("any source, any index").gives("any result").hooks(parse_dim, print_dim).check(check_dim),
-    op("dealloc").takes("any memref").form("$memref attr-dict `:` type($memref)"),
+    op("dim")
+        .operands("any source, any index")
+        .results("any result")
+        .hooks(parse_dim, print_dim)
+        .check(check_dim),
+    op("dealloc").operands("any memref").format("$memref attr-dict `:` type($memref)"),
 ];
 
-/// `%memref[%indices]`.
-fn parse_place<'a>(parser: &mut Parser<'a>, state: &mut OpState) -> Parse<(Operand<'a>, Vec<Operand<'a>>)> {
+/// Parses `%memref[%indices]`.
+fn parse_access<'a>(parser: &mut Parser<'a>, state: &mut OpState) -> Parse<(Operand<'a>, Vec<Operand<'a>>)> {
     let memref = parser.operand()?;
     parser.literal(state, "[")?;
     let indices = parser.operand_list(Delimiter::None)?;
@@ -33,9 +37,9 @@ fn parse_place<'a>(parser: &mut Parser<'a>, state: &mut OpState) -> Parse<(Opera
     Ok((memref, indices))
 }
 
-/// `: type` of a memref, and its element type.
+/// Parses `: type` of a memref, and its element type.
 fn parse_memref_type(parser: &mut Parser<'_>, state: &OpState) -> Parse<(Type, Type)> {
-    let at = parser.here();
+    let at = parser.current_offset();
     let ty = parser.colon_type()?;
     match &ty {
         Type::Shaped(shaped) if shaped.kind == ShapedKind::MemRef => {
@@ -47,7 +51,7 @@ fn parse_memref_type(parser: &mut Parser<'_>, state: &OpState) -> Parse<(Type, T
 }
 
 fn parse_load(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    let (memref, indices) = parse_place(parser, state)?;
+    let (memref, indices) = parse_access(parser, state)?;
     let (ty, element) = parse_memref_type(parser, state)?;
     let memref = parser.resolve(memref, &ty)?;
     state.operands.push(memref);
@@ -67,7 +71,7 @@ fn resolve_indices<'a>(parser: &mut Parser<'a>, state: &mut OpState, indices: &[
 fn parse_store(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let value = parser.operand()?;
     parser.literal(state, ",")?;
-    let (memref, indices) = parse_place(parser, state)?;
+    let (memref, indices) = parse_access(parser, state)?;
     let (ty, element) = parse_memref_type(parser, state)?;
     let value = parser.resolve(value, &element)?;
     let memref = parser.resolve(memref, &ty)?;
@@ -75,7 +79,7 @@ fn parse_store(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     resolve_indices(parser, state, &indices)
 }
 
-fn print_place(printer: &mut Printer<'_>, op: &Operation, memref: ValueId, indices: &[ValueId]) {
+fn print_access(printer: &mut Printer<'_>, op: &Operation, memref: ValueId, indices: &[ValueId]) {
     printer.operand(memref);
     printer.push("[");
     printer.operands(indices);
@@ -87,17 +91,17 @@ fn print_place(printer: &mut Printer<'_>, op: &Operation, memref: ValueId, indic
 
 fn print_load(printer: &mut Printer<'_>, op: &Operation) {
     printer.push(" ");
-    print_place(printer, op, op.operands[0], &op.operands[1..]);
+    print_access(printer, op, op.operands[0], &op.operands[1..]);
 }
 
 fn print_store(printer: &mut Printer<'_>, op: &Operation) {
     printer.push(" ");
     printer.operand(op.operands[0]);
     printer.push(", ");
-    print_place(printer, op, op.operands[1], &op.operands[2..]);
+    print_access(printer, op, op.operands[1], &op.operands[2..]);
 }
 
-/// `%source, %index : type`.
+/// Parses `%source, %index : type`.
 fn parse_dim(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     parser.optional_attribute_dictionary(state)?;
     let source = parser.operand()?;

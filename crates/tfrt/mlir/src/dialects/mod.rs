@@ -46,7 +46,7 @@ pub(crate) struct Row {
     stem: &'static str,
     /// Lists of suffixes, `.`-joined to the stem in every combination; the first suffix replaces `T` in the other
     /// fields.
-    over: &'static [&'static [&'static str]],
+    suffixes: &'static [&'static [&'static str]],
     /// Operands: `type name`, separated by commas; `type*` is variadic, and `any` is any type.
     operands: &'static str,
     /// Results, in the same notation.
@@ -61,14 +61,14 @@ pub(crate) struct Row {
     terminator: bool,
     isolated: bool,
     /// Whether any operands, results and regions are allowed; the row's lists are then not checked.
-    open: bool,
+    unchecked: bool,
 }
 
 /// A row with this stem; the builder methods below set the other fields.
 const fn op(stem: &'static str) -> Row {
     Row {
         stem,
-        over: &[],
+        suffixes: &[],
         operands: "",
         results: "",
         attributes: "",
@@ -78,28 +78,28 @@ const fn op(stem: &'static str) -> Row {
         regions: 0,
         terminator: false,
         isolated: false,
-        open: false,
+        unchecked: false,
     }
 }
 
 impl Row {
-    const fn over(self, over: &'static [&'static [&'static str]]) -> Row {
-        Row { over, ..self }
+    const fn suffixes(self, suffixes: &'static [&'static [&'static str]]) -> Row {
+        Row { suffixes, ..self }
     }
 
-    const fn takes(self, operands: &'static str) -> Row {
+    const fn operands(self, operands: &'static str) -> Row {
         Row { operands, ..self }
     }
 
-    const fn gives(self, results: &'static str) -> Row {
+    const fn results(self, results: &'static str) -> Row {
         Row { results, ..self }
     }
 
-    const fn attrs(self, attributes: &'static str) -> Row {
+    const fn attributes(self, attributes: &'static str) -> Row {
         Row { attributes, ..self }
     }
 
-    const fn form(self, format: &'static str) -> Row {
+    const fn format(self, format: &'static str) -> Row {
         Row { format, ..self }
     }
 
@@ -123,8 +123,8 @@ impl Row {
         Row { isolated: true, ..self }
     }
 
-    const fn open(self) -> Row {
-        Row { open: true, ..self }
+    const fn unchecked(self) -> Row {
+        Row { unchecked: true, ..self }
     }
 }
 
@@ -172,7 +172,7 @@ pub(crate) enum AttributeKind {
 
 /// The syntax of an operation.
 pub(crate) enum Syntax {
-    /// Only in generic form.
+    /// The operation has only its generic form.
     Generic,
     Format(Format),
     Hooks {
@@ -192,7 +192,7 @@ pub(crate) struct OpDef {
     pub(crate) check: Option<CheckHook>,
     pub(crate) terminator: bool,
     pub(crate) isolated: bool,
-    pub(crate) open: bool,
+    pub(crate) unchecked: bool,
     /// The dialect whose prefix operations in its regions may omit.
     pub(crate) default_dialect: &'static str,
 }
@@ -245,7 +245,7 @@ fn table() -> &'static HashMap<Vec<u8>, OpDef> {
 
 fn expand(dialect: &Dialect, row: &Row) -> Vec<OpDef> {
     let mut names = vec![(format!("{}.{}", dialect.name, row.stem), "")];
-    for (depth, suffixes) in row.over.iter().enumerate() {
+    for (depth, suffixes) in row.suffixes.iter().enumerate() {
         names = names
             .iter()
             .flat_map(|(name, first)| {
@@ -280,12 +280,12 @@ fn definition(dialect: &Dialect, row: &Row, name: String, first: &'static str) -
         check: row.check,
         terminator: row.terminator,
         isolated: row.isolated || dialect.isolated,
-        open: row.open,
+        unchecked: row.unchecked,
         default_dialect,
     }
 }
 
-fn items(list: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+fn list_entries(list: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
     list.split(',').filter_map(|item| {
         let item = item.trim();
         (!item.is_empty()).then(|| item.split_once(' ').unwrap_or((item, "")))
@@ -297,7 +297,7 @@ fn slots(list: &'static str, first: &'static str) -> Vec<Slot> {
         let variadic = ty.ends_with('*');
         Slot { name, ty: type_named(ty.trim_end_matches('*'), first), variadic }
     };
-    items(list).map(slot).collect()
+    list_entries(list).map(slot).collect()
 }
 
 fn attribute_defs(list: &'static str, first: &'static str) -> Vec<AttributeDef> {
@@ -314,7 +314,7 @@ fn attribute_defs(list: &'static str, first: &'static str) -> Vec<AttributeDef> 
         };
         AttributeDef { name, kind, optional }
     };
-    items(list).map(attribute).collect()
+    list_entries(list).map(attribute).collect()
 }
 
 /// The type for a type name in a table; `None` for any type.
@@ -340,7 +340,7 @@ fn type_named(word: &'static str, first: &'static str) -> Option<Type> {
 }
 
 /// The newer name of a type of the dialects' tables: TFRT calls `!t.tensor` `!tfrt_tensor.tensor` since May 2024.
-pub(crate) fn renamed(ty: &Type) -> Option<Type> {
+pub(crate) fn newer_type_name(ty: &Type) -> Option<Type> {
     ty.is_dialect("t", "tensor").then(|| Type::dialect("tfrt_tensor", "tensor"))
 }
 

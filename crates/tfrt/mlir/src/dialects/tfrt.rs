@@ -13,107 +13,111 @@ pub(super) const DIALECT: Dialect = Dialect { name: "tfrt", rows: ROWS, isolated
 
 const ROWS: &[Row] = &[
     op("call")
-        .takes("any* operands")
-        .gives("any* results")
-        .attrs("symbol callee")
+        .operands("any* operands")
+        .results("any* results")
+        .attributes("symbol callee")
         .hooks(parse_call, print_call)
-        .check(check::call),
+        .check(check::check_call),
     op("constant")
-        .over(&[&["i1", "i32", "i64", "bf16", "f16", "f32", "f64", "ui32", "ui64"]])
-        .gives("T")
-        .attrs("T value")
-        .form("$value attr-dict"),
+        .suffixes(&[&["i1", "i32", "i64", "bf16", "f16", "f32", "f64", "ui32", "ui64"]])
+        .results("T")
+        .attributes("T value")
+        .format("$value attr-dict"),
     op("constant.complex64")
-        .gives("c64")
-        .attrs("f32 real, f32 imaginary")
-        .form("$real `,` $imaginary attr-dict"),
+        .results("c64")
+        .attributes("f32 real, f32 imaginary")
+        .format("$real `,` $imaginary attr-dict"),
     op("constant.complex128")
-        .gives("c128")
-        .attrs("f64 real, f64 imaginary")
-        .form("$real `,` $imaginary attr-dict"),
+        .results("c128")
+        .attributes("f64 real, f64 imaginary")
+        .format("$real `,` $imaginary attr-dict"),
     op("constant_s")
-        .over(&[&["i64", "f16", "f32", "f64"]])
-        .gives("T")
-        .attrs("T value")
-        .form("$value attr-dict"),
+        .suffixes(&[&["i64", "f16", "f32", "f64"]])
+        .results("T")
+        .attributes("T value")
+        .format("$value attr-dict"),
     op("case")
-        .takes("i32 branch_index, any* branch_operands")
-        .gives("any* branch_outputs")
-        .attrs("array branches")
-        .form(
+        .operands("i32 branch_index, any* branch_operands")
+        .results("any* branch_outputs")
+        .attributes("array branches")
+        .format(
             "$branch_index $branches `(` $branch_operands `)` attr-dict \
             `:` `(` type($branch_operands) `)` `->` `(` type($branch_outputs) `)`",
         )
-        .check(check::case),
+        .check(check::check_case),
     op("if")
-        .takes("i1 cond, any* operands")
-        .gives("any* results")
+        .operands("i1 cond, any* operands")
+        .results("any* results")
         .regions(2)
         .hooks(parse_if, print_if)
-        .check(check::if_op),
+        .check(check::check_if),
     op("cond")
-        .takes("i1 cond, any* fn_operands")
-        .gives("any* outputs")
-        .attrs("symbol a_true_fn, symbol b_false_fn")
-        .form(
+        .operands("i1 cond, any* fn_operands")
+        .results("any* outputs")
+        .attributes("symbol a_true_fn, symbol b_false_fn")
+        .format(
             "$cond $a_true_fn $b_false_fn `(` $fn_operands `)` attr-dict \
             `:` `(` type($fn_operands) `)` `->` `(` type($outputs) `)`",
         )
-        .check(check::cond),
+        .check(check::check_cond),
     op("while")
-        .takes("i1 cond, any* arguments")
-        .gives("any* results")
-        .attrs("symbol body_fn, i64 parallel_iterations")
-        .form(
+        .operands("i1 cond, any* arguments")
+        .results("any* results")
+        .attributes("symbol body_fn, i64 parallel_iterations")
+        .format(
             "$cond $body_fn `(` $arguments `)` attr-dict `parallel_iterations` `(` $parallel_iterations `)` \
             `:` `(` type($arguments) `)` `->` `(` type(results) `)`",
         ),
     op("once")
-        .takes("any* inputs")
-        .gives("any* results")
-        .attrs("symbol function")
-        .form("$function `(` $inputs `)` attr-dict `:` `(` type($inputs) `)` `->` `(` type(results) `)`"),
-    op("new.chain").gives(CHAIN).form("attr-dict"),
-    op("merge.chains").takes("any* inputs").gives(CHAIN).form("$inputs attr-dict `:` type($inputs)"),
+        .operands("any* inputs")
+        .results("any* results")
+        .attributes("symbol function")
+        .format("$function `(` $inputs `)` attr-dict `:` `(` type($inputs) `)` `->` `(` type(results) `)`"),
+    op("new.chain").results(CHAIN).format("attr-dict"),
+    op("merge.chains").operands("any* inputs").results(CHAIN).format("$inputs attr-dict `:` type($inputs)"),
     op("repeat.i32")
-        .takes("i32 trip_count, any* operands")
-        .gives("any* results")
+        .operands("i32 trip_count, any* operands")
+        .results("any* results")
         .regions(1)
         .hooks(parse_repeat, print_repeat)
-        .check(check::repeat),
+        .check(check::check_repeat),
     op("parallel_for.i32")
-        .takes("i32 start, i32 end, i32 block_size, any* operands")
-        .gives("any* results")
+        .operands("i32 start, i32 end, i32 block_size, any* operands")
+        .results("any* results")
         .regions(1)
         .hooks(parse_parallel_for, print_parallel_for)
-        .check(check::parallel_for),
+        .check(check::check_parallel_for),
     op("parallel_call.i32")
-        .takes("i32 start, i32 end, i32 block_size, any* arguments")
-        .gives("any* results")
-        .attrs("symbol callee")
+        .operands("i32 start, i32 end, i32 block_size, any* arguments")
+        .results("any* results")
+        .attributes("symbol callee")
         .hooks(parse_parallel_call, print_parallel_call)
-        .check(check::parallel_call),
-    op("return").takes("any* operands").hooks(parse_return, print_return).check(check_return).terminator(),
-    op("add").over(&[&["i32", "i64", "f32", "f64"]]).takes("T, T").gives("T").form("operands attr-dict"),
-    op("and").over(&[&["i1"]]).takes("T, T").gives("T").form("operands attr-dict"),
-    op("equal").over(&[&["i32", "i64"]]).takes("T, T").gives("i1").form("operands attr-dict"),
-    op("div").over(&[&["i32", "i64"]]).takes("T, T").gives("T, T").form("operands attr-dict"),
-    op("mul").over(&[&["i32", "i64"]]).takes("T, T").gives("T").form("operands attr-dict"),
-    op("mul_s").over(&[&["i32", "i64"]]).takes("T, T").gives("T").form("operands attr-dict"),
+        .check(check::check_parallel_call),
+    op("return").operands("any* operands").hooks(parse_return, print_return).check(check_return).terminator(),
+    op("add")
+        .suffixes(&[&["i32", "i64", "f32", "f64"]])
+        .operands("T, T")
+        .results("T")
+        .format("operands attr-dict"),
+    op("and").suffixes(&[&["i1"]]).operands("T, T").results("T").format("operands attr-dict"),
+    op("equal").suffixes(&[&["i32", "i64"]]).operands("T, T").results("i1").format("operands attr-dict"),
+    op("div").suffixes(&[&["i32", "i64"]]).operands("T, T").results("T, T").format("operands attr-dict"),
+    op("mul").suffixes(&[&["i32", "i64"]]).operands("T, T").results("T").format("operands attr-dict"),
+    op("mul_s").suffixes(&[&["i32", "i64"]]).operands("T, T").results("T").format("operands attr-dict"),
     op("print")
-        .over(&[&["i1", "i32", "i64", "f32", "f64"]])
-        .takes("T, !tfrt.chain")
-        .gives(CHAIN)
-        .form("operands attr-dict"),
+        .suffixes(&[&["i1", "i32", "i64", "f32", "f64"]])
+        .operands("T, !tfrt.chain")
+        .results(CHAIN)
+        .format("operands attr-dict"),
     op("get_device")
-        .takes(CHAIN)
-        .gives("!tfrt.device")
-        .attrs("string device_name")
-        .form("operands attr-dict"),
+        .operands(CHAIN)
+        .results("!tfrt.device")
+        .attributes("string device_name")
+        .format("operands attr-dict"),
 ];
 
 /// Region arguments that have the names of the operands, whose values they shadow.
-fn arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> {
+fn region_arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> {
     let argument = |(operand, ty): (&Operand<'a>, &Type)| Argument {
         name: Some(*operand),
         ty: ty.clone(),
@@ -122,9 +126,9 @@ fn arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> 
     operands.iter().zip(types).map(argument).collect()
 }
 
-/// `@callee(operands) {attributes} : (types) -> types`.
+/// Parses `@callee(operands) {attributes} : (types) -> types`.
 fn parse_call(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    symbol_attribute(parser, state, "callee")?;
+    parse_symbol_attribute(parser, state, "callee")?;
     let operands = parser.operand_list(Delimiter::Paren)?;
     parser.optional_attribute_dictionary(state)?;
     let (inputs, results) = parser.colon_function_type(state)?;
@@ -139,7 +143,7 @@ fn print_call(printer: &mut Printer<'_>, op: &Operation) {
     printer.push(")");
     printer.optional_attribute_dictionary(&op.attributes, &["callee"]);
     printer.push(" : ");
-    function_type(printer, &op.operands, &op.results);
+    print_function_type(printer, &op.operands, &op.results);
 }
 
 fn print_callee(printer: &mut Printer<'_>, op: &Operation, name: &str) {
@@ -150,15 +154,15 @@ fn print_callee(printer: &mut Printer<'_>, op: &Operation, name: &str) {
     printer.push("(");
 }
 
-fn function_type(printer: &mut Printer<'_>, inputs: &[ValueId], results: &[ValueId]) {
+fn print_function_type(printer: &mut Printer<'_>, inputs: &[ValueId], results: &[ValueId]) {
     let types = |values: &[ValueId]| values.iter().map(|v| printer.type_of(*v).clone()).collect();
     let ty = Type::function(types(inputs), types(results));
     printer.ty(&ty);
 }
 
 /// Parses `@symbol` as an attribute.
-pub(super) fn symbol_attribute(parser: &mut Parser<'_>, state: &mut OpState, name: &str) -> Parse {
-    let at = parser.here();
+pub(super) fn parse_symbol_attribute(parser: &mut Parser<'_>, state: &mut OpState, name: &str) -> Parse {
+    let at = parser.current_offset();
     let callee = parser.parse_attribute(None)?;
     if !matches!(callee, crate::ir::Attribute::SymbolRef { .. }) {
         return parser.error_in_op(state, at, "invalid kind of attribute specified");
@@ -167,21 +171,21 @@ pub(super) fn symbol_attribute(parser: &mut Parser<'_>, state: &mut OpState, nam
     Ok(())
 }
 
-/// `%cond, operands : (types) -> types {then} else {else}`; the regions' arguments have the names of the operands.
+/// Parses `%cond, operands : (types) -> types {then} else {else}`; the regions' arguments have the operands' names.
 fn parse_if(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let operands = parser.operand_list(Delimiter::None)?;
     parser.optional_attributes_keyword(state)?;
-    let type_at = parser.here();
+    let type_at = parser.current_offset();
     let (inputs, results) = parser.colon_function_type(state)?;
     state.types = results;
     let Some((condition, passed)) = operands.split_first() else {
-        return parser.error_in_op(state, parser.here(), "expected condition");
+        return parser.error_in_op(state, parser.current_offset(), "expected condition");
     };
     let condition = parser.resolve(*condition, &Type::int(1))?;
     state.operands.push(condition);
     let passed_values = parser.resolve_all(state, passed, &inputs, type_at)?;
     state.operands.extend(passed_values);
-    let arguments = arguments(passed, &inputs);
+    let arguments = region_arguments(passed, &inputs);
     let then = parser.region(&arguments, true)?;
     state.regions.push(then);
     if parser.optional_keyword("else") {
@@ -191,7 +195,11 @@ fn parse_if(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
         let empty = parser.returning_region(&inputs, state.location);
         state.regions.push(empty);
     } else {
-        return parser.error_in_op(state, parser.here(), "expected 'else' in 'tfrt.if' with result values");
+        return parser.error_in_op(
+            state,
+            parser.current_offset(),
+            "expected 'else' in 'tfrt.if' with result values",
+        );
     }
     Ok(())
 }
@@ -220,21 +228,21 @@ pub(super) fn print_signature(printer: &mut Printer<'_>, operands: &[ValueId], o
     printer.push(")");
 }
 
-/// `%count, operands : types {body}`; the results have the operands' types.
+/// Parses `%count, operands : types {body}`; the results have the operands' types.
 fn parse_repeat(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let operands = parser.operand_list(Delimiter::None)?;
     parser.optional_attributes_keyword(state)?;
-    let type_at = parser.here();
+    let type_at = parser.current_offset();
     let types = parser.optional_colon_type_list()?;
     state.types = types.clone();
     let Some((count, carried)) = operands.split_first() else {
-        return parser.error_in_op(state, parser.here(), "expected trip count");
+        return parser.error_in_op(state, parser.current_offset(), "expected trip count");
     };
     let count = parser.resolve(*count, &Type::int(32))?;
     state.operands.push(count);
     let carried_values = parser.resolve_all(state, carried, &types, type_at)?;
     state.operands.extend(carried_values);
-    let body = parser.region(&arguments(carried, &types), true)?;
+    let body = parser.region(&region_arguments(carried, &types), true)?;
     state.regions.push(body);
     Ok(())
 }
@@ -257,7 +265,7 @@ fn print_body(printer: &mut Printer<'_>, op: &Operation, typed: &[ValueId], shad
     printer.region(op, &op.regions[0], false);
 }
 
-/// `%start to %end fixed %block_size`.
+/// Parses `%start to %end fixed %block_size`.
 fn parse_range<'a>(parser: &mut Parser<'a>, state: &OpState) -> Parse<[Operand<'a>; 3]> {
     let start = parser.operand()?;
     parser.keyword(state, "to")?;
@@ -282,20 +290,20 @@ fn resolve_range<'a>(parser: &mut Parser<'a>, state: &mut OpState, range: &[Oper
     Ok(())
 }
 
-/// `%start to %end fixed %block_size, operands : types {body}`.
+/// Parses `%start to %end fixed %block_size, operands : types {body}`.
 fn parse_parallel_for(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let range = parse_range(parser, state)?;
     let mut passed = Vec::new();
     if parser.optional_literal(",") {
         passed = parser.operand_list(Delimiter::None)?;
     }
-    let type_at = parser.here();
+    let type_at = parser.current_offset();
     let types = parser.optional_colon_type_list()?;
     resolve_range(parser, state, &range)?;
     let values = parser.resolve_all(state, &passed, &types, type_at)?;
     state.operands.extend(values);
-    let mut body_arguments = arguments(&range[..2], &[Type::int(32), Type::int(32)]);
-    body_arguments.extend(arguments(&passed, &types));
+    let mut body_arguments = region_arguments(&range[..2], &[Type::int(32), Type::int(32)]);
+    body_arguments.extend(region_arguments(&passed, &types));
     let body = parser.region(&body_arguments, true)?;
     state.regions.push(body);
     Ok(())
@@ -311,12 +319,12 @@ fn print_parallel_for(printer: &mut Printer<'_>, op: &Operation) {
     print_body(printer, op, &op.operands[3..], &shadows);
 }
 
-/// `%start to %end fixed %block_size @callee(operands) : types`.
+/// Parses `%start to %end fixed %block_size @callee(operands) : types`.
 fn parse_parallel_call(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let range = parse_range(parser, state)?;
-    symbol_attribute(parser, state, "callee")?;
+    parse_symbol_attribute(parser, state, "callee")?;
     let passed = parser.operand_list(Delimiter::Paren)?;
-    let type_at = parser.here();
+    let type_at = parser.current_offset();
     let types = parser.optional_colon_type_list()?;
     resolve_range(parser, state, &range)?;
     let values = parser.resolve_all(state, &passed, &types, type_at)?;
@@ -335,9 +343,9 @@ fn print_parallel_call(printer: &mut Printer<'_>, op: &Operation) {
     }
 }
 
-/// `operands : types`, or nothing.
+/// Parses `operands : types`, or nothing.
 pub(super) fn parse_return(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    let at = parser.here();
+    let at = parser.current_offset();
     let operands = parser.operand_list(Delimiter::None)?;
     let mut types = Vec::new();
     if !operands.is_empty() {
@@ -358,6 +366,6 @@ pub(super) fn print_return(printer: &mut Printer<'_>, op: &Operation) {
 }
 
 fn check_return(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
-    check::no_attributes_in_form(verifier, op, &[])?;
-    check::returned_types(verifier, op)
+    check::check_form_shows_attributes(verifier, op, &[])?;
+    check::check_returned_types(verifier, op)
 }

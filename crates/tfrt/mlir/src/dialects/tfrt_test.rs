@@ -1,7 +1,7 @@
 //! `tfrt_test`: kernels of the reference's own tests. Source: TFRT's `test_kernels` operation definitions.
 
 use super::check;
-use super::tfrt::{print_signature, symbol_attribute};
+use super::tfrt::{parse_symbol_attribute, print_signature};
 use super::{Dialect, Row, op};
 use crate::ir::{Attribute, Operation, Type};
 use crate::parser::{Argument, Delimiter, OpState, Operand, Parse, Parser};
@@ -15,59 +15,59 @@ pub(super) const DIALECT: Dialect = Dialect { name: "tfrt_test", rows: ROWS, iso
 
 const ROWS: &[Row] = &[
     op("do.async")
-        .takes("any* operands")
-        .gives("any* results")
+        .operands("any* operands")
+        .results("any* results")
         .regions(1)
         .hooks(parse_do_async, print_do_async)
-        .check(check::do_async),
+        .check(check::check_do_async),
     op("benchmark")
-        .takes("any* operands")
-        .gives("!tfrt.chain")
-        .attrs("i32 duration_secs, i32 max_count, string name, i32? num_warmup_runs")
+        .operands("any* operands")
+        .results("!tfrt.chain")
+        .attributes("i32 duration_secs, i32 max_count, string name, i32? num_warmup_runs")
         .regions(1)
         .hooks(parse_benchmark, print_benchmark)
-        .check(check::benchmark),
+        .check(check::check_benchmark),
     op("sync_benchmark")
-        .takes("any* operands")
-        .attrs("symbol target_fn, i32 duration_secs, i32 max_count, i32? num_warmup_runs")
+        .operands("any* operands")
+        .attributes("symbol target_fn, i32 duration_secs, i32 max_count, i32? num_warmup_runs")
         .hooks(parse_sync_benchmark, print_sync_benchmark)
-        .check(check::sync_benchmark),
-    op("count3").over(&[&["i32", "i64"]]).takes("T").gives("T, T, T").form("operands attr-dict"),
-    op("decode_jpeg").takes(STRING).gives(TENSOR).form("operands attr-dict"),
-    op("resize_bilinear").takes("!t.tensor, i64, i64").gives(TENSOR).form("operands attr-dict"),
-    op("parse_example_from_bytes").takes(STRING).gives(EXAMPLE).form("operands attr-dict"),
+        .check(check::check_sync_benchmark),
+    op("count3").suffixes(&[&["i32", "i64"]]).operands("T").results("T, T, T").format("operands attr-dict"),
+    op("decode_jpeg").operands(STRING).results(TENSOR).format("operands attr-dict"),
+    op("resize_bilinear").operands("!t.tensor, i64, i64").results(TENSOR).format("operands attr-dict"),
+    op("parse_example_from_bytes").operands(STRING).results(EXAMPLE).format("operands attr-dict"),
     op("get_bytes_field_from_example")
-        .takes("!proto.example, !tfrt.string")
-        .gives(STRING)
-        .form("operands attr-dict"),
+        .operands("!proto.example, !tfrt.string")
+        .results(STRING)
+        .format("operands attr-dict"),
     op("get_int64_field_from_example")
-        .takes("!proto.example, !tfrt.string")
-        .gives("i64")
-        .form("operands attr-dict"),
-    op("get_string").gives(STRING).attrs("string value").form("attr-dict"),
-    op("get_string_sync").gives(STRING).attrs("string value").form("attr-dict"),
+        .operands("!proto.example, !tfrt.string")
+        .results("i64")
+        .format("operands attr-dict"),
+    op("get_string").results(STRING).attributes("string value").format("attr-dict"),
+    op("get_string_sync").results(STRING).attributes("string value").format("attr-dict"),
     op("test_cost")
-        .takes("any* args")
-        .gives("i32 result")
-        .attrs("i64 id, i64 _tfrt_cost")
-        .form("$args attr-dict `:` type($args)")
-        .check(check::cost),
+        .operands("any* args")
+        .results("i32 result")
+        .attributes("i64 id, i64 _tfrt_cost")
+        .format("$args attr-dict `:` type($args)")
+        .check(check::check_cost),
 ];
 
-fn arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> {
+fn region_arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> {
     let named = operands.iter().zip(types);
     named.map(|(name, ty)| Argument { name: Some(*name), ty: ty.clone(), location: None }).collect()
 }
 
-/// `operands : (types) -> types {body}`; the body's arguments have the names of the operands.
+/// Parses `operands : (types) -> types {body}`; the body's arguments have the names of the operands.
 fn parse_do_async(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let operands = parser.operand_list(Delimiter::None)?;
     parser.optional_attributes_keyword(state)?;
-    let type_at = parser.here();
+    let type_at = parser.current_offset();
     let (inputs, results) = parser.colon_function_type(state)?;
     state.types = results;
     state.operands = parser.resolve_all(state, &operands, &inputs, type_at)?;
-    let body = parser.region(&arguments(&operands, &inputs), true)?;
+    let body = parser.region(&region_arguments(&operands, &inputs), true)?;
     state.regions.push(body);
     Ok(())
 }
@@ -82,11 +82,14 @@ fn print_do_async(printer: &mut Printer<'_>, op: &Operation) {
     printer.region(op, &op.regions[0], false);
 }
 
-/// `(%a : type, ...)`: operands, each with its type.
-fn typed_operands<'a>(parser: &mut Parser<'a>, state: &mut OpState) -> Parse<(Vec<Operand<'a>>, Vec<Type>)> {
+/// Parses `(%a : type, ...)`: operands, each with its type.
+fn parse_typed_operands<'a>(
+    parser: &mut Parser<'a>,
+    state: &mut OpState,
+) -> Parse<(Vec<Operand<'a>>, Vec<Type>)> {
     parser.literal(state, "(")?;
     let (mut operands, mut types) = (Vec::new(), Vec::new());
-    let type_at = parser.here();
+    let type_at = parser.current_offset();
     if !parser.optional_literal(")") {
         loop {
             operands.push(parser.operand()?);
@@ -114,8 +117,8 @@ fn print_typed_operands(printer: &mut Printer<'_>, op: &Operation) {
     printer.push(") ");
 }
 
-/// `name = integer, ...`; the number of warm-up runs defaults to 1.
-fn counts(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+/// Parses `name = integer, ...`; the number of warm-up runs defaults to 1.
+fn parse_counts(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     loop {
         let name = parser.any_keyword(state)?;
         parser.literal(state, "=")?;
@@ -143,18 +146,18 @@ fn print_counts(printer: &mut Printer<'_>, op: &Operation, hidden: &str) {
     }
 }
 
-/// `"name"(%a : type, ...) duration_secs = N, max_count = N {body}`.
+/// Parses `"name"(%a : type, ...) duration_secs = N, max_count = N {body}`.
 fn parse_benchmark(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    let at = parser.here();
+    let at = parser.current_offset();
     let name = parser.parse_attribute(None)?;
     if name.as_text().is_none() {
         return parser.error_in_op(state, at, "invalid kind of attribute specified");
     }
     state.attribute("name", name);
-    let (operands, types) = typed_operands(parser, state)?;
+    let (operands, types) = parse_typed_operands(parser, state)?;
     state.types = vec![Type::dialect("tfrt", "chain")];
-    counts(parser, state)?;
-    let body = parser.region(&arguments(&operands, &types), true)?;
+    parse_counts(parser, state)?;
+    let body = parser.region(&region_arguments(&operands, &types), true)?;
     state.regions.push(body);
     Ok(())
 }
@@ -171,11 +174,11 @@ fn print_benchmark(printer: &mut Printer<'_>, op: &Operation) {
     printer.region(op, &op.regions[0], false);
 }
 
-/// `@target(%a : type, ...) duration_secs = N, max_count = N`.
+/// Parses `@target(%a : type, ...) duration_secs = N, max_count = N`.
 fn parse_sync_benchmark(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
-    symbol_attribute(parser, state, "target_fn")?;
-    typed_operands(parser, state)?;
-    counts(parser, state)
+    parse_symbol_attribute(parser, state, "target_fn")?;
+    parse_typed_operands(parser, state)?;
+    parse_counts(parser, state)
 }
 
 fn print_sync_benchmark(printer: &mut Printer<'_>, op: &Operation) {

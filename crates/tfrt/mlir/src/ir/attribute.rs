@@ -52,7 +52,7 @@ pub enum Attribute {
     Verbatim(Arc<str>),
 }
 
-/// A name and its attribute.
+/// An attribute with its name.
 pub type NamedAttribute = (Text, Attribute);
 
 impl Attribute {
@@ -61,7 +61,7 @@ impl Attribute {
         Attribute::Integer { ty: Type::int(width), value }
     }
 
-    /// `true` or `false`.
+    /// A bool attribute: `true` or `false`.
     pub fn bool(value: bool) -> Attribute {
         Attribute::int(1, i128::from(value))
     }
@@ -71,12 +71,12 @@ impl Attribute {
         Attribute::String(text.into(), None)
     }
 
-    /// `@name`.
+    /// A reference to the symbol `@name`.
     pub fn symbol(name: impl Into<Text>) -> Attribute {
         Attribute::SymbolRef { root: name.into(), nested: Arc::from([]) }
     }
 
-    /// `[elements]`.
+    /// An array attribute, `[elements]`.
     pub fn array(elements: Vec<Attribute>) -> Attribute {
         Attribute::Array(elements.into())
     }

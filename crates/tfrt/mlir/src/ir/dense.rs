@@ -24,7 +24,7 @@ pub enum DenseData {
 impl DenseElements {
     /// Builds the attribute from all its elements, and detects splats.
     pub fn from_bytes(ty: Type, mut bytes: Vec<u8>) -> DenseElements {
-        if let Some(size) = ty_shape(&ty).and_then(|s| element_size(&s.element))
+        if let Some(size) = as_shaped(&ty).and_then(|s| element_size(&s.element))
             && size > 0
             && bytes.len() > size
             && bytes.chunks_exact(size).all(|e| *e == bytes[..size])
@@ -35,18 +35,18 @@ impl DenseElements {
     }
 
     /// The shaped type.
-    pub fn shaped(&self) -> Option<&ShapedType> {
-        ty_shape(&self.ty)
+    pub fn shaped_type(&self) -> Option<&ShapedType> {
+        as_shaped(&self.ty)
     }
 
     /// Number of elements of the type.
     pub fn num_elements(&self) -> u64 {
-        self.shaped().and_then(ShapedType::num_elements).unwrap_or(0)
+        self.shaped_type().and_then(ShapedType::num_elements).unwrap_or(0)
     }
 
     /// Size of one element in bytes; absent for strings.
     pub fn element_size(&self) -> Option<usize> {
-        element_size(&self.shaped()?.element)
+        element_size(&self.shaped_type()?.element)
     }
 
     /// Whether this is a splat: a single element is stored for all.
@@ -58,7 +58,7 @@ impl DenseElements {
     }
 }
 
-fn ty_shape(ty: &Type) -> Option<&ShapedType> {
+fn as_shaped(ty: &Type) -> Option<&ShapedType> {
     match ty {
         Type::Shaped(shaped) => Some(shaped),
         _ => None,

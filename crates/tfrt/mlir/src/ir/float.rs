@@ -33,14 +33,14 @@ const KINDS: [(FloatKind, &str, u32, u32); 8] = [
 ];
 
 impl FloatKind {
-    fn row(self) -> (&'static str, u32, u32) {
+    fn parameters(self) -> (&'static str, u32, u32) {
         let row = &KINDS[self as usize];
         (row.1, row.2, row.3)
     }
 
     /// The type's keyword.
     pub fn keyword(self) -> &'static str {
-        self.row().0
+        self.parameters().0
     }
 
     /// The format with this keyword.
@@ -50,13 +50,13 @@ impl FloatKind {
 
     /// Width in bits.
     pub fn width(self) -> u32 {
-        let (_, exponent, fraction) = self.row();
+        let (_, exponent, fraction) = self.parameters();
         1 + exponent + fraction + u32::from(self == FloatKind::F80)
     }
 
     /// Significand precision in bits, the integer bit included.
     fn precision(self) -> u32 {
-        self.row().2 + 1
+        self.parameters().2 + 1
     }
 
     /// The bits of `value` in this format, rounded to nearest with ties to even.
@@ -66,7 +66,7 @@ impl FloatKind {
             FloatKind::F32 => return u128::from((value as f32).to_bits()),
             _ => {}
         }
-        let (_, exponent_bits, fraction_bits) = self.row();
+        let (_, exponent_bits, fraction_bits) = self.parameters();
         let sign = u128::from(value.is_sign_negative());
         let max_exponent = (1u32 << exponent_bits) - 1;
         let bias = (1i32 << (exponent_bits - 1)) - 1;
@@ -114,9 +114,9 @@ impl FloatKind {
         let rounded = if shift <= 0 {
             significand << -shift
         } else {
-            let (kept, half) = (significand >> shift, 1u128 << (shift - 1));
+            let (quotient, half) = (significand >> shift, 1u128 << (shift - 1));
             let lost = significand & ((1 << shift) - 1);
-            kept + u128::from(lost > half || (lost == half && kept & 1 == 1))
+            quotient + u128::from(lost > half || (lost == half && quotient & 1 == 1))
         };
         // The integer bit of a normal number, and a carry out of the fraction, increment the exponent field.
         let base = if biased <= 0 { 0 } else { (biased - 1) as u128 };
@@ -140,7 +140,7 @@ impl FloatKind {
             }
             _ => {}
         }
-        let (_, exponent_bits, fraction_bits) = self.row();
+        let (_, exponent_bits, fraction_bits) = self.parameters();
         let fraction = bits & ((1 << fraction_bits) - 1);
         let field = (bits >> fraction_bits) as u32 & ((1 << exponent_bits) - 1);
         let max_exponent = (1u32 << exponent_bits) - 1;
@@ -160,7 +160,7 @@ impl FloatKind {
     }
 
     fn wide_to_f64(self, bits: u128) -> Option<f64> {
-        let fraction_bits = self.row().2;
+        let fraction_bits = self.parameters().2;
         let exponent_at = if self == FloatKind::F80 { 64 } else { 112 };
         let field = (bits >> exponent_at) as i32 & 0x7fff;
         if field == 0x7fff || !(0x3fff - 1000..=0x3fff + 1000).contains(&field) {
@@ -177,11 +177,11 @@ impl FloatKind {
 pub(crate) fn format_float(kind: FloatKind, bits: u128) -> String {
     if let Some(value) = kind.to_f64(bits) {
         let same = |text: &str| text.parse::<f64>().is_ok_and(|v| kind.from_f64(v) == bits);
-        let short = scientific(value, 6, false);
+        let short = format_scientific(value, 6, false);
         if same(&short) {
             return short;
         }
-        let long = natural(value, 2 + kind.precision() * 59 / 196);
+        let long = format_general(value, 2 + kind.precision() * 59 / 196);
         if long.contains('.') && same(&long) {
             return long;
         }
@@ -193,7 +193,7 @@ pub(crate) fn format_float(kind: FloatKind, bits: u128) -> String {
 ///
 /// Follows LLVM's `APFloat::toString`: digits far beyond `precision` are truncated before the last one is rounded half
 /// up, so that 7.98999977 at six digits is 7.98999, not 7.99.
-fn digits(value: f64, precision: u32) -> (Vec<u8>, i32) {
+fn decimal_digits(value: f64, precision: u32) -> (Vec<u8>, i32) {
     let bits = value.to_bits();
     let (fraction, field) = (bits & ((1 << 52) - 1), (bits >> 52) as i32 & 0x7ff);
     let (significand, mut exponent) = match field {
@@ -204,10 +204,10 @@ fn digits(value: f64, precision: u32) -> (Vec<u8>, i32) {
     exponent += zeros as i32;
     let mut number = Natural::new(significand >> zeros);
     if exponent >= 0 {
-        number.scale(2, exponent as u32);
+        number.multiply_by_power(2, exponent as u32);
         exponent = 0;
     } else {
-        number.scale(5, exponent.unsigned_abs());
+        number.multiply_by_power(5, exponent.unsigned_abs());
     }
     let (have, wanted) = (number.bits(), (precision * 196).div_ceil(59));
     let removable = have.saturating_sub(wanted) * 59 / 196;
@@ -264,7 +264,7 @@ impl Natural {
     }
 
     /// Multiplies by `base` raised to `power`.
-    fn scale(&mut self, base: u32, power: u32) {
+    fn multiply_by_power(&mut self, base: u32, power: u32) {
         for _ in 0..power {
             let mut carry = 0;
             for limb in &mut self.0 {
@@ -294,7 +294,7 @@ impl Natural {
 }
 
 /// Formats as `d.dddddde+XX`; with `truncate`, without padding zeros and with `E`.
-fn scientific(value: f64, precision: u32, truncate: bool) -> String {
+fn format_scientific(value: f64, precision: u32, truncate: bool) -> String {
     let mut out = String::new();
     if value.is_sign_negative() {
         out.push('-');
@@ -307,7 +307,7 @@ fn scientific(value: f64, precision: u32, truncate: bool) -> String {
         }
         return out;
     }
-    let (all, last) = digits(value.abs(), precision);
+    let (all, last) = decimal_digits(value.abs(), precision);
     let exponent = last + all.len() as i32 - 1;
     out.push(char::from(b'0' + all[0]));
     out.push('.');
@@ -329,12 +329,12 @@ fn scientific(value: f64, precision: u32, truncate: bool) -> String {
 }
 
 /// Formats with up to `precision` digits, in positional notation if that takes at most three padding zeros.
-fn natural(value: f64, precision: u32) -> String {
+fn format_general(value: f64, precision: u32) -> String {
     if value == 0.0 {
         return String::from(if value.is_sign_negative() { "-0.0E+0" } else { "0.0E+0" });
     }
     const MAX_PADDING: i32 = 3;
-    let (all, last) = digits(value.abs(), precision);
+    let (all, last) = decimal_digits(value.abs(), precision);
     let count = all.len() as i32;
     let lead = last + count - 1;
     let use_scientific = if last >= 0 {
@@ -343,7 +343,7 @@ fn natural(value: f64, precision: u32) -> String {
         lead < 0 && -lead > MAX_PADDING
     };
     if use_scientific {
-        return scientific(value, precision, true);
+        return format_scientific(value, precision, true);
     }
     let mut out = String::new();
     if value.is_sign_negative() {
@@ -354,10 +354,10 @@ fn natural(value: f64, precision: u32) -> String {
         out.extend(all.iter().map(digit));
         out.extend(std::iter::repeat_n('0', last as usize));
     } else if lead >= 0 {
-        let whole = (lead + 1) as usize;
-        out.extend(all[..whole].iter().map(digit));
+        let integer_digits = (lead + 1) as usize;
+        out.extend(all[..integer_digits].iter().map(digit));
         out.push('.');
-        out.extend(all[whole..].iter().map(digit));
+        out.extend(all[integer_digits..].iter().map(digit));
     } else {
         out.push_str("0.");
         out.extend(std::iter::repeat_n('0', (-lead - 1) as usize));

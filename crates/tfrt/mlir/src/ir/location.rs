@@ -45,10 +45,10 @@ impl Location {
     /// Fuses locations as MLIR does: duplicates and unknown members are dropped, and a single member without metadata
     /// is returned unchanged.
     pub fn fused(locations: Vec<Location>, metadata: Option<Attribute>) -> Location {
-        let mut kept: Vec<Location> = Vec::with_capacity(locations.len());
+        let mut distinct: Vec<Location> = Vec::with_capacity(locations.len());
         let mut add = |location: &Location| {
-            if *location != Location::Unknown && !kept.contains(location) {
-                kept.push(location.clone());
+            if *location != Location::Unknown && !distinct.contains(location) {
+                distinct.push(location.clone());
             }
         };
         for location in &locations {
@@ -61,14 +61,14 @@ impl Location {
                 other => add(other),
             }
         }
-        match (kept.len(), &metadata) {
+        match (distinct.len(), &metadata) {
             (0, None) => Location::Unknown,
-            (1, None) => kept.swap_remove(0),
+            (1, None) => distinct.swap_remove(0),
             _ => {
-                if kept.is_empty() {
-                    kept.push(Location::Unknown);
+                if distinct.is_empty() {
+                    distinct.push(Location::Unknown);
                 }
-                Location::Fused { locations: kept.into(), metadata: metadata.map(Arc::new) }
+                Location::Fused { locations: distinct.into(), metadata: metadata.map(Arc::new) }
             }
         }
     }

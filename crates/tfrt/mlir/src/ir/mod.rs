@@ -28,7 +28,7 @@ pub struct LocationId(pub u32);
 /// A result of an operation or an argument of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Its type.
+    /// The value's type.
     pub ty: Type,
     /// Location of a block argument; results have the location of their operation.
     pub location: LocationId,
@@ -50,9 +50,9 @@ pub struct Module {
 pub struct Operation {
     /// Full name, `dialect.name`.
     pub name: Text,
-    /// The values it uses.
+    /// The values that the operation uses.
     pub operands: Vec<ValueId>,
-    /// The values it defines.
+    /// The values that the operation defines.
     pub results: Vec<ValueId>,
     /// Attributes, sorted by name, each name once.
     pub attributes: Vec<NamedAttribute>,
@@ -60,7 +60,7 @@ pub struct Operation {
     pub regions: Vec<Region>,
     /// Successor blocks, as indices into the blocks of the enclosing region.
     pub successors: Vec<u32>,
-    /// Its source location.
+    /// The operation's source location.
     pub location: LocationId,
 }
 

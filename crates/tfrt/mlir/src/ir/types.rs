@@ -119,11 +119,11 @@ fn is_pretty_body(body: &str) -> bool {
         return body.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'$' | b'-'));
     }
     let rest = body.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_');
-    rest.is_empty() || (rest.starts_with('<') && rest.ends_with('>') && balanced(rest.as_bytes()))
+    rest.is_empty() || (rest.starts_with('<') && rest.ends_with('>') && is_balanced(rest.as_bytes()))
 }
 
 /// Whether the brackets of `text` are balanced and the outermost pair closes at its end.
-fn balanced(text: &[u8]) -> bool {
+fn is_balanced(text: &[u8]) -> bool {
     let mut open = Vec::new();
     let mut at = 0;
     while at < text.len() {
@@ -178,12 +178,12 @@ impl Type {
         Type::Function(Arc::new(FunctionType { inputs, results }))
     }
 
-    /// `complex<element>`.
+    /// The type `complex<element>`.
     pub fn complex(element: Type) -> Type {
         Type::Complex(Arc::new(element))
     }
 
-    /// `tensor<shape x element>`.
+    /// The type `tensor<shape x element>`.
     pub fn tensor(shape: Vec<i64>, element: Type) -> Type {
         Type::Shaped(Arc::new(ShapedType {
             kind: ShapedKind::Tensor,

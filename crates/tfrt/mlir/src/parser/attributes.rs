@@ -11,7 +11,7 @@ use crate::lexer::{Kind, unescape};
 impl<'a> Parser<'a> {
     /// Parses an attribute. If `ty` is given, a literal is a value of that type and needs no `: type`.
     pub(crate) fn parse_attribute(&mut self, ty: Option<&Type>) -> Parse<Attribute> {
-        self.nested(|parser| parser.attribute_inner(ty))
+        self.parse_nested(|parser| parser.attribute_inner(ty))
     }
 
     fn attribute_inner(&mut self, ty: Option<&Type>) -> Parse<Attribute> {
@@ -25,7 +25,7 @@ impl<'a> Parser<'a> {
                 })?;
                 Ok(Attribute::array(elements))
             }
-            Kind::LBrace => Ok(Attribute::Dictionary(sorted(self.attribute_dictionary()?).into())),
+            Kind::LBrace => Ok(Attribute::Dictionary(sort_by_name(self.attribute_dictionary()?).into())),
             Kind::HashId => self.extended_attribute(ty),
             Kind::Float => self.float_attribute(ty, false),
             Kind::Integer => self.number_attribute(ty, false),
@@ -77,8 +77,8 @@ impl<'a> Parser<'a> {
                 self.expect(Kind::RParen, "expected ')' in inline location")?;
                 Ok(Attribute::Location(Arc::new(location)))
             }
-            b"affine_map" | b"affine_set" | b"strided" => self.verbatim(false),
-            b"sparse" => self.verbatim(true),
+            b"affine_map" | b"affine_set" | b"strided" => self.verbatim_attribute(false),
+            b"sparse" => self.verbatim_attribute(true),
             b"dense_resource" | b"opaque" => {
                 self.error_here(format!("'{}' attributes are not supported", self.spelling_str()))
             }
@@ -87,11 +87,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `keyword<...>`, followed by `: type` if `typed`, kept as text.
-    fn verbatim(&mut self, typed: bool) -> Parse<Attribute> {
-        let start = self.here();
+    /// Parses `keyword<...>`, followed by `: type` if `typed`, kept as text.
+    fn verbatim_attribute(&mut self, typed: bool) -> Parse<Attribute> {
+        let start = self.current_offset();
         self.advance();
-        if !self.at(Kind::Less) {
+        if !self.at_token(Kind::Less) {
             return self.error_expected("expected '<'");
         }
         let end = self.balanced_end(self.token.start)?;
@@ -100,7 +100,7 @@ impl<'a> Parser<'a> {
             Ok(text) => text.to_string(),
             Err(_) => return self.error(start, "attribute is not UTF-8"),
         };
-        self.jump(end);
+        self.jump_to(end);
         if typed {
             let ty = self.colon_type()?;
             text.push_str(&format!(" : {ty}"));
@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
                     );
                 }
                 // `-0` is zero.
-                let spelling = self.bytes(literal);
+                let spelling = self.token_bytes(literal);
                 let negative = negative && numbers::magnitude(spelling) != Some(0);
                 match numbers::integer_value(&ty, negative, spelling) {
                     Some(value) => Ok(Attribute::Integer { ty, value }),
@@ -165,19 +165,19 @@ impl<'a> Parser<'a> {
         name
     }
 
-    /// `@root::@nested::@...`.
+    /// Parses `@root::@nested::@...`.
     fn symbol_reference(&mut self) -> Parse<Attribute> {
         let root = self.symbol_name_token();
         let mut nested = Vec::new();
-        while self.at(Kind::Colon) {
+        while self.at_token(Kind::Colon) {
             // A single colon does not belong to the attribute.
             if self.source.text.get(self.token.end as usize) != Some(&b':') {
                 break;
             }
-            let colon = self.here();
+            let colon = self.current_offset();
             self.advance();
             self.advance();
-            if !self.at(Kind::AtId) {
+            if !self.at_token(Kind::AtId) {
                 let _ = colon;
                 return self.error_here("expected nested symbol reference identifier");
             }
@@ -186,17 +186,21 @@ impl<'a> Parser<'a> {
         Ok(Attribute::SymbolRef { root, nested: nested.into() })
     }
 
-    /// `@name` as the name of a symbol.
+    /// Parses `@name` as the name of a symbol.
     pub(crate) fn symbol_name(&mut self, op: &OpState) -> Parse<Text> {
-        if !self.at(Kind::AtId) {
-            return self.error_in_op(op, self.here(), "expected valid '@'-identifier for symbol name");
+        if !self.at_token(Kind::AtId) {
+            return self.error_in_op(
+                op,
+                self.current_offset(),
+                "expected valid '@'-identifier for symbol name",
+            );
         }
         Ok(self.symbol_name_token())
     }
 
-    /// `#alias` or `#dialect.attribute`.
+    /// Parses `#alias` or `#dialect.attribute`.
     pub(super) fn extended_attribute(&mut self, ty: Option<&Type>) -> Parse<Attribute> {
-        let at = self.here();
+        let at = self.current_offset();
         match self.symbol(|parser, alias| parser.attribute_aliases.get(alias).cloned())? {
             Symbol::Alias(alias) => self.expand_attribute(at, &alias),
             Symbol::Dialect { symbol, body_at } => {
@@ -211,7 +215,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `{name = attribute, ...}` in source order.
+    /// Parses `{name = attribute, ...}` in source order.
     pub(crate) fn attribute_dictionary(&mut self) -> Parse<Vec<NamedAttribute>> {
         self.expect(Kind::LBrace, "expected '{' in attribute dictionary")?;
         let mut entries: Vec<NamedAttribute> = Vec::new();
@@ -237,19 +241,19 @@ impl<'a> Parser<'a> {
         Ok(entries)
     }
 
-    /// `{...}`, if present, added to the operation's attributes.
+    /// Parses `{...}`, if present, added to the operation's attributes.
     pub(crate) fn optional_attribute_dictionary(&mut self, op: &mut OpState) -> Parse {
-        if self.at(Kind::LBrace) {
+        if self.at_token(Kind::LBrace) {
             let entries = self.attribute_dictionary()?;
             op.attributes.extend(entries);
         }
         Ok(())
     }
 
-    /// `attributes {...}`, if present.
+    /// Parses `attributes {...}`, if present.
     pub(crate) fn optional_attributes_keyword(&mut self, op: &mut OpState) -> Parse {
         if self.optional_keyword("attributes") {
-            if !self.at(Kind::LBrace) {
+            if !self.at_token(Kind::LBrace) {
                 return self.error_expected("expected '{' in attribute dictionary");
             }
             self.optional_attribute_dictionary(op)?;
@@ -259,7 +263,7 @@ impl<'a> Parser<'a> {
 }
 
 /// Sorts dictionary entries by name.
-pub(crate) fn sorted(mut entries: Vec<NamedAttribute>) -> Vec<NamedAttribute> {
+pub(crate) fn sort_by_name(mut entries: Vec<NamedAttribute>) -> Vec<NamedAttribute> {
     entries.sort_by(|a, b| a.0.cmp(&b.0));
     entries
 }

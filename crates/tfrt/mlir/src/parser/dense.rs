@@ -14,24 +14,24 @@ struct Literal {
 }
 
 impl<'a> Parser<'a> {
-    /// `dense<literal> : type`.
+    /// Parses `dense<literal> : type`.
     pub(super) fn dense_attribute(&mut self, ty: Option<&Type>) -> Parse<Attribute> {
-        let start = self.here();
+        let start = self.current_offset();
         self.advance();
         self.expect(Kind::Less, "expected '<' after 'dense'")?;
         let mut literal = Literal::default();
         if !self.consume(Kind::Greater) {
-            if self.at(Kind::String) {
+            if self.at_token(Kind::String) {
                 literal.hex = Some(self.token);
                 self.advance();
-            } else if self.at(Kind::LSquare) {
+            } else if self.at_token(Kind::LSquare) {
                 literal.shape = self.dense_list(&mut literal.elements)?;
             } else {
                 self.dense_element(&mut literal.elements)?;
             }
             self.expect(Kind::Greater, "expected '>'")?;
         }
-        let at = self.here();
+        let at = self.current_offset();
         let ty = match ty {
             Some(ty) => ty.clone(),
             None => {
@@ -75,7 +75,7 @@ impl<'a> Parser<'a> {
             }
             Kind::LParen => {
                 self.advance();
-                return self.nested(|parser| {
+                return self.parse_nested(|parser| {
                     parser.dense_element(elements)?;
                     parser.expect(Kind::Comma, "expected ',' between complex elements")?;
                     parser.dense_element(elements)?;
@@ -90,11 +90,11 @@ impl<'a> Parser<'a> {
 
     /// A bracketed list; returns its shape.
     fn dense_list(&mut self, elements: &mut Vec<(bool, Token)>) -> Parse<Vec<i64>> {
-        self.nested(|parser| {
+        self.parse_nested(|parser| {
             parser.advance();
             let (mut count, mut inner): (i64, Option<Vec<i64>>) = (0, None);
             parser.list_until(Kind::RSquare, "expected ']'", |parser| {
-                let shape = if parser.at(Kind::LSquare) {
+                let shape = if parser.at_token(Kind::LSquare) {
                     parser.dense_list(elements)?
                 } else {
                     parser.dense_element(elements)?;
@@ -126,8 +126,8 @@ impl<'a> Parser<'a> {
         if !literal.shape.is_empty() && literal.shape != shape {
             let message = format!(
                 "inferred shape of elements literal ([{}]) does not match type ([{}])",
-                join(&literal.shape),
-                join(&shape)
+                shape_text(&literal.shape),
+                shape_text(&shape)
             );
             return self.error(at, message);
         }
@@ -139,10 +139,11 @@ impl<'a> Parser<'a> {
             let tokens: Vec<Token> =
                 literal.hex.into_iter().chain(literal.elements.iter().map(|(_, token)| *token)).collect();
             if let Some(other) = tokens.iter().find(|t| t.kind != Kind::String) {
-                let shown = String::from_utf8_lossy(self.bytes(*other)).into_owned();
+                let shown = String::from_utf8_lossy(self.token_bytes(*other)).into_owned();
                 return self.error(at, format!("expected string token, got {shown}"));
             }
-            let strings: Vec<Text> = tokens.iter().map(|t| Text::from(unescape(self.bytes(*t)))).collect();
+            let strings: Vec<Text> =
+                tokens.iter().map(|t| Text::from(unescape(self.token_bytes(*t)))).collect();
             return Ok(DenseData::Strings(strings));
         }
         let (element, parts) = match &ty.element {
@@ -175,7 +176,7 @@ impl<'a> Parser<'a> {
             }
             return self.float_bits(*kind, negative, token);
         }
-        let spelling = self.bytes(token);
+        let spelling = self.token_bytes(token);
         match token.kind {
             Kind::BareId if *ty == Type::int(1) => return Ok(u128::from(spelling == b"true")),
             Kind::BareId => {
@@ -197,9 +198,9 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `"0x..."`: the raw little-endian elements, `i1` packed eight to a byte; a single element is a splat.
+    /// Parses `"0x..."`: the raw little-endian elements, `i1` packed eight to a byte; a single element is a splat.
     fn dense_hex(&mut self, token: Token, ty: &ShapedType, count: u64, at: u32) -> Parse<DenseData> {
-        let text = unescape(self.bytes(token));
+        let text = unescape(self.token_bytes(token));
         let digits = text.strip_prefix(b"0x").filter(|d| d.len() % 2 == 0);
         let raw: Option<Vec<u8>> = digits.and_then(|digits| {
             digits
@@ -234,11 +235,11 @@ impl<'a> Parser<'a> {
         Ok(DenseData::Bytes(raw))
     }
 
-    /// `array<type: elements>`.
+    /// Parses `array<type: elements>`.
     pub(super) fn dense_array(&mut self) -> Parse<Attribute> {
         self.advance();
         self.expect(Kind::Less, "expected '<' after 'array'")?;
-        let at = self.here();
+        let at = self.current_offset();
         let ty = self.parse_type()?;
         if !matches!(ty, Type::Integer { .. } | Type::Float(_)) {
             return self.error(at, "expected integer or float type");
@@ -267,6 +268,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn join(shape: &[i64]) -> String {
+fn shape_text(shape: &[i64]) -> String {
     shape.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
 }

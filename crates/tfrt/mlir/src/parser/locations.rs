@@ -18,15 +18,15 @@ impl<'a> Parser<'a> {
         self.module.add_location(Location::FileLineCol { file, line, column })
     }
 
-    /// `loc(...)` after an operation or argument, if present. An alias may be defined later.
+    /// Parses `loc(...)` after an operation or argument, if present. An alias may be defined later.
     pub(crate) fn trailing_location(&mut self) -> Parse<Option<LocationId>> {
         if !self.at_keyword("loc") {
             return Ok(None);
         }
         self.advance();
         self.expect(Kind::LParen, "expected '(' in location")?;
-        let id = if self.at(Kind::HashId) && !self.spelling().contains(&b'.') {
-            let (name, at) = (&self.spelling()[1..], self.here());
+        let id = if self.at_token(Kind::HashId) && !self.spelling().contains(&b'.') {
+            let (name, at) = (&self.spelling()[1..], self.current_offset());
             self.advance();
             match self.aliased_location(name, at)? {
                 Some(location) => self.module.add_location(location),
@@ -66,18 +66,18 @@ impl<'a> Parser<'a> {
 
     /// Parses the location between the parentheses of `loc(...)`.
     pub(super) fn location_instance(&mut self) -> Parse<Location> {
-        self.nested(|parser| {
-            if parser.at(Kind::HashId) {
-                let at = parser.here();
+        self.parse_nested(|parser| {
+            if parser.at_token(Kind::HashId) {
+                let at = parser.current_offset();
                 return match parser.extended_attribute(None)? {
                     Attribute::Location(location) => Ok((*location).clone()),
                     _ => parser.error(at, "expected location attribute"),
                 };
             }
-            if parser.at(Kind::String) {
+            if parser.at_token(Kind::String) {
                 return parser.name_or_file_location();
             }
-            if !parser.at(Kind::BareId) {
+            if !parser.at_token(Kind::BareId) {
                 return parser.error_expected("expected location instance");
             }
             match parser.spelling() {
@@ -85,8 +85,8 @@ impl<'a> Parser<'a> {
                     parser.advance();
                     Ok(Location::Unknown)
                 }
-                b"callsite" => parser.call_site(),
-                b"fused" => parser.fused(),
+                b"callsite" => parser.call_site_location(),
+                b"fused" => parser.fused_location(),
                 _ => parser.error_expected("expected location instance"),
             }
         })
@@ -96,12 +96,12 @@ impl<'a> Parser<'a> {
         let text = Text::from(unescape(self.spelling()));
         self.advance();
         if self.consume(Kind::Colon) {
-            if !self.at(Kind::Integer) {
+            if !self.at_token(Kind::Integer) {
                 return self.error_expected("expected integer line number in FileLineColLoc");
             }
             let line = self.location_number("expected integer line number in FileLineColLoc")?;
             self.expect(Kind::Colon, "expected ':' in FileLineColLoc")?;
-            if !self.at(Kind::Integer) {
+            if !self.at_token(Kind::Integer) {
                 return self.error_expected("expected integer column number in FileLineColLoc");
             }
             let column = self.location_number("expected integer column number in FileLineColLoc")?;
@@ -125,7 +125,7 @@ impl<'a> Parser<'a> {
         Ok(number)
     }
 
-    fn call_site(&mut self) -> Parse<Location> {
+    fn call_site_location(&mut self) -> Parse<Location> {
         self.advance();
         self.expect(Kind::LParen, "expected '(' in callsite location")?;
         let callee = self.location_instance()?;
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
         Ok(Location::CallSite { callee: Arc::new(callee), caller: Arc::new(caller) })
     }
 
-    fn fused(&mut self) -> Parse<Location> {
+    fn fused_location(&mut self) -> Parse<Location> {
         self.advance();
         let mut metadata = None;
         if self.consume(Kind::Less) {

@@ -68,7 +68,7 @@ pub(crate) struct Parser<'a> {
     deepest: usize,
     /// Number of attributes, types and locations so far.
     nodes: u64,
-    /// How many of those come from expanded aliases.
+    /// Number of attributes, types and locations in expanded aliases.
     expanded: u64,
     implied_results: i128,
     /// Whether the text uses the newer names of types.
@@ -105,7 +105,7 @@ pub fn parse(source: impl AsRef<[u8]>, name: &str) -> Result<Module, Error> {
 /// # Errors
 /// The errors in the text.
 pub fn parse_type(text: &str) -> Result<Type, Error> {
-    whole(text, |parser| parser.parse_type())
+    parse_all(text, |parser| parser.parse_type())
 }
 
 /// Parses an attribute, which must be all of `text`.
@@ -113,10 +113,10 @@ pub fn parse_type(text: &str) -> Result<Type, Error> {
 /// # Errors
 /// The errors in the text.
 pub fn parse_attribute(text: &str) -> Result<Attribute, Error> {
-    whole(text, |parser| parser.parse_attribute(None))
+    parse_all(text, |parser| parser.parse_attribute(None))
 }
 
-fn whole<'a, T>(text: &'a str, parse: impl FnOnce(&mut Parser<'a>) -> Parse<T>) -> Result<T, Error> {
+fn parse_all<'a, T>(text: &'a str, parse: impl FnOnce(&mut Parser<'a>) -> Parse<T>) -> Result<T, Error> {
     let mut parser = Parser::new("<text>", text.as_bytes());
     match parse(&mut parser) {
         Ok(value) if parser.token.kind == Kind::Eof && parser.diagnostics.is_empty() => Ok(value),
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
         parser
     }
 
-    /// `(alias-definition | operation)* EOF`.
+    /// Parses `(alias-definition | operation)* EOF`.
     fn top_level(&mut self) -> Parse {
         let mut operations: Vec<Operation> = Vec::new();
         loop {
@@ -189,7 +189,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `#name = attribute`.
+    /// Parses `#name = attribute`.
     fn attribute_alias_definition(&mut self) -> Parse {
         let name = &self.spelling()[1..];
         if self.attribute_aliases.contains_key(name) {
@@ -201,12 +201,12 @@ impl<'a> Parser<'a> {
         }
         self.advance();
         self.expect(Kind::Equal, "expected '=' in attribute alias definition")?;
-        let alias = self.measured(|parser| parser.parse_attribute(None))?;
+        let alias = self.parse_alias_value(|parser| parser.parse_attribute(None))?;
         self.attribute_aliases.insert(name, alias);
         Ok(())
     }
 
-    /// `!name = type`.
+    /// Parses `!name = type`.
     fn type_alias_definition(&mut self) -> Parse {
         let name = &self.spelling()[1..];
         if self.type_aliases.contains_key(name) {
@@ -222,7 +222,7 @@ impl<'a> Parser<'a> {
         if self.at_keyword("type") {
             self.advance();
         }
-        let alias = self.measured(Self::parse_type)?;
+        let alias = self.parse_alias_value(Self::parse_type)?;
         self.type_aliases.insert(name, alias);
         Ok(())
     }
@@ -240,7 +240,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the value of an alias and measures its size and depth.
-    fn measured<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<Alias<T>> {
+    fn parse_alias_value<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<Alias<T>> {
         let nodes = self.nodes;
         self.deepest = self.depth;
         let value = parse(self)?;
@@ -248,7 +248,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Expands an alias used at offset `at` to its value, within the limits.
-    fn expand<T: Clone>(&mut self, at: u32, alias: &Alias<T>, max_depth: usize) -> Parse<T> {
+    fn expand_alias<T: Clone>(&mut self, at: u32, alias: &Alias<T>, max_depth: usize) -> Parse<T> {
         let depth = self.depth + alias.depth;
         if depth > max_depth {
             return self.error(at, format!("nesting is deeper than {max_depth} levels"));
@@ -262,14 +262,14 @@ impl<'a> Parser<'a> {
         Ok(alias.value.clone())
     }
 
-    /// [`Self::expand`] for an attribute.
+    /// [`Self::expand_alias`] for an attribute.
     fn expand_attribute(&mut self, at: u32, alias: &Alias<Attribute>) -> Parse<Attribute> {
         let is_location = matches!(alias.value, Attribute::Location(_));
-        self.expand(at, alias, if is_location { MAX_LOCATION_DEPTH } else { MAX_DEPTH })
+        self.expand_alias(at, alias, if is_location { MAX_LOCATION_DEPTH } else { MAX_DEPTH })
     }
 
     /// Runs `parse` one nesting level deeper.
-    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
+    fn parse_nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.depth >= MAX_DEPTH {
             return self.error_here(format!("nesting is deeper than {MAX_DEPTH} levels"));
         }
@@ -290,25 +290,25 @@ impl<'a> Parser<'a> {
     }
 
     /// Continues at a byte offset.
-    fn jump(&mut self, offset: u32) {
+    fn jump_to(&mut self, offset: u32) {
         self.lexer.reset(offset);
         self.advance();
     }
 
-    fn bytes(&self, token: Token) -> &'a [u8] {
+    fn token_bytes(&self, token: Token) -> &'a [u8] {
         &self.source.text[token.start as usize..token.end as usize]
     }
 
     /// The current token's text.
     fn spelling(&self) -> &'a [u8] {
-        self.bytes(self.token)
+        self.token_bytes(self.token)
     }
 
     fn spelling_str(&self) -> &'a str {
         std::str::from_utf8(self.spelling()).unwrap_or("")
     }
 
-    fn at(&self, kind: Kind) -> bool {
+    fn at_token(&self, kind: Kind) -> bool {
         self.token.kind == kind
     }
 
@@ -317,7 +317,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Offset of the current token.
-    pub(crate) fn here(&self) -> u32 {
+    pub(crate) fn current_offset(&self) -> u32 {
         self.token.start
     }
 
@@ -359,14 +359,14 @@ impl<'a> Parser<'a> {
 
     /// Stops with an error at the current token.
     fn error_here<T>(&mut self, message: impl Into<String>) -> Parse<T> {
-        let back = u32::from(self.at(Kind::Eof) && self.token.start > 0);
+        let back = u32::from(self.at_token(Kind::Eof) && self.token.start > 0);
         self.error(self.token.start - back, message)
     }
 
     /// Stops with an error about a missing token, at the end of the previous token; white space and comments are
     /// skipped.
     fn error_expected<T>(&mut self, message: impl Into<String>) -> Parse<T> {
-        let back = u32::from(self.at(Kind::Eof) && self.token.start > 0);
+        let back = u32::from(self.at_token(Kind::Eof) && self.token.start > 0);
         let original = self.token.start - back;
         let mut before = &self.source.text[..original as usize];
         let place = loop {
@@ -417,7 +417,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Counts results that the source implies by a number. Returns false if there are too many.
-    pub(crate) fn imply_results(&mut self, count: i128) -> bool {
+    pub(crate) fn add_implied_results(&mut self, count: i128) -> bool {
         self.implied_results = self.implied_results.saturating_add(count);
         self.implied_results <= i128::from(MAX_IMPLIED_RESULTS)
     }
@@ -429,17 +429,17 @@ impl<'a> Parser<'a> {
 
     /// Whether `{` comes next.
     pub(crate) fn at_brace(&self) -> bool {
-        self.at(Kind::LBrace)
+        self.at_token(Kind::LBrace)
     }
 
     /// Whether `@name` comes next.
     pub(crate) fn at_symbol(&self) -> bool {
-        self.at(Kind::AtId)
+        self.at_token(Kind::AtId)
     }
 
     /// Whether `%name` comes next.
     pub(crate) fn at_operand(&self) -> bool {
-        self.at(Kind::PercentId)
+        self.at_token(Kind::PercentId)
     }
 
     /// Whether the current token can be a keyword of an operation's syntax.
@@ -461,13 +461,13 @@ impl<'a> Parser<'a> {
         if self.optional_keyword(keyword) {
             return Ok(());
         }
-        self.error_in_op(op, self.here(), format_args!("expected '{keyword}'"))
+        self.error_in_op(op, self.current_offset(), format_args!("expected '{keyword}'"))
     }
 
     /// Consumes any keyword, or stops.
     pub(crate) fn any_keyword(&mut self, op: &OpState) -> Parse<Text> {
         if !self.at_any_keyword() {
-            return self.error_in_op(op, self.here(), "expected valid keyword");
+            return self.error_in_op(op, self.current_offset(), "expected valid keyword");
         }
         let text = Text::from(self.spelling());
         self.advance();

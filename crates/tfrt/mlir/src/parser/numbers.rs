@@ -46,7 +46,7 @@ pub(super) fn integer_value(ty: &Type, negative: bool, spelling: &[u8]) -> Optio
 impl<'a> Parser<'a> {
     /// The bits of a floating-point or hexadecimal literal token in that format.
     pub(super) fn float_bits(&mut self, kind: FloatKind, negative: bool, token: Token) -> Parse<u128> {
-        let spelling = self.bytes(token);
+        let spelling = self.token_bytes(token);
         if token.kind == Kind::Float {
             let text = std::str::from_utf8(spelling).unwrap_or("");
             let Ok(value) = text.parse::<f64>() else {

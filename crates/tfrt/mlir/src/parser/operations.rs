@@ -1,6 +1,6 @@
 //! Parses operations: the generic form, and the parts around custom forms.
 
-use super::attributes::sorted;
+use super::attributes::sort_by_name;
 use super::{Operand, Parse, Parser};
 use crate::dialects::{self, OpDef, Syntax};
 use crate::ir::{Attribute, LocationId, NamedAttribute, Operation, Region, Text, Type, ValueId};
@@ -40,18 +40,18 @@ impl OpState {
 }
 
 impl<'a> Parser<'a> {
-    /// `(results =)? (generic | custom) loc(...)?`.
+    /// Parses `(results =)? (generic | custom) loc(...)?`.
     pub(super) fn parse_operation(&mut self) -> Parse<Operation> {
-        let start = self.here();
+        let start = self.current_offset();
         let mut names: Vec<(&'a [u8], u32, u32)> = Vec::new();
         let mut expected = 0u64;
-        if self.at(Kind::PercentId) {
+        if self.at_token(Kind::PercentId) {
             loop {
-                let (name, at) = (self.spelling(), self.here());
+                let (name, at) = (self.spelling(), self.current_offset());
                 self.expect(Kind::PercentId, "expected valid ssa identifier")?;
                 let mut count = 1;
                 if self.consume(Kind::Colon) {
-                    if !self.at(Kind::Integer) {
+                    if !self.at_token(Kind::Integer) {
                         return self.error_expected("expected integer number of results");
                     }
                     count = match self.spelling_str().parse() {
@@ -101,7 +101,7 @@ impl<'a> Parser<'a> {
             name: state.name,
             operands: state.operands,
             results,
-            attributes: sorted(state.attributes),
+            attributes: sort_by_name(state.attributes),
             regions: state.regions,
             successors: state.successors,
             location,
@@ -109,7 +109,7 @@ impl<'a> Parser<'a> {
     }
 
     fn new_state(&mut self, name: Text) -> OpState {
-        let name_at = self.here();
+        let name_at = self.current_offset();
         OpState {
             name,
             name_at,
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `"name"(operands) [successors] ({regions}) {attributes} : type`.
+    /// Parses `"name"(operands) [successors] ({regions}) {attributes} : type`.
     fn generic_operation(&mut self) -> Parse<(OpState, Option<LocationId>)> {
         let name = Text::from(unescape(self.spelling()));
         if name.is_empty() {
@@ -137,12 +137,12 @@ impl<'a> Parser<'a> {
         self.expect(Kind::LParen, "expected '(' to start operand list")?;
         let operands = self.operand_list(super::Delimiter::None)?;
         self.expect(Kind::RParen, "expected ')' to end operand list")?;
-        if self.at(Kind::LSquare) {
+        if self.at_token(Kind::LSquare) {
             if definition.is_some_and(|d| !d.terminator) {
                 return self.error_here("successors in non-terminator");
             }
             self.advance();
-            if self.at(Kind::RSquare) {
+            if self.at_token(Kind::RSquare) {
                 return self.error_expected("expected list element");
             }
             let mut successors = Vec::new();
@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
         }
         self.optional_attribute_dictionary(&mut state)?;
         self.expect(Kind::Colon, "expected ':' followed by operation type")?;
-        let type_at = self.here();
+        let type_at = self.current_offset();
         let Type::Function(function) = self.parse_type()? else {
             return self.error(type_at, "expected function type");
         };
@@ -191,7 +191,7 @@ impl<'a> Parser<'a> {
 
     fn custom_operation(&mut self) -> Parse<(OpState, Option<LocationId>)> {
         let written = self.spelling_str();
-        let at = self.here();
+        let at = self.current_offset();
         let (definition, tried) = self.custom_definition(written);
         let Some(definition) = definition else {
             let dialect = tried.split('.').next().unwrap_or("");
@@ -236,8 +236,8 @@ impl<'a> Parser<'a> {
 
     /// The definition for a name in custom form, and the full name that was looked up last.
     fn custom_definition(&self, written: &str) -> (Option<&'static OpDef>, String) {
-        if let Some(found) = dialects::lookup(written.as_bytes()) {
-            return (Some(found), written.to_string());
+        if let Some(definition) = dialects::lookup(written.as_bytes()) {
+            return (Some(definition), written.to_string());
         }
         if written.contains('.') {
             return (None, written.to_string());

@@ -29,24 +29,24 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `^name`: a successor.
+    /// Parses `^name`: a successor.
     pub(crate) fn successor(&mut self) -> Parse<u32> {
-        if !self.at(Kind::CaretId) {
+        if !self.at_token(Kind::CaretId) {
             return self.error_expected("expected block name");
         }
-        let id = self.block_id(self.spelling(), self.here());
+        let id = self.block_id(self.spelling(), self.current_offset());
         self.advance();
         Ok(id)
     }
 
-    /// `{ block* }` with the given entry arguments. With `isolated`, names from outside may be redefined.
+    /// Parses `{ block* }` with the given entry arguments. With `isolated`, names from outside may be redefined.
     pub(crate) fn region(&mut self, arguments: &[Argument<'a>], isolated: bool) -> Parse<Region> {
         self.expect(Kind::LBrace, "expected '{' to begin a region")?;
         let mut region = Region::default();
         if arguments.is_empty() && self.consume(Kind::RBrace) {
             return Ok(region);
         }
-        self.nested(|parser| parser.region_body(&mut region, arguments, isolated))?;
+        self.parse_nested(|parser| parser.region_body(&mut region, arguments, isolated))?;
         self.expect(Kind::RBrace, "expected '}' to end a region")?;
         Ok(region)
     }
@@ -63,7 +63,7 @@ impl<'a> Parser<'a> {
         self.blocks.push(Blocks::default());
         let mut entry = Block::default();
         if arguments.iter().any(|a| a.name.is_some()) {
-            if self.at(Kind::CaretId) {
+            if self.at_token(Kind::CaretId) {
                 return self.error_here("invalid block name in region with named arguments");
             }
             for argument in arguments {
@@ -82,13 +82,13 @@ impl<'a> Parser<'a> {
                 entry.arguments.push(value);
             }
         }
-        let named = self.at(Kind::CaretId);
+        let named = self.at_token(Kind::CaretId);
         self.block(&mut entry, named, 0)?;
         if !arguments.is_empty() && entry.arguments.len() > arguments.len() {
             return self.error_here("entry block arguments were already defined");
         }
         region.blocks.push(entry);
-        while !self.at(Kind::RBrace) {
+        while !self.at_token(Kind::RBrace) {
             let mut block = Block::default();
             let position = region.blocks.len() as u32;
             self.block(&mut block, true, position)?;
@@ -115,7 +115,7 @@ impl<'a> Parser<'a> {
 
     fn block(&mut self, block: &mut Block, named: bool, position: u32) -> Parse {
         if named {
-            let (name, at) = (self.spelling(), self.here());
+            let (name, at) = (self.spelling(), self.current_offset());
             self.expect(Kind::CaretId, "expected block name")?;
             let id = self.block_id(name, at);
             let last = self.blocks.len() - 1;

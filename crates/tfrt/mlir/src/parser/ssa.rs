@@ -21,11 +21,11 @@ pub(crate) struct Operand<'a> {
 /// An argument of a region's entry block.
 #[derive(Clone, Debug)]
 pub(crate) struct Argument<'a> {
-    /// Its name; absent if only the type is given.
+    /// The argument's name; absent if only the type is given.
     pub(crate) name: Option<Operand<'a>>,
-    /// Its type.
+    /// The argument's type.
     pub(crate) ty: Type,
-    /// Its own `loc(...)`.
+    /// The argument's own `loc(...)`, if it has one.
     pub(crate) location: Option<LocationId>,
 }
 
@@ -170,11 +170,11 @@ impl<'a> Parser<'a> {
         if places.is_empty() { Ok(()) } else { Err(super::Stop) }
     }
 
-    /// `%name` or `%name#N`.
+    /// Parses `%name` or `%name#N`.
     pub(crate) fn operand(&mut self) -> Parse<Operand<'a>> {
-        let mut operand = Operand { name: self.spelling(), number: 0, at: self.here() };
+        let mut operand = Operand { name: self.spelling(), number: 0, at: self.current_offset() };
         self.expect(Kind::PercentId, "expected SSA operand")?;
-        if self.at(Kind::HashId) {
+        if self.at_token(Kind::HashId) {
             let digits = std::str::from_utf8(&self.spelling()[1..]).unwrap_or("");
             match digits.parse() {
                 Ok(number) => operand.number = number,
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
             if self.consume(Kind::RParen) {
                 return Ok(operands);
             }
-        } else if !self.at(Kind::PercentId) {
+        } else if !self.at_token(Kind::PercentId) {
             return Ok(operands);
         }
         loop {

@@ -18,14 +18,14 @@ impl<'a> Parser<'a> {
     /// Parses from a `!` or `#` identifier.
     pub(super) fn symbol<T>(&mut self, alias: impl FnOnce(&Self, &'a [u8]) -> Option<T>) -> Parse<Symbol<T>> {
         let token = self.token;
-        let identifier = &self.bytes(token)[1..];
+        let identifier = &self.token_bytes(token)[1..];
         let text = std::str::from_utf8(identifier).unwrap_or("");
         let trailing = self.source.text.get(token.end as usize) == Some(&b'<');
         let Some((dialect, name)) = text.split_once('.') else {
             if !trailing {
                 self.advance();
                 return match alias(self, identifier) {
-                    Some(found) => Ok(Symbol::Alias(found)),
+                    Some(value) => Ok(Symbol::Alias(value)),
                     None => self.error_expected(format!("undefined symbol alias id '{text}'")),
                 };
             }
@@ -53,7 +53,7 @@ impl<'a> Parser<'a> {
         let Ok(body) = String::from_utf8(body) else {
             return self.error(body_at, "dialect symbol is not UTF-8");
         };
-        self.jump(end);
+        self.jump_to(end);
         Ok(Symbol::Dialect { symbol: DialectSymbol { dialect: dialect.into(), body }, body_at })
     }
 
@@ -73,8 +73,8 @@ impl<'a> Parser<'a> {
                 b'{' => open.push(b'}'),
                 b'-' if text.get(at + 1) == Some(&b'>') => at += 1,
                 b'"' => {
-                    self.jump(at as u32);
-                    if !self.at(Kind::String) {
+                    self.jump_to(at as u32);
+                    if !self.at_token(Kind::String) {
                         return self.error_here("expected '\"' in string literal");
                     }
                     at = self.token.end as usize - 1;

@@ -11,8 +11,8 @@ use crate::limits::{MAX_DEPTH, MAX_INTEGER_WIDTH};
 impl<'a> Parser<'a> {
     /// A type of any kind.
     pub(crate) fn parse_type(&mut self) -> Parse<Type> {
-        self.nested(|parser| {
-            if parser.at(Kind::LParen) {
+        self.parse_nested(|parser| {
+            if parser.at_token(Kind::LParen) {
                 return parser.function_type();
             }
             parser.non_function_type()
@@ -23,18 +23,18 @@ impl<'a> Parser<'a> {
     /// newer names.
     pub(crate) fn slot_type(&self, slot: &dialects::Slot) -> Option<Type> {
         let ty = slot.ty.as_ref()?;
-        dialects::renamed(ty).filter(|_| self.newer_types).or_else(|| Some(ty.clone()))
+        dialects::newer_type_name(ty).filter(|_| self.newer_types).or_else(|| Some(ty.clone()))
     }
 
-    /// `: type`.
+    /// Parses `: type`.
     pub(crate) fn colon_type(&mut self) -> Parse<Type> {
         self.expect(Kind::Colon, "expected ':'")?;
         self.parse_type()
     }
 
-    /// `: (types) -> types`, for an operation whose syntax requires a function type.
+    /// Parses `: (types) -> types`, for an operation whose syntax requires a function type.
     pub(crate) fn colon_function_type(&mut self, op: &super::OpState) -> Parse<(Vec<Type>, Vec<Type>)> {
-        let at = self.here();
+        let at = self.current_offset();
         match self.colon_type()? {
             Type::Function(function) => Ok((function.inputs.clone(), function.results.clone())),
             _ => self.error_in_op(op, at, "invalid kind of type specified"),
@@ -50,17 +50,17 @@ impl<'a> Parser<'a> {
         Ok(types)
     }
 
-    /// `: types`, if present.
+    /// Parses `: types`, if present.
     pub(crate) fn optional_colon_type_list(&mut self) -> Parse<Vec<Type>> {
         if self.consume(Kind::Colon) { self.type_list() } else { Ok(Vec::new()) }
     }
 
-    /// `(types)` or a single type that is not a function.
+    /// Parses `(types)` or a single type that is not a function.
     pub(crate) fn function_results(&mut self) -> Parse<Vec<Type>> {
-        if self.at(Kind::LParen) {
+        if self.at_token(Kind::LParen) {
             return self.type_list_parens();
         }
-        Ok(vec![self.nested(|parser| parser.non_function_type())?])
+        Ok(vec![self.parse_nested(|parser| parser.non_function_type())?])
     }
 
     fn type_list_parens(&mut self) -> Parse<Vec<Type>> {
@@ -129,7 +129,7 @@ impl<'a> Parser<'a> {
     fn complex_type(&mut self) -> Parse<Type> {
         self.advance();
         self.expect(Kind::Less, "expected '<' in complex type")?;
-        let at = self.here();
+        let at = self.current_offset();
         let element = self.parse_type()?;
         self.expect(Kind::Greater, "expected '>' in complex type")?;
         if !matches!(element, Type::Integer { .. } | Type::Float(_)) {
@@ -156,11 +156,11 @@ impl<'a> Parser<'a> {
             ShapedKind::Vector => "expected '<' in vector type",
             ShapedKind::MemRef => "expected '<' in memref type",
         };
-        if !self.at(Kind::Less) {
+        if !self.at_token(Kind::Less) {
             return self.error_expected(opening);
         }
         let (shape, scalable) = self.dimensions(kind)?;
-        let element_at = self.here();
+        let element_at = self.current_offset();
         let element = self.parse_type()?;
         if matches!(element, Type::Function(_) | Type::None | Type::Tuple(_)) && kind != ShapedKind::MemRef {
             return self.error(element_at, "invalid element type");
@@ -224,7 +224,7 @@ impl<'a> Parser<'a> {
             }
             at = skip(at);
             if text.get(at) != Some(&b'x') {
-                self.jump(at as u32);
+                self.jump_to(at as u32);
                 return self.error(at as u32, "expected 'x' in dimension list");
             }
             at += 1;
@@ -235,15 +235,15 @@ impl<'a> Parser<'a> {
         if !scalable.contains(&true) {
             scalable.clear();
         }
-        self.jump(at as u32);
+        self.jump_to(at as u32);
         Ok((ranked.then_some(shape), scalable))
     }
 
-    /// `!alias` or `!dialect.type`.
+    /// Parses `!alias` or `!dialect.type`.
     fn extended_type(&mut self) -> Parse<Type> {
-        let at = self.here();
+        let at = self.current_offset();
         match self.symbol(|parser, alias| parser.type_aliases.get(alias).cloned())? {
-            super::symbols::Symbol::Alias(alias) => self.expand(at, &alias, MAX_DEPTH),
+            super::symbols::Symbol::Alias(alias) => self.expand_alias(at, &alias, MAX_DEPTH),
             super::symbols::Symbol::Dialect { symbol, body_at } => match dialects::check_type(&symbol) {
                 Ok(()) => Ok(Type::Dialect(Arc::new(symbol))),
                 Err(message) => self.error(body_at, message),

@@ -9,7 +9,7 @@ use crate::ir::{Location, Module, Operation, Region};
 /// The alias of a location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alias {
-    /// Its number; alias 0 has no number in its name.
+    /// The alias's number; alias 0 has no number in its name.
     pub(super) index: usize,
     /// Whether it may be defined after its uses, at the end of the text.
     pub(super) deferred: bool,
@@ -37,13 +37,13 @@ struct Collector<'a> {
 }
 
 /// The aliases used when `top` is printed with locations.
-pub(super) fn collect<'a>(
+pub(super) fn collect_aliases<'a>(
     module: &'a Module,
     top: &'a Operation,
     generic: bool,
 ) -> HashMap<&'a Location, Alias> {
     let mut collector = Collector { module, generic, order: Vec::new(), seen: HashMap::new() };
-    collector.operation(top);
+    collector.visit_operation(top);
     let Collector { mut order, seen, .. } = collector;
     order.sort_by_key(|location| seen[location].depth);
     let alias = |(index, location): (usize, &'a Location)| {
@@ -53,43 +53,43 @@ pub(super) fn collect<'a>(
 }
 
 impl<'a> Collector<'a> {
-    fn operation(&mut self, op: &'a Operation) {
-        self.visit(self.module.location(op.location), true);
+    fn visit_operation(&mut self, op: &'a Operation) {
+        self.visit_location(self.module.location(op.location), true);
         let custom =
             !self.generic && dialects::lookup(&op.name).is_some_and(|d| !matches!(d.syntax, Syntax::Generic));
         let function = custom && op.is("func.func");
         for region in &op.regions {
-            self.region(region, !custom || function);
+            self.visit_region(region, !custom || function);
         }
     }
 
-    fn region(&mut self, region: &'a Region, entry_arguments: bool) {
+    fn visit_region(&mut self, region: &'a Region, entry_arguments: bool) {
         for (position, block) in region.blocks.iter().enumerate() {
             if position > 0 || entry_arguments {
                 for argument in &block.arguments {
                     let location = self.module.values[argument.0 as usize].location;
-                    self.visit(self.module.location(location), false);
+                    self.visit_location(self.module.location(location), false);
                 }
             }
             for op in &block.operations {
-                self.operation(op);
+                self.visit_operation(op);
             }
         }
     }
 
     /// Visits a location and its children, and returns its depth.
-    fn visit(&mut self, location: &'a Location, deferred: bool) -> usize {
+    fn visit_location(&mut self, location: &'a Location, deferred: bool) -> usize {
         if let Some(seen) = self.seen.get(location) {
             let (depth, was_deferred) = (seen.depth, seen.deferred);
             if was_deferred && !deferred {
-                self.pin(location);
+                self.define_early(location);
             }
             return depth;
         }
         self.order.push(location);
         self.seen.insert(location, Seen { depth: 1, deferred });
         let mut deepest = 0;
-        children(location, |child| deepest = deepest.max(self.visit(child, deferred)));
+        children(location, |child| deepest = deepest.max(self.visit_location(child, deferred)));
         if let Some(seen) = self.seen.get_mut(location) {
             seen.depth = deepest + 1;
         }
@@ -97,12 +97,12 @@ impl<'a> Collector<'a> {
     }
 
     /// Marks an alias, and the aliases it uses, to be defined before their use.
-    fn pin(&mut self, location: &'a Location) {
+    fn define_early(&mut self, location: &'a Location) {
         if let Some(seen) = self.seen.get_mut(location)
             && seen.deferred
         {
             seen.deferred = false;
-            children(location, |child| self.pin(child));
+            children(location, |child| self.define_early(child));
         }
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn write_named(out: &mut String, (name, value): &NamedAttribute) {
     }
 }
 
-fn separated<T>(out: &mut String, items: &[T], mut each: impl FnMut(&mut String, &T)) {
+fn write_separated<T>(out: &mut String, items: &[T], mut each: impl FnMut(&mut String, &T)) {
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             out.push_str(", ");
@@ -119,12 +119,12 @@ pub(super) fn write_without_type(out: &mut String, attribute: &Attribute) {
         Attribute::Type(ty) => write_type(out, ty),
         Attribute::Array(elements) => {
             out.push('[');
-            separated(out, elements, write_element);
+            write_separated(out, elements, write_element);
             out.push(']');
         }
         Attribute::Dictionary(entries) => {
             out.push('{');
-            separated(out, entries, write_named);
+            write_separated(out, entries, write_named);
             out.push('}');
         }
         Attribute::SymbolRef { root, nested } => {
@@ -140,7 +140,7 @@ pub(super) fn write_without_type(out: &mut String, attribute: &Attribute) {
             write_type(out, ty);
             if !elements.is_empty() {
                 out.push_str(": ");
-                separated(out, elements, write_without_type);
+                write_separated(out, elements, write_without_type);
             }
             out.push('>');
         }
@@ -198,7 +198,7 @@ fn write_location(out: &mut String, location: &Location) {
                 out.push('>');
             }
             out.push('[');
-            separated(out, locations, write_location);
+            write_separated(out, locations, write_location);
             out.push(']');
         }
     }
@@ -206,7 +206,7 @@ fn write_location(out: &mut String, location: &Location) {
 
 fn write_dense(out: &mut String, dense: &DenseElements) {
     out.push_str("dense<");
-    if let Some(shaped) = dense.shaped() {
+    if let Some(shaped) = dense.shaped_type() {
         let count = dense.num_elements();
         match &dense.data {
             DenseData::Bytes(bytes) if !dense.is_splat() && count > MAX_DENSE_LISTED => {
@@ -312,20 +312,20 @@ pub(crate) fn write_type(out: &mut String, ty: &Type) {
         }
         Type::Function(function) => {
             out.push('(');
-            separated(out, &function.inputs, write_type);
+            write_separated(out, &function.inputs, write_type);
             out.push_str(") -> ");
             match function.results.as_slice() {
                 [only] if !matches!(only, Type::Function(_)) => write_type(out, only),
                 results => {
                     out.push('(');
-                    separated(out, results, write_type);
+                    write_separated(out, results, write_type);
                     out.push(')');
                 }
             }
         }
         Type::Tuple(types) => {
             out.push_str("tuple<");
-            separated(out, types, write_type);
+            write_separated(out, types, write_type);
             out.push('>');
         }
         Type::Shaped(shaped) => write_shaped(out, shaped),

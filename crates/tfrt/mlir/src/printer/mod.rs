@@ -56,12 +56,12 @@ impl<'a> Printer<'a> {
             options,
             out: String::new(),
             indent: 0,
-            names: names::number(module, top, options.generic),
+            names: names::name_values(module, top, options.generic),
             aliases: HashMap::new(),
             default_dialects: vec!["builtin"],
         };
         if options.locations {
-            printer.aliases = aliases::collect(module, top, options.generic);
+            printer.aliases = aliases::collect_aliases(module, top, options.generic);
         }
         printer
     }

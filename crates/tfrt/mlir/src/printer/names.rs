@@ -50,7 +50,7 @@ struct Names {
 
 impl Counters {
     /// Reserves a name. Returns false if it is already used here or in an enclosing region.
-    fn take(&mut self, name: &str) -> bool {
+    fn reserve(&mut self, name: &str) -> bool {
         let mut around = self.outer.as_deref();
         while let Some(names) = around {
             if names.used.contains(name) {
@@ -62,9 +62,9 @@ impl Counters {
     }
 
     /// Reserves a name, or if it is used, the name with a suffix.
-    fn take_like(&mut self, hint: &str) -> String {
+    fn reserve_with_suffix(&mut self, hint: &str) -> String {
         let mut name = hint.to_string();
-        while !self.take(&name) {
+        while !self.reserve(&name) {
             name = format!("{hint}_{}", self.conflicts);
             self.conflicts += 1;
         }
@@ -74,10 +74,10 @@ impl Counters {
 
 /// Numbers the values of an operation's regions, breadth first: all values of a region come before those of
 /// the regions nested in it, and sibling regions reuse numbers.
-pub(super) fn number(module: &Module, top: &Operation, generic: bool) -> Vec<Name> {
+pub(super) fn name_values(module: &Module, top: &Operation, generic: bool) -> Vec<Name> {
     let mut names = vec![Name::Special("unknown".into(), None); module.values.len()];
     let mut counters = Counters { value: 0, argument: 0, conflicts: 0, used: HashSet::new(), outer: None };
-    number_operation(module, top, generic, &mut counters, &mut names);
+    name_operation_values(module, top, generic, &mut counters, &mut names);
     let mut pending: Vec<(&Region, [u32; 3], Option<Rc<Names>>)> = Vec::new();
     let start = [counters.value, counters.argument, counters.conflicts];
     pending.extend(top.regions.iter().map(|region| (region, start, None)));
@@ -94,7 +94,7 @@ pub(super) fn number(module: &Module, top: &Operation, generic: bool) -> Vec<Nam
                 };
             }
             for op in &block.operations {
-                number_operation(module, op, generic, &mut counters, &mut names);
+                name_operation_values(module, op, generic, &mut counters, &mut names);
             }
         }
         let Counters { value, argument, conflicts, used, outer } = counters;
@@ -107,7 +107,7 @@ pub(super) fn number(module: &Module, top: &Operation, generic: bool) -> Vec<Nam
     names
 }
 
-fn number_operation(
+fn name_operation_values(
     module: &Module,
     op: &Operation,
     generic: bool,
@@ -121,13 +121,13 @@ fn number_operation(
         && op.is("arith.constant")
         && let Some(hint) = constant_name(op)
     {
-        names[op.results[0].0 as usize] = Name::Special(counters.take_like(&hint), None);
+        names[op.results[0].0 as usize] = Name::Special(counters.reserve_with_suffix(&hint), None);
         return;
     }
     let groups = if generic { Vec::new() } else { named_groups(op) };
     if !groups.is_empty() {
         for (hint, results) in groups {
-            let name = counters.take_like(hint);
+            let name = counters.reserve_with_suffix(hint);
             let several = results.len() > 1;
             for (at, result) in op.results[results].iter().enumerate() {
                 names[result.0 as usize] = Name::Special(name.clone(), several.then_some(at as u32));

@@ -59,7 +59,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// `"name"(operands)[successors] ({regions}) {attributes} : type`.
+    /// Prints `"name"(operands)[successors] ({regions}) {attributes} : type`.
     pub(super) fn generic_operation(&mut self, op: &Operation) {
         super::attributes::write_string(&mut self.out, &op.name);
         self.push("(");
@@ -162,14 +162,15 @@ impl<'a> Printer<'a> {
 
 /// For each block of a region, its distinct predecessors.
 fn predecessors(region: &Region) -> Vec<Vec<usize>> {
-    let mut found: Vec<Vec<usize>> = vec![Vec::new(); region.blocks.len()];
+    let mut predecessors: Vec<Vec<usize>> = vec![Vec::new(); region.blocks.len()];
     for (index, block) in region.blocks.iter().enumerate() {
         for successor in block.operations.iter().flat_map(|op| &op.successors) {
-            if let Some(from) = found.get_mut(*successor as usize).filter(|from| from.last() != Some(&index))
+            if let Some(from) =
+                predecessors.get_mut(*successor as usize).filter(|from| from.last() != Some(&index))
             {
                 from.push(index);
             }
         }
     }
-    found
+    predecessors
 }

@@ -123,7 +123,7 @@ pub(super) fn to_bef(attribute: &Attribute) -> Option<Bef<'static>> {
 }
 
 fn dense_to_bef(dense: &DenseElements) -> Option<Dense<'static>> {
-    let shaped = dense.shaped()?;
+    let shaped = dense.shaped_type()?;
     let element = dtype(&shaped.element)?;
     let DenseData::Bytes(bytes) = &dense.data else { return None };
     let bytes = if dense.is_splat() {
@@ -166,31 +166,31 @@ fn array_to_bef(elements: &[Attribute]) -> Option<Bef<'static>> {
     Array::from_bytes(element_type, bytes).ok().map(Bef::Array)
 }
 
-fn integer(ty: Type, value: i128) -> Attribute {
+fn integer_attribute(ty: Type, value: i128) -> Attribute {
     let value = canonical_int(&ty, value);
     Attribute::Integer { ty, value }
 }
 
-fn float(kind: FloatKind, bits: impl Into<u128>) -> Attribute {
+fn float_attribute(kind: FloatKind, bits: impl Into<u128>) -> Attribute {
     Attribute::Float { kind, bits: bits.into() }
 }
 
 /// Translates an attribute from BEF; absent if MLIR text cannot represent it (single complex numbers, function names).
 pub(super) fn from_bef(attribute: &Bef<'_>) -> Option<Attribute> {
     Some(match attribute {
-        Bef::UI8(v) => integer(Type::uint(8), (*v).into()),
-        Bef::UI16(v) => integer(Type::uint(16), (*v).into()),
-        Bef::UI32(v) => integer(Type::uint(32), (*v).into()),
-        Bef::UI64(v) => integer(Type::uint(64), (*v).into()),
+        Bef::UI8(v) => integer_attribute(Type::uint(8), (*v).into()),
+        Bef::UI16(v) => integer_attribute(Type::uint(16), (*v).into()),
+        Bef::UI32(v) => integer_attribute(Type::uint(32), (*v).into()),
+        Bef::UI64(v) => integer_attribute(Type::uint(64), (*v).into()),
         Bef::I1(v) => Attribute::bool(*v),
-        Bef::I8(v) => integer(Type::int(8), (*v).into()),
-        Bef::I16(v) => integer(Type::int(16), (*v).into()),
-        Bef::I32(v) => integer(Type::int(32), (*v).into()),
-        Bef::I64(v) => integer(Type::int(64), (*v).into()),
-        Bef::F16(v) => float(FloatKind::F16, *v),
-        Bef::BF16(v) => float(FloatKind::BF16, *v),
-        Bef::F32(v) => float(FloatKind::F32, *v),
-        Bef::F64(v) => float(FloatKind::F64, *v),
+        Bef::I8(v) => integer_attribute(Type::int(8), (*v).into()),
+        Bef::I16(v) => integer_attribute(Type::int(16), (*v).into()),
+        Bef::I32(v) => integer_attribute(Type::int(32), (*v).into()),
+        Bef::I64(v) => integer_attribute(Type::int(64), (*v).into()),
+        Bef::F16(v) => float_attribute(FloatKind::F16, *v),
+        Bef::BF16(v) => float_attribute(FloatKind::BF16, *v),
+        Bef::F32(v) => float_attribute(FloatKind::F32, *v),
+        Bef::F64(v) => float_attribute(FloatKind::F64, *v),
         Bef::Complex64(_) | Bef::Complex128(_) | Bef::Func(_) => return None,
         Bef::String(bytes) => Attribute::string(Text::from(&bytes[..])),
         Bef::Type(dtype) => Attribute::Type(type_of(*dtype)),
@@ -219,7 +219,7 @@ fn array_elements(array: &Array<'_>) -> Option<Vec<Attribute>> {
     };
     let size = usize::try_from(dtype.element_size()?).ok()?;
     let element = |bytes: &[u8]| match type_of(dtype) {
-        Type::Float(kind) => Some(float(kind, crate::ir::read_bits(bytes))),
+        Type::Float(kind) => Some(float_attribute(kind, crate::ir::read_bits(bytes))),
         ty @ Type::Integer { .. } => {
             let value = crate::ir::read_int(&ty, bytes);
             Some(Attribute::Integer { ty, value })

@@ -20,7 +20,7 @@ pub(super) struct FunctionEntry<'m> {
     pub(super) body: Option<(&'m Operation, &'m Block)>,
 }
 
-/// The result of the pass.
+/// The functions, types and attributes that the pass collects.
 pub(super) struct Collected<'m> {
     pub(super) module: &'m Module,
     pub(super) symbols: Symbols<'m>,
@@ -41,7 +41,7 @@ impl Collected<'_> {
     }
 
     /// The code of a kernel.
-    pub(super) fn kernel(&mut self, name: &Text) -> KernelCode {
+    pub(super) fn kernel_code(&mut self, name: &Text) -> KernelCode {
         self.program.intern_kernel(name.to_string_lossy())
     }
 }
@@ -53,11 +53,11 @@ pub(super) fn is_return(op: &Operation) -> bool {
 
 /// How an attribute of a kernel is represented in BEF.
 pub(super) enum Use<'a> {
-    /// Not at all.
+    /// Not represented.
     Dropped,
-    /// As functions.
+    /// Represented as functions.
     Functions(Vec<&'a Text>),
-    /// As a value.
+    /// Represented as a value.
     Value,
 }
 
@@ -79,10 +79,10 @@ pub(super) fn classify<'a>(symbols: &Symbols<'_>, name: &Text, value: &'a Attrib
     }
 }
 
-/// Walks the module.
+/// Collects the functions, types and attributes of a module.
 pub(super) fn collect(module: &Module, options: Options) -> Result<Collected<'_>, Vec<Diagnostic>> {
     let mut collector = Collector {
-        found: Collected {
+        collected: Collected {
             module,
             symbols: Symbols::new(&module.op),
             program: pteron_bef::Module::new(options.optional_sections),
@@ -104,15 +104,15 @@ pub(super) fn collect(module: &Module, options: Options) -> Result<Collected<'_>
     };
     if let Some(block) = module.op.body() {
         for op in &block.operations {
-            collector.operation(op, 0);
+            collector.visit_operation(op, 0);
         }
     }
     collector.check_references();
-    if collector.problems.is_empty() { Ok(collector.found) } else { Err(collector.problems) }
+    if collector.problems.is_empty() { Ok(collector.collected) } else { Err(collector.problems) }
 }
 
 struct Collector<'m> {
-    found: Collected<'m>,
+    collected: Collected<'m>,
     options: Options,
     /// The region that defines each value.
     region_of: Vec<u32>,
@@ -131,12 +131,12 @@ struct Collector<'m> {
 impl<'m> Collector<'m> {
     fn error(&mut self, location: LocationId, message: impl Into<String>) {
         if self.problems.len() < MAX_DIAGNOSTICS {
-            let location = self.found.module.location(location);
+            let location = self.collected.module.location(location);
             self.problems.push(Diagnostic::error_at(location, message));
         }
     }
 
-    fn text(&mut self, text: &Text, location: LocationId) -> String {
+    fn utf8_text(&mut self, text: &Text, location: LocationId) -> String {
         match text.as_str() {
             Some(text) if !text.contains('\0') => text.to_string(),
             _ => {
@@ -150,21 +150,21 @@ impl<'m> Collector<'m> {
     }
 
     fn add_type(&mut self, ty: &Type) {
-        if !self.found.types.contains_key(ty) {
-            let id = self.found.program.intern_type(ty.to_string());
-            self.found.types.insert(ty.clone(), id);
+        if !self.collected.types.contains_key(ty) {
+            let id = self.collected.program.intern_type(ty.to_string());
+            self.collected.types.insert(ty.clone(), id);
         }
     }
 
     fn add_types_of(&mut self, values: &[ValueId]) {
         for value in values {
-            let ty = self.found.module.type_of(*value).clone();
+            let ty = self.collected.module.type_of(*value).clone();
             self.add_type(&ty);
         }
     }
 
     /// Visits an operation in post-order: its regions, then the operation.
-    fn operation(&mut self, op: &'m Operation, region: u32) {
+    fn visit_operation(&mut self, op: &'m Operation, region: u32) {
         if symbols::is_compiled(op) {
             return;
         }
@@ -192,7 +192,7 @@ impl<'m> Collector<'m> {
                     if is_return(op) && at != last {
                         self.error(op.location, "return op must be at the end of its block");
                     }
-                    self.operation(op, id);
+                    self.visit_operation(op, id);
                 }
             }
         }
@@ -207,13 +207,13 @@ impl<'m> Collector<'m> {
             return;
         }
         self.add_types_of(&op.results);
-        if op.is("func.func") { self.function(op) } else { self.kernel(op) }
+        if op.is("func.func") { self.visit_function(op) } else { self.visit_kernel(op) }
     }
 
-    fn function(&mut self, op: &'m Operation) {
+    fn visit_function(&mut self, op: &'m Operation) {
         let name = op.symbol_name().cloned().unwrap_or_else(|| "".into());
         let stated = op.attribute(super::NAME).and_then(Attribute::as_text);
-        let shown = self.text(stated.unwrap_or(&name), op.location);
+        let shown = self.utf8_text(stated.unwrap_or(&name), op.location);
         if op.attribute("tfrt.native").is_some() {
             let Some(Attribute::Type(Type::Function(ty))) = op.attribute("function_type") else { return };
             ty.inputs.iter().chain(&ty.results).for_each(|ty| self.add_type(ty));
@@ -252,18 +252,18 @@ impl<'m> Collector<'m> {
             }
         }
         let kind = if sync { FunctionKind::Sync } else { FunctionKind::Async };
-        self.region(op, &op.regions[0], name, shown, kind);
+        self.add_region(op, &op.regions[0], name, shown, kind);
     }
 
     fn add_function(&mut self, name: Text, entry: FunctionEntry<'m>) -> FunctionId {
-        let id = FunctionId(self.found.functions.len() as u32);
-        self.found.functions.push(entry);
-        self.found.named.insert(name, id);
+        let id = FunctionId(self.collected.functions.len() as u32);
+        self.collected.functions.push(entry);
+        self.collected.named.insert(name, id);
         id
     }
 
     /// Adds a region as a function.
-    fn region(
+    fn add_region(
         &mut self,
         op: &'m Operation,
         region: &'m Region,
@@ -279,7 +279,7 @@ impl<'m> Collector<'m> {
             return self.error(location, "all regions need to have a tfrt.return");
         };
         self.add_types_of(&block.arguments);
-        let module = self.found.module;
+        let module = self.collected.module;
         let entry = FunctionEntry {
             name: shown,
             kind,
@@ -288,47 +288,47 @@ impl<'m> Collector<'m> {
             body: Some((op, block)),
         };
         let id = self.add_function(name, entry);
-        self.found.regions.insert(std::ptr::from_ref(region), id);
+        self.collected.regions.insert(std::ptr::from_ref(region), id);
     }
 
-    fn kernel(&mut self, op: &'m Operation) {
-        let name = self.text(&op.name, op.location);
-        self.found.program.intern_kernel(name);
+    fn visit_kernel(&mut self, op: &'m Operation) {
+        let name = self.utf8_text(&op.name, op.location);
+        self.collected.program.intern_kernel(name);
         for (name, value) in &op.attributes {
-            if !self.attribute(op, name, value) {
+            if !self.visit_attribute(op, name, value) {
                 return;
             }
         }
         for region in &op.regions {
-            self.region(op, region, "".into(), String::new(), FunctionKind::Async);
+            self.add_region(op, region, "".into(), String::new(), FunctionKind::Async);
         }
     }
 
     /// Visits an attribute. Returns whether to continue with the operation.
-    fn attribute(&mut self, op: &'m Operation, name: &'m Text, value: &'m Attribute) -> bool {
-        match classify(&self.found.symbols, name, value) {
+    fn visit_attribute(&mut self, op: &'m Operation, name: &'m Text, value: &'m Attribute) -> bool {
+        match classify(&self.collected.symbols, name, value) {
             Use::Dropped => true,
             Use::Functions(functions) => {
                 if let Attribute::Array(elements) = value {
                     if functions.len() != elements.len() {
-                        return self.refuse(op, name);
+                        return self.report_unencodable(op, name);
                     }
                     if self.options.optional_sections {
-                        let name = self.text(name, op.location);
-                        self.found.program.add_string(name);
+                        let name = self.utf8_text(name, op.location);
+                        self.collected.program.add_string(name);
                     }
-                } else if matches!(self.found.symbols.resolve(value), Target::Module) {
+                } else if matches!(self.collected.symbols.resolve(value), Target::Module) {
                     self.error(op.location, format!("{value} is a compiled module, not a function in one"));
                     return false;
                 }
                 self.references.extend(functions.into_iter().map(|function| (value, function, op.location)));
                 true
             }
-            Use::Value => self.value(op, name, value),
+            Use::Value => self.visit_value(op, name, value),
         }
     }
 
-    fn refuse(&mut self, op: &Operation, name: &Text) -> bool {
+    fn report_unencodable(&mut self, op: &Operation, name: &Text) -> bool {
         if !self.attribute_refused {
             self.attribute_refused = true;
             self.error(op.location, format!("BEF files cannot encode the '{name}' attribute"));
@@ -336,27 +336,28 @@ impl<'m> Collector<'m> {
         false
     }
 
-    fn value(&mut self, op: &'m Operation, name: &Text, value: &'m Attribute) -> bool {
+    fn visit_value(&mut self, op: &'m Operation, name: &Text, value: &'m Attribute) -> bool {
         if let Attribute::SymbolRef { root, .. } = value {
-            let Target::Compiled(holder) = self.found.symbols.resolve(value) else {
+            let Target::Compiled(holder) = self.collected.symbols.resolve(value) else {
                 self.references.push((value, root, op.location));
                 return true;
             };
             self.add_name(op, name);
-            if !self.found.attributes.contains_key(value) {
+            if !self.collected.attributes.contains_key(value) {
                 let Some(symbol) = self.compiled_symbol(op, value, holder) else { return false };
                 self.intern(value, symbol);
             }
             return true;
         }
-        if !self.found.attributes.contains_key(value) && !self.charge(op, attributes::dense_bytes(value)) {
+        if !self.collected.attributes.contains_key(value) && !self.charge(op, attributes::dense_bytes(value))
+        {
             return false;
         }
-        let translated = match self.found.attributes.contains_key(value) {
+        let translated = match self.collected.attributes.contains_key(value) {
             true => None,
             false => match attributes::to_bef(value) {
                 Some(translated) => Some(translated),
-                None => return self.refuse(op, name),
+                None => return self.report_unencodable(op, name),
             },
         };
         self.add_name(op, name);
@@ -370,14 +371,14 @@ impl<'m> Collector<'m> {
     }
 
     fn intern(&mut self, value: &Attribute, translated: pteron_bef::Attribute<'static>) {
-        let id = self.found.program.attributes.push(translated);
-        self.found.attributes.insert(value.clone(), id);
+        let id = self.collected.program.attributes.push(translated);
+        self.collected.attributes.insert(value.clone(), id);
     }
 
     fn add_name(&mut self, op: &Operation, name: &Text) {
         if self.options.optional_sections {
-            let name = self.text(name, op.location);
-            self.found.program.add_string(name);
+            let name = self.utf8_text(name, op.location);
+            self.collected.program.add_string(name);
         }
     }
 
@@ -412,9 +413,9 @@ impl<'m> Collector<'m> {
         holder: &Operation,
     ) -> Option<pteron_bef::Attribute<'static>> {
         let Attribute::SymbolRef { root, nested } = value else { return None };
-        let root = self.text(root, op.location);
-        let nested = nested.iter().map(|name| self.text(name, op.location).into()).collect();
-        let module = self.found.module;
+        let root = self.utf8_text(root, op.location);
+        let nested = nested.iter().map(|name| self.utf8_text(name, op.location).into()).collect();
+        let module = self.collected.module;
         let text = self.texts.entry(std::ptr::from_ref(holder));
         let text = text.or_insert_with(|| crate::printer::print_generic(module, holder)).clone();
         if !self.charge(op, text.len() as u64) {
@@ -433,7 +434,7 @@ impl<'m> Collector<'m> {
         }
         let missing = self.references.iter().find(|(value, name, _)| {
             let nested = matches!(value, Attribute::SymbolRef { nested, .. } if !nested.is_empty());
-            nested || !self.found.named.contains_key(name.as_bytes())
+            nested || !self.collected.named.contains_key(name.as_bytes())
         });
         if let Some((value, name, location)) = missing {
             let shown = match value {

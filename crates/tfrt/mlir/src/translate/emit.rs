@@ -10,41 +10,45 @@ use super::locations;
 use crate::diagnostics::Diagnostic;
 use crate::ir::{Attribute, Block, Operation, Type, ValueId};
 
-/// Emits the bodies.
-pub(super) fn emit(mut found: Collected<'_>) -> Result<pteron_bef::Module<'static>, Vec<Diagnostic>> {
-    let entries = std::mem::take(&mut found.functions);
+/// Emits the bodies of the collected functions.
+pub(super) fn emit(mut collected: Collected<'_>) -> Result<pteron_bef::Module<'static>, Vec<Diagnostic>> {
+    let entries = std::mem::take(&mut collected.functions);
     for entry in &entries {
-        let function = function(&mut found, entry)?;
-        found.program.push_function(function);
+        let function = emit_function(&mut collected, entry)?;
+        collected.program.push_function(function);
     }
-    Ok(found.program)
+    Ok(collected.program)
 }
 
-fn function(
-    found: &mut Collected<'_>,
+fn emit_function(
+    collected: &mut Collected<'_>,
     entry: &FunctionEntry<'_>,
 ) -> Result<Function<'static>, Vec<Diagnostic>> {
     let body = match entry.body {
-        Some((op, block)) => Some(body(found, op, block)?),
+        Some((op, block)) => Some(emit_body(collected, op, block)?),
         None => None,
     };
     Ok(Function {
         name: entry.name.clone().into(),
         kind: entry.kind,
-        arguments: entry.inputs.iter().map(|ty| found.type_id(ty)).collect(),
-        results: entry.results.iter().map(|ty| found.type_id(ty)).collect(),
+        arguments: entry.inputs.iter().map(|ty| collected.type_id(ty)).collect(),
+        results: entry.results.iter().map(|ty| collected.type_id(ty)).collect(),
         body,
     })
 }
 
-fn body(found: &mut Collected<'_>, op: &Operation, block: &Block) -> Result<Body<'static>, Vec<Diagnostic>> {
-    let module = found.module;
+fn emit_body(
+    collected: &mut Collected<'_>,
+    op: &Operation,
+    block: &Block,
+) -> Result<Body<'static>, Vec<Diagnostic>> {
+    let module = collected.module;
     let defined = block.arguments.iter().chain(block.operations.iter().flat_map(|op| &op.results));
     let values: Vec<ValueId> = defined.copied().collect();
     let registers: HashMap<ValueId, Register> = values.iter().copied().zip((0..).map(Register)).collect();
     let mut body = Body {
         location: Some(locations::to_bef(module.location(op.location))),
-        registers: values.iter().map(|value| Some(found.type_id(module.type_of(*value)))).collect(),
+        registers: values.iter().map(|value| Some(collected.type_id(module.type_of(*value)))).collect(),
         ..Body::default()
     };
     let read = |values: &[ValueId]| -> Option<Vec<Register>> {
@@ -63,17 +67,17 @@ fn body(found: &mut Collected<'_>, op: &Operation, block: &Block) -> Result<Body
             body.results = arguments;
             continue;
         }
-        costs.push(cost(op));
+        costs.push(kernel_cost(op));
         let results = read(&op.results).unwrap_or_default();
         defined_so_far += results.len() as u32;
-        body.kernels.push(kernel(found, op, arguments, results));
+        body.kernels.push(emit_kernel(collected, op, arguments, results));
     }
     let is_chain = |register: Register| {
         values.get(register.index()).is_some_and(|value| module.type_of(*value).is_dialect("tfrt", "chain"))
     };
     let options = stream_options(op, &module.op);
     let costs = |index: usize| costs.get(index).copied().flatten();
-    stream_analysis::assign(&mut body, &options, costs, is_chain);
+    stream_analysis::assign_streams(&mut body, &options, costs, is_chain);
     if let Some(streams) = stated_streams(op, block) {
         let mut streams = streams.into_iter();
         body.root_stream = streams.next().unwrap_or(body.root_stream);
@@ -98,7 +102,7 @@ fn stated_streams(op: &Operation, block: &Block) -> Option<Vec<u64>> {
 }
 
 /// The cost of an operation for the stream analysis.
-fn cost(op: &Operation) -> Option<i64> {
+fn kernel_cost(op: &Operation) -> Option<i64> {
     if op.is("tfrt.merge.chains") {
         return Some(1);
     }
@@ -129,24 +133,25 @@ fn stream_options(op: &Operation, module: &Operation) -> StreamOptions {
     }
 }
 
-fn kernel(
-    found: &mut Collected<'_>,
+fn emit_kernel(
+    collected: &mut Collected<'_>,
     op: &Operation,
     arguments: Vec<Register>,
     results: Vec<Register>,
 ) -> Kernel<'static> {
-    let module = found.module;
+    let module = collected.module;
     let mut attributes = Vec::new();
     let mut functions: Vec<FunctionId> = Vec::new();
     for (name, value) in &op.attributes {
-        match classify(&found.symbols, name, value) {
+        match classify(&collected.symbols, name, value) {
             Use::Dropped => {}
             Use::Functions(names) => {
-                functions
-                    .extend(names.into_iter().filter_map(|name| found.named.get(name.as_bytes()).copied()));
+                functions.extend(
+                    names.into_iter().filter_map(|name| collected.named.get(name.as_bytes()).copied()),
+                );
             }
             Use::Value => {
-                if let Some(value) = found.attributes.get(value) {
+                if let Some(value) = collected.attributes.get(value) {
                     attributes
                         .push(NamedAttribute { name: Some(name.to_string_lossy().into()), value: *value });
                 }
@@ -154,10 +159,10 @@ fn kernel(
         }
     }
     let regions =
-        op.regions.iter().filter_map(|region| found.regions.get(&std::ptr::from_ref(region)).copied());
+        op.regions.iter().filter_map(|region| collected.regions.get(&std::ptr::from_ref(region)).copied());
     functions.extend(regions);
     Kernel {
-        code: found.kernel(&op.name),
+        code: collected.kernel_code(&op.name),
         location: Some(locations::to_bef(module.location(op.location))),
         stream: 0,
         arguments,

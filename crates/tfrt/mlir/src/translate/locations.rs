@@ -62,8 +62,8 @@ pub(super) fn from_bef(location: &Bef<'_>, as_reference: bool, depth: usize) -> 
             let parts = parts.iter().map(|part| from_bef(part, as_reference, depth + 1));
             let parts = parts.collect::<Result<Vec<Location>, String>>()?;
             let collapsed = Location::fused(parts.clone(), None);
-            let kept = matches!(&collapsed, Location::Fused { locations, .. } if **locations == *parts);
-            if kept || as_reference {
+            let unchanged = matches!(&collapsed, Location::Fused { locations, .. } if **locations == *parts);
+            if unchanged || as_reference {
                 return Ok(collapsed);
             }
             // Metadata, which BEF does not store, keeps MLIR from simplifying the list.

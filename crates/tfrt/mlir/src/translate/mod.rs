@@ -74,12 +74,12 @@ pub fn to_bef(module: &Module, options: Options) -> Result<Vec<u8>, Error> {
 /// As [`to_bef`].
 pub fn to_bef_module(module: &Module, options: Options) -> Result<pteron_bef::Module<'static>, Error> {
     let mut program = emit::emit(collect::collect(module, options)?)?;
-    program.custom_sections = sections(module)?;
+    program.custom_sections = custom_sections(module)?;
     Ok(program)
 }
 
 /// The sections that an attribute of the module records.
-fn sections(module: &Module) -> Result<Vec<pteron_bef::CustomSection<'static>>, Vec<Diagnostic>> {
+fn custom_sections(module: &Module) -> Result<Vec<pteron_bef::CustomSection<'static>>, Vec<Diagnostic>> {
     let Some(stated) = module.op.attribute(SECTIONS) else { return Ok(Vec::new()) };
     let section = |element: &Attribute| {
         let Attribute::Array(fields) = element else { return None };

@@ -11,7 +11,7 @@ use crate::ir::{Attribute, Text};
 /// several are called `callee0`, `callee1`, ..., which sort in the order of the functions. Strings in the file that
 /// nothing refers to must be names of lists of functions, and are used for lists.
 pub(super) struct Namer {
-    /// Names of lists not yet used.
+    /// Names of function lists that no attribute has yet.
     lists: BTreeSet<String>,
 }
 
@@ -22,18 +22,18 @@ impl Namer {
     }
 
     /// Removes the list name of a registered operation, so that it is not used for other operations.
-    pub(super) fn claim(&mut self, operation: &str) {
+    pub(super) fn reserve_list_name(&mut self, operation: &str) {
         if let Some(list) = list_attribute(operation) {
             self.lists.remove(list);
         }
     }
 
-    /// The attributes that hold `functions` of a kernel called `operation`, whose other attributes are `taken`.
-    pub(super) fn attributes(
+    /// The attributes that hold the `functions` of a kernel called `operation`, which also has `other_attributes`.
+    pub(super) fn function_attributes(
         &mut self,
         operation: &str,
         functions: &[Text],
-        taken: &[(Text, Attribute)],
+        other_attributes: &[(Text, Attribute)],
     ) -> Vec<(Text, Attribute)> {
         if functions.is_empty() {
             return Vec::new();
@@ -51,15 +51,15 @@ impl Namer {
                 return vec![(name.into(), list(functions))];
             }
         }
-        let free = |name: &String| !taken.iter().any(|(t, _)| *t == name.as_str());
+        let free = |name: &String| !other_attributes.iter().any(|(t, _)| *t == name.as_str());
         // Use one list name per kernel as long as names are left.
         if let Some(name) = self.lists.iter().find(|name| free(name)).cloned() {
             self.lists.remove(&name);
             return vec![(name.into(), list(functions))];
         }
-        let stem = ["callee", "function", "symbol"]
-            .into_iter()
-            .find(|stem| !taken.iter().any(|(name, _)| name.as_bytes().starts_with(stem.as_bytes())));
+        let stem = ["callee", "function", "symbol"].into_iter().find(|stem| {
+            !other_attributes.iter().any(|(name, _)| name.as_bytes().starts_with(stem.as_bytes()))
+        });
         let stem = stem.unwrap_or("_callee");
         if let [only] = functions {
             return vec![(stem.into(), symbol(only))];
@@ -81,8 +81,9 @@ mod tests {
 
     fn names(namer: &mut Namer, operation: &str, functions: &[&str]) -> Vec<String> {
         let functions: Vec<Text> = functions.iter().map(|f| Text::from(*f)).collect();
-        let found = namer.attributes(operation, &functions, &[("other".into(), Attribute::Unit)]);
-        found.into_iter().map(|(name, value)| format!("{name} = {value}")).collect()
+        let attributes =
+            namer.function_attributes(operation, &functions, &[("other".into(), Attribute::Unit)]);
+        attributes.into_iter().map(|(name, value)| format!("{name} = {value}")).collect()
     }
 
     #[test]
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn unused_strings_are_names_of_lists() {
         let mut namer = Namer::new(["branches", "many"].into_iter());
-        namer.claim("tfrt.case");
+        namer.reserve_list_name("tfrt.case");
         assert_eq!(names(&mut namer, "x.y", &["f", "g"]), ["many = [@f, @g]"]);
         assert_eq!(names(&mut namer, "x.y", &["f"]), ["callee = @f"]);
     }

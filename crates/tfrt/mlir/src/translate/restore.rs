@@ -14,12 +14,12 @@ use crate::ir::{
 };
 use crate::limits::MAX_DEPTH;
 
-/// Operations that text does not take for kernels.
+/// Operations that the text form does not translate to kernels.
 const NOT_KERNELS: [&str; 3] = ["tfrt.return", "func.func", "builtin.module"];
 
 type Restored<T> = Result<T, Vec<Diagnostic>>;
 
-fn problem(message: impl Into<String>) -> Vec<Diagnostic> {
+fn new_error(message: impl Into<String>) -> Vec<Diagnostic> {
     vec![Diagnostic::error_at(&Location::Unknown, message)]
 }
 
@@ -31,11 +31,11 @@ pub(super) fn restore(
 ) -> Restored<Module> {
     let location = Location::FileLineCol { file: name.into(), line: 0, column: 0 };
     let types = program.type_names().map(|name| {
-        crate::parser::parse_type(name).map_err(|_| problem(format!("type '{name}' cannot be read")))
+        crate::parser::parse_type(name).map_err(|_| new_error(format!("type '{name}' cannot be read")))
     });
     let types = types.collect::<Restored<Vec<Type>>>()?;
     let mut namer = Namer::new(program.extra_strings());
-    program.kernel_names().for_each(|name| namer.claim(name));
+    program.kernel_names().for_each(|name| namer.reserve_list_name(name));
     let mut restorer = Restorer {
         program,
         options,
@@ -46,31 +46,31 @@ pub(super) fn restore(
         merge_chains: program.kernel_names().position(|name| name == "tfrt.merge.chains"),
         used: vec![false; program.functions.len()],
         open: Vec::new(),
-        symbols: symbols(program, options),
+        symbols: function_symbols(program, options),
     };
     let guessed = restorer.guesses.symbols();
     let known = program.attributes.values().iter().filter_map(|value| match value {
         pteron_bef::Attribute::SymbolRef(symbol) => Some(&**symbol),
         _ => None,
     });
-    let units = units::restore(guessed.iter().chain(known), &mut restorer.module, options)?;
+    let units = units::restore_units(guessed.iter().chain(known), &mut restorer.module, options)?;
     restorer.module.body_mut().operations = units;
     for (id, function) in program.functions.iter().enumerate() {
         if !function.name.is_empty() {
-            let op = restorer.function(FunctionId(id as u32), function)?;
+            let op = restorer.restore_function(FunctionId(id as u32), function)?;
             restorer.module.body_mut().operations.push(op);
         }
     }
     for (id, function) in program.functions.iter().enumerate() {
         if function.name.is_empty() && !restorer.used[id] {
-            return Err(problem(format!("function {id} has no name and is no kernel's region")));
+            return Err(new_error(format!("function {id} has no name and is no kernel's region")));
         }
     }
-    super::signs::restore(&mut restorer.module, &restorer.types);
+    super::signs::restore_signs(&mut restorer.module, &restorer.types);
     let mut module = restorer.module;
     if !options.as_reference {
         if !program.custom_sections.is_empty() {
-            let sections = program.custom_sections.iter().map(section).collect();
+            let sections = program.custom_sections.iter().map(section_attribute).collect();
             module.op.set_attribute(SECTIONS, Attribute::array(sections));
         }
         if let Some((function, mut error)) = crate::verify::first_error(&module) {
@@ -83,14 +83,14 @@ pub(super) fn restore(
 }
 
 /// A section that the format does not define, as an element of [`SECTIONS`].
-fn section(section: &pteron_bef::CustomSection<'_>) -> Attribute {
+fn section_attribute(section: &pteron_bef::CustomSection<'_>) -> Attribute {
     let number = |value: u8| Attribute::int(64, value.into());
     let contents = Attribute::string(Text::from(&*section.data));
     Attribute::array(vec![number(section.id), number(section.alignment), contents])
 }
 
-/// Adds to a problem where it is.
-fn at(place: String) -> impl FnOnce(Vec<Diagnostic>) -> Vec<Diagnostic> {
+/// Adds the place of problems to their messages.
+fn with_place(place: String) -> impl FnOnce(Vec<Diagnostic>) -> Vec<Diagnostic> {
     move |mut problems| {
         problems.iter_mut().for_each(|problem| problem.message = format!("{place}: {}", problem.message));
         problems
@@ -115,11 +115,11 @@ struct Restorer<'p, 'b> {
 }
 
 /// The symbols of the functions: their names, with a number behind a name that an earlier function has.
-fn symbols(program: &pteron_bef::Module<'_>, options: FromBefOptions) -> Vec<Text> {
+fn function_symbols(program: &pteron_bef::Module<'_>, options: FromBefOptions) -> Vec<Text> {
     let names: HashSet<&str> = program.functions.iter().map(|function| &*function.name).collect();
     let mut seen: HashMap<&str, u32> = HashMap::new();
     let symbol = |function: &pteron_bef::Function<'_>| -> Text { Text::from(&*function.name) };
-    let mut found = Vec::with_capacity(program.functions.len());
+    let mut restored = Vec::with_capacity(program.functions.len());
     for function in &program.functions {
         let count = seen.entry(&function.name).or_default();
         if *count > 0 && !function.name.is_empty() && !options.as_reference {
@@ -128,31 +128,37 @@ fn symbols(program: &pteron_bef::Module<'_>, options: FromBefOptions) -> Vec<Tex
                 *count += 1;
                 numbered = format!("{}_{count}", function.name);
             }
-            found.push(numbered.into());
+            restored.push(numbered.into());
         } else {
-            found.push(symbol(function));
+            restored.push(symbol(function));
         }
         *count += 1;
     }
-    found
+    restored
 }
 
 impl<'p, 'b> Restorer<'p, 'b> {
-    fn types(&self, ids: &[pteron_bef::TypeId]) -> Restored<Vec<Type>> {
+    fn restore_types(&self, ids: &[pteron_bef::TypeId]) -> Restored<Vec<Type>> {
         let ty = |id: &pteron_bef::TypeId| self.types.get(id.index()).cloned();
-        ids.iter().map(|id| ty(id).ok_or_else(|| problem(format!("there is no type {id}")))).collect()
+        ids.iter().map(|id| ty(id).ok_or_else(|| new_error(format!("there is no type {id}")))).collect()
     }
 
-    fn location(&mut self, location: Option<&pteron_bef::Location<'_>>) -> Restored<LocationId> {
+    fn restore_location(&mut self, location: Option<&pteron_bef::Location<'_>>) -> Restored<LocationId> {
         let location = match location.filter(|_| !self.options.without_locations) {
-            Some(location) => locations::from_bef(location, self.options.as_reference, 0).map_err(problem)?,
+            Some(location) => {
+                locations::from_bef(location, self.options.as_reference, 0).map_err(new_error)?
+            }
             None => Location::Unknown,
         };
         Ok(self.module.add_location(location))
     }
 
-    fn function(&mut self, id: FunctionId, function: &'p pteron_bef::Function<'b>) -> Restored<Operation> {
-        self.function_operation(id, function).map_err(at(format!("@{}", function.name)))
+    fn restore_function(
+        &mut self,
+        id: FunctionId,
+        function: &'p pteron_bef::Function<'b>,
+    ) -> Restored<Operation> {
+        self.function_operation(id, function).map_err(with_place(format!("@{}", function.name)))
     }
 
     fn function_operation(
@@ -160,8 +166,10 @@ impl<'p, 'b> Restorer<'p, 'b> {
         id: FunctionId,
         function: &'p pteron_bef::Function<'b>,
     ) -> Restored<Operation> {
-        let (inputs, results) = (self.types(&function.arguments)?, self.types(&function.results)?);
-        let location = self.location(function.body.as_ref().and_then(|body| body.location.as_ref()))?;
+        let (inputs, results) =
+            (self.restore_types(&function.arguments)?, self.restore_types(&function.results)?);
+        let location =
+            self.restore_location(function.body.as_ref().and_then(|body| body.location.as_ref()))?;
         let mut op = Operation::new("func.func", location);
         let symbol = self.symbols[id.index()].clone();
         if symbol != *function.name {
@@ -178,16 +186,16 @@ impl<'p, 'b> Restorer<'p, 'b> {
         if function.kind == FunctionKind::Sync {
             op.set_attribute("tfrt.sync", Attribute::Unit);
         }
-        let block = self.body(id, body, &inputs, location, 0)?;
+        let block = self.restore_body(id, body, &inputs, location, 0)?;
         op.regions.push(Region { blocks: vec![block] });
-        if let Some(streams) = self.streams(body) {
+        if let Some(streams) = self.streams_attribute(body) {
             op.set_attribute(STREAMS, streams);
         }
         Ok(op)
     }
 
     /// The streams of a body as an attribute, if the analysis of the text would assign others.
-    fn streams(&self, body: &Body<'_>) -> Option<Attribute> {
+    fn streams_attribute(&self, body: &Body<'_>) -> Option<Attribute> {
         if self.options.as_reference {
             return None;
         }
@@ -200,19 +208,19 @@ impl<'p, 'b> Restorer<'p, 'b> {
             let ty = body.registers.get(register.index()).copied().flatten();
             ty.and_then(|ty| self.types.get(ty.index())).is_some_and(|ty| ty.is_dialect("tfrt", "chain"))
         };
-        stream_analysis::assign(&mut analyzed, &stream_analysis::Options::default(), cost, is_chain);
+        stream_analysis::assign_streams(&mut analyzed, &stream_analysis::Options::default(), cost, is_chain);
         let streams = |body: &Body<'_>| -> Vec<u64> {
             std::iter::once(body.root_stream).chain(body.kernels.iter().map(|kernel| kernel.stream)).collect()
         };
-        let kept = streams(body);
-        if streams(&analyzed) == kept {
+        let recorded = streams(body);
+        if streams(&analyzed) == recorded {
             return None;
         }
         let number = |stream: u64| Attribute::int(64, stream.into());
-        Some(Attribute::DenseArray(Type::int(64), kept.into_iter().map(number).collect()))
+        Some(Attribute::DenseArray(Type::int(64), recorded.into_iter().map(number).collect()))
     }
 
-    fn body(
+    fn restore_body(
         &mut self,
         id: FunctionId,
         body: &'p Body<'b>,
@@ -221,7 +229,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
         depth: usize,
     ) -> Restored<Block> {
         if depth + 4 > MAX_DEPTH && !self.options.as_reference || depth >= MAX_DEPTH {
-            return Err(problem(format!("regions are nested deeper than {MAX_DEPTH} levels")));
+            return Err(new_error(format!("regions are nested deeper than {MAX_DEPTH} levels")));
         }
         let mut registers: Vec<Option<ValueId>> = vec![None; body.registers.len()];
         let mut block = Block::default();
@@ -230,20 +238,20 @@ impl<'p, 'b> Restorer<'p, 'b> {
             block.arguments.push(value);
             match registers.get_mut(at) {
                 Some(register) => *register = Some(value),
-                None => return Err(problem(format!("function {id} has fewer registers than arguments"))),
+                None => return Err(new_error(format!("function {id} has fewer registers than arguments"))),
             }
         }
         for kernel in &body.kernels {
-            let op = self.kernel(id, kernel, body, &mut registers, depth)?;
+            let op = self.restore_kernel(id, kernel, body, &mut registers, depth)?;
             block.operations.push(op);
         }
         let mut end = Operation::new("tfrt.return", location);
-        end.operands = read(&registers, &body.results)?;
+        end.operands = read_registers(&registers, &body.results)?;
         block.operations.push(end);
         Ok(block)
     }
 
-    fn kernel(
+    fn restore_kernel(
         &mut self,
         id: FunctionId,
         kernel: &'p Kernel<'b>,
@@ -252,9 +260,9 @@ impl<'p, 'b> Restorer<'p, 'b> {
         depth: usize,
     ) -> Restored<Operation> {
         let name = self.program.kernel_name(kernel.code);
-        let name = name.ok_or_else(|| problem(format!("there is no kernel {}", kernel.code)))?;
+        let name = name.ok_or_else(|| new_error(format!("there is no kernel {}", kernel.code)))?;
         let operation = self.kernel_operation(name, id, kernel, body, registers, depth);
-        operation.map_err(at(format!("kernel `{name}`")))
+        operation.map_err(with_place(format!("kernel `{name}`")))
     }
 
     fn kernel_operation(
@@ -267,39 +275,39 @@ impl<'p, 'b> Restorer<'p, 'b> {
         depth: usize,
     ) -> Restored<Operation> {
         if !self.options.as_reference && (name.is_empty() || NOT_KERNELS.contains(&name)) {
-            return Err(problem("in text this is no kernel"));
+            return Err(new_error("in text this is no kernel"));
         }
-        let location = self.location(kernel.location.as_ref())?;
+        let location = self.restore_location(kernel.location.as_ref())?;
         let mut op = Operation::new(name, location);
-        op.operands = read(registers, &kernel.arguments)?;
-        op.attributes = self.attributes(name, kernel, depth)?;
+        op.operands = read_registers(registers, &kernel.arguments)?;
+        op.attributes = self.restore_attributes(name, kernel, depth)?;
         let mut functions: Vec<Text> = Vec::new();
         let mut streams: Vec<Option<Attribute>> = Vec::new();
         for function in &kernel.functions {
             let callee = self.program.functions.get(function.index());
-            let callee = callee.ok_or_else(|| problem(format!("there is no function {function}")))?;
+            let callee = callee.ok_or_else(|| new_error(format!("there is no function {function}")))?;
             if !callee.name.is_empty() {
                 functions.push(self.symbols[function.index()].clone());
                 continue;
             }
             if self.open.contains(function) {
-                return Err(problem(format!("its region, function {function}, contains itself")));
+                return Err(new_error(format!("its region, function {function}, contains itself")));
             }
             if std::mem::replace(&mut self.used[function.index()], true) {
                 let message =
                     format!("its region, function {function}, is also the region of another kernel");
-                return Err(problem(message));
+                return Err(new_error(message));
             }
             let Some(inner) = &callee.body else {
-                return Err(problem(format!("function {function} is a region without a body")));
+                return Err(new_error(format!("function {function} is a region without a body")));
             };
-            let inputs = self.types(&callee.arguments)?;
-            let location = self.location(inner.location.as_ref())?;
+            let inputs = self.restore_types(&callee.arguments)?;
+            let location = self.restore_location(inner.location.as_ref())?;
             self.open.push(*function);
-            let block = self.body(*function, inner, &inputs, location, depth + 1)?;
+            let block = self.restore_body(*function, inner, &inputs, location, depth + 1)?;
             self.open.pop();
             op.regions.push(Region { blocks: vec![block] });
-            streams.push(self.streams(inner));
+            streams.push(self.streams_attribute(inner));
         }
         if streams.iter().any(Option::is_some) {
             let streams = streams.into_iter().map(|s| s.unwrap_or(Attribute::Unit)).collect();
@@ -309,7 +317,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
             op.attributes.extend(functions.into_iter().map(|f| (Text::from("callee"), Attribute::symbol(f))));
             op.attributes.sort_by(|a, b| a.0.cmp(&b.0));
         } else {
-            for (name, value) in self.namer.attributes(name, &functions, &op.attributes) {
+            for (name, value) in self.namer.function_attributes(name, &functions, &op.attributes) {
                 op.set_attribute(name, value);
             }
             if name == "tfrt_test.test_cost" {
@@ -327,27 +335,29 @@ impl<'p, 'b> Restorer<'p, 'b> {
             match registers.get_mut(register.index()) {
                 Some(slot @ None) => *slot = Some(value),
                 Some(_) => {
-                    return Err(problem(format!("register {register} of function {id} is defined twice")));
+                    return Err(new_error(format!("register {register} of function {id} is defined twice")));
                 }
-                None => return Err(problem(format!("function {id} has no register {register}"))),
+                None => return Err(new_error(format!("function {id} has no register {register}"))),
             }
             op.results.push(value);
         }
         Ok(op)
     }
 
-    fn attributes(
+    fn restore_attributes(
         &self,
         kernel_name: &str,
         kernel: &Kernel<'_>,
         depth: usize,
     ) -> Restored<Vec<NamedAttribute>> {
-        let mut found: HashMap<Text, Attribute> = HashMap::new();
+        let mut restored: HashMap<Text, Attribute> = HashMap::new();
         for (at, attribute) in kernel.attributes.iter().enumerate() {
             let (name, value) = match (&attribute.name, self.program.attribute(attribute.value)) {
                 (Some(name), Some(value)) => {
                     let value = attributes::from_bef(value).ok_or_else(|| {
-                        problem(format!("attribute '{name}' of a kernel '{kernel_name}' has no form in text"))
+                        new_error(format!(
+                            "attribute '{name}' of a kernel '{kernel_name}' has no form in text"
+                        ))
                     })?;
                     (Text::from(&**name), value)
                 }
@@ -358,27 +368,27 @@ impl<'p, 'b> Restorer<'p, 'b> {
             };
             if !self.options.as_reference {
                 if matches!(name.as_str(), Some("_tfrt_cost" | STREAMS | "")) {
-                    return Err(problem(format!("in text '{name}' is no attribute of a kernel")));
+                    return Err(new_error(format!("in text '{name}' is no attribute of a kernel")));
                 }
                 if depth + value.depth() + 3 > MAX_DEPTH {
                     let message = format!("attribute '{name}' is nested deeper than {MAX_DEPTH} levels");
-                    return Err(problem(message));
+                    return Err(new_error(message));
                 }
             }
-            if found.insert(name.clone(), value).is_some() {
-                return Err(problem(format!("a kernel '{kernel_name}' has two attributes '{name}'")));
+            if restored.insert(name.clone(), value).is_some() {
+                return Err(new_error(format!("a kernel '{kernel_name}' has two attributes '{name}'")));
             }
         }
-        let mut found: Vec<NamedAttribute> = found.into_iter().collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(found)
+        let mut restored: Vec<NamedAttribute> = restored.into_iter().collect();
+        restored.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(restored)
     }
 }
 
-fn read(registers: &[Option<ValueId>], used: &[pteron_bef::Register]) -> Restored<Vec<ValueId>> {
+fn read_registers(registers: &[Option<ValueId>], used: &[pteron_bef::Register]) -> Restored<Vec<ValueId>> {
     let value = |register: &pteron_bef::Register| {
         let value = registers.get(register.index()).copied().flatten();
-        value.ok_or_else(|| problem(format!("register {register} is used before it is defined")))
+        value.ok_or_else(|| new_error(format!("register {register} is used before it is defined")))
     };
     used.iter().map(value).collect()
 }

@@ -5,7 +5,7 @@
 use crate::ir::{Attribute, Block, Module, Signedness, Type, canonical_int};
 
 /// Makes integer attributes signed if the file's type names say so.
-pub(super) fn restore(module: &mut Module, types: &[Type]) {
+pub(super) fn restore_signs(module: &mut Module, types: &[Type]) {
     let named = |width: u32, signedness| types.contains(&Type::Integer { width, signedness });
     let signed = |width: &u32| named(*width, Signedness::Signed) && !named(*width, Signedness::Signless);
     let widths: Vec<u32> = [8, 16, 32, 64].into_iter().filter(signed).collect();
@@ -16,12 +16,12 @@ pub(super) fn restore(module: &mut Module, types: &[Type]) {
 
 fn make_signless(block: &mut Block, widths: &[u32]) {
     for op in block.operations.iter_mut().filter(|op| !op.is("builtin.module")) {
-        op.attributes.iter_mut().for_each(|(_, value)| attribute(value, widths));
+        op.attributes.iter_mut().for_each(|(_, value)| make_attribute_signless(value, widths));
         op.regions.iter_mut().flat_map(|r| &mut r.blocks).for_each(|inner| make_signless(inner, widths));
     }
 }
 
-fn attribute(value: &mut Attribute, widths: &[u32]) {
+fn make_attribute_signless(value: &mut Attribute, widths: &[u32]) {
     match value {
         Attribute::Integer { ty, value } => {
             if let Type::Integer { width, signedness: signedness @ Signedness::Signless } = ty
@@ -33,7 +33,7 @@ fn attribute(value: &mut Attribute, widths: &[u32]) {
         }
         Attribute::Array(elements) => {
             let mut changed = elements.to_vec();
-            changed.iter_mut().for_each(|element| attribute(element, widths));
+            changed.iter_mut().for_each(|element| make_attribute_signless(element, widths));
             *value = Attribute::array(changed);
         }
         _ => {}

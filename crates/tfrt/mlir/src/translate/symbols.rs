@@ -34,15 +34,15 @@ impl<'m> Symbols<'m> {
     pub(super) fn resolve(&self, attribute: &Attribute) -> Target<'m> {
         let Attribute::SymbolRef { root, nested } = attribute else { return Target::Other };
         let Some(&top) = self.top.get(root) else { return Target::Other };
-        let (mut found, mut holder, mut compiled) = (top, top, is_compiled(top));
+        let (mut target, mut holder, mut compiled) = (top, top, is_compiled(top));
         for name in nested.iter() {
-            let inside = found.body().map_or(&[][..], |block| &block.operations);
+            let inside = target.body().map_or(&[][..], |block| &block.operations);
             let Some(inner) = inside.iter().find(|op| op.symbol_name() == Some(name)) else {
                 return Target::Other;
             };
-            holder = found;
-            found = inner;
-            compiled |= is_compiled(found);
+            holder = target;
+            target = inner;
+            compiled |= is_compiled(target);
         }
         match (compiled, nested.is_empty()) {
             (true, true) => Target::Module,

@@ -12,7 +12,7 @@ use crate::ir::{Attribute, Block, Location, LocationId, Module, Operation, Regio
 ///
 /// A symbol in nested modules may come with the text of the innermost module only. If the text of an outer module is
 /// present too, it already contains the inner one; otherwise an empty compiled module is created around it.
-pub(super) fn restore<'s>(
+pub(super) fn restore_units<'s>(
     symbols: impl Iterator<Item = &'s SymbolRef<'s>>,
     module: &mut Module,
     options: FromBefOptions,
@@ -30,25 +30,25 @@ pub(super) fn restore<'s>(
     let mut units: Vec<Operation> = Vec::new();
     if options.as_reference {
         for (_, text) in texts {
-            let unit = read(module, text)?;
+            let unit = parse_unit(module, text)?;
             units.insert(0, unit);
         }
         return Ok(units);
     }
-    let whole: BTreeSet<Vec<Text>> = texts.iter().map(|(path, _)| path.clone()).collect();
+    let complete_paths: BTreeSet<Vec<Text>> = texts.iter().map(|(path, _)| path.clone()).collect();
     for (path, text) in &texts {
-        let held = (1..path.len()).any(|length| whole.contains(&path[..length]));
-        if held || path.is_empty() {
+        let in_another_unit = (1..path.len()).any(|length| complete_paths.contains(&path[..length]));
+        if in_another_unit || path.is_empty() {
             continue;
         }
-        let unit = read(module, text)?;
-        place(&mut units, &path[..path.len() - 1], unit);
+        let unit = parse_unit(module, text)?;
+        insert_at_path(&mut units, &path[..path.len() - 1], unit);
     }
     Ok(units)
 }
 
 /// Inserts a module into the modules along `path`, creating missing ones.
-fn place(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
+fn insert_at_path(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
     let Some((outer, rest)) = path.split_first() else {
         units.insert(0, unit);
         return;
@@ -62,12 +62,12 @@ fn place(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
         0
     });
     if let Some(block) = units[at].regions.first_mut().and_then(|region| region.blocks.first_mut()) {
-        place(&mut block.operations, rest, unit);
+        insert_at_path(&mut block.operations, rest, unit);
     }
 }
 
 /// Parses a module's text and moves its values and locations into `module`.
-fn read(module: &mut Module, text: &str) -> Result<Operation, Vec<Diagnostic>> {
+fn parse_unit(module: &mut Module, text: &str) -> Result<Operation, Vec<Diagnostic>> {
     let parsed = crate::parser::parse(text, "<unknown>").map_err(|crate::Error(mut diagnostics)| {
         let message = "a compiled module in the file cannot be read";
         diagnostics.insert(0, Diagnostic::error_at(&Location::Unknown, message));
@@ -80,17 +80,17 @@ fn read(module: &mut Module, text: &str) -> Result<Operation, Vec<Diagnostic>> {
         value.location.0 += locations;
         value
     }));
-    shift(&mut op, values, locations);
+    shift_ids(&mut op, values, locations);
     Ok(op)
 }
 
-fn shift(op: &mut Operation, values: u32, locations: u32) {
+fn shift_ids(op: &mut Operation, values: u32, locations: u32) {
     let shift_all = |list: &mut Vec<ValueId>| list.iter_mut().for_each(|value| value.0 += values);
     shift_all(&mut op.operands);
     shift_all(&mut op.results);
     op.location.0 += locations;
     for block in op.regions.iter_mut().flat_map(|region| &mut region.blocks) {
         shift_all(&mut block.arguments);
-        block.operations.iter_mut().for_each(|op| shift(op, values, locations));
+        block.operations.iter_mut().for_each(|op| shift_ids(op, values, locations));
     }
 }

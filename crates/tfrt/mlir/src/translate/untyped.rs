@@ -17,7 +17,7 @@ use super::attributes;
 use crate::dialects::{self, AttributeKind, Slot};
 use crate::ir::{Attribute, Text, Type};
 
-/// The guesses for one program.
+/// The guessed types of one program's registers and attributes.
 pub(super) struct InferredTypes<'p> {
     registers: HashMap<(u32, u32), Type>,
     untyped: Option<&'p UntypedAttributes<'p>>,
@@ -31,7 +31,7 @@ impl<'p> InferredTypes<'p> {
         let mut offsets = untyped.map(|untyped| untyped.offsets.clone()).unwrap_or_default();
         offsets.sort_unstable();
         let unknown = program.bodies().any(|(_, body)| body.registers.iter().any(Option::is_none));
-        let registers = if unknown { registers(program, types) } else { HashMap::new() };
+        let registers = if unknown { infer_register_types(program, types) } else { HashMap::new() };
         InferredTypes { registers, untyped, offsets }
     }
 
@@ -45,7 +45,7 @@ impl<'p> InferredTypes<'p> {
         let Some(untyped) = self.untyped else { return Vec::new() };
         let ids = (0..untyped.offsets.len() as u32).map(pteron_bef::AttributeId);
         let symbol = |(id, offset): (pteron_bef::AttributeId, &u64)| {
-            if !matches!(self.value(id), Attribute::SymbolRef { .. }) {
+            if !matches!(self.guess_value(id), Attribute::SymbolRef { .. }) {
                 return None;
             }
             match untyped.read_as(*offset, AttributeType::SymbolRef) {
@@ -69,21 +69,21 @@ impl<'p> InferredTypes<'p> {
             known.sort_unstable_by_key(|(name, _)| *name);
             if known.len() == kernel.attributes.len() {
                 let (name, kind) = known[at];
-                let value = kind_of(kind).and_then(|kind| self.read(id, kind)).map(|(value, _)| value);
-                return (name.into(), value.unwrap_or_else(|| self.value(id)));
+                let value = bef_type(kind).and_then(|kind| self.decode_as(id, kind)).map(|(value, _)| value);
+                return (name.into(), value.unwrap_or_else(|| self.guess_value(id)));
             }
         }
-        (format!("attr{at}").into(), self.value(id))
+        (format!("attr{at}").into(), self.guess_value(id))
     }
 
-    fn read(&self, id: pteron_bef::AttributeId, kind: AttributeType) -> Option<(Attribute, u64)> {
+    fn decode_as(&self, id: pteron_bef::AttributeId, kind: AttributeType) -> Option<(Attribute, u64)> {
         let untyped = self.untyped?;
         let (value, end) = untyped.read_as(*untyped.offsets.get(id.index())?, kind).ok()?;
         Some((attributes::from_bef(&value)?, end))
     }
 
     /// Decodes the attribute as the first kind that fills the bytes up to the next attribute, except for padding.
-    fn value(&self, id: pteron_bef::AttributeId) -> Attribute {
+    fn guess_value(&self, id: pteron_bef::AttributeId) -> Attribute {
         let fills = |end: u64| {
             let Some(untyped) = self.untyped else { return false };
             let next = self.offsets.get(self.offsets.partition_point(|offset| *offset < end)).copied();
@@ -94,15 +94,15 @@ impl<'p> InferredTypes<'p> {
             let rest = untyped.bytes.get(end as usize..next as usize).unwrap_or(&[0]);
             !starts_inside && rest.len() < 8 && rest.iter().all(|b| *b == 0xcc)
         };
-        let candidates = kinds().into_iter().filter_map(|kind| self.read(id, kind));
-        let found = candidates.into_iter().find(|(_, end)| fills(*end));
-        let smallest = || self.read(id, AttributeType::Scalar(DType::I8));
-        found.or_else(smallest).map_or(Attribute::bool(false), |(value, _)| value)
+        let candidates = candidate_types().into_iter().filter_map(|kind| self.decode_as(id, kind));
+        let exact = candidates.into_iter().find(|(_, end)| fills(*end));
+        let smallest = || self.decode_as(id, AttributeType::Scalar(DType::I8));
+        exact.or_else(smallest).map_or(Attribute::bool(false), |(value, _)| value)
     }
 }
 
 /// Kinds of attributes, ordered from the most to the least restrictive encoding.
-fn kinds() -> Vec<AttributeType> {
+fn candidate_types() -> Vec<AttributeType> {
     let array = |dtype| AttributeType::Array(ElementType::Data(dtype));
     let (arrays, scalars) = (
         [DType::I64, DType::I32, DType::I16, DType::I8].map(array),
@@ -116,7 +116,7 @@ fn kinds() -> Vec<AttributeType> {
 }
 
 /// The BEF type of an attribute of a registered operation.
-fn kind_of(kind: &AttributeKind) -> Option<AttributeType> {
+fn bef_type(kind: &AttributeKind) -> Option<AttributeType> {
     Some(match kind {
         AttributeKind::Number(ty) => AttributeType::Scalar(attributes::dtype(ty)?),
         AttributeKind::String => AttributeType::String,
@@ -127,7 +127,7 @@ fn kind_of(kind: &AttributeKind) -> Option<AttributeType> {
 }
 
 /// The known and guessed types of all registers.
-fn registers(program: &pteron_bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), Type> {
+fn infer_register_types(program: &pteron_bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), Type> {
     let mut known: BTreeMap<(u32, u32), Type> = BTreeMap::new();
     for (id, body) in program.bodies() {
         let id = id as u32;
@@ -137,14 +137,14 @@ fn registers(program: &pteron_bef::Module<'_>, types: &[Type]) -> HashMap<(u32, 
             }
         }
         for kernel in &body.kernels {
-            infer(program, types, id, kernel, &mut known);
+            infer_from_kernel(program, types, id, kernel, &mut known);
         }
     }
     let positions = types.iter().enumerate().rev().map(|(at, ty)| (ty, at)).collect();
     let mut filler = TypeAssigner { types, positions, seen: 0, pending: VecDeque::new(), known };
     for function in walk(program) {
         match function {
-            TypeEvent::Types(ids) => ids.iter().for_each(|id| filler.seen_type(id.index())),
+            TypeEvent::Types(ids) => ids.iter().for_each(|id| filler.account_for_type(id.index())),
             TypeEvent::Register(id, register) => filler.register((id, register.0)),
         }
     }
@@ -152,7 +152,7 @@ fn registers(program: &pteron_bef::Module<'_>, types: &[Type]) -> HashMap<(u32, 
 }
 
 /// Infers register types from the definition of the kernel's operation and from its callee.
-fn infer(
+fn infer_from_kernel(
     program: &pteron_bef::Module<'_>,
     types: &[Type],
     function: u32,
@@ -167,7 +167,7 @@ fn infer(
         for (registers, slots) in
             [(&kernel.results, &definition.results), (&kernel.arguments, &definition.operands)]
         {
-            for (register, slot) in registers.iter().zip(expanded(slots, registers.len())) {
+            for (register, slot) in registers.iter().zip(expand_variadic(slots, registers.len())) {
                 if let Some(ty) = &slot.ty {
                     note(register, ty);
                 }
@@ -199,7 +199,7 @@ fn infer(
     kernel.results.iter().zip(&outputs).for_each(|(register, ty)| note(register, ty));
 }
 
-fn expanded(slots: &[Slot], count: usize) -> impl Iterator<Item = &Slot> {
+fn expand_variadic(slots: &[Slot], count: usize) -> impl Iterator<Item = &Slot> {
     let extra = (count + 1).saturating_sub(slots.len());
     slots.iter().flat_map(move |slot| std::iter::repeat_n(slot, if slot.variadic { extra } else { 1 }))
 }
@@ -267,15 +267,15 @@ struct TypeAssigner<'t> {
 }
 
 impl TypeAssigner<'_> {
-    fn seen_type(&mut self, index: usize) {
+    fn account_for_type(&mut self, index: usize) {
         if index < self.seen {
             return;
         }
-        self.fill(index);
+        self.assign_until(index);
         self.seen = index + 1;
     }
 
-    fn fill(&mut self, end: usize) {
+    fn assign_until(&mut self, end: usize) {
         for index in self.seen..end.min(self.types.len()) {
             let Some(register) = self.pending.pop_front() else { return };
             self.known.insert(register, self.types[index].clone());
@@ -286,7 +286,7 @@ impl TypeAssigner<'_> {
         match self.known.get(&register) {
             Some(ty) => {
                 if let Some(&index) = self.positions.get(ty) {
-                    self.seen_type(index);
+                    self.account_for_type(index);
                 }
             }
             None => self.pending.push_back(register),
@@ -294,7 +294,7 @@ impl TypeAssigner<'_> {
     }
 
     fn finish(mut self) -> HashMap<(u32, u32), Type> {
-        self.fill(self.types.len());
+        self.assign_until(self.types.len());
         let rest = self.types.first().cloned().unwrap_or(Type::None);
         for register in std::mem::take(&mut self.pending) {
             self.known.insert(register, rest.clone());

@@ -56,10 +56,10 @@ pub(crate) fn check_stream(stream: u64, at: Option<u64>) -> Result<()> {
     if u32::try_from(stream).is_ok() {
         return Ok(());
     }
-    let (found, expected) = (format!("stream {stream}"), format!("at most {}", u32::MAX));
+    let (actual, expected) = (format!("stream {stream}"), format!("at most {}", u32::MAX));
     Err(match at {
-        Some(at) => Error::new(ErrorKind::OutOfRange, at, found, expected),
-        None => Error::model(ErrorKind::OutOfRange, found, expected),
+        Some(at) => Error::new(ErrorKind::OutOfRange, at, actual, expected),
+        None => Error::model(ErrorKind::OutOfRange, actual, expected),
     })
 }
 
@@ -99,7 +99,7 @@ impl<'a> FunctionRecord<'a> {
         entry: &FunctionEntry<'_>,
         limits: &Limits,
     ) -> Result<()> {
-        let mut cursor = section.from(entry.offset).within(|| "offset")?.cursor();
+        let mut cursor = section.slice_from(entry.offset).within(|| "offset")?.cursor();
         self.start = cursor.offset();
         self.location = cursor.vbr().within(|| "location")?;
         read_register_table(&mut cursor, &mut self.register_uses).within(|| "registers")?;
@@ -151,7 +151,7 @@ impl<'a> FunctionRecord<'a> {
     /// When there is no such kernel, or it runs past the section.
     #[inline(always)]
     pub fn kernel(&self, index: usize) -> Result<KernelRecord<'a>> {
-        let Some(entry) = self.kernels.get(index) else { return Err(self.no_kernel(index)) };
+        let Some(entry) = self.kernels.get(index) else { return Err(self.missing_kernel(index)) };
         match KernelRecord::read(self.kernel_list, entry.offset) {
             Ok(kernel) => Ok(kernel),
             Err(error) => Err(error.within(format_args!("kernels[{index}]"))),
@@ -159,7 +159,7 @@ impl<'a> FunctionRecord<'a> {
     }
 
     #[cold]
-    fn no_kernel(&self, index: usize) -> Error {
+    fn missing_kernel(&self, index: usize) -> Error {
         let expected = format!("one below {}", self.kernels.len());
         Error::new(ErrorKind::OutOfRange, self.start, format!("kernel {index}"), expected)
     }
@@ -210,7 +210,7 @@ fn read_kernel_entry(cursor: &mut Cursor<'_>) -> Result<KernelEntry> {
     let at = cursor.offset();
     let offset = cursor.vbr().within(|| "offset")?;
     if !offset.is_multiple_of(KERNEL_ALIGNMENT) {
-        return Err(misaligned(offset, at));
+        return Err(misaligned_kernel(offset, at));
     }
     let num_operands = cursor.vbr32("operand count").within(|| "num_operands")?;
     let stream_id = cursor.vbr().within(|| "stream_id")?;
@@ -218,7 +218,7 @@ fn read_kernel_entry(cursor: &mut Cursor<'_>) -> Result<KernelEntry> {
 }
 
 #[cold]
-fn misaligned(offset: u64, at: u64) -> Error {
+fn misaligned_kernel(offset: u64, at: u64) -> Error {
     Error::new(ErrorKind::Misaligned, at, format!("offset {offset}"), "a multiple of 4")
 }
 
@@ -250,7 +250,7 @@ impl<'a> Words<'a> {
     }
 
     #[inline]
-    fn split(&mut self, count: usize) -> Words<'a> {
+    fn split_front(&mut self, count: usize) -> Words<'a> {
         let (front, back) = self.0.split_at(count);
         self.0 = back;
         Words(front)
@@ -305,7 +305,7 @@ impl<'a> KernelRecord<'a> {
         }
         let mut body = Words(rest.split_at(body_words as usize).0);
         let [arguments, attributes, functions, results] =
-            [arguments, attributes, functions, results].map(|count| body.split(count));
+            [arguments, attributes, functions, results].map(|count| body.split_front(count));
         Ok(KernelRecord {
             start: list.start() + offset,
             code,
@@ -358,7 +358,7 @@ impl<'a> KernelRecord<'a> {
     #[inline]
     pub fn used_bys(&self) -> impl ExactSizeIterator<Item = Words<'a>> + use<'a> {
         let mut rest = self.used_bys;
-        self.num_used_bys.iter().map(move |count| rest.split(count as usize))
+        self.num_used_bys.iter().map(move |count| rest.split_front(count as usize))
     }
 
     /// Size of the kernel in bytes.

@@ -23,7 +23,7 @@ pub(crate) fn write<'m>(
         let place = || format!("functions[{index}]");
         if let Some(body) = &function.body {
             if body.results.len() != function.results.len() {
-                return Err(mismatch("result registers", body.results.len(), function.results.len()))
+                return Err(count_mismatch("result registers", body.results.len(), function.results.len()))
                     .within(place);
             }
             let functions = module.functions.len();
@@ -35,8 +35,8 @@ pub(crate) fn write<'m>(
 }
 
 #[cold]
-fn mismatch(what: &str, found: usize, expected: usize) -> Error {
-    Error::model(ErrorKind::Mismatch, format!("{found} {what}"), format!("{expected}, by the signature"))
+fn count_mismatch(what: &str, actual: usize, expected: usize) -> Error {
+    Error::model(ErrorKind::Mismatch, format!("{actual} {what}"), format!("{expected}, by the signature"))
 }
 
 #[cold]
@@ -58,7 +58,7 @@ struct Users {
 }
 
 impl Users {
-    fn of(&self, register: Register) -> &[u32] {
+    fn of_register(&self, register: Register) -> &[u32] {
         &self.users[self.starts[register.index()]..self.starts[register.index() + 1]]
     }
 }
@@ -67,18 +67,19 @@ impl<'m> BodyWriter<'m, '_> {
     fn write(&mut self, out: &mut Buffer<'static>, locations: &mut LocationsWriter<'m>) -> Result<()> {
         let body = self.body;
         if body.registers.len() < self.arguments {
-            return Err(mismatch("registers", body.registers.len(), self.arguments));
+            return Err(count_mismatch("registers", body.registers.len(), self.arguments));
         }
-        let users = self.users()?;
-        out.vbr(u64::from(locations.offset(body.location.as_ref()).within(|| "location")?));
-        self.register_table(&users, out)?;
+        let users = self.collect_users()?;
+        out.vbr(u64::from(locations.append(body.location.as_ref()).within(|| "location")?));
+        self.write_register_table(&users, out)?;
         out.vbr(body.kernels.len() as u64 + 1);
         let mut list = Buffer::new();
-        put_entry(&list, 0, body.root_stream, out);
-        self.pseudo_kernel(&users, &mut list);
+        write_table_entry(&list, 0, body.root_stream, out);
+        self.write_pseudo_kernel(&users, &mut list);
         for (index, kernel) in body.kernels.iter().enumerate() {
-            put_entry(&list, kernel.arguments.len(), kernel.stream, out);
-            self.kernel(kernel, &users, &mut list, locations).within(|| format!("kernels[{}]", index + 1))?;
+            write_table_entry(&list, kernel.arguments.len(), kernel.stream, out);
+            self.write_kernel(kernel, &users, &mut list, locations)
+                .within(|| format!("kernels[{}]", index + 1))?;
         }
         body.results.iter().for_each(|register| out.vbr(u64::from(register.0)));
         out.align(KERNEL_ALIGNMENT);
@@ -87,7 +88,7 @@ impl<'m> BodyWriter<'m, '_> {
     }
 
     /// Collects the users of each register, and checks every register index.
-    fn users(&self) -> Result<Users> {
+    fn collect_users(&self) -> Result<Users> {
         let registers = self.body.registers.len();
         let check = |register: &Register| match register.index() < registers {
             true => Ok(register.index()),
@@ -117,7 +118,7 @@ impl<'m> BodyWriter<'m, '_> {
     }
 
     /// Writes the use counts, which include the uses by the function's results.
-    fn register_table(&self, users: &Users, out: &mut Buffer<'static>) -> Result<()> {
+    fn write_register_table(&self, users: &Users, out: &mut Buffer<'static>) -> Result<()> {
         let mut returned = vec![0u64; self.body.registers.len()];
         self.body.results.iter().for_each(|register| returned[register.index()] += 1);
         let count = u32::try_from(returned.len()).map_err(|_| {
@@ -125,26 +126,26 @@ impl<'m> BodyWriter<'m, '_> {
         })?;
         out.vbr(u64::from(count));
         for (register, returned) in (0..).map(Register).zip(returned) {
-            out.vbr(returned + users.of(register).len() as u64);
+            out.vbr(returned + users.of_register(register).len() as u64);
         }
         Ok(())
     }
 
-    fn pseudo_kernel(&self, users: &Users, list: &mut Buffer<'static>) {
-        let idle = self.body.kernels.iter().zip(1u32..).filter(|(kernel, _)| kernel.arguments.is_empty());
-        let idle: Vec<u32> = idle.map(|(_, index)| index).collect();
+    fn write_pseudo_kernel(&self, users: &Users, list: &mut Buffer<'static>) {
+        let ready = self.body.kernels.iter().zip(1u32..).filter(|(kernel, _)| kernel.arguments.is_empty());
+        let ready: Vec<u32> = ready.map(|(_, index)| index).collect();
         let arguments = || (0..self.arguments as u32).map(Register);
         [PSEUDO_KERNEL_CODE, PSEUDO_KERNEL_LOCATION, 0, 0, 0].into_iter().for_each(|word| list.u32(word));
         list.u32(self.arguments as u32 + 1);
-        list.u32(idle.len() as u32);
-        arguments().for_each(|register| list.u32(users.of(register).len() as u32));
+        list.u32(ready.len() as u32);
+        arguments().for_each(|register| list.u32(users.of_register(register).len() as u32));
         list.u32(self.body.registers.len() as u32);
         arguments().for_each(|register| list.u32(register.0));
-        idle.into_iter().for_each(|user| list.u32(user));
-        arguments().for_each(|register| users.of(register).iter().for_each(|&user| list.u32(user)));
+        ready.into_iter().for_each(|user| list.u32(user));
+        arguments().for_each(|register| users.of_register(register).iter().for_each(|&user| list.u32(user)));
     }
 
-    fn kernel(
+    fn write_kernel(
         &self,
         kernel: &'m Kernel<'m>,
         users: &Users,
@@ -152,7 +153,7 @@ impl<'m> BodyWriter<'m, '_> {
         locations: &mut LocationsWriter<'m>,
     ) -> Result<()> {
         list.u32(kernel.code.0);
-        list.u32(locations.offset(kernel.location.as_ref()).within(|| "location")?);
+        list.u32(locations.append(kernel.location.as_ref()).within(|| "location")?);
         let counts =
             [kernel.arguments.len(), kernel.attributes.len(), kernel.functions.len(), kernel.results.len()];
         for count in counts {
@@ -160,10 +161,10 @@ impl<'m> BodyWriter<'m, '_> {
                 Error::model(ErrorKind::Unaddressable, format!("a list of {count}"), "less than 2^32")
             })?);
         }
-        kernel.results.iter().for_each(|&register| list.u32(users.of(register).len() as u32));
+        kernel.results.iter().for_each(|&register| list.u32(users.of_register(register).len() as u32));
         kernel.arguments.iter().for_each(|register| list.u32(register.0));
         for (index, attribute) in kernel.attributes.iter().enumerate() {
-            list.u32(self.attribute(attribute.value).within(|| format!("attributes[{index}]"))?);
+            list.u32(self.attribute_offset(attribute.value).within(|| format!("attributes[{index}]"))?);
         }
         for (index, &FunctionId(function)) in kernel.functions.iter().enumerate() {
             if function as usize >= self.functions {
@@ -176,11 +177,11 @@ impl<'m> BodyWriter<'m, '_> {
         kernel
             .results
             .iter()
-            .for_each(|&register| users.of(register).iter().for_each(|&user| list.u32(user)));
+            .for_each(|&register| users.of_register(register).iter().for_each(|&user| list.u32(user)));
         Ok(())
     }
 
-    fn attribute(&self, id: AttributeId) -> Result<u32> {
+    fn attribute_offset(&self, id: AttributeId) -> Result<u32> {
         let offset = *self
             .attributes
             .get(id.index())
@@ -195,7 +196,7 @@ impl<'m> BodyWriter<'m, '_> {
     }
 }
 
-fn put_entry(list: &Buffer<'_>, operands: usize, stream: u64, out: &mut Buffer<'_>) {
+fn write_table_entry(list: &Buffer<'_>, operands: usize, stream: u64, out: &mut Buffer<'_>) {
     out.vbr(list.len());
     out.vbr(operands as u64);
     out.vbr(stream);

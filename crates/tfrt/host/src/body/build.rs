@@ -1,111 +1,10 @@
+//! Checks the kernels of a function and builds their tables.
+
+use super::{Body, Node, PlainCall, Register, Span};
 use crate::dataflow;
-use crate::kernel::{Effect, Kernel, PlainKernel, PlainOperands, Site};
-use crate::value::Value;
+use crate::frame::Site;
+use crate::kernel::{Effect, Kernel, PlainOperands};
 use std::sync::Arc;
-
-/// A range of a body's table.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Span {
-    start: u32,
-    len: u32,
-}
-
-impl Span {
-    /// Appends `items` to `table` and returns their range.
-    fn append(table: &mut Vec<u32>, items: impl IntoIterator<Item = u32>) -> Self {
-        let start = table.len();
-        table.extend(items);
-        Self { start: start as u32, len: (table.len() - start) as u32 }
-    }
-
-    #[inline(always)]
-    pub(crate) fn of(self, table: &[u32]) -> &[u32] {
-        &table[self.start as usize..][..self.len as usize]
-    }
-}
-
-/// A kernel call of a body.
-pub(crate) struct Node {
-    pub(crate) kernel: Arc<dyn Kernel>,
-    /// Arguments, then results.
-    operands: Span,
-    arguments: u32,
-    pub(crate) stream: u32,
-    pub(crate) effect: Effect,
-    /// Kernels whose ready counts drop when this kernel ends, in this order: users of its results, then `successors`.
-    arrivals: Span,
-    /// Registers that are dead after this kernel, if kernels run in program order.
-    dead_after: Span,
-    /// Kernels that must run after this one but do not use its results.
-    successors: Span,
-}
-
-/// A kernel's direct call on the registers, if the kernel supports it ([`Kernel::plain`]).
-pub(crate) struct PlainCall {
-    kernel: Option<PlainKernel>,
-    operands: PlainOperands,
-}
-
-impl PlainCall {
-    fn new(node: &NodeParts) -> Self {
-        let mut operands = PlainOperands::default();
-        let given = node.arguments.iter().chain(&node.results);
-        let fits = node.arguments.len() + node.results.len() <= operands.len();
-        operands.iter_mut().zip(given).for_each(|(operand, &register)| *operand = register);
-        let plain = || Arc::clone(&node.kernel).plain(node.arguments.len(), node.results.len());
-        Self { kernel: fits.then(plain).flatten(), operands }
-    }
-
-    /// Runs the kernel if it takes and returns only scalars and chains. Returns false and changes nothing otherwise.
-    #[inline(always)]
-    pub(crate) fn run(&self, registers: &mut [Value]) -> bool {
-        self.kernel.as_ref().is_some_and(|kernel| kernel.run(registers, &self.operands))
-    }
-}
-
-/// The executor's static information about a register.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Register {
-    /// Kernels that use it, in the order in which they become ready; a kernel is listed once for each use.
-    users: Span,
-    /// Number of uses; returning the register counts as a use.
-    pub(crate) uses: u32,
-    /// Whether the function returns it.
-    pub(crate) returned: bool,
-    /// The stream of the kernel that sets it.
-    pub(crate) stream: u32,
-    /// The kernel that sets it; [`Self::ARGUMENT`] if it is an argument.
-    pub(crate) setter: u32,
-}
-
-impl Register {
-    /// The setter of an argument: no kernel has this index.
-    pub(crate) const ARGUMENT: u32 = u32::MAX;
-}
-
-/// The kernels of a function and their def-use edges, checked so that executors can rely on them: every register is
-/// an argument or is set by exactly one kernel, and kernels use only registers that arguments or earlier kernels set.
-pub(crate) struct Body {
-    pub(crate) nodes: Box<[Node]>,
-    /// The direct call of each kernel.
-    pub(crate) plain: Box<[PlainCall]>,
-    pub(crate) sites: Box<[Site]>,
-    table: Box<[u32]>,
-    pub(crate) registers: Box<[Register]>,
-    /// Initial counts: the uses of each register, then the number of operands and predecessors that each kernel waits
-    /// for, at least one.
-    pub(crate) counts: Box<[u32]>,
-    /// Kernels without operands and predecessors.
-    start: Span,
-    /// Kernels without operands and predecessors, then the users of the arguments.
-    begin: Span,
-    pub(crate) arguments: usize,
-    pub(crate) results: Box<[u32]>,
-    pub(crate) root_stream: u32,
-    /// Kernels in the order in which one thread runs them before it spawns tasks, as long as all results are
-    /// available: [`dataflow::schedule`].
-    pub(crate) schedule: Box<[u32]>,
-}
 
 /// A kernel before it is checked.
 pub(crate) struct NodeParts {
@@ -113,7 +12,7 @@ pub(crate) struct NodeParts {
     pub(crate) site: Site,
     pub(crate) arguments: Vec<u32>,
     pub(crate) results: Vec<u32>,
-    /// Kernels that must have run before, though none of their results is used.
+    /// Kernels that must run before this one, although it uses none of their results.
     pub(crate) after: Vec<u32>,
     pub(crate) stream: u32,
     pub(crate) effect: Effect,
@@ -132,11 +31,22 @@ pub(crate) struct BodyParts {
     pub(crate) order: Option<Order>,
 }
 
-/// See [`BodyParts::order`].
+/// The order in which kernels become ready: see [`BodyParts::order`].
 #[derive(Default)]
 pub(crate) struct Order {
     pub(crate) start: Vec<u32>,
     pub(crate) users: Vec<Vec<u32>>,
+}
+
+impl PlainCall {
+    fn new(node: &NodeParts) -> Self {
+        let mut operands = PlainOperands::default();
+        let registers = node.arguments.iter().chain(&node.results);
+        let fits = node.arguments.len() + node.results.len() <= operands.len();
+        operands.iter_mut().zip(registers).for_each(|(operand, &register)| *operand = register);
+        let plain = || Arc::clone(&node.kernel).as_plain_kernel(node.arguments.len(), node.results.len());
+        Self { kernel: fits.then(plain).flatten(), operands }
+    }
 }
 
 impl Body {
@@ -145,9 +55,9 @@ impl Body {
 
     /// Checks a body and builds its tables.
     pub(crate) fn new(parts: BodyParts) -> Result<Self, String> {
-        let uses = Uses::count(&parts)?;
+        let uses = Uses::collect(&parts)?;
         let order = match parts.order {
-            Some(order) => uses.check(order)?,
+            Some(order) => uses.check_order(order)?,
             None => Order { start: uses.start, users: uses.users },
         };
         let mut table = Vec::new();
@@ -178,8 +88,9 @@ impl Body {
             registers.iter().flat_map(|&r| &order.users[r as usize]).copied().collect()
         };
         let arguments: Vec<u32> = (0..parts.arguments).collect();
-        let start = Span::append(&mut table, order.start.iter().copied());
-        let begin = Span::append(&mut table, order.start.iter().copied().chain(users(&arguments)));
+        let root_kernels = Span::append(&mut table, order.start.iter().copied());
+        let initial_dependents =
+            Span::append(&mut table, order.start.iter().copied().chain(users(&arguments)));
         let mut successors = vec![Vec::new(); parts.nodes.len()];
         for (i, node) in parts.nodes.iter().enumerate().rev() {
             node.after.iter().for_each(|&a| successors[a as usize].push(i as u32));
@@ -188,11 +99,11 @@ impl Body {
         let mut sites = Vec::with_capacity(parts.nodes.len());
         let plain = parts.nodes.iter().map(PlainCall::new).collect();
         for (i, node) in parts.nodes.into_iter().enumerate() {
-            let arrivals = users(&node.results).into_iter().chain(successors[i].iter().copied());
+            let dependents = users(&node.results).into_iter().chain(successors[i].iter().copied());
             nodes.push(Node {
                 kernel: node.kernel,
                 arguments: node.arguments.len() as u32,
-                arrivals: Span::append(&mut table, arrivals),
+                dependents: Span::append(&mut table, dependents),
                 operands: Span::append(&mut table, node.arguments.into_iter().chain(node.results)),
                 stream: node.stream,
                 effect: node.effect,
@@ -212,8 +123,8 @@ impl Body {
             table: table.into(),
             registers: registers.into(),
             counts,
-            start,
-            begin,
+            root_kernels,
+            initial_dependents,
             arguments: parts.arguments as usize,
             results: parts.results.into(),
             root_stream: parts.root_stream,
@@ -221,49 +132,6 @@ impl Body {
         };
         body.schedule = dataflow::schedule(&body);
         Ok(body)
-    }
-
-    /// The argument registers and the result registers of a kernel.
-    #[inline(always)]
-    pub(crate) fn operands(&self, node: &Node) -> (&[u32], &[u32]) {
-        node.operands.of(&self.table).split_at(node.arguments as usize)
-    }
-
-    /// Kernels whose ready counts drop when a kernel ends with all results available: users of the results, then
-    /// successors that use none of them.
-    #[inline(always)]
-    pub(crate) fn arrivals(&self, node: &Node) -> &[u32] {
-        node.arrivals.of(&self.table)
-    }
-
-    /// Kernels whose ready counts drop at the start if all arguments are available: those that wait for nothing, then
-    /// the users of the arguments.
-    #[inline(always)]
-    pub(crate) fn begin(&self) -> &[u32] {
-        self.begin.of(&self.table)
-    }
-
-    /// Registers that are dead after a kernel, if kernels run in program order.
-    #[inline(always)]
-    pub(crate) fn dead_after(&self, node: &Node) -> &[u32] {
-        node.dead_after.of(&self.table)
-    }
-
-    /// Kernels that must run after a kernel but do not use its results.
-    #[inline(always)]
-    pub(crate) fn successors(&self, node: &Node) -> &[u32] {
-        node.successors.of(&self.table)
-    }
-
-    /// Kernels that use a register.
-    #[inline(always)]
-    pub(crate) fn users(&self, register: u32) -> &[u32] {
-        self.registers[register as usize].users.of(&self.table)
-    }
-
-    /// Kernels without operands and predecessors.
-    pub(crate) fn start(&self) -> &[u32] {
-        self.start.of(&self.table)
     }
 }
 
@@ -276,7 +144,7 @@ struct Uses {
 
 impl Uses {
     /// Collects uses, and checks that each register is set once and before it is used.
-    fn count(parts: &BodyParts) -> Result<Self, String> {
+    fn collect(parts: &BodyParts) -> Result<Self, String> {
         if parts.arguments > parts.registers {
             return Err(format!("{} arguments, but {} registers", parts.arguments, parts.registers));
         }
@@ -322,8 +190,8 @@ impl Uses {
     }
 
     /// Checks that `order` lists the same kernels, in whatever order.
-    fn check(&self, order: Order) -> Result<Order, String> {
-        let same = |a: &[u32], b: &[u32]| {
+    fn check_order(&self, order: Order) -> Result<Order, String> {
+        let is_permutation = |a: &[u32], b: &[u32]| {
             a.len() == b.len() && {
                 let (mut a, mut b) = (a.to_vec(), b.to_vec());
                 a.sort_unstable();
@@ -331,11 +199,11 @@ impl Uses {
                 a == b
             }
         };
-        if !same(&order.start, &self.start) {
+        if !is_permutation(&order.start, &self.start) {
             return Err("the kernels without operands are not those that the function starts with".into());
         }
         for (r, users) in self.users.iter().enumerate() {
-            if !order.users.get(r).is_some_and(|u| same(u, users)) {
+            if !order.users.get(r).is_some_and(|u| is_permutation(u, users)) {
                 return Err(format!("the users of register {r} are not those that its list names"));
             }
         }
