@@ -48,7 +48,7 @@ impl TargetCpu {
 }
 
 /// The delegations to pass to the compiler, in order. `none` cannot be combined with other backends.
-pub(crate) fn delegation(backends: &[BackendName], target: TargetCpu) -> Result<Vec<Delegation>> {
+pub(crate) fn delegations(backends: &[BackendName], target: TargetCpu) -> Result<Vec<Delegation>> {
     if backends.len() > 1 && backends.iter().any(BackendName::is_none) {
         return Err(Failure::Usage("--backend: `none` cannot be combined with other backends".to_owned()));
     }

@@ -50,7 +50,7 @@ pub(crate) struct CallArgs {
 
 /// Fails if any of the options was given; they do not apply to a file of this kind. Each option comes with whether it was
 /// given.
-pub(crate) fn refuse<'a>(
+pub(crate) fn refuse_options<'a>(
     verb: &str,
     name: &str,
     kind: &str,
@@ -78,10 +78,10 @@ enum Load {
 }
 
 impl CallArgs {
-    fn mode(&self) -> LoadMode {
+    fn load_mode(&self) -> LoadMode {
         match self.load {
-            Load::File => maps::when_large(),
-            Load::Mmap => maps::always(),
+            Load::File => maps::map_large_bef(),
+            Load::Mmap => maps::map_all(),
         }
     }
 
@@ -104,7 +104,7 @@ impl CallArgs {
             let cache = Cache::new(folder, self.execution.setting()?.isa);
             let kept = cache.program(self.input.path(), &self.data, registries().kernels());
             let kept = kept.map_err(pteron_toolbox::Error::from)?;
-            return Ok(pteron_toolbox::run::open(&kept, maps::always())?);
+            return Ok(pteron_toolbox::run::open(&kept, maps::map_all())?);
         }
         self.open_other(general, self.input.path())
     }
@@ -130,7 +130,7 @@ impl CallArgs {
 
     /// Opens another file as [`Self::open`] does the first.
     pub(crate) fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
-        Ok(pteron_toolbox::run::open(path, self.mode()).and_then(|file| general.compiled(file))?)
+        Ok(pteron_toolbox::run::open(path, self.load_mode()).and_then(|file| general.compile_archive(file))?)
     }
 
     /// The options that apply to methods only, and whether each was given.
@@ -142,7 +142,7 @@ impl CallArgs {
             ("--data", !self.data.is_empty()),
             ("--cache", self.cache.is_some()),
         ];
-        own.into_iter().chain(self.execution.method_options()).chain(self.pictures.given())
+        own.into_iter().chain(self.execution.method_options()).chain(self.pictures.options_given())
     }
 
     /// Opens the program that a loader serves for `verb`, bundled or not, and prepares the options and the request for a call that is
@@ -163,11 +163,11 @@ impl CallArgs {
         };
         expect_program(&*loader, verb, takes)?;
         if !self.has_samples && !self.inputs.iter().any(|input| matches!(input.value, InputSpec::Image(_))) {
-            self.pictures.refuse()?;
+            self.pictures.refuse_all()?;
         }
         let mut options = registries::load_options();
         if self.cache.is_none() {
-            options.data = open_data(&self.data, self.mode(), limits)?;
+            options.data = open_data(&self.data, self.load_mode(), limits)?;
         }
         options.limits = limits.clone();
         options.interrupt = general.bounds().interrupt();

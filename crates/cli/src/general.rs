@@ -69,7 +69,7 @@ pub(crate) struct GeneralOpts {
 #[derive(Debug, Args)]
 pub(crate) struct ExecutionOpts {
     /// Number of threads
-    #[arg(short, long, value_name = "N", default_value = "1", value_parser = threads)]
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse_threads)]
     threads: NonZeroUsize,
     /// Instruction set to use, with those that it implies: portable, avx2, avxvnni, avx512, avx512vnni or amx [default:
     /// all that this machine has]
@@ -84,7 +84,7 @@ pub(crate) struct ExecutionOpts {
 pub(crate) const MAX_THREADS: usize = 1024;
 
 /// Parses a number of threads.
-pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
+pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
     let number = text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= MAX_THREADS);
     number.ok_or_else(|| format!("a number of threads is 1 to {MAX_THREADS}"))
 }
@@ -139,11 +139,11 @@ impl GeneralOpts {
 
     /// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
     pub(crate) fn open(&self, file: &Path) -> Result<Arc<dyn DataLoader>> {
-        Ok(self.compiled(open_plain(file)?)?)
+        Ok(self.compiled(open_uncompiled(file)?)?)
     }
 
     /// Compiles an archive in memory; returns any other file unchanged.
-    pub(crate) fn compiled(
+    pub(crate) fn compile_archive(
         &self,
         loader: Arc<dyn DataLoader>,
     ) -> pteron_toolbox::Result<Arc<dyn DataLoader>> {
@@ -153,7 +153,7 @@ impl GeneralOpts {
     /// Opens files of named data for `verb`, which errors name.
     pub(crate) fn open_data(&self, files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
         let open = |file: &PathBuf| {
-            Ok(pteron_toolbox::file::File::open_data(open_plain(file)?, verb, self.limits())?)
+            Ok(pteron_toolbox::file::File::open_data(open_uncompiled(file)?, verb, self.limits())?)
         };
         files.iter().map(open).collect()
     }
@@ -170,15 +170,15 @@ impl GeneralOpts {
 
     /// The style of text on stderr.
     pub(crate) fn stderr_style(&self) -> Style {
-        self.style(io::stderr().is_terminal())
+        self.terminal_style(io::stderr().is_terminal())
     }
 
     /// The style of text on stdout.
     pub(crate) fn stdout_style(&self) -> Style {
-        self.style(io::stdout().is_terminal())
+        self.terminal_style(io::stdout().is_terminal())
     }
 
-    fn style(&self, terminal: bool) -> Style {
+    fn terminal_style(&self, terminal: bool) -> Style {
         Style::new(match self.color {
             Color::Always => true,
             Color::Never => false,
@@ -235,8 +235,8 @@ impl InputArg {
     }
 
     /// As [`open`](Self::open), but does not compile archives.
-    pub(crate) fn open_plain(&self) -> Result<Arc<dyn DataLoader>> {
-        open_plain(&self.file)
+    pub(crate) fn open_uncompiled(&self) -> Result<Arc<dyn DataLoader>> {
+        open_uncompiled(&self.file)
     }
 }
 
@@ -260,8 +260,8 @@ pub(crate) fn backends() -> BackendRegistry {
 }
 
 /// Opens a file, or reads all of stdin for `-`. Archives are not compiled.
-pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
-    Ok(pteron_toolbox::run::open(file, maps::when_large())?)
+pub(crate) fn open_uncompiled(file: &Path) -> Result<Arc<dyn DataLoader>> {
+    Ok(pteron_toolbox::run::open(file, maps::map_large_bef())?)
 }
 
 /// Which entries or parts a verb takes.
@@ -311,7 +311,7 @@ impl OutputArg {
     }
 
     /// Output to a file, or to stdout for `-`.
-    pub(crate) fn to(path: &Path) -> Self {
+    pub(crate) fn to_path(path: &Path) -> Self {
         Self { output: Some(path.to_owned()), force: ForceArg::default() }
     }
 
@@ -322,12 +322,12 @@ impl OutputArg {
     }
 
     /// Declares a binary output, which may not overwrite an input.
-    pub(crate) fn paths_of_binary(&self, paths: &mut Paths) {
-        self.paths_of_edit(paths, &[]);
+    pub(crate) fn binary_paths(&self, paths: &mut Paths) {
+        self.edit_paths(paths, &[]);
     }
 
     /// Declares a binary output, which may overwrite only the inputs `over`.
-    pub(crate) fn paths_of_edit(&self, paths: &mut Paths, over: &[&Path]) {
+    pub(crate) fn edit_paths(&self, paths: &mut Paths, over: &[&Path]) {
         match self.path() {
             Some(path) => paths.edit("-o", path, over),
             None => paths.binary_stdout(),
@@ -389,7 +389,7 @@ impl OutputArg {
         file: &Arc<dyn DataLoader>,
         edited: &Output,
     ) -> Result {
-        match rebundled(file, edited, general.limits(), &progress::of_bytes())? {
+        match rebundled(file, edited, general.limits(), &progress::byte_progress())? {
             Some(bundle) => self.write_file(&bundle),
             None => self.write_file(edited),
         }
@@ -433,7 +433,7 @@ pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> Result) -> Resu
 }
 
 /// Formats text into a writer. An error of writing is returned as it is.
-pub(crate) fn to_io(
+pub(crate) fn format_into(
     out: &mut dyn Write,
     format: impl FnOnce(&mut dyn std::fmt::Write) -> std::fmt::Result,
 ) -> Result {

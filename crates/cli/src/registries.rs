@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 static REGISTRIES: OnceLock<Registries> = OnceLock::new();
 
 /// Sets them. The first call counts, and nothing may have asked for them before.
-pub(crate) fn set(registries: Registries) {
+pub(crate) fn set_registries(registries: Registries) {
     let _ = REGISTRIES.set(registries);
 }
 

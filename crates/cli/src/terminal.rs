@@ -15,20 +15,20 @@ impl Style {
 
     /// Errors.
     pub(crate) fn error(self, text: &str) -> String {
-        self.wrap("1;31", text)
+        self.colour("1;31", text)
     }
 
     /// Notes and hints.
     pub(crate) fn note(self, text: &str) -> String {
-        self.wrap("1;36", text)
+        self.colour("1;36", text)
     }
 
     /// Success.
-    pub(crate) fn good(self, text: &str) -> String {
-        self.wrap("1;32", text)
+    pub(crate) fn success(self, text: &str) -> String {
+        self.colour("1;32", text)
     }
 
-    fn wrap(self, code: &str, text: &str) -> String {
+    fn colour(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }

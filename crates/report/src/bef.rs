@@ -6,9 +6,9 @@ use super::sketch::Sketch;
 use super::{Gathered, Measured};
 use pteron_bef::section::functions::{FunctionRecord, KernelRecord};
 use pteron_bef::{FunctionId, KernelCode, Location, Verified};
-use pteron_toolbox::bef::{BefReport, brief};
+use pteron_toolbox::bef::{BefReport, truncated_value};
 use pteron_toolbox::profile::bef::labels;
-use pteron_toolbox::profile::time;
+use pteron_toolbox::profile::time_text;
 use pteron_toolbox::show::{bytes, count};
 use pteron_toolbox::{Context, Result};
 use std::collections::HashMap;
@@ -110,7 +110,7 @@ impl Function<'_> {
         for offset in kernel.attributes().iter() {
             let kind = self.program.attribute_type(offset);
             let value = kind.and_then(|kind| self.program.attribute(offset).decode(kind).ok());
-            attributes.push(value.map_or_else(|| format!("attribute at {offset}"), |value| brief(&value)));
+            attributes.push(value.map_or_else(|| format!("attribute at {offset}"), |value| truncated_value(&value)));
         }
         let mut node = Node {
             label: to.text(name),
@@ -192,7 +192,7 @@ fn times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measur
     for function in &report.functions {
         to.fact(
             &format!("One run of {}", function.name),
-            format!("{}, the mean of {}", time(function.run_us), function.runs),
+            format!("{}, the mean of {}", time_text(function.run_us), function.runs),
         );
         for place in &function.places {
             let Some(&graph) = by_name.get(place.function.as_str()) else { continue };

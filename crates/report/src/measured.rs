@@ -6,7 +6,7 @@ use super::tables::number;
 use pteron_format::etdump::ETDump;
 use pteron_toolbox::diff::{Class, DiffReport};
 use pteron_toolbox::divergence::Divergence;
-use pteron_toolbox::profile::{self, time};
+use pteron_toolbox::profile::{self, time_text};
 use pteron_trace::Place;
 use std::collections::HashMap;
 
@@ -50,12 +50,12 @@ impl Measured<'_> {
                 "One run",
                 format!(
                     "{}, the fastest of {} {}",
-                    time(report.run_us),
+                    time_text(report.run_us),
                     report.runs,
-                    time(report.fastest_run_us)
+                    time_text(report.fastest_run_us)
                 ),
             );
-            to.fact("Loading", time(report.load_us));
+            to.fact("Loading", time_text(report.load_us));
         } else if let Some((dump, method)) = self.etdump {
             to.data.time_unit = Some("ticks");
             for (place, ticks) in recorded(dump) {

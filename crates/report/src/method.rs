@@ -241,7 +241,7 @@ impl AsWritten<'_> {
         | Instruction::MoveCall { .. }
         | Instruction::FreeCall { .. } = called
         {
-            about(to, "Does", pteron_toolbox::print::instruction(plan, called));
+            about(to, "Does", pteron_toolbox::print::instruction_text(plan, called));
         }
         if let Instruction::DelegateCall { delegate_index, .. } = called
             && let Some(payload) = self.payloads.get(*delegate_index as usize)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Bundles the program compiled from `file`. The inputs of the test cases are the example inputs of the archive, or random;
 /// the expected outputs are those that the program computes here, as written.
-pub(super) fn of(
+pub(super) fn bundle_compiled(
     general: &GeneralOpts,
     file: &Arc<dyn DataLoader>,
     compiled: &Compiled,

@@ -12,7 +12,7 @@ pub(super) fn json(compiled: &Compiled) -> Value {
         "methods": compiled.methods.iter().map(|m| json!({
             "name": m.name, "operators": m.operators, "arena_bytes": m.arena_bytes,
             "constant_bytes": m.constant_bytes, "not_on_reference": m.not_on_reference,
-            "delegates": m.delegates.iter().map(delegate).collect::<Vec<_>>(),
+            "delegates": m.delegates.iter().map(delegate_json).collect::<Vec<_>>(),
             "quantized": m.layers.iter().map(|layer| json!({
                 "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
             })).collect::<Vec<_>>(),
@@ -26,7 +26,7 @@ pub(super) fn json(compiled: &Compiled) -> Value {
     })
 }
 
-fn delegate(delegate: &DelegateSummary) -> Value {
+fn delegate_json(delegate: &DelegateSummary) -> Value {
     let handles = delegate.debug_handle_map.iter().map(|(handle, nodes)| {
         let handle = match handle {
             DebugHandle::Int(handle) => handle.to_string(),
@@ -55,14 +55,14 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     });
     let mut text = table(std::iter::once(head).chain(rows).collect(), "<>>>>", 0);
     if delegated {
-        compiled.methods.iter().for_each(|method| text += &delegates(method));
+        compiled.methods.iter().for_each(|method| text += &delegates_text(method));
     }
-    compiled.methods.iter().for_each(|method| text += &not_on_reference(method));
-    format!("{text}{}\nthe program has {}", quantized(compiled), bytes(compiled.program.header().file_len))
+    compiled.methods.iter().for_each(|method| text += &missing_on_reference(method));
+    format!("{text}{}\nthe program has {}", quantized_text(compiled), bytes(compiled.program.header().file_len))
 }
 
 /// The operators for which the reference runtime has no kernel.
-fn not_on_reference(method: &MethodSummary) -> String {
+fn missing_on_reference(method: &MethodSummary) -> String {
     match method.not_on_reference.as_slice() {
         [] => String::new(),
         names => {
@@ -76,7 +76,7 @@ fn not_on_reference(method: &MethodSummary) -> String {
 }
 
 /// What was delegated of a method, and what was not and why.
-fn delegates(method: &MethodSummary) -> String {
+fn delegates_text(method: &MethodSummary) -> String {
     let taken: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
     // With several backends, a node has a reason of each.
     let left: HashSet<&str> =
@@ -103,7 +103,7 @@ fn delegates(method: &MethodSummary) -> String {
 }
 
 /// The matrix products and convolutions that were quantized, with the relative errors of their weights.
-fn quantized(compiled: &Compiled) -> String {
+fn quantized_text(compiled: &Compiled) -> String {
     let layers: Vec<_> = compiled.methods.iter().flat_map(|m| m.layers.iter().map(move |l| (m, l))).collect();
     if layers.is_empty() {
         return String::new();

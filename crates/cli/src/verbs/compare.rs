@@ -81,18 +81,18 @@ impl Opts {
                 if self.inputs_from.is_some() {
                     self.call.expect_samples();
                 }
-                self.programs(general, &other)
+                self.compare_with(general, &other)
             }
             None if self.inputs_from.is_some() || self.min_sqnr.is_some() => {
                 let message = "--inputs-from and --min-sqnr compare two programs; name the other one after the first";
                 Err(Failure::Usage(message.to_owned()))
             }
-            None => self.runs(general),
+            None => self.compare_runs(general),
         }
     }
 
     /// Compares the program with another one.
-    fn programs(self, general: &GeneralOpts, other: &Path) -> Result {
+    fn compare_with(self, general: &GeneralOpts, other: &Path) -> Result {
         if self.etdump.is_some() {
             return Err(Failure::Usage("--etdump compares runs of one program, two are given".to_owned()));
         }
@@ -139,7 +139,7 @@ impl Opts {
     }
 
     /// Compares two runs of the program.
-    fn runs(self, general: &GeneralOpts) -> Result {
+    fn compare_runs(self, general: &GeneralOpts) -> Result {
         let Loaded { program, options, request, .. } = self.call.load(general, "compare", self.call.open(general)?, 1)?;
         if options.no_prepare && self.etdump.is_none() {
             let message = "--no-prepare compares the run as written with itself; name a recording with --etdump";
@@ -148,7 +148,7 @@ impl Opts {
         let tolerance = self.tolerance();
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
-                let dump = etdump::read(&*general::open_plain(dump)?, general.limits())?;
+                let dump = etdump::read(&*general::open_uncompiled(dump)?, general.limits())?;
                 Some((dump, pteron_toolbox::stream::read(buffer)?))
             }
             _ => None,

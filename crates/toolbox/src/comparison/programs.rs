@@ -38,7 +38,7 @@ pub fn compare_programs(
     let outputs = outputs(a, b, &method, samples, &judge)?;
     let pairs = pairs(&of_a, &of_b, same_instructions);
     let unpaired = [of_a.layers.len() - pairs.len(), of_b.layers.len() - pairs.len()];
-    let layers = judge.layers(&of_a, &of_b, &pairs)?;
+    let layers = judge.compare_layers(&of_a, &of_b, &pairs)?;
     let outputs_agree = outputs.iter().all(|output| output.difference.is_none());
     // Where instructions differ, a pair may be of two values that are not meant to be equal.
     let agree = outputs_agree && !(same_instructions && layers.iter().any(|layer| layer.differs));
@@ -51,7 +51,7 @@ pub fn compare_programs(
         }
         let run = Run { no_prepare: true, is_second };
         let (of_a, of_b) = (recorded(a, &method, first, run)?, recorded(b, &method, first, run)?);
-        let layers = judge.layers(&of_a, &of_b, &pairs_of_places(&of_a, &of_b))?;
+        let layers = judge.compare_layers(&of_a, &of_b, &pairs_of_places(&of_a, &of_b))?;
         instruction = layers.into_iter().find(|layer| layer.differs).map(|layer| layer.b);
     }
     let samples = samples.len();

@@ -6,7 +6,7 @@ mod graph;
 mod program;
 
 pub use graph::{Stage, at_stage, graphs, stages};
-pub use program::{argument as argument_text, instruction, place as place_text, tensor_type};
+pub use program::{argument_text, instruction_text, place_text, tensor_type};
 
 use crate::Result;
 use crate::file::File;
