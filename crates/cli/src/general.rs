@@ -9,7 +9,7 @@ use crate::registries::registries;
 use crate::terminal::{Style, say};
 use clap::{Args, ValueEnum};
 use pteron::{BackendRegistry, DataLoader, EditLock, Features, Isa, Limits, Protected, PtdDataMap};
-use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::bundle::rebundle;
 use pteron_toolbox::edit::Output;
 use pteron_toolbox::paths::{self, Paths};
 use pteron_toolbox::pattern::Pattern;
@@ -389,7 +389,7 @@ impl OutputArg {
         file: &Arc<dyn DataLoader>,
         edited: &Output,
     ) -> Result {
-        match rebundled(file, edited, general.limits(), &progress::byte_progress())? {
+        match rebundle(file, edited, general.limits(), &progress::byte_progress())? {
             Some(bundle) => self.write_file(&bundle),
             None => self.write_file(edited),
         }

@@ -75,7 +75,7 @@ impl Samples {
             Ok(GivenInput { name: name(file).filter(|_| by_name), value })
         };
         let inputs = files.iter().map(input).collect::<Result<_>>()?;
-        Ok(run::inputs(program, method, inputs, &self.pictures)?)
+        Ok(run::input_values(program, method, inputs, &self.pictures)?)
     }
 }
 

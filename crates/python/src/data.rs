@@ -5,8 +5,8 @@ use crate::errors::{Failure, Result};
 use crate::exchange::{Array, Storage};
 use crate::progress::progress;
 use crate::settings::Source;
-use crate::tensor::{PyTensor, array_of};
-use crate::tools::check;
+use crate::tensor::{PyTensor, borrow_array};
+use crate::tools::check_paths;
 use pteron::format::container::Blob;
 use pteron::format::ptd::{Builder, Entry, Prepared, TensorLayout};
 use pteron::tensor::TensorMeta;
@@ -33,15 +33,15 @@ enum EntryContents {
 }
 
 impl EntryContents {
-    fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_instance_of::<PyBytes>() || object.is_instance_of::<PyByteArray>() {
             return Ok(Self::Bytes(object.extract()?));
         }
         if let Ok(tensor) = object.cast_exact::<PyTensor>() {
             return Ok(Self::Tensor(Arc::clone(tensor.get().storage())));
         }
-        let Some(array) = array_of(object)? else {
-            return Ok(Self::Copied(convert::tensor(object, None, None)?));
+        let Some(array) = borrow_array(object)? else {
+            return Ok(Self::Copied(convert::to_tensor(object, None, None)?));
         };
         let dtype = array.dtype(None)?;
         Ok(match array.dense_meta(dtype)? {
@@ -89,7 +89,7 @@ impl EntryContents {
 }
 
 /// An entry of a file: a tensor with its type, sizes and dim order, or bytes.
-fn entry(key: String, contents: EntryContents, progress: &Progress) -> Result<Entry<'static>> {
+fn make_entry(key: String, contents: EntryContents, progress: &Progress) -> Result<Entry<'static>> {
     let layout = match contents.meta() {
         None => None,
         Some(meta) => {
@@ -127,14 +127,14 @@ pub(crate) fn save_data<'py>(
     let mut builder = Builder::new();
     (builder.segment_alignment, builder.share) = (alignment, share);
     for (key, object) in entries {
-        builder.entries.push(entry(key, EntryContents::of(&object)?, &progress)?);
+        builder.entries.push(make_entry(key, EntryContents::from_object(&object)?, &progress)?);
     }
     let done: Result<Option<Vec<u8>>> = py.detach(|| {
-        check(&[], &[], &path.iter().collect::<Vec<_>>())?;
+        check_paths(&[], &[], &path.iter().collect::<Vec<_>>())?;
         let prepared = builder.prepare()?;
         progress.begin("writing", prepared.header().file_len);
         match &path {
-            None => bytes_of(&prepared).map(Some),
+            None => file_bytes(&prepared).map(Some),
             Some(path) => {
                 pteron::replace_file(path, |out| prepared.write_to(out).map_err(Failure::from))?;
                 Ok(None)
@@ -144,7 +144,7 @@ pub(crate) fn save_data<'py>(
     Ok(done?.map(|bytes| PyBytes::new(py, &bytes)))
 }
 
-fn bytes_of(prepared: &Prepared<'_>) -> Result<Vec<u8>> {
+fn file_bytes(prepared: &Prepared<'_>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     prepared.write_to(&mut bytes)?;
     Ok(bytes)
@@ -164,18 +164,18 @@ pub(crate) fn load_data<'py>(
     keys: Option<Vec<String>>,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (source, progress) = (Source::of(source)?, progress(callback));
+    let (source, progress) = (Source::from_object(source)?, progress(callback));
     let read: Result<Vec<(String, ReadEntry)>> = py.detach(|| {
         let map = File::open_data(source.open(false)?, "load_data", &Limits::default())?;
         let keys =
             keys.unwrap_or_else(|| map.tables().named_data.iter().map(|entry| entry.key.clone()).collect());
         let mut bytes = 0u64;
         for key in &keys {
-            expect(&map, key)?;
+            require_entry(&map, key)?;
             bytes = bytes.saturating_add(map.nbytes(key)?);
         }
         progress.begin("reading", bytes);
-        keys.into_iter().map(|key| found(&map, &key, &progress).map(|found| (key, found))).collect()
+        keys.into_iter().map(|key| read_entry(&map, &key, &progress).map(|found| (key, found))).collect()
     });
     let dict = PyDict::new(py);
     for (key, found) in read? {
@@ -188,7 +188,7 @@ pub(crate) fn load_data<'py>(
 }
 
 /// Fails if there is no such entry.
-fn expect(map: &PtdDataMap, key: &str) -> Result<()> {
+fn require_entry(map: &PtdDataMap, key: &str) -> Result<()> {
     if map.contains(key) {
         return Ok(());
     }
@@ -196,7 +196,7 @@ fn expect(map: &PtdDataMap, key: &str) -> Result<()> {
     Err(Failure::Input(format!("{}: there is no entry `{key}`{like}", map.name())))
 }
 
-fn found(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<ReadEntry> {
+fn read_entry(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<ReadEntry> {
     let found = match map.tensor_layout(key)? {
         None => ReadEntry::Bytes(map.data(key)?.to_vec()),
         Some(meta) => {

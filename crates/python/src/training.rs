@@ -1,6 +1,6 @@
 //! `pteron.TrainingModule`: programs that compute gradients.
 
-use crate::call::{inputs, list};
+use crate::call::{arrange_arguments, value_list};
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
 use crate::opened::{Signature, lock};
@@ -46,7 +46,7 @@ impl Rule {
     }
 
     /// An optimizer whose state will be restored.
-    fn of_name(name: &str) -> Result<Self> {
+    fn from_name(name: &str) -> Result<Self> {
         match name {
             "sgd" => Self::new(Options::Sgd(SgdOptions::default())),
             "adam" => Self::new(Options::Adam(AdamOptions::default())),
@@ -106,11 +106,11 @@ impl PyTrainingModule {
 }
 
 /// Copies tensors.
-fn copies(named: Vec<(&str, TensorView<'_>)>) -> Result<Vec<(String, pteron::Tensor)>> {
+fn copy_tensors(named: Vec<(&str, TensorView<'_>)>) -> Result<Vec<(String, pteron::Tensor)>> {
     named.into_iter().map(|(name, view)| Ok((name.to_owned(), view.to_tensor()?))).collect()
 }
 
-fn dict(py: Python<'_>, tensors: Vec<(String, pteron::Tensor)>) -> PyResult<Bound<'_, PyDict>> {
+fn tensor_dict(py: Python<'_>, tensors: Vec<(String, pteron::Tensor)>) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     for (name, tensor) in tensors {
         dict.set_item(name, PyTensor::new(tensor))?;
@@ -124,7 +124,7 @@ impl PyTrainingModule {
     #[pyo3(signature = (source, **options))]
     fn py_new(source: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let py = source.py();
-        let (source, settings) = (Source::of(source)?, Settings::of(options)?);
+        let (source, settings) = (Source::from_object(source)?, Settings::from_options(options)?);
         let open = || -> Result<_> {
             let options = settings.load_options()?;
             let program = Program::load(settings.loader(&source)?, &options.limits)?;
@@ -152,31 +152,31 @@ impl PyTrainingModule {
         args: &Bound<'py, PyTuple>,
         method: &str,
     ) -> PyResult<Bound<'py, PyList>> {
-        let signature = Signature::of(&self.program.method_meta(method).map_err(Failure::from)?)?;
-        let inputs = inputs(&signature, args, None)?;
+        let signature = Signature::new(&self.program.method_meta(method).map_err(Failure::from)?)?;
+        let inputs = arrange_arguments(&signature, args, None)?;
         let outputs = self.with(py, |inner| {
             let values = inputs.into_iter().map(Input::into_value).collect::<Result<Vec<_>>>()?;
             let outputs = inner.module.execute_forward_backward(method, &values)?;
             inner.run.insert(method.to_owned());
             Ok(outputs)
         })?;
-        list(py, outputs)
+        value_list(py, outputs)
     }
 
     /// Copies of the parameters, by name.
     #[pyo3(signature = (method="forward"))]
     fn parameters<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
-        dict(py, self.with(py, |inner| copies(inner.module.named_parameters(method)?))?)
+        tensor_dict(py, self.with(py, |inner| copy_tensors(inner.module.named_parameters(method)?))?)
     }
 
     /// Copies of the gradients of the last run, by the names of their parameters.
     #[pyo3(signature = (method="forward"))]
     fn gradients<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
-        dict(
+        tensor_dict(
             py,
             self.with(py, |inner| {
                 inner.check_run(method)?;
-                copies(inner.module.named_gradients(method)?)
+                copy_tensors(inner.module.named_gradients(method)?)
             })?,
         )
     }
@@ -288,7 +288,7 @@ impl PyTrainingModule {
         self.with(py, |inner| {
             match saved_optimizer(&PtdDataMap::open(&path)?, method)? {
                 Some(name) => {
-                    let mut rule = Rule::of_name(&name)?;
+                    let mut rule = Rule::from_name(&name)?;
                     inner.module.load_training(method, path, rule.optimizer())?;
                     inner.optimizers.insert(method.to_owned(), rule);
                 }

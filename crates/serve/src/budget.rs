@@ -15,11 +15,11 @@ impl Budget {
     }
 
     /// The bytes that are held now.
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn bytes_held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: u64) -> Result<()> {
+    fn reserve(&self, bytes: u64) -> Result<()> {
         let fits = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
         let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         taken.map(drop).map_err(|held| {
@@ -39,7 +39,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    pub(crate) fn none(budget: &Arc<Budget>) -> Self {
+    pub(crate) fn empty(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
@@ -53,7 +53,7 @@ impl Reservation {
             let message = format!("a request and its response hold at most {limit} bytes");
             return Err(Refusal::new(Reason::TooLarge, message));
         }
-        self.budget.take(bytes)?;
+        self.budget.reserve(bytes)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -78,20 +78,20 @@ mod tests {
     #[test]
     fn requests_hold_no_more_than_the_limit() {
         let budget = Budget::new(100);
-        let mut a = Reservation::none(&budget);
+        let mut a = Reservation::empty(&budget);
         a.grow(60).unwrap();
-        let mut b = Reservation::none(&budget);
+        let mut b = Reservation::empty(&budget);
         assert_eq!(b.grow(41).unwrap_err().reason, Reason::Busy);
         assert_eq!(b.grow(u64::MAX).unwrap_err().reason, Reason::TooLarge);
         assert_eq!(a.grow(41).unwrap_err().reason, Reason::TooLarge);
         b.grow(40).unwrap();
         drop(a);
-        assert_eq!(budget.held(), 40);
-        let mut c = Reservation::none(&budget);
+        assert_eq!(budget.bytes_held(), 40);
+        let mut c = Reservation::empty(&budget);
         c.grow(10).unwrap();
         c.absorb(b);
-        assert_eq!(budget.held(), 50);
+        assert_eq!(budget.bytes_held(), 50);
         drop(c);
-        assert_eq!(budget.held(), 0);
+        assert_eq!(budget.bytes_held(), 0);
     }
 }

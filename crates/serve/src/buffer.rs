@@ -61,7 +61,7 @@ impl Buffer {
     pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<()> {
         let written = serde_json::to_writer(&mut *self, value);
         self.check()?;
-        written.map_err(|e| Refusal::of(Reason::Failed, &e))
+        written.map_err(|e| Refusal::from_error(Reason::Failed, &e))
     }
 
     /// The refusal of the first write that failed, if one did.
@@ -108,24 +108,24 @@ mod tests {
     #[test]
     fn a_buffer_is_charged_before_it_grows() {
         let budget = Budget::new(4096);
-        let mut buffer = Buffer::new(Reservation::none(&budget));
+        let mut buffer = Buffer::new(Reservation::empty(&budget));
         let mut written = 0;
         let refusal = loop {
             match buffer.push(b"0123456789") {
                 Ok(()) => written += 10,
                 Err(refusal) => break refusal,
             }
-            assert_eq!(budget.held(), buffer.bytes.capacity() as u64);
+            assert_eq!(budget.bytes_held(), buffer.bytes.capacity() as u64);
         };
         assert_eq!(refusal.reason, Reason::TooLarge);
-        assert!(written > 2048 && budget.held() <= 4096);
+        assert!(written > 2048 && budget.bytes_held() <= 4096);
         drop(buffer);
-        assert_eq!(budget.held(), 0);
+        assert_eq!(budget.bytes_held(), 0);
     }
 
     #[test]
     fn a_failed_write_is_reported_at_the_end() {
-        let mut buffer = Buffer::new(Reservation::none(&Budget::new(1000)));
+        let mut buffer = Buffer::new(Reservation::empty(&Budget::new(1000)));
         let _ = write!(buffer, "{}", "x".repeat(2000));
         let _ = write!(buffer, "more");
         assert_eq!(buffer.finish().unwrap_err().reason, Reason::TooLarge);

@@ -58,7 +58,7 @@ impl Generation {
     }
 
     /// The number of rows to which a batch of `rows` is padded: the next batch size.
-    pub(crate) fn padded(&self, rows: usize) -> usize {
+    pub(crate) fn padded_rows(&self, rows: usize) -> usize {
         self.batches.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
     }
 }

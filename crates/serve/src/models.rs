@@ -2,8 +2,8 @@
 
 use crate::event::Event;
 use crate::generation::Generation;
-use crate::guard::guarded;
-use crate::load::load;
+use crate::guard::catch_panics;
+use crate::load::load_version;
 use crate::metrics::ModelMetrics;
 use crate::options::ServiceOptions;
 use crate::refusal::{Reason, Refusal, Result};
@@ -116,7 +116,7 @@ impl Models {
         options: &ServiceOptions,
     ) -> Result<Vec<(String, Refusal)>> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = match guarded(|| self.repository.scan()) {
+        let found = match catch_panics(|| self.repository.scan()) {
             Ok(found) => found,
             Err(refusal) => {
                 if look == ScanPolicy::Afresh || failures.folder.as_ref() != Some(&refusal) {
@@ -131,7 +131,7 @@ impl Models {
         }
         self.remove_missing(&found, options);
         failures.models.retain(|(name, _), _| found.contains_key(name));
-        let unloaded = self.unloaded();
+        let unloaded = self.unloaded_models();
         let mut reported = Vec::new();
         for (name, versions) in found.into_iter().filter(|(name, _)| !unloaded.contains(name)) {
             let failed = self.load_versions(&mut failures, &name, versions, look, options);
@@ -141,7 +141,7 @@ impl Models {
     }
 
     /// The models of which all versions were unloaded on request.
-    fn unloaded(&self) -> BTreeSet<String> {
+    fn unloaded_models(&self) -> BTreeSet<String> {
         let is_unloaded = |entry: &Entry| matches!(entry.state, State::Unloaded);
         let models = self.read();
         let all = models.iter().filter(|(_, versions)| versions.values().all(is_unloaded));
@@ -171,8 +171,8 @@ impl Models {
     /// There is no such model in the folder, or a version cannot be loaded.
     pub(crate) fn load(&self, name: &str, options: &ServiceOptions) -> Result<()> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found = guarded(|| self.repository.scan())?;
-        let versions = found.remove(name).ok_or_else(|| no_model(name))?;
+        let mut found = catch_panics(|| self.repository.scan())?;
+        let versions = found.remove(name).ok_or_else(|| no_model_error(name))?;
         let failed = self.load_versions(&mut failures, name, versions, ScanPolicy::OnRequest, options);
         failed.into_iter().next().map_or(Ok(()), Err)
     }
@@ -191,7 +191,7 @@ impl Models {
         let mut fail = |failures: &mut Failures, version, files, refusal: Refusal| {
             let failure = Failure { files, refusal: refusal.clone() };
             let key = (name.to_owned(), version);
-            let is_kept = self.keep(name, version, &refusal);
+            let is_kept = self.note_failure(name, version, &refusal);
             let is_new = failures.models.get(&key) != Some(&failure);
             if look == ScanPolicy::Afresh || is_new {
                 let (model, refusal) = (name.to_owned(), refusal.clone());
@@ -225,7 +225,7 @@ impl Models {
                 continue;
             }
             let number = self.next_number();
-            match guarded(|| load(&files, options, &self.stateful, number)) {
+            match catch_panics(|| load_version(&files, options, &self.stateful, number)) {
                 Ok(generation) => {
                     failures.models.remove(&key);
                     loaded.push((version, Arc::new(generation)));
@@ -236,7 +236,7 @@ impl Models {
                 }
             }
         }
-        self.swap(name, &numbers, loaded, options);
+        self.replace_versions(name, &numbers, loaded, options);
         reported
     }
 
@@ -247,7 +247,7 @@ impl Models {
     }
 
     /// Notes why a version, or the whole model, is not loaded, unless it is: what is loaded stays, and then this is true.
-    fn keep(&self, name: &str, version: Option<u64>, refusal: &Refusal) -> bool {
+    fn note_failure(&self, name: &str, version: Option<u64>, refusal: &Refusal) -> bool {
         let mut models = self.write();
         let entries = models.entry(name.to_owned()).or_default();
         let is_ready = |entry: &Entry| matches!(entry.state, State::Ready(_));
@@ -262,7 +262,7 @@ impl Models {
     }
 
     /// Replaces the generations of a model by those that were loaded, and removes versions that are no longer in the folder.
-    fn swap(
+    fn replace_versions(
         &self,
         name: &str,
         numbers: &BTreeSet<u64>,
@@ -304,7 +304,7 @@ impl Models {
     /// There is no such model.
     pub(crate) fn unload(&self, name: &str, options: &ServiceOptions) -> Result<()> {
         let mut models = self.write();
-        let entries = models.get_mut(name).ok_or_else(|| no_model(name))?;
+        let entries = models.get_mut(name).ok_or_else(|| no_model_error(name))?;
         let old: Vec<_> =
             entries.values_mut().map(|entry| std::mem::replace(&mut entry.state, State::Unloaded)).collect();
         drop(models);
@@ -332,7 +332,7 @@ impl Models {
         }
         let known: BTreeSet<String> = models.keys().cloned().collect();
         drop(models);
-        let found = guarded(|| self.repository.scan()).unwrap_or_default();
+        let found = catch_panics(|| self.repository.scan()).unwrap_or_default();
         for name in found.into_keys().filter(|name| !known.contains(name)) {
             let reason = "not loaded".to_owned();
             each(IndexEntry { name, version: String::new(), is_ready: false, reason })?;
@@ -354,7 +354,7 @@ impl Models {
     /// There is no such model or version, or it is not loaded.
     pub(crate) fn find(&self, name: &str, version: &str) -> Result<(u64, Entry, Arc<Generation>)> {
         let models = self.read();
-        let versions = models.get(name).ok_or_else(|| no_model(name))?;
+        let versions = models.get(name).ok_or_else(|| no_model_error(name))?;
         let ready = |(version, entry): (&u64, &Entry)| {
             let why = match &entry.state {
                 State::Ready(generation) => return Ok((*version, entry.clone(), Arc::clone(generation))),
@@ -366,10 +366,10 @@ impl Models {
         };
         if version.is_empty() {
             let loaded = versions.iter().rev().find(|(_, entry)| matches!(entry.state, State::Ready(_)));
-            return loaded.or(versions.last_key_value()).ok_or_else(|| no_model(name)).and_then(ready);
+            return loaded.or(versions.last_key_value()).ok_or_else(|| no_model_error(name)).and_then(ready);
         }
         let number = version.parse().ok().and_then(|number: u64| versions.get_key_value(&number));
-        number.ok_or_else(|| no_version(name, version, versions.keys())).and_then(ready)
+        number.ok_or_else(|| no_version_error(name, version, versions.keys())).and_then(ready)
     }
 
     /// The metrics of every version, with their labels.
@@ -383,12 +383,12 @@ impl Models {
     }
 }
 
-fn no_model(name: &str) -> Refusal {
+fn no_model_error(name: &str) -> Refusal {
     let name: String = name.chars().take(128).collect();
     Refusal::not_found(format!("there is no model `{name}`"))
 }
 
-fn no_version<'a>(name: &str, version: &str, there: impl Iterator<Item = &'a u64>) -> Refusal {
+fn no_version_error<'a>(name: &str, version: &str, there: impl Iterator<Item = &'a u64>) -> Refusal {
     let version: String = version.chars().take(32).collect();
     let there: Vec<_> = there.map(u64::to_string).collect();
     Refusal::not_found(format!("the model `{name}` has no version `{version}`; it has {}", there.join(", ")))

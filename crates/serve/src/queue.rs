@@ -134,11 +134,11 @@ impl Queue {
     }
 
     /// Executes requests until the queue is stopped and empty.
-    pub(crate) fn work(&self) {
-        while let Some((batch, running)) = self.next() {
+    pub(crate) fn run_worker(&self) {
+        while let Some((batch, running)) = self.next_batch() {
             let ids: Vec<u64> = batch.iter().map(|waiting| waiting.id).collect();
             // A reply that panics costs its request, and must not end the worker.
-            let _ = catch_unwind(AssertUnwindSafe(|| run(batch, &running, &self.budget)));
+            let _ = catch_unwind(AssertUnwindSafe(|| run_batch(batch, &running, &self.budget)));
             let mut state = self.lock();
             ids.iter().for_each(|id| drop(state.running.remove(id)));
             if state.running.is_empty() && state.waiting == 0 {
@@ -148,13 +148,13 @@ impl Queue {
     }
 
     /// Waits for a batch; `None` once the queue is stopped and empty.
-    fn next(&self) -> Option<(Vec<QueuedRequest>, Arc<RunningBatch>)> {
+    fn next_batch(&self) -> Option<(Vec<QueuedRequest>, Arc<RunningBatch>)> {
         let mut state = self.lock();
         loop {
             let delay = if state.no_delay { Duration::ZERO } else { self.bounds.delay };
-            let earliest = match state.take(delay) {
+            let earliest = match state.take_due_batch(delay) {
                 Ok(batch) => {
-                    let running = state.start(&batch);
+                    let running = state.start_batch(&batch);
                     // Wake another worker for the remaining requests: this one may have been the only one to time them.
                     if state.waiting > 0 {
                         self.wake.notify_one();
@@ -193,7 +193,7 @@ impl Queue {
             }
             state = self.idle.wait_timeout(state, end - now).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let left = state.clear();
+        let left = state.cancel_all();
         drop(state);
         for waiting in left {
             (waiting.job.reply)(Err(Refusal::new(Reason::Unavailable, "the server is stopping")));
@@ -203,7 +203,7 @@ impl Queue {
 
 impl State {
     /// The next batch that is due, taking turns between lanes; otherwise the time at which one will be due, if any waits.
-    fn take(&mut self, delay: Duration) -> Result<Vec<QueuedRequest>, Option<Instant>> {
+    fn take_due_batch(&mut self, delay: Duration) -> Result<Vec<QueuedRequest>, Option<Instant>> {
         let now = Instant::now();
         let mut earliest: Option<Instant> = None;
         let turn: Vec<u64> =
@@ -235,7 +235,7 @@ impl State {
         Err(earliest)
     }
 
-    fn start(&mut self, batch: &[QueuedRequest]) -> Arc<RunningBatch> {
+    fn start_batch(&mut self, batch: &[QueuedRequest]) -> Arc<RunningBatch> {
         let end = batch.iter().map(|waiting| waiting.job.deadline).max();
         let interrupt = Interrupt::new();
         let interrupt = end.map_or(interrupt.clone(), |end| interrupt.until(end));
@@ -247,7 +247,7 @@ impl State {
     }
 
     /// Removes the waiting requests, and cancels the running batches.
-    fn clear(&mut self) -> Vec<QueuedRequest> {
+    fn cancel_all(&mut self) -> Vec<QueuedRequest> {
         self.running.values().for_each(|running| running.interrupt.cancel());
         self.waiting = 0;
         std::mem::take(&mut self.lanes).into_values().flatten().collect()
@@ -267,7 +267,7 @@ fn choose_batch(lane: &VecDeque<QueuedRequest>) -> (Vec<usize>, usize) {
         }
         let Some(more) = other.rows.filter(|more| rows + more <= most) else { continue };
         if Arc::ptr_eq(&first.job.generation, &other.job.generation)
-            && first.job.inputs.joins(&other.job.inputs)
+            && first.job.inputs.can_join(&other.job.inputs)
         {
             rows += more;
             chosen.push(i);
@@ -277,7 +277,7 @@ fn choose_batch(lane: &VecDeque<QueuedRequest>) -> (Vec<usize>, usize) {
 }
 
 /// Executes a batch and answers its requests.
-fn run(batch: Vec<QueuedRequest>, running: &RunningBatch, budget: &Arc<Budget>) {
+fn run_batch(batch: Vec<QueuedRequest>, running: &RunningBatch, budget: &Arc<Budget>) {
     let begin = Instant::now();
     let expired = |waiting: &QueuedRequest| waiting.job.deadline <= begin;
     let (expired, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(expired);
@@ -322,10 +322,10 @@ fn execute_batch(
 ) -> Result<Vec<Outputs>> {
     let generation = &batch[0].job.generation;
     let rows: Option<usize> = batch.iter().map(|waiting| waiting.rows).sum();
-    let padded = rows.map(|rows| if batch.len() > 1 { generation.padded(rows) } else { rows });
+    let padded = rows.map(|rows| if batch.len() > 1 { generation.padded_rows(rows) } else { rows });
     let parts: Vec<&Inputs> = batch.iter().map(|waiting| &waiting.job.inputs).collect();
     let wanted: Vec<&[usize]> = batch.iter().map(|waiting| &waiting.job.wanted[..]).collect();
-    let body = || execute::execute(generation, &parts, padded, &wanted, interrupt, budget);
+    let body = || execute::execute_batch(generation, &parts, padded, &wanted, interrupt, budget);
     let panicked = |_| Err(Refusal::new(Reason::Failed, "the execution panicked"));
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(panicked)
 }

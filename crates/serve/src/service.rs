@@ -1,5 +1,5 @@
 use crate::budget::{Budget, Reservation};
-use crate::check::{checked, wanted};
+use crate::check::{check_inputs, output_indices};
 use crate::execute::Outputs;
 use crate::generation::Generation;
 use crate::guard;
@@ -52,8 +52,8 @@ impl Service {
         let mut workers = Vec::new();
         for i in 0..options.workers.max(1) {
             let queue = Arc::clone(&queue);
-            let worker = guard::thread(format!("worker-{i}")).spawn(move || queue.work());
-            workers.push(worker.map_err(|e| Refusal::of(Reason::Unavailable, &e))?);
+            let worker = guard::program_thread(format!("worker-{i}")).spawn(move || queue.run_worker());
+            workers.push(worker.map_err(|e| Refusal::from_error(Reason::Unavailable, &e))?);
         }
         Ok(Arc::new(Self {
             budget,
@@ -179,7 +179,7 @@ impl Service {
 
     /// A share of the memory budget of requests, which is empty at first.
     pub fn hold(&self) -> Reservation {
-        Reservation::none(&self.budget)
+        Reservation::empty(&self.budget)
     }
 
     /// Checks a request and enqueues it for a worker, which calls `reply`. Dropping the ticket before that cancels the
@@ -194,11 +194,11 @@ impl Service {
     ) -> Result<Ticket> {
         let (version, entry, generation) = self.models.find(&request.model, &request.version)?;
         let metrics = Arc::clone(&entry.metrics);
-        let accepted = self.accept(request, version, entry, generation, reply);
+        let accepted = self.enqueue(request, version, entry, generation, reply);
         accepted.inspect_err(|refusal| metrics.failed(refusal.reason))
     }
 
-    fn accept(
+    fn enqueue(
         &self,
         request: InferRequest,
         version: u64,
@@ -207,8 +207,8 @@ impl Service {
         reply: impl FnOnce(Result<InferResponse>) + Send + 'static,
     ) -> Result<Ticket> {
         let InferRequest { model, id, inputs, outputs, deadline, held, .. } = request;
-        let wanted = wanted(&generation, &outputs)?;
-        let inputs = checked(&generation, inputs)?;
+        let wanted = output_indices(&generation, &outputs)?;
+        let inputs = check_inputs(&generation, inputs)?;
         let latest = Instant::now() + self.options.deadline;
         let deadline = deadline.map_or(latest, |deadline| deadline.min(latest));
         let mut held = held.unwrap_or_else(|| self.hold());
@@ -258,7 +258,7 @@ impl Service {
         number(gauge("pteron_running_requests", "Requests that are executed."), load.running as u64);
         number(
             gauge("pteron_held_bytes", "Bytes of bodies, inputs and outputs that requests hold."),
-            self.budget.held(),
+            self.budget.bytes_held(),
         );
     }
 

@@ -70,7 +70,7 @@ pub struct CaseReport {
 
 /// Whether a file is a bundled program.
 pub fn is_bundled(loader: &dyn DataLoader) -> Result<bool> {
-    Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Bpte))
+    Ok(crate::kind::file_kind(loader)? == Some(pteron_format::FileKind::Bpte))
 }
 
 impl Bundle {
@@ -102,7 +102,7 @@ impl Bundle {
     }
 
     /// Where the program begins in the file.
-    pub(crate) fn start(&self) -> u64 {
+    pub(crate) fn program_start(&self) -> u64 {
         self.start
     }
 
@@ -165,7 +165,7 @@ impl Bundle {
 ///
 /// # Errors
 /// If the file cannot be read, or is not valid.
-pub fn unbundled(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn DataLoader>> {
+pub fn unbundle(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn DataLoader>> {
     Ok(Bundle::open_if_bundled(&*file, limits)?.map_or(file, |bundle| bundle.program()))
 }
 
@@ -174,7 +174,7 @@ pub fn unbundled(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn D
 ///
 /// # Errors
 /// If a file cannot be read, or is not valid.
-pub fn rebundled(
+pub fn rebundle(
     file: &Arc<dyn DataLoader>,
     edited: &Output,
     limits: &Limits,
@@ -183,7 +183,7 @@ pub fn rebundled(
     let Some(bundle) = Bundle::open_if_bundled(&**file, limits)? else { return Ok(None) };
     let program = edited.to_vec()?;
     if program == *bundle.program {
-        return Ok(Some(Output::copy(file, progress)));
+        return Ok(Some(Output::copy_of(file, progress)));
     }
     let mut bytes = Vec::new();
     bpte::write(&bundle.suites, &program, &mut bytes).context(|| "cannot write the bundle".to_owned())?;
@@ -193,10 +193,10 @@ pub fn rebundled(
 
 /// Converts the values of a test case to the values that a method takes and returns.
 pub fn values(bundled: &[Value]) -> Result<Vec<EValue>> {
-    bundled.iter().map(value).collect()
+    bundled.iter().map(to_value).collect()
 }
 
-fn value(bundled: &Value) -> Result<EValue> {
+fn to_value(bundled: &Value) -> Result<EValue> {
     Ok(match bundled {
         Value::Int(v) => EValue::Int(*v),
         Value::Bool(v) => EValue::Bool(*v),

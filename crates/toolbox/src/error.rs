@@ -29,7 +29,7 @@ pub enum Error {
     #[error("{}", line(.0))]
     Input(String),
     /// Files that cannot be merged: a line for each key that they do not agree on.
-    #[error("the files do not agree:{}", lines(.0))]
+    #[error("the files do not agree:{}", indented_lines(.0))]
     Conflicts(Vec<String>),
     /// An error of the runtime.
     #[error(transparent)]
@@ -74,7 +74,7 @@ impl Error {
 }
 
 /// Each item on an indented line of its own.
-fn lines(items: &[String]) -> String {
+fn indented_lines(items: &[String]) -> String {
     items.iter().map(|item| format!("\n  {}", line(item))).collect()
 }
 

@@ -69,11 +69,11 @@ pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Op
             continue;
         }
         let keys = match name.ends_with("_map") {
-            true => Some(keys(&mut entry, limits).map_err(|e| wrong(format!("`{name}`: {e}")))?),
+            true => Some(count_keys(&mut entry, limits).map_err(|e| wrong(format!("`{name}`: {e}")))?),
             false => None,
         };
         let base = name.split('/').next().unwrap_or_default();
-        let kind = KINDS.iter().find(|(start, _)| base.strip_prefix(start).is_some_and(is_end));
+        let kind = KINDS.iter().find(|(start, _)| base.strip_prefix(start).is_some_and(is_end_of_kind));
         entries.push(EtrecordEntry { what: kind.map(|(_, what)| *what), name, bytes, keys });
     }
     let (file, bytes) = (loader.name().to_owned(), loader.size());
@@ -81,12 +81,12 @@ pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Op
 }
 
 /// Whether a name ends here, or with one of the parts into which a program is divided.
-fn is_end(rest: &str) -> bool {
+fn is_end_of_kind(rest: &str) -> bool {
     ["", "_state_dict", "_constants", "_example_inputs"].contains(&rest)
 }
 
 /// The number of keys of a JSON map.
-fn keys(entry: &mut dyn Read, limits: &Limits) -> io::Result<usize> {
+fn count_keys(entry: &mut dyn Read, limits: &Limits) -> io::Result<usize> {
     let most = limits.format.tensor_bytes;
     let mut text = Vec::new();
     entry.take(most.saturating_add(1)).read_to_end(&mut text)?;

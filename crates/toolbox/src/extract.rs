@@ -61,12 +61,12 @@ pub fn extract(
     let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress };
     match file {
         File::Program(program) => {
-            of_program(program, selection, &mut parts)?;
+            add_program(program, selection, &mut parts)?;
             if selection.constants {
-                of_payloads(program, backends, &mut parts)?;
+                add_payload_constants(program, backends, &mut parts)?;
             }
         }
-        File::Data(data) => of_data(data, selection, &mut parts)?,
+        File::Data(data) => add_named_data(data, selection, &mut parts)?,
     }
     Ok(parts.all)
 }
@@ -75,7 +75,7 @@ pub fn extract(
 ///
 /// # Errors
 /// A pattern fits no part.
-pub fn retain(parts: &mut Vec<Part>, names: &[Pattern]) -> Result<()> {
+pub fn retain_named(parts: &mut Vec<Part>, names: &[Pattern]) -> Result<()> {
     require_fitting(names, parts.iter().filter_map(|part| part.name.as_deref()), "part")?;
     if !names.is_empty() {
         parts.retain(|part| part.name.as_deref().is_some_and(|name| fits_any(names, name)));
@@ -83,13 +83,13 @@ pub fn retain(parts: &mut Vec<Part>, names: &[Pattern]) -> Result<()> {
     Ok(())
 }
 
-fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
+fn add_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
     let (tables, loader) = (program.tables(), program.loader());
     if selection.segments {
         for (holds, index) in crate::inspect::uses_of_segments(tables).into_iter().zip(0..) {
             let range = tables.segment(index).unwrap_or_default();
             let holds = holds.join("; ");
-            parts.raw(loader, "segments", &format!("{index:03}"), holds, None, range);
+            parts.add_bytes(loader, "segments", &format!("{index:03}"), holds, None, range);
         }
     }
     if selection.delegates {
@@ -97,7 +97,7 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
             for (index, delegate) in plan.delegates.iter().enumerate() {
                 let stem = format!("{}.{index}.{}", plan.name, delegate.id);
                 let what = format!("payload of {}'s delegate {index} ({})", plan.name, delegate.id);
-                parts.raw(loader, "delegates", &stem, what, None, tables.delegate_data(delegate));
+                parts.add_bytes(loader, "delegates", &stem, what, None, tables.delegate_data(delegate));
             }
         }
     }
@@ -105,7 +105,7 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
         for entry in &tables.named_data {
             let range = tables.named_data(&entry.key).unwrap_or_default();
             let what = "named data".to_owned();
-            parts.raw(loader, "named_data", &entry.key, what, Some(&entry.key), range);
+            parts.add_bytes(loader, "named_data", &entry.key, what, Some(&entry.key), range);
         }
     }
     if selection.constants {
@@ -125,7 +125,7 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
             }
             let unnamed = format!("{}_{number}", kind.replace(' ', "_"));
             let what = format!("{kind} {number}, {}", show::layout(&layout));
-            parts.array(loader, name.unwrap_or(&unnamed), what, name, range, &layout)?;
+            parts.add_array(loader, name.unwrap_or(&unnamed), what, name, range, &layout)?;
         }
     }
     Ok(())
@@ -133,12 +133,12 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
 
 /// Extracts the constants, and their scales, of payloads that the backends can read; each distinct tensor once. Packed
 /// elements are copied byte for byte. Constants whose bytes are not in the file are skipped.
-fn of_payloads(program: &Program, backends: &BackendRegistry, parts: &mut Parts<'_>) -> Result<()> {
+fn add_payload_constants(program: &Program, backends: &BackendRegistry, parts: &mut Parts<'_>) -> Result<()> {
     let mut seen = HashSet::new();
     for plan in &program.tables().execution_plan {
         for (index, delegate) in plan.delegates.iter().enumerate() {
             let Some(backend) = backends.get(&delegate.id) else { continue };
-            let Some(Ok(contents)) = backend.contents(&delegates::read(program, delegate)?) else { continue };
+            let Some(Ok(contents)) = backend.contents(&delegates::read_payload(program, delegate)?) else { continue };
             let base = program.tables().delegate_data(delegate);
             let place = |bytes: &PayloadBytes| match bytes {
                 PayloadBytes::Payload(part) => Some(base.start + part.start..base.start + part.end),
@@ -156,14 +156,14 @@ fn of_payloads(program: &Program, backends: &BackendRegistry, parts: &mut Parts<
                 if let Some(range) =
                     place(bytes).filter(|range| seen.insert((range.clone(), value.type_text())))
                 {
-                    parts.payload_constant(program.loader(), &stem, what, value, range)?;
+                    parts.add_payload_constant(program.loader(), &stem, what, value, range)?;
                 }
                 if let Some(range) = value.scales.as_ref().and_then(place)
                     && seen.insert((range.clone(), String::new()))
                 {
                     let what =
                         format!("scales of constant {} of {}'s delegate {index}", value.name, plan.name);
-                    parts.raw(program.loader(), "constants", &format!("{stem}.scales"), what, None, range);
+                    parts.add_bytes(program.loader(), "constants", &format!("{stem}.scales"), what, None, range);
                 }
             }
         }
@@ -171,24 +171,24 @@ fn of_payloads(program: &Program, backends: &BackendRegistry, parts: &mut Parts<
     Ok(())
 }
 
-fn of_data(data: &PtdDataMap, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
+fn add_named_data(data: &PtdDataMap, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
     let (tables, loader) = (data.tables(), data.loader());
     if selection.segments {
         let base = data.header().segment_base_offset;
         for (index, segment) in tables.segments.iter().enumerate().filter(|(_, s)| s.size > 0) {
             let start = base.saturating_add(segment.offset);
             let range = start..start.saturating_add(segment.size);
-            parts.raw(loader, "segments", &format!("{index:03}"), "segment".to_owned(), None, range);
+            parts.add_bytes(loader, "segments", &format!("{index:03}"), "segment".to_owned(), None, range);
         }
     }
     for entry in &tables.named_data {
         let (range, name) = (tables.data_range(entry), Some(entry.key.as_str()));
         match &entry.tensor_layout {
             Some(layout) if selection.constants => {
-                parts.array(loader, &entry.key, show::layout(layout), name, range, layout)?;
+                parts.add_array(loader, &entry.key, show::layout(layout), name, range, layout)?;
             }
             None if selection.named_data => {
-                parts.raw(loader, "named_data", &entry.key, "blob".to_owned(), name, range);
+                parts.add_bytes(loader, "named_data", &entry.key, "blob".to_owned(), name, range);
             }
             _ => {}
         }
@@ -204,7 +204,7 @@ struct Parts<'p> {
 }
 
 impl Parts<'_> {
-    fn raw(
+    fn add_bytes(
         &mut self,
         loader: &Arc<dyn DataLoader>,
         folder: &str,
@@ -215,11 +215,11 @@ impl Parts<'_> {
     ) {
         let blob = source(loader, self.progress)(bytes.clone());
         let output = Output::stream(blob.len(), self.progress, move |out| blob.copy_to(out));
-        let path = self.path(folder, stem, "bin");
+        let path = self.unique_path(folder, stem, "bin");
         self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });
     }
 
-    fn array(
+    fn add_array(
         &mut self,
         loader: &Arc<dyn DataLoader>,
         stem: &str,
@@ -249,13 +249,13 @@ impl Parts<'_> {
             let file = make().map_err(|e| std::io::Error::other(crate::one_line(&e)))?;
             Ok(file.write_to(out)?)
         });
-        let path = self.path("constants", stem, "npy");
+        let path = self.unique_path("constants", stem, "npy");
         self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });
         Ok(())
     }
 
     /// Adds a constant of a payload. `range` may include padding after the elements.
-    fn payload_constant(
+    fn add_payload_constant(
         &mut self,
         loader: &Arc<dyn DataLoader>,
         stem: &str,
@@ -271,15 +271,15 @@ impl Parts<'_> {
             .zip(order)
             .map(|((dtype, sizes), dim_order)| TensorLayout { scalar_type: dtype as i8, sizes, dim_order });
         let Some((layout, len)) = layout.and_then(|layout| layout.nbytes().map(|len| (layout, len))) else {
-            self.raw(loader, "constants", stem, what, None, range);
+            self.add_bytes(loader, "constants", stem, what, None, range);
             return Ok(());
         };
         let end = range.start.saturating_add(len).min(range.end);
-        self.array(loader, stem, what, None, range.start..end, &layout)
+        self.add_array(loader, stem, what, None, range.start..end, &layout)
     }
 
     /// A path that no other part has.
-    fn path(&mut self, folder: &str, stem: &str, end: &str) -> String {
+    fn unique_path(&mut self, folder: &str, stem: &str, end: &str) -> String {
         /// Characters of a name that are kept.
         const MAX_STEM: usize = 100;
         let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };

@@ -206,13 +206,13 @@ impl InputSpec {
             }
             Self::Image(path) => match &declared.meta {
                 Some(meta) => picture::read(path, meta, pictures)?.into(),
-                None => return Err(self.unfit(declared)),
+                None => return Err(self.misfit_error(declared)),
             },
-            Self::Number(n) if number => number_as(*n, declared.tag).ok_or_else(|| self.unfit(declared))?,
-            Self::Number(_) => return Err(self.unfit(declared)),
+            Self::Number(n) if number => scalar_to_value(*n, declared.tag).ok_or_else(|| self.misfit_error(declared))?,
+            Self::Number(_) => return Err(self.misfit_error(declared)),
             Self::Tensor { dtype, sizes, elements } if number && sizes.is_empty() => {
-                let n = element(&elements.to_tensor(*dtype, sizes)?);
-                n.and_then(|n| number_as(n, declared.tag)).ok_or_else(|| self.unfit(declared))?
+                let n = single_element(&elements.to_tensor(*dtype, sizes)?);
+                n.and_then(|n| scalar_to_value(n, declared.tag)).ok_or_else(|| self.misfit_error(declared))?
             }
             Self::Tensor { dtype, sizes, elements } => {
                 declared.check(*dtype, sizes)?;
@@ -221,7 +221,7 @@ impl InputSpec {
         })
     }
 
-    fn unfit(&self, declared: &DeclaredInput) -> Error {
+    fn misfit_error(&self, declared: &DeclaredInput) -> Error {
         let wanted = match (&declared.meta, declared.tag) {
             (Some(meta), _) => format!(
                 "the program takes a {meta} there: write `{}=…`, or `x.npy`",
@@ -264,7 +264,7 @@ pub fn type_text(dtype: ScalarType, sizes: &[usize]) -> String {
 }
 
 /// Converts a scalar to a value of this kind; `None` if that would lose information.
-fn number_as(n: Scalar, tag: Tag) -> Option<EValue> {
+fn scalar_to_value(n: Scalar, tag: Tag) -> Option<EValue> {
     match (tag, n) {
         (Tag::Double, Scalar::Int(v)) => Some(EValue::Double(v as f64)),
         (Tag::Double, Scalar::Double(v)) => Some(EValue::Double(v)),
@@ -276,7 +276,7 @@ fn number_as(n: Scalar, tag: Tag) -> Option<EValue> {
 }
 
 /// The element of a one-element tensor as a scalar; `None` for other tensors and types without a scalar.
-fn element(tensor: &Tensor) -> Option<Scalar> {
+fn single_element(tensor: &Tensor) -> Option<Scalar> {
     if tensor.numel() != 1 {
         return None;
     }
@@ -295,7 +295,7 @@ impl Elements {
         let meta = TensorMeta::contiguous(dtype, sizes)?;
         match self {
             Self::Zeros => Ok(Tensor::zeros(meta)?),
-            Self::Raw(path) => raw(path, meta),
+            Self::Raw(path) => read_raw(path, meta),
             Self::Values(values) => parse_elements(&meta, values),
         }
     }
@@ -304,10 +304,10 @@ impl Elements {
 fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
     macro_rules! parse_as {
         ($type:ty, $parse:expr) => {
-            filled::<$type>(meta, values, $parse)
+            tensor_of_values::<$type>(meta, values, $parse)
         };
     }
-    fn plain<T: FromStr>(v: &str) -> Option<T> {
+    fn parse_trimmed<T: FromStr>(v: &str) -> Option<T> {
         v.parse().ok()
     }
     match meta.dtype() {
@@ -321,8 +321,8 @@ fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
         ScalarType::UInt64 => parse_as!(u64, plain),
         ScalarType::Float => parse_as!(f32, plain),
         ScalarType::Double => parse_as!(f64, plain),
-        ScalarType::Half => parse_as!(f16, |v| plain(v).map(f16::from_f64)),
-        ScalarType::BFloat16 => parse_as!(bf16, |v| plain(v).map(bf16::from_f64)),
+        ScalarType::Half => parse_as!(f16, |v| parse_trimmed(v).map(f16::from_f64)),
+        ScalarType::BFloat16 => parse_as!(bf16, |v| parse_trimmed(v).map(bf16::from_f64)),
         ScalarType::Bool => parse_as!(Bool, |v| match v {
             "true" | "1" => Some(Bool::from(true)),
             "false" | "0" => Some(Bool::from(false)),
@@ -336,7 +336,7 @@ fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
     }
 }
 
-fn filled<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> Option<T>) -> Result<Tensor> {
+fn tensor_of_values<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> Option<T>) -> Result<Tensor> {
     if values.len() != 1 && values.len() != meta.numel() {
         return Err(Error::input(format!(
             "{} elements where {} needs {} (or 1, to fill it)",
@@ -360,7 +360,7 @@ fn filled<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> O
 }
 
 /// Reads a tensor from a file of little-endian elements. Fails if the file's size is not that of the tensor.
-fn raw(path: &Path, meta: TensorMeta) -> Result<Tensor> {
+fn read_raw(path: &Path, meta: TensorMeta) -> Result<Tensor> {
     let wrong =
         |found: &str| Error::bad_file(path, format!("{found} bytes where {meta} needs {}", meta.nbytes()));
     if let Ok(file) = std::fs::metadata(path)

@@ -1,6 +1,6 @@
 //! Merges several files of named data into one.
 
-use crate::edit::{Output, finish_data, revise_data, undeclared_data};
+use crate::edit::{Output, finish_data, revise_data, undeclared_fields};
 use crate::file::{InFile, Progress, source};
 use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Context, Error, Result, show};
@@ -94,7 +94,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
                 hash_map::Entry::Occupied(mut place) => {
                     let key = place.key().clone();
                     let known = place.get();
-                    match difference(known, &found).context(|| format!("`{}`", show::name(&key)))? {
+                    match entry_difference(known, &found).context(|| format!("`{}`", show::name(&key)))? {
                         None => same.push(key),
                         Some(_) if options.prefer == Some(Prefer::First) => {}
                         Some(_) if options.prefer == Some(Prefer::Last) => drop(place.insert(found)),
@@ -142,7 +142,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
     let (data, mut lost) = finish_data(revision, progress)?;
     for file in &files[1..] {
         let name = file.loader().name();
-        lost.extend(undeclared_data(file)?.into_iter().map(|what| format!("{what} in {name}")));
+        lost.extend(undeclared_fields(file)?.into_iter().map(|what| format!("{what} in {name}")));
     }
     Ok(Merged { entries, same, lost, bytes_before, bytes_after: data.bytes(), data })
 }
@@ -156,7 +156,7 @@ struct EntryOf<'f> {
 }
 
 /// Descriptions of two entries of the same key, if they differ.
-fn difference(one: &EntryOf<'_>, other: &EntryOf<'_>) -> pteron_format::Result<Option<(String, String)>> {
+fn entry_difference(one: &EntryOf<'_>, other: &EntryOf<'_>) -> pteron_format::Result<Option<(String, String)>> {
     let what = |entry: &EntryOf<'_>| match entry.layout {
         Some(layout) => show::layout(layout),
         None => format!("a blob of {}", show::bytes(entry.blob.len())),

@@ -30,7 +30,7 @@ const TYPES: &[(&str, ScalarType)] = &[
 ];
 
 /// Whether elements of this type, which NumPy lacks, are written as raw bytes (`u1`).
-pub(crate) fn raw(dtype: ScalarType) -> bool {
+pub(crate) fn is_written_raw(dtype: ScalarType) -> bool {
     dtype != ScalarType::BFloat16 && TYPES.iter().all(|(_, known)| *known != dtype)
 }
 
@@ -79,10 +79,10 @@ impl<R: Read> Array<R> {
         let header = take(length)?;
         let header = std::str::from_utf8(&header).map_err(|_| "the header is not text")?;
 
-        let descr = field(header, "descr").and_then(quoted).ok_or("the header has no `descr`")?;
+        let descr = header_field(header, "descr").and_then(unquote).ok_or("the header has no `descr`")?;
         let (dtype, big) = parse_descr(descr)?;
-        let fortran = field(header, "fortran_order").is_some_and(|v| v.starts_with("True"));
-        let sizes = field(header, "shape").and_then(parse_shape).ok_or("the header has no `shape`")?;
+        let fortran = header_field(header, "fortran_order").is_some_and(|v| v.starts_with("True"));
+        let sizes = header_field(header, "shape").and_then(parse_shape).ok_or("the header has no `shape`")?;
         let rank = sizes.len();
         let order = if fortran {
             DimOrder::new(&(0..rank.min(255) as u8).rev().collect::<Vec<_>>())
@@ -203,12 +203,12 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<()> {
 }
 
 /// The text that follows `'name':` in the header.
-fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
+fn header_field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let at = header.find(&format!("'{name}'"))? + name.len() + 2;
     Some(header[at..].trim_start().strip_prefix(':')?.trim_start())
 }
 
-fn quoted(text: &str) -> Option<&str> {
+fn unquote(text: &str) -> Option<&str> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     text[1..].split(quote).next()
 }

@@ -72,7 +72,7 @@ pub struct NeededBackend {
 }
 
 impl NeededBackend {
-    fn of_kind(&mut self, kind: &str) -> &mut NeededNode {
+    fn node_of_kind(&mut self, kind: &str) -> &mut NeededNode {
         let at = self.nodes.binary_search_by(|node| node.kind.as_str().cmp(kind)).unwrap_or_else(|at| {
             self.nodes.insert(at, NeededNode { kind: kind.to_owned(), count: 0, refused: 0 });
             at
@@ -80,12 +80,12 @@ impl NeededBackend {
         &mut self.nodes[at]
     }
 
-    fn add(&mut self, kind: &str) {
-        self.of_kind(kind).count += 1;
+    fn count_node(&mut self, kind: &str) {
+        self.node_of_kind(kind).count += 1;
     }
 
-    fn refuse(&mut self, kind: &str) {
-        self.of_kind(kind).refused += 1;
+    fn count_refused(&mut self, kind: &str) {
+        self.node_of_kind(kind).refused += 1;
     }
 }
 
@@ -159,7 +159,7 @@ pub fn requirements(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Requirements> {
-    let found = kind::of(&**loader)?;
+    let found = kind::file_kind(&**loader)?;
     let mut all = Requirements {
         file: loader.name().to_owned(),
         format: found.map_or("", FileKind::name),
@@ -178,7 +178,7 @@ pub fn requirements(
         }
         #[cfg(feature = "bef")]
         Some(FileKind::Bef) => all.add_bef(&loader.load(0, loader.size(), Purpose::Program)?)?,
-        other => return Err(kind::wrong(&**loader, other, "ops", "programs (.pte, .bpte, .bef)")),
+        other => return Err(kind::wrong_format(&**loader, other, "ops", "programs (.pte, .bpte, .bef)")),
     }
     all.can_run = all.missing.is_empty();
     Ok(all)
@@ -245,17 +245,17 @@ impl Requirements {
                     continue;
                 };
                 let Some(needed) = self.backends.iter_mut().find(|n| n.id == delegate.id) else { continue };
-                let payload = delegates::read(program, delegate)?;
+                let payload = delegates::read_payload(program, delegate)?;
                 let place = format!("delegate {index} of {} ({})", name(&plan.name), name(&delegate.id));
                 match backend.contents(&payload) {
-                    Some(Ok(contents)) => contents.nodes.iter().for_each(|node| needed.add(&node.kind)),
+                    Some(Ok(contents)) => contents.nodes.iter().for_each(|node| needed.count_node(&node.kind)),
                     Some(Err(error)) => self.missing.push(format!("{place} cannot be read: {error}")),
                     None => {}
                 }
                 let Some(Ok(support)) = backend.support(&payload, Some(&named)) else { continue };
                 needed.absent_data.extend(support.absent);
                 for refused in support.refused {
-                    needed.refuse(&refused.kind);
+                    needed.count_refused(&refused.kind);
                     let RefusedNode { node, kind, reason } = refused;
                     self.missing.push(format!(
                         "{place} has a node that does not run here: node {node} ({kind}): {reason}"

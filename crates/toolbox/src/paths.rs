@@ -51,7 +51,7 @@ struct Write {
 impl Paths {
     /// Adds a file, or stdin, that is read. `option` is the option before the path; empty for a positional argument.
     pub fn read(&mut self, option: &'static str, path: &Path) {
-        self.reads.push(Named::new(option, path, Resolved::of_read(path)));
+        self.reads.push(Named::new(option, path, Resolved::resolve_input(path)));
     }
 
     /// Adds a file that is written and must not be one of those that are read.
@@ -61,14 +61,14 @@ impl Paths {
 
     /// Adds a file that is written and may replace the inputs `over`: an edit in place.
     pub fn edit(&mut self, option: &'static str, path: &Path, over: &[&Path]) {
-        let named = Named::new(option, path, Resolved::of(path));
-        let over = over.iter().map(|path| Resolved::of_read(path)).collect();
+        let named = Named::new(option, path, Resolved::resolve(path));
+        let over = over.iter().map(|path| Resolved::resolve_input(path)).collect();
         self.writes.push(Write { named, over });
     }
 
     /// Adds a folder in which files will be written; their paths are added separately once they are known.
     pub fn folder(&mut self, option: &'static str, path: &Path) {
-        self.folders.push(Named::new(option, path, Resolved::of(path)));
+        self.folders.push(Named::new(option, path, Resolved::resolve(path)));
     }
 
     /// Declares that binary data is written to stdout.
@@ -137,7 +137,7 @@ impl Paths {
                 return Err(format!("{named} would replace {read}, which is read: name another file"));
             }
         }
-        let stdout = Resolved::of_stdout();
+        let stdout = Resolved::resolve_stdout();
         let clash = |named: &&Named| stdout.as_ref().is_some_and(|stdout| stdout.id == named.place.id);
         match self.named().find(clash) {
             Some(named) => Err(format!("stdout goes to the same file as {named}: send it to another")),
@@ -185,9 +185,9 @@ enum Id {
 }
 
 impl Resolved {
-    fn of_read(path: &Path) -> Self {
+    fn resolve_input(path: &Path) -> Self {
         if !is_stdin(path) {
-            return Self::of(path);
+            return Self::resolve(path);
         }
         // If stdin is redirected from a file, it is that file; otherwise it is a stream of its own.
         let file = fs::metadata("/dev/stdin").ok().filter(Metadata::is_file);
@@ -196,12 +196,12 @@ impl Resolved {
     }
 
     /// The file that stdout is redirected to, if it is.
-    fn of_stdout() -> Option<Self> {
+    fn resolve_stdout() -> Option<Self> {
         let id = fs::metadata("/dev/stdout").ok().filter(Metadata::is_file).and_then(|meta| Id::of(&meta))?;
         Some(Self { id, once: false, endless: false })
     }
 
-    fn of(path: &Path) -> Self {
+    fn resolve(path: &Path) -> Self {
         let Ok(meta) = fs::metadata(path) else {
             let id = Id::Path(case_folded(pteron_runtime::replaced_path(path)));
             return Self { id, once: false, endless: false };

@@ -44,7 +44,7 @@ pub fn tensor(tensor: &Tensor) -> String {
             let rows: usize = tensor.sizes().split_last().map_or(1, |(_, outer)| outer.iter().product());
             text.push(if rows > 1 { '\n' } else { ' ' });
             let elide = tensor.numel() > WHOLE;
-            nested(&mut text, tensor.sizes(), 0, 1, elide, &*element);
+            nested_brackets(&mut text, tensor.sizes(), 0, 1, elide, &*element);
         }
         _ => {
             let _ = write!(text, " ({} bytes)", tensor.nbytes());
@@ -112,7 +112,7 @@ pub fn numbers(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> f64 + '_>> {
     })
 }
 
-fn nested(
+fn nested_brackets(
     out: &mut String,
     sizes: &[usize],
     first: usize,
@@ -140,7 +140,7 @@ fn nested(
             i = n - EDGE;
             continue;
         }
-        nested(out, inner, first + i * step, depth + 1, elide, element);
+        nested_brackets(out, inner, first + i * step, depth + 1, elide, element);
         i += 1;
     }
     out.push(']');
@@ -187,11 +187,11 @@ pub fn bytes(n: u64) -> String {
 
 /// A tensor's type, sizes and, if it is not row-major, dim order: `float32[2, 3]`.
 pub fn layout(layout: &pteron_format::ptd::TensorLayout) -> String {
-    typed(layout.scalar_type, &layout.sizes, &layout.dim_order)
+    layout_of_fields(layout.scalar_type, &layout.sizes, &layout.dim_order)
 }
 
 /// As [`layout`], for a scalar type, sizes and dim order as stored in files.
-pub fn typed(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
+pub fn layout_of_fields(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
     let dtype = ScalarType::from_i8(scalar_type);
     let mut text = dtype.map_or_else(|_| format!("type {scalar_type}"), |t| t.name().to_owned());
     let _ = write!(text, "{sizes:?}");

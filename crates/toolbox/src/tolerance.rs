@@ -128,7 +128,7 @@ impl fmt::Display for Difference {
 
 /// Compares a computed value with the recorded one. Tensors are compared in logical order, whatever their dim orders.
 pub fn compare(found: &EValue, expected: &EValue, tolerance: &Tolerance) -> Result<(), Difference> {
-    let different = || Err(Difference::Value { found: brief(found), expected: brief(expected) });
+    let different = || Err(Difference::Value { found: short_text(found), expected: short_text(expected) });
     match (found, expected) {
         (EValue::None, EValue::None) => Ok(()),
         (EValue::Tensor(a), EValue::Tensor(b)) => {
@@ -162,7 +162,7 @@ pub fn compare(found: &EValue, expected: &EValue, tolerance: &Tolerance) -> Resu
 }
 
 /// A short description of a value.
-fn brief(value: &EValue) -> String {
+fn short_text(value: &EValue) -> String {
     match value {
         EValue::Tensor(t) => t.meta().to_string(),
         other => show::value(other),
@@ -194,7 +194,7 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
 
     macro_rules! floats {
         ($type:ty, $to_f64:expr) => {
-            elements::<$type>(
+            compare_elements::<$type>(
                 &found,
                 &expected,
                 |a, b| abs_diff($to_f64(a), $to_f64(b)),
@@ -205,12 +205,12 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
     }
     macro_rules! integers {
         ($type:ty, $step:expr) => {
-            elements::<$type>(&found, &expected, |a, b| a.abs_diff(b) as f64, |_, _| $step, |_| 0.0)
+            compare_elements::<$type>(&found, &expected, |a, b| a.abs_diff(b) as f64, |_, _| $step, |_| 0.0)
         };
     }
     macro_rules! complexes {
         ($type:ty, $to_f64:expr) => {
-            elements::<Complex<$type>>(
+            compare_elements::<Complex<$type>>(
                 &found,
                 &expected,
                 |a, b| abs_diff($to_f64(a.re), $to_f64(b.re)).max(abs_diff($to_f64(a.im), $to_f64(b.im))),
@@ -239,14 +239,14 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
         ScalarType::UInt32 => integers!(u32, 0.0),
         ScalarType::UInt64 => integers!(u64, 0.0),
         ScalarType::Bool => {
-            elements::<Bool>(&found, &expected, |a, b| f64::from(u8::from(a != b)), |_, _| 0.0, |_| 0.0)
+            compare_elements::<Bool>(&found, &expected, |a, b| f64::from(u8::from(a != b)), |_, _| 0.0, |_| 0.0)
         }
         _ if found.bytes() == expected.bytes() => Ok(()),
         _ => Err(Difference::Value { found: "other bytes".into(), expected: expected.meta().to_string() }),
     }
 }
 
-fn elements<T: pteron_tensor::Element>(
+fn compare_elements<T: pteron_tensor::Element>(
     found: &Tensor,
     expected: &Tensor,
     abs_diff: impl Fn(T, T) -> f64,
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn unreadable_elements_are_a_difference() {
         let (a, b) = (Tensor::scalar(1.0f32).unwrap(), Tensor::scalar(1.0f32).unwrap());
-        let e = elements::<f64>(&a, &b, |a, b| (a - b).abs(), |_, _| 0.0, |v| v).unwrap_err();
+        let e = compare_elements::<f64>(&a, &b, |a, b| (a - b).abs(), |_, _| 0.0, |v| v).unwrap_err();
         assert!(e.to_string().contains("cannot be read"), "{e}");
     }
 

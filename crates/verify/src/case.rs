@@ -241,7 +241,7 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
     if path.is_file() {
         let loader = FileLoader::open(path)?;
         if let Some(bundle) = Bundle::open_if_bundled(&loader, &Limits::default())? {
-            return bundled(path, &bundle);
+            return bundled_cases(path, &bundle);
         }
     }
     if !path.is_dir() || NAMES.iter().any(|n| path.join(n).is_file()) {
@@ -270,7 +270,7 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
 impl Case {
     /// One case for each archive (`.pt2`) of the same model in the program's folder, with the archive instead of the program.
     /// The archives contain the weights, so that the cases have no data files.
-    pub fn of_archives(&self) -> Vec<Case> {
+    pub fn archive_cases(&self) -> Vec<Case> {
         let Some(program) = &self.program else { return Vec::new() };
         let stem = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let archive = |suffix: &str| program.with_file_name(format!("{stem}{suffix}.pt2"));
@@ -311,7 +311,7 @@ pub fn read(path: &Path) -> Result<Vec<Case>> {
 }
 
 /// The test cases of a bundled program; each is a case of its own, with its own instance.
-fn bundled(path: &Path, bundle: &Bundle) -> Result<Vec<Case>> {
+fn bundled_cases(path: &Path, bundle: &Bundle) -> Result<Vec<Case>> {
     let program = Program::load(bundle.program(), &Limits::default())?;
     let given = |values: &[pteron_format::bpte::Value]| -> Result<Vec<Recorded>> {
         Ok(bundle::values(values)?.into_iter().map(|v| Recorded::Given(Box::new(v))).collect())

@@ -75,13 +75,13 @@ const NO_RUNS: &str =
     "the case has no `runs`; if it only checks that nothing crashes, let it say `\"expect\": \"no_crash\"`";
 
 fn check_program(case: &Case, options: &Options) -> Outcome {
-    let mut module = match open(case, options) {
+    let mut module = match open_module(case, options) {
         Ok(module) => module,
         // An I/O error says nothing about the program: it always fails the case.
         Err(e @ Error::Runtime(pteron_runtime::Error::Io { .. })) => {
             return Outcome::Failed(one_line(&e));
         }
-        Err(e) => return not_opened(case, &one_line(&e)),
+        Err(e) => return outcome_of_unopened(case, &one_line(&e)),
     };
     if options.undelegated && module.program().methods().any(|m| !m.backends().is_empty()) {
         return Outcome::Skipped;
@@ -216,7 +216,7 @@ pub fn digest(value: &EValue) -> String {
 }
 
 /// The outcome for a program that could not be opened.
-fn not_opened(case: &Case, problem: &str) -> Outcome {
+fn outcome_of_unopened(case: &Case, problem: &str) -> Outcome {
     let refused = |r: &Run| matches!(r.set_aside, Some(SetAside::Refused(_)));
     match !case.runs.is_empty() && case.runs.iter().all(refused) {
         _ if case.no_crash => Outcome::Passed,
@@ -240,12 +240,12 @@ fn try_all_methods(module: &mut Module) -> Outcome {
     Outcome::Passed
 }
 
-fn open(case: &Case, options: &Options) -> Result<Module> {
+fn open_module(case: &Case, options: &Options) -> Result<Module> {
     let path = case.program.as_deref().unwrap_or(std::path::Path::new(""));
     let mut load = options.load.clone();
     load.data = open_data(&case.data, LoadMode::File, &load.limits)?;
     let loader = pteron_toolbox::run::open(path, LoadMode::File)?;
-    let program = bundle::unbundled(loader, &load.limits)?;
+    let program = bundle::unbundle(loader, &load.limits)?;
     let (program, data) = match &options.convert {
         Some(convert) => convert((program, load.data))?,
         None => (program, load.data),

@@ -18,7 +18,7 @@ pub struct Setting {
     pub threads: usize,
 }
 
-fn isa_name<S: serde::Serializer>(isa: &Isa, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_isa<S: serde::Serializer>(isa: &Isa, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&isa.to_string())
 }
 

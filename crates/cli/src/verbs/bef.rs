@@ -48,7 +48,7 @@ impl Opts {
         let loader = input.open_uncompiled()?;
         match bef::open(&*loader)? {
             Some(program) => options.run(general, program, loader.name()),
-            None => Err(bef::wrong(&*loader, "bef run", "BEF programs (.bef) and MLIR text (.mlir)").into()),
+            None => Err(bef::wrong_format(&*loader, "bef run", "BEF programs (.bef) and MLIR text (.mlir)").into()),
         }
     }
 }

@@ -10,7 +10,7 @@ use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::etdump;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::random;
-use pteron_toolbox::run::{default_method, inputs};
+use pteron_toolbox::run::{default_method, input_values};
 use pteron_toolbox::tolerance::{Scope, Tolerance};
 
 /// Compare two programs, or two runs of one
@@ -112,10 +112,10 @@ impl Opts {
             }
             None => vec![match (request.values, request.inputs.is_empty()) {
                 (Some(values), _) => values,
-                (None, false) => inputs(&a, &method, request.inputs, &request.pictures)?,
+                (None, false) => input_values(&a, &method, request.inputs, &request.pictures)?,
                 (None, true) => {
                     say(format_args!("no inputs given: running with random ones"));
-                    random::inputs(&a, &method)?
+                    random::random_inputs(&a, &method)?
                 }
             }],
         };

@@ -86,7 +86,7 @@ impl Opts {
             return asked.ok_or_else(|| Failure::Usage(message.to_owned()));
         };
         let name = path.display();
-        match (asked, Format::of(path)) {
+        match (asked, Format::from_path(path)) {
             (Some(asked), Some(named)) if asked != named => Err(Failure::Usage(format!(
                 "{name} has the extension .{}, but --to is .{}: change one of them",
                 named.extension(),

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::bundle::rebundle;
 use pteron_toolbox::edit;
 use pteron_toolbox::file::File;
 use pteron_toolbox::paths::Paths;
@@ -79,7 +79,7 @@ impl Opts {
         // Write the weights first: if a later write fails, every program on disk can still be run.
         general::write_file(&self.output, protected, &shared.data)?;
         for ((file, member), target) in files.iter().zip(&shared.programs).zip(&targets) {
-            match rebundled(file, &member.program, limits, &progress::byte_progress())? {
+            match rebundle(file, &member.program, limits, &progress::byte_progress())? {
                 Some(bundle) => general::write_file(target, protected, &bundle)?,
                 None => general::write_file(target, protected, &member.program)?,
             }

@@ -52,7 +52,7 @@ impl Opts {
         let mut report = diff(&file(&a)?, &file(&b)?, registries, &progress::byte_progress())?;
         report.differences.extend(diff_test_cases(&*a, &*b, general.limits())?);
         if self.meaning {
-            report = report.of_meaning();
+            report = report.only_meaning();
         }
         match self.json {
             true => self.output.write_json(&report)?,

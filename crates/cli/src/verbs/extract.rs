@@ -66,7 +66,7 @@ impl Opts {
         let selected = Selection { segments, delegates, named_data, constants };
         let selection = if selected == Selection::default() { Selection::PARTS } else { selected };
         let mut parts = extract(&file, selection, &general::backends(), &progress::byte_progress())?;
-        extract::retain(&mut parts, &self.names.patterns())?;
+        extract::retain_named(&mut parts, &self.names.patterns())?;
         if let Some(folder) = self.output.as_ref().filter(|_| !self.list) {
             let mut paths = Paths::default();
             self.input.paths(&mut paths);

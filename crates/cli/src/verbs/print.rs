@@ -94,7 +94,7 @@ impl Opts {
             }
             Some(bef::Program::Mlir(_)) => {
                 let expected = "programs (.pte, .bef), named data (.ptd) and ETDumps";
-                return Err(bef::wrong(&*loader, "print", expected).into());
+                return Err(bef::wrong_format(&*loader, "print", expected).into());
             }
             None => return self.print_tables(loader, general),
         };
@@ -124,7 +124,7 @@ impl Opts {
         let program = Program::load(loader, general.limits()).map_err(pteron_toolbox::Error::from)?;
         let mut options = registries::load_options().limits(general.limits().clone());
         options.data = open_data(&self.data, maps::map_large_bef(), general.limits())?;
-        let stage = self.after.as_deref().and_then(Stage::named).unwrap_or(Stage::last());
+        let stage = self.after.as_deref().and_then(Stage::by_name).unwrap_or(Stage::last());
         Ok(graphs(&program, self.method.as_deref(), stage, &options)?)
     }
 }

@@ -83,7 +83,7 @@ impl Opts {
         let (kernels, backends) = (options.kernels.clone(), options.backends.clone());
         let profile = profile::profile(&program, &request, values, options)?;
         note_zeros(profile.zeros.as_ref());
-        let nodes = NodeKinds::of(&program, &profile.method, &backends)?;
+        let nodes = NodeKinds::read(&program, &profile.method, &backends)?;
         if let Some(path) = &self.trace {
             write(path, |out| chrome::trace(&profile.recording, out))?;
         }

@@ -112,7 +112,7 @@ impl Opts {
             true => {
                 let found = profile::profile(&program, &request, false, options.clone())?;
                 note_zeros(found.zeros.as_ref());
-                let nodes = NodeKinds::of(&program, &found.method, &backends)?;
+                let nodes = NodeKinds::read(&program, &found.method, &backends)?;
                 Some(found.report(&program, &options.kernels, &nodes))
             }
             false => None,

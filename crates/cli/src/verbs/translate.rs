@@ -82,7 +82,7 @@ impl Opts {
                 without_sections.into_iter().chain(other).for_each(say);
                 self.output.write_source(&text)
             }
-            None => Err(bef::wrong(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()),
+            None => Err(bef::wrong_format(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()),
         }
     }
 }

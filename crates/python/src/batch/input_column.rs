@@ -1,7 +1,7 @@
 use crate::convert;
 use crate::errors::{Failure, Result};
 use crate::exchange::Array;
-use crate::tensor::array_of;
+use crate::tensor::borrow_array;
 use pteron::tensor::TensorMeta;
 use pteron::{DimOrder, ScalarType, Shape, Tensor};
 use pteron_toolbox::batch::{Column, Row};
@@ -28,11 +28,11 @@ enum Data {
 
 impl InputColumn {
     /// Converts a column for an input with elements of type `wanted`.
-    pub(super) fn of(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
+    pub(super) fn from_object(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            return Self::of_rows(name, object, wanted);
+            return Self::from_list(name, object, wanted);
         }
-        let array = array_of(object)
+        let array = borrow_array(object)
             .map_err(|e| PyTypeError::new_err(format!("column `{name}`: {}", e.value(object.py()))))?;
         let Some(array) = array else {
             let kind = object.get_type().name()?;
@@ -55,10 +55,10 @@ impl InputColumn {
         Ok(Self { name, dtype, rows, data })
     }
 
-    fn of_rows(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
+    fn from_list(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
         let mut rows: Vec<Result<Tensor, String>> = Vec::new();
         for row in object.try_iter()? {
-            rows.push(row_of(&row?, wanted));
+            rows.push(row_tensor(&row?, wanted));
         }
         let dtype = rows.iter().flatten().next().map(Tensor::dtype).or(wanted).unwrap_or(ScalarType::Float);
         for row in &mut rows {
@@ -81,14 +81,14 @@ impl InputColumn {
 }
 
 /// Converts a row to a tensor, or gives the reason why it cannot be one.
-fn row_of(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tensor, String> {
+fn row_tensor(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tensor, String> {
     if object.is_none() {
         return Err("it is null".to_owned());
     }
     let py = object.py();
-    let made = match array_of(object) {
-        Ok(None) => convert::tensor(object, wanted, None),
-        Ok(Some(_)) => convert::tensor(object, None, None),
+    let made = match borrow_array(object) {
+        Ok(None) => convert::to_tensor(object, wanted, None),
+        Ok(Some(_)) => convert::to_tensor(object, None, None),
         Err(error) => Err(error),
     };
     let order = |tensor: Tensor| match tensor.meta().is_row_major() {

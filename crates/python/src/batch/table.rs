@@ -37,7 +37,7 @@ impl PyArrowArray {
     /// A column of strings.
     #[staticmethod]
     fn texts(name: &str, texts: Vec<Option<String>>) -> PyResult<Self> {
-        Ok(Self { table: Table::made(OwnedArray::of_texts(name, &texts)?) })
+        Ok(Self { table: Table::from_owned(OwnedArray::from_texts(name, &texts)?) })
     }
 
     /// The columns of a batch.

@@ -63,34 +63,34 @@ fn check_not_lazy(object: &Bound<'_, PyAny>, element: Element) -> PyResult<()> {
 
 impl Array {
     /// The memory of an object that has the buffer protocol, DLPack or `__array__`; `None` if it has none of them.
-    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    pub(crate) fn borrow(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = object.py();
         if is_lent(object) {
-            return Self::of_buffer(object).map(Some);
+            return Self::from_buffer(object).map(Some);
         }
-        if let Some(lent) = dlpack::BorrowedTensor::of(object)? {
-            return Self::of_dlpack(object, lent).map(Some);
+        if let Some(lent) = dlpack::BorrowedTensor::borrow(object)? {
+            return Self::from_dlpack(object, lent).map(Some);
         }
         if let Ok(method) = object.getattr(pyo3::intern!(py, "__array__")) {
-            return Self::of_buffer(&method.call0()?).map(Some);
+            return Self::from_buffer(&method.call0()?).map(Some);
         }
         Ok(None)
     }
 
     /// The memory of a tensor of this package.
-    pub(crate) fn of_storage(storage: &Arc<Storage>) -> Self {
+    pub(crate) fn from_storage(storage: &Arc<Storage>) -> Self {
         Self {
             start: storage.start(),
             element: Element::Known(storage.meta().dtype()),
             sizes: *storage.meta().sizes(),
-            strides: Strides::of(storage.meta()),
+            strides: Strides::from_meta(storage.meta()),
             is_read_only: false,
             _owner: Owner::Tensor(Arc::clone(storage)),
         }
     }
 
-    fn of_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = buffer::BorrowedBuffer::of(object)?;
+    fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = buffer::BorrowedBuffer::request(object)?;
         let format = buffer.format().to_str().unwrap_or("?");
         let element = Element::of_format(format, buffer.item_size()).ok_or_else(|| {
             PyTypeError::new_err(format!(
@@ -112,7 +112,7 @@ impl Array {
     }
 
     /// Converts sizes and strides. Fails if the rank exceeds that of tensors.
-    fn layout(sizes: impl Iterator<Item = usize>, strides: Option<Strides>) -> PyResult<(Shape, Strides)> {
+    fn array_layout(sizes: impl Iterator<Item = usize>, strides: Option<Strides>) -> PyResult<(Shape, Strides)> {
         let mut shape = Shape::default();
         for size in sizes {
             shape.push(size).map_err(Failure::from)?;
@@ -122,7 +122,7 @@ impl Array {
         Ok((shape, strides))
     }
 
-    fn of_dlpack(object: &Bound<'_, PyAny>, lent: dlpack::BorrowedTensor) -> PyResult<Self> {
+    fn from_dlpack(object: &Bound<'_, PyAny>, lent: dlpack::BorrowedTensor) -> PyResult<Self> {
         let unreadable = || {
             PyTypeError::new_err(
                 "DLPack gave a tensor of a type that programs do not have, or without memory",
@@ -176,7 +176,7 @@ impl Array {
     pub(crate) fn gather(&self, dtype: ScalarType) -> Result<Tensor> {
         COPIES.input();
         let mut tensor = Tensor::zeros(TensorMeta::contiguous(dtype, &self.sizes)?)?;
-        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::of(tensor.meta()));
+        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
         let mut view = tensor.view_mut();
         let target = view.bytes_mut().as_mut_ptr();
         // SAFETY: the exporter has lent every element, and the target is a new tensor of the same sizes.
@@ -217,7 +217,7 @@ impl Array {
             let written = TensorViewMut::new(&mut meta, bytes).and_then(|mut out| tensor.relayout(&mut out));
             return Ok(written?);
         }
-        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::of(tensor.meta()));
+        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
         let from = Place { start: tensor.bytes().as_ptr().cast_mut(), strides: &strides };
         // SAFETY: the source is only read; the target is as above, with any strides.
         unsafe { strided::copy(&from, &self.place(), &sizes, size) };

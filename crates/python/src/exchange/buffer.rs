@@ -18,7 +18,7 @@ unsafe impl Send for BorrowedBuffer {}
 
 impl BorrowedBuffer {
     /// Requests the buffer of an object that has the protocol.
-    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(super) fn request(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
         // SAFETY: the pointer is that of a live object, and the view is writable. It is boxed, so it does not move until it is
         // released.

@@ -18,7 +18,7 @@ mod strided;
 pub(crate) use array::{Array, is_lent};
 pub(crate) use buffer::{fill_view, free_view};
 pub(crate) use dlpack::{CPU, export};
-pub(crate) use maps::promise;
+pub(crate) use maps::promise_unchanged;
 pub(crate) use storage::Storage;
 
 use pteron::ScalarType;

@@ -30,7 +30,7 @@ impl Strides {
     }
 
     /// The strides of a tensor.
-    pub(super) fn of(meta: &TensorMeta) -> Self {
+    pub(super) fn from_meta(meta: &TensorMeta) -> Self {
         let size = meta.dtype().size();
         let mut all = Self { rank: meta.rank(), numbers: [0; MAX_RANK] };
         for (number, stride) in all.numbers.iter_mut().zip(meta.strides().iter()) {

@@ -30,7 +30,7 @@ impl Adjacency {
     }
 
     /// The neighbours of a vertex.
-    pub(super) fn of(&self, vertex: u32) -> &[u32] {
+    pub(super) fn neighbours(&self, vertex: u32) -> &[u32] {
         &self.targets[self.starts[vertex as usize] as usize..self.starts[vertex as usize + 1] as usize]
     }
 }
@@ -115,12 +115,12 @@ impl Chains {
 
     /// The neighbours in the layer above.
     pub(super) fn above(&self, vertex: u32) -> &[u32] {
-        self.above.of(vertex)
+        self.above.neighbours(vertex)
     }
 
     /// The neighbours in the layer below.
     pub(super) fn below(&self, vertex: u32) -> &[u32] {
-        self.below.of(vertex)
+        self.below.neighbours(vertex)
     }
 
     /// The dummy vertices of an edge, downward; `None` if it is not drawn.

@@ -10,10 +10,10 @@ const MAX_FRUITLESS_SWEEPS: usize = 4;
 const SCALE: i64 = 1 << 10;
 
 /// The vertices of each layer from left to right, ordered so that few edges cross.
-pub(super) fn order(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
+pub(super) fn order_layers(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
     let mut layers = chains.layers.clone();
     let mut position = vec![0u32; chains.num_vertices() as usize];
-    layers.iter().for_each(|layer| number(layer, &mut position));
+    layers.iter().for_each(|layer| number_positions(layer, &mut position));
     let mut best = layers.clone();
     let mut fewest = u64::MAX;
     let mut fruitless = 0;
@@ -22,7 +22,7 @@ pub(super) fn order(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
         let count = layers.len();
         for step in 1..count {
             let row = if downward { step } else { count - 1 - step };
-            sort(chains, &mut layers[row], &mut position, downward, work);
+            sort_layer(chains, &mut layers[row], &mut position, downward, work);
         }
         let found = crossings(chains, &layers, &position, work);
         if found < fewest {
@@ -38,13 +38,13 @@ pub(super) fn order(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
     best
 }
 
-fn number(layer: &[u32], position: &mut [u32]) {
+fn number_positions(layer: &[u32], position: &mut [u32]) {
     layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
 }
 
 /// Sorts a layer by the mean position of each vertex's neighbours in the previous layer; a vertex without neighbours keeps
 /// its position.
-fn sort(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward: bool, work: &mut u64) {
+fn sort_layer(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward: bool, work: &mut u64) {
     let mut keys: Vec<(i64, u32)> = layer
         .iter()
         .map(|&v| {
@@ -57,7 +57,7 @@ fn sort(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward: bool
         .collect();
     keys.sort_by_key(|&(key, _)| key);
     layer.iter_mut().zip(&keys).for_each(|(v, &(_, sorted))| *v = sorted);
-    number(layer, position);
+    number_positions(layer, position);
 }
 
 /// The number of pairs of edges that cross.

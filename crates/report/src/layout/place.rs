@@ -9,7 +9,7 @@ use std::collections::HashSet;
 type Separation<'a> = &'a dyn Fn(u32, u32) -> i64;
 
 /// The coordinate of the centre of each vertex.
-pub(super) fn place(
+pub(super) fn place_vertices(
     chains: &Chains,
     order: &[Vec<u32>],
     separation: Separation<'_>,
@@ -22,12 +22,12 @@ pub(super) fn place(
     for _rightmost in [false, true] {
         for upward in [false, true] {
             let blocks = Blocks::align(chains, &layers, &crossed, upward, work);
-            candidates.push(blocks.pack(&layers, separation, work));
+            candidates.push(blocks.compact(&layers, separation, work));
         }
         layers.iter_mut().for_each(|layer| layer.reverse());
     }
     candidates[2..].iter_mut().flatten().for_each(|x| *x = -*x);
-    join(&mut candidates);
+    align_candidates(&mut candidates);
     let mean = |v: usize| {
         let mut four = [0, 1, 2, 3].map(|i: usize| candidates[i][v]);
         four.sort_unstable();
@@ -38,7 +38,7 @@ pub(super) fn place(
 
 /// Aligns the candidates with the narrowest one: those compacted to the left at its left side, the others at its
 /// right side.
-fn join(candidates: &mut [Vec<i64>]) {
+fn align_candidates(candidates: &mut [Vec<i64>]) {
     let ends = |x: &[i64]| (x.iter().copied().min().unwrap_or(0), x.iter().copied().max().unwrap_or(0));
     let all: Vec<(i64, i64)> = candidates.iter().map(|x| ends(x)).collect();
     let Some(&(left, right)) = all.iter().min_by_key(|(left, right)| right - left) else { return };
@@ -84,7 +84,7 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
 
 /// Whether each vertex has a neighbour of its own kind (node or dummy vertex) on the side from which vertices are aligned
 /// with it. Nodes are preferably aligned with nodes, dummy vertices with dummy vertices.
-fn has_kin(chains: &Chains, upward: bool) -> Vec<bool> {
+fn has_aligned_kind(chains: &Chains, upward: bool) -> Vec<bool> {
     let around = |v| if upward { chains.above(v) } else { chains.below(v) };
     (0..chains.num_vertices())
         .map(|v| around(v).iter().any(|&w| chains.is_dummy(v) == chains.is_dummy(w)))
@@ -112,7 +112,7 @@ impl Blocks {
         for layer in layers {
             layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
         }
-        let has_kin = has_kin(chains, upward);
+        let has_kin = has_aligned_kind(chains, upward);
         let mut root: Vec<u32> = (0..vertices).collect();
         let mut taken = vec![false; vertices as usize];
         let mut around = Vec::new();
@@ -151,7 +151,7 @@ impl Blocks {
 
     /// Compacts the blocks to the left as far as the minimum distances allow, then moves each block to the right as far as
     /// its right neighbours leave room.
-    fn pack(&self, layers: &[Vec<u32>], separation: Separation<'_>, work: &mut u64) -> Vec<i64> {
+    fn compact(&self, layers: &[Vec<u32>], separation: Separation<'_>, work: &mut u64) -> Vec<i64> {
         let pairs = || layers.iter().flat_map(|layer| layer.windows(2)).map(|pair| (pair[0], pair[1]));
         let block = |v: u32| self.root[v as usize];
         let vertices = self.root.len();

@@ -7,7 +7,7 @@ const NEARBY: u32 = 8;
 
 /// The layer of each of `n` nodes. Edges lead from lower to higher node numbers and span at least one layer. The number of
 /// nodes per layer is bounded, so that independent nodes do not form one very wide layer.
-pub(super) fn rank(n: usize, edges: &[(u32, u32)], work: &mut u64) -> Vec<u32> {
+pub(super) fn assign_layers(n: usize, edges: &[(u32, u32)], work: &mut u64) -> Vec<u32> {
     let above = Adjacency::new(n, edges.iter().map(|&(a, b)| (b, a)));
     let below = Adjacency::new(n, edges.iter().copied());
     let capacity = (2 * n).isqrt().max(12) as u32;
@@ -16,7 +16,7 @@ pub(super) fn rank(n: usize, edges: &[(u32, u32)], work: &mut u64) -> Vec<u32> {
     let (mut filled, mut next) = (vec![0u32; n + 1], (0..=n as u32).collect::<Vec<_>>());
     for v in 0..n {
         let earliest = above.of(v as u32).iter().map(|&u| rank[u as usize] + 1).max().unwrap_or(0);
-        let layer = with_room(&mut next, earliest, work);
+        let layer = first_with_room(&mut next, earliest, work);
         rank[v] = layer;
         filled[layer as usize] += 1;
         if filled[layer as usize] == capacity {
@@ -40,12 +40,12 @@ pub(super) fn rank(n: usize, edges: &[(u32, u32)], work: &mut u64) -> Vec<u32> {
         }
         *work += u64::from(NEARBY);
     }
-    without_gaps(&mut rank, &filled);
+    remove_empty_layers(&mut rank, &filled);
     rank
 }
 
 /// The first layer with room, from `layer` on.
-fn with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
+fn first_with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
     while next[layer as usize] != layer {
         let further = next[layer as usize];
         next[layer as usize] = next[further as usize];
@@ -56,7 +56,7 @@ fn with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
 }
 
 /// Renumbers the layers without the empty ones.
-fn without_gaps(rank: &mut [u32], filled: &[u32]) {
+fn remove_empty_layers(rank: &mut [u32], filled: &[u32]) {
     let mut used = 0;
     let renumbered: Vec<u32> = filled
         .iter()

@@ -80,7 +80,7 @@ impl Activity {
 }
 
 impl State {
-    fn ended(&mut self) {
+    fn end_exchange(&mut self) {
         if self.requests == 0 && self.responses.is_empty() {
             self.idle_since = Instant::now();
         }
@@ -94,7 +94,7 @@ impl Drop for RequestGuard {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.requests -= 1;
-        state.ended();
+        state.end_exchange();
     }
 }
 
@@ -117,7 +117,7 @@ impl Drop for ResponseGuard {
     fn drop(&mut self) {
         let mut state = self.activity.lock();
         state.responses.remove(&self.id);
-        state.ended();
+        state.end_exchange();
     }
 }
 

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Reads a body of at most `limit` bytes within `time`. What is allocated for it is taken from the memory budget first.
-pub(super) async fn read(
+pub(super) async fn read_body(
     body: Incoming,
     limit: u64,
     time: Duration,
@@ -23,7 +23,7 @@ pub(super) async fn read(
 ) -> Result<Bytes> {
     let hint = body.size_hint();
     if hint.lower() > limit {
-        drain(body);
+        discard_body(body);
         return Err(too_large(limit));
     }
     let slow = |_| Err(Refusal::new(Reason::Deadline, format!("the body has not come within {time:?}")));
@@ -36,7 +36,7 @@ async fn read_frames(mut body: Incoming, limit: u64, most: u64, held: &mut Reser
     let mut all = Vec::new();
     let (mut len, mut charged) = (0u64, 0u64);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|e| broken(&e))?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|e| broken_body(&e))?.into_data() else { continue };
         len += data.len() as u64;
         if len > limit {
             return Err(too_large(limit));
@@ -50,7 +50,7 @@ async fn read_frames(mut body: Incoming, limit: u64, most: u64, held: &mut Reser
         held.grow(capacity.saturating_sub(charged))?;
         charged = charged.max(capacity);
         let more = usize::try_from(capacity).map_or(usize::MAX, |capacity| capacity - all.len());
-        all.try_reserve_exact(more).map_err(|_| no_memory())?;
+        all.try_reserve_exact(more).map_err(|_| out_of_memory())?;
         all.extend_from_slice(&std::mem::take(&mut first));
         all.extend_from_slice(&data);
     }
@@ -69,7 +69,7 @@ const DRAINED_BYTES: u64 = 256 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// Drops a body that nobody wants. Nothing of it is kept.
-pub(super) fn drain(mut body: Incoming) {
+pub(super) fn discard_body(mut body: Incoming) {
     if body.is_end_stream() || body.size_hint().lower() > DRAINED_BYTES {
         return;
     }
@@ -86,7 +86,7 @@ pub(super) fn drain(mut body: Incoming) {
 }
 
 /// The refusal for a body that ends early: the client has disconnected, or the chunked encoding is malformed.
-fn broken(error: &hyper::Error) -> Refusal {
+fn broken_body(error: &hyper::Error) -> Refusal {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
     match cause {
         Some(cause) if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
@@ -96,7 +96,7 @@ fn broken(error: &hyper::Error) -> Refusal {
     }
 }
 
-fn no_memory() -> Refusal {
+fn out_of_memory() -> Refusal {
     Refusal::new(Reason::Busy, "there is not enough memory for the body; try again later")
 }
 
@@ -134,13 +134,13 @@ impl Reply {
     }
 
     /// A response of bytes that `held` includes.
-    pub(super) fn charged(bytes: impl Into<Bytes>, held: Reservation) -> Self {
+    pub(super) fn from_bytes(bytes: impl Into<Bytes>, held: Reservation) -> Self {
         let bytes = Bytes::from_owner(Owned { bytes: bytes.into(), _owner: held });
         Self { bytes, ..Self::empty() }
     }
 
     /// The message of a refusal, which is short.
-    pub(super) fn short(text: String) -> Self {
+    pub(super) fn from_text(text: String) -> Self {
         Self { bytes: text.into(), ..Self::empty() }
     }
 
@@ -150,7 +150,7 @@ impl Reply {
     }
 
     /// Lets a connection watch whether its client accepts the response.
-    pub(super) fn watched(self, activity: &Arc<Activity>) -> Self {
+    pub(super) fn with_watch(self, activity: &Arc<Activity>) -> Self {
         if self.bytes.is_empty() {
             return self;
         }

@@ -24,11 +24,11 @@ const CONTENTS: u32 = 5;
 pub(super) fn check_head(message: &Bytes) -> Result<u64> {
     let mut elements = 0;
     if message.len() > SMALL {
-        fields(message.clone(), |field, data| {
+        for_each_field(message.clone(), |field, data| {
             match field {
                 // Each entry of raw contents is a separate allocation, which counts as 64 bytes.
                 RAW_CONTENTS => elements += data.len().saturating_sub(64),
-                INPUTS => fields(data, |field, data| {
+                INPUTS => for_each_field(data, |field, data| {
                     if field == CONTENTS {
                         elements += data.len();
                     }
@@ -49,7 +49,7 @@ pub(super) fn check_head(message: &Bytes) -> Result<u64> {
 }
 
 /// Calls `each` with every length-delimited field.
-fn fields(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) -> Result<()> {
+fn for_each_field(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) -> Result<()> {
     let bad = |_| Refusal::invalid("the message cannot be read");
     let short = || Refusal::invalid("the message ends early");
     while !message.is_empty() {
@@ -83,7 +83,7 @@ pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
     let c = Contents::decode(contents).map_err(|e| Refusal::invalid(format!("contents: {e}")))?;
     macro_rules! narrow {
         ($list:expr, $type:ty) => {
-            collect($list.into_iter().map(|x| <$type>::try_from(x).ok().map(|x| x.to_le_bytes())))
+            collect_bytes($list.into_iter().map(|x| <$type>::try_from(x).ok().map(|x| x.to_le_bytes())))
         };
     }
     let found = match dtype {
@@ -98,8 +98,8 @@ pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
         ScalarType::UInt64 => narrow!(c.uint64s, u64),
         ScalarType::Float => narrow!(c.fp32s, f32),
         ScalarType::Double => narrow!(c.fp64s, f64),
-        ScalarType::Half => collect(c.fp32s.into_iter().map(|x| Some(f16::from_f32(x).to_le_bytes()))),
-        ScalarType::BFloat16 => collect(c.fp32s.into_iter().map(|x| Some(bf16::from_f32(x).to_le_bytes()))),
+        ScalarType::Half => collect_bytes(c.fp32s.into_iter().map(|x| Some(f16::from_f32(x).to_le_bytes()))),
+        ScalarType::BFloat16 => collect_bytes(c.fp32s.into_iter().map(|x| Some(bf16::from_f32(x).to_le_bytes()))),
         _ => None,
     };
     found.ok_or_else(|| {
@@ -107,7 +107,7 @@ pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
     })
 }
 
-fn collect<const N: usize>(elements: impl Iterator<Item = Option<[u8; N]>>) -> Option<Vec<u8>> {
+fn collect_bytes<const N: usize>(elements: impl Iterator<Item = Option<[u8; N]>>) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(elements.size_hint().0 * N);
     for element in elements {
         bytes.extend(element?);

@@ -1,7 +1,7 @@
 //! Inference requests and responses over REST: JSON, followed by the bytes of tensors if the binary extension is used.
 
 use super::numbers;
-use super::protocol::dtype;
+use super::protocol::parse_dtype;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
 use crate::datatype;
@@ -132,13 +132,13 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    fn of(&self, index: usize) -> bool {
+    fn is_binary(&self, index: usize) -> bool {
         self.each.get(index).copied().flatten().unwrap_or(self.all)
     }
 }
 
 /// Parses a request for a model. The first `header` bytes of the body are JSON.
-pub(super) fn read(
+pub(super) fn read_request(
     body: &Bytes,
     header: usize,
     model: String,
@@ -152,7 +152,7 @@ pub(super) fn read(
     let mut at = header;
     let mut inputs = Vec::with_capacity(request.inputs.0.len());
     for input in request.inputs.0 {
-        inputs.push(tensor(input, body, &mut at, &mut held)?);
+        inputs.push(read_tensor(input, body, &mut at, &mut held)?);
     }
     if at != body.len() {
         let left = body.len() - at;
@@ -161,7 +161,7 @@ pub(super) fn read(
         )));
     }
     for output in &request.outputs.0 {
-        unsupported(&output.parameters, &output.name)?;
+        refuse_unsupported(&output.parameters, &output.name)?;
     }
     let binary = Binary {
         all: request.parameters.binary_data_output.unwrap_or(false),
@@ -184,7 +184,7 @@ pub(super) fn deadline(microseconds: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_micros(microseconds)).filter(|_| microseconds > 0)
 }
 
-fn unsupported(parameters: &Parameters, name: &str) -> Result<()> {
+fn refuse_unsupported(parameters: &Parameters, name: &str) -> Result<()> {
     let what = match parameters {
         Parameters { shared_memory_region: Some(_), .. } => "shared memory",
         Parameters { classification: Some(1..), .. } => "classification",
@@ -193,12 +193,12 @@ fn unsupported(parameters: &Parameters, name: &str) -> Result<()> {
     Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")))
 }
 
-fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Reservation) -> Result<InputTensor> {
+fn read_tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Reservation) -> Result<InputTensor> {
     let Input { name, shape, datatype, parameters, data } = input;
-    unsupported(&parameters, &name)?;
+    refuse_unsupported(&parameters, &name)?;
     let at_input =
         |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
-    let dtype = dtype(&datatype).map_err(at_input)?;
+    let dtype = parse_dtype(&datatype).map_err(at_input)?;
     let shape = shape.0.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let (shape, count) = shape
         .and_then(|shape| Some((shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?, shape)))
@@ -295,7 +295,7 @@ struct ResponseParameters {
 }
 
 /// A response as JSON followed by binary data, and the number of bytes of JSON.
-pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize, Reservation)> {
+pub(super) fn write_response(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize, Reservation)> {
     let InferResponse { model, version, id, generation, outputs, held, .. } = response;
     let mut out = Buffer::new(held);
     let parameters = ResponseParameters { generation };
@@ -306,7 +306,7 @@ pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>
         if i > 0 {
             out.push(b",")?;
         }
-        let is_binary = binary.of(i);
+        let is_binary = binary.is_binary(i);
         let parameters = is_binary.then_some(BinarySize { binary_data_size: tensor.data.len() });
         let OutputTensor { name, dtype, shape, .. } = tensor;
         let datatype = datatype::name(*dtype).unwrap_or_default();
@@ -321,7 +321,7 @@ pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>
     out.push(b"]}")?;
     let header = out.len();
     for (i, tensor) in outputs.iter().enumerate() {
-        if binary.of(i) {
+        if binary.is_binary(i) {
             out.push(&tensor.data)?;
         }
     }

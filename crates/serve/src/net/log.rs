@@ -111,11 +111,11 @@ impl Entry {
         Self { begin: Instant::now(), log, line }
     }
 
-    pub(super) fn outcome(&mut self, reason: Option<Reason>) {
+    pub(super) fn set_outcome(&mut self, reason: Option<Reason>) {
         self.line.outcome = reason.map_or("ok", Reason::name);
     }
 
-    pub(super) fn computed(&mut self, timing: &Timing) {
+    pub(super) fn set_timing(&mut self, timing: &Timing) {
         let microseconds = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.line.queued_us = microseconds(timing.queued);
         self.line.computed_us = microseconds(timing.computed);

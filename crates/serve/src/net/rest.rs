@@ -3,7 +3,7 @@
 use super::body::Reply;
 use super::json::{self, Control};
 use super::log::Entry;
-use super::protocol::{EXTENSIONS, PLATFORM, no_load_parameters};
+use super::protocol::{EXTENSIONS, PLATFORM, load_parameters_error};
 use super::shared::Shared;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
@@ -38,7 +38,7 @@ pub(super) enum Route<'a> {
 
 impl<'a> Route<'a> {
     /// The route of a path.
-    pub(super) fn of(parts: &'a Parts) -> Result<Self> {
+    pub(super) fn parse(parts: &'a Parts) -> Result<Self> {
         let path: Vec<&str> = parts.uri.path().split('/').filter(|part| !part.is_empty()).take(8).collect();
         let (get, post) = (parts.method == Method::GET, parts.method == Method::POST);
         Ok(match path[..] {
@@ -58,10 +58,10 @@ impl<'a> Route<'a> {
                     [] if get => Self::Metadata(name, version),
                     ["ready"] if get => Self::ModelReady(name, version),
                     ["infer"] if post => Self::Infer(name, version),
-                    _ => return Err(no_path(parts)),
+                    _ => return Err(no_path_error(parts)),
                 }
             }
-            _ => return Err(no_path(parts)),
+            _ => return Err(no_path_error(parts)),
         })
     }
 
@@ -95,9 +95,9 @@ impl<'a> Route<'a> {
 }
 
 /// The response for a refusal.
-pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
-    let text = json!({ "error": refusal.shown() }).to_string();
-    let mut response = with_type(Reply::short(text), "application/json");
+pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
+    let text = json!({ "error": refusal.shown_message() }).to_string();
+    let mut response = with_content_type(Reply::from_text(text), "application/json");
     *response.status_mut() =
         StatusCode::from_u16(refusal.reason.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
     if refusal.reason == Reason::Unauthenticated {
@@ -110,20 +110,20 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
 }
 
 /// A JSON document, charged to `held`.
-fn document(value: &impl Serialize, held: Reservation) -> Result<Response<Reply>> {
+fn json_response(value: &impl Serialize, held: Reservation) -> Result<Response<Reply>> {
     let mut out = Buffer::new(held);
     out.json(value)?;
     let (bytes, held) = out.finish()?;
-    Ok(with_type(Reply::charged(bytes, held), "application/json"))
+    Ok(with_content_type(Reply::from_bytes(bytes, held), "application/json"))
 }
 
-fn with_type(reply: Reply, kind: &'static str) -> Response<Reply> {
+fn with_content_type(reply: Reply, kind: &'static str) -> Response<Reply> {
     let mut response = Response::new(reply);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-fn empty(yes: bool, otherwise: &str) -> Result<Response<Reply>> {
+fn empty_response(yes: bool, otherwise: &str) -> Result<Response<Reply>> {
     match yes {
         true => Ok(Response::new(Reply::empty())),
         false => Err(Refusal::new(Reason::Unavailable, otherwise)),
@@ -143,33 +143,33 @@ pub(super) async fn answer(
     match route {
         Route::Server => {
             let (name, version) = ("pteron", env!("CARGO_PKG_VERSION"));
-            document(&json!({ "name": name, "version": version, "extensions": EXTENSIONS }), held)
+            json_response(&json!({ "name": name, "version": version, "extensions": EXTENSIONS }), held)
         }
-        Route::Live => empty(true, ""),
-        Route::Ready => empty(service.is_ready(), "the server is not ready"),
+        Route::Live => empty_response(true, ""),
+        Route::Ready => empty_response(service.is_ready(), "the server is not ready"),
         Route::Metrics => {
             let (bytes, held) = shared.metrics(held)?;
-            Ok(with_type(Reply::charged(bytes, held), "text/plain; version=0.0.4"))
+            Ok(with_content_type(Reply::from_bytes(bytes, held), "text/plain; version=0.0.4"))
         }
-        Route::Index => index(shared, &body, held).await,
+        Route::Index => answer_index(shared, &body, held).await,
         Route::Load(name) => {
-            control_has_no_parameters(&body)?;
+            refuse_load_parameters(&body)?;
             shared.load(name.to_string()).await?;
-            empty(true, "")
+            empty_response(true, "")
         }
         Route::Unload(name) => {
             shared.unload(name.to_string()).await?;
-            empty(true, "")
+            empty_response(true, "")
         }
-        Route::Metadata(name, version) => metadata(shared, name, version, held),
+        Route::Metadata(name, version) => answer_metadata(shared, name, version, held),
         Route::ModelReady(name, version) => {
-            empty(service.is_model_ready(name, version)?, "the model is not ready")
+            empty_response(service.is_model_ready(name, version)?, "the model is not ready")
         }
-        Route::Infer(name, version) => infer(shared, parts, (name, version), body, held, entry).await,
+        Route::Infer(name, version) => answer_infer(shared, parts, (name, version), body, held, entry).await,
     }
 }
 
-fn no_path(parts: &Parts) -> Refusal {
+fn no_path_error(parts: &Parts) -> Refusal {
     let path: String = parts.uri.path().chars().take(256).collect();
     let method: String = parts.method.as_str().chars().take(32).collect();
     Refusal::not_found(format!("there is no {method} {path}"))
@@ -195,7 +195,7 @@ struct TensorMetadata<'a> {
 }
 
 /// Tensors, converted one by one.
-fn tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(specs.iter().map(|spec| TensorMetadata {
         name: &spec.name,
         datatype: datatype::name(spec.dtype),
@@ -203,10 +203,10 @@ fn tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok,
     }))
 }
 
-fn metadata(shared: &Shared, name: &str, version: &str, held: Reservation) -> Result<Response<Reply>> {
+fn answer_metadata(shared: &Shared, name: &str, version: &str, held: Reservation) -> Result<Response<Reply>> {
     let (versions, model) = shared.service.model(name, version)?;
     let (inputs, outputs) = (model.inputs().collect(), model.outputs().iter().collect());
-    document(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, held)
+    json_response(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, held)
 }
 
 #[derive(Serialize)]
@@ -217,7 +217,7 @@ struct IndexEntry<'a> {
     reason: &'a str,
 }
 
-async fn index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> Result<Response<Reply>> {
+async fn answer_index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> Result<Response<Reply>> {
     let only_ready = Control::read(body)?.ready;
     let (models, held) = shared.index(only_ready, held).await?;
     let entries = models.iter().map(|model| IndexEntry {
@@ -236,18 +236,18 @@ async fn index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> Result<
     }
     out.push(b"]")?;
     let (bytes, held) = out.finish()?;
-    Ok(with_type(Reply::charged(bytes, held), "application/json"))
+    Ok(with_content_type(Reply::from_bytes(bytes, held), "application/json"))
 }
 
 /// Refuses a configuration or files in a request to load a model.
-fn control_has_no_parameters(body: &Bytes) -> Result<()> {
+fn refuse_load_parameters(body: &Bytes) -> Result<()> {
     match Control::read(body)?.has_parameters() {
-        true => Err(no_load_parameters()),
+        true => Err(load_parameters_error()),
         false => Ok(()),
     }
 }
 
-async fn infer(
+async fn answer_infer(
     shared: &Arc<Shared>,
     parts: &Parts,
     (name, version): (&str, &str),
@@ -266,14 +266,14 @@ async fn infer(
     entry.line.model = Some(name.chars().take(128).collect());
     let (name, version) = (name.to_owned(), version.to_owned());
     let json::Parsed { request, binary } =
-        shared.off_reactor(header, move || json::read(&body, header, name, version, held)).await?;
+        shared.run_blocking(header, move || json::read_request(&body, header, name, version, held)).await?;
     let response = shared.infer(request).await?;
-    entry.computed(&response.timing);
+    entry.set_timing(&response.timing);
     let size = response.outputs.iter().map(|output| output.data.len()).sum();
-    let (bytes, header, held) = shared.off_reactor(size, move || json::write(response, &binary)).await?;
+    let (bytes, header, held) = shared.run_blocking(size, move || json::write_response(response, &binary)).await?;
     let is_json = header == bytes.len();
     let kind = if is_json { "application/json" } else { "application/octet-stream" };
-    let mut response = with_type(Reply::charged(bytes, held), kind);
+    let mut response = with_content_type(Reply::from_bytes(bytes, held), kind);
     if !is_json {
         response.headers_mut().insert(HEADER_LENGTH, HeaderValue::from(header));
     }

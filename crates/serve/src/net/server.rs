@@ -133,7 +133,7 @@ impl Acceptor {
         }
     }
 
-    async fn connect(
+    async fn handle_connection(
         self,
         stream: TcpStream,
         peer: SocketAddr,
@@ -151,16 +151,16 @@ impl Acceptor {
                 _ = stopped.wait_for(|&stopped| stopped) => return,
             };
             if let Ok(Ok(stream)) = handshake {
-                serve(&self.shared, stream, peer, stopped).await;
+                serve_connection(&self.shared, stream, peer, stopped).await;
             }
             return;
         }
-        serve(&self.shared, stream, peer, stopped).await;
+        serve_connection(&self.shared, stream, peer, stopped).await;
     }
 }
 
 /// Answers the requests of a connection, until its client closes it, does nothing for too long, or the server stops.
-async fn serve<S>(shared: &Arc<Shared>, stream: S, peer: SocketAddr, mut stopped: watch::Receiver<bool>)
+async fn serve_connection<S>(shared: &Arc<Shared>, stream: S, peer: SocketAddr, mut stopped: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -171,7 +171,7 @@ where
         async move { Ok::<_, Infallible>(shared.answer(request, peer, activity).await) }
     });
     let stream = StallTimeout::new(stream, options.head_timeout, options.write_timeout);
-    let builder = builder(options);
+    let builder = protocol_builder(options);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     let timeout = |time: Duration| time.max(MIN_TIMEOUT);
     let verdict = || activity.verdict(timeout(options.head_timeout), timeout(options.write_timeout));
@@ -197,7 +197,7 @@ where
 }
 
 /// The settings of the protocols.
-fn builder(options: &ServerOptions) -> Builder<TokioExecutor> {
+fn protocol_builder(options: &ServerOptions) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(options.head_timeout).max_buf_size(64 << 10);
     builder

@@ -46,7 +46,7 @@ impl Shared {
 
     /// Runs work whose time is proportional to `bytes`: on a blocking thread if it is large, so that it does not delay other
     /// connections.
-    pub(super) async fn off_reactor<T: Send + 'static>(
+    pub(super) async fn run_blocking<T: Send + 'static>(
         &self,
         bytes: usize,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -70,19 +70,19 @@ impl Shared {
             all.retain(|model| model.is_ready || !only_ready);
             Ok((all, held))
         };
-        self.off_reactor(usize::MAX, index).await
+        self.run_blocking(usize::MAX, index).await
     }
 
     pub(super) async fn load(&self, name: String) -> Result<()> {
         // Loads wait here for each other, not on the few threads that also parse requests.
         let _alone = self.loads.lock().await;
         let service = Arc::clone(&self.service);
-        self.off_reactor(usize::MAX, move || service.load(&name)).await
+        self.run_blocking(usize::MAX, move || service.load(&name)).await
     }
 
     pub(super) async fn unload(&self, name: String) -> Result<()> {
         let service = Arc::clone(&self.service);
-        self.off_reactor(usize::MAX, move || service.unload(&name)).await
+        self.run_blocking(usize::MAX, move || service.unload(&name)).await
     }
 
     /// The metrics, charged to `held`.

@@ -55,8 +55,8 @@ macro_rules! write {
 
 /// An element type, read as `f64` or `i128`.
 trait Numeric: Copy {
-    fn float(self) -> f64;
-    fn int(self) -> i128;
+    fn to_f64(self) -> f64;
+    fn to_i128(self) -> i128;
 }
 
 /// An element type, narrowed from `f64` or `i128`; `None` if the value is out of range.
@@ -67,8 +67,8 @@ trait Narrow<N>: Sized {
 macro_rules! ints {
     ($($type:ty),*) => {$(
         impl Numeric for $type {
-            fn float(self) -> f64 { self as f64 }
-            fn int(self) -> i128 { i128::from(self) }
+            fn to_f64(self) -> f64 { self as f64 }
+            fn to_i128(self) -> i128 { i128::from(self) }
         }
         impl Narrow<i128> for $type {
             fn narrow(number: i128) -> Option<Self> { Self::try_from(number).ok() }
@@ -80,8 +80,8 @@ ints!(u8, i8, u16, i16, u32, i32, u64, i64);
 macro_rules! floats {
     ($($type:ty: $to:expr, $from:expr);*) => {$(
         impl Numeric for $type {
-            fn float(self) -> f64 { let convert: fn($type) -> f64 = $to; convert(self) }
-            fn int(self) -> i128 { self.float() as i128 }
+            fn to_f64(self) -> f64 { let convert: fn($type) -> f64 = $to; convert(self) }
+            fn to_i128(self) -> i128 { self.to_f64() as i128 }
         }
         impl Narrow<f64> for $type {
             fn narrow(number: f64) -> Option<Self> { let convert: fn(f64) -> $type = $from; Some(convert(number)) }
@@ -138,7 +138,7 @@ pub(super) fn convert(from: ScalarType, bytes: &[u8], to: ScalarType, out: &mut 
 }
 
 /// Why [`convert`] would fail; `None` if it would not.
-pub(super) fn problem(from: ScalarType, bytes: &[u8], to: ScalarType) -> Option<String> {
+pub(super) fn conversion_problem(from: ScalarType, bytes: &[u8], to: ScalarType) -> Option<String> {
     if from == to || is_float(to) {
         return None;
     }
@@ -165,10 +165,10 @@ mod tests {
         let mut out = [0; 4 * 4];
         convert(T::Long, &given, T::Float, &mut out).unwrap();
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&out), [-3.0, 0.0, 7.0, (1u64 << 40) as f32]);
-        assert_eq!(problem(T::Long, &given, T::Float), None);
-        assert_eq!(problem(T::Long, &given, T::Int).unwrap(), "1099511627776 is no int32");
-        assert_eq!(problem(T::Long, &given[..24], T::Int), None);
-        assert_eq!(problem(T::Long, &given[..24], T::Byte).unwrap(), "-3 is no uint8");
+        assert_eq!(conversion_problem(T::Long, &given, T::Float), None);
+        assert_eq!(conversion_problem(T::Long, &given, T::Int).unwrap(), "1099511627776 is no int32");
+        assert_eq!(conversion_problem(T::Long, &given[..24], T::Int), None);
+        assert_eq!(conversion_problem(T::Long, &given[..24], T::Byte).unwrap(), "-3 is no uint8");
     }
 
     #[test]

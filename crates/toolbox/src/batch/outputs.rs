@@ -83,7 +83,7 @@ impl Collected {
     /// The result of a row; empty if it has none.
     pub(super) fn row(&self, row: usize) -> &[u8] {
         let place = self.places[row]
-            .and_then(|(start, shape)| Some(start..start + self.len(&self.shapes[shape]).ok()?));
+            .and_then(|(start, shape)| Some(start..start + self.row_bytes(&self.shapes[shape]).ok()?));
         place.and_then(|place| self.bytes.get(place)).unwrap_or_default()
     }
 
@@ -95,13 +95,13 @@ impl Collected {
             // No row has a result: all rows are zeros of the declared sizes.
             [] => {
                 let row = Shape::new(&spec.row)?;
-                Cells::Equal { bytes: memory::filled(self.len(&row)? * rows, 0)?, row }
+                Cells::Equal { bytes: memory::filled(self.row_bytes(&row)? * rows, 0)?, row }
             }
             [row] if self.in_order && valid.iter().all(|&valid| valid) => {
                 Cells::Equal { row: *row, bytes: self.bytes }
             }
             [row] => {
-                let len = self.len(row)?;
+                let len = self.row_bytes(row)?;
                 let mut bytes = memory::filled(len * rows, 0)?;
                 for (place, target) in self.places.iter().zip(bytes.chunks_exact_mut(len.max(1))) {
                     if let &Some((start, _)) = place {
@@ -118,7 +118,7 @@ impl Collected {
                     match *place {
                         Some((start, shape)) => {
                             let shape = self.shapes[shape];
-                            bytes.extend_from_slice(&self.bytes[start..start + self.len(&shape)?]);
+                            bytes.extend_from_slice(&self.bytes[start..start + self.row_bytes(&shape)?]);
                             sizes.push(shape);
                         }
                         None => sizes.push(Shape::new(&none)?),
@@ -131,7 +131,7 @@ impl Collected {
     }
 
     /// Bytes of a row of these sizes.
-    fn len(&self, row: &Shape) -> Result<usize> {
+    fn row_bytes(&self, row: &Shape) -> Result<usize> {
         Ok(row.numel()?.saturating_mul(self.dtype.size()))
     }
 }

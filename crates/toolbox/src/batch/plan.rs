@@ -64,12 +64,12 @@ impl Plan {
     /// # Errors
     /// If an input is neither a tensor of a supported type nor fixed by the exporter, an output is no tensor, or rows
     /// cannot be joined as requested.
-    pub fn of(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
+    pub fn new(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
         let names = meta.value_names()?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
         for ((index, input), name) in meta.inputs().into_iter().enumerate().zip(names.inputs) {
             match (&input.tensor, input.traced) {
-                (Some(tensor), _) => inputs.push(spec(index, tensor, name)),
+                (Some(tensor), _) => inputs.push(tensor_spec(index, tensor, name)),
                 (None, Some(value)) => fixed.push((index, value)),
                 (None, None) => {
                     return Err(Error::Input(format!(
@@ -89,7 +89,7 @@ impl Plan {
                     output.tag
                 )));
             };
-            outputs.push(spec(index, tensor, name));
+            outputs.push(tensor_spec(index, tensor, name));
         }
         let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new() };
         if let Some(spec) = plan.inputs.iter().find(|spec| !convert::is_number(spec.dtype)) {
@@ -98,16 +98,16 @@ impl Plan {
         }
         match joining {
             Joining::Alone => {}
-            Joining::Together => plan.join(batch_size)?,
+            Joining::Together => plan.choose_batch_sizes(batch_size)?,
             // If the tensors share no first size, rows are executed one by one.
-            Joining::Automatic if plan.common_first().is_ok() => plan.join(batch_size)?,
+            Joining::Automatic if plan.common_first_size().is_ok() => plan.choose_batch_sizes(batch_size)?,
             Joining::Automatic => {}
         }
         Ok(plan)
     }
 
     /// The size, or upper bound, of the first dimension, if all tensors have the same.
-    fn common_first(&self) -> Result<usize, String> {
+    fn common_first_size(&self) -> Result<usize, String> {
         let mut all = self
             .inputs
             .iter()
@@ -126,9 +126,9 @@ impl Plan {
         }
     }
 
-    fn join(&mut self, batch_size: Option<usize>) -> Result<()> {
+    fn choose_batch_sizes(&mut self, batch_size: Option<usize>) -> Result<()> {
         let refused = |why: String| Error::Input(format!("rows cannot be joined to batches: {why}"));
-        let bound = self.common_first().map_err(refused)?;
+        let bound = self.common_first_size().map_err(refused)?;
         let all = || self.inputs.iter().chain(&self.outputs);
         self.sizes = match (all().all(|spec| spec.is_dynamic), batch_size) {
             (_, Some(0)) => return Err(refused("a batch has one row or more".to_owned())),
@@ -160,12 +160,12 @@ impl Plan {
     }
 
     /// The size of the padded batch for this many rows: the smallest batch size that holds them.
-    pub(super) fn padded(&self, rows: usize) -> usize {
+    pub(super) fn padded_size(&self, rows: usize) -> usize {
         self.sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
     }
 }
 
-fn spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
+fn tensor_spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
     Spec {
         index,
         name,

@@ -8,10 +8,10 @@ use pteron_tensor::Shape;
 ///
 /// A flat list fits any sizes of the same number of elements. Nested lists must have the sizes of the input, except for
 /// dimensions of size 1. A dynamic input takes any sizes of the same rank within its bounds.
-pub(super) fn fit(spec: &Spec, given: &Shape) -> Result<Shape, String> {
+pub(super) fn fit_sizes(spec: &Spec, given: &Shape) -> Result<Shape, String> {
     let shape = |sizes: &[usize]| Shape::new(sizes).map_err(|e| e.to_string());
     let wanted = shape(&spec.row)?;
-    let (count, elements) = (product(&spec.row), product(given));
+    let (count, elements) = (num_elements(&spec.row), num_elements(given));
     if given.rank() <= 1 && elements == count {
         return Ok(wanted);
     }
@@ -24,15 +24,15 @@ pub(super) fn fit(spec: &Spec, given: &Shape) -> Result<Shape, String> {
         return Ok(*given);
     }
     Err(match (spec.is_dynamic, given.rank()) {
-        (false, 0 | 1) => format!("it has {elements} elements, a row of {} takes {count}", sizes_of(&wanted)),
-        (false, _) => format!("it has the sizes {}, a row takes {}", sizes_of(given), sizes_of(&wanted)),
+        (false, 0 | 1) => format!("it has {elements} elements, a row of {} takes {count}", sizes_text(&wanted)),
+        (false, _) => format!("it has the sizes {}, a row takes {}", sizes_text(given), sizes_text(&wanted)),
         (true, _) => {
-            format!("it has the sizes {}, a row takes at most {}", sizes_of(given), sizes_of(&wanted))
+            format!("it has the sizes {}, a row takes at most {}", sizes_text(given), sizes_text(&wanted))
         }
     })
 }
 
-fn product(sizes: &[usize]) -> usize {
+fn num_elements(sizes: &[usize]) -> usize {
     sizes.iter().fold(1, |product, &size| product.saturating_mul(size))
 }
 
@@ -40,16 +40,16 @@ fn without_ones(sizes: &Shape) -> impl Iterator<Item = &usize> {
     sizes.iter().filter(|&&size| size != 1)
 }
 
-fn sizes_of(sizes: &Shape) -> String {
+fn sizes_text(sizes: &Shape) -> String {
     let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
     format!("[{}]", sizes.join(", "))
 }
 
 /// The sizes that a row of a column takes as part of an input; also checks that its elements convert.
-pub(super) fn checked(spec: &Spec, column: &dyn Column, row: usize) -> Result<Shape, String> {
+pub(super) fn check_row(spec: &Spec, column: &dyn Column, row: usize) -> Result<Shape, String> {
     let Row { bytes, sizes } = column.row(row)?;
-    let fitting = fit(spec, &sizes)?;
-    match convert::problem(column.dtype(), bytes, spec.dtype) {
+    let fitting = fit_sizes(spec, &sizes)?;
+    match convert::conversion_problem(column.dtype(), bytes, spec.dtype) {
         None => Ok(fitting),
         Some(problem) => Err(problem),
     }
@@ -62,7 +62,7 @@ mod tests {
 
     fn fits(row: &[usize], is_dynamic: bool, given: &[usize]) -> Option<Vec<usize>> {
         let spec = Spec { index: 0, name: None, dtype: ScalarType::Float, row: row.to_vec(), is_dynamic };
-        fit(&spec, &Shape::new(given).unwrap()).ok().map(|shape| shape.to_vec())
+        fit_sizes(&spec, &Shape::new(given).unwrap()).ok().map(|shape| shape.to_vec())
     }
 
     #[test]

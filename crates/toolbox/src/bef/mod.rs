@@ -7,9 +7,9 @@ mod translate;
 
 pub use bytes::labelled_bytes;
 pub(crate) use report::kernels;
-pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, brief, report};
+pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, truncated_value, report};
 pub use run::{Queue, RunOptions, run};
-pub use translate::{Translation, check_diagnostics, missing_sections, not_the_same, to_bef, to_text};
+pub use translate::{Translation, check_diagnostics, missing_sections, round_trip_warning, to_bef, to_text};
 
 use crate::{Error, Result, kind};
 use pteron_format::FileKind;
@@ -26,7 +26,7 @@ pub enum Program {
 /// Loads a BEF program or MLIR text; `None` if the file is neither. Text is taken for MLIR if the file's name
 /// ends with `.mlir`, or if it is UTF-8 from standard input.
 pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
-    let found = kind::of(loader)?;
+    let found = kind::file_kind(loader)?;
     let all = || loader.load(0, loader.size(), Purpose::Program);
     Ok(match found {
         Some(FileKind::Bef) => Some(Program::Bef(all()?)),
@@ -40,9 +40,9 @@ pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
 }
 
 /// The error for a file that is neither a BEF program nor MLIR text.
-pub fn wrong(loader: &dyn DataLoader, verb: &'static str, expected: &'static str) -> Error {
-    match kind::of(loader) {
-        Ok(found) => kind::wrong(loader, found, verb, expected),
+pub fn wrong_format(loader: &dyn DataLoader, verb: &'static str, expected: &'static str) -> Error {
+    match kind::file_kind(loader) {
+        Ok(found) => kind::wrong_format(loader, found, verb, expected),
         Err(e) => e,
     }
 }

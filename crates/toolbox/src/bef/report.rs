@@ -168,7 +168,7 @@ fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
 }
 
 /// An attribute's value; a long one is truncated.
-pub fn brief(attribute: &Attribute<'_>) -> String {
+pub fn truncated_value(attribute: &Attribute<'_>) -> String {
     let mut brief = TruncatedText { text: String::new(), left: MAX_VALUE_CHARS };
     match write!(brief, "{attribute}") {
         Ok(()) => brief.text,
@@ -200,7 +200,7 @@ fn attributes(program: &Verified<'_>) -> Vec<AttributeReport> {
         .map(|(offset, kind)| {
             let decoded = u32::try_from(offset).ok().map(|o| program.attribute(o).decode(kind));
             let value = match decoded {
-                Some(Ok(attribute)) => brief(&attribute),
+                Some(Ok(attribute)) => truncated_value(&attribute),
                 _ => String::new(),
             };
             AttributeReport { offset: base + offset, kind: format!("{kind:?}"), value }

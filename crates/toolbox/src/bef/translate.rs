@@ -64,7 +64,7 @@ fn warning(name: &str, message: &str) -> Diagnostic {
 ///
 /// Returns a warning if this does not give the bytes of the file: parts that the text leaves out (attributes that no
 /// kernel uses, another order of tables or of used-by lists), or a variant of the format that is not written.
-pub fn not_the_same(bytes: &[u8], text: &str, name: &str) -> Translation<Option<Diagnostic>> {
+pub fn round_trip_warning(bytes: &[u8], text: &str, name: &str) -> Translation<Option<Diagnostic>> {
     match to_bef(text.as_bytes(), name, Options::default()) {
         Translation::Done(again) if again == bytes => Translation::Done(None),
         Translation::Done(_) => {

@@ -59,8 +59,8 @@ impl Fingerprint {
             return None;
         }
         let difference = match self.is_quantized || other.is_quantized {
-            true => difference(&self.standardized(), &other.standardized()),
-            false => difference(&self.quantiles, &other.quantiles),
+            true => relative_difference(&self.standardized(), &other.standardized()),
+            false => relative_difference(&self.quantiles, &other.quantiles),
         };
         let closeness = CLOSE.iter().find(|(most, _)| difference <= *most).map_or(0, |(_, weight)| *weight);
         let same_source = self.source.is_some() && self.source == other.source;
@@ -71,7 +71,7 @@ impl Fingerprint {
 }
 
 /// The largest difference of numbers, relative to the largest of them.
-fn difference(a: &[f64], b: &[f64]) -> f64 {
+fn relative_difference(a: &[f64], b: &[f64]) -> f64 {
     let scale = a.iter().chain(b).fold(0.0, |scale: f64, x| x.abs().max(scale));
     let one = |(a, b): (&f64, &f64)| match a == b || (a.is_nan() && b.is_nan()) {
         true => 0.0,
@@ -85,7 +85,7 @@ pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize
     let mut pairs = Vec::new();
     let (mut from_a, mut from_b) = (0, 0);
     for (i, j) in anchors(a, b).into_iter().chain([(a.len(), b.len())]) {
-        let part = weighed(&a[from_a..i], &b[from_b..j]);
+        let part = heaviest_pairs(&a[from_a..i], &b[from_b..j]);
         pairs.extend(part.into_iter().map(|(x, y)| (from_a + x, from_b + y)));
         if i < a.len() && j < b.len() {
             pairs.push((i, j));
@@ -98,7 +98,7 @@ pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize
 /// Pairs that are beyond doubt, between which the others are sought: equal values of the same kind that occur once in each.
 fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     type Key<'f> = (&'f str, &'f [usize], [u32; 2]);
-    fn once<'f>(all: &[&'f Fingerprint]) -> HashMap<Key<'f>, Option<usize>> {
+    fn unique_values<'f>(all: &[&'f Fingerprint]) -> HashMap<Key<'f>, Option<usize>> {
         let mut at: HashMap<Key<'f>, Option<usize>> = HashMap::new();
         for (i, f) in all.iter().enumerate() {
             let moments = f.moments.map(|x| (x as f32).to_bits());
@@ -106,7 +106,7 @@ fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
         }
         at
     }
-    let (in_a, in_b) = (once(a), once(b));
+    let (in_a, in_b) = (unique_values(a), unique_values(b));
     let mut pairs: Vec<(usize, usize)> =
         in_a.iter().filter_map(|(key, &i)| Some((i?, (*in_b.get(key)?)?))).collect();
     pairs.sort_unstable();
@@ -129,11 +129,11 @@ fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
 
 /// The pairs of greatest weight in all, in the order of both (Needleman and Wunsch, 1970). Long parts are divided in the
 /// middle, so that the cost grows with their length.
-fn weighed(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
+fn heaviest_pairs(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     if a.len().saturating_mul(b.len()) > MAX_PAIRS {
         let (i, j) = (a.len() / 2, b.len() / 2);
-        let mut pairs = weighed(&a[..i], &b[..j]);
-        pairs.extend(weighed(&a[i..], &b[j..]).into_iter().map(|(x, y)| (i + x, j + y)));
+        let mut pairs = heaviest_pairs(&a[..i], &b[..j]);
+        pairs.extend(heaviest_pairs(&a[i..], &b[j..]).into_iter().map(|(x, y)| (i + x, j + y)));
         return pairs;
     }
     let width = b.len() + 1;

@@ -74,7 +74,7 @@ pub(super) fn elements(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
 
 /// The line `slope x + offset` that is nearest to `y`, applied to `x`: what an 8-bit tensor stands for, if that is known of no
 /// other source than the values that it should have.
-pub(super) fn fitted(x: &[f64], y: &[f64]) -> Vec<f64> {
+pub(super) fn linear_fit(x: &[f64], y: &[f64]) -> Vec<f64> {
     let count = x.len().max(1) as f64;
     let (mean_x, mean_y) = (x.iter().sum::<f64>() / count, y.iter().sum::<f64>() / count);
     let (mut covariance, mut variance) = (0.0, 0.0);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn quantized_values_fit_those_they_stand_for() {
-        assert_eq!(fitted(&[-128.0, 0.0, 127.0], &[-64.0, 0.0, 63.5]), [-64.0, 0.0, 63.5]);
-        assert_eq!(fitted(&[3.0, 3.0], &[1.0, 2.0]), [1.5, 1.5]);
+        assert_eq!(linear_fit(&[-128.0, 0.0, 127.0], &[-64.0, 0.0, 63.5]), [-64.0, 0.0, 63.5]);
+        assert_eq!(linear_fit(&[3.0, 3.0], &[1.0, 2.0]), [1.5, 1.5]);
     }
 }

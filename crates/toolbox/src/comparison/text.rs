@@ -17,7 +17,7 @@ impl Comparison {
                 .as_ref()
                 .map_or_else(|| format!("output {index}"), |name| show::name(name).to_string());
             let mut row = vec![name];
-            row.extend(numbers(output.closeness.as_ref()));
+            row.extend(closeness_cells(output.closeness.as_ref()));
             row.push(
                 output.same_top.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
             );
@@ -57,7 +57,7 @@ impl Comparison {
                 (_, true) => "differs",
                 _ => "",
             };
-            let mut row = numbers(Some(&layer.closeness)).to_vec();
+            let mut row = closeness_cells(Some(&layer.closeness)).to_vec();
             row.extend([layer.b.clone(), mark.to_owned()]);
             row
         };
@@ -87,7 +87,7 @@ impl Comparison {
 }
 
 /// Largest difference, ratio and cosine.
-fn numbers(closeness: Option<&Closeness>) -> [String; 3] {
+fn closeness_cells(closeness: Option<&Closeness>) -> [String; 3] {
     let Some(Closeness { largest, sqnr, cosine }) = closeness else {
         return ["-", "-", "-"].map(str::to_owned);
     };

@@ -31,13 +31,13 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
                 "it holds `{name}`, which is no .npy file; is it an archive of NumPy arrays?"
             )));
         };
-        let array = open_array(&mut entry, most).map_err(|e| wrong(format!("`{name}`: {e}")))?;
+        let array = open_npy(&mut entry, most).map_err(|e| wrong(format!("`{name}`: {e}")))?;
         let layout = layout_of(array.meta()).map_err(|e| wrong(format!("`{name}`: {e}")))?;
         let len = array.meta().nbytes() as u64;
         let (loader, progress) = (Arc::clone(loader), progress.clone());
         let blob = Blob::stream(len, move |out| {
             let mut zip = ZipArchive::new(LoaderReader::new(&loader))?;
-            let array = open_array(zip.by_index(index)?, most).and_then(npy::Array::read);
+            let array = open_npy(zip.by_index(index)?, most).and_then(npy::Array::read);
             let mut array = array.map_err(io::Error::other)?;
             let dtype = array.dtype();
             let mut view = array.view_mut();
@@ -70,7 +70,7 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
     Ok(Output::stream(bytes, progress, move |out| {
         let mut zip = ZipWriter::new_stream(out);
         for entry in &builder.entries {
-            let array = array_of(entry).map_err(|e| io::Error::other(one_line(&e)))?;
+            let array = npy_file(entry).map_err(|e| io::Error::other(one_line(&e)))?;
             let options = SimpleFileOptions::default()
                 .compression_method(CompressionMethod::Stored)
                 .large_file(array.bytes() >= u64::from(u32::MAX));
@@ -83,7 +83,7 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
 }
 
 /// Converts an entry to a `.npy` file.
-fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
+fn npy_file(entry: &Entry<'_>) -> Result<npy::File> {
     let meta = match &entry.layout {
         Some(layout) => meta_of(layout)?,
         None => {
@@ -104,7 +104,7 @@ fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
 }
 
 /// Reads the header of an array and checks its size in bytes against the limit `most`.
-fn open_array<R: Read>(entry: R, most: u64) -> Result<npy::Array<R>, String> {
+fn open_npy<R: Read>(entry: R, most: u64) -> Result<npy::Array<R>, String> {
     let array = npy::Array::open(entry)?;
     match array.meta().nbytes() as u64 {
         bytes if bytes > most => Err(format!("it is an array of {bytes} bytes; at most {most} are read")),

@@ -20,7 +20,7 @@ pub struct NodeKinds {
 
 impl NodeKinds {
     /// Reads the payloads of a method. Payloads that no registered backend can read contribute no kinds.
-    pub fn of(program: &Program, method: &str, backends: &BackendRegistry) -> Result<Self> {
+    pub fn read(program: &Program, method: &str, backends: &BackendRegistry) -> Result<Self> {
         let plan = program.method_meta(method)?.plan();
         // It is only shown: what cannot be read is not there.
         let sources = program.method_meta(method)?.delegate_sources().ok().flatten().unwrap_or_default();
@@ -65,11 +65,11 @@ impl NodeKinds {
         let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
         let source = self.sources.delegates.get(delegate)?;
         let by_name = source.behind(&DebugHandle::Str(name.to_owned()));
-        by_name.or_else(|| source.behind(&DebugHandle::Int(self.handle(delegate, place.node?))))
+        by_name.or_else(|| source.behind(&DebugHandle::Int(self.debug_handle(delegate, place.node?))))
     }
 
     /// The debug handle of a payload's node: the one that its backend lists, or its number.
-    fn handle(&self, delegate: usize, node: u32) -> u32 {
+    fn debug_handle(&self, delegate: usize, node: u32) -> u32 {
         let listed = self.handles.get(delegate).and_then(|nodes| nodes.get(usize::try_from(node).ok()?));
         listed.copied().flatten().unwrap_or(node)
     }

@@ -132,7 +132,7 @@ pub fn payload(
     delegate: &BackendDelegate,
     backends: &BackendRegistry,
 ) -> Result<DelegatePayload> {
-    let bytes = read(program, delegate)?;
+    let bytes = read_payload(program, delegate)?;
     let (contents, problem) = match backends.get(&delegate.id).and_then(|backend| backend.contents(&bytes)) {
         Some(Ok(read)) => (Some(Contents::new(read)), None),
         Some(Err(error)) => (None, Some(error.to_string())),
@@ -146,7 +146,7 @@ pub fn payload(
         number: delegate.processed.index,
         bytes: bytes.len() as u64,
         magic: sniff_payload(&bytes[..bytes.len().min(HEAD)]).map(str::to_owned),
-        mlir: mlir(&bytes, &plan.name),
+        mlir: mlir_text(&bytes, &plan.name),
         contents,
         problem,
     })
@@ -154,7 +154,7 @@ pub fn payload(
 
 /// The MLIR text of a payload, if it is a valid BEF program.
 #[cfg(feature = "bef")]
-fn mlir(bytes: &[u8], name: &str) -> Option<String> {
+fn mlir_text(bytes: &[u8], name: &str) -> Option<String> {
     use crate::bef::{Translation, to_text};
     match bytes.starts_with(&pteron_bef::HEADER).then(|| to_text(bytes, name, Default::default()))?.ok()? {
         Translation::Done(text) => Some(text),
@@ -163,12 +163,12 @@ fn mlir(bytes: &[u8], name: &str) -> Option<String> {
 }
 
 #[cfg(not(feature = "bef"))]
-fn mlir(_: &[u8], _: &str) -> Option<String> {
+fn mlir_text(_: &[u8], _: &str) -> Option<String> {
     None
 }
 
 /// The bytes of a payload.
-pub(crate) fn read(program: &Program, delegate: &BackendDelegate) -> Result<FreeableBuffer> {
+pub(crate) fn read_payload(program: &Program, delegate: &BackendDelegate) -> Result<FreeableBuffer> {
     let range = program.tables().delegate_data(delegate);
     Ok(program.load_range(range, Purpose::Backend(&delegate.id))?)
 }

@@ -126,7 +126,7 @@ pub fn diff_test_cases(a: &dyn DataLoader, b: &dyn DataLoader, limits: &Limits) 
 impl DiffReport {
     /// Drops the differences that cannot change results.
     #[must_use]
-    pub fn of_meaning(mut self) -> Self {
+    pub fn only_meaning(mut self) -> Self {
         self.differences.retain(|difference| difference.class == Class::Meaning);
         self
     }
@@ -178,7 +178,7 @@ impl Notes {
     }
 
     /// Attributes all differences from index `since` on to an instruction of the first file.
-    fn about(&mut self, since: usize, method: &str, place: Place) {
+    fn set_instruction(&mut self, since: usize, method: &str, place: Place) {
         for difference in &mut self.differences[since..] {
             difference.instruction = Some((method.to_owned(), place));
         }
@@ -207,7 +207,7 @@ impl Notes {
     }
 
     /// Notes a difference if the bytes of two ranges differ.
-    fn bytes(
+    fn compare_bytes(
         &mut self,
         place: impl FnOnce() -> String,
         a: (&Arc<dyn DataLoader>, Range<u64>),

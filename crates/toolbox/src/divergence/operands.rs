@@ -48,11 +48,11 @@ impl fmt::Display for Operand {
 
 /// The results that the first differing value reads and, transitively through fused results, their operands; in
 /// instruction order.
-pub(super) fn of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operand> {
+pub(super) fn operands_of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operand> {
     let first = report.first.and_then(|first| report.values[first].place);
     let place = |(chain, instruction)| Place::instruction(chain, instruction);
     let Some(first) = first.and_then(|first| raised.index_of(place(first))) else { return Vec::new() };
-    let states = states(report);
+    let states = operand_states(report);
     let (mut known, mut open, mut operands) = (BTreeSet::from([first]), vec![first], BTreeMap::new());
     while let Some(instruction) = open.pop().and_then(|index| raised.instruction(index)) {
         for read in &instruction.reads {
@@ -74,7 +74,7 @@ pub(super) fn of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operan
     operands.into_values().collect()
 }
 
-fn states(report: &Divergence) -> BTreeMap<(u32, u32), OperandState> {
+fn operand_states(report: &Divergence) -> BTreeMap<(u32, u32), OperandState> {
     let fused = report.fused.iter().filter_map(|value| Some((value.place?, OperandState::Fused)));
     let mut states: BTreeMap<_, _> = fused.collect();
     for value in &report.values {

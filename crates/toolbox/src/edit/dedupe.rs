@@ -1,4 +1,4 @@
-use super::externalize::{Digests, is_input_or_output, kept_constant, keys_in_use, make_external};
+use super::externalize::{Digests, is_input_or_output, constant_to_keep, keys_in_use, make_external};
 use super::keys::{DedupBuilder, layout_of};
 use super::{Output, finish, revise};
 use crate::file::{Progress, source};
@@ -50,21 +50,21 @@ pub struct Member {
 /// data moves only if no program has different bytes under its key. Weights that [`externalize`](super::externalize())
 /// leaves in a program stay here too.
 pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Result<Deduped> {
-    let all: Vec<Weights> = programs.iter().map(|program| Weights::of(program, at_least.max(1))).collect();
-    let lengths = common(all.iter().map(|weights| weights.ranges().map(len).collect()));
-    let total = all.iter().flat_map(Weights::ranges).filter(|r| lengths.contains(&len(r)));
-    progress.begin("comparing", total.map(len).sum());
+    let all: Vec<Weights> = programs.iter().map(|program| Weights::of_program(program, at_least.max(1))).collect();
+    let lengths = in_several(all.iter().map(|weights| weights.file_ranges().map(range_len).collect()));
+    let total = all.iter().flat_map(Weights::file_ranges).filter(|r| lengths.contains(&range_len(r)));
+    progress.begin("comparing", total.map(range_len).sum());
     let mut digests: Vec<Digests<'_>> =
         programs.iter().map(|program| Digests { program, progress, known: HashMap::new() }).collect();
     let mut seen: Vec<HashSet<String>> = Vec::new();
     for (weights, digests) in all.iter().zip(&mut digests) {
         let mut found = HashSet::new();
-        for range in weights.ranges().filter(|range| lengths.contains(&len(range))) {
-            found.insert(digests.of(range.clone())?.to_owned());
+        for range in weights.file_ranges().filter(|range| lengths.contains(&range_len(range))) {
+            found.insert(digests.sha256(range.clone())?.to_owned());
         }
         seen.push(found);
     }
-    let shared = common(seen.into_iter());
+    let shared = in_several(seen.into_iter());
 
     let mut data = DedupBuilder::new(programs.iter().flat_map(keys_in_use).collect());
     let mut revisions = Vec::new();
@@ -78,7 +78,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
         // No runtime supports inline constants together with external weights.
         revision.constants_in_segment();
         for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {
-            let digest = digests.of(range.clone())?;
+            let digest = digests.sha256(range.clone())?;
             let alignment =
                 segments.get(key.as_str()).map_or(1, |&index| revision.alignment_of_segment(index));
             data.blob(key, digest, alignment, || bytes_of(range.clone()))?;
@@ -116,7 +116,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
             program: output,
         });
     }
-    let data = Output::data(data.into_builder(), progress)?;
+    let data = Output::named_data(data.into_builder(), progress)?;
     Ok(Deduped {
         keys,
         bytes_shared,
@@ -136,16 +136,16 @@ struct Weights {
 }
 
 impl Weights {
-    fn of(program: &Program, at_least: u64) -> Self {
+    fn of_program(program: &Program, at_least: u64) -> Self {
         let tables = program.tables();
         let mut constants = Vec::new();
-        let stays = kept_constant(program);
+        let stays = constant_to_keep(program);
         for (p, plan) in tables.execution_plan.iter().enumerate() {
             for (v, tensor) in
                 plan.values.iter().enumerate().filter_map(|(v, value)| Some((v, value.as_tensor()?)))
             {
                 if let TensorData::Constant(range) = tables.tensor_data(tensor)
-                    && len(&range) >= at_least
+                    && range_len(&range) >= at_least
                     && Some(&range) != stays.as_ref()
                     && !is_input_or_output(plan, v)
                 {
@@ -155,23 +155,23 @@ impl Weights {
         }
         let shareable = tables.named_data.iter().filter(|entry| !is_own_key(&entry.key));
         let named = shareable.filter_map(|entry| {
-            let range = tables.named_data(&entry.key).filter(|range| len(range) >= at_least)?;
+            let range = tables.named_data(&entry.key).filter(|range| range_len(range) >= at_least)?;
             Some((entry.key.clone(), range))
         });
         Self { constants, named: named.collect() }
     }
 
-    fn ranges(&self) -> impl Iterator<Item = &Range<u64>> {
+    fn file_ranges(&self) -> impl Iterator<Item = &Range<u64>> {
         self.constants.iter().map(|(_, _, range)| range).chain(self.named.iter().map(|(_, range)| range))
     }
 }
 
-fn len(range: &Range<u64>) -> u64 {
+fn range_len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
 /// The items that occur in at least two of the sets.
-fn common<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
+fn in_several<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
     let mut counts: HashMap<T, usize> = HashMap::new();
     for item in sets.flatten() {
         *counts.entry(item).or_default() += 1;
@@ -191,8 +191,8 @@ fn movable_keys(
     for ((program, weights), digests) in programs.iter().zip(all).zip(digests) {
         for entry in &program.tables().named_data {
             let range = weights.named.iter().find(|(key, _)| *key == entry.key).map(|(_, range)| range);
-            let meaning = match range.filter(|range| lengths.contains(&len(range))) {
-                Some(range) => Some(digests.of(range.clone())?.to_owned()),
+            let meaning = match range.filter(|range| lengths.contains(&range_len(range))) {
+                Some(range) => Some(digests.sha256(range.clone())?.to_owned()),
                 None => None,
             };
             meanings.entry(&entry.key).or_default().insert(meaning);

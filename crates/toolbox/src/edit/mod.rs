@@ -55,7 +55,7 @@ impl Output {
     }
 
     /// A file that is laid out and verified.
-    pub(crate) fn prepared<H: 'static>(
+    pub(crate) fn from_prepared<H: 'static>(
         prepared: pteron_format::container::Prepared<'static, H>,
         bytes: u64,
         progress: &Progress,
@@ -64,12 +64,12 @@ impl Output {
     }
 
     /// The bytes of an existing file.
-    pub(crate) fn copy(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Self {
-        Self::overwritten(loader, Vec::new(), progress)
+    pub(crate) fn copy_of(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Self {
+        Self::with_overwritten(loader, Vec::new(), progress)
     }
 
     /// The bytes of an existing file, with others in these ranges, which are in ascending order and do not overlap.
-    pub(crate) fn overwritten(
+    pub(crate) fn with_overwritten(
         loader: &Arc<dyn DataLoader>,
         ranges: Vec<(Range<u64>, Blob<'static>)>,
         progress: &Progress,
@@ -88,12 +88,12 @@ impl Output {
     }
 
     /// Lays out and verifies named data, within the default limits.
-    pub(crate) fn data(builder: ptd::Builder<'static>, progress: &Progress) -> Result<Self> {
-        Self::data_within(builder, &Limits::default(), progress)
+    pub(crate) fn named_data(builder: ptd::Builder<'static>, progress: &Progress) -> Result<Self> {
+        Self::named_data_within(builder, &Limits::default(), progress)
     }
 
     /// Lays out and verifies named data, within these limits.
-    pub(crate) fn data_within(
+    pub(crate) fn named_data_within(
         builder: ptd::Builder<'static>,
         limits: &Limits,
         progress: &Progress,
@@ -132,7 +132,7 @@ pub(crate) fn revise(program: &Program, progress: &Progress) -> Result<pte::Revi
 pub(crate) fn finish(revision: pte::Revision<'static>, progress: &Progress) -> Result<(Output, Vec<String>)> {
     let revised = revision.finish(&pteron_format::Limits::DEFAULT).in_file("the new program")?;
     let bytes = revised.prepared.header().file_len;
-    Ok((Output::prepared(revised.prepared, bytes, progress), revised.lost))
+    Ok((Output::from_prepared(revised.prepared, bytes, progress), revised.lost))
 }
 
 /// Starts an edit of named data.
@@ -150,7 +150,7 @@ pub(crate) fn finish_data(
 ) -> Result<(Output, Vec<String>)> {
     let revised = revision.finish(&pteron_format::Limits::DEFAULT).in_file("the new named data")?;
     let bytes = revised.prepared.header().file_len;
-    Ok((Output::prepared(revised.prepared, bytes, progress), revised.lost))
+    Ok((Output::from_prepared(revised.prepared, bytes, progress), revised.lost))
 }
 
 /// What a program that is compiled from this one does not have: what only an edit of its file keeps, and named data, if there
@@ -170,7 +170,7 @@ pub fn lost_by_recompiling(program: &Program) -> Result<Vec<String>> {
 }
 
 /// What is lost if named data is written again from what was read of it, such as fields that its schema lacks, in words.
-pub(crate) fn undeclared_data(data: &PtdDataMap) -> Result<Vec<String>> {
+pub(crate) fn undeclared_fields(data: &PtdDataMap) -> Result<Vec<String>> {
     let tables = data.tables();
     let bytes = data.loader().load(0, tables.header().tables_size, Purpose::Program)?;
     Ok(ptd::undeclared(tables, &bytes))

@@ -51,13 +51,13 @@ pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Gg
         file: loader.name().to_owned(),
         bytes: loader.size(),
         version: file.version,
-        metadata: file.metadata.into_iter().map(|(key, v)| (key, value(&v))).collect(),
+        metadata: file.metadata.into_iter().map(|(key, v)| (key, value_json(&v))).collect(),
         tensors: tensors.collect(),
         bytes_read: loader.bytes_loaded().saturating_sub(before),
     })
 }
 
-fn value(v: &Value) -> serde_json::Value {
+fn value_json(v: &Value) -> serde_json::Value {
     match v {
         Value::Unsigned(v) => json!(v),
         Value::Signed(v) => json!(v),
@@ -65,7 +65,7 @@ fn value(v: &Value) -> serde_json::Value {
         Value::Bool(v) => json!(v),
         Value::String(v) => json!(v),
         Value::Array { len, first } => {
-            json!({"len": len, "first": first.iter().map(value).collect::<Vec<_>>()})
+            json!({"len": len, "first": first.iter().map(value_json).collect::<Vec<_>>()})
         }
         _ => serde_json::Value::Null,
     }

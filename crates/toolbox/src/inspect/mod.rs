@@ -74,7 +74,7 @@ pub fn inspect(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Report> {
-    match kind::of(&**loader)? {
+    match kind::file_kind(&**loader)? {
         Some(FileKind::Pte) => Ok(Report::Pte(Box::new(program::report(loader, kernels, backends, limits)?))),
         Some(FileKind::Ptd) => Ok(Report::Ptd(flat_tensor::report(loader, limits)?)),
         #[cfg(feature = "bef")]
@@ -97,7 +97,7 @@ pub fn inspect(
             }
             let expected =
                 "programs (.pte, .bpte, .bef), named data (.ptd), ETDumps, ETRecords and .gguf files";
-            Err(kind::wrong(&**loader, other, "inspect", expected))
+            Err(kind::wrong_format(&**loader, other, "inspect", expected))
         }
     }
 }

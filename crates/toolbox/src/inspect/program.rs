@@ -288,7 +288,7 @@ pub(super) fn report(
     let (header, tables) = (program.header(), program.tables());
     let methods = program
         .methods()
-        .map(|meta| method(&program, meta, kernels, backends))
+        .map(|meta| method_report(&program, meta, kernels, backends))
         .collect::<Result<Vec<_>>>()?;
     let archive = loader.compiled_from();
     let is_file = archive.is_none();
@@ -323,7 +323,7 @@ pub(super) fn report(
         invalid_methods: program
             .invalid_methods()
             .iter()
-            .map(|method| invalid(&program, method, kernels))
+            .map(|method| invalid_report(&program, method, kernels))
             .collect(),
         segments: segments.collect(),
         named_data: named_data.collect(),
@@ -332,7 +332,7 @@ pub(super) fn report(
     })
 }
 
-fn method(
+fn method_report(
     program: &Program,
     meta: MethodMeta<'_>,
     kernels: &KernelRegistry,
@@ -354,7 +354,7 @@ fn method(
     let mut inputs = reports(meta.inputs(), names.inputs);
     let mut outputs = reports(meta.outputs(), names.outputs);
     for (reports, ids) in [(&mut inputs, &plan.inputs), (&mut outputs, &plan.outputs)] {
-        reports.iter_mut().zip(ids).for_each(|(report, &id)| report.device = device(plan, id));
+        reports.iter_mut().zip(ids).for_each(|(report, &id)| report.device = device_name(plan, id));
     }
     for (i, input) in inputs.iter_mut().enumerate() {
         input.allowed = allowed.as_ref().and_then(|allowed| allowed.sizes(i)).map(|sizes| {
@@ -368,11 +368,11 @@ fn method(
         outputs,
         symbols: allowed.map(symbols).unwrap_or_default(),
         values: value_kinds(plan),
-        instructions: instructions(plan),
+        instructions: count_instructions(plan),
         operators: operators(plan, kernels),
         delegates,
         arenas: arenas(plan),
-        tensors: tensors(plan),
+        tensors: count_tensors(plan),
         missing: (!missing.is_empty()).then(|| MissingReport::new(&missing)),
     })
 }
@@ -396,7 +396,7 @@ fn value_kinds(plan: &pte::ExecutionPlan) -> BTreeMap<String, usize> {
     counts
 }
 
-fn instructions(plan: &pte::ExecutionPlan) -> InstructionCounts {
+fn count_instructions(plan: &pte::ExecutionPlan) -> InstructionCounts {
     let mut counts = InstructionCounts::default();
     for instruction in plan.chains.iter().flat_map(|c| &c.instructions) {
         *counts.0.entry(instruction.kind().to_owned()).or_default() += 1;
@@ -448,25 +448,25 @@ fn delegates(program: &Program, plan: &pte::ExecutionPlan) -> Vec<DelegateReport
     plan.delegates.iter().enumerate().map(report).collect()
 }
 
-fn device(plan: &pte::ExecutionPlan, id: i32) -> Option<String> {
+fn device_name(plan: &pte::ExecutionPlan, id: i32) -> Option<String> {
     plan.values.get(usize::try_from(id).ok()?)?.as_tensor()?.device()
 }
 
-fn invalid(program: &Program, method: &pte::InvalidMethod, kernels: &KernelRegistry) -> InvalidMethodReport {
+fn invalid_report(program: &Program, method: &pte::InvalidMethod, kernels: &KernelRegistry) -> InvalidMethodReport {
     let unknown = method.unknown.iter().map(|error| format!("{}, {}", error.path(), error.found()));
     let readable = method.plan.as_ref().map(|plan| {
-        let values = |ids: &[i32]| ids.iter().map(|&id| unverified(plan, id)).collect();
+        let values = |ids: &[i32]| ids.iter().map(|&id| unverified_value(plan, id)).collect();
         Box::new(MethodReport {
             name: plan.name.clone(),
             inputs: values(&plan.inputs),
             outputs: values(&plan.outputs),
             symbols: BTreeMap::new(),
             values: value_kinds(plan),
-            instructions: instructions(plan),
+            instructions: count_instructions(plan),
             operators: operators(plan, kernels),
             delegates: delegates(program, plan),
             arenas: arenas(plan),
-            tensors: tensors(plan),
+            tensors: count_tensors(plan),
             missing: None,
         })
     });
@@ -479,7 +479,7 @@ fn invalid(program: &Program, method: &pte::InvalidMethod, kernels: &KernelRegis
 }
 
 /// An input or output of a method that is not valid.
-fn unverified(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
+fn unverified_value(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
     let value = usize::try_from(id).ok().and_then(|index| plan.values.get(index));
     let tensor = value.and_then(pte::EValue::as_tensor);
     let sizes = |t: &pte::Tensor| t.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
@@ -498,7 +498,7 @@ fn unverified(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
     }
 }
 
-fn value(meta: &ValueMeta) -> ValueReport {
+fn value_report(meta: &ValueMeta) -> ValueReport {
     let tensor = meta.tensor.as_ref();
     ValueReport {
         name: None,
@@ -545,7 +545,7 @@ fn arenas(plan: &pte::ExecutionPlan) -> Vec<ArenaReport> {
         .collect()
 }
 
-fn tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
+fn count_tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
     let mut counts = TensorCounts::default();
     for t in plan.values.iter().filter_map(pte::EValue::as_tensor) {
         if let Some(device) = t.device() {

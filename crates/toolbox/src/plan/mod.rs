@@ -105,7 +105,7 @@ impl PlanReport {
 /// The plans of a program. `kernels` tells which arguments an operator writes, `backends` read the payloads.
 pub fn plan(program: &Program, kernels: &KernelRegistry, backends: &BackendRegistry) -> Result<PlanReport> {
     let plans = program.tables().execution_plan.iter();
-    let methods = plans.map(|plan| method(program, plan, kernels, backends)).collect::<Result<_>>()?;
+    let methods = plans.map(|plan| method_plan(program, plan, kernels, backends)).collect::<Result<_>>()?;
     Ok(PlanReport { file: program.loader().name().to_owned(), methods })
 }
 
@@ -125,7 +125,7 @@ pub fn plan_of(
     Ok(report)
 }
 
-fn method(
+fn method_plan(
     program: &Program,
     plan: &ExecutionPlan,
     kernels: &KernelRegistry,
@@ -142,7 +142,7 @@ fn method(
         let mut blocks = by_arena.remove(&memory_id).unwrap_or_default();
         blocks.sort_by_key(|block| (block.bytes.start, block.life.first().copied(), block.bytes.end));
         find_overlaps(&blocks, &mut overlaps);
-        let (peak, at) = peak(&blocks);
+        let (peak, at) = peak_bytes(&blocks);
         arenas.push(ArenaPlan {
             memory_id,
             bytes: u64::try_from(size).unwrap_or(0),
@@ -169,7 +169,7 @@ fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
     let mut pairs = BTreeSet::new();
     for_each_overlap(blocks, |a, b| {
         let (a, b) = (a.min(b), a.max(b));
-        if clash(&blocks[a], &blocks[b]).is_some() {
+        if overwriting_instruction(&blocks[a], &blocks[b]).is_some() {
             pairs.insert((b, a));
         }
         pairs.len() < MAX_OVERLAPS
@@ -177,7 +177,7 @@ fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
     for (b, a) in pairs {
         let (one, other) = (&blocks[a], &blocks[b]);
         let bytes = other.bytes.start..one.bytes.end.min(other.bytes.end);
-        let at = clash(one, other).unwrap_or_default();
+        let at = overwriting_instruction(one, other).unwrap_or_default();
         overlaps.push(Overlap {
             memory_id: one.memory_id,
             one: one.clone(),
@@ -230,7 +230,7 @@ fn for_each_overlap(blocks: &[Block], mut met: impl FnMut(usize, usize) -> bool)
 
 /// The first instruction that writes one of two blocks while the other is live. Overlapping lifetimes alone are no
 /// conflict: the blocks may be live on different execution paths.
-fn clash(a: &Block, b: &Block) -> Option<i64> {
+fn overwriting_instruction(a: &Block, b: &Block) -> Option<i64> {
     let is_live =
         |block: &Block, at: i64| block.life.iter().any(|&(first, last)| (first..=last).contains(&at));
     let writes = |by: &Block, over: &Block| by.writes.iter().copied().filter(|&at| is_live(over, at)).min();
@@ -239,7 +239,7 @@ fn clash(a: &Block, b: &Block) -> Option<i64> {
 
 /// The peak of the bytes of live blocks, and the first instruction at which it is reached. Bytes that several
 /// blocks share count for each of them.
-fn peak(blocks: &[Block]) -> (u64, i64) {
+fn peak_bytes(blocks: &[Block]) -> (u64, i64) {
     let mut changes: BTreeMap<i64, i128> = BTreeMap::new();
     for block in blocks {
         let len = i128::from(block.bytes.end - block.bytes.start);

@@ -1,6 +1,6 @@
 //! Prints the graphs that regions of a method's instructions are lowered through, after any pass.
 
-use super::program::frame;
+use super::program::frame_text;
 use crate::show::{count, name};
 use crate::{Error, Result};
 use pteron_engine::passes::{PASSES, run_until};
@@ -28,7 +28,7 @@ impl Stage {
     }
 
     /// The stage of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn by_name(name: &str) -> Option<Self> {
         stages().position(|(stage, _)| stage == name).map(Self)
     }
 }
@@ -54,7 +54,7 @@ pub fn graphs(
         let graphs = loaded.graphs();
         let _ = writeln!(out, "method {}: {instructions}, {}", name(&method), count(graphs.len(), "graph"));
         for found in &graphs {
-            listing(&mut out, plan, found, stage, &options)?;
+            write_graph(&mut out, plan, found, stage, &options)?;
         }
     }
     Ok(out)
@@ -70,7 +70,7 @@ pub fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) 
     graph
 }
 
-fn listing(
+fn write_graph(
     out: &mut String,
     plan: &ExecutionPlan,
     found: &MethodGraph<'_>,
@@ -97,13 +97,13 @@ fn listing(
     let bounds = if found.is_dynamic { ", for the upper bounds of sizes" } else { "" };
     let numbers = if graph.has_numbers() { "; numbers are known when it runs" } else { "" };
     let _ = writeln!(out, "{bounds}{numbers}");
-    let source = |place: Place| source(plan, place);
+    let source = |place: Place| source_comment(plan, place);
     let _ = write!(out, "{}", graph.listing(&source));
     Ok(())
 }
 
 /// The operator of an instruction, and the line of its innermost source frame.
-fn source(plan: &ExecutionPlan, place: Place) -> Option<String> {
+fn source_comment(plan: &ExecutionPlan, place: Place) -> Option<String> {
     let chain = plan.chains.get(usize::try_from(place.chain?).ok()?)?;
     let at = usize::try_from(place.instruction?).ok()?;
     let mut text = match chain.instructions.get(at)? {
@@ -118,7 +118,7 @@ fn source(plan: &ExecutionPlan, place: Place) -> Option<String> {
         _ => return None,
     };
     if let Some(last) = chain.stacktrace.get(at).and_then(|frames| frames.items.last()) {
-        let _ = write!(text, " at {}", frame(last));
+        let _ = write!(text, " at {}", frame_text(last));
     }
     Some(text)
 }

@@ -165,7 +165,7 @@ impl Recorder {
     }
 
     /// Ends the current block, which holds all events since the previous one, and names it.
-    pub fn block(&self, name: &str) {
+    pub fn end_block(&self, name: &str) {
         let mut threads: Vec<_> = lock(&self.threads).values().map(Arc::clone).collect();
         threads.sort_by_key(|spans| lock(spans).thread);
         let mut spans: Vec<Span> = Vec::new();
@@ -204,12 +204,12 @@ impl Recorder {
         }
     }
 
-    fn since_zero(&self, at: Instant) -> u64 {
+    fn nanoseconds_since_start(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.zero).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// The buffer of this thread's spans, created on first use.
-    fn of_this_thread(&self) -> Arc<Mutex<Spans>> {
+    fn spans_of_this_thread(&self) -> Arc<Mutex<Spans>> {
         let mut threads = lock(&self.threads);
         let thread = threads.len() + 1;
         let new = || Arc::new(Mutex::new(Spans { thread, spans: Vec::new(), names: HashSet::new() }));
@@ -238,7 +238,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl EventTracer for Recorder {
     fn span(&self, span: &pteron_trace::Span<'_>) {
-        let (start, end) = (self.since_zero(span.start), self.since_zero(span.end));
+        let (start, end) = (self.nanoseconds_since_start(span.start), self.nanoseconds_since_start(span.end));
         let count = &self.counts[usize::from(span.kind != SpanKind::Execute)];
         if count.fetch_add(1, Ordering::Relaxed) >= self.limit {
             self.complete_until.fetch_min(end, Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl EventTracer for Recorder {
         let recorded = MINE.try_with(|mine| {
             let mut mine = mine.borrow_mut();
             if mine.as_ref().is_none_or(|(id, _)| *id != self.id) {
-                *mine = Some((self.id, self.of_this_thread()));
+                *mine = Some((self.id, self.spans_of_this_thread()));
             }
             if let Some((_, spans)) = &*mine {
                 lock(spans).push(span, start, end);
@@ -255,7 +255,7 @@ impl EventTracer for Recorder {
         });
         if recorded.is_err() {
             // The thread is exiting: its thread-local storage is already destroyed.
-            lock(&self.of_this_thread()).push(span, start, end);
+            lock(&self.spans_of_this_thread()).push(span, start, end);
         }
     }
 
@@ -299,9 +299,9 @@ mod tests {
         // Another recorder replaces the thread's cache in between; the thread keeps its number.
         record(&Recorder::new(false), "x");
         record(&recorder, "c");
-        recorder.block("first");
+        recorder.end_block("first");
         record(&recorder, "d");
-        recorder.block("second");
+        recorder.end_block("second");
         let recording = recorder.finish();
         assert_eq!(names(&recording.blocks[0]), [("a", 1), ("b", 2), ("c", 1)]);
         assert_eq!(names(&recording.blocks[1]), [("d", 1)]);
@@ -314,7 +314,7 @@ mod tests {
         ["a", "b", "c", "d"].iter().for_each(|name| record(&recorder, name));
         let tracer = Tracer::new(&recorder);
         tracer.end(tracer.start(), SpanKind::Execute, "run", Place::default());
-        recorder.block("");
+        recorder.end_block("");
         let recording = recorder.finish();
         assert_eq!(names(&recording.blocks[0]), [("a", 1), ("b", 1), ("run", 1)]);
         assert_eq!(recording.left_out, 2);

@@ -27,7 +27,7 @@ impl Field {
     }
 
     /// The struct type of a batch.
-    pub(crate) fn of_batch(children: Vec<Field>) -> Self {
+    pub(crate) fn batch(children: Vec<Field>) -> Self {
         Self { flags: 0, ..Self::new("+s", "", children) }
     }
 
@@ -65,18 +65,18 @@ impl Field {
     }
 
     /// Copies a schema; `None` if it is broken, or nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
-    pub(super) fn of(schema: &ArrowSchema) -> Option<Self> {
-        Self::nested(schema, super::MAX_DEPTH)
+    pub(super) fn from_schema(schema: &ArrowSchema) -> Option<Self> {
+        Self::from_schema_at(schema, super::MAX_DEPTH)
     }
 
-    fn nested(schema: &ArrowSchema, depth: usize) -> Option<Self> {
+    fn from_schema_at(schema: &ArrowSchema, depth: usize) -> Option<Self> {
         let depth = depth.checked_sub(1)?;
         // SAFETY: a schema that was not released has `n_children` children, each valid unless it is null.
         let children = unsafe { super::abi::children(schema.children, schema.n_children)? };
-        let children = children.into_iter().map(|child| Self::nested(child, depth));
+        let children = children.into_iter().map(|child| Self::from_schema_at(child, depth));
         // SAFETY: a dictionary is null or valid.
         let dictionary = match unsafe { schema.dictionary.as_ref() } {
-            Some(dictionary) => Some(Box::new(Self::nested(dictionary, depth)?)),
+            Some(dictionary) => Some(Box::new(Self::from_schema_at(dictionary, depth)?)),
             None => None,
         };
         Some(Self {

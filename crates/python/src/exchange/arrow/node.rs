@@ -63,16 +63,16 @@ impl Node {
 
     /// Reads an array; `None` if one of its lengths or counts is negative or overflows, if it lacks children or buffers, or if it
     /// is nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
-    pub(super) fn of(array: &ArrowArray) -> Option<Self> {
-        Self::nested(array, super::MAX_DEPTH)
+    pub(super) fn from_array(array: &ArrowArray) -> Option<Self> {
+        Self::from_array_at(array, super::MAX_DEPTH)
     }
 
-    fn nested(array: &ArrowArray, depth: usize) -> Option<Self> {
+    fn from_array_at(array: &ArrowArray, depth: usize) -> Option<Self> {
         let depth = depth.checked_sub(1)?;
         let count = |n: i64| usize::try_from(n).ok();
         // SAFETY: an array that was not released has `n_children` children, each valid unless it is null.
         let children = unsafe { super::abi::children(array.children, array.n_children)? };
-        let children = children.into_iter().map(|child| Self::nested(child, depth));
+        let children = children.into_iter().map(|child| Self::from_array_at(child, depth));
         let children = children.collect::<Option<_>>()?;
         let n_buffers = count(array.n_buffers).filter(|&n| n <= super::abi::MAX_CHILDREN)?;
         (n_buffers == 0 || !array.buffers.is_null()).then_some(())?;
@@ -80,7 +80,7 @@ impl Node {
         let buffers = unsafe { (0..n_buffers).map(|i| *array.buffers.add(i)).collect() };
         // SAFETY: a dictionary is null or valid.
         let dictionary = match unsafe { array.dictionary.as_ref() } {
-            Some(dictionary) => Some(Box::new(Self::nested(dictionary, depth)?)),
+            Some(dictionary) => Some(Box::new(Self::from_array_at(dictionary, depth)?)),
             None => None,
         };
         let (length, offset) = (count(array.length)?, count(array.offset)?);
@@ -89,7 +89,7 @@ impl Node {
     }
 
     /// The rows of a struct's child that are within the offset and length of the parent; `None` if the child is too short.
-    pub(super) fn shown_by(mut self, parent: &Node) -> Option<Self> {
+    pub(super) fn slice_to_parent(mut self, parent: &Node) -> Option<Self> {
         if parent.offset != 0 || parent.length != self.length {
             (parent.offset + parent.length <= self.length).then_some(())?;
             self.offset += parent.offset;

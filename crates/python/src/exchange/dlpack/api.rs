@@ -31,7 +31,7 @@ struct Api {
 }
 
 /// The memory of an object whose type provides the API; `None` if it does not, or not in a supported version.
-pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<BorrowedTensor>> {
+pub(super) fn borrow_by_api(object: &Bound<'_, PyAny>) -> PyResult<Option<BorrowedTensor>> {
     let py = object.py();
     let kind = object.get_type();
     let Some(capsule) = kind.getattr_opt(pyo3::intern!(py, "__dlpack_c_exchange_api__"))? else {

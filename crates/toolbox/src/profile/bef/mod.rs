@@ -7,7 +7,7 @@ mod report;
 
 pub use report::{CallTime, FunctionTime, InitTime, KernelTime, PlaceTime, Report};
 
-use super::nesting::{covered, self_times};
+use super::nesting::{union_length, self_times};
 use super::{Recorder, Recording, Span};
 use crate::bef::RunOptions;
 use crate::{Context, Result};
@@ -63,7 +63,7 @@ pub fn profile(
     let (bytes, tracer) = (Arc::clone(&program), Arc::clone(&recorder));
     let times = repeat.max(1).saturating_add(1);
     let exit_code = driver::run_traced(bytes, &options, times, tracer, stdout, stderr);
-    recorder.block("Execute");
+    recorder.end_block("Execute");
     let mut recording = recorder.finish();
     let verified = pteron_bef::File::open(&program).and_then(|file| file.verify());
     // An invalid program has not run; it needs no labels.
@@ -106,7 +106,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// The indices of the spans of one run. Runs do not overlap.
-    fn of(&self, run: &Span) -> Range<usize> {
+    fn spans_of_run(&self, run: &Span) -> Range<usize> {
         let start = self.spans.partition_point(|s| s.end < run.start);
         start..start.max(self.spans.partition_point(|s| s.end <= run.end))
     }
@@ -161,14 +161,14 @@ impl Profile {
                 .map(|s| s.nanoseconds() as f64 / 1e3)
                 .sum(),
             init: first,
-            functions: functions.iter().map(|runs| self.function(&program, runs, &work)).collect(),
+            functions: functions.iter().map(|runs| self.function_time(&program, runs, &work)).collect(),
             not_run: self.options.functions.iter().filter(takes_arguments).cloned().collect(),
             spans_left_out: self.recording.left_out,
         })
     }
 
     /// The times of a function, averaged over its completely recorded runs without the warm-up run.
-    fn function(&self, program: &Verified<'_>, runs: &[&Span], work: &Work<'_>) -> FunctionTime {
+    fn function_time(&self, program: &Verified<'_>, runs: &[&Span], work: &Work<'_>) -> FunctionTime {
         let until = self.recording.complete_until.unwrap_or(u64::MAX);
         let complete = &runs[..runs.partition_point(|run| run.end < until)];
         let (runs, cut) = match complete {
@@ -180,7 +180,7 @@ impl Profile {
         let mut places: BTreeMap<(u32, u32), (&str, CallTime)> = BTreeMap::new();
         let (mut whole, mut inside, mut recorded) = (0, 0, 0);
         for run in runs {
-            let range = work.of(run);
+            let range = work.spans_of_run(run);
             for i in range.clone() {
                 let (span, own) = (work.spans[i], work.self_times[i]);
                 let name = if span.kind == SpanKind::Task { TASKS } else { &*span.name };
@@ -191,7 +191,7 @@ impl Profile {
                 }
             }
             whole += run.nanoseconds();
-            inside += covered(&work.spans[range.clone()]);
+            inside += union_length(&work.spans[range.clone()]);
             recorded += range.len();
         }
 
@@ -199,7 +199,7 @@ impl Profile {
         let run_us = per_run(whole as f64);
         let mut kernels: Vec<KernelTime> =
             kernels.into_iter().map(|(name, time)| KernelTime { name: name.to_owned(), time }).collect();
-        kernels.iter_mut().for_each(|k| k.time.per_run(runs.len(), run_us));
+        kernels.iter_mut().for_each(|k| k.time.average_over(runs.len(), run_us));
         kernels.sort_by(|a, b| b.time.self_us.total_cmp(&a.time.self_us));
         // Regions follow the function that they belong to.
         let mut places: Vec<_> = places.into_iter().collect();
@@ -209,7 +209,7 @@ impl Profile {
         });
         let mut sources = Sources::new(program);
         let place = |((function, kernel), (name, mut time)): ((u32, u32), (&str, CallTime))| {
-            time.per_run(runs.len(), run_us);
+            time.average_over(runs.len(), run_us);
             PlaceTime {
                 function: self.recording.functions.get(function as usize).cloned().unwrap_or_default(),
                 kernel,
