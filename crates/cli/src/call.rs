@@ -43,7 +43,7 @@ pub(crate) struct CallArgs {
     execution: ExecutionOpts,
     #[command(flatten)]
     pictures: PictureOpts,
-    /// Whether the inputs are samples in a folder.
+    /// Whether the inputs are the samples in a folder.
     #[arg(skip)]
     has_samples: bool,
 }
@@ -109,7 +109,7 @@ impl CallArgs {
         self.open_other(general, self.input.path())
     }
 
-    /// Takes the program among the inputs, with which the file is to be compared.
+    /// Removes the program from the inputs and returns it: the other program of a comparison.
     pub(crate) fn take_program(&mut self) -> Option<PathBuf> {
         let at = self.inputs.iter().position(|input| matches!(input.value, InputSpec::Program(_)))?;
         match self.inputs.remove(at).value {
@@ -118,7 +118,7 @@ impl CallArgs {
         }
     }
 
-    /// Expects the inputs in samples, so that [`Self::load`] takes options for images.
+    /// Declares that the inputs come from sample files, so that [`Self::load`] allows options for images.
     pub(crate) fn expect_samples(&mut self) {
         self.has_samples = true;
     }
@@ -128,12 +128,12 @@ impl CallArgs {
         &self.pictures
     }
 
-    /// Opens another file as [`Self::open`] does the first.
+    /// Opens another program with the options of this call.
     pub(crate) fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
         Ok(pteron_toolbox::run::open(path, self.load_mode()).and_then(|file| general.compile_archive(file))?)
     }
 
-    /// The options that apply to methods only, and whether each was given.
+    /// The options that apply to ExecuTorch methods only, each with whether it was given.
     pub(crate) fn method_options(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let own = [
             ("inputs", !self.inputs.is_empty()),
@@ -192,7 +192,7 @@ impl CallArgs {
     }
 }
 
-/// A program, ready for a call.
+/// A loaded program, with the options and inputs of a call.
 pub(crate) struct Loaded {
     pub(crate) program: Program,
     pub(crate) options: LoadOptions,

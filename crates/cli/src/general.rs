@@ -20,7 +20,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The end of every verb's long help.
+/// The exit statuses, at the end of every verb's long help.
 macro_rules! exit_status {
     () => {
         "\n\nExit status:\n  0  done\n  1  something failed; stderr says what\n  2  the arguments are invalid"
@@ -28,7 +28,7 @@ macro_rules! exit_status {
 }
 pub(crate) use exit_status;
 
-/// The end of the long help of a verb whose exit status 1 is an answer.
+/// The exit statuses in the long help of a verb whose exit status 1 is an answer, as of `diff`.
 macro_rules! exit_status_of_answer {
     ($yes:literal, $no:literal) => {
         concat!(
@@ -60,7 +60,7 @@ pub(crate) struct GeneralOpts {
     verbose: u8,
     #[command(flatten)]
     limit_opts: LimitOpts,
-    /// What `limit_opts` allows, once the command has started.
+    /// The limits and the deadline of `limit_opts`, set when the command starts.
     #[arg(skip)]
     bounds: Bounds,
 }
@@ -90,7 +90,7 @@ pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 impl ExecutionOpts {
-    /// The options that apply to methods only, and whether each was given.
+    /// The options that apply to ExecuTorch methods only, each with whether it was given.
     pub(crate) fn method_options(&self) -> [(&'static str, bool); 3] {
         [
             ("--threads", self.threads != NonZeroUsize::MIN),
@@ -99,7 +99,7 @@ impl ExecutionOpts {
         ]
     }
 
-    /// The setting under which programs run.
+    /// The threads, instruction set and preparation with which programs run.
     pub(crate) fn setting(&self) -> Result<Setting> {
         let isa = match self.isa {
             Some(features) => Isa::of(features).map_err(|e| Failure::Failed(Box::new(e)))?,
@@ -127,12 +127,12 @@ impl GeneralOpts {
         self.bounds = self.limit_opts.start(executes);
     }
 
-    /// What the command may use.
+    /// The limits and the deadline of the command.
     pub(crate) fn bounds(&self) -> &Bounds {
         &self.bounds
     }
 
-    /// The limits on what files may use.
+    /// The limits on memory and instructions of programs.
     pub(crate) fn limits(&self) -> &Limits {
         self.bounds.limits()
     }
@@ -150,7 +150,7 @@ impl GeneralOpts {
         Ok(pteron::compile::program(loader, registries().kernels(), self.limits())?)
     }
 
-    /// Opens files of named data for `verb`, which errors name.
+    /// Opens `.ptd` files; `verb` is named in errors.
     pub(crate) fn open_data(&self, files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
         let open = |file: &PathBuf| {
             Ok(pteron_toolbox::file::File::open_data(open_uncompiled(file)?, verb, self.limits())?)
@@ -187,7 +187,7 @@ impl GeneralOpts {
     }
 }
 
-/// What an edit does about what it cannot keep of a file.
+/// Whether an edit fails if it cannot keep something of the file.
 #[derive(Debug, Args)]
 pub(crate) struct KeepOpts {
     /// Fail if something of the file cannot be kept, such as a field of a newer schema, instead of printing a note
@@ -196,7 +196,7 @@ pub(crate) struct KeepOpts {
 }
 
 impl KeepOpts {
-    /// Prints a note with what an edit of `file` cannot keep, or fails if nothing may be lost.
+    /// Prints a note that lists what an edit of `file` cannot keep; with --strict, fails instead.
     pub(crate) fn check(&self, general: &GeneralOpts, file: &Path, lost: &[String]) -> Result {
         if self.strict {
             pteron_toolbox::edit::refuse_losses(&file.display().to_string(), lost)?;
@@ -209,7 +209,7 @@ impl KeepOpts {
     }
 }
 
-/// The file a verb reads.
+/// The input file of a verb.
 #[derive(Debug, Args)]
 pub(crate) struct InputArg {
     /// The file to read; `-` is stdin
@@ -218,7 +218,7 @@ pub(crate) struct InputArg {
 }
 
 impl InputArg {
-    /// The path.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.file
     }
@@ -264,7 +264,7 @@ pub(crate) fn open_uncompiled(file: &Path) -> Result<Arc<dyn DataLoader>> {
     Ok(pteron_toolbox::run::open(file, maps::map_large_bef())?)
 }
 
-/// Which entries or parts a verb takes.
+/// The names of the entries or parts that a verb processes.
 #[derive(Debug, Args)]
 pub(crate) struct NamesArg {
     /// Only those with this name, in which `*` stands for any characters and `?` for one; may be repeated
@@ -273,7 +273,7 @@ pub(crate) struct NamesArg {
 }
 
 impl NamesArg {
-    /// The patterns.
+    /// The given names as patterns.
     pub(crate) fn patterns(&self) -> Vec<Pattern> {
         self.name.iter().map(Pattern::new).collect()
     }
@@ -298,19 +298,19 @@ pub(crate) struct ForceArg {
 }
 
 impl ForceArg {
-    /// What happens to protected files.
+    /// Whether protected files are replaced.
     pub(crate) fn protected(self) -> Protected {
         if self.force { Protected::Replace } else { Protected::Keep }
     }
 }
 
 impl OutputArg {
-    /// Output to stdout.
+    /// An output to stdout.
     pub(crate) fn stdout() -> Self {
         Self { output: None, force: ForceArg::default() }
     }
 
-    /// Output to a file, or to stdout for `-`.
+    /// An output to a file, or to stdout for `-`.
     pub(crate) fn to_path(path: &Path) -> Self {
         Self { output: Some(path.to_owned()), force: ForceArg::default() }
     }
@@ -340,7 +340,7 @@ impl OutputArg {
         self.write_text_with(|out| Ok(write!(out, "{text}{end}")?))
     }
 
-    /// Writes text through a callback, so that not all of it is in memory.
+    /// Writes text that a callback streams, so that the whole text is never in memory.
     pub(crate) fn write_text_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
         self.write_with(|out| {
             let mut out = Screen::new(BufWriter::new(out), Escapes::Text);
@@ -349,7 +349,7 @@ impl OutputArg {
         })
     }
 
-    /// Writes text of a format of its own, in which nothing may be escaped. It is escaped if it goes to a terminal.
+    /// Writes source text, such as MLIR, unescaped; only on a terminal it is escaped.
     pub(crate) fn write_source(&self, text: &str) -> Result {
         match self.is_file() || !io::stdout().is_terminal() {
             true => {
@@ -377,12 +377,12 @@ impl OutputArg {
         self.write_binary_with(|out| Ok(out.write_all(bytes)?))
     }
 
-    /// Writes a file of the toolbox, but never to a terminal.
+    /// Writes the file that an operation of the toolbox produced, but never to a terminal.
     pub(crate) fn write_file(&self, file: &Output) -> Result {
         self.write_binary_with(|out| Ok(file.write_to(out)?))
     }
 
-    /// Writes what an edit made of the program in `file`, with the test cases of `file` if it is a bundled program.
+    /// Writes the edited program, with the test cases of the original `file` if that is a bundled program.
     pub(crate) fn write_edited(
         &self,
         general: &GeneralOpts,
@@ -400,7 +400,7 @@ impl OutputArg {
         self.path().is_some()
     }
 
-    /// What happens to protected files.
+    /// Whether protected files are replaced.
     pub(crate) fn protected(&self) -> Protected {
         self.force.protected()
     }
@@ -422,7 +422,7 @@ impl OutputArg {
     }
 }
 
-/// Writes a file of the toolbox to a path, and replaces what is there.
+/// Writes the file that an operation of the toolbox produced to a path; an existing file is replaced.
 pub(crate) fn write_file(path: &Path, protected: Protected, file: &Output) -> Result {
     write_file_with(path, protected, |out| Ok(file.write_to(out)?))
 }
@@ -432,7 +432,7 @@ pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> Result) -> Resu
     pteron::write_stream("stdout", io::stdout().lock(), write)
 }
 
-/// Formats text into a writer. An error of writing is returned as it is.
+/// Formats text into a writer. An I/O error of the writer is returned unchanged.
 pub(crate) fn format_into(
     out: &mut dyn Write,
     format: impl FnOnce(&mut dyn std::fmt::Write) -> std::fmt::Result,

@@ -37,12 +37,12 @@ enum LimitPreset {
     None,
 }
 
-/// What the command may use: the limits that its arguments set, and its time.
+/// The limits and the timeout that the arguments set for the whole command.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bounds {
     limits: Limits,
     interrupt: Option<Interrupt>,
-    /// The time that the command may take, and its end.
+    /// The timeout, and the instant at which it passes.
     timeout: Option<(Duration, Instant)>,
 }
 
@@ -94,11 +94,11 @@ fn timeout_message(time: Duration) -> String {
     format!("the command took longer than --timeout {time:?}")
 }
 
-/// Bytes of memory that parsing and translating MLIR text takes for each of its bytes, at most.
+/// Maximum bytes of memory that parsing and translating take per byte of MLIR text.
 const TEXT_EXPANSION: u64 = 64;
 
 impl Bounds {
-    /// Fails if the command is done, but took longer than --timeout.
+    /// Fails if the timeout has passed; called when the command is done.
     pub(crate) fn check_time(&self) -> Result<(), Failure> {
         match self.timeout {
             Some((time, end)) if Instant::now() > end => {

@@ -65,7 +65,7 @@ impl PictureOpts {
         preparation
     }
 
-    /// Fails if any option was given, because no input is an image.
+    /// Fails if any option for images was given; called if no input is an image.
     pub(crate) fn refuse_all(&self) -> Result {
         let given: Vec<&str> =
             self.options_given().into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
@@ -76,7 +76,7 @@ impl PictureOpts {
         Err(Failure::Usage(format!("{given}: none of the inputs is an image (.png, .jpg)")))
     }
 
-    /// The options, and whether each was given.
+    /// The options for images, each with whether it was given.
     pub(crate) fn options_given(&self) -> [(&'static str, bool); 7] {
         [
             ("--resize", self.resize.is_some()),

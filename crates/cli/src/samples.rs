@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Samples {
     /// The option that names the folder.
     option: &'static str,
-    /// The names of the inputs.
+    /// The names of the method's inputs; `None` where the program has none.
     names: Vec<Option<String>>,
     pictures: Preparation,
-    /// The files of each.
+    /// The input files of each sample.
     files: Vec<Vec<PathBuf>>,
 }
 

@@ -163,7 +163,7 @@ impl PyDelegate {
     }
 }
 
-/// An input of a call: a copy of a tensor, or a number.
+/// Converts an input of a call to Python: a copied tensor, or a number.
 fn argument_object(py: Python<'_>, input: &Arg<'_>) -> PyResult<Py<PyAny>> {
     let copy = |view: &TensorView<'_>| -> PyResult<Py<PyAny>> {
         let tensor = view.to_tensor().map_err(crate::errors::Failure::from)?;
@@ -204,7 +204,7 @@ fn extract_scalar(result: &Bound<'_, PyAny>) -> PyResult<pteron::Scalar> {
     }
 }
 
-/// The error of a function of the backend, with the line that raised it.
+/// Converts an exception of a backend's Python function to an error that names the raising line.
 fn backend_error(py: Python<'_>, error: &PyErr) -> BackendError {
     let line = error.traceback(py).and_then(|traceback| {
         let mut last = traceback.into_any();

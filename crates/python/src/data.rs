@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The largest alignment of segments.
 const MAX_ALIGNMENT: u64 = 1 << 30;
 
-/// The bytes reported at a time.
+/// Number of bytes after which progress is reported.
 const CHUNK: usize = 1 << 20;
 
 /// The contents of an entry. The memory of arrays is only borrowed.
@@ -88,7 +88,7 @@ impl EntryContents {
     }
 }
 
-/// An entry of a file: a tensor with its type, sizes and dim order, or bytes.
+/// Creates an entry of a file: a tensor with type, sizes and dim order, or plain bytes.
 fn make_entry(key: String, contents: EntryContents, progress: &Progress) -> Result<Entry<'static>> {
     let layout = match contents.meta() {
         None => None,
@@ -150,7 +150,7 @@ fn file_bytes(prepared: &Prepared<'_>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An entry that was read.
+/// An entry that was read from a file.
 enum ReadEntry {
     Bytes(Vec<u8>),
     Tensor(Box<Tensor>),
@@ -187,7 +187,7 @@ pub(crate) fn load_data<'py>(
     Ok(dict)
 }
 
-/// Fails if there is no such entry.
+/// Fails if the file has no entry with this key.
 fn require_entry(map: &PtdDataMap, key: &str) -> Result<()> {
     if map.contains(key) {
         return Ok(());

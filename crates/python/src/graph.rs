@@ -36,12 +36,12 @@ impl AsRef<[u8]> for Elements {
 }
 
 impl PyGraph {
-    /// The program of the method.
+    /// Builds the exported program of the method.
     pub(crate) fn finish(&self) -> Result<ExportedProgram> {
         Ok(lock(&self.0).clone().finish()?)
     }
 
-    /// A size of a tensor: an integer, or a `Dim`.
+    /// Converts a size of a tensor: an integer, or a `Dim`.
     fn size(&self, size: &Bound<'_, PyAny>) -> PyResult<Size> {
         if let Ok(size) = size.extract::<i64>() {
             return Ok(Size::Int(size));
@@ -71,7 +71,7 @@ impl PyGraph {
     }
 }
 
-/// The value behind an object, if it is one of this graph.
+/// The id of the value that an object refers to, if it is a value of this graph.
 fn var_of_graph(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Option<VarId>> {
     let Ok(value) = object.cast_exact::<PyValue>() else { return Ok(None) };
     let value = value.get();
@@ -81,7 +81,7 @@ fn var_of_graph(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResu
     }
 }
 
-/// An argument of a call. Arrays become constants of the graph.
+/// Converts an argument of a call; arrays become constants of the graph.
 fn call_argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     if let Some(var) = var_of_graph(graph, object)? {
         return Ok(Argument::Var(var));
@@ -113,7 +113,7 @@ fn array_constant(graph: &Bound<'_, PyGraph>, array: &Bound<'_, PyAny>) -> PyRes
     graph.get().add_constant(convert::to_tensor(array, None, None)?, None)
 }
 
-/// A list of numbers, of strings, or of values and arrays, some of which may be `None`.
+/// Converts a list of numbers, of strings, or of values and arrays, some of which may be `None`.
 fn list_argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     let mut items = Vec::new();
     for item in object.try_iter()? {
@@ -238,7 +238,7 @@ impl PyGraph {
         }
     }
 
-    /// Adds outputs.
+    /// Adds values as outputs of the method.
     #[pyo3(signature = (*values))]
     fn output(slf: &Bound<'_, Self>, values: &Bound<'_, PyTuple>) -> PyResult<()> {
         for object in values {
@@ -262,7 +262,7 @@ impl PyGraph {
 }
 
 impl PyValue {
-    /// The name and the type.
+    /// The name and type of the value in the graph.
     fn var(&self) -> Result<(Arc<str>, VarType)> {
         let graph = lock(&self.graph.get().0);
         let var = graph.var(self.var)?;

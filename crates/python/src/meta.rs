@@ -4,7 +4,7 @@ use crate::errors::Result;
 use pteron::{EValue, MethodMeta, ValueMeta, tensor::ShapeDynamism};
 use serde_json::{Value, json};
 
-/// The metadata of a method.
+/// The metadata of a method as JSON.
 pub(crate) fn method_json(meta: &MethodMeta<'_>) -> Result<Value> {
     let names = meta.value_names()?;
     let values = |values: Vec<ValueMeta>, names: Vec<Option<String>>| -> Vec<Value> {
@@ -46,7 +46,7 @@ fn tensor_json(info: &pteron::TensorInfo) -> Value {
     })
 }
 
-/// A value that the exporter fixed. Numbers that JSON cannot represent, such as NaN, become strings.
+/// A value that the exporter fixed, as JSON. Numbers that JSON lacks, such as NaN, become strings.
 fn fixed_json(value: &EValue) -> Value {
     match value {
         EValue::Int(v) => json!(v),

@@ -34,7 +34,7 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// The signature in a method's metadata.
+    /// Reads the signature from a method's metadata.
     pub(crate) fn new(meta: &MethodMeta<'_>) -> Result<Self> {
         Ok(Self {
             name: meta.name().to_owned(),
@@ -53,7 +53,7 @@ pub(crate) struct OpenProgram {
     pub(crate) bundle: Option<Bundle>,
     /// The recorder of executions, if the program was opened with `record`.
     pub(crate) recorder: Option<Arc<Recorder>>,
-    /// Whether the methods share their memory, so that calls take turns.
+    /// Whether the methods share their memory, so that calls do not run concurrently.
     is_shared: bool,
     /// The module that holds the state of the methods.
     first: Mutex<Module>,
@@ -103,7 +103,7 @@ impl OpenProgram {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
-    /// Reopens the program after a fork, with new threads and the state of the methods.
+    /// Reopens the program after a fork, with new threads; the state of the methods is kept.
     pub(crate) fn reopen(&self, source: &Source, settings: &Settings) -> Result<Self> {
         let new = Self::new(source, settings)?;
         if let Ok(mut old) = self.first.try_lock() {

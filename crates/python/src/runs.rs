@@ -40,7 +40,7 @@ impl Call {
     }
 }
 
-/// Opens a program, and converts the inputs of a call; zeros if none are given.
+/// Opens a program, and converts the inputs of a call; without inputs, zeros are used.
 fn open_call(
     source: &Bound<'_, PyAny>,
     inputs: Option<&Bound<'_, PyTuple>>,
@@ -221,7 +221,7 @@ fn parse_scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     }))
 }
 
-/// How a program is compiled.
+/// The arguments of a compilation.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Lowering {
@@ -302,13 +302,13 @@ pub(crate) fn compile_to<'py>(
     Ok((report, bytes.map(|bytes| PyBytes::new(py, &bytes))))
 }
 
-/// What is compiled.
+/// The source of a compilation.
 enum CompileInput {
     Graphs(Vec<ExportedProgram>),
     File(Source),
 }
 
-/// What is compiled, opened.
+/// The opened source of a compilation.
 enum OpenedInput {
     Graphs(Vec<ExportedProgram>),
     Archive,
@@ -318,9 +318,9 @@ enum OpenedInput {
 
 /// A compilation: its source and options.
 struct Compilation {
-    /// The file that constants may be parts of.
+    /// The source file, of which constants may be parts.
     file: Arc<dyn pteron::DataLoader>,
-    /// The bundled program that the program is from, whose test cases are kept.
+    /// The bundle of the source program, whose test cases are kept.
     bundle: Option<Bundle>,
     origin: OpenedInput,
     known: OperatorTable,
@@ -434,7 +434,7 @@ fn compile_report(compiled: &Compiled) -> serde_json::Value {
     })
 }
 
-/// A shared text buffer.
+/// A shared buffer for the text that a program prints.
 #[derive(Clone, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 

@@ -25,7 +25,7 @@ pub(crate) enum Source {
     Bytes(Arc<PyBackedBytes>),
 }
 
-/// Bytes owned by Python, for a loader.
+/// Bytes owned by Python, as a loader needs them.
 struct PythonBytes(Arc<PyBackedBytes>);
 
 impl AsRef<[u8]> for PythonBytes {
@@ -47,7 +47,7 @@ impl Source {
         Ok(Self::Path(object.extract()?))
     }
 
-    /// Opens a loader.
+    /// Opens a loader of the source.
     pub(crate) fn open(&self, mmap: bool) -> Result<Arc<dyn DataLoader>> {
         match self {
             Self::Path(path) => Ok(open(path, mode(mmap))?),
@@ -74,7 +74,7 @@ pub(crate) struct Settings {
     isa: Option<Isa>,
     seed: u64,
     pub(crate) share_memory_arenas: bool,
-    /// `Some` if executions are recorded: with the computed tensors if `true`.
+    /// Whether executions are recorded (`Some`), and whether with the computed tensors (`true`).
     pub(crate) record: Option<bool>,
 }
 

@@ -18,7 +18,7 @@ impl PyTensor {
         Self(Arc::new(Storage::new(tensor)))
     }
 
-    /// Its memory.
+    /// The memory of the tensor.
     pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.0
     }

@@ -80,7 +80,7 @@ pub(crate) fn write_file(path: &PathBuf, output: &Output) -> Result<()> {
     Ok(pteron::replace_file(path, |out| output.write_to(out))?)
 }
 
-/// Writes what an edit made of the program in `file` atomically, with the test cases of `file` if it is a bundled program.
+/// Writes an edited program atomically, with the test cases of the original `file` if that is bundled.
 pub(crate) fn write_edited(
     path: &PathBuf,
     file: &Arc<dyn DataLoader>,
@@ -93,7 +93,7 @@ pub(crate) fn write_edited(
     }
 }
 
-/// Fails if an edit of `file` that is strict could not keep something.
+/// With `strict`, fails if an edit of `file` could not keep something.
 pub(crate) fn refuse_losses_if_strict(strict: bool, file: &str, lost: &[String]) -> Result<()> {
     if strict {
         edit::refuse_losses(file, lost)?;
@@ -101,12 +101,12 @@ pub(crate) fn refuse_losses_if_strict(strict: bool, file: &str, lost: &[String])
     Ok(())
 }
 
-/// Names in which `*` and `?` stand for characters.
+/// Converts names, in which `*` and `?` are wildcards, to patterns.
 pub(crate) fn patterns(names: &[String]) -> Vec<Pattern> {
     names.iter().map(Pattern::new).collect()
 }
 
-/// The contents of a file.
+/// The contents of a file as JSON.
 #[pyfunction]
 pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
     let source = Source::from_object(source)?;
@@ -118,7 +118,7 @@ pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Str
     Ok(done?)
 }
 
-/// All problems of a file.
+/// Validates a file, and returns all its problems as JSON.
 #[pyfunction]
 pub(crate) fn validate(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
     let source = Source::from_object(source)?;
@@ -130,7 +130,7 @@ pub(crate) fn validate(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<St
     Ok(done?)
 }
 
-/// What a file needs to run.
+/// The operators and backends that a file needs, as JSON.
 #[pyfunction]
 pub(crate) fn requirements(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
     let source = Source::from_object(source)?;
@@ -142,7 +142,7 @@ pub(crate) fn requirements(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResul
     Ok(done?)
 }
 
-/// The operators of this build.
+/// The operators of this build as JSON.
 #[pyfunction]
 pub(crate) fn operators(py: Python<'_>) -> PyResult<String> {
     Ok(py.detach(|| to_json(&pteron_toolbox::ops::supported(registries().kernels())))?)
@@ -154,7 +154,7 @@ pub(crate) fn backends() -> Vec<String> {
     registries().backends().ids().map(str::to_owned).collect()
 }
 
-/// The memory plan of a program, or of one of its methods.
+/// The memory plan of a program, or of one of its methods, as JSON.
 #[pyfunction]
 pub(crate) fn plan(py: Python<'_>, source: &Bound<'_, PyAny>, method: Option<String>) -> PyResult<String> {
     let source = Source::from_object(source)?;
@@ -182,7 +182,7 @@ pub(crate) fn listing(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Str
     Ok(done?)
 }
 
-/// The differences between two files.
+/// The differences between two files as JSON.
 #[pyfunction]
 pub(crate) fn diff(
     py: Python<'_>,

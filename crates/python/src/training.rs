@@ -27,7 +27,7 @@ pub(crate) struct PyTrainingModule {
 struct Inner {
     module: TrainingModule,
     optimizers: HashMap<String, Rule>,
-    /// The methods that were run, and therefore have gradients.
+    /// The methods that were run and therefore have gradients.
     run: HashSet<String>,
 }
 
@@ -54,7 +54,7 @@ impl Rule {
         }
     }
 
-    /// Sets the hyperparameters. What another kind of optimizer remembers of earlier steps is given up.
+    /// Sets the hyperparameters; the state of another kind of optimizer is discarded.
     fn set(&mut self, options: Options) -> Result<()> {
         match (&mut *self, options) {
             (Self::Sgd(sgd), Options::Sgd(options)) => sgd.set_options(options)?,
@@ -105,7 +105,7 @@ impl PyTrainingModule {
     }
 }
 
-/// Copies tensors.
+/// Copies tensors, each with its name.
 fn copy_tensors(named: Vec<(&str, TensorView<'_>)>) -> Result<Vec<(String, pteron::Tensor)>> {
     named.into_iter().map(|(name, view)| Ok((name.to_owned(), view.to_tensor()?))).collect()
 }
@@ -268,7 +268,7 @@ impl PyTrainingModule {
         })
     }
 
-    /// Writes the parameters to a `.ptd` file and, once a step was taken, all that the next one depends on.
+    /// Writes the parameters and, after a step, the optimizer's state to a `.ptd` file.
     #[pyo3(signature = (path, method="forward"))]
     fn save_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
         self.with(py, |inner| {

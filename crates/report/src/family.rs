@@ -18,10 +18,10 @@ pub const FAMILIES: [&str; 13] = [
     "Delegate",
 ];
 
-/// The default family.
+/// The index of the default family.
 const ELEMENTWISE: u8 = 6;
 
-/// Substrings of names, in order of precedence.
+/// Substrings of operator names with their families, in order of precedence.
 const PARTS: &[(&str, u8)] = &[
     ("delegate", 12),
     ("quantize", 9),

@@ -46,16 +46,16 @@ use std::sync::Arc;
 /// The version of the data's schema. It is incremented when a field is renamed or removed.
 const REPORT_VERSION: u32 = 1;
 
-/// The report data gathered so far, and an index from instructions to nodes.
+/// The report data gathered so far, and lookup tables from instructions to nodes.
 struct Gathered {
     data: ReportData,
     frames: HashMap<(Text, i32, Text, Text), u32>,
     /// The nodes (graph, node) that compute an instruction's result, by method and place; the node of the method's own
     /// graph comes first.
     places: HashMap<(String, Place), Vec<(u32, u32)>>,
-    /// How instructions represented by nodes of prepared graphs are executed.
+    /// How each instruction that a prepared graph represents is executed.
     how: HashMap<(String, Place), method::ExecutedAs>,
-    /// The instructions of prepared regions, even if no node is left of them.
+    /// The instructions in prepared regions, including those without a node.
     prepared: HashSet<(String, Place)>,
     calls: method::Calls,
 }
@@ -125,7 +125,7 @@ impl Gathered {
         all
     }
 
-    /// The node of a place in a method's own graph, or in a payload's.
+    /// The graph and node of an instruction, or of a payload's node, in the method's own graphs.
     fn node_at(&self, method: &str, place: Place) -> Option<(u32, u32)> {
         self.places.get(&(method.to_owned(), place))?.first().copied()
     }

@@ -18,7 +18,7 @@ pub struct Measured<'a> {
     /// The profile of a BEF program.
     #[cfg(feature = "bef")]
     pub bef_profile: Option<&'a profile::bef::Report>,
-    /// The recording of a runtime and the method that it is of; ignored if there is a profile.
+    /// The ETDump of a runtime, and the name of the recorded method; ignored if there is a profile.
     pub etdump: Option<(&'a ETDump, &'a str)>,
     /// The divergence of two runs.
     pub divergence: Option<&'a Divergence>,

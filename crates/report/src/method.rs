@@ -17,16 +17,16 @@ use pteron_toolbox::print::{Stage, argument_text, at_stage, place_text, tensor_t
 use pteron_trace::Place;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// How an instruction runs.
+/// How an instruction is executed in the prepared method.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ExecutedAs {
     /// Fused into a step of this kind.
     Fused(String),
-    /// By its kernel, as a step of a prepared region.
+    /// Executed by its kernel, as a step of a prepared region.
     Step,
-    /// By its kernel, outside any prepared region.
+    /// Executed by its kernel, outside any prepared region.
     AsWritten,
-    /// Not at all at run time: it was constant-folded when the program was loaded, or is dead.
+    /// Not executed: constant-folded when the program was loaded, or dead.
     Folded,
 }
 
@@ -91,7 +91,7 @@ struct AsWritten<'a> {
     payloads: &'a [DelegatePayload],
 }
 
-/// A method's graph that has been added.
+/// The graph of a method that was added to the report.
 struct AddedGraph {
     graph: u32,
     method: String,
@@ -110,7 +110,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// The node whose result a read observes, and whether the read observes only that result.
+    /// The node that defines the value a read observes, and whether the read observes nothing else.
     fn definition(&self, value: usize, found: ReachingDef) -> Option<(u32, bool)> {
         match found {
             ReachingDef::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),
@@ -355,7 +355,7 @@ fn calls_of(payload: &DelegatePayload, raised: &RaisedMethod) -> Vec<Place> {
     calls.collect()
 }
 
-/// Makes the node of a call open a graph.
+/// Links the node of a delegate call to the graph of its payload.
 fn link_to_graph(to: &mut Gathered, payload: &DelegatePayload, place: Place, graph: u32) {
     let found = to.places.get(&(payload.method.clone(), place)).and_then(|all| all.first());
     if let Some(&(at, node)) = found {
@@ -363,7 +363,7 @@ fn link_to_graph(to: &mut Gathered, payload: &DelegatePayload, place: Place, gra
     }
 }
 
-/// Adds the graph of the nodes that a delegate replaced, for a payload that nothing can read.
+/// Adds the graph of the source nodes of a delegate whose payload no backend can read.
 fn add_source(
     to: &mut Gathered,
     parent: u32,
@@ -578,7 +578,7 @@ impl std::fmt::Display for Attributes<'_> {
     }
 }
 
-/// Notes on each instruction's node how it runs, and collects the calls by operator.
+/// Adds to each instruction's node how it is executed, and collects the calls by operator.
 fn note_execution(to: &mut Gathered, method: &str, written: &AddedGraph, raised: &RaisedMethod) {
     let places: Vec<Place> = raised.instructions().map(|step| step.place).collect();
     for (index, place) in places.into_iter().enumerate() {

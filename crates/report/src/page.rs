@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 const HEAD: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-/// In dependency order.
+/// The files of the script, in dependency order.
 const SCRIPT: &[&str] = &[
     include_str!("js/state.js"),
     include_str!("js/canvas.js"),

@@ -32,7 +32,7 @@ impl Sketch {
         self.nodes.len() as u32 - 1
     }
 
-    /// Adds an input, an output or state.
+    /// Adds a node that is drawn as a pill: an input, an output or state.
     pub(super) fn add_pill(&mut self, label: Text, detail: Text) -> u32 {
         self.add_node(Node { label, detail, pill: true, ..Node::default() })
     }
@@ -50,7 +50,7 @@ impl Sketch {
         self.nodes[node as usize].operands.push(operand);
     }
 
-    /// Computes the layout.
+    /// Computes the layout and returns the finished graph.
     pub(super) fn draw(mut self, strings: &mut Strings) -> Graph {
         self.edges.sort_by_key(|&(from, to, _, partial)| (to, from, partial));
         self.edges.dedup_by_key(|&mut (from, to, ..)| (to, from));

@@ -164,7 +164,7 @@ pub(super) fn add_operators(to: &mut Gathered, report: &ProgramReport) {
     to.add_table("Not fused", note, &columns, own.into_iter().map(|(_, row)| row).collect());
 }
 
-/// A row of the table of weights.
+/// A constant or external tensor in the table of weights.
 struct Weight {
     bytes: u64,
     name: String,
@@ -322,7 +322,7 @@ pub(super) fn add_delegates(to: &mut Gathered, report: &ProgramReport, plan: &Pl
     to.add_table("Delegates", "", &columns, rows);
 }
 
-/// The report data of named data: its entries as weights.
+/// The report data of a `.ptd` file, whose entries are listed as weights.
 pub(super) fn flat_tensor_data(report: &FlatTensorReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "Named data");
     to.add_fact("Size", bytes(report.bytes));
@@ -340,7 +340,7 @@ pub(super) fn flat_tensor_data(report: &FlatTensorReport) -> ReportData {
     to.data
 }
 
-/// The report data of a `.gguf` file: its tensors as weights.
+/// The report data of a `.gguf` file, whose tensors are listed as weights.
 pub(super) fn gguf_data(report: &GgufReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "GGUF weights");
     to.add_fact("Size", bytes(report.bytes));

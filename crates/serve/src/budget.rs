@@ -2,7 +2,7 @@ use crate::refusal::{Reason, Refusal, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Limits the bytes that all requests hold together.
+/// The memory budget: limits the total bytes that all requests hold.
 #[derive(Debug)]
 pub(crate) struct Budget {
     held: AtomicU64,
@@ -14,7 +14,7 @@ impl Budget {
         Arc::new(Self { held: AtomicU64::new(0), limit })
     }
 
-    /// The bytes that are held now.
+    /// The number of bytes that requests hold now.
     pub(crate) fn bytes_held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -31,7 +31,7 @@ impl Budget {
     }
 }
 
-/// Bytes taken from the server's memory budget, which are returned on drop.
+/// Bytes reserved from the server's memory budget, which are returned on drop.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,

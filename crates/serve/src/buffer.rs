@@ -2,7 +2,7 @@ use crate::budget::Reservation;
 use crate::refusal::{Reason, Refusal, Result};
 use std::{fmt, io};
 
-/// The capacity of a buffer after its first byte.
+/// The initial capacity of a buffer, in bytes.
 const FIRST_BYTES: usize = 512;
 
 /// A growing buffer for a response. Its capacity is charged to the memory budget before it is allocated.
@@ -15,7 +15,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// An empty buffer. What it takes is added to `held`.
+    /// An empty buffer, whose capacity is charged to `held`.
     pub(crate) fn new(held: Reservation) -> Self {
         Self { bytes: Vec::new(), held, refusal: None }
     }

@@ -22,13 +22,13 @@ impl Inputs {
         self.shapes.iter().all(|shape| shape.first() == Some(&rows)).then_some(rows)
     }
 
-    /// Whether both can be concatenated along the first dimension.
+    /// Whether the tensors of two requests can be concatenated along the first dimension.
     pub(crate) fn can_join(&self, other: &Self) -> bool {
         self.shapes.iter().zip(&other.shapes).all(|(a, b)| a.get(1..) == b.get(1..))
     }
 }
 
-/// The outputs of one request, which were charged before they were copied.
+/// The outputs of one request, charged to the memory budget.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub(crate) tensors: Vec<OutputTensor>,
@@ -104,7 +104,7 @@ fn data_bytes(data: &Data) -> &[u8] {
     (**data).as_ref()
 }
 
-/// Fills an input with the concatenated parts, and the rest of it with copies of the last row.
+/// Sets an input to the concatenated parts, padded with copies of the last row.
 fn set_input<'a>(
     method: &mut Method,
     index: usize,
@@ -141,7 +141,7 @@ fn fill_batch<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row:
     Ok(())
 }
 
-/// Copies an output, or a range of its rows; the range comes with the number of rows of the batch. The copy is charged first.
+/// Copies an output, or a range of its rows and the batch's number of rows; the copy is charged to `held`.
 fn copy_output(
     method: &Method,
     generation: &Generation,
@@ -180,7 +180,7 @@ fn copy_output(
     Ok(OutputTensor { name, dtype: view.dtype(), shape, data })
 }
 
-/// Copies a range of the bytes that a tensor has in row-major order.
+/// Copies a byte range of a tensor in row-major order; the copy is charged to `held`.
 fn copy_bytes(view: TensorView<'_>, range: Range<usize>, held: &mut Reservation) -> Result<Vec<u8>> {
     held.grow(range.len() as u64)?;
     if view.meta().is_row_major() {

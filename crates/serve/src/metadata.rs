@@ -61,7 +61,7 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// The signature of a method, with the names of its configuration.
+    /// The signature of a method, with the names that the model's configuration gives.
     pub(crate) fn new(meta: &MethodMeta<'_>, config: &Config) -> Result<Self> {
         let names = meta.value_names().map_err(Refusal::from_load_error)?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());

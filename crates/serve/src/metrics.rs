@@ -48,7 +48,7 @@ pub(crate) struct ModelMetrics {
     failures: [AtomicU64; Reason::ALL.len()],
     queued: Histogram,
     computed: Histogram,
-    /// Requests that were executed in a batch with others.
+    /// The number of requests that were executed in a batch with others.
     joined: AtomicU64,
     loads: AtomicU64,
 }

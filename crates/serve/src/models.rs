@@ -19,7 +19,7 @@ type Entries = BTreeMap<String, BTreeMap<u64, Entry>>;
 /// A version of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// Its lane in the queue.
+    /// The id of the version's lane in the queue.
     pub(crate) lane: u64,
     state: State,
     pub(crate) metrics: Arc<ModelMetrics>,
@@ -28,22 +28,22 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone)]
 enum State {
     Ready(Arc<Generation>),
-    /// It could not be loaded, for this reason.
+    /// The version could not be loaded, for this reason.
     Failed(String),
-    /// It was unloaded on request.
+    /// The version was unloaded on request.
     Unloaded,
 }
 
 /// An entry of the repository index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The model.
+    /// The name of the model.
     pub name: String,
-    /// Its version; empty for a model that was never loaded.
+    /// The version of the model; empty if it was never loaded.
     pub version: String,
-    /// Whether it is loaded and answers requests.
+    /// Whether the model is loaded and answers requests.
     pub is_ready: bool,
-    /// Why it is not ready.
+    /// The reason why the model is not ready.
     pub reason: String,
 }
 
@@ -52,25 +52,25 @@ pub struct IndexEntry {
 #[derive(Debug, Default)]
 struct Failures {
     folder: Option<Refusal>,
-    /// By model and version; without a version for a model that is invalid as a whole.
+    /// Failures by model and version; without a version if the whole model is invalid.
     models: BTreeMap<(String, Option<u64>), Failure>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Failure {
-    /// The files; `None` if they were not found.
+    /// The files that failed to load; `None` if they were not found.
     files: Option<Files>,
     refusal: Refusal,
 }
 
-/// How a look at the folder treats what failed before.
+/// How a scan of the folder treats earlier failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanPolicy {
-    /// Files that were invalid are not loaded again, and failures are not reported again.
+    /// Does not retry invalid files, and reports no failure twice.
     ForChanges,
-    /// Everything that is not loaded is tried; failures are returned, and reported if they are new.
+    /// Retries everything that is not loaded; failures are returned, and reported if they are new.
     OnRequest,
-    /// Everything that is not loaded is tried, and every failure is reported.
+    /// Retries everything that is not loaded; every failure is reported.
     Afresh,
 }
 
@@ -79,10 +79,10 @@ pub(crate) enum ScanPolicy {
 pub(crate) struct Models {
     repository: Repository,
     entries: RwLock<Entries>,
-    /// Held while models are loaded, which happens one after the other.
+    /// The failures; locked while models are loaded, so that loads run one after the other.
     failures: Mutex<Failures>,
     stateful: StatefulModules,
-    /// The next number of a generation or a lane.
+    /// The next number for a generation or lane.
     next_number: AtomicU64,
 }
 
@@ -140,7 +140,7 @@ impl Models {
         Ok(reported)
     }
 
-    /// The models of which all versions were unloaded on request.
+    /// The models whose versions were all unloaded on request.
     fn unloaded_models(&self) -> BTreeSet<String> {
         let is_unloaded = |entry: &Entry| matches!(entry.state, State::Unloaded);
         let models = self.read();
@@ -246,7 +246,7 @@ impl Models {
         entry.is_some_and(|entry| matches!(&entry.state, State::Ready(present) if present.files == *files))
     }
 
-    /// Notes why a version, or the whole model, is not loaded, unless it is: what is loaded stays, and then this is true.
+    /// Records why a version or model is not loaded; returns true if an earlier load of it is kept.
     fn note_failure(&self, name: &str, version: Option<u64>, refusal: &Refusal) -> bool {
         let mut models = self.write();
         let entries = models.entry(name.to_owned()).or_default();
@@ -261,7 +261,7 @@ impl Models {
         is_ready(entry)
     }
 
-    /// Replaces the generations of a model by those that were loaded, and removes versions that are no longer in the folder.
+    /// Replaces the generations of a model by the loaded ones, and removes versions that left the folder.
     fn replace_versions(
         &self,
         name: &str,

@@ -9,7 +9,7 @@ use pteron::format::pte::Instruction;
 use pteron::{Interrupt, ScalarType, bf16, f16};
 use std::time::{Duration, Instant};
 
-/// The time limit for the executions of a probe.
+/// The time limit of all executions of a probe.
 const TIME: Duration = Duration::from_secs(30);
 
 /// The upper bound of the first dimension, if requests can be concatenated along it: it is dynamic and common to all inputs
@@ -73,7 +73,7 @@ fn random_row(generation: &Generation, seed: u64, scale: f64) -> Inputs {
 struct Random(u64);
 
 impl Random {
-    /// The next xorshift value, scaled to 0..1.
+    /// The next pseudo-random number (xorshift), between 0 and 1.
     fn next_unit(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -103,7 +103,7 @@ impl Random {
     }
 }
 
-/// Whether two results differ by no more than sums in a different order may.
+/// Whether two results are equal up to rounding differences of another summation order.
 fn is_close(a: &OutputTensor, b: &OutputTensor) -> bool {
     let (a_values, b_values) = (to_f64s(a), to_f64s(b));
     let tolerance = match a.dtype {

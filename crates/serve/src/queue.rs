@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Receives the result of a request: its outputs, or the reason why there are none.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(Outputs, Timing)>) + Send>;
 
-/// A request that has been checked.
+/// A checked request, ready to be executed.
 pub(crate) struct Job {
     pub(crate) generation: Arc<Generation>,
     pub(crate) inputs: Inputs,
@@ -28,7 +28,7 @@ pub(crate) struct Job {
 struct QueuedRequest {
     id: u64,
     entered: Instant,
-    /// The number of rows, if it can be batched with others.
+    /// The number of rows, if the request can be batched with others.
     rows: Option<usize>,
     job: Job,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Queue {
     wake: Condvar,
     idle: Condvar,
     bounds: Bounds,
-    /// What outputs are charged to.
+    /// The memory budget to which outputs are charged.
     budget: Arc<Budget>,
 }
 
@@ -61,17 +61,17 @@ struct State {
     waiting: usize,
     /// The running batches, by the ids of their requests.
     running: BTreeMap<u64, Arc<RunningBatch>>,
-    /// The lane that was served last.
+    /// The id of the lane that was served last.
     last: u64,
     next_id: u64,
-    /// Requests no longer wait for others to join their batch.
+    /// Whether requests no longer wait for others to join their batch.
     no_delay: bool,
     stopping: bool,
 }
 
 struct RunningBatch {
     interrupt: Interrupt,
-    /// The number of its requests whose clients still wait for a result.
+    /// The number of the batch's requests whose clients still wait for a result.
     alive: AtomicUsize,
 }
 
@@ -174,7 +174,7 @@ impl Queue {
         }
     }
 
-    /// From now on requests do not wait for others to join their batch.
+    /// Disables the batch delay: requests no longer wait for others to join their batch.
     pub(crate) fn disable_delay(&self) {
         self.lock().no_delay = true;
         self.wake.notify_all();
@@ -202,7 +202,7 @@ impl Queue {
 }
 
 impl State {
-    /// The next batch that is due, taking turns between lanes; otherwise the time at which one will be due, if any waits.
+    /// Takes the next due batch, round-robin over lanes; the error is when the earliest batch will be due.
     fn take_due_batch(&mut self, delay: Duration) -> Result<Vec<QueuedRequest>, Option<Instant>> {
         let now = Instant::now();
         let mut earliest: Option<Instant> = None;

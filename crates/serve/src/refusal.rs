@@ -43,7 +43,7 @@ impl Reason {
         Self::Failed,
     ];
 
-    /// Its name in metrics and logs.
+    /// The name of the reason in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -76,7 +76,7 @@ impl Reason {
         }
     }
 
-    /// Its gRPC status code.
+    /// The reason's gRPC status code.
     pub fn grpc_code(self) -> i32 {
         match self {
             Self::Cancelled => 1,
@@ -98,7 +98,7 @@ impl Reason {
 pub struct Refusal {
     /// The kind of failure.
     pub reason: Reason,
-    /// What was found and what was expected.
+    /// The problem: what was found, and what was expected.
     pub message: String,
 }
 
@@ -136,7 +136,7 @@ impl Refusal {
         Self { reason, message: strip_folders(&message) }
     }
 
-    /// Whether the same request, or the same file, fails for the same reason the next time.
+    /// Whether the failure is permanent: the same request or file would fail again.
     pub(crate) fn is_lasting(&self) -> bool {
         !matches!(self.reason, Reason::Busy | Reason::Unavailable)
     }
@@ -155,7 +155,7 @@ impl Refusal {
 #[cfg(feature = "net")]
 const MAX_SHOWN: usize = 1000;
 
-/// Replaces absolute paths by their last component, such as the lines of source code that an archive records.
+/// Replaces absolute paths in a text, such as those of source lines, by their last components.
 fn strip_folders(text: &str) -> String {
     let is_end = |c: char| c.is_whitespace() || "\"'`<>()[]{},;".contains(c);
     let mut out = String::with_capacity(text.len());

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The maximum number of entries of a folder; more are an error.
+/// The maximum number of entries of a folder; a folder with more is an error.
 const MAX_ENTRIES: usize = 10_000;
 /// The maximum size of a model's `pteron.json`.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -25,7 +25,7 @@ pub struct Repository {
     path: PathBuf,
 }
 
-/// One look at the folder, at the place to which its path led then.
+/// A scan of the folder, at the location to which its path resolved when the scan began.
 struct Scan {
     root: PathBuf,
 }
@@ -54,7 +54,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration of one of [`Self::methods`].
+    /// The configuration of the model that serves one of [`Self::methods`].
     fn for_method(&self, method: &str) -> Self {
         let (max_batch, share_memory_arenas) = (self.max_batch, self.share_memory_arenas);
         Self { method: Some(method.to_owned()), max_batch, share_memory_arenas, ..Self::default() }
@@ -73,9 +73,9 @@ where
 /// A file of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its path, without links.
+    /// The canonical path, without links.
     pub path: PathBuf,
-    /// Its path from the folder, as messages show it.
+    /// The path relative to the folder of models, for messages.
     pub name: String,
 }
 
@@ -84,9 +84,9 @@ pub struct Source {
 pub struct Files {
     /// The program or archive.
     pub program: Source,
-    /// Its files of external weights, sorted by name.
+    /// The model's files of external weights (`.ptd`), sorted by name.
     pub data: Vec<Source>,
-    /// Its `pteron.json`.
+    /// The contents of the model's `pteron.json`.
     pub config: Config,
     /// The stamps of all files, which show whether any of them was replaced.
     pub stamps: Vec<Stamp>,
@@ -142,13 +142,13 @@ impl Repository {
     }
 }
 
-/// An entry of a folder.
+/// The kind of a folder entry.
 enum Kind {
     Folder,
     File,
-    /// Something else, such as a pipe.
+    /// Neither a file nor a folder, such as a pipe.
     Other,
-    /// It cannot be told, for example because a link leads nowhere.
+    /// Unknown, because the metadata cannot be read, as of a dangling link.
     Unknown(io::Error),
 }
 
@@ -185,12 +185,12 @@ impl Scan {
         Ok(found)
     }
 
-    /// The path of a file from the folder.
+    /// The path of a file relative to the folder.
     fn relative_name(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 
-    /// A model that is a single file.
+    /// Reads a model that is a single file.
     fn read_file_model(&self, path: &Path) -> Result<Files> {
         let data = path.with_extension("ptd");
         let data = exists_as_file(&data).then_some(data);
@@ -216,7 +216,7 @@ impl Scan {
         numbered.into_iter().map(|(number, path)| Ok((number, self.read_folder(&path, name)?))).collect()
     }
 
-    /// A folder with one program.
+    /// Reads a model folder with one program.
     fn read_folder(&self, path: &Path, name: &str) -> Result<Files> {
         self.resolve_inside(path)?;
         let inside = self.sorted_entries(path)?;
@@ -265,7 +265,7 @@ impl Scan {
         Ok(Files { program, data, config, stamps })
     }
 
-    /// A regular file inside of the folder.
+    /// A regular file inside the folder, with its stamp.
     fn open_source(&self, path: &Path) -> Result<(Source, Stamp)> {
         let (place, name) = (self.resolve_inside(path)?, self.relative_name(path));
         let metadata = fs::metadata(&place).map_err(|e| unreadable_error(&name, &e))?;
@@ -305,7 +305,7 @@ impl Scan {
     }
 }
 
-/// The name of the model that an entry of the folder is, and the entry's kind.
+/// The name of the model in a folder entry, and the entry's kind; `None` if it is no model.
 fn model_of_entry(path: &Path) -> Option<(String, Kind)> {
     let kind = Kind::from_path(path)?;
     let name = match kind {
@@ -318,7 +318,7 @@ fn model_of_entry(path: &Path) -> Option<(String, Kind)> {
     Some((name, kind))
 }
 
-/// A model, and the models of its [methods](Config::methods).
+/// A model, together with the models of its [methods](Config::methods).
 fn add_method_models(name: String, versions: Result<Versions>) -> BTreeMap<String, Result<Versions>> {
     let mut all: BTreeMap<String, Result<Versions>> = BTreeMap::new();
     for (&number, files) in versions.iter().flatten() {
@@ -345,7 +345,7 @@ pub fn is_model_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
 }
 
-/// Whether there is an entry of this name that is no folder.
+/// Whether the path exists and is no folder.
 fn exists_as_file(path: &Path) -> bool {
     Kind::from_path(path).is_some_and(|kind| !matches!(kind, Kind::Folder))
 }

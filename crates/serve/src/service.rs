@@ -177,7 +177,7 @@ impl Service {
         found.map(drop)
     }
 
-    /// A share of the memory budget of requests, which is empty at first.
+    /// An empty reservation from the memory budget of requests.
     pub fn hold(&self) -> Reservation {
         Reservation::empty(&self.budget)
     }

@@ -22,7 +22,7 @@ pub struct Bundle {
     /// The test cases of each method.
     pub suites: Vec<BundledMethodTestSuite>,
     name: String,
-    /// Where the program begins in the file; 0 for a bundle that is no file yet.
+    /// The byte offset of the program in the file; 0 for a new bundle, not yet written.
     start: u64,
     program: FreeableBuffer,
 }
@@ -33,17 +33,17 @@ pub struct BundleReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The bundle's size in bytes.
     pub bytes: u64,
     /// The version of the bundle's schema.
     pub version: u32,
     /// The test cases of each method.
     pub suites: Vec<SuiteReport>,
-    /// The program inside.
+    /// The bundled program.
     pub program: ProgramReport,
 }
 
-/// What a bundle has, as the report of `pteron bundle`.
+/// The report of `pteron bundle`: the test cases, and the size of the file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bundled {
     /// The test cases of each method.
@@ -64,7 +64,7 @@ pub struct SuiteReport {
 pub struct CaseReport {
     /// The inputs: types such as `2x2xf32`, or the values of scalars.
     pub inputs: Vec<String>,
-    /// The expected outputs, likewise.
+    /// The expected outputs, in the same notation.
     pub outputs: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Bundle {
         is_bundled(loader)?.then(|| Self::open(loader, limits)).transpose()
     }
 
-    /// Reads and verifies a bundle. The program inside is verified when it is loaded.
+    /// Reads and verifies a bundle. Its program is verified only when that is loaded.
     pub fn open(loader: &dyn DataLoader, limits: &Limits) -> Result<Self> {
         let file = loader.load(0, loader.size(), Purpose::Program)?;
         let read = bpte::read(&file, &limits.format).context(|| format!("{} is not valid", loader.name()))?;
@@ -96,12 +96,12 @@ impl Bundle {
         Ok(Self { version: read.version, suites: read.method_test_suites, name, start, program })
     }
 
-    /// A loader for the program inside.
+    /// A loader of the program in the bundle.
     pub fn program(&self) -> Arc<dyn DataLoader> {
         Arc::new(BytesLoader::named(self.name.clone(), self.program.clone()))
     }
 
-    /// Where the program begins in the file.
+    /// The byte offset of the program in the file.
     pub(crate) fn program_start(&self) -> u64 {
         self.start
     }
@@ -150,7 +150,7 @@ impl Bundle {
         Ok(Self { version: bpte::SCHEMA_VERSION, suites: Vec::new(), name, start: 0, program: bytes })
     }
 
-    /// The report on the bundle, which has `bytes` bytes as a file.
+    /// The report on the bundle; `bytes` is the size of its file.
     pub fn bundled(&self, bytes: u64) -> Bundled {
         Bundled { suites: self.suites.iter().map(suite_report).collect(), bytes }
     }
@@ -238,7 +238,7 @@ fn to_or_from_little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// The report on a bundle; `program` is the report on the program inside.
+/// The report on a bundle; `program` is the report on its program.
 pub(crate) fn report(loader: &dyn DataLoader, bundle: &Bundle, program: ProgramReport) -> BundleReport {
     BundleReport {
         report: REPORT_VERSION,

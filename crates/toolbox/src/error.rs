@@ -22,7 +22,7 @@ pub enum Error {
     BadFile {
         /// The file, as the user named it.
         file: String,
-        /// What is wrong, and what was expected.
+        /// The problem, and the expected contents.
         problem: String,
     },
     /// An argument or input of the user that the verb or program cannot take.
@@ -40,7 +40,7 @@ pub enum Error {
     /// Another error, with context.
     #[error("{}", line(context))]
     Context {
-        /// What was being done.
+        /// The operation that failed.
         context: String,
         /// The underlying error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -73,7 +73,7 @@ impl Error {
     }
 }
 
-/// Each item on an indented line of its own.
+/// Formats each item on its own indented line.
 fn indented_lines(items: &[String]) -> String {
     items.iter().map(|item| format!("\n  {}", line(item))).collect()
 }

@@ -15,7 +15,7 @@ pub struct EtdumpReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
     /// The version of the ETDump's schema.
     pub version: u32,
@@ -31,7 +31,7 @@ pub struct BlockReport {
     pub bundled_input: Option<i32>,
     /// The names of the tracked allocators.
     pub allocators: Vec<String>,
-    /// Bytes allocated from them.
+    /// Total bytes allocated from the tracked allocators.
     pub allocated: u64,
     /// The number of recorded values.
     pub values: usize,
@@ -39,14 +39,14 @@ pub struct BlockReport {
     pub spans: Vec<SpanReport>,
 }
 
-/// All spans of one name.
+/// The spans that have the same name.
 #[derive(Debug, Clone, Serialize)]
 pub struct SpanReport {
-    /// The name; for a step inside a delegate, the delegate's id for it.
+    /// The name of the spans; for steps inside a delegate, the id that the delegate gave.
     pub name: String,
     /// The number of spans.
     pub count: usize,
-    /// Their total duration in ticks.
+    /// The total duration of the spans, in ticks.
     pub ticks: u64,
 }
 

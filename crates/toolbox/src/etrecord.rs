@@ -15,7 +15,7 @@ use zip::ZipArchive;
 
 /// The entry that identifies an ETRecord.
 const IDENTIFIER: &str = "ETRECORD_V0";
-/// What the entries hold, by the start of their names.
+/// Descriptions of entries, by the prefix of their names.
 const KINDS: [(&str, &str); 9] = [
     ("exported_program", "the program as it was exported"),
     ("edge_dialect_exported_program", "the program in the edge dialect"),
@@ -34,7 +34,7 @@ pub struct EtrecordReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The archive's size in bytes.
     pub bytes: u64,
     /// The entries, in the order of the archive, without the one that identifies it.
     pub entries: Vec<EtrecordEntry>,
@@ -43,11 +43,11 @@ pub struct EtrecordReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct EtrecordEntry {
     pub name: String,
-    /// Its size in bytes.
+    /// The entry's size in bytes.
     pub bytes: u64,
-    /// What it holds; `None` for a name that is unknown here.
+    /// A description of the contents; `None` for an unknown name.
     pub what: Option<&'static str>,
-    /// The number of keys of a map, by method where the map has a map for each.
+    /// The number of keys of a JSON map, summed over methods if the map is nested by method.
     pub keys: Option<usize>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Op
     Ok(Some(EtrecordReport { report: crate::inspect::REPORT_VERSION, file, bytes, entries }))
 }
 
-/// Whether a name ends here, or with one of the parts into which a program is divided.
+/// Whether `rest` of an entry's name is empty or names a part of a divided program.
 fn is_end_of_kind(rest: &str) -> bool {
     ["", "_state_dict", "_constants", "_example_inputs"].contains(&rest)
 }

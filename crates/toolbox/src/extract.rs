@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What to extract.
+/// The kinds of parts to extract.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Segments, byte for byte.
@@ -29,7 +29,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Everything but segments, which consist of the other parts.
+    /// All kinds except segments, which consist of the other parts.
     pub const PARTS: Self = Self { segments: false, delegates: true, named_data: true, constants: true };
 }
 
@@ -39,13 +39,13 @@ pub struct Part {
     /// Its path relative to the output folder: `constants/linear.weight.npy`. File names have only letters,
     /// digits and `._-`, whatever the name of the part is.
     pub path: String,
-    /// A description.
+    /// A description of the part.
     pub what: String,
-    /// Its name in the file: a key, or the name of a constant in the model.
+    /// The part's name in the file: a key, or the name of a constant in the model.
     pub name: Option<String>,
-    /// Its byte range in the source file.
+    /// The part's byte range in the source file.
     pub bytes: Range<u64>,
-    /// The new file.
+    /// The output file.
     #[serde(skip)]
     pub output: Output,
 }
@@ -278,9 +278,9 @@ impl Parts<'_> {
         self.add_array(loader, stem, what, None, range.start..end, &layout)
     }
 
-    /// A path that no other part has.
+    /// A new path, different from those of all other parts.
     fn unique_path(&mut self, folder: &str, stem: &str, end: &str) -> String {
-        /// Characters of a name that are kept.
+        /// Maximum number of characters of a name in a path.
         const MAX_STEM: usize = 100;
         let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let stem: String = stem.chars().map(safe).take(MAX_STEM).collect();

@@ -24,31 +24,31 @@ use std::sync::Arc;
 /// One parsed input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InputSpec {
-    /// `2x2xf32=…`
+    /// A tensor by type, sizes and elements: `2x2xf32=…`
     Tensor {
         /// The type of the elements.
         dtype: ScalarType,
         sizes: Vec<usize>,
         elements: Elements,
     },
-    /// `x.npy`, `@x`
+    /// A NumPy array in a file: `x.npy`, `@x`
     Npy(PathBuf),
-    /// `digit.png`
+    /// An image in a file: `digit.png`
     Image(PathBuf),
-    /// `5`, `0.5`, `true`
+    /// A number or boolean: `5`, `0.5`, `true`
     Number(Scalar),
-    /// `none`
+    /// No value: `none`
     None,
-    /// `model.pte`: no input of a method, but the other program of a comparison.
+    /// The other program of a comparison, instead of an input: `model.pte`
     Program(PathBuf),
 }
 
 /// An input of a call: by position, or by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GivenInput {
-    /// The name of the input that it is for; without, it is for the next one.
+    /// The name of the method's input; without a name, the next input in order.
     pub name: Option<String>,
-    /// The input.
+    /// The value of the input.
     pub value: InputSpec,
 }
 
@@ -79,11 +79,11 @@ fn is_name(text: &str) -> bool {
 /// The elements of an input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Elements {
-    /// All zero: no elements were given.
+    /// All elements are zero, because none were given.
     Zeros,
     /// The elements as text; a single one fills the tensor.
     Values(Vec<String>),
-    /// The bytes of a file.
+    /// The raw bytes of a file.
     Raw(PathBuf),
 }
 
@@ -97,9 +97,9 @@ pub struct DeclaredInput {
     pub index: usize,
     /// The kind of value.
     pub tag: Tag,
-    /// For a tensor: type, sizes (upper bounds if dynamic), dynamism, dim order.
+    /// The declared type, sizes (upper bounds if dynamic), dynamism and dim order of a tensor.
     pub meta: Option<TensorMeta>,
-    /// The sizes that the export allows for the inputs of the method, if the upper bounds do not say it all.
+    /// The constraints on the sizes of the method's inputs, if the export records more than upper bounds.
     pub allowed: Option<Arc<InputSizes>>,
 }
 
@@ -162,7 +162,7 @@ fn parse_number(text: &str) -> Option<Scalar> {
 }
 
 impl InputSpec {
-    /// The array (`.npy`) or image (`.png`, `.jpg`, `.jpeg`) in a file, by the ending of its name. `None` for others.
+    /// The input in a `.npy`, `.png`, `.jpg` or `.jpeg` file; `None` for other extensions.
     pub fn of_file(path: &Path) -> Option<Self> {
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         match ending.as_str() {
@@ -173,7 +173,7 @@ impl InputSpec {
         }
     }
 
-    /// The file that [`resolve`](Self::resolve) reads, if any.
+    /// The path of the file that [`resolve`](Self::resolve) reads, if it reads one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Npy(path)

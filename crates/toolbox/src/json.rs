@@ -5,7 +5,7 @@ use pteron_operator::EValue;
 use pteron_tensor::{Bool, Complex, DimOrder, ScalarType, Tensor};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
 
-/// Serializes a value.
+/// A value, which serializes to JSON.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<'a>(pub &'a EValue);
 

@@ -11,17 +11,17 @@ use serde::Serialize;
 use std::collections::{HashMap, HashSet, hash_map};
 use std::ops::Range;
 
-/// Conflicts that an error lists at most.
+/// Maximum number of conflicts that an error lists.
 const MAX_LISTED: usize = 20;
 
-/// The result of [`merge`].
+/// The result of [`merge`]: one file with the entries of several.
 #[derive(Debug, Serialize)]
 pub struct Merged {
     /// The number of keys.
     pub entries: usize,
     /// Keys that occurred in several files, with the same layout and bytes.
     pub same: Vec<String>,
-    /// What could not be kept of files other than the first, or of the first.
+    /// Descriptions of what could not be kept of the files.
     pub lost: Vec<String>,
     /// Bytes of the source files.
     pub bytes_before: u64,
@@ -32,16 +32,16 @@ pub struct Merged {
     pub data: Output,
 }
 
-/// What [`merge`] takes of the files, and under which keys.
+/// Selects the entries that [`merge`] takes, and their keys.
 #[derive(Debug, Clone, Default)]
 pub struct MergeOptions {
-    /// Takes only entries whose keys in the files fit one of these; all, if there are none.
+    /// Takes only entries whose old keys match one of these patterns; if there are none, all entries.
     pub names: Vec<Pattern>,
-    /// New keys for keys of the files.
+    /// Pairs of an old and a new key.
     pub rename: Vec<(String, String)>,
-    /// Whose entry is taken if files have different ones under a key; without it, that is an error.
+    /// The file whose entry is taken if entries of a key differ; `None` makes that an error.
     pub prefer: Option<Prefer>,
-    /// Entries with equal bytes share storage; to find them, entries of equal length are read once more.
+    /// Whether entries with equal bytes share storage; to find them, entries of equal length are read twice.
     pub share: bool,
 }
 
@@ -155,7 +155,7 @@ struct EntryOf<'f> {
     blob: Blob<'static>,
 }
 
-/// Descriptions of two entries of the same key, if they differ.
+/// Descriptions of two entries with the same key, if the entries differ.
 fn entry_difference(one: &EntryOf<'_>, other: &EntryOf<'_>) -> pteron_format::Result<Option<(String, String)>> {
     let what = |entry: &EntryOf<'_>| match entry.layout {
         Some(layout) => show::layout(layout),

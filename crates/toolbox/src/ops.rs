@@ -13,18 +13,18 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// An operator of a registry.
+/// An operator for which a registry has a kernel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Supported {
-    /// Its full name.
+    /// The operator's full name.
     pub name: String,
-    /// Its schema in PyTorch's notation.
+    /// The operator's schema in PyTorch's notation.
     pub schema: String,
     /// The scalar types that it accepts for its main input.
     pub dtypes: Vec<&'static str>,
 }
 
-/// The requirements of a file, and whether this build meets them.
+/// The operators and backends that a file needs, and whether this build has them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Requirements {
     pub file: String,
@@ -42,13 +42,13 @@ pub struct Requirements {
 /// An operator that a program calls.
 #[derive(Debug, Clone, Serialize)]
 pub struct Needed {
-    /// Its full name.
+    /// The operator's full name.
     pub name: String,
     /// The number of instructions that call it, in all methods.
     pub calls: usize,
     /// Whether the registry has a kernel for it.
     pub available: bool,
-    /// Kernels with a similar name, if there is none for it.
+    /// Names of kernels similar to the operator's, if it has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub similar: Vec<String>,
 }
@@ -60,7 +60,7 @@ pub struct NeededBackend {
     /// The number of delegates that need it, in all methods.
     pub delegates: usize,
     pub payload_bytes: u64,
-    /// Whether it is registered and available.
+    /// Whether the backend is registered and available.
     pub available: bool,
     /// The nodes of their payloads by kind, if the backend can list them.
     #[serde(skip_serializing_if = "Vec::is_empty")]

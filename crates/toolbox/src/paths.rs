@@ -44,7 +44,7 @@ struct Named {
 #[derive(Debug)]
 struct Write {
     named: Named,
-    /// Inputs that it may replace.
+    /// The inputs that this output may replace.
     over: Vec<Resolved>,
 }
 
@@ -169,18 +169,18 @@ impl std::fmt::Display for Named {
 #[derive(Debug)]
 struct Resolved {
     id: Id,
-    /// Whether it can be read only once: a pipe or socket.
+    /// Whether the file can be read only once: a pipe or socket.
     once: bool,
-    /// Whether it is a character device, such as `/dev/null`, which may be read and written repeatedly.
+    /// Whether the file is a character device, such as `/dev/null`, which may be read and written repeatedly.
     endless: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Id {
-    /// An existing file.
+    /// An existing file, by device and inode.
     #[cfg(unix)]
     File { device: u64, inode: u64 },
-    /// A file by its path.
+    /// A file without an inode, by its path.
     Path(PathBuf),
 }
 
@@ -195,7 +195,7 @@ impl Resolved {
         Self { id, once: true, endless: false }
     }
 
-    /// The file that stdout is redirected to, if it is.
+    /// The file that stdout is redirected to, if it is redirected to one.
     fn resolve_stdout() -> Option<Self> {
         let id = fs::metadata("/dev/stdout").ok().filter(Metadata::is_file).and_then(|meta| Id::of(&meta))?;
         Some(Self { id, once: false, endless: false })

@@ -19,7 +19,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the bytes of a file are accessed.
+/// How a file is read: into memory, or memory-mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoadMode {
     /// Byte ranges are read into memory on demand.
@@ -89,7 +89,7 @@ pub fn open_data(
     })
 }
 
-/// What to run.
+/// A call of a method: method, inputs and repetitions.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The method; by default `forward`, or the only one.
@@ -98,7 +98,7 @@ pub struct Request {
     pub inputs: Vec<GivenInput>,
     /// The preprocessing of picture inputs.
     pub pictures: Preparation,
-    /// Inputs as values; they replace `inputs`.
+    /// The inputs as values, which take precedence over `inputs`.
     pub values: Option<Vec<EValue>>,
     /// The number of additional, timed runs.
     pub repeat: usize,
@@ -108,7 +108,7 @@ pub struct Request {
     pub checkpoint: Option<PathBuf>,
     /// Whether the methods share the memory of their state: see [`Module::share_memory_arenas`].
     pub share_memory_arenas: bool,
-    /// Methods that are called before, in this order, with their inputs.
+    /// Calls of other methods that precede this call, in this order.
     pub before: Vec<CallSpec>,
 }
 
@@ -116,7 +116,7 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallSpec {
     pub method: String,
-    /// Its inputs; if empty, as in [`Request::inputs`].
+    /// The inputs of the call; if empty, the defaults as of [`Request::inputs`].
     pub inputs: Vec<GivenInput>,
 }
 
@@ -239,7 +239,7 @@ pub(crate) struct ResolvedCall {
 }
 
 impl Request {
-    /// Determines the method and makes its inputs.
+    /// Resolves the method's name and creates the values of its inputs.
     pub(crate) fn resolve(&self, program: &Program) -> Result<ResolvedCall> {
         let method = match &self.method {
             Some(name) => name.clone(),
@@ -262,7 +262,7 @@ impl Request {
     }
 }
 
-/// Sets the inputs and runs; outputs stay in the method's memory.
+/// Sets the inputs and runs the method; the outputs stay in its memory.
 pub(crate) fn run_once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
     for (i, input) in inputs.iter().enumerate() {
         method.set_input(i, input)?;
@@ -270,7 +270,7 @@ pub(crate) fn run_once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
     Ok(method.run()?)
 }
 
-/// Makes the inputs from their specifications, by position or by name, which may omit the inputs that the exporter fixed.
+/// Resolves inputs given by position or name; inputs that the exporter fixed may be omitted.
 fn arrange_given(
     meta: &MethodMeta<'_>,
     declared: &[ValueMeta],
@@ -348,10 +348,10 @@ fn default_text(declared: &ValueMeta) -> String {
 /// One of the largest elements of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ranked<'l> {
-    /// Its position in the row.
+    /// The index of the element in its row.
     pub index: usize,
     pub value: f64,
-    /// The label of that position, if there are labels.
+    /// The label of the index, if there are labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<&'l str>,
 }
@@ -360,12 +360,12 @@ pub struct Ranked<'l> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Top<'l> {
     ranked: Vec<Ranked<'l>>,
-    /// Elements kept per row.
+    /// The number of elements kept per row.
     each: usize,
 }
 
 impl<'l> Top<'l> {
-    /// The rows, each in descending order.
+    /// The largest elements of each row, in descending order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[Ranked<'l>]> {
         self.ranked.chunks(self.each)
     }
@@ -412,7 +412,7 @@ pub fn top_k<'l>(tensor: &Tensor, k: usize, labels: &'l [String]) -> Result<Top<
     Ok(Top { ranked, each })
 }
 
-/// A value and its index, ordered by value, then by descending index.
+/// A value and its index, ordered by ascending value, then by descending index.
 struct Order(f64, Reverse<usize>);
 
 impl Order {

@@ -8,7 +8,7 @@ pub use pteron_text::{Escapes, Screen, bytes as byte_text, line, message, quoted
 
 /// Tensors with more elements than this are elided.
 const WHOLE: usize = 200;
-/// Entries shown at either end of an elided dimension.
+/// Number of entries shown at each end of an elided dimension.
 const EDGE: usize = 3;
 
 /// A value as text: type and sizes, then the elements in nested brackets.
@@ -190,7 +190,7 @@ pub fn layout(layout: &pteron_format::ptd::TensorLayout) -> String {
     layout_of_fields(layout.scalar_type, &layout.sizes, &layout.dim_order)
 }
 
-/// As [`layout`], for a scalar type, sizes and dim order as stored in files.
+/// A layout as text, as [`layout`], from the scalar type, sizes and dim order stored in a file.
 pub fn layout_of_fields(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
     let dtype = ScalarType::from_i8(scalar_type);
     let mut text = dtype.map_or_else(|_| format!("type {scalar_type}"), |t| t.name().to_owned());
@@ -206,7 +206,7 @@ pub fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// Items of a list that are shown; see [`items`].
+/// Maximum number of items of a list that are shown by [`items`].
 const ITEMS: usize = 100;
 
 /// The items of a list in brackets: all of up to a hundred, otherwise the first hundred and the number of the others.
@@ -223,9 +223,9 @@ pub fn items(all: impl ExactSizeIterator<Item: fmt::Display>) -> String {
     out
 }
 
-/// Columns of a cell of a table at most; a longer one is shortened.
+/// Maximum width of a table's cell, in columns; longer text is shortened.
 const CELL: usize = 400;
-/// Columns up to which cells are padded.
+/// Maximum width to which cells are padded, in columns.
 const PADDED: usize = 100;
 /// The number of rows whose columns are aligned together.
 const ROWS: usize = 4096;

@@ -79,7 +79,7 @@ impl Tolerance {
 /// How two values differ.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
-    /// They are of different kinds, types or sizes, or are unequal values other than tensors.
+    /// The values differ in kind, type or sizes, or are unequal and no tensors.
     Value {
         /// The computed value.
         found: String,
@@ -92,15 +92,15 @@ pub enum Difference {
         count: usize,
         /// The number of all elements.
         of: usize,
-        /// The index of the first one.
+        /// The index of the first element beyond the tolerance.
         first: Vec<usize>,
-        /// The computed element there.
+        /// The computed element at that index.
         found: String,
-        /// The recorded element there.
+        /// The recorded element at that index.
         expected: String,
         /// The largest absolute difference of all elements; infinite if only one of a pair is finite.
         largest: f64,
-        /// The allowed difference at the first one.
+        /// The allowed difference at the first element beyond the tolerance.
         allowed: f64,
     },
 }

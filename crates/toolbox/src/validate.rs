@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Validation {
     pub file: String,
     pub format: &'static str,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
     /// Whether there are no problems.
     pub valid: bool,
@@ -32,15 +32,15 @@ pub struct Validation {
 pub struct Problem {
     /// The field, such as `execution_plan[0].values[17].sizes`; empty for the file as a whole.
     pub path: String,
-    /// Its offset in the file, if it has one.
+    /// The byte offset of the field in the file, if it has one.
     pub offset: Option<u64>,
     /// The kind of error.
     pub kind: String,
-    /// What was expected.
+    /// The value that the format requires.
     pub expected: String,
-    /// What was found.
+    /// The value in the file.
     pub found: String,
-    /// All of this as a sentence.
+    /// The problem as a sentence.
     pub message: String,
 }
 
@@ -58,7 +58,7 @@ impl From<&pteron_format::Error> for Problem {
 }
 
 impl Problem {
-    /// The problem as one of a file that has the file with the problem in its field `field`, at `start`.
+    /// Converts a problem of an embedded file to one of the outer file, whose `field` embeds it at byte `start`.
     fn in_field(mut self, field: &str, start: u64) -> Self {
         let dot = if self.path.is_empty() { "" } else { "." };
         self.path = format!("{field}{dot}{}", self.path);
@@ -83,7 +83,7 @@ pub fn validate(
     validate_as(kind::file_kind(&**loader)?, loader, kernels, backends, limits)
 }
 
-/// Validates a file as one of this kind.
+/// Validates a file as being of this kind.
 fn validate_as(
     kind: Option<FileKind>,
     loader: &Arc<dyn DataLoader>,
@@ -172,7 +172,7 @@ fn validate_structure(loader: &dyn DataLoader, kind: Option<FileKind>, limits: &
     })
 }
 
-/// The problem that reading a file found, if it is in the contents of the file.
+/// Converts an error in the contents of a file to problems; other errors, such as I/O, stay errors.
 fn problems_of_reading<T>(read: Result<T>) -> Result<Vec<Problem>> {
     match read {
         Ok(_) => Ok(Vec::new()),
@@ -184,7 +184,7 @@ fn problems_of_reading<T>(read: Result<T>) -> Result<Vec<Problem>> {
     }
 }
 
-/// The problems of what Pteron stores of methods in named data: the sizes that their inputs may have, and names.
+/// The problems of the named data in which Pteron stores names of values and allowed sizes of inputs.
 fn metadata_problems(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Problem>> {
     let program = Program::load(Arc::clone(loader), limits)?;
     let problem = |key: String, expected: &str, error: pteron_runtime::Error| Problem {

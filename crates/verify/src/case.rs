@@ -14,13 +14,13 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// The files that hold cases.
+/// The names of files that contain cases.
 const NAMES: [&str; 2] = ["case.json", "cases.json"];
 
 /// A program, or a file of named data, with its expected results.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Its name in reports: the folder, and for a case of a `cases.json` its file.
+    /// The name in reports: the folder; for a case of a `cases.json`, also the program file.
     pub name: String,
     /// The program; `None` for a case of named data alone.
     pub program: Option<PathBuf>,
@@ -53,14 +53,14 @@ pub struct Run {
     pub outputs: Vec<Vec<Recorded>>,
     /// The largest absolute difference between the reference and PyTorch; 0 if unknown or not finite.
     pub rounding: f64,
-    /// Why a failure of the run does not count; `None` if it does.
+    /// Why a failure of the run is not counted; `None` if it is counted.
     pub set_aside: Option<SetAside>,
 }
 
 /// Why a run that differs is set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetAside {
-    /// The reference departs from PyTorch in this run.
+    /// The outputs of the reference runtime differ from PyTorch's.
     Departs,
     /// The reference refused or failed, with this error.
     Refused(String),
@@ -94,9 +94,9 @@ pub enum Recorded {
         /// The dim order of the caller's tensor.
         dim_order: Vec<u8>,
         file: String,
-        /// Its offset in the file.
+        /// The byte offset of the tensor in the file.
         offset: u64,
-        /// Its size in bytes.
+        /// The tensor's size in bytes.
         nbytes: u64,
     },
     /// An integer.
@@ -116,7 +116,7 @@ pub enum Recorded {
     },
     /// No value.
     None,
-    /// A value of a bundled program.
+    /// A value that a bundled program contains.
     #[serde(skip)]
     Given(Box<EValue>),
 }
@@ -152,11 +152,11 @@ struct CaseFile {
     runtime_crash_signal: Option<serde_json::Value>,
 }
 
-/// What a case expects instead of recorded outputs.
+/// An expectation that replaces recorded outputs.
 #[derive(Deserialize, Clone, Copy, PartialEq)]
 #[serde(rename_all = "snake_case")]
 enum Expect {
-    /// Loading and executing end, with a result or with an error.
+    /// Loading and executing must end, with a result or an error.
     NoCrash,
 }
 
@@ -472,12 +472,12 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// The values of a case.
+    /// A reader of the values of a case.
     pub fn new(case: &'a Case) -> Self {
         Self { case, files: HashMap::new() }
     }
 
-    /// Makes a value; a tensor gets the dim order of the caller's tensor.
+    /// Converts a recorded value; a tensor gets the recorded dim order of the caller's tensor.
     pub fn value(&mut self, recorded: &Recorded) -> Result<EValue> {
         Ok(match recorded {
             Recorded::Int { value } => EValue::Int(*value),
@@ -520,7 +520,7 @@ impl<'a> Values<'a> {
         Ok(bytes)
     }
 
-    /// Makes several values.
+    /// Converts several recorded values.
     pub fn values(&mut self, recorded: &[Recorded]) -> Result<Vec<EValue>> {
         recorded.iter().map(|r| self.value(r)).collect()
     }

@@ -19,7 +19,7 @@ pub type WithData = (Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>);
 /// Converts a file and its named data to a program and the named data that the program needs.
 pub type Convert = Arc<dyn Fn(WithData) -> Result<WithData> + Send + Sync>;
 
-/// How to run cases.
+/// Options for running cases.
 #[derive(Clone, Default)]
 pub struct Options {
     /// Kernels, backends, threads, limits, and whether to prepare.
@@ -47,9 +47,9 @@ pub enum Outcome {
     Passed,
     /// A run failed, or produced other outputs.
     Failed(String),
-    /// Nothing failed, but some run cannot be judged by the record.
+    /// Nothing failed, but the record cannot judge some run.
     SetAside(String),
-    /// It was skipped.
+    /// The case was skipped.
     Skipped,
 }
 
@@ -70,7 +70,7 @@ pub fn check(case: &Case, options: &Options) -> Outcome {
     })
 }
 
-/// Why a case that compares nothing fails.
+/// The failure of a case that compares nothing.
 const NO_RUNS: &str =
     "the case has no `runs`; if it only checks that nothing crashes, let it say `\"expect\": \"no_crash\"`";
 
@@ -117,9 +117,9 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
 }
 
 enum Verdict {
-    /// The outcome is the recorded one.
+    /// The run behaved as recorded.
     Right,
-    /// The record does not determine the outcome.
+    /// The record does not say what the outcome should be, for this reason.
     Unjudged(String),
 }
 
@@ -165,7 +165,7 @@ fn check_run(
 }
 
 enum Difference {
-    /// Only values differ, which are random.
+    /// Only random values differ.
     Random,
     Found(String),
 }

@@ -6,7 +6,7 @@ use pteron_runtime::LoadOptions;
 use serde::Serialize;
 use std::fmt;
 
-/// A setting to run programs with.
+/// Threads, instruction set and preparation with which programs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Setting {
     /// Whether instructions run as written, without preparation.
@@ -34,7 +34,7 @@ impl Setting {
         all
     }
 
-    /// The options with this setting applied.
+    /// A copy of the load options with this setting applied.
     pub fn apply(&self, load: &LoadOptions) -> LoadOptions {
         LoadOptions {
             no_prepare: self.no_prepare,

@@ -21,10 +21,10 @@ use pteron_toolbox::show::{self, count};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The progress message of the compilation whose program is written, as opposed to the one that observes value ranges.
+/// The progress message of the final compilation, after any that calibration needs.
 const COMPILING: &str = "compiling";
 
-/// How a program is compiled, and where it is written.
+/// Options of the compiler, and the output files.
 #[derive(Debug, Args)]
 pub(crate) struct LoweringOpts {
     /// Backends to which parts of the program are delegated, in order of preference

@@ -40,7 +40,7 @@ fn delegate_json(delegate: &DelegateSummary) -> Value {
     })
 }
 
-/// A line for each method, what was delegated if any backend was selected, and what was quantized.
+/// The report as text: a line per method, then delegates if a backend was selected, then quantized layers.
 pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     let head = ["method", "operators", "calls", "planned memory", "weights"].map(str::to_owned).to_vec();
     let rows = compiled.methods.iter().map(|m| {
@@ -61,7 +61,7 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     format!("{text}{}\nthe program has {}", quantized_text(compiled), bytes(compiled.program.header().file_len))
 }
 
-/// The operators for which the reference runtime has no kernel.
+/// A line with the operators of a method for which the reference runtime has no kernel; empty if there are none.
 fn missing_on_reference(method: &MethodSummary) -> String {
     match method.not_on_reference.as_slice() {
         [] => String::new(),
@@ -75,7 +75,7 @@ fn missing_on_reference(method: &MethodSummary) -> String {
     }
 }
 
-/// What was delegated of a method, and what was not and why.
+/// The nodes of a method that were delegated, and those that were not, with the reasons.
 fn delegates_text(method: &MethodSummary) -> String {
     let taken: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
     // With several backends, a node has a reason of each.
@@ -102,7 +102,7 @@ fn delegates_text(method: &MethodSummary) -> String {
     text
 }
 
-/// The matrix products and convolutions that were quantized, with the relative errors of their weights.
+/// A table of the quantized matrix products and convolutions, with the relative errors of their weights.
 fn quantized_text(compiled: &Compiled) -> String {
     let layers: Vec<_> = compiled.methods.iter().flat_map(|m| m.layers.iter().map(move |l| (m, l))).collect();
     if layers.is_empty() {

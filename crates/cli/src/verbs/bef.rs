@@ -53,7 +53,7 @@ impl Opts {
     }
 }
 
-/// How to run a BEF program.
+/// Options for running a BEF program.
 #[derive(Debug, Args)]
 pub(crate) struct BefOpts {
     /// Run these functions, in this order, instead of all that take no arguments; `f(1, 2.5)` passes arguments
@@ -68,7 +68,7 @@ pub(crate) struct BefOpts {
 }
 
 impl BefOpts {
-    /// The options, and whether each was given.
+    /// The options for BEF programs, each with whether it was given.
     pub(crate) fn options_given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         let all = [
             ("--functions", !self.functions.is_empty()),
@@ -90,7 +90,7 @@ impl BefOpts {
     }
 }
 
-/// How to run a BEF program, and what to print.
+/// Options for running a BEF program and printing its results.
 #[derive(Debug, Args)]
 pub(crate) struct RunBefOpts {
     #[command(flatten)]
@@ -101,7 +101,7 @@ pub(crate) struct RunBefOpts {
 }
 
 impl RunBefOpts {
-    /// The options, and whether each was given.
+    /// The options for BEF programs, each with whether it was given.
     pub(crate) fn options_given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         self.options.options_given().chain([("--print-error-code", self.print_error_code)])
     }
@@ -116,7 +116,7 @@ impl RunBefOpts {
     }
 }
 
-/// The bytes of a program; MLIR text is translated.
+/// The BEF bytes of a program; MLIR text is translated to them.
 pub(crate) fn bef_bytes(general: &GeneralOpts, program: Program, name: &str) -> Result<FreeableBuffer> {
     match program {
         Program::Bef(bytes) => Ok(bytes),

@@ -91,7 +91,7 @@ impl Opts {
         }
     }
 
-    /// Compares the program with another one.
+    /// Compares the program with another program, `other`.
     fn compare_with(self, general: &GeneralOpts, other: &Path) -> Result {
         if self.etdump.is_some() {
             return Err(Failure::Usage("--etdump compares runs of one program, two are given".to_owned()));

@@ -9,7 +9,7 @@ macro_rules! verbs {
     ($($(#[$attribute:meta])* $module:ident => $name:ident,)*) => {
         $($(#[$attribute])* mod $module;)*
 
-        /// The verbs.
+        /// The verbs of the command, each with its options.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Verb {
             $($(#[$attribute])* $name($module::Opts),)*

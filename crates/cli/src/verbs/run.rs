@@ -201,7 +201,7 @@ fn print_text(ran: &RunResult, top: Option<Top<'_>>, folder: Option<&Path>) -> R
     Ok(())
 }
 
-/// The output of `--json`.
+/// The JSON object that `--json` prints.
 #[derive(Serialize)]
 struct Report<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]

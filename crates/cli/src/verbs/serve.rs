@@ -106,7 +106,7 @@ pub(crate) struct Opts {
     json: bool,
 }
 
-/// What signals ask for.
+/// The channels through which signals ask for a reload or a stop.
 struct Signals {
     reload: mpsc::Sender<()>,
     stop: mpsc::Sender<()>,
@@ -190,7 +190,7 @@ impl Opts {
     }
 }
 
-/// Loads the models of the folder, and follows its changes: at SIGHUP, and every `poll`.
+/// Loads the models of the folder, and loads changes at SIGHUP and every `poll`.
 fn follow_folder(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<Duration>, json: bool) {
     // Failures are events; the others are served.
     let mut is_loaded = service.load_all().is_ok();
@@ -215,7 +215,7 @@ fn follow_folder(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<D
     }
 }
 
-/// Prints what happens to models. Messages may quote names of their files.
+/// The handler that prints each event of a model. Messages may quote names of files, and are escaped.
 fn event_printer(json: bool, folder: String) -> Events {
     Events::new(move |event| match event {
         Event::Loaded { model, version, generation, unbatched } => {
@@ -262,7 +262,7 @@ fn print_panics(json: bool) {
     }));
 }
 
-/// Prints a line to stdout.
+/// Prints an event to stdout: `value` as JSON, otherwise `text`.
 fn print(json: bool, value: &serde_json::Value, text: &str) {
     match json {
         true => print_line(&json_line(value)),
@@ -270,7 +270,7 @@ fn print(json: bool, value: &serde_json::Value, text: &str) {
     }
 }
 
-/// Prints an error: to stderr, unless it is JSON.
+/// Prints an error: as JSON to stdout, as text to stderr.
 fn print_error(json: bool, value: &serde_json::Value, text: &str) {
     match json {
         true => print_line(&json_line(value)),
@@ -304,7 +304,7 @@ fn read_token(path: &Path) -> Result<String> {
     }
 }
 
-/// Passes signals on: SIGHUP looks at the folder again, SIGTERM and SIGINT stop the server.
+/// Forwards signals to channels: SIGHUP asks for a reload, SIGTERM and SIGINT for a stop.
 #[cfg(unix)]
 fn forward_signals(to: Signals) -> Result {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -319,7 +319,7 @@ fn forward_signals(to: Signals) -> Result {
     Ok(())
 }
 
-/// Windows has no signals: the server runs until its process ends. The thread keeps the channels open.
+/// Windows has no signals: a parked thread keeps the channels open, and the server runs until its process ends.
 #[cfg(not(unix))]
 fn forward_signals(to: Signals) -> Result {
     let keep = move || {

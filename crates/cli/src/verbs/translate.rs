@@ -87,7 +87,7 @@ impl Opts {
     }
 }
 
-/// Returns the result, or prints the diagnostics to stderr and fails.
+/// Returns the translated result, or prints the diagnostics to stderr and fails.
 pub(crate) fn require_translated<T>(translation: Translation<T>) -> Result<T> {
     match translation {
         Translation::Done(result) => Ok(result),

@@ -200,7 +200,7 @@ impl Opts {
     }
 }
 
-/// Appends a line for each output of a run under this setting.
+/// A callback that appends a line with the digest of each output to `digests`.
 fn observer(digests: &Arc<Mutex<String>>, setting: String) -> verify::Observe {
     let digests = Arc::clone(digests);
     Arc::new(move |case, run, outputs| {

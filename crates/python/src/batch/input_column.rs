@@ -71,7 +71,7 @@ impl InputColumn {
         Ok(Self { name, dtype, rows: rows.len(), data: Data::Rows(rows) })
     }
 
-    /// A row of an array.
+    /// The row at `index` of an array's bytes.
     fn part<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Result<Row<'a>, String> {
         let mut sizes = *sizes;
         sizes.remove(0);

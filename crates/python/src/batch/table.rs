@@ -34,7 +34,7 @@ impl PyArrowArray {
         }
     }
 
-    /// A column of strings.
+    /// Creates a column of strings.
     #[staticmethod]
     fn texts(name: &str, texts: Vec<Option<String>>) -> PyResult<Self> {
         Ok(Self { table: Table::from_owned(OwnedArray::from_texts(name, &texts)?) })
@@ -45,7 +45,7 @@ impl PyArrowArray {
         Ok(self.table.columns()?.into_iter().map(|table| Self { table }).collect())
     }
 
-    /// The name of a column.
+    /// The name of the column.
     #[getter]
     fn name(&self) -> String {
         self.table.field.name()
@@ -82,7 +82,7 @@ impl PyArrowStream {
         Ok(Self(Mutex::new(Stream::take(object)?)))
     }
 
-    /// A batch without rows.
+    /// A batch with the stream's columns and no rows.
     fn empty(&self) -> PyResult<PyArrowArray> {
         Ok(PyArrowArray { table: lock(&self.0).empty()? })
     }

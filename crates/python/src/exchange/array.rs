@@ -26,7 +26,7 @@ unsafe impl Send for Array {}
 // SAFETY: as above.
 unsafe impl Sync for Array {}
 
-/// Keeps the memory alive.
+/// The owner of the memory, which keeps it alive.
 #[expect(dead_code, reason = "held only for their destructors")]
 enum Owner {
     Buffer(buffer::BorrowedBuffer),
@@ -77,7 +77,7 @@ impl Array {
         Ok(None)
     }
 
-    /// The memory of a tensor of this package.
+    /// An array that shares the memory of a tensor of this package.
     pub(crate) fn from_storage(storage: &Arc<Storage>) -> Self {
         Self {
             start: storage.start(),
@@ -141,7 +141,7 @@ impl Array {
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::DlPack(lent) })
     }
 
-    /// The type of the elements: `wanted` if they can be read as it, otherwise their own.
+    /// The type of the elements: `wanted` if they can be read as that type, otherwise the array's own.
     pub(crate) fn dtype(&self, wanted: Option<ScalarType>) -> PyResult<ScalarType> {
         match (self.element, wanted) {
             (element, Some(wanted)) if element.read_as(wanted).is_some() => Ok(wanted),
@@ -152,7 +152,7 @@ impl Array {
         }
     }
 
-    /// The tensor type with which the memory can be used in place, if the elements are dense.
+    /// The tensor meta with which the memory can be used in place; `None` if the elements are not dense.
     pub(crate) fn dense_meta(&self, dtype: ScalarType) -> Result<Option<TensorMeta>> {
         let Some(order) = dense_order(&self.sizes, &self.strides, self.element.size()) else {
             return Ok(None);
@@ -203,7 +203,7 @@ impl Array {
         Err(Failure::Input(format!("the array given for output {output} {problem}")))
     }
 
-    /// Copies a tensor to the array. Fails as [`Self::check_room`].
+    /// Copies a tensor to the array. Fails if [`Self::check_room`] does.
     pub(crate) fn write(&self, output: usize, tensor: TensorView<'_>) -> Result<()> {
         self.check_room(output, tensor.dtype(), tensor.sizes())?;
         if tensor.nbytes() == 0 {

@@ -17,7 +17,7 @@ pub(super) struct BorrowedBuffer(Box<ffi::Py_buffer>);
 unsafe impl Send for BorrowedBuffer {}
 
 impl BorrowedBuffer {
-    /// Requests the buffer of an object that has the protocol.
+    /// Requests the buffer of an object that supports the buffer protocol.
     pub(super) fn request(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
         // SAFETY: the pointer is that of a live object, and the view is writable. It is boxed, so it does not move until it is
@@ -51,7 +51,7 @@ impl BorrowedBuffer {
         }
     }
 
-    /// The sizes.
+    /// The sizes of the dimensions.
     pub(super) fn shape(&self) -> &[isize] {
         self.numbers(self.0.shape)
     }

@@ -54,7 +54,7 @@ impl Copies {
 /// The element type of a Python array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
-    /// A type that both sides have.
+    /// A type that Python and this package have in common.
     Known(ScalarType),
     /// Untyped elements of this many bytes.
     Opaque(usize),

@@ -9,7 +9,7 @@ pub(super) struct Strides {
 }
 
 impl Strides {
-    /// `None` if there are too many dimensions, or a stride is `None`.
+    /// Collects strides; `None` if there are too many, or one of them is `None`.
     pub(super) fn new(strides: impl ExactSizeIterator<Item = Option<isize>>) -> Option<Self> {
         let mut all = Self { rank: strides.len(), numbers: [0; MAX_RANK] };
         for (number, stride) in all.numbers.get_mut(..strides.len())?.iter_mut().zip(strides) {

@@ -13,7 +13,7 @@ pub(super) struct Adjacency {
 }
 
 impl Adjacency {
-    /// Built from pairs of a vertex and its neighbour.
+    /// Creates the lists from pairs of a vertex and its neighbour.
     pub(super) fn new(vertices: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let mut starts = vec![0u32; vertices + 1];
         pairs.clone().for_each(|(a, _)| starts[a as usize + 1] += 1);

@@ -2,7 +2,7 @@
 
 use super::chains::Adjacency;
 
-/// Layers above the latest possible one that are searched for room when a node is moved down.
+/// Number of layers above the lowest possible one that are searched for room when a node moves down.
 const NEARBY: u32 = 8;
 
 /// The layer of each of `n` nodes. Edges lead from lower to higher node numbers and span at least one layer. The number of
@@ -44,7 +44,7 @@ pub(super) fn assign_layers(n: usize, edges: &[(u32, u32)], work: &mut u64) -> V
     rank
 }
 
-/// The first layer with room, from `layer` on.
+/// The first layer from `layer` on that has room for another node.
 fn first_with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
     while next[layer as usize] != layer {
         let further = next[layer as usize];
@@ -55,7 +55,7 @@ fn first_with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
     layer
 }
 
-/// Renumbers the layers without the empty ones.
+/// Removes empty layers, and renumbers the others.
 fn remove_empty_layers(rank: &mut [u32], filled: &[u32]) {
     let mut used = 0;
     let renumbered: Vec<u32> = filled

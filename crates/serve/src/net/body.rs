@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Reads a body of at most `limit` bytes within `time`. What is allocated for it is taken from the memory budget first.
+/// Reads a body of at most `limit` bytes within `time`; its memory is charged to `held` first.
 pub(super) async fn read_body(
     body: Incoming,
     limit: u64,
@@ -68,7 +68,7 @@ fn capacity_for(len: u64, capacity: u64, most: u64) -> u64 {
 const DRAINED_BYTES: u64 = 256 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// Drops a body that nobody wants. Nothing of it is kept.
+/// Reads and discards an unwanted body in the background, up to a limit.
 pub(super) fn discard_body(mut body: Incoming) {
     if body.is_end_stream() || body.size_hint().lower() > DRAINED_BYTES {
         return;
@@ -111,11 +111,11 @@ const FRAME_BYTES: usize = 64 << 10;
 pub(super) struct Reply {
     bytes: Bytes,
     trailers: Option<HeaderMap>,
-    /// Tells the connection that the client accepts the response.
+    /// The guard through which progress of the response is reported to the connection.
     watch: Weak<ResponseGuard>,
 }
 
-/// Bytes of a response with what is dropped when the last of them has been sent.
+/// Bytes of a response, and an owner that is dropped when they have been sent.
 struct Owned<T> {
     bytes: Bytes,
     _owner: T,
@@ -128,18 +128,18 @@ impl<T> AsRef<[u8]> for Owned<T> {
 }
 
 impl Reply {
-    /// A response that needs no memory.
+    /// An empty response.
     pub(super) fn empty() -> Self {
         Self { bytes: Bytes::new(), trailers: None, watch: Weak::new() }
     }
 
-    /// A response of bytes that `held` includes.
+    /// A response of bytes that are charged to `held`.
     pub(super) fn from_bytes(bytes: impl Into<Bytes>, held: Reservation) -> Self {
         let bytes = Bytes::from_owner(Owned { bytes: bytes.into(), _owner: held });
         Self { bytes, ..Self::empty() }
     }
 
-    /// The message of a refusal, which is short.
+    /// A response of a short text, which is not charged.
     pub(super) fn from_text(text: String) -> Self {
         Self { bytes: text.into(), ..Self::empty() }
     }
@@ -149,7 +149,7 @@ impl Reply {
         self
     }
 
-    /// Lets a connection watch whether its client accepts the response.
+    /// Adds a guard through which a connection watches whether the client accepts the response.
     pub(super) fn with_watch(self, activity: &Arc<Activity>) -> Self {
         if self.bytes.is_empty() {
             return self;

@@ -78,7 +78,7 @@ impl Shared {
         grpc::answer(self, route, parts, body, held, entry).await
     }
 
-    /// Reads the body of a request that was admitted by its head. No other body is kept or charged.
+    /// Reads the body of an admitted request; the body of a refused one is discarded.
     async fn read_admitted<R>(
         &self,
         admitted: Result<R>,
@@ -123,7 +123,7 @@ impl Shared {
     }
 }
 
-/// Compares in a time that does not depend on where the slices differ.
+/// Compares slices in constant time, independent of where they differ.
 fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

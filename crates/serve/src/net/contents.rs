@@ -11,7 +11,7 @@ use pteron::{ScalarType, bf16, f16};
 /// [`DECODED_FACTOR`] times as much memory.
 pub(super) const MAX_HEAD: usize = 64 << 10;
 const DECODED_FACTOR: usize = 100;
-/// Messages up to this size are not examined: they count as if they had no elements.
+/// Messages up to this many bytes are not examined: they count as having no elements.
 const SMALL: usize = 512;
 
 /// The field numbers of an inference request's inputs and raw contents, and of an input's contents.

@@ -65,17 +65,17 @@ impl Route {
         })
     }
 
-    /// Whether it needs no token.
+    /// Whether the method is a health check, which needs no token.
     pub(super) fn is_health(self) -> bool {
         self == Self::Health
     }
 
-    /// Whether it loads or unloads models.
+    /// Whether the method loads or unloads models.
     pub(super) fn is_control(self) -> bool {
         matches!(self, Self::Load | Self::Unload)
     }
 
-    /// The maximum size of the body: the server's for tensors.
+    /// The maximum size of the body: `of_tensors`, the server's limit, if the body carries tensors.
     pub(super) fn max_body(self, of_tensors: u64) -> u64 {
         match self {
             Self::Infer => of_tensors,
@@ -125,7 +125,7 @@ fn message_of_body(body: &Bytes) -> Result<Bytes> {
     }
 }
 
-/// Decodes a message. What it takes in memory is charged to `held` first.
+/// Decodes a message, whose decoded size is charged to `held` first.
 fn decode_message<Q: Message + Default>(body: &Bytes, held: &mut Reservation) -> Result<Q> {
     let message = message_of_body(body)?;
     held.grow(contents::check_head(&message)?)?;

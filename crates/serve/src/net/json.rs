@@ -44,7 +44,7 @@ fn parsed_bytes(text: &[u8]) -> u64 {
     objects * OBJECT_BYTES + texts
 }
 
-/// A text, borrowed unless it has escapes.
+/// A JSON string, borrowed unless it has escapes.
 #[derive(Default, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -105,14 +105,14 @@ struct Output<'a> {
     parameters: Parameters,
 }
 
-/// The known parameters; others are ignored, as the protocol requires.
+/// The known parameters of a request or tensor; others are ignored, as the protocol requires.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Parameters {
     binary_data_size: Option<usize>,
     binary_data: Option<bool>,
     binary_data_output: Option<bool>,
-    /// In microseconds.
+    /// The timeout of the request, in microseconds.
     timeout: Option<u64>,
     classification: Option<u64>,
     shared_memory_region: Option<serde::de::IgnoredAny>,
@@ -127,7 +127,7 @@ pub(super) struct Parsed {
 /// Which outputs are sent as binary data after the JSON.
 pub(super) struct Binary {
     all: bool,
-    /// In the order of the requested outputs.
+    /// For each requested output in order, whether it is binary; `None` for the default.
     each: Vec<Option<bool>>,
 }
 
@@ -257,7 +257,7 @@ impl<'a> Control<'a> {
         Ok(read.unwrap_or_default())
     }
 
-    /// Whether there are parameters.
+    /// Whether the request has parameters.
     pub(super) fn has_parameters(&self) -> bool {
         let text = self.parameters.map_or("", RawValue::get);
         let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);

@@ -10,7 +10,7 @@ pub(super) const PLATFORM: &str = "pteron_pte";
 /// The supported extensions of the protocol.
 pub(super) const EXTENSIONS: [&str; 3] = ["binary_tensor_data", "model_repository", "parameters"];
 
-/// The type with a name of the protocol.
+/// Parses the protocol's name of a type.
 pub(super) fn parse_dtype(name: &str) -> Result<ScalarType> {
     datatype::parse(name).ok_or_else(|| {
         let name: String = name.chars().take(32).collect();

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The header with the number of bytes of JSON in a request or response that has binary tensor data after it.
 const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// What a request asks for.
+/// The resource that a request asks for.
 pub(super) enum Route<'a> {
     Server,
     Live,
@@ -30,7 +30,7 @@ pub(super) enum Route<'a> {
     Index,
     Load(&'a str),
     Unload(&'a str),
-    /// Of a model and version.
+    /// The metadata of a model and version.
     Metadata(&'a str, &'a str),
     ModelReady(&'a str, &'a str),
     Infer(&'a str, &'a str),
@@ -65,17 +65,17 @@ impl<'a> Route<'a> {
         })
     }
 
-    /// Whether it needs no token.
+    /// Whether the path is a health check, which needs no token.
     pub(super) fn is_health(&self) -> bool {
         matches!(self, Self::Live | Self::Ready)
     }
 
-    /// Whether it loads or unloads models.
+    /// Whether the path loads or unloads models.
     pub(super) fn is_control(&self) -> bool {
         matches!(self, Self::Load(_) | Self::Unload(_))
     }
 
-    /// The maximum size of the body: the server's for tensors. Bodies that mean nothing are not read.
+    /// The maximum size of the body: `of_tensors`, the server's limit, if it carries tensors; 0 if it is unused.
     pub(super) fn max_body(&self, of_tensors: u64) -> u64 {
         match self {
             Self::Infer(..) => of_tensors,
@@ -84,7 +84,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Refuses a request that its head shows to be wrong.
+    /// Refuses a request whose head is invalid, before its body is read.
     pub(super) fn check_head(&self, shared: &Shared, parts: &Parts) -> Result<()> {
         let Self::Infer(name, version) = self else { return Ok(()) };
         if parts.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
@@ -109,7 +109,7 @@ pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
     response
 }
 
-/// A JSON document, charged to `held`.
+/// A response of a JSON document, charged to `held`.
 fn json_response(value: &impl Serialize, held: Reservation) -> Result<Response<Reply>> {
     let mut out = Buffer::new(held);
     out.json(value)?;
@@ -194,7 +194,7 @@ struct TensorMetadata<'a> {
     shape: Vec<i64>,
 }
 
-/// Tensors, converted one by one.
+/// Serializes tensor specifications one by one.
 fn serialize_tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(specs.iter().map(|spec| TensorMetadata {
         name: &spec.name,
@@ -239,7 +239,7 @@ async fn answer_index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> 
     Ok(with_content_type(Reply::from_bytes(bytes, held), "application/json"))
 }
 
-/// Refuses a configuration or files in a request to load a model.
+/// Refuses a request to load a model with its own configuration or files.
 fn refuse_load_parameters(body: &Bytes) -> Result<()> {
     match Control::read(body)?.has_parameters() {
         true => Err(load_parameters_error()),

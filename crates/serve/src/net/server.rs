@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 /// The minimum number of connections that must have been closed before memory is reclaimed.
 const RECLAIM_AFTER: u64 = 256;
 
-/// The shortest timeout of connections: a shorter one would keep a thread busy with looking at them.
+/// The minimum timeout of connections: a shorter one would keep a thread busy with checks.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Serves a [`Service`] over the network.
@@ -36,7 +36,7 @@ pub struct Server {
     acceptors: Vec<JoinHandle<()>>,
 }
 
-/// Accepts connections.
+/// Accepts connections and serves each in its own task.
 #[derive(Clone)]
 struct Acceptor {
     shared: Arc<Shared>,
@@ -196,7 +196,7 @@ where
     }
 }
 
-/// The settings of the protocols.
+/// The HTTP/1.1 and HTTP/2 settings of connections.
 fn protocol_builder(options: &ServerOptions) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(options.head_timeout).max_buf_size(64 << 10);
@@ -213,7 +213,7 @@ fn protocol_builder(options: &ServerOptions) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Counts an open connection, and reclaims memory after many have been closed.
+/// Counts an open connection; on drop, reclaims memory if many have been closed.
 struct OpenConnection {
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,

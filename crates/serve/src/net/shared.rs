@@ -21,7 +21,7 @@ pub(super) struct Shared {
     pub(super) service: Arc<Service>,
     pub(super) options: ServerOptions,
     pub(super) connections: AtomicU64,
-    /// Held while a model is loaded on request.
+    /// Locked while a model is loaded on request.
     pub(super) loads: tokio::sync::Mutex<()>,
     /// The maximum number of open connections since memory was last reclaimed.
     pub(super) peak_connections: AtomicU64,
@@ -85,7 +85,7 @@ impl Shared {
         self.run_blocking(usize::MAX, move || service.unload(&name)).await
     }
 
-    /// The metrics, charged to `held`.
+    /// The metrics as text, charged to `held`.
     pub(super) fn metrics(&self, held: Reservation) -> Result<(Vec<u8>, Reservation)> {
         let mut out = Buffer::new(held);
         self.service.write_metrics(&mut out);

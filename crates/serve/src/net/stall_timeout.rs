@@ -15,10 +15,10 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) struct StallTimeout<S> {
     stream: S,
     write_timeout: Duration,
-    /// Runs while a write is pending.
+    /// The write timer, which runs while a write is pending.
     timer: Pin<Box<Sleep>>,
     is_writing: bool,
-    /// While the received bytes are a prefix of the preface: the timer, and the length of that prefix.
+    /// The preface timer, and how many bytes of the preface were received; `None` once that is decided.
     preface: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
@@ -29,7 +29,7 @@ impl<S> StallTimeout<S> {
         Self { stream, write_timeout, timer, is_writing: false, preface }
     }
 
-    /// Compares newly received bytes with the preface. Its timer ends when it is complete or does not match.
+    /// Compares newly received bytes with the preface; its timer stops at a mismatch or the end.
     fn match_preface(&mut self, new: &[u8]) {
         if let Some((_, matched)) = &mut self.preface {
             let expected = &PREFACE[*matched..];

@@ -53,13 +53,13 @@ macro_rules! write {
     };
 }
 
-/// An element type, read as `f64` or `i128`.
+/// An element type that converts to `f64` and `i128`.
 trait Numeric: Copy {
     fn to_f64(self) -> f64;
     fn to_i128(self) -> i128;
 }
 
-/// An element type, narrowed from `f64` or `i128`; `None` if the value is out of range.
+/// An element type that `f64` or `i128` narrows to; `None` if the value is out of range.
 trait Narrow<N>: Sized {
     fn narrow(number: N) -> Option<Self>;
 }
@@ -137,7 +137,7 @@ pub(super) fn convert(from: ScalarType, bytes: &[u8], to: ScalarType, out: &mut 
     Ok(())
 }
 
-/// Why [`convert`] would fail; `None` if it would not.
+/// The reason why [`convert`] would fail on these elements; `None` if it would succeed.
 pub(super) fn conversion_problem(from: ScalarType, bytes: &[u8], to: ScalarType) -> Option<String> {
     if from == to || is_float(to) {
         return None;

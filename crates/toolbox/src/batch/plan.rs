@@ -13,11 +13,11 @@ const MAX_BATCH_SIZES: usize = 4;
 /// An input or output of a method as a column: the type and sizes of one row.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// Its index among the method's inputs or outputs.
+    /// The tensor's index among the method's inputs or outputs.
     pub index: usize,
     /// The name that the exporter gave it.
     pub name: Option<String>,
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: ScalarType,
     /// The sizes of a row; upper bounds if the tensor is dynamic.
     pub row: Vec<usize>,
@@ -32,28 +32,28 @@ impl Spec {
     }
 }
 
-/// How rows are given to a method.
+/// How rows are passed to a method: in batches, or one per call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Joining {
-    /// Together if all tensors have the same first size, otherwise alone.
+    /// In batches if all tensors have the same first size, otherwise one row per call.
     #[default]
     Automatic,
-    /// Together, along the first dimension.
+    /// In batches, joined along the first dimension.
     Together,
-    /// Each row by a call of its own, with the sizes of the method's inputs.
+    /// One row per call, with the sizes of the method's inputs.
     Alone,
 }
 
-/// The columns that a method takes and returns, and its batch sizes.
+/// The input and output columns of a method, and its batch sizes.
 #[derive(Debug)]
 pub struct Plan {
     /// The input columns.
     pub inputs: Vec<Spec>,
     /// The output columns.
     pub outputs: Vec<Spec>,
-    /// Non-tensor inputs, with the value that the exporter traced them with.
+    /// The non-tensor inputs: index, and the value that the exporter fixed.
     pub(super) fixed: Vec<(usize, EValue)>,
-    /// The batch sizes, in ascending order; empty if each row is a call of its own.
+    /// The batch sizes, in ascending order; empty if each call takes one row.
     pub sizes: Vec<usize>,
 }
 
@@ -159,7 +159,7 @@ impl Plan {
         self.sizes.last().copied().unwrap_or(1)
     }
 
-    /// The size of the padded batch for this many rows: the smallest batch size that holds them.
+    /// The smallest batch size that fits `rows` rows; the batch is padded to it.
     pub(super) fn padded_size(&self, rows: usize) -> usize {
         self.sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
     }
@@ -175,7 +175,7 @@ fn tensor_spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
     }
 }
 
-/// Batch sizes up to `most`: `most`, its half, and so on, at most [`MAX_BATCH_SIZES`] of them, ascending.
+/// Batch sizes in ascending order: `most`, its half, its quarter, …, at most [`MAX_BATCH_SIZES`] of them.
 fn batch_sizes(most: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
     let mut sizes: Vec<_> = halves.take(MAX_BATCH_SIZES).collect();

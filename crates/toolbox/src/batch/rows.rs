@@ -45,7 +45,7 @@ fn sizes_text(sizes: &Shape) -> String {
     format!("[{}]", sizes.join(", "))
 }
 
-/// The sizes that a row of a column takes as part of an input; also checks that its elements convert.
+/// Checks that a row of a column fits an input and that its elements convert; returns its sizes in the input.
 pub(super) fn check_row(spec: &Spec, column: &dyn Column, row: usize) -> Result<Shape, String> {
     let Row { bytes, sizes } = column.row(row)?;
     let fitting = fit_sizes(spec, &sizes)?;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Runner {
     /// The columns and batch sizes.
     pub plan: Plan,
-    /// Whether the check that rows of a batch are independent has passed or was not requested.
+    /// Whether the check that rows of a batch are independent has passed, or is disabled.
     checked: AtomicBool,
 }
 
@@ -24,14 +24,14 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
 }
 
-/// Rows of equal sizes: the sizes for each input, and the indices of the rows.
+/// Rows of equal sizes: the sizes of a row in each input, and the indices of the rows.
 type Group = (Vec<Shape>, Vec<usize>);
 
 /// Why an execution failed.
 enum BatchError {
-    /// Because of the data of at least one of its rows.
+    /// The data of at least one row of the batch caused the failure.
     Rows(String),
-    /// For a reason that does not depend on the rows.
+    /// The failure does not depend on the rows.
     All(Error),
 }
 
@@ -131,7 +131,7 @@ impl Runner {
     }
 }
 
-/// A run in progress.
+/// The state of a run over all rows.
 struct Run<'a> {
     runner: &'a Runner,
     method: &'a mut Method,

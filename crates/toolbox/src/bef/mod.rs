@@ -15,7 +15,7 @@ use crate::{Error, Result, kind};
 use pteron_format::FileKind;
 use pteron_runtime::{DataLoader, FreeableBuffer, Purpose};
 
-/// A BEF program, in either of its forms.
+/// A BEF program, as a BEF file or as MLIR text.
 pub enum Program {
     /// The bytes of a BEF file.
     Bef(FreeableBuffer),

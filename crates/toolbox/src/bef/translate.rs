@@ -3,9 +3,9 @@ use pteron_mlir::{Diagnostic, FromBefOptions, Options, PrintOptions};
 
 /// The outcome of parsing or translating a program.
 pub enum Translation<T> {
-    /// The result.
+    /// The translated program.
     Done(T),
-    /// The errors, each with its location.
+    /// The translation failed with these errors, each with its location.
     Refused(Vec<Diagnostic>),
 }
 
@@ -38,7 +38,7 @@ pub fn to_bef(source: &[u8], name: &str, options: Options) -> Translation<Vec<u8
     }
 }
 
-/// A warning, if a BEF file lacks optional sections and its MLIR text will therefore lose attributes or types.
+/// A warning if a BEF file lacks optional sections, without which its MLIR text lacks attributes or types.
 pub fn missing_sections(bytes: &[u8], name: &str) -> Option<Diagnostic> {
     let file = pteron_bef::File::open(bytes).ok()?;
     let optional = [
@@ -76,7 +76,7 @@ pub fn round_trip_warning(bytes: &[u8], text: &str, name: &str) -> Translation<O
     }
 }
 
-/// Translates the bytes of a BEF file to MLIR text. Locations that are not printed need no form in text.
+/// Translates a BEF file to MLIR text. Locations without an MLIR notation are an error only if they are printed.
 pub fn to_text(bytes: &[u8], name: &str, print: PrintOptions) -> Result<Translation<String>> {
     let program = pteron_bef::File::open(bytes)
         .and_then(|file| file.verify())

@@ -21,7 +21,7 @@ pub(super) fn pair_layers(a: &Recorded, b: &Recorded, same_instructions: bool) -
     align(&fingerprints(a), &fingerprints(b))
 }
 
-/// The pairs of values of the same place and iteration.
+/// Pairs the values with the same instruction, output and iteration.
 pub(super) fn pair_by_place(a: &Recorded, b: &Recorded) -> Vec<(usize, usize)> {
     let keys = |side: &Recorded| -> Vec<_> {
         let mut seen = HashMap::new();
@@ -65,7 +65,7 @@ impl Judge {
     }
 }
 
-/// How close two values are. If the programs lay them out differently, in the order of dimensions in which they are closest.
+/// How close two values are, in the order of dimensions in which they are closest, since layouts may differ.
 pub(super) fn closest_layout(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
     let close = |of_b: &[f64]| {
         let (mut of_a, mut of_b) = (Cow::Borrowed(&a.elements[..]), Cow::Borrowed(of_b));
@@ -92,10 +92,10 @@ pub(super) fn closest_layout(a: &RecordedLayer, b: &RecordedLayer) -> Closeness 
     all.chain(in_order).max_by(|x, y| x.sqnr.total_cmp(&y.sqnr)).unwrap_or_else(|| close(&b.elements))
 }
 
-/// The dimensions up to which the orders of dimensions are tried.
+/// The maximum rank for which all orders of dimensions are tried.
 const MAX_REORDERED: usize = 4;
 
-/// The orders of some dimensions.
+/// All permutations of `dims` dimensions.
 fn dimension_orders(dims: usize) -> Vec<Vec<usize>> {
     let Some(last) = dims.checked_sub(1) else { return vec![Vec::new()] };
     let with_last = |order: Vec<usize>| {

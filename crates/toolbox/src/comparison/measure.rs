@@ -4,14 +4,14 @@ use crate::{Result, show};
 use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 use serde::Serialize;
 
-/// How close the values of one program are to those of another. JSON has `null` for what is infinite.
+/// How close values of two programs are. In JSON, infinite numbers are `null`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Closeness {
-    /// The largest absolute difference; infinite if an element is NaN or infinite in only one of them.
+    /// The largest absolute difference; infinite if an element is NaN or infinite in only one program.
     pub largest: f64,
-    /// The ratio of the signal to the noise, in decibels: `10 log10(Σ a² / Σ (a - b)²)`, infinite if they are equal.
+    /// The signal-to-noise ratio in decibels: `10 log10(Σ a² / Σ (a - b)²)`, infinite if the values are equal.
     pub sqnr: f64,
-    /// The cosine of the angle between them; 1 if both are zero.
+    /// The cosine similarity; 1 if both are zero.
     pub cosine: f64,
 }
 
@@ -56,7 +56,7 @@ impl Sums {
     }
 }
 
-/// The elements of a tensor of numbers in row-major order; a complex number is two.
+/// The elements of a numeric tensor in row-major order; a complex element gives two numbers.
 pub(super) fn elements(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
     let mut tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
     if tensor.dtype().is_complex() {

@@ -12,7 +12,7 @@ use pteron_operator::EValue;
 struct OutputSums {
     sums: Sums,
     numbers: bool,
-    /// Rows with the same largest element, and all rows.
+    /// The number of rows whose largest elements have the same position, and the number of all rows.
     tops: Option<(usize, usize)>,
     difference: Option<String>,
 }
@@ -100,7 +100,7 @@ impl OutputSums {
     }
 }
 
-/// The position of the largest element, the first of equal ones.
+/// The index of the largest element; the first one if several are equal.
 fn argmax(row: &[f64]) -> usize {
     row.iter().enumerate().fold(0, |best, (i, x)| if *x > row[best] { i } else { best })
 }

@@ -13,7 +13,7 @@ use pteron_tensor::{ScalarType, Tensor};
 use pteron_trace::Place;
 use std::collections::HashSet;
 
-/// The values of a run.
+/// The values that a run computed.
 pub(super) struct Recorded {
     pub(super) layers: Vec<RecordedLayer>,
     pub(super) is_quantized: bool,
@@ -22,7 +22,7 @@ pub(super) struct Recorded {
 pub(super) struct RecordedLayer {
     pub(super) place: Place,
     pub(super) output: usize,
-    /// What computes it.
+    /// The step that computes the value, as text.
     pub(super) text: String,
     pub(super) tensor: Tensor,
     pub(super) elements: Vec<f64>,
@@ -30,7 +30,7 @@ pub(super) struct RecordedLayer {
 }
 
 impl Recorded {
-    /// The kinds of arithmetic that are less precise than f32: whether any is quantized, and the half-precision types.
+    /// The precisions below f32: whether any value is quantized, and the half-precision types.
     pub(super) fn reduced_precisions(&self) -> (bool, HashSet<ScalarType>) {
         let halves = self.layers.iter().map(|layer| layer.tensor.dtype());
         let halves = halves.filter(|dtype| matches!(dtype, ScalarType::Half | ScalarType::BFloat16));
@@ -38,11 +38,11 @@ impl Recorded {
     }
 }
 
-/// How a method runs for its values.
+/// How a method runs when its values are recorded.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) no_prepare: bool,
-    /// Whether it is run once before: then regions with dynamic shapes are lowered.
+    /// Whether a warm-up run precedes it, in which regions with dynamic shapes are lowered.
     pub(super) is_second: bool,
 }
 
@@ -110,7 +110,7 @@ fn operator_kind(name: &str) -> String {
     name.strip_prefix("quantized_").unwrap_or(name).to_owned()
 }
 
-/// `linear, instruction 5 (aten::gelu.out)`, or without the step if that is the operator.
+/// Describes a value: `linear, instruction 5 (aten::gelu.out)`; the step is omitted if it is the operator.
 fn describe(value: &Value, what: &str) -> String {
     let Some((chain, instruction)) = instruction_index(value.place) else { return what.to_owned() };
     let chain = if chain == 0 { String::new() } else { format!("{chain}:") };

@@ -1,7 +1,7 @@
 use super::{Closeness, Comparison, Layer};
 use crate::show;
 
-/// The layers that are listed at most, without `all`.
+/// Maximum number of layers that are listed without `all`.
 const MAX_LISTED: usize = 12;
 
 impl Comparison {
@@ -86,7 +86,7 @@ impl Comparison {
     }
 }
 
-/// Largest difference, ratio and cosine.
+/// The cells for largest difference, signal-to-noise ratio and cosine.
 fn closeness_cells(closeness: Option<&Closeness>) -> [String; 3] {
     let Some(Closeness { largest, sqnr, cosine }) = closeness else {
         return ["-", "-", "-"].map(str::to_owned);

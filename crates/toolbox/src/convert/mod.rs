@@ -24,7 +24,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Metadata that is listed at most if it is lost.
+/// Maximum number of lost metadata entries that are listed.
 const MAX_LISTED: usize = 5;
 
 /// An output format.
@@ -69,7 +69,7 @@ pub struct Options {
 pub struct Converted {
     /// The number of entries of the new file.
     pub entries: usize,
-    /// What the new format could not keep.
+    /// Descriptions of what the new format could not keep.
     pub lost: Vec<String>,
     /// Bytes of the source file.
     pub bytes_before: u64,

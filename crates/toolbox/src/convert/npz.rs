@@ -50,7 +50,7 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
     Ok(Contents { builder, metadata: BTreeMap::new() })
 }
 
-/// What follows the name of an array in an archive.
+/// The suffix of array names in an archive.
 const SUFFIX: &str = ".npy";
 
 /// Writes entries as an `.npz` without compression, as `numpy.savez` does. Blobs become uint8 vectors.

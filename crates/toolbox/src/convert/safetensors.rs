@@ -39,7 +39,7 @@ const TYPES: &[(ScalarType, Dtype)] = &[
     (ScalarType::Float8E4M3FNUZ, Dtype::F8_E4M3FNUZ),
 ];
 
-/// The properties of a `.ptd` that `.safetensors` cannot represent, kept in its metadata as JSON.
+/// The properties of a `.ptd` that `.safetensors` cannot represent, stored as JSON in the metadata.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Notes {

@@ -12,9 +12,9 @@ pub struct NodeKinds {
     /// For each delegate, the debug handle of each node.
     handles: Vec<Vec<Option<u32>>>,
     are_quantized: bool,
-    /// What the delegates compute, if the program says it.
+    /// The source nodes of the delegates, if the program records them.
     sources: DelegateSources,
-    /// The delegate that the instruction at (chain, instruction) calls.
+    /// For each delegate call, by chain and instruction: the index of the delegate.
     called: HashMap<(u32, u32), usize>,
 }
 
@@ -47,7 +47,7 @@ impl NodeKinds {
         Ok(found)
     }
 
-    /// Whether a payload has quantized values.
+    /// Whether any payload has quantized values.
     pub(crate) fn are_quantized(&self) -> bool {
         self.are_quantized
     }

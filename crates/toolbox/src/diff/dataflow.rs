@@ -10,7 +10,7 @@ use std::hash::Hash;
 pub(super) struct Dataflow {
     a: RaisedMethod,
     b: RaisedMethod,
-    /// Values written by instructions, and inputs.
+    /// The pairing of values written by instructions, and of inputs.
     results: Pairing<Definition>,
     instructions: Pairing<usize>,
     /// Values whose contents do not come from one known instruction: state, or results of another block. They
@@ -32,7 +32,7 @@ impl<T> Default for Pairing<T> {
 }
 
 impl<T: Copy + Eq + Hash> Pairing<T> {
-    /// Pairs two items; `false` if one of them is already paired with another.
+    /// Pairs two items; returns `false` if one of them is already paired with another.
     pub(super) fn connect(&mut self, a: T, b: T) -> bool {
         *self.a_to_b.entry(a).or_insert(b) == b && *self.b_to_a.entry(b).or_insert(a) == a
     }
@@ -47,7 +47,7 @@ impl Dataflow {
         Self { a, b, results, instructions, others, pairs: BTreeSet::new() }
     }
 
-    /// Pairs two inputs.
+    /// Pairs the values of two method inputs.
     pub(super) fn pair_inputs(&mut self, a: i32, b: i32) {
         for (x, y) in self.tensor_pairs(a, b) {
             self.results.connect((None, x), (None, y));
@@ -121,13 +121,13 @@ impl Dataflow {
         }
     }
 
-    /// The tensors of two values (a tensor, or a list of tensors), paired by position.
+    /// Pairs of the tensors in two values (tensors or lists of tensors), by position.
     fn tensor_pairs(&self, a: i32, b: i32) -> Vec<(usize, usize)> {
         self.a.tensors(a).into_iter().zip(self.b.tensors(b)).collect()
     }
 }
 
-/// For each value that an instruction reads, the definition that it finds there.
+/// For each value that an instruction reads, the definition that reaches the read.
 fn reaching_definitions(instruction: &RaisedInstruction) -> HashMap<usize, ReachingDef> {
     instruction.reads.iter().map(|read| (read.value, read.found)).collect()
 }

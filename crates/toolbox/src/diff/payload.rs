@@ -15,7 +15,7 @@ use std::ops::Range;
 /// A payload that its backend has read.
 struct ReadPayload<'a> {
     program: &'a Program,
-    /// Its byte range in the file.
+    /// The payload's byte range in the file.
     range: Range<u64>,
     contents: PayloadContents,
 }

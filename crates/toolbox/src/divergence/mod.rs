@@ -26,14 +26,14 @@ use pteron_trace::Place;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// The run to compare with.
+/// The other run, with which a prepared run is compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Against<'a> {
     /// The same method, executed without preparation.
     AsWritten,
-    /// A recording with its debug buffer.
+    /// An ETDump with its debug buffer.
     Recorded {
-        /// The recording.
+        /// The ETDump.
         dump: &'a ETDump,
         /// The debug buffer, which holds the bytes of the recorded tensors.
         buffer: &'a [u8],
@@ -47,7 +47,7 @@ pub struct Divergence {
     /// If no inputs were given, a description of those that were used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zeros: Option<Vec<String>>,
-    /// The number of values of the other run.
+    /// The number of values that the other run recorded.
     pub recorded: usize,
     /// The compared values, in the order of the other run.
     pub values: Vec<ComparedValue>,
@@ -55,12 +55,12 @@ pub struct Divergence {
     pub fused: Vec<FusedValue>,
     /// The first value that differs, as an index into `values`.
     pub first: Option<usize>,
-    /// The operands of that value: the nearest results that were compared, and the fused ones in between.
+    /// The operands of the first value that differs: the nearest compared results, and fused ones in between.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<Operand>,
 }
 
-/// A value that both runs have.
+/// A value that both runs computed.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedValue {
     /// Chain and instruction; `None` for an output of the method.
@@ -78,11 +78,11 @@ pub struct ComparedValue {
     pub output: usize,
     /// The largest absolute difference; `None` if the values cannot be subtracted.
     pub largest: Option<f64>,
-    /// How the values differ, if by more than the tolerance.
+    /// How the values differ, if by more than is tolerated.
     pub difference: Option<String>,
 }
 
-/// A value that was not compared.
+/// A value that was not compared, because the run fused its instruction.
 #[derive(Debug, Clone, Serialize)]
 pub struct FusedValue {
     /// Chain and instruction; `None` for an output of the method.
@@ -168,7 +168,7 @@ pub fn find(
     Ok(report)
 }
 
-/// The half-precision type with the fewest mantissa bits, of those seen so far and `dtype`.
+/// The type with fewer mantissa bits of `dtype` and the half-precision type seen so far.
 fn coarser_half_type(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
     match (seen, dtype) {
         (_, ScalarType::BFloat16) => Some(ScalarType::BFloat16),
@@ -342,7 +342,7 @@ impl ComparedValue {
         }
     }
 
-    /// Where the value comes from: `instruction 3 (aten::add.out), output 0`.
+    /// The name of the value: `instruction 3 (aten::add.out), output 0`.
     pub fn name(&self) -> String {
         let mut text = name(self.place, &self.what, self.iteration, self.output);
         if let Some(source) = &self.source {
@@ -362,7 +362,7 @@ impl FusedValue {
         }
     }
 
-    /// Where the value comes from: `instruction 3 (aten::add.out), output 0`.
+    /// The name of the value: `instruction 3 (aten::add.out), output 0`.
     pub fn name(&self) -> String {
         name(self.place, &self.what, self.iteration, self.output)
     }

@@ -7,14 +7,14 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A result that the first value that differs was computed from.
+/// A result from which the first differing value was computed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Operand {
     /// Chain and instruction.
     pub place: (u32, u32),
     /// The operator, or the kind of instruction.
     pub what: String,
-    /// The outcome of its comparison.
+    /// The outcome of comparing the result.
     pub state: OperandState,
 }
 
@@ -22,13 +22,13 @@ pub struct Operand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OperandState {
-    /// It agrees in both runs.
+    /// The result agrees in both runs.
     Agrees,
-    /// It differs as well.
+    /// The result differs as well.
     Differs,
-    /// It is fused into its consumer, so that it has no value.
+    /// The result is fused into its consumer, so that it has no value.
     Fused,
-    /// It was not compared.
+    /// The result was not compared.
     Unknown,
 }
 

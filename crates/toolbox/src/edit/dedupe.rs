@@ -20,7 +20,7 @@ pub struct Deduped {
     pub bytes_shared: u64,
     /// Bytes of all programs before the edit.
     pub bytes_before: u64,
-    /// Bytes of all programs and of the shared weights after it.
+    /// Bytes of all programs and of the shared weights after the edit.
     pub bytes_after: u64,
     /// The shared weights.
     #[serde(skip)]
@@ -30,13 +30,13 @@ pub struct Deduped {
 /// One of the programs that share weights.
 #[derive(Debug, Serialize)]
 pub struct Member {
-    /// The old file.
+    /// The name of the old file.
     pub file: String,
-    /// Its size in bytes.
+    /// The old file's size in bytes.
     pub bytes_before: u64,
     /// The size of the new file in bytes.
     pub bytes_after: u64,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
@@ -129,9 +129,9 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
 
 /// The weights of a program that are candidates for sharing.
 struct Weights {
-    /// Method, value, and file range.
+    /// Constants: index of the method, index of the value, and file range.
     constants: Vec<(usize, usize, Range<u64>)>,
-    /// Key and file range.
+    /// Named data: key and file range.
     named: Vec<(String, Range<u64>)>,
 }
 
@@ -170,7 +170,7 @@ fn range_len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// The items that occur in at least two of the sets.
+/// The items that are in at least two of the sets.
 fn in_several<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
     let mut counts: HashMap<T, usize> = HashMap::new();
     for item in sets.flatten() {

@@ -18,7 +18,7 @@ pub struct Embedded {
     pub named_data: Vec<String>,
     /// Keys of tensors that the program does not use and that were left out.
     pub left_out: Vec<String>,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
@@ -26,7 +26,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Everything that is not in the new program: what could not be kept, and what was left out.
+    /// Descriptions of all that the new program lacks: lost fields, and unused tensors.
     pub fn not_kept(&self) -> Vec<String> {
         let left_out = self.left_out.iter().map(|key| format!("the tensor `{key}`, to which nothing refers"));
         self.lost.iter().cloned().chain(left_out).collect()

@@ -14,7 +14,7 @@ use std::ops::Range;
 pub struct MoveOptions {
     /// Moves only weights of at least this many bytes.
     pub at_least: u64,
-    /// Moves the initial values of mutable tensors, too.
+    /// Also moves the initial values of mutable tensors.
     pub initial: bool,
     /// Moves only weights whose names fit one of these; all, if there are none. The name of a weight without one is the
     /// SHA-256 of its bytes.
@@ -28,12 +28,12 @@ pub struct Externalized {
     pub keys: Vec<String>,
     /// Bytes of the moved weights; weights with equal bytes count once.
     pub bytes: u64,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
     pub program: Output,
-    /// The weights.
+    /// The file of the moved weights.
     #[serde(skip)]
     pub data: Output,
 }
@@ -156,7 +156,7 @@ pub(super) fn keys_in_use(program: &Program) -> HashSet<String> {
     tables.named_data.iter().map(|entry| entry.key.as_str()).chain(external).map(str::to_owned).collect()
 }
 
-/// Makes a tensor external, with this key.
+/// Makes a tensor external: its data is looked up by this key.
 pub(super) fn make_external(tensor: &mut Tensor, key: String) {
     let info = tensor.extra_tensor_info.get_or_insert_default();
     info.fully_qualified_name = Some(key);

@@ -47,14 +47,14 @@ impl Output {
         (self.write)(out).in_file("the new file")
     }
 
-    /// All bytes in memory, for files known to be small.
+    /// The bytes of the file in memory; for files known to be small.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write_to(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// A file that is laid out and verified.
+    /// An output of a file that is laid out and verified.
     pub(crate) fn from_prepared<H: 'static>(
         prepared: pteron_format::container::Prepared<'static, H>,
         bytes: u64,
@@ -63,12 +63,12 @@ impl Output {
         Self::stream(bytes, progress, move |out| prepared.write_to(out))
     }
 
-    /// The bytes of an existing file.
+    /// A byte-for-byte copy of an existing file.
     pub(crate) fn copy_of(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Self {
         Self::with_overwritten(loader, Vec::new(), progress)
     }
 
-    /// The bytes of an existing file, with others in these ranges, which are in ascending order and do not overlap.
+    /// An existing file with these ranges overwritten; they are in ascending order and do not overlap.
     pub(crate) fn with_overwritten(
         loader: &Arc<dyn DataLoader>,
         ranges: Vec<(Range<u64>, Blob<'static>)>,
@@ -87,12 +87,12 @@ impl Output {
         Self::stream(bytes, progress, move |out| pieces.iter().try_for_each(|piece| piece.copy_to(out)))
     }
 
-    /// Lays out and verifies named data, within the default limits.
+    /// Lays out named data, and verifies it with the default limits.
     pub(crate) fn named_data(builder: ptd::Builder<'static>, progress: &Progress) -> Result<Self> {
         Self::named_data_within(builder, &Limits::default(), progress)
     }
 
-    /// Lays out and verifies named data, within these limits.
+    /// Lays out named data, and verifies it with these limits.
     pub(crate) fn named_data_within(
         builder: ptd::Builder<'static>,
         limits: &Limits,
@@ -103,7 +103,7 @@ impl Output {
         Ok(Self { bytes, write: Box::new(move |out| prepared.write_to(out)), progress: progress.clone() })
     }
 
-    /// A file of `bytes` bytes that `write` produces.
+    /// An output of `bytes` bytes that `write` streams.
     pub(crate) fn stream(
         bytes: u64,
         progress: &Progress,
@@ -169,7 +169,7 @@ pub fn lost_by_recompiling(program: &Program) -> Result<Vec<String>> {
     Ok(lost)
 }
 
-/// What is lost if named data is written again from what was read of it, such as fields that its schema lacks, in words.
+/// Descriptions of fields of named data that an edit loses, because this build's schema lacks them.
 pub(crate) fn undeclared_fields(data: &PtdDataMap) -> Result<Vec<String>> {
     let tables = data.tables();
     let bytes = data.loader().load(0, tables.header().tables_size, Purpose::Program)?;

@@ -18,7 +18,7 @@ pub struct WeightSet {
     pub layout: String,
     /// The number of tensors, in all methods, that use the weight; 1 for a `.ptd`.
     pub tensors: usize,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// The new file.
     #[serde(skip)]
@@ -97,7 +97,7 @@ fn set_in_program(program: &Program, name: &str, array: &Path, progress: &Progre
     Ok(done(file, lost))
 }
 
-/// The byte range in the file of a weight.
+/// The byte range of a weight in the file.
 fn file_range(tables: &VerifiedProgram, tensor: &Tensor) -> Option<Range<u64>> {
     match tables.tensor_data(tensor) {
         TensorData::Constant(range) | TensorData::Initial(range) => Some(range),
@@ -109,7 +109,7 @@ fn ranges_overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// Whether all of these ranges of a file have these bytes already.
+/// Whether each of these ranges of the file already contains the blob's bytes.
 fn has_bytes(
     loader: &Arc<dyn DataLoader>,
     ranges: &[Range<u64>],

@@ -13,9 +13,9 @@ pub struct GgufReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
-    /// Bytes that were read for the report, without those that identified the format.
+    /// Bytes that were read for the report, not counting those that identified the format.
     pub bytes_read: u64,
     /// The version of the format.
     pub version: u32,
@@ -29,11 +29,11 @@ pub struct GgufReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct GgufTensorReport {
     pub name: String,
-    /// Its element or block type: `F32`, `Q8_0`.
+    /// The tensor's element or block type: `F32`, `Q8_0`.
     pub kind: &'static str,
-    /// Its sizes, outermost first.
+    /// The tensor's sizes, outermost first.
     pub sizes: Vec<u64>,
-    /// Its size in bytes.
+    /// The tensor's size in bytes.
     pub bytes: u64,
 }
 

@@ -9,16 +9,16 @@ use crate::show::{bytes, count, line, name, write_table};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-/// How much [`write_text`] shows.
+/// The level of detail of [`write_text`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Detail {
-    /// Long lists are not truncated.
+    /// Whether long lists are shown completely.
     pub all: bool,
-    /// The values and the instructions of methods are counted by kind.
+    /// Whether values and instructions of methods are counted by kind.
     pub counts: bool,
 }
 
-/// Rows of a long list that are shown by default.
+/// Maximum number of rows of a list that are shown by default.
 const FEW: usize = 12;
 
 /// The report as text. Long lists are truncated unless `all` is set. The text is not stable across releases; use the

@@ -21,12 +21,12 @@ pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result
     prepare_image(path, meta, preparation, || stream::read(path))
 }
 
-/// As [`read`], from the bytes of the file; `name` is the file's name in errors.
+/// Decodes the bytes of a picture as [`read`] does; errors name the file `name`.
 pub fn decode(name: &str, bytes: &[u8], meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
     prepare_image(Path::new(name), meta, preparation, || Ok(bytes))
 }
 
-/// Decodes and prepares a picture. `bytes` is called only after `meta` has been found to take a picture.
+/// Decodes and prepares a picture. `bytes` is called only if an input of type `meta` can be a picture.
 fn prepare_image<B: AsRef<[u8]>>(
     path: &Path,
     meta: &TensorMeta,
@@ -97,7 +97,7 @@ fn to_pixels(image: &DynamicImage, channels: usize) -> Pixels {
     Pixels { width, height, channels, bytes }
 }
 
-/// The dimensions of the picture in an input.
+/// The channels, height and width of an input that takes a picture.
 struct PictureDims {
     channels: usize,
     height: usize,
@@ -105,7 +105,7 @@ struct PictureDims {
 }
 
 impl PictureDims {
-    /// The dimensions for an input of these sizes, or why it takes no picture.
+    /// The dimensions of an input of these sizes, or the reason why it takes no picture.
     fn from_sizes(sizes: &[usize], channels_last: bool) -> Result<Self, String> {
         let (count, three) = match *sizes {
             [n, a, b, c] => (n, [a, b, c]),
@@ -155,7 +155,7 @@ impl Preparation {
         self.scale.is_some() || !self.mean.is_empty() || !self.std.is_empty()
     }
 
-    /// For each channel, the function from a byte to the element.
+    /// For each channel, the function that normalizes a byte to an element.
     fn normalizers(&self, channels: usize) -> Result<Vec<impl Fn(u8) -> f32>, String> {
         let of = |name: &str, given: &[f32], channel: usize, default: f32| match given.len() {
             0 => Ok(default),

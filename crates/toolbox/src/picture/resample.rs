@@ -15,7 +15,7 @@ pub(super) struct Pixels {
 }
 
 impl Pixels {
-    /// Reserves memory for a picture. Fails, with the size of the picture, if there is not enough.
+    /// Reserves memory for the bytes of a picture; the error says its size.
     fn reserve(width: usize, height: usize, channels: usize) -> Result<Vec<u8>, String> {
         let bytes = width.saturating_mul(height).saturating_mul(channels);
         let mut room = Vec::new();
@@ -124,7 +124,7 @@ fn crop_offset(from: usize, to: usize) -> isize {
     }
 }
 
-/// The source pixels of a new pixel, and their fixed-point weights.
+/// The filter taps of a new pixel: first source pixel, and fixed-point weights.
 struct Step {
     first: usize,
     weights: Vec<i32>,

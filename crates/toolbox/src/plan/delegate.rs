@@ -10,7 +10,7 @@ use serde::Serialize;
 /// packs weights.
 #[derive(Debug, Serialize)]
 pub struct DelegatePlan {
-    /// Its index in the method's delegate table.
+    /// The delegate's index in the method's delegate table.
     pub index: usize,
     /// The backend's id.
     pub backend: String,

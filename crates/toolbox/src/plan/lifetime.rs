@@ -13,7 +13,7 @@ struct Life {
     bytes: Range<u64>,
     first: i64,
     last: i64,
-    /// All instructions that write it.
+    /// The indices of the instructions that write the value.
     writes: Vec<i64>,
     role: &'static str,
 }
@@ -25,7 +25,7 @@ impl Life {
     }
 }
 
-/// Describes an instruction, given its index over all chains.
+/// Describes the instruction at index `at` over all chains.
 pub(super) fn describe(raised: &RaisedMethod, at: i64) -> String {
     match usize::try_from(at).ok().map(|index| raised.name(index)) {
         None => "when inputs are set".to_owned(),
@@ -117,7 +117,7 @@ fn has_initial_value(tensor: &Tensor) -> bool {
     tensor.initial_data_idx().is_some() || tensor.is_external()
 }
 
-/// The root of a chain of views: the value that owns the memory (union-find with path halving).
+/// The value that owns the memory of view `id` (union-find with path halving).
 fn owner_of(owners: &mut [usize], mut id: usize) -> usize {
     while owners[id] != id {
         owners[id] = owners[owners[id]];
@@ -195,7 +195,7 @@ fn reachable_ranges(chain: &Range<usize>, from: usize, steps: &[RaisedInstructio
     ranges
 }
 
-/// Makes one block for each value that is not a view, together with its views.
+/// Makes one block per value that is not a view; the value's views belong to its block.
 fn gather_blocks(
     plan: &ExecutionPlan,
     lives: &[Option<Life>],

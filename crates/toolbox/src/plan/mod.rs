@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
-/// The plans of a program's methods.
+/// The memory plans of a program's methods.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
     pub file: String,
@@ -43,55 +43,55 @@ pub struct MethodPlan {
     pub unknown_operators: Vec<String>,
 }
 
-/// One arena.
+/// The memory plan of an arena.
 #[derive(Debug, Serialize)]
 pub struct ArenaPlan {
-    /// Its memory id, from 1.
+    /// The arena's memory id, from 1.
     pub memory_id: u32,
-    /// Its size in bytes.
+    /// The arena's size in bytes.
     pub bytes: u64,
     /// The peak of the bytes that are live at the same time.
     pub peak: u64,
     /// A description of the first instruction at which the peak is reached.
     pub peak_at: Option<String>,
-    /// Its blocks, sorted by offset, then by lifetime.
+    /// The arena's blocks, sorted by offset, then by lifetime.
     pub blocks: Vec<Block>,
 }
 
 /// A block of memory: a tensor and its views.
 #[derive(Debug, Clone, Serialize)]
 pub struct Block {
-    /// The arena.
+    /// The memory id of the arena.
     #[serde(skip)]
     pub memory_id: u32,
-    /// Its byte range in the arena.
+    /// The block's byte range in the arena.
     pub bytes: Range<u64>,
     /// The instructions during which it is live, as inclusive ranges; indices count over all chains. -1 is before the
     /// first instruction, the number of instructions is after the last.
     pub life: Vec<(i64, i64)>,
-    /// Instructions that write it.
+    /// The indices of the instructions that write the block.
     #[serde(skip)]
     pub writes: Vec<i64>,
-    /// The ids of its values.
+    /// The ids of the block's values.
     pub values: Vec<usize>,
-    /// Its type and sizes.
+    /// The block's type and sizes.
     pub layout: String,
-    /// `input`, `output` or `state` if it is live beyond its uses by instructions; otherwise empty.
+    /// `input`, `output` or `state` if the block is live beyond its uses by instructions; otherwise empty.
     pub role: &'static str,
 }
 
 /// Two blocks that share bytes, of which one is written while the other is live.
 #[derive(Debug, Serialize)]
 pub struct Overlap {
-    /// The arena.
+    /// The memory id of the arena.
     pub memory_id: u32,
     /// The first block.
     pub one: Block,
     /// The second block.
     pub other: Block,
-    /// The bytes that they share.
+    /// The byte range that the blocks share.
     pub bytes: Range<u64>,
-    /// An instruction that writes one of them while the other is live.
+    /// The index of an instruction that writes one block while the other is live.
     pub at: i64,
 }
 
@@ -102,7 +102,7 @@ impl PlanReport {
     }
 }
 
-/// The plans of a program. `kernels` tells which arguments an operator writes, `backends` read the payloads.
+/// The memory plans of a program. `kernels` says which arguments an operator writes; `backends` read payloads.
 pub fn plan(program: &Program, kernels: &KernelRegistry, backends: &BackendRegistry) -> Result<PlanReport> {
     let plans = program.tables().execution_plan.iter();
     let methods = plans.map(|plan| method_plan(program, plan, kernels, backends)).collect::<Result<_>>()?;
@@ -161,7 +161,7 @@ fn method_plan(
     })
 }
 
-/// Pairs of overlapping blocks that a report lists for an arena at most.
+/// Maximum number of overlapping pairs of blocks that a report lists per arena.
 pub const MAX_OVERLAPS: usize = 1000;
 
 /// Finds the pairs of blocks of which one is overwritten by the other while it is live. `blocks` is sorted by offset.

@@ -2,9 +2,9 @@ use super::{Block, MethodPlan, PlanReport};
 use crate::show::{bytes, count, line, name, table};
 use std::fmt::{self, Write};
 
-/// Columns of a chart of lifetimes.
+/// Width of a chart of lifetimes, in characters.
 const COLUMNS: usize = 48;
-/// Blocks of an arena that are shown by default.
+/// Maximum number of blocks of an arena that are shown by default.
 const FEW: usize = 24;
 
 /// The plans as text: for each arena its size, its peak, and a chart with one row per block and one column per
@@ -80,7 +80,7 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
     Ok(())
 }
 
-/// Only the overlaps, one per line; empty if there are none.
+/// The overlaps of blocks as text, one per line; empty if there are none.
 pub fn overlaps_text(report: &PlanReport) -> String {
     let mut out = String::new();
     for method in report.methods.iter().filter(|method| !method.overlaps.is_empty()) {

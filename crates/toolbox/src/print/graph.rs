@@ -22,12 +22,12 @@ pub fn stages() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl Stage {
-    /// After the last pass: the graph that is lowered to steps.
+    /// The stage after the last pass, whose graph is lowered to steps.
     pub fn last() -> Self {
         Self(PASSES.len())
     }
 
-    /// The stage of this name.
+    /// The stage with this name, if there is one.
     pub fn by_name(name: &str) -> Option<Self> {
         stages().position(|(stage, _)| stage == name).map(Self)
     }
@@ -60,7 +60,7 @@ pub fn graphs(
     Ok(out)
 }
 
-/// The graph of a region at a stage.
+/// The graph of a prepared region at a stage of compilation.
 pub fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
     let mut graph: Graph = found.graph.clone();
     if stage != Stage(0) {

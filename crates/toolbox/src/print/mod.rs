@@ -13,11 +13,11 @@ use crate::file::File;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrintOptions {
-    /// Prints what chains declare to take and give, and all source frames of an instruction, not only the innermost.
+    /// Whether the inputs and outputs of chains, and all source frames of an instruction, are printed.
     pub frames: bool,
 }
 
-/// Prints a file as text. Only its tables are read.
+/// Prints the tables of a file as text; its segments are not read.
 pub fn print(file: &File, options: PrintOptions) -> Result<String> {
     let mut out = String::new();
     let written = print_to(&mut out, file, options);

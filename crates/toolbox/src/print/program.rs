@@ -46,7 +46,7 @@ pub(super) fn print(out: &mut dyn Write, program: &Program, options: PrintOption
     print_data(out, tables)
 }
 
-/// Prints what can be read of a method that is not valid.
+/// Prints the readable parts of an invalid method.
 fn print_invalid_method(
     out: &mut dyn Write,
     program: &VerifiedProgram,
@@ -148,7 +148,7 @@ fn print_method(
     Ok(())
 }
 
-/// The compile specs of a delegate that are printed.
+/// Maximum number of compile specs of a delegate that are printed.
 const FEW_SPECS: usize = 20;
 
 fn print_chain(
@@ -265,7 +265,7 @@ pub fn tensor_type(tensor: &Tensor) -> String {
     }
 }
 
-/// Where a tensor's data is stored, and its name.
+/// The place of a tensor's data, and the tensor's name.
 pub fn place_text(program: &VerifiedProgram, tensor: &Tensor) -> String {
     let mut text = match program.tensor_data(tensor) {
         TensorData::Constant(range) => {

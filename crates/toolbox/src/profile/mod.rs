@@ -30,9 +30,9 @@ pub struct Profile {
     pub method: String,
     /// If no inputs were given, descriptions of those that were used, such as `1x1x8x8xf32`.
     pub zeros: Option<Vec<String>>,
-    /// Loading, then each run.
+    /// The recorded events of loading, then of each run.
     pub recording: Recording,
-    /// The instructions that run as they are written, because preparing them would exceed the memory limit.
+    /// The instructions that run unprepared, because preparing them would exceed the memory limit.
     pub as_written: Vec<AsWritten>,
 }
 

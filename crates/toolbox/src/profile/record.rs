@@ -13,7 +13,7 @@ use std::thread::{self, ThreadId};
 /// The recorded events, in blocks: loading, then each execution.
 #[derive(Debug, Clone, Default)]
 pub struct Recording {
-    /// The blocks, in order.
+    /// The blocks of events, in chronological order.
     pub blocks: Vec<Block>,
     /// For BEF programs, in which [`Place::chain`] is the index of a function, the names of the functions.
     pub functions: Vec<String>,
@@ -41,7 +41,7 @@ impl Recording {
 /// A block of events.
 #[derive(Debug, Clone, Default)]
 pub struct Block {
-    /// Its name, as in ETDumps: `Default` for loading, `Execute` for an execution.
+    /// The block's name, as in ETDumps: `Default` for loading, `Execute` for an execution.
     pub name: String,
     /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
@@ -57,18 +57,18 @@ pub struct Span {
     pub kind: SpanKind,
     /// The method, operator or backend.
     pub name: Arc<str>,
-    /// The instruction.
+    /// The place of the instruction.
     pub place: Place,
-    /// When it began.
+    /// When the span began.
     pub start: u64,
-    /// When it ended.
+    /// When the span ended.
     pub end: u64,
     /// The thread's number, from 1 in the order of their first spans.
     pub thread: usize,
 }
 
 impl Span {
-    /// Nanoseconds from start to end.
+    /// The duration in nanoseconds.
     pub fn nanoseconds(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
@@ -76,9 +76,9 @@ impl Span {
 
 #[derive(Debug, Clone)]
 pub struct Allocation {
-    /// The arena or allocator.
+    /// The name of the arena or allocator.
     pub owner: String,
-    /// Its size.
+    /// The size of the allocation in bytes.
     pub bytes: usize,
 }
 
@@ -87,22 +87,22 @@ pub struct Allocation {
 pub struct Value {
     /// The operator or backend that wrote it; empty for an output of the method.
     pub name: String,
-    /// The instruction; empty for an output of the method.
+    /// The place of the instruction; empty for an output of the method.
     pub place: Place,
-    /// The index among its outputs.
+    /// The index of the tensor among the outputs of the instruction or method.
     pub output: usize,
-    /// The tensor, row-major.
+    /// The computed tensor, in row-major order.
     pub tensor: Tensor,
 }
 
 /// An [`EventTracer`] that keeps every event.
 pub struct Recorder {
-    /// A unique number.
+    /// A number that identifies the recorder in this process.
     id: u64,
     zero: Instant,
     values: bool,
     limit: usize,
-    /// The number of executions so far, and of other spans.
+    /// The numbers of recorded executions and of other spans.
     counts: [AtomicUsize; 2],
     complete_until: AtomicU64,
     threads: Mutex<HashMap<ThreadId, Arc<Mutex<Spans>>>>,

@@ -21,19 +21,19 @@ pub struct Report {
     pub runs: usize,
     /// The time to load the method, preparation included.
     pub load_us: f64,
-    /// The part of loading that prepared kernels and lowered regions.
+    /// The time within loading to prepare kernels and lower regions.
     pub prepare_us: f64,
     /// The time of a run, without setting the inputs.
     pub run_us: f64,
     /// The time of the fastest run.
     pub fastest_run_us: f64,
-    /// The part of a run outside operators and delegates.
+    /// The time of a run outside operators and delegates.
     pub outside_us: f64,
     /// The operators, by descending time.
     pub operators: Vec<OperatorTime>,
     /// The steps, in execution order.
     pub steps: Vec<StepTime>,
-    /// What runs slower than it could, because preparing it would exceed the memory limit.
+    /// Sentences about instructions that run unprepared, because preparing them would exceed the memory limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub as_written: Vec<String>,
 }
@@ -59,7 +59,7 @@ pub struct StepTime {
     /// If the instruction calls a delegate, the node of its payload whose result it computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Whether a delegate reported the step. It is a part of the call before it, whose time includes it.
+    /// Whether a delegate reported the step: the time of the preceding call includes it.
     #[serde(skip_serializing_if = "is_false")]
     pub in_delegate: bool,
     /// The operator, the kind of fused step, or the backend.

@@ -6,7 +6,7 @@ use pteron::tensor::memory;
 use pteron::{ScalarType, Shape};
 use pteron_toolbox::batch::{Column, Row};
 
-/// A column with borrowed memory.
+/// An Arrow column with borrowed memory, whose rows can be read.
 pub(crate) struct ArrowColumn<'a> {
     name: String,
     levels: Vec<Level<'a>>,
@@ -32,7 +32,7 @@ struct Level<'a> {
 }
 
 enum Kind<'a> {
-    /// Lists of a fixed size.
+    /// Lists of this fixed size.
     Fixed(usize),
     /// Lists with these offsets.
     Lists(&'a [i32]),

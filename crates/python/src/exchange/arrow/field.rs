@@ -19,7 +19,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// A nullable field.
+    /// Creates a nullable field.
     pub(super) fn new(format: &str, name: &str, children: Vec<Field>) -> Self {
         let string = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
         let (format, name) = (string(format), string(name));
@@ -36,7 +36,7 @@ impl Field {
         self.format.to_str().unwrap_or_default()
     }
 
-    /// The name.
+    /// The name of the column.
     pub(crate) fn name(&self) -> String {
         self.name.to_string_lossy().into_owned()
     }
@@ -124,7 +124,7 @@ struct SchemaOwner {
     dictionary: *mut ArrowSchema,
 }
 
-/// The `release` of exported schemas.
+/// The `release` callback of exported schemas.
 unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {

@@ -87,7 +87,7 @@ impl Table {
         unsafe { ArrowColumn::new(&self.field, &self.node) }
     }
 
-    /// A newly created column.
+    /// A column of a newly created array.
     pub(crate) fn from_owned(made: OwnedArray) -> Self {
         let owner = Arc::new(Owner::Buffers(made.buffers));
         Self { field: made.field, node: made.node, owner }

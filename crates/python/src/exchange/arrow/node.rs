@@ -27,7 +27,7 @@ unsafe impl Send for Node {}
 // SAFETY: as above.
 unsafe impl Sync for Node {}
 
-/// Keeps buffers alive.
+/// The owner of an array's buffers, which keeps them alive.
 #[expect(dead_code, reason = "held only for their destructors")]
 pub(crate) enum Owner {
     Imported(super::ImportedArray),
@@ -88,7 +88,7 @@ impl Node {
         Some(Self { length, null_count: array.null_count, offset, buffers, children, dictionary })
     }
 
-    /// The rows of a struct's child that are within the offset and length of the parent; `None` if the child is too short.
+    /// Slices a struct's child to the offset and length of the parent; `None` if the child is too short.
     pub(super) fn slice_to_parent(mut self, parent: &Node) -> Option<Self> {
         if parent.offset != 0 || parent.length != self.length {
             (parent.offset + parent.length <= self.length).then_some(())?;
@@ -131,7 +131,7 @@ struct ArrayOwner {
     dictionary: *mut ArrowArray,
 }
 
-/// The `release` of exported arrays.
+/// The `release` callback of exported arrays.
 unsafe extern "C" fn release(array: *mut ArrowArray) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {

@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 /// The name of the capsule that holds the API.
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// More versions than a type provides tables for; a longer chain is broken.
+/// The maximum length of the chain of API versions; a longer one is rejected.
 const MAX_VERSIONS: usize = 16;
 
 /// `DLPackExchangeAPIHeader` of `dlpack.h`.

@@ -19,7 +19,7 @@ pub(crate) const CPU: i32 = 1;
 pub(crate) const NAME: &CStr = c"dltensor";
 const TAKEN: &CStr = c"used_dltensor";
 
-/// The same for capsules with the versioned struct, which also has flags such as read-only.
+/// The names of a capsule with the versioned struct, before and after a consumer has taken it.
 const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSIONED_TAKEN: &CStr = c"used_dltensor_versioned";
 
@@ -30,7 +30,7 @@ const MINOR: u32 = 0;
 /// The flag of read-only memory.
 const READ_ONLY: u64 = 1;
 
-/// More dimensions than any library supports; a struct with more is broken.
+/// The maximum number of dimensions; a struct with more is rejected.
 const MAX_DIMS: i32 = 64;
 
 /// `DLTensor` of `dlpack.h`.
@@ -82,7 +82,7 @@ pub(super) struct Place<'a> {
     pub(super) start: *mut u8,
     pub(super) element: Element,
     pub(super) sizes: &'a [i64],
-    /// In elements; `None` for row-major order.
+    /// The strides in elements; `None` for row-major order.
     pub(super) strides: Option<&'a [i64]>,
     pub(super) is_read_only: bool,
 }
@@ -99,7 +99,7 @@ impl BorrowedTensor {
         }
     }
 
-    /// Calls `__dlpack__`.
+    /// Borrows the tensor that the object's `__dlpack__` returns.
     fn from_dunder(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = object.py();
         if let Ok(device) = object.call_method0(pyo3::intern!(py, "__dlpack_device__")) {
@@ -116,7 +116,7 @@ impl BorrowedTensor {
         Self::from_capsule(capsule.cast::<PyCapsule>()?)
     }
 
-    /// Takes the struct of a capsule.
+    /// Takes the struct out of a capsule, which is marked as used.
     fn from_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let is_versioned = capsule.is_valid_checked(Some(VERSIONED));
         let (name, taken) = if is_versioned { (VERSIONED, VERSIONED_TAKEN) } else { (NAME, TAKEN) };
@@ -144,7 +144,7 @@ impl BorrowedTensor {
         Ok(self)
     }
 
-    /// The tensor; its version must be supported.
+    /// The `DLTensor` in the struct, whose version must be supported.
     fn tensor(&self) -> &DlTensor {
         // SAFETY: both variants hold a valid struct until its deleter is called, which happens on drop.
         unsafe {
@@ -155,7 +155,7 @@ impl BorrowedTensor {
         }
     }
 
-    /// The location and layout. `None` if the tensor cannot be read here.
+    /// The location and layout of the tensor; `None` if its type or layout is not supported.
     pub(super) fn place(&self) -> Option<Place<'_>> {
         let tensor = self.tensor();
         if tensor.lanes != 1 || !(0..=MAX_DIMS).contains(&tensor.ndim) {

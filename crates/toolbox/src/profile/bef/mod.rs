@@ -21,10 +21,10 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Spans of kernels and tasks that a profile keeps at most, 64 bytes each. Later spans are not recorded.
+/// Maximum number of spans that a profile records, 64 bytes each; later ones are dropped.
 pub const MAX_SPANS: usize = 4_000_000;
 
-/// Levels of nested regions that are followed to find the enclosing function.
+/// Maximum number of nested regions through which the enclosing function is searched.
 const MAX_NESTING: usize = 64;
 
 /// The name of the row for tasks that kernels enqueued on the work queue.
@@ -33,7 +33,7 @@ const TASKS: &str = "(tasks)";
 /// The recorded run of a BEF program.
 #[derive(Debug)]
 pub struct Profile {
-    /// Opening the program, then all runs.
+    /// The events of opening the program, then of all runs.
     pub recording: Recording,
     /// The exit code of [`crate::bef::run`]: 0 if exactly the expected errors occurred, otherwise 1.
     pub exit_code: i32,
@@ -235,7 +235,7 @@ impl Profile {
 /// Looks up the source locations of kernels.
 struct Sources<'a> {
     program: &'a Verified<'a>,
-    /// The last function that was looked up.
+    /// The last function that was looked up, by its index.
     last: Option<(u32, FunctionRecord<'a>)>,
 }
 

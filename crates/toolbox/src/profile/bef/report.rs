@@ -27,7 +27,7 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize)]
 pub struct InitTime {
     pub name: String,
-    /// How long it took.
+    /// The duration of the run.
     pub run_us: f64,
 }
 
@@ -35,11 +35,11 @@ pub struct InitTime {
 /// others.
 #[derive(Debug, Clone, Serialize)]
 pub struct FunctionTime {
-    /// The function.
+    /// The name of the function.
     pub name: String,
     /// The number of runs.
     pub runs: usize,
-    /// Whether there is only one run and recording stopped during it, so that its later spans are missing.
+    /// Whether recording stopped during the only run, so that its later spans are missing.
     pub cut: bool,
     /// The duration of a run, until its results were available and all its tasks were done.
     pub run_us: f64,
@@ -58,7 +58,7 @@ pub struct FunctionTime {
 /// The calls of one kernel at all places.
 #[derive(Debug, Clone, Serialize)]
 pub struct KernelTime {
-    /// The kernel; `(tasks)` for tasks that kernels enqueued on the work queue.
+    /// The name of the kernel; `(tasks)` for tasks that kernels enqueued on the work queue.
     pub name: String,
     /// The times of the calls.
     #[serde(flatten)]
@@ -72,7 +72,7 @@ pub struct PlaceTime {
     pub function: String,
     /// The index of the call in the function.
     pub kernel: u32,
-    /// The kernel.
+    /// The name of the kernel.
     pub name: String,
     /// The source location, if the program records it: `file:line:column`.
     pub location: Option<String>,
@@ -86,9 +86,9 @@ pub struct PlaceTime {
 pub struct CallTime {
     /// The number of calls.
     pub calls: f64,
-    /// Their total time, including nested spans on the same thread.
+    /// The total time of the calls, including nested spans on the same thread.
     pub total_us: f64,
-    /// Their self time, without nested spans.
+    /// The self time of the calls, without nested spans.
     pub self_us: f64,
     /// The self time as a percentage of the run. With several threads, the sum of all shares can exceed 100.
     pub share: f64,
