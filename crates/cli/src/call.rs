@@ -56,13 +56,13 @@ pub(crate) fn refuse_options<'a>(
     kind: &str,
     options: impl Iterator<Item = (&'a str, bool)>,
 ) -> Result {
-    let given: Vec<&str> = options.filter(|(_, given)| *given).map(|(option, _)| option).collect();
-    if given.is_empty() {
+    let given: Vec<&str> = options.filter(|X).map(|(option, _)| option).collect();
+    if names.is_empty() {
         return Ok(());
     }
-    let given = given.join(", ");
+    let names = names.join(", ");
     Err(Failure::Usage(format!(
-        "{name} is {kind}: it does not support {given}; `pteron {verb} --help` lists the options"
+        "{name} is {kind}: it does not support {names}; `pteron {verb} --help` lists the options"
     )))
 }
 
@@ -102,9 +102,9 @@ impl CallArgs {
     pub(crate) fn open(&self, general: &GeneralOpts) -> Result<Arc<dyn DataLoader>> {
         if let Some(folder) = &self.cache {
             let cache = Cache::new(folder, self.execution.setting()?.isa);
-            let kept = cache.program(self.input.path(), &self.data, registries().kernels());
-            let kept = kept.map_err(pteron_toolbox::Error::from)?;
-            return Ok(pteron_toolbox::run::open(&kept, maps::map_all())?);
+            let path = cache.program(self.input.path(), &self.data, registries().kernels());
+            let path = path.map_err(pteron_toolbox::Error::from)?;
+            return Ok(pteron_toolbox::run::open(&path, maps::map_all())?);
         }
         self.open_other(general, self.input.path())
     }

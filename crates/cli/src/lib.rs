@@ -86,8 +86,8 @@ fn command() -> clap::Command {
     let heeded: [(&str, &[&str]); 2] =
         [("verbose", &verbs::DETAILED), ("max_instructions", &verbs::EXECUTING)];
     let hidden = heeded.map(|(option, by)| {
-        let found = command.get_arguments().find(|arg| arg.get_id() == option).cloned();
-        (found.map(|arg| arg.hide(true)), by)
+        let argument = command.get_arguments().find(|arg| arg.get_id() == option).cloned();
+        (argument.map(|arg| arg.hide(true)), by)
     });
     command.mut_subcommands(|verb| {
         let name = verb.get_name().to_owned();

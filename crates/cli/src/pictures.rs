@@ -67,13 +67,13 @@ impl PictureOpts {
 
     /// Fails if any option for images was given; called if no input is an image.
     pub(crate) fn refuse_all(&self) -> Result {
-        let given: Vec<&str> =
-            self.options_given().into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
-        if given.is_empty() {
+        let names: Vec<&str> =
+            self.options_given().into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect();
+        if names.is_empty() {
             return Ok(());
         }
-        let given = given.join(", ");
-        Err(Failure::Usage(format!("{given}: none of the inputs is an image (.png, .jpg)")))
+        let names = names.join(", ");
+        Err(Failure::Usage(format!("{names}: none of the inputs is an image (.png, .jpg)")))
     }
 
     /// The options for images, each with whether it was given.

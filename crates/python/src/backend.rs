@@ -56,8 +56,8 @@ impl Backend for PyBackend {
         compile_specs: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError> {
         Python::attach(|py| {
-            let made = self.init_delegate(py, ctx, &processed, compile_specs);
-            made.map(|delegate| Box::new(delegate) as Box<dyn Delegate>).map_err(|e| backend_error(py, &e))
+            let delegate = self.init_delegate(py, ctx, &processed, compile_specs);
+            delegate.map(|delegate| Box::new(delegate) as Box<dyn Delegate>).map_err(|e| backend_error(py, &e))
         })
     }
 }

@@ -65,18 +65,18 @@ pub(crate) fn arrange_arguments<'py>(
         .flatten()
         .map(|(name, value)| Ok((name.extract()?, value)))
         .collect::<PyResult<_>>()?;
-    let given = arrange_inputs(&signature.name, declared, &signature.names, args.iter(), named);
-    let given = given.map_err(|error| match error {
+    let arranged = arrange_inputs(&signature.name, declared, &signature.names, args.iter(), named);
+    let arranged = arranged.map_err(|error| match error {
         pteron::Error::Input { problem: problem @ InputProblem::Twice { .. }, .. } => {
             PyTypeError::new_err(problem.to_string())
         }
         other => Failure::from(other).into(),
     })?;
-    let value = |(given, declared): (Option<Bound<'py, PyAny>>, &pteron::ValueMeta)| match given {
-        Some(given) => Input::from_object(&given, declared),
+    let value = |(object, declared): (Option<Bound<'py, PyAny>>, &pteron::ValueMeta)| match object {
+        Some(object) => Input::from_object(&object, declared),
         None => Ok(Input::Value(declared.traced.clone().unwrap_or(EValue::None))),
     };
-    given.into_iter().zip(declared).map(value).collect()
+    arranged.into_iter().zip(declared).map(value).collect()
 }
 
 fn set_and_run(method: &mut Method, inputs: &[Input]) -> Done<()> {

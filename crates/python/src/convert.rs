@@ -95,7 +95,7 @@ pub(crate) fn to_tensor(
     dtype: Option<ScalarType>,
     shape: Option<&[usize]>,
 ) -> PyResult<Tensor> {
-    let made = match borrow_array(object)? {
+    let tensor = match borrow_array(object)? {
         None => from_sequences(object, dtype)?,
         Some(array) => {
             let own = array.dtype(dtype)?;
@@ -106,7 +106,7 @@ pub(crate) fn to_tensor(
             return Ok(reinterpret(gathered, dtype, shape)?);
         }
     };
-    Ok(reinterpret(made, dtype, shape)?)
+    Ok(reinterpret(tensor, dtype, shape)?)
 }
 
 /// Reinterprets bytes as elements of a type, and reshapes.
@@ -135,8 +135,8 @@ fn from_sequences(object: &Bound<'_, PyAny>, dtype: Option<ScalarType>) -> PyRes
     for leaf in &leaves {
         push_number(dtype, leaf, &mut bytes)?;
     }
-    let made = TensorMeta::contiguous(dtype, &shape).and_then(|meta| Tensor::from_bytes(meta, &bytes));
-    Ok(made.map_err(Failure::from)?)
+    let tensor = TensorMeta::contiguous(dtype, &shape).and_then(|meta| Tensor::from_bytes(meta, &bytes));
+    Ok(tensor.map_err(Failure::from)?)
 }
 
 fn flatten<'py>(

@@ -175,11 +175,11 @@ pub(crate) fn load_data<'py>(
             bytes = bytes.saturating_add(map.nbytes(key)?);
         }
         progress.begin("reading", bytes);
-        keys.into_iter().map(|key| read_entry(&map, &key, &progress).map(|found| (key, found))).collect()
+        keys.into_iter().map(|key| read_entry(&map, &key, &progress).map(|entry| (key, entry))).collect()
     });
     let dict = PyDict::new(py);
-    for (key, found) in read? {
-        match found {
+    for (key, entry) in read? {
+        match entry {
             ReadEntry::Bytes(bytes) => dict.set_item(key, PyBytes::new(py, &bytes))?,
             ReadEntry::Tensor(tensor) => dict.set_item(key, PyTensor::new(*tensor))?,
         }
@@ -197,7 +197,7 @@ fn require_entry(map: &PtdDataMap, key: &str) -> Result<()> {
 }
 
 fn read_entry(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<ReadEntry> {
-    let found = match map.tensor_layout(key)? {
+    let entry = match map.tensor_layout(key)? {
         None => ReadEntry::Bytes(map.data(key)?.to_vec()),
         Some(meta) => {
             let mut tensor = Tensor::zeros(meta)?;
@@ -206,5 +206,5 @@ fn read_entry(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<ReadEn
         }
     };
     progress.advance(map.nbytes(key)?);
-    Ok(found)
+    Ok(entry)
 }

@@ -141,20 +141,20 @@ fn list_argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyRes
     let flag = |item: &Argument| if let Argument::Bool(flag) = item { Some(*flag) } else { None };
     let text = |item: &Argument| if let Argument::Str(text) = item { Some(text.clone()) } else { None };
     let has_values = items.iter().any(|item| item.var().is_some());
-    let found = match () {
+    let argument = match () {
         () if has_values && items.iter().all(|item| item.var().is_some()) => {
             items.iter().map(Argument::var).collect::<Option<_>>().map(Argument::Vars)
         }
         () if items.is_empty() => Some(Argument::Ints(Vec::new())),
         () => None,
     };
-    let found = found
+    let argument = argument
         .or_else(|| items.iter().map(int).collect::<Option<_>>().map(Argument::Ints))
         .or_else(|| items.iter().map(optional).collect::<Option<_>>().map(Argument::OptionalVars))
         .or_else(|| items.iter().map(float).collect::<Option<_>>().map(Argument::Floats))
         .or_else(|| items.iter().map(flag).collect::<Option<_>>().map(Argument::Bools))
         .or_else(|| items.iter().map(text).collect::<Option<_>>().map(Argument::Strs));
-    found.ok_or_else(|| PyTypeError::new_err("a list has numbers, strings, or values and arrays"))
+    argument.ok_or_else(|| PyTypeError::new_err("a list has numbers, strings, or values and arrays"))
 }
 
 #[pymethods]

@@ -65,7 +65,7 @@ impl PyModule {
     fn py_new(source: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let py = source.py();
         let settings = Mutex::new(Settings::from_options(options)?);
-        let kept = match options {
+        let options_copy = match options {
             Some(options) => options.copy()?,
             None => PyDict::new(py),
         };
@@ -75,7 +75,7 @@ impl PyModule {
             Source::Path(path) => path.into_pyobject(py)?.str()?.into_any(),
             Source::Bytes(bytes) => (&**bytes).into_pyobject(py)?.into_any(),
         };
-        let arguments = (source.unbind(), kept.unbind());
+        let arguments = (source.unbind(), options_copy.unbind());
         Ok(Self { source: parsed, settings, arguments, opened: Mutex::default() })
     }
 

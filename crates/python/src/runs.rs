@@ -84,14 +84,14 @@ pub(crate) fn profile(
         let outputs: Vec<&PathBuf> = [&trace, &etdump, &debug_buffer].into_iter().flatten().collect();
         check_paths(&[&read], &[], &outputs)?;
         let (kernels, backends) = (Arc::clone(&options.kernels), Arc::clone(&options.backends));
-        let found =
+        let profile =
             pteron_toolbox::profile::profile(&opened.program, &request, debug_buffer.is_some(), options)?;
-        let nodes = NodeKinds::read(&opened.program, &found.method, &backends)?;
+        let nodes = NodeKinds::read(&opened.program, &profile.method, &backends)?;
         if let Some(path) = &trace {
-            pteron::replace_file(path, |out| chrome::trace(&found.recording, out))?;
+            pteron::replace_file(path, |out| chrome::trace(&profile.recording, out))?;
         }
-        write_dump(&found.recording, &nodes, etdump.as_ref(), debug_buffer.as_ref())?;
-        to_json(&found.report(&opened.program, &kernels, &nodes))
+        write_dump(&profile.recording, &nodes, etdump.as_ref(), debug_buffer.as_ref())?;
+        to_json(&profile.report(&opened.program, &kernels, &nodes))
     });
     Ok(done?)
 }

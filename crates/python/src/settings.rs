@@ -131,8 +131,8 @@ impl Settings {
             return Err(Failure::Input("a cache needs the path of the program, not its bytes".to_owned()));
         };
         let cache = Cache::new(folder, self.isa());
-        let kept = cache.program(path, &self.data, registries().kernels())?;
-        Source::Path(kept).open(true)
+        let cached = cache.program(path, &self.data, registries().kernels())?;
+        Source::Path(cached).open(true)
     }
 
     /// The instruction set that operators may use.

@@ -64,7 +64,7 @@ impl Function<'_> {
         let types = self.program.functions().get(FunctionId(self.index));
         let type_name =
             |types: &[pteron_bef::TypeId], i: usize| types.get(i).map_or("", |&t| self.program.type_name(t));
-        let mut made: HashMap<u32, u32> = HashMap::new();
+        let mut nodes_of_registers: HashMap<u32, u32> = HashMap::new();
         let mut kernels = self.record.kernels();
         if let Some(first) = kernels.next() {
             for (i, register) in first?.results().iter().enumerate() {
@@ -72,7 +72,7 @@ impl Function<'_> {
                     to.text(format!("argument {i}")),
                     to.text(types.as_ref().map_or("", |t| type_name(t.arguments, i))),
                 );
-                made.insert(register, sketch.add_pill(label, detail));
+                nodes_of_registers.insert(register, sketch.add_pill(label, detail));
             }
         }
         for (number, kernel) in kernels.enumerate() {
@@ -80,10 +80,10 @@ impl Function<'_> {
             let node = self.add_kernel(to, number, &kernel)?;
             let node = sketch.add_node(node);
             for register in kernel.arguments().iter() {
-                let (text, from) = (to.text(format!("register {register}")), made.get(&register).copied());
+                let (text, from) = (to.text(format!("register {register}")), nodes_of_registers.get(&register).copied());
                 sketch.add_operand(node, Operand { text, from, ..Operand::default() });
             }
-            made.extend(kernel.results().iter().map(|register| (register, node)));
+            nodes_of_registers.extend(kernel.results().iter().map(|register| (register, node)));
         }
         for (i, register) in self.record.results().iter().enumerate() {
             let (label, detail) = (
@@ -91,7 +91,7 @@ impl Function<'_> {
                 to.text(types.as_ref().map_or("", |t| type_name(t.results, i))),
             );
             let output = sketch.add_pill(label, detail);
-            if let Some(&from) = made.get(&register.0) {
+            if let Some(&from) = nodes_of_registers.get(&register.0) {
                 sketch.add_edge(from, output, detail, false);
             }
         }

@@ -62,12 +62,12 @@ impl Measured<'_> {
                 add_time(to, method, place, ticks);
             }
         }
-        if let Some(found) = self.divergence {
-            for value in &found.values {
+        if let Some(divergence) = self.divergence {
+            for value in &divergence.values {
                 let Some((chain, instruction)) = value.place else { continue };
                 let place = Place { node: value.node, ..Place::instruction(chain, instruction) };
                 let alert = value.difference.as_ref().map(|d| to.text(format!("differs: {d}")));
-                change_nodes(to, &found.method, place, |node| {
+                change_nodes(to, &divergence.method, place, |node| {
                     let larger = node.error.into_iter().chain(value.largest).fold(0.0, f64::max);
                     // JSON has no NaN and infinities; the alert mentions them.
                     node.error = Some(larger).filter(|e| e.is_finite());
@@ -108,8 +108,8 @@ impl Measured<'_> {
             ];
             to.add_table("Time", "One run: the mean over all recorded runs.", &columns, rows);
         }
-        if let Some(found) = self.divergence {
-            let rows = found.values.iter().map(|v| {
+        if let Some(divergence) = self.divergence {
+            let rows = divergence.values.iter().map(|v| {
                 let place = v.place.map(|(c, i)| Place { node: v.node, ..Place::instruction(c, i) });
                 Row {
                     cells: vec![
@@ -117,7 +117,7 @@ impl Measured<'_> {
                         v.largest.map_or(Cell::Empty, number_cell),
                         to.cell(v.difference.clone().unwrap_or_default()),
                     ],
-                    link: place.and_then(|place| to.node_at(&found.method, place)),
+                    link: place.and_then(|place| to.node_at(&divergence.method, place)),
                 }
             });
             let rows: Vec<Row> = rows.collect();
@@ -128,9 +128,9 @@ impl Measured<'_> {
             ];
             let note = format!(
                 "{} of {} values were compared; {} were fused into others.",
-                found.values.len(),
-                found.recorded,
-                found.fused.len()
+                divergence.values.len(),
+                divergence.recorded,
+                divergence.fused.len()
             );
             to.add_table("Comparison", &note, &columns, rows);
         }

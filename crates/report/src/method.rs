@@ -66,12 +66,12 @@ pub(super) fn add_method(to: &mut Gathered, program: &Program, method: &str, opt
     match program.load_method(method, loading) {
         Ok(loaded) => {
             let graphs = loaded.graphs();
-            for (index, found) in graphs.iter().enumerate() {
+            for (index, region) in graphs.iter().enumerate() {
                 let name = match graphs.len() {
                     1 => format!("{method}, as it runs"),
                     _ => format!("{method}, as it runs, part {} of {}", index + 1, graphs.len()),
                 };
-                add_prepared_region(to, &written, name, found, options);
+                add_prepared_region(to, &written, name, region, options);
             }
             note_execution(to, method, &written, &raised);
         }
@@ -111,8 +111,8 @@ struct Sources {
 
 impl Sources {
     /// The node that defines the value a read observes, and whether the read observes nothing else.
-    fn definition(&self, value: usize, found: ReachingDef) -> Option<(u32, bool)> {
-        match found {
+    fn definition(&self, value: usize, reaching: ReachingDef) -> Option<(u32, bool)> {
+        match reaching {
             ReachingDef::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),
             ReachingDef::Whole { instruction: None, value } => {
                 self.inputs.get(&value).map(|&node| (node, true))
@@ -160,8 +160,8 @@ impl AsWritten<'_> {
             for value in tensors {
                 let from = sources.definition(value, self.raised.result(value));
                 let text = to.text(self.type_of(value));
-                if let Some((from, whole)) = from {
-                    sketch.add_edge(from, output, text, !whole);
+                if let Some((from, is_whole)) = from {
+                    sketch.add_edge(from, output, text, !is_whole);
                 }
             }
         }
@@ -272,7 +272,7 @@ impl AsWritten<'_> {
         let plan = self.plan();
         let kernel = self.options.kernels.get(name);
         let schema = kernel.as_ref().map(|kernel| kernel.schema());
-        let found: HashMap<usize, (u32, bool)> =
+        let definitions: HashMap<usize, (u32, bool)> =
             step.reads.iter().filter_map(|r| Some((r.value, sources.definition(r.value, r.found)?))).collect();
         let declared = schema.map_or(args.len(), |s| s.args.len());
         for (i, &id) in args.iter().take(declared).enumerate() {
@@ -285,7 +285,7 @@ impl AsWritten<'_> {
                 Operand { name: to.text(argument.map_or("", |a| &a.name)), ..Operand::default() };
             operand.text = match plan.values.get(value) {
                 Some(EValue::Tensor(tensor)) => {
-                    operand.from = found.get(&value).map(|&(from, _)| from);
+                    operand.from = definitions.get(&value).map(|&(from, _)| from);
                     operand.bytes = tensor.constant_idx().and_then(|_| tensor.nbytes());
                     let name = tensor.fully_qualified_name().filter(|_| operand.from.is_none());
                     let name = name.map(|name| format!(" {name}")).unwrap_or_default();
@@ -296,9 +296,9 @@ impl AsWritten<'_> {
             sketch.add_operand(node, operand);
         }
         for read in &step.reads {
-            if let Some(&(from, whole)) = found.get(&read.value) {
+            if let Some(&(from, is_whole)) = definitions.get(&read.value) {
                 let text = to.text(self.type_of(read.value));
-                sketch.add_edge(from, node, text, !whole);
+                sketch.add_edge(from, node, text, !is_whole);
             }
         }
     }
@@ -357,8 +357,8 @@ fn calls_of(payload: &DelegatePayload, raised: &RaisedMethod) -> Vec<Place> {
 
 /// Links the node of a delegate call to the graph of its payload.
 fn link_to_graph(to: &mut Gathered, payload: &DelegatePayload, place: Place, graph: u32) {
-    let found = to.places.get(&(payload.method.clone(), place)).and_then(|all| all.first());
-    if let Some(&(at, node)) = found {
+    let call_node = to.places.get(&(payload.method.clone(), place)).and_then(|all| all.first());
+    if let Some(&(at, node)) = call_node {
         to.data.graphs[at as usize].nodes[node as usize].opens = Some(graph);
     }
 }
@@ -374,12 +374,12 @@ fn add_source(
     let name = format!("{}, delegate {}, as it was compiled from", payload.method, payload.index);
     let graph = to.next_graph();
     let mut sketch = Sketch::new(name, GraphKind::Payload);
-    let mut made: HashMap<&str, u32> = HashMap::new();
+    let mut nodes_by_name: HashMap<&str, u32> = HashMap::new();
     let defined: HashSet<&str> = source.nodes.iter().flat_map(|n| &n.results).map(String::as_str).collect();
     for input in source.nodes.iter().flat_map(|n| &n.inputs).filter(|name| !defined.contains(name.as_str())) {
-        if !made.contains_key(input.as_str()) {
+        if !nodes_by_name.contains_key(input.as_str()) {
             let (label, detail) = (to.text(input), to.text(String::new()));
-            made.insert(input, sketch.add_pill(label, detail));
+            nodes_by_name.insert(input, sketch.add_pill(label, detail));
         }
     }
     for each in &source.nodes {
@@ -399,9 +399,9 @@ fn add_source(
         for input in &each.inputs {
             let (name, text) = (to.text(input), to.text(String::new()));
             sketch
-                .operand(node, Operand { name, text, bytes: None, from: made.get(input.as_str()).copied() });
+                .operand(node, Operand { name, text, bytes: None, from: nodes_by_name.get(input.as_str()).copied() });
         }
-        made.extend(each.results.iter().map(|name| (name.as_str(), node)));
+        nodes_by_name.extend(each.results.iter().map(|name| (name.as_str(), node)));
     }
     for place in calls_of(payload, raised) {
         link_to_graph(to, payload, place, graph);
@@ -422,12 +422,12 @@ fn num_outputs(contents: &PayloadContents) -> u32 {
 /// A sketch of a payload: its inputs, then its nodes, then its outputs.
 fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -> Sketch {
     let mut sketch = Sketch::new(name, GraphKind::Payload);
-    let mut made: HashMap<usize, u32> = HashMap::new();
+    let mut nodes_by_value: HashMap<usize, u32> = HashMap::new();
     let detail = |v: &PayloadValue| shape_text(if v.dtype == "fp32" { "float32" } else { &v.dtype }, &v.sizes);
     for (index, value) in contents.values.iter().enumerate() {
         if let PayloadRole::Input(argument) = value.role {
             let (label, detail) = (to.text(format!("argument {argument}")), to.text(detail(value)));
-            made.insert(index, sketch.add_pill(label, detail));
+            nodes_by_value.insert(index, sketch.add_pill(label, detail));
         }
     }
     for (number, each) in contents.nodes.iter().enumerate() {
@@ -456,17 +456,17 @@ fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -
                 PayloadRole::Constant(bytes) => Some(bytes.len()),
                 _ => None,
             };
-            let from = made.get(&v).copied();
+            let from = nodes_by_value.get(&v).copied();
             sketch.add_operand(node, Operand { name: to.text(&value.name), text, bytes, from });
         }
-        made.extend(each.outputs.iter().map(|&v| (v, node)));
+        nodes_by_value.extend(each.outputs.iter().map(|&v| (v, node)));
     }
     for (index, value) in contents.values.iter().enumerate() {
         if let PayloadRole::Output(argument) = value.role {
             let (label, shown) = (to.text(format!("argument {argument}")), to.text(detail(value)));
             let output = sketch.add_pill(label, shown);
             let text = to.text(value.type_text());
-            if let Some(&from) = made.get(&index) {
+            if let Some(&from) = nodes_by_value.get(&index) {
                 sketch.add_edge(from, output, text, false);
             }
         }
@@ -479,16 +479,16 @@ fn add_prepared_region(
     to: &mut Gathered,
     written: &AddedGraph,
     name: String,
-    found: &MethodGraph<'_>,
+    region: &MethodGraph<'_>,
     options: &LoadOptions,
 ) {
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
-    let graph = at_stage(found, Stage::last(), &ctx);
+    let graph = at_stage(region, Stage::last(), &ctx);
     let number = to.next_graph();
     let mut sketch = Sketch::new(name, GraphKind::Run);
     sketch.parent = Some(written.graph);
-    let mut made = HashMap::new();
+    let mut nodes_by_value = HashMap::new();
     let meta = |v| graph.meta(v);
     let detail = |v| shape_text(meta(v).dtype().name(), meta(v).sizes());
     for (i, &input) in graph.inputs().iter().enumerate() {
@@ -500,7 +500,7 @@ fn add_prepared_region(
             None => format!("input {i}"),
         };
         let (label, detail) = (to.text(label), to.text(detail(input)));
-        made.insert(input, sketch.add_pill(label, detail));
+        nodes_by_value.insert(input, sketch.add_pill(label, detail));
     }
     for id in graph.order() {
         let each = graph.node(id);
@@ -551,21 +551,21 @@ fn add_prepared_region(
         for &v in each.inputs() {
             let text = to.text(format!("%{} {}", v.index(), meta(v)));
             let bytes = graph.is_constant(v).then(|| meta(v).nbytes() as u64);
-            sketch.add_operand(node, Operand { name: Text::default(), text, bytes, from: made.get(&v).copied() });
+            sketch.add_operand(node, Operand { name: Text::default(), text, bytes, from: nodes_by_value.get(&v).copied() });
         }
-        made.extend(each.outputs().iter().map(|&v| (v, node)));
+        nodes_by_value.extend(each.outputs().iter().map(|&v| (v, node)));
     }
     for (number, &v) in graph.outputs().iter().enumerate() {
         let (label, shown, text) =
             (to.text(format!("output {number}")), to.text(detail(v)), to.text(meta(v).to_string()));
         let output = sketch.add_pill(label, shown);
-        if let Some(&from) = made.get(&v) {
+        if let Some(&from) = nodes_by_value.get(&v) {
             sketch.add_edge(from, output, text, false);
         }
     }
-    let chain = found.chain as u32;
+    let chain = region.chain as u32;
     to.prepared.extend(
-        found.instructions.clone().map(|i| (written.method.clone(), Place::instruction(chain, i as u32))),
+        region.instructions.clone().map(|i| (written.method.clone(), Place::instruction(chain, i as u32))),
     );
     to.add_graph(sketch);
 }

@@ -207,7 +207,7 @@ pub(super) fn add_weights(
     for payload in delegates::payloads(program, backends)? {
         let Some(contents) = &payload.contents else { continue };
         // Values that share their bytes are one weight.
-        let mut found: BTreeMap<String, Weight> = BTreeMap::new();
+        let mut unique_weights: BTreeMap<String, Weight> = BTreeMap::new();
         for value in &contents.read.values {
             let PayloadRole::Constant(data) = &value.role else { continue };
             let (key, name) = match data {
@@ -215,9 +215,9 @@ pub(super) fn add_weights(
                 PayloadBytes::Payload(range) => (format!("{range:?} {}", value.name), value.name.clone()),
             };
             let place = format!("{}, delegate {}", payload.method, payload.index);
-            found.insert(key, Weight { bytes: data.len(), name, ty: value.type_text(), place });
+            unique_weights.insert(key, Weight { bytes: data.len(), name, ty: value.type_text(), place });
         }
-        all.extend(found.into_values());
+        all.extend(unique_weights.into_values());
     }
     add_table_of_weights(to, all);
     Ok(())

@@ -20,12 +20,12 @@ impl Budget {
     }
 
     fn reserve(&self, bytes: u64) -> Result<()> {
-        let fits = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
-        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-        taken.map(drop).map_err(|held| {
+        let fits = |total: u64| total.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        let updated = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        updated.map(drop).map_err(|total| {
             Refusal::new(
                 Reason::Busy,
-                format!("requests hold {held} of {} bytes; try again later", self.limit),
+                format!("requests hold {total} of {} bytes; try again later", self.limit),
             )
         })
     }

@@ -9,15 +9,15 @@ const FIRST_BYTES: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
-    held: Reservation,
+    reservation: Reservation,
     /// Why a write failed: the traits of writers cannot return it.
     refusal: Option<Refusal>,
 }
 
 impl Buffer {
-    /// An empty buffer, whose capacity is charged to `held`.
-    pub(crate) fn new(held: Reservation) -> Self {
-        Self { bytes: Vec::new(), held, refusal: None }
+    /// An empty buffer, whose capacity is charged to `reservation`.
+    pub(crate) fn new(reservation: Reservation) -> Self {
+        Self { bytes: Vec::new(), reservation, refusal: None }
     }
 
     /// The number of bytes that have been written.
@@ -49,7 +49,7 @@ impl Buffer {
             return Ok(());
         }
         let grown = needed.max(capacity + capacity / 2).max(FIRST_BYTES);
-        self.held.grow((grown - capacity) as u64)?;
+        self.reservation.grow((grown - capacity) as u64)?;
         let reserved = self.bytes.try_reserve_exact(grown - len);
         reserved.map_err(|_| Refusal::new(Reason::Busy, "there is not enough memory; try again later"))
     }
@@ -75,7 +75,7 @@ impl Buffer {
     /// A write failed.
     pub(crate) fn finish(mut self) -> Result<(Vec<u8>, Reservation)> {
         self.check()?;
-        Ok((self.bytes, self.held))
+        Ok((self.bytes, self.reservation))
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn check_inputs(generation: &Generation, inputs: Vec<InputTensor>) ->
             specs.len()
         )));
     }
-    let mut given: Vec<Option<InputTensor>> = specs.iter().map(|_| None).collect();
+    let mut by_position: Vec<Option<InputTensor>> = specs.iter().map(|_| None).collect();
     for input in inputs {
         let place = specs.iter().position(|(_, spec)| spec.name == input.name);
         let place =
@@ -51,21 +51,21 @@ pub(crate) fn check_inputs(generation: &Generation, inputs: Vec<InputTensor>) ->
         let bytes = (*input.data).as_ref();
         let expected = specs[place].1.check(input.dtype, &input.shape)?;
         if bytes.len() != expected {
-            let found = bytes.len();
+            let sent = bytes.len();
             return Err(Refusal::invalid(format!(
-                "input `{}`: its shape takes {expected} bytes, {found} were sent",
+                "input `{}`: its shape takes {expected} bytes, {sent} were sent",
                 input.name
             )));
         }
         if input.dtype == ScalarType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(Refusal::invalid(format!("input `{}`: a boolean is a byte 0 or 1", input.name)));
         }
-        if given[place].is_some() {
+        if by_position[place].is_some() {
             return Err(Refusal::invalid(format!("input `{}` was sent twice", input.name)));
         }
-        given[place] = Some(input);
+        by_position[place] = Some(input);
     }
-    let (shapes, data) = given.into_iter().flatten().map(|input| (input.shape, input.data)).unzip();
+    let (shapes, data) = by_position.into_iter().flatten().map(|input| (input.shape, input.data)).unzip();
     Ok(Inputs { shapes, data })
 }
 

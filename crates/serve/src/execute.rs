@@ -32,7 +32,7 @@ impl Inputs {
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub(crate) tensors: Vec<OutputTensor>,
-    pub(crate) held: Reservation,
+    pub(crate) reservation: Reservation,
 }
 
 /// Executes the requests as one batch. Each gets its outputs, those with the indices in `wanted`, charged to `budget`.
@@ -90,9 +90,9 @@ fn run_method(
             (own, rows)
         });
         let mut outputs =
-            Outputs { tensors: Vec::with_capacity(wanted.len()), held: Reservation::empty(budget) };
+            Outputs { tensors: Vec::with_capacity(wanted.len()), reservation: Reservation::empty(budget) };
         for &index in *wanted {
-            let tensor = copy_output(method, generation, index, own.clone(), &mut outputs.held)?;
+            let tensor = copy_output(method, generation, index, own.clone(), &mut outputs.reservation)?;
             outputs.tensors.push(tensor);
         }
         results.push(outputs);
@@ -141,13 +141,13 @@ fn fill_batch<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row:
     Ok(())
 }
 
-/// Copies an output, or a range of its rows and the batch's number of rows; the copy is charged to `held`.
+/// Copies an output, or a range of its rows and the batch's number of rows; the copy is charged to `reservation`.
 fn copy_output(
     method: &Method,
     generation: &Generation,
     index: usize,
     rows: Option<(Range<usize>, usize)>,
-    held: &mut Reservation,
+    reservation: &mut Reservation,
 ) -> Result<OutputTensor> {
     let spec = &generation.signature.outputs[index];
     let name = spec.name.clone();
@@ -167,7 +167,7 @@ fn copy_output(
     };
     let mut shape = view.sizes().to_vec();
     let Some((own, all)) = rows else {
-        let data = copy_bytes(view, 0..view.nbytes(), held)?;
+        let data = copy_bytes(view, 0..view.nbytes(), reservation)?;
         return Ok(OutputTensor { name, dtype: view.dtype(), shape, data });
     };
     if shape.first() != Some(&all) {
@@ -176,13 +176,13 @@ fn copy_output(
     }
     let row = view.nbytes() / all.max(1);
     shape[0] = own.len();
-    let data = copy_bytes(view, own.start * row..own.end * row, held)?;
+    let data = copy_bytes(view, own.start * row..own.end * row, reservation)?;
     Ok(OutputTensor { name, dtype: view.dtype(), shape, data })
 }
 
-/// Copies a byte range of a tensor in row-major order; the copy is charged to `held`.
-fn copy_bytes(view: TensorView<'_>, range: Range<usize>, held: &mut Reservation) -> Result<Vec<u8>> {
-    held.grow(range.len() as u64)?;
+/// Copies a byte range of a tensor in row-major order; the copy is charged to `reservation`.
+fn copy_bytes(view: TensorView<'_>, range: Range<usize>, reservation: &mut Reservation) -> Result<Vec<u8>> {
+    reservation.grow(range.len() as u64)?;
     if view.meta().is_row_major() {
         return memory::copied(&view.bytes()[range]).map_err(|e| out_of_memory(&e));
     }
@@ -190,7 +190,7 @@ fn copy_bytes(view: TensorView<'_>, range: Range<usize>, held: &mut Reservation)
     let meta = TensorMeta::new(view.dtype(), sizes, DimOrder::contiguous(sizes.len()));
     let mut meta = meta.map_err(|e| out_of_memory(&e))?;
     if range.len() < view.nbytes() {
-        held.grow((view.nbytes() - range.len()) as u64)?;
+        reservation.grow((view.nbytes() - range.len()) as u64)?;
     }
     let mut all = memory::filled(view.nbytes(), 0u8).map_err(|e| out_of_memory(&e))?;
     let written = TensorViewMut::new(&mut meta, &mut all).and_then(|mut out| view.relayout(&mut out));

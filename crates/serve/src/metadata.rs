@@ -32,8 +32,8 @@ impl TensorSpec {
 
     /// Checks the type and sizes of a tensor, and returns its number of bytes.
     pub(crate) fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<usize> {
-        let wrong = |expected: String, found: String| {
-            Err(Refusal::invalid(format!("input `{}`: {expected} is expected, {found} was sent", self.name)))
+        let wrong = |expected: String, actual: String| {
+            Err(Refusal::invalid(format!("input `{}`: {expected} is expected, {actual} was sent", self.name)))
         };
         if dtype != self.dtype {
             let name = |dtype| datatype::name(dtype).unwrap_or("another type").to_owned();

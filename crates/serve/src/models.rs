@@ -116,8 +116,8 @@ impl Models {
         options: &ServiceOptions,
     ) -> Result<Vec<(String, Refusal)>> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = match catch_panics(|| self.repository.scan()) {
-            Ok(found) => found,
+        let scanned = match catch_panics(|| self.repository.scan()) {
+            Ok(scanned) => scanned,
             Err(refusal) => {
                 if look == ScanPolicy::Afresh || failures.folder.as_ref() != Some(&refusal) {
                     options.events.report(&Event::FolderFailed(refusal.clone()));
@@ -129,11 +129,11 @@ impl Models {
         if failures.folder.take().is_some() {
             options.events.report(&Event::FolderReadable);
         }
-        self.remove_missing(&found, options);
-        failures.models.retain(|(name, _), _| found.contains_key(name));
+        self.remove_missing(&scanned, options);
+        failures.models.retain(|(name, _), _| scanned.contains_key(name));
         let unloaded = self.unloaded_models();
         let mut reported = Vec::new();
-        for (name, versions) in found.into_iter().filter(|(name, _)| !unloaded.contains(name)) {
+        for (name, versions) in scanned.into_iter().filter(|(name, _)| !unloaded.contains(name)) {
             let failed = self.load_versions(&mut failures, &name, versions, look, options);
             reported.extend(failed.into_iter().map(|refusal| (name.clone(), refusal)));
         }
@@ -148,12 +148,12 @@ impl Models {
         all.map(|(name, _)| name.clone()).collect()
     }
 
-    fn remove_missing(&self, found: &BTreeMap<String, Result<Versions>>, options: &ServiceOptions) {
+    fn remove_missing(&self, scanned: &BTreeMap<String, Result<Versions>>, options: &ServiceOptions) {
         // If a model is invalid as a whole, it is not known which models of its methods there are: they stay.
         let invalid: Vec<String> =
             found.iter().filter(|(_, v)| v.is_err()).map(|(name, _)| format!("{name}.")).collect();
         let is_missing = |name: &String| {
-            !found.contains_key(name) && !invalid.iter().any(|prefix| name.starts_with(prefix))
+            !scanned.contains_key(name) && !invalid.iter().any(|prefix| name.starts_with(prefix))
         };
         let mut models = self.write();
         let removed: Entries = models.extract_if(.., |name, _| is_missing(name)).collect();
@@ -171,8 +171,8 @@ impl Models {
     /// There is no such model in the folder, or a version cannot be loaded.
     pub(crate) fn load(&self, name: &str, options: &ServiceOptions) -> Result<()> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found = catch_panics(|| self.repository.scan())?;
-        let versions = found.remove(name).ok_or_else(|| no_model_error(name))?;
+        let mut scanned = catch_panics(|| self.repository.scan())?;
+        let versions = scanned.remove(name).ok_or_else(|| no_model_error(name))?;
         let failed = self.load_versions(&mut failures, name, versions, ScanPolicy::OnRequest, options);
         failed.into_iter().next().map_or(Ok(()), Err)
     }
@@ -332,8 +332,8 @@ impl Models {
         }
         let known: BTreeSet<String> = models.keys().cloned().collect();
         drop(models);
-        let found = catch_panics(|| self.repository.scan()).unwrap_or_default();
-        for name in found.into_keys().filter(|name| !known.contains(name)) {
+        let scanned = catch_panics(|| self.repository.scan()).unwrap_or_default();
+        for name in scanned.into_keys().filter(|name| !known.contains(name)) {
             let reason = "not loaded".to_owned();
             each(IndexEntry { name, version: String::new(), is_ready: false, reason })?;
         }

@@ -167,7 +167,7 @@ impl Kind {
 
 impl Scan {
     fn read_models(&self) -> Result<BTreeMap<String, Result<Versions>>> {
-        let mut found = BTreeMap::new();
+        let mut models = BTreeMap::new();
         for path in self.sorted_entries(&self.root)? {
             let Some((name, kind)) = model_of_entry(&path) else { continue };
             let versions = match kind {
@@ -176,13 +176,13 @@ impl Scan {
                 _ => self.read_file_model(&path).map(|files| BTreeMap::from([(1, files)])),
             };
             for (name, versions) in add_method_models(name, versions) {
-                if found.insert(name.clone(), versions).is_some() {
+                if models.insert(name.clone(), versions).is_some() {
                     let twice = format!("two models have the name `{name}`");
-                    found.insert(name, Err(Refusal::invalid(twice)));
+                    models.insert(name, Err(Refusal::invalid(twice)));
                 }
             }
         }
-        Ok(found)
+        Ok(models)
     }
 
     /// The path of a file relative to the folder.
@@ -293,15 +293,15 @@ impl Scan {
             name if name.is_empty() => "the folder of models".to_owned(),
             name => name,
         };
-        let mut found = Vec::new();
+        let mut paths = Vec::new();
         for entry in fs::read_dir(folder).map_err(|e| unreadable_error(&name(), &e))? {
-            if found.len() == MAX_ENTRIES {
+            if paths.len() == MAX_ENTRIES {
                 return Err(Refusal::invalid(format!("{} holds more than {MAX_ENTRIES} entries", name())));
             }
-            found.push(entry.map_err(|e| unreadable_error(&name(), &e))?.path());
+            paths.push(entry.map_err(|e| unreadable_error(&name(), &e))?.path());
         }
-        found.sort();
-        Ok(found)
+        paths.sort();
+        Ok(paths)
     }
 }
 

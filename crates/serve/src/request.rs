@@ -21,7 +21,7 @@ pub struct InferRequest {
     /// The time after which the client no longer needs the result.
     pub deadline: Option<Instant>,
     /// The request's share of the memory budget ([`Service::hold`](crate::Service::hold)), which moves to the response.
-    pub held: Option<Reservation>,
+    pub reservation: Option<Reservation>,
 }
 
 /// An input of a request.
@@ -58,7 +58,7 @@ pub struct InferResponse {
     /// The times that the request spent queued and executing.
     pub timing: Timing,
     /// The memory that request and response reserve from the budget.
-    pub held: Reservation,
+    pub reservation: Reservation,
 }
 
 /// An output of a response.

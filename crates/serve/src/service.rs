@@ -128,16 +128,16 @@ impl Service {
         all
     }
 
-    /// As [`Self::index`]; the entries are charged to `held`.
+    /// As [`Self::index`]; the entries are charged to `reservation`.
     ///
     /// # Errors
     /// The budget is exceeded.
     #[cfg(feature = "net")]
-    pub(crate) fn charged_index(&self, held: &mut Reservation) -> Result<Vec<IndexEntry>> {
+    pub(crate) fn charged_index(&self, reservation: &mut Reservation) -> Result<Vec<IndexEntry>> {
         let mut all = Vec::new();
         self.models.index(|entry| {
             let texts = entry.name.len() + entry.version.len() + entry.reason.len();
-            held.grow((texts + size_of::<IndexEntry>()) as u64)?;
+            reservation.grow((texts + size_of::<IndexEntry>()) as u64)?;
             all.push(entry);
             Ok(())
         })?;
@@ -173,8 +173,8 @@ impl Service {
     /// Fails as [`Self::infer`] does if a model is not loaded.
     #[cfg(feature = "net")]
     pub(crate) fn check_loaded(&self, name: &str, version: &str) -> Result<()> {
-        let found = self.models.find(name, version);
-        found.map(drop)
+        let model = self.models.find(name, version);
+        model.map(drop)
     }
 
     /// An empty reservation from the memory budget of requests.
@@ -206,19 +206,19 @@ impl Service {
         generation: Arc<Generation>,
         reply: impl FnOnce(Result<InferResponse>) + Send + 'static,
     ) -> Result<Ticket> {
-        let InferRequest { model, id, inputs, outputs, deadline, held, .. } = request;
+        let InferRequest { model, id, inputs, outputs, deadline, reservation, .. } = request;
         let wanted = output_indices(&generation, &outputs)?;
         let inputs = check_inputs(&generation, inputs)?;
         let latest = Instant::now() + self.options.deadline;
         let deadline = deadline.map_or(latest, |deadline| deadline.min(latest));
-        let mut held = held.unwrap_or_else(|| self.hold());
+        let mut reservation = reservation.unwrap_or_else(|| self.hold());
         let (number, metrics) = (generation.number, entry.metrics);
         let reply = move |result: Result<(Outputs, Timing)>| {
             let result = result.map(|(outputs, timing)| {
-                held.absorb(outputs.held);
+                reservation.absorb(outputs.reservation);
                 metrics.succeeded(&timing);
                 let (version, outputs) = (version.to_string(), outputs.tensors);
-                InferResponse { model, version, id, generation: number, outputs, timing, held }
+                InferResponse { model, version, id, generation: number, outputs, timing, reservation }
             });
             if let Err(refusal) = &result {
                 metrics.failed(refusal.reason);

@@ -58,7 +58,7 @@ pub fn extract(
     backends: &BackendRegistry,
     progress: &Progress,
 ) -> Result<Vec<Part>> {
-    let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress };
+    let mut parts = Parts { all: Vec::new(), used_paths: HashSet::new(), progress };
     match file {
         File::Program(program) => {
             add_program(program, selection, &mut parts)?;
@@ -199,7 +199,7 @@ fn add_named_data(data: &PtdDataMap, selection: Selection, parts: &mut Parts<'_>
 /// Parts under construction.
 struct Parts<'p> {
     all: Vec<Part>,
-    taken: HashSet<String>,
+    used_paths: HashSet<String>,
     progress: &'p Progress,
 }
 
@@ -233,10 +233,10 @@ impl Parts<'_> {
         let meta = TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?;
         let (loader, range) = (Arc::clone(loader), bytes.clone());
         let make = move || -> Result<npy::File> {
-            let (expected, found) = (meta.nbytes(), range.end.saturating_sub(range.start));
-            if expected as u64 != found {
-                let found = usize::try_from(found).unwrap_or(usize::MAX);
-                return Err(pteron_tensor::Error::WrongByteCount { expected, found }.into());
+            let (expected, available) = (meta.nbytes(), range.end.saturating_sub(range.start));
+            if expected as u64 != available {
+                let available = usize::try_from(available).unwrap_or(usize::MAX);
+                return Err(pteron_tensor::Error::WrongByteCount { expected, found: available }.into());
             }
             let mut tensor = Tensor::zeros(meta.clone())?;
             let mut view = tensor.view_mut();
@@ -291,7 +291,7 @@ impl Parts<'_> {
         let numbered = (2..).map(|n| format!("{folder}/{stem}.{n}.{end}"));
         let mut candidates = std::iter::once(format!("{folder}/{stem}.{end}")).chain(numbered);
         // File systems may be case-insensitive.
-        let path = candidates.find(|path| self.taken.insert(path.to_ascii_lowercase()));
+        let path = candidates.find(|path| self.used_paths.insert(path.to_ascii_lowercase()));
         path.unwrap_or_default()
     }
 }
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn paths_stay_in_the_folder_and_are_unique() {
         let progress = Progress::default();
-        let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress: &progress };
+        let mut parts = Parts { all: Vec::new(), used_paths: HashSet::new(), progress: &progress };
         let mut path = |stem: &str| parts.path("named_data", stem, "bin");
         assert_eq!(path("../../etc/passwd"), "named_data/_.._etc_passwd.bin");
         assert_eq!(path(""), "named_data/unnamed.bin");

@@ -116,7 +116,7 @@ impl FromStr for InputSpec {
         if let Some(number) = parse_number(text) {
             return Ok(Self::Number(number));
         }
-        let (shaped, given) = match text.split_once('=') {
+        let (shaped, elements_text) = match text.split_once('=') {
             Some((t, e)) => (t, Some(e)),
             None => (text, None),
         };
@@ -128,7 +128,7 @@ impl FromStr for InputSpec {
                 )
             });
         };
-        let elements = match given {
+        let elements = match elements_text {
             None => Elements::Zeros,
             Some(e) => match e.strip_prefix('@') {
                 Some(path) => Elements::Raw(path.into()),
@@ -362,7 +362,7 @@ fn tensor_of_values<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(
 /// Reads a tensor from a file of little-endian elements. Fails if the file's size is not that of the tensor.
 fn read_raw(path: &Path, meta: TensorMeta) -> Result<Tensor> {
     let wrong =
-        |found: &str| Error::bad_file(path, format!("{found} bytes where {meta} needs {}", meta.nbytes()));
+        |size: &str| Error::bad_file(path, format!("{size} bytes where {meta} needs {}", meta.nbytes()));
     if let Ok(file) = std::fs::metadata(path)
         && file.is_file()
         && file.len() != meta.nbytes() as u64

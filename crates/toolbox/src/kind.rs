@@ -16,11 +16,11 @@ pub(crate) fn file_kind(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
 /// The error for a file of a format that a verb does not take.
 pub(crate) fn wrong_format(
     loader: &dyn DataLoader,
-    found: Option<FileKind>,
+    kind: Option<FileKind>,
     verb: &'static str,
     expected: &'static str,
 ) -> Error {
-    let found = match found {
+    let format = match kind {
         _ if loader.size() == 0 => "empty",
         None => {
             return Error::WrongFormat {
@@ -45,7 +45,7 @@ pub(crate) fn wrong_format(
         Some(FileKind::Gguf) => "a .gguf file",
         Some(other) => other.name(),
     };
-    Error::WrongFormat { file: loader.name().to_owned(), found: found.to_owned(), verb, expected }
+    Error::WrongFormat { file: loader.name().to_owned(), found: format.to_owned(), verb, expected }
 }
 
 /// Describes a file without a known magic.

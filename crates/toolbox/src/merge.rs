@@ -84,20 +84,20 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
             }
             let range = tables.data_range(entry);
             let blob = known.entry(range.clone()).or_insert_with(|| bytes_of(range)).clone();
-            let found = EntryOf { place: (index, at), layout: entry.tensor_layout.as_ref(), blob };
+            let entry_of = EntryOf { place: (index, at), layout: entry.tensor_layout.as_ref(), blob };
             let key =
                 renamed.get(entry.key.as_str()).map_or_else(|| entry.key.clone(), |&new| new.to_owned());
             match places.entry(key) {
                 hash_map::Entry::Vacant(place) => {
-                    place.insert(found);
+                    place.insert(entry_of);
                 }
                 hash_map::Entry::Occupied(mut place) => {
                     let key = place.key().clone();
                     let known = place.get();
-                    match entry_difference(known, &found).context(|| format!("`{}`", show::name(&key)))? {
+                    match entry_difference(known, &entry_of).context(|| format!("`{}`", show::name(&key)))? {
                         None => same.push(key),
                         Some(_) if options.prefer == Some(Prefer::First) => {}
-                        Some(_) if options.prefer == Some(Prefer::Last) => drop(place.insert(found)),
+                        Some(_) if options.prefer == Some(Prefer::Last) => drop(place.insert(entry_of)),
                         Some((one, other)) => conflicts.push(format!(
                             "`{}` is {one} in {} and {other} in {name}",
                             show::name(&key),
@@ -117,24 +117,24 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
         return Err(Error::Conflicts(conflicts));
     }
 
-    let mut taken: Vec<(String, EntryOf<'_>)> = places.into_iter().collect();
-    taken.sort_unstable_by_key(|(_, found)| found.place);
-    let entries = taken.len();
-    let split = taken.partition_point(|(_, found)| found.place.0 == 0);
-    let added = taken.split_off(split);
+    let mut chosen: Vec<(String, EntryOf<'_>)> = places.into_iter().collect();
+    chosen.sort_unstable_by_key(|(_, entry)| entry.place);
+    let entries = chosen.len();
+    let split = chosen.partition_point(|(_, entry)| entry.place.0 == 0);
+    let added = chosen.split_off(split);
     let mut revision = revise_data(first, progress)?;
-    let stay: HashSet<usize> = taken.iter().map(|(_, found)| found.place.1).collect();
+    let stay: HashSet<usize> = chosen.iter().map(|(_, entry)| entry.place.1).collect();
     let mut at = 0..;
     revision.retain(|_| at.next().is_some_and(|at| stay.contains(&at)));
-    for (index, (key, _)) in taken.into_iter().enumerate() {
+    for (index, (key, _)) in chosen.into_iter().enumerate() {
         revision.rename(index, key);
     }
     let alignments: Vec<Vec<u64>> = files.iter().map(|file| file.tables().segment_alignments()).collect();
-    for (key, found) in added {
-        let (file, at) = found.place;
+    for (key, entry) in added {
+        let (file, at) = entry.place;
         let segment = files[file].tables().named_data[at].segment_index as usize;
         let alignment = alignments[file].get(segment).copied().unwrap_or(1);
-        revision.add(key, found.layout.cloned(), &found.blob, alignment);
+        revision.add(key, entry.layout.cloned(), &entry.blob, alignment);
     }
     if options.share {
         revision.share().in_file("the new named data")?;

@@ -159,16 +159,16 @@ pub fn requirements(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Requirements> {
-    let found = kind::file_kind(&**loader)?;
+    let kind = kind::file_kind(&**loader)?;
     let mut all = Requirements {
         file: loader.name().to_owned(),
-        format: found.map_or("", FileKind::name),
+        format: kind.map_or("", FileKind::name),
         can_run: false,
         operators: Vec::new(),
         backends: Vec::new(),
         missing: Vec::new(),
     };
-    match found {
+    match kind {
         Some(FileKind::Pte) => {
             all.add_program(&Program::load(Arc::clone(loader), limits)?, kernels, backends)?;
         }

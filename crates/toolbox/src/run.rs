@@ -275,18 +275,18 @@ fn arrange_given(
     meta: &MethodMeta<'_>,
     declared: &[ValueMeta],
     allowed: Option<Arc<InputSizes>>,
-    given: &[GivenInput],
+    given_inputs: &[GivenInput],
     pictures: &Preparation,
 ) -> Result<Vec<EValue>> {
     let method = meta.name();
-    let named = given.iter().filter_map(|input| Some((input.name.clone()?, &input.value)));
+    let named = given_inputs.iter().filter_map(|input| Some((input.name.clone()?, &input.value)));
     let positional: Vec<&InputSpec> =
-        given.iter().filter(|input| input.name.is_none()).map(|input| &input.value).collect();
+        given_inputs.iter().filter(|input| input.name.is_none()).map(|input| &input.value).collect();
     let names = meta.value_names()?;
     let specs = arrange_inputs(method, declared, &names.inputs, positional.into_iter(), named);
     let specs = specs.map_err(|error| match error {
         pteron_runtime::Error::Input { problem: InputProblem::Count { .. }, .. } => {
-            wrong_count_error(method, declared, given.len())
+            wrong_count_error(method, declared, given_inputs.len())
         }
         other => other.into(),
     })?;
@@ -309,12 +309,12 @@ fn arrange_given(
     Ok(inputs)
 }
 
-fn wrong_count_error(method: &str, declared: &[ValueMeta], given: usize) -> Error {
+fn wrong_count_error(method: &str, declared: &[ValueMeta], num_given: usize) -> Error {
     let list: Vec<String> = declared.iter().map(default_text).collect();
     Error::input(format!(
         "method `{method}` takes {}, {} given: {}",
         count(declared.len(), "input"),
-        match given {
+        match num_given {
             1 => "1 was".to_owned(),
             n => format!("{n} were"),
         },

@@ -91,26 +91,26 @@ fn validate_as(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Validation> {
-    let mut found = validate_structure(&**loader, kind, limits)?;
-    if found.valid && kind == Some(FileKind::Bpte) {
+    let mut validation = validate_structure(&**loader, kind, limits)?;
+    if validation.valid && kind == Some(FileKind::Bpte) {
         let bundle = Bundle::open(&**loader, limits)?;
         // A bundle holds a program; another bundle inside it is an invalid program, so that the recursion ends here.
         let inside = validate_as(Some(FileKind::Pte), &bundle.program(), kernels, backends, limits)?;
-        found.problems = inside.problems.into_iter().map(|p| p.in_field("program", bundle.program_start())).collect();
-        found.valid = found.problems.is_empty();
-        (found.can_run, found.missing) = (inside.can_run, inside.missing);
-        return Ok(found);
+        validation.problems = inside.problems.into_iter().map(|p| p.in_field("program", bundle.program_start())).collect();
+        validation.valid = validation.problems.is_empty();
+        (validation.can_run, validation.missing) = (inside.can_run, inside.missing);
+        return Ok(validation);
     }
-    if found.valid && kind == Some(FileKind::Pte) {
-        found.problems = metadata_problems(loader, limits)?;
-        found.problems.extend(payload_problems(loader, backends, limits)?);
-        found.valid = found.problems.is_empty();
+    if validation.valid && kind == Some(FileKind::Pte) {
+        validation.problems = metadata_problems(loader, limits)?;
+        validation.problems.extend(payload_problems(loader, backends, limits)?);
+        validation.valid = validation.problems.is_empty();
     }
-    if found.valid && matches!(kind, Some(FileKind::Pte | FileKind::Bef)) {
+    if validation.valid && matches!(kind, Some(FileKind::Pte | FileKind::Bef)) {
         let needed = requirements(loader, kernels, backends, limits)?;
-        (found.can_run, found.missing) = (Some(needed.can_run), needed.missing);
+        (validation.can_run, validation.missing) = (Some(needed.can_run), needed.missing);
     }
-    Ok(found)
+    Ok(validation)
 }
 
 /// The problems of a program's payloads, each found by its backend.

@@ -248,7 +248,7 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
         return read(path);
     }
     let mut folders = vec![path.to_owned()];
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).map_err(Error::read(&folder))? {
             let entry = entry.map_err(Error::read(&folder))?;
@@ -256,15 +256,15 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if NAMES.iter().any(|n| entry.file_name() == *n) {
-                found.push(entry.path());
+                files.push(entry.path());
             }
         }
     }
-    found.sort();
-    if found.is_empty() {
+    files.sort();
+    if files.is_empty() {
         return read(path);
     }
-    Ok(found.iter().map(|f| read(f)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    Ok(files.iter().map(|f| read(f)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 impl Case {
@@ -287,8 +287,8 @@ impl Case {
 /// Reads the cases of a folder, or of a `case.json` or `cases.json` file.
 pub fn read(path: &Path) -> Result<Vec<Case>> {
     let file = if path.is_dir() {
-        let found = NAMES.map(|n| path.join(n)).into_iter().find(|p| p.is_file());
-        found.ok_or_else(|| {
+        let case_file = NAMES.map(|n| path.join(n)).into_iter().find(|p| p.is_file());
+        case_file.ok_or_else(|| {
             Error::bad_file(path, "the folder has neither a case.json nor a cases.json, so it is no case")
         })?
     } else {
@@ -313,7 +313,7 @@ pub fn read(path: &Path) -> Result<Vec<Case>> {
 /// The test cases of a bundled program; each is a case of its own, with its own instance.
 fn bundled_cases(path: &Path, bundle: &Bundle) -> Result<Vec<Case>> {
     let program = Program::load(bundle.program(), &Limits::default())?;
-    let given = |values: &[pteron_format::bpte::Value]| -> Result<Vec<Recorded>> {
+    let recorded = |values: &[pteron_format::bpte::Value]| -> Result<Vec<Recorded>> {
         Ok(bundle::values(values)?.into_iter().map(|v| Recorded::Given(Box::new(v))).collect())
     };
     let mut cases = Vec::new();
@@ -323,10 +323,10 @@ fn bundled_cases(path: &Path, bundle: &Bundle) -> Result<Vec<Case>> {
         let quantized = meta.operators().iter().any(|op| op.name.starts_with("quantized_decomposed::"));
         let scope = if meta.num_instructions() > 1 { Scope::Network } else { Scope::Operator };
         for (i, case) in suite.test_cases.iter().enumerate() {
-            let outputs = given(&case.expected_outputs)?;
+            let outputs = recorded(&case.expected_outputs)?;
             let run = Run {
                 method: method.clone(),
-                inputs: given(&case.inputs)?,
+                inputs: recorded(&case.inputs)?,
                 set_aside: outputs.is_empty().then_some(SetAside::NotRecorded),
                 outputs: if outputs.is_empty() { Vec::new() } else { vec![outputs] },
                 rounding: 0.0,

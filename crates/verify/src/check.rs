@@ -277,10 +277,10 @@ fn check_entries(case: &Case) -> Result<Outcome> {
                 Entry::Tensor(recorded) => match map.tensor_layout(key)? {
                     None => Some("a blob, expected a tensor".to_owned()),
                     Some(meta) => {
-                        let found = EValue::Tensor(Tensor::from_bytes(meta, &map.data(key)?)?);
+                        let actual = EValue::Tensor(Tensor::from_bytes(meta, &map.data(key)?)?);
                         let expected = values.value(recorded)?;
                         compare(
-                            &found,
+                            &actual,
                             &expected,
                             &Tolerance { explicit: Some((0.0, 0.0)), ..Tolerance::default() },
                         )

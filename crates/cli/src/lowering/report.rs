@@ -77,13 +77,13 @@ fn missing_on_reference(method: &MethodSummary) -> String {
 
 /// The nodes of a method that were delegated, and those that were not, with the reasons.
 fn delegates_text(method: &MethodSummary) -> String {
-    let taken: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
+    let delegated: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
     // With several backends, a node has a reason of each.
     let left: HashSet<&str> =
         method.left.iter().flat_map(|left| &left.nodes).map(|node| node.name.as_str()).collect();
     let left = left.len();
     let parts = count(method.delegates.len(), "delegate");
-    let mut text = format!("\n{}: {taken} of {} in {parts}", name(&method.name), count(taken + left, "node"));
+    let mut text = format!("\n{}: {delegated} of {} in {parts}", name(&method.name), count(delegated + left, "node"));
     if !method.delegates.is_empty() {
         let payloads = method.delegates.iter().map(|d| d.payload_bytes).sum();
         let data = method.delegates.iter().map(|d| d.named_bytes).sum();

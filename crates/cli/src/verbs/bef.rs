@@ -122,8 +122,8 @@ pub(crate) fn bef_bytes(general: &GeneralOpts, program: Program, name: &str) -> 
         Program::Bef(bytes) => Ok(bytes),
         Program::Mlir(source) => {
             let options = general.bounds().translation_options(&source, name).map_err(|why| Failure::Failed(why.into()))?;
-            let made = require_translated(bef::to_bef(&source, name, options))?;
-            Ok(FreeableBuffer::from_bytes(&made).map_err(pteron_toolbox::Error::from)?)
+            let bytes = require_translated(bef::to_bef(&source, name, options))?;
+            Ok(FreeableBuffer::from_bytes(&bytes).map_err(pteron_toolbox::Error::from)?)
         }
     }
 }

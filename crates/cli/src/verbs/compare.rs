@@ -125,12 +125,12 @@ impl Opts {
             min_sqnr: self.min_sqnr,
         };
         let (a, b) = (Side { program: &a, options: &options }, Side { program: &b, options: &options_b });
-        let found = compare_programs(a, b, &samples, &options_of)?;
+        let comparison = compare_programs(a, b, &samples, &options_of)?;
         match self.json {
-            true => self.output.write_json(&found)?,
-            false => self.output.write_text(&found.text(general.verbosity() > 0))?,
+            true => self.output.write_json(&comparison)?,
+            false => self.output.write_text(&comparison.text(general.verbosity() > 0))?,
         }
-        if found.agree { Ok(()) } else { Err(Failure::Reported) }
+        if comparison.agree { Ok(()) } else { Err(Failure::Reported) }
     }
 
     fn tolerance(&self) -> Tolerance {
@@ -157,12 +157,12 @@ impl Opts {
             Some((dump, buffer)) => Against::Recorded { dump, buffer },
             None => Against::AsWritten,
         };
-        let found = divergence::find(&program, &request, against, &tolerance, options)?;
-        note_zeros(found.zeros.as_ref());
+        let divergence = divergence::find(&program, &request, against, &tolerance, options)?;
+        note_zeros(divergence.zeros.as_ref());
         match self.json {
-            true => self.output.write_json(&found)?,
-            false => self.output.write_text(&found.text(general.verbosity() > 0))?,
+            true => self.output.write_json(&divergence)?,
+            false => self.output.write_text(&divergence.text(general.verbosity() > 0))?,
         }
-        if found.first.is_some() { Err(Failure::Reported) } else { Ok(()) }
+        if divergence.first.is_some() { Err(Failure::Reported) } else { Ok(()) }
     }
 }

@@ -86,7 +86,7 @@ pub(crate) const EXECUTING: [&str; 9] =
 
 /// Fails if options were given that have no effect on the verb.
 pub(crate) fn refuse_without_effect(general: &GeneralOpts, verb: &str) -> Result {
-    let given = [
+    let options = [
         ("-v", general.verbosity() > 0 && !DETAILED.contains(&verb), "there are no more details to print"),
         (
             "--max-instructions",
@@ -94,7 +94,7 @@ pub(crate) fn refuse_without_effect(general: &GeneralOpts, verb: &str) -> Result
             "no instruction is executed",
         ),
     ];
-    match given.into_iter().find(|(_, refused, _)| *refused) {
+    match options.into_iter().find(|(_, refused, _)| *refused) {
         Some((option, _, why)) => Err(Failure::Usage(format!("`{verb}` does not take {option}: {why}"))),
         None => Ok(()),
     }

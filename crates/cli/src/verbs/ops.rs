@@ -154,7 +154,7 @@ impl Opts {
         let (mut all, mut unread) = (Vec::new(), None);
         for file in &self.files {
             match read(file) {
-                Ok(found) => all.push(found),
+                Ok(report) => all.push(report),
                 // `main` reports the last failure; the others are reported here.
                 Err(failure) => unread.replace(failure).into_iter().for_each(|f| {
                     f.report(general.stderr_style());
@@ -164,29 +164,29 @@ impl Opts {
         if let Some(path) = &self.emit {
             OutputArg::to_path(path).write_text(&registry_source(&all)?)?;
         }
-        for found in &mut all {
-            found.operators.retain(|op| self.matches_filter(&op.name));
+        for report in &mut all {
+            report.operators.retain(|op| self.matches_filter(&op.name));
         }
         if self.emit.as_deref().is_some_and(is_stdout) {
             // The registry source went to stdout.
         } else if self.json {
             self.output.write_json(&all)?;
         } else if !all.is_empty() {
-            self.output.write_text(&all.iter().map(|found| self.text(found)).collect::<String>())?;
+            self.output.write_text(&all.iter().map(|report| self.text(report)).collect::<String>())?;
         }
         match unread {
             Some(failure) => Err(failure.into_trouble()),
-            None if all.iter().all(|found| found.can_run) => Ok(()),
+            None if all.iter().all(|report| report.can_run) => Ok(()),
             None => Err(Failure::Reported),
         }
     }
 
-    fn text(&self, found: &Requirements) -> String {
-        let operators = found.operators.iter().map(|op| {
+    fn text(&self, report: &Requirements) -> String {
+        let operators = report.operators.iter().map(|op| {
             let note = if op.available { "" } else { "missing" };
             vec![op.calls.to_string(), name(&op.name).to_string(), note.to_owned()]
         });
-        let backends = found.backends.iter().flat_map(|b| {
+        let backends = report.backends.iter().flat_map(|b| {
             let note = if b.available { "" } else { "missing" };
             let row = vec![b.delegates.to_string(), format!("backend {}", name(&b.id)), note.to_owned()];
             let nodes = b.nodes.iter().filter(|node| self.matches_filter(&node.kind)).map(|node| {
@@ -196,20 +196,20 @@ impl Opts {
             std::iter::once(row).chain(nodes)
         });
         let mut text = table_of(operators.chain(backends).collect(), "><<", 0);
-        for backend in found.backends.iter().filter(|backend| !backend.absent_data.is_empty()) {
+        for backend in report.backends.iter().filter(|backend| !backend.absent_data.is_empty()) {
             let keys = count(backend.absent_data.len(), "key");
             let _ = writeln!(
                 text,
                 "{}: {keys} of named data of {} outside the program; the nodes that read them were not looked at",
-                found.file,
+                report.file,
                 name(&backend.id)
             );
         }
-        if found.can_run {
-            let _ = writeln!(text, "{}: can run", found.file);
+        if report.can_run {
+            let _ = writeln!(text, "{}: can run", report.file);
         } else {
-            let _ = writeln!(text, "{}: cannot run", found.file);
-            for sentence in &found.missing {
+            let _ = writeln!(text, "{}: cannot run", report.file);
+            for sentence in &report.missing {
                 let _ = writeln!(text, "  {}", line(sentence));
             }
         }

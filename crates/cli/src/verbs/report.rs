@@ -110,19 +110,19 @@ impl Opts {
         let backends = Arc::clone(&options.backends);
         let profile = match self.profile {
             true => {
-                let found = profile::profile(&program, &request, false, options.clone())?;
-                note_zeros(found.zeros.as_ref());
-                let nodes = NodeKinds::read(&program, &found.method, &backends)?;
-                Some(found.report(&program, &options.kernels, &nodes))
+                let profile = profile::profile(&program, &request, false, options.clone())?;
+                note_zeros(profile.zeros.as_ref());
+                let nodes = NodeKinds::read(&program, &profile.method, &backends)?;
+                Some(profile.report(&program, &options.kernels, &nodes))
             }
             false => None,
         };
         let divergence = match self.compare {
             true => {
                 let tolerance = Tolerance { scope: Scope::Network, ..Tolerance::default() };
-                let found = divergence::find(&program, &request, Against::AsWritten, &tolerance, options.clone())?;
-                profile.is_none().then(|| note_zeros(found.zeros.as_ref()));
-                Some(found)
+                let divergence = divergence::find(&program, &request, Against::AsWritten, &tolerance, options.clone())?;
+                profile.is_none().then(|| note_zeros(divergence.zeros.as_ref()));
+                Some(divergence)
             }
             false => None,
         };
@@ -170,8 +170,8 @@ impl Opts {
         let times = match profile {
             true => {
                 let repeat = repeat.unwrap_or(10);
-                let found = profile::bef::profile(bytes, bef.options(general), repeat, io::sink(), terminal::stderr());
-                Some(found.report(name)?)
+                let profile = profile::bef::profile(bytes, bef.options(general), repeat, io::sink(), terminal::stderr());
+                Some(profile.report(name)?)
             }
             false => None,
         };

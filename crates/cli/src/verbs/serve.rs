@@ -231,8 +231,8 @@ fn event_printer(json: bool, folder: String) -> Events {
             let value = json!({
                 "event": "model_failed", "model": model, "version": version, "error": refusal.message, "kept": is_kept,
             });
-            let kept = if *is_kept { "; what was loaded is served on" } else { "" };
-            print_error(json, &value, &format!("{model}: {refusal}{kept}"));
+            let note = if *is_kept { "; what was loaded is served on" } else { "" };
+            print_error(json, &value, &format!("{model}: {refusal}{note}"));
         }
         Event::Removed { model, version } => {
             let value = json!({ "event": "model_removed", "model": model, "version": version });

@@ -86,7 +86,7 @@ fn row_tensor(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<T
         return Err("it is null".to_owned());
     }
     let py = object.py();
-    let made = match borrow_array(object) {
+    let tensor = match borrow_array(object) {
         Ok(None) => convert::to_tensor(object, wanted, None),
         Ok(Some(_)) => convert::to_tensor(object, None, None),
         Err(error) => Err(error),
@@ -97,7 +97,7 @@ fn row_tensor(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<T
             .to_dim_order(DimOrder::contiguous(tensor.rank()))
             .map_err(|e| PyErr::from(Failure::from(e))),
     };
-    made.and_then(order).map_err(|error| error.value(py).to_string())
+    tensor.and_then(order).map_err(|error| error.value(py).to_string())
 }
 
 impl Column for InputColumn {

@@ -96,11 +96,11 @@ impl PyBatchRunner {
         columns: Vec<(String, Bound<'py, PyAny>)>,
     ) -> PyResult<(Bound<'py, PyList>, Failures)> {
         let inputs = &self.runner.plan.inputs;
-        let given = columns.into_iter().zip(inputs.iter().map(Some).chain(std::iter::repeat(None)));
-        let given =
-            given.map(|((name, object), spec)| InputColumn::from_object(name, &object, spec.map(|spec| spec.dtype)));
-        let given = given.collect::<PyResult<Vec<_>>>()?;
-        let columns: Vec<&dyn Column> = given.iter().map(|column| column as &dyn Column).collect();
+        let converted = columns.into_iter().zip(inputs.iter().map(Some).chain(std::iter::repeat(None)));
+        let converted =
+            converted.map(|((name, object), spec)| InputColumn::from_object(name, &object, spec.map(|spec| spec.dtype)));
+        let converted = converted.collect::<PyResult<Vec<_>>>()?;
+        let columns: Vec<&dyn Column> = converted.iter().map(|column| column as &dyn Column).collect();
         let mut outcome = self.run(py, &columns)?;
         let failures = failure_tuples(&mut outcome);
         let outputs = PyList::empty(py);
@@ -129,11 +129,11 @@ impl PyBatchRunner {
         let columns: Vec<&dyn Column> = rows.iter().map(|rows| rows as &dyn Column).collect();
         let mut outcome = self.run(py, &columns)?;
         let failures = failure_tuples(&mut outcome);
-        let made = outcome.outputs.iter().zip(&names).map(|(column, name)| {
+        let arrays = outcome.outputs.iter().zip(&names).map(|(column, name)| {
             Ok(PyArrowArray { table: Table::from_owned(OwnedArray::from_output(column, name, lists)?) })
         });
-        let made: Result<Vec<_>> = made.collect();
-        Ok((made?, failures))
+        let arrays: Result<Vec<_>> = arrays.collect();
+        Ok((arrays?, failures))
     }
 }
 

@@ -28,8 +28,8 @@ impl PyArrowArray {
         match columns.iter().find(|column| column.rows() != rows) {
             None => Ok(Self { table: Table::batch(rows, columns) }),
             Some(other) => {
-                let (name, found) = (other.field.name(), other.rows());
-                Err(PyValueError::new_err(format!("column `{name}` has {found} rows, the batch has {rows}")))
+                let (name, count) = (other.field.name(), other.rows());
+                Err(PyValueError::new_err(format!("column `{name}` has {count} rows, the batch has {rows}")))
             }
         }
     }

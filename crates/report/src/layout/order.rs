@@ -24,9 +24,9 @@ pub(super) fn order_layers(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
             let row = if downward { step } else { count - 1 - step };
             sort_layer(chains, &mut layers[row], &mut position, downward, work);
         }
-        let found = crossings(chains, &layers, &position, work);
-        if found < fewest {
-            (fewest, fruitless) = (found, 0);
+        let crossing_count = crossings(chains, &layers, &position, work);
+        if crossing_count < fewest {
+            (fewest, fruitless) = (crossing_count, 0);
             best.clone_from(&layers);
         } else {
             fruitless += 1;

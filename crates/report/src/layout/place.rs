@@ -84,7 +84,7 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
 
 /// Whether each vertex has a neighbour of its own kind (node or dummy vertex) on the side from which vertices are aligned
 /// with it. Nodes are preferably aligned with nodes, dummy vertices with dummy vertices.
-fn has_aligned_kind(chains: &Chains, upward: bool) -> Vec<bool> {
+fn has_same_kind_neighbour(chains: &Chains, upward: bool) -> Vec<bool> {
     let around = |v| if upward { chains.above(v) } else { chains.below(v) };
     (0..chains.num_vertices())
         .map(|v| around(v).iter().any(|&w| chains.is_dummy(v) == chains.is_dummy(w)))
@@ -112,9 +112,9 @@ impl Blocks {
         for layer in layers {
             layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
         }
-        let has_kin = has_aligned_kind(chains, upward);
+        let same_kind = has_same_kind_neighbour(chains, upward);
         let mut root: Vec<u32> = (0..vertices).collect();
-        let mut taken = vec![false; vertices as usize];
+        let mut is_aligned = vec![false; vertices as usize];
         let mut around = Vec::new();
         for step in 0..layers.len() {
             let layer = &layers[if upward { layers.len() - 1 - step } else { step }];
@@ -135,11 +135,11 @@ impl Blocks {
                     let edge = if upward { (v, w) } else { (w, v) };
                     if root[v as usize] == v
                         && position[w as usize] >= free_from
-                        && !taken[w as usize]
+                        && !is_aligned[w as usize]
                         && !crossed.contains(&edge)
-                        && (chains.is_dummy(v) == chains.is_dummy(w) || !has_kin[w as usize])
+                        && (chains.is_dummy(v) == chains.is_dummy(w) || !same_kind[w as usize])
                     {
-                        taken[w as usize] = true;
+                        is_aligned[w as usize] = true;
                         root[v as usize] = root[w as usize];
                         free_from = position[w as usize] + 1;
                     }

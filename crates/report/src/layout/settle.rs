@@ -32,8 +32,8 @@ pub(super) fn settle_vertices(
                 let sum: i64 = around.iter().map(|&w| x[w as usize]).sum();
                 sum.checked_div(around.len() as i64).unwrap_or(x[v as usize]) - offset
             });
-            let found = isotonic_regression(wanted);
-            for ((&v, offset), at) in order[row].iter().zip(&packed[row]).zip(found) {
+            let positions = isotonic_regression(wanted);
+            for ((&v, offset), at) in order[row].iter().zip(&packed[row]).zip(positions) {
                 x[v as usize] = at + offset;
             }
         }

@@ -14,12 +14,12 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Reads a body of at most `limit` bytes within `time`; its memory is charged to `held` first.
+/// Reads a body of at most `limit` bytes within `time`; its memory is charged to `reservation` first.
 pub(super) async fn read_body(
     body: Incoming,
     limit: u64,
     time: Duration,
-    held: &mut Reservation,
+    reservation: &mut Reservation,
 ) -> Result<Bytes> {
     let hint = body.size_hint();
     if hint.lower() > limit {
@@ -28,10 +28,10 @@ pub(super) async fn read_body(
     }
     let slow = |_| Err(Refusal::new(Reason::Deadline, format!("the body has not come within {time:?}")));
     let most = hint.exact().unwrap_or(limit);
-    tokio::time::timeout(time, read_frames(body, limit, most, held)).await.unwrap_or_else(slow)
+    tokio::time::timeout(time, read_frames(body, limit, most, reservation)).await.unwrap_or_else(slow)
 }
 
-async fn read_frames(mut body: Incoming, limit: u64, most: u64, held: &mut Reservation) -> Result<Bytes> {
+async fn read_frames(mut body: Incoming, limit: u64, most: u64, reservation: &mut Reservation) -> Result<Bytes> {
     let mut first = Bytes::new();
     let mut all = Vec::new();
     let (mut len, mut charged) = (0u64, 0u64);
@@ -42,12 +42,12 @@ async fn read_frames(mut body: Incoming, limit: u64, most: u64, held: &mut Reser
             return Err(too_large(limit));
         }
         if len == data.len() as u64 {
-            held.grow(len)?;
+            reservation.grow(len)?;
             (first, charged) = (data, len);
             continue;
         }
         let capacity = capacity_for(len, all.capacity() as u64, most);
-        held.grow(capacity.saturating_sub(charged))?;
+        reservation.grow(capacity.saturating_sub(charged))?;
         charged = charged.max(capacity);
         let more = usize::try_from(capacity).map_or(usize::MAX, |capacity| capacity - all.len());
         all.try_reserve_exact(more).map_err(|_| out_of_memory())?;
@@ -133,9 +133,9 @@ impl Reply {
         Self { bytes: Bytes::new(), trailers: None, watch: Weak::new() }
     }
 
-    /// A response of bytes that are charged to `held`.
-    pub(super) fn from_bytes(bytes: impl Into<Bytes>, held: Reservation) -> Self {
-        let bytes = Bytes::from_owner(Owned { bytes: bytes.into(), _owner: held });
+    /// A response of bytes that are charged to `reservation`.
+    pub(super) fn from_bytes(bytes: impl Into<Bytes>, reservation: Reservation) -> Self {
+        let bytes = Bytes::from_owner(Owned { bytes: bytes.into(), _owner: reservation });
         Self { bytes, ..Self::empty() }
     }
 

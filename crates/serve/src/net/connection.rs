@@ -57,8 +57,8 @@ impl Shared {
             Ok(route)
         });
         let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
-        let (route, body, held) = self.read_admitted(admitted, body, limit, entry).await?;
-        rest::answer(self, route, parts, body, held, entry).await
+        let (route, body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
+        rest::answer(self, route, parts, body, reservation, entry).await
     }
 
     async fn answer_grpc(
@@ -74,8 +74,8 @@ impl Shared {
             Ok(route)
         });
         let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
-        let (route, body, held) = self.read_admitted(admitted, body, limit, entry).await?;
-        grpc::answer(self, route, parts, body, held, entry).await
+        let (route, body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
+        grpc::answer(self, route, parts, body, reservation, entry).await
     }
 
     /// Reads the body of an admitted request; the body of a refused one is discarded.
@@ -86,25 +86,25 @@ impl Shared {
         limit: u64,
         entry: &mut Entry,
     ) -> Result<(R, Bytes, Reservation)> {
-        let mut held = self.service.hold();
+        let mut reservation = self.service.hold();
         let route = match admitted {
             Ok(route) if limit > 0 => route,
             other => {
                 body::discard_body(body);
-                return Ok((other?, Bytes::new(), held));
+                return Ok((other?, Bytes::new(), reservation));
             }
         };
-        let body = body::read_body(body, limit, self.options.body_timeout, &mut held).await?;
+        let body = body::read_body(body, limit, self.options.body_timeout, &mut reservation).await?;
         entry.line.bytes_in = body.len();
-        Ok((route, body, held))
+        Ok((route, body, reservation))
     }
 
     /// Checks the bearer token. Health checks need none.
     fn check_token(&self, parts: &Parts, is_health: bool) -> Result<()> {
         let Some(token) = self.options.token.as_ref().filter(|_| !is_health) else { return Ok(()) };
-        let given = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
-        let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
-        match constant_time_eq(given, token.as_bytes()) {
+        let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+        let sent = header.strip_prefix(b"Bearer ").unwrap_or_default();
+        match constant_time_eq(sent, token.as_bytes()) {
             true => Ok(()),
             false => Err(Refusal::new(
                 Reason::Unauthenticated,

@@ -86,7 +86,7 @@ pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
             collect_bytes($list.into_iter().map(|x| <$type>::try_from(x).ok().map(|x| x.to_le_bytes())))
         };
     }
-    let found = match dtype {
+    let elements = match dtype {
         ScalarType::Bool => Some(c.bools.into_iter().map(u8::from).collect()),
         ScalarType::Char => narrow!(c.ints, i8),
         ScalarType::Short => narrow!(c.ints, i16),
@@ -102,7 +102,7 @@ pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
         ScalarType::BFloat16 => collect_bytes(c.fp32s.into_iter().map(|x| Some(bf16::from_f32(x).to_le_bytes()))),
         _ => None,
     };
-    found.ok_or_else(|| {
+    elements.ok_or_else(|| {
         Refusal::invalid(format!("contents: an element is out of the range of {}", dtype.name()))
     })
 }

@@ -125,24 +125,24 @@ fn message_of_body(body: &Bytes) -> Result<Bytes> {
     }
 }
 
-/// Decodes a message, whose decoded size is charged to `held` first.
-fn decode_message<Q: Message + Default>(body: &Bytes, held: &mut Reservation) -> Result<Q> {
+/// Decodes a message, whose decoded size is charged to `reservation` first.
+fn decode_message<Q: Message + Default>(body: &Bytes, reservation: &mut Reservation) -> Result<Q> {
     let message = message_of_body(body)?;
-    held.grow(contents::check_head(&message)?)?;
+    reservation.grow(contents::check_head(&message)?)?;
     Q::decode(message).map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))
 }
 
-/// Encodes a message, whose size is charged to `held` first.
-fn encode_message(answer: &impl Message, mut held: Reservation) -> Result<Response<Reply>> {
+/// Encodes a message, whose size is charged to `reservation` first.
+fn encode_message(answer: &impl Message, mut reservation: Reservation) -> Result<Response<Reply>> {
     let len = answer.encoded_len();
-    held.grow(5 + len as u64)?;
+    reservation.grow(5 + len as u64)?;
     let prefix = u32::try_from(len);
     let prefix = prefix.map_err(|_| Refusal::new(Reason::TooLarge, "the answer is larger than 4 GiB"))?;
     let mut bytes = BytesMut::with_capacity(5 + len);
     bytes.put_u8(0);
     bytes.put_u32(prefix);
     answer.encode(&mut bytes).map_err(|e| Refusal::from_error(Reason::Failed, &e))?;
-    let mut response = Response::new(Reply::from_bytes(bytes, held).with_trailers(status_trailers(0, "")));
+    let mut response = Response::new(Reply::from_bytes(bytes, reservation).with_trailers(status_trailers(0, "")));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
@@ -153,59 +153,59 @@ pub(super) async fn answer(
     route: Route,
     parts: &Parts,
     body: Bytes,
-    mut held: Reservation,
+    mut reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let service = &shared.service;
     match route {
-        Route::ServerLive => encode_message(&m::Live { yes: true }, held),
-        Route::ServerReady => encode_message(&m::Live { yes: service.is_ready() }, held),
+        Route::ServerLive => encode_message(&m::Live { yes: true }, reservation),
+        Route::ServerReady => encode_message(&m::Live { yes: service.is_ready() }, reservation),
         Route::ModelReady => {
-            let model: m::NameVersion = decode_message(&body, &mut held)?;
-            encode_message(&m::Live { yes: service.is_model_ready(&model.name, &model.version)? }, held)
+            let model: m::NameVersion = decode_message(&body, &mut reservation)?;
+            encode_message(&m::Live { yes: service.is_model_ready(&model.name, &model.version)? }, reservation)
         }
         Route::ServerMetadata => {
             let (name, version) = ("pteron".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
             let extensions = EXTENSIONS.map(str::to_owned).to_vec();
-            encode_message(&m::ServerMetadata { name, version, extensions }, held)
+            encode_message(&m::ServerMetadata { name, version, extensions }, reservation)
         }
-        Route::ModelMetadata => answer_metadata(shared, decode_message(&body, &mut held)?, held),
+        Route::ModelMetadata => answer_metadata(shared, decode_message(&body, &mut reservation)?, reservation),
         Route::Infer => {
             let timeout = parts.headers.get("grpc-timeout").and_then(|value| parse_timeout(value.to_str().ok()?));
-            answer_infer(shared, body, timeout.and_then(|time| Instant::now().checked_add(time)), held, entry).await
+            answer_infer(shared, body, timeout.and_then(|time| Instant::now().checked_add(time)), reservation, entry).await
         }
         Route::Index => {
-            let request: m::IndexRequest = decode_message(&body, &mut held)?;
-            answer_index(shared, request.ready, held).await
+            let request: m::IndexRequest = decode_message(&body, &mut reservation)?;
+            answer_index(shared, request.ready, reservation).await
         }
         Route::Load => {
-            let request: m::ControlRequest = decode_message(&body, &mut held)?;
+            let request: m::ControlRequest = decode_message(&body, &mut reservation)?;
             if !request.parameters.is_empty() {
                 return Err(load_parameters_error());
             }
             shared.load(request.model_name).await?;
-            encode_message(&m::Empty {}, held)
+            encode_message(&m::Empty {}, reservation)
         }
         Route::Unload => {
-            let request: m::ControlRequest = decode_message(&body, &mut held)?;
+            let request: m::ControlRequest = decode_message(&body, &mut reservation)?;
             shared.unload(request.model_name).await?;
-            encode_message(&m::Empty {}, held)
+            encode_message(&m::Empty {}, reservation)
         }
         Route::Health => {
             // Small, and not charged, so that clients without a token cannot exhaust the budget.
             let request = m::HealthRequest::decode(message_of_body(&body)?);
             let request =
                 request.map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))?;
-            encode_message(&health(shared, &request)?, held)
+            encode_message(&health(shared, &request)?, reservation)
         }
     }
 }
 
-fn answer_metadata(shared: &Shared, model: m::NameVersion, mut held: Reservation) -> Result<Response<Reply>> {
+fn answer_metadata(shared: &Shared, model: m::NameVersion, mut reservation: Reservation) -> Result<Response<Reply>> {
     let (versions, generation) = shared.service.model(&model.name, &model.version)?;
     let specs = || generation.inputs().chain(generation.outputs());
     let size = |spec: &TensorSpec| size_of::<m::TensorMetadata>() + spec.name.len() + 16 * spec.bounds.len();
-    held.grow(specs().map(size).sum::<usize>() as u64)?;
+    reservation.grow(specs().map(size).sum::<usize>() as u64)?;
     let tensor = |spec: &TensorSpec| m::TensorMetadata {
         name: spec.name.clone(),
         datatype: datatype::name(spec.dtype).unwrap_or_default().to_owned(),
@@ -214,19 +214,19 @@ fn answer_metadata(shared: &Shared, model: m::NameVersion, mut held: Reservation
     let inputs = generation.inputs().map(tensor).collect();
     let outputs = generation.outputs().iter().map(tensor).collect();
     let platform = PLATFORM.to_owned();
-    encode_message(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, held)
+    encode_message(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, reservation)
 }
 
-async fn answer_index(shared: &Arc<Shared>, only_ready: bool, held: Reservation) -> Result<Response<Reply>> {
-    let (models, mut held) = shared.index(only_ready, held).await?;
-    held.grow((models.len() * size_of::<m::ModelIndex>()) as u64)?;
+async fn answer_index(shared: &Arc<Shared>, only_ready: bool, reservation: Reservation) -> Result<Response<Reply>> {
+    let (models, mut reservation) = shared.index(only_ready, reservation).await?;
+    reservation.grow((models.len() * size_of::<m::ModelIndex>()) as u64)?;
     let models = models.into_iter().map(|model| m::ModelIndex {
         name: model.name,
         version: model.version,
         state: if model.is_ready { "READY" } else { "UNAVAILABLE" }.to_owned(),
         reason: model.reason,
     });
-    encode_message(&m::IndexResponse { models: models.collect() }, held)
+    encode_message(&m::IndexResponse { models: models.collect() }, reservation)
 }
 
 /// The health of the server if the service name is empty, otherwise that of a model.
@@ -258,14 +258,14 @@ async fn answer_infer(
     shared: &Arc<Shared>,
     body: Bytes,
     deadline: Option<Instant>,
-    mut held: Reservation,
+    mut reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
-    let call: m::InferRequest = decode_message(&body, &mut held)?;
+    let call: m::InferRequest = decode_message(&body, &mut reservation)?;
     entry.line.model = Some(call.model_name.chars().take(128).collect());
     // Raw contents are not converted, so they do not count.
     let heavy = call.inputs.iter().filter_map(|input| Some(input.contents.as_ref()?.len())).sum();
-    let request = shared.run_blocking(heavy, move || to_request(call, deadline, held)).await?;
+    let request = shared.run_blocking(heavy, move || to_request(call, deadline, reservation)).await?;
     let response = shared.infer(request).await?;
     entry.set_timing(&response.timing);
     let size = response.outputs.iter().map(|output| output.data.len()).sum();
@@ -273,7 +273,7 @@ async fn answer_infer(
 }
 
 /// Converts a message to a request.
-fn to_request(call: m::InferRequest, deadline: Option<Instant>, mut held: Reservation) -> Result<InferRequest> {
+fn to_request(call: m::InferRequest, deadline: Option<Instant>, mut reservation: Reservation) -> Result<InferRequest> {
     let raw = call.raw_input_contents;
     if !raw.is_empty() && raw.len() != call.inputs.len() {
         return Err(Refusal::invalid(format!("{} raw contents for {} inputs", raw.len(), call.inputs.len())));
@@ -281,7 +281,7 @@ fn to_request(call: m::InferRequest, deadline: Option<Instant>, mut held: Reserv
     let mut raw = raw.into_iter();
     let mut inputs = Vec::with_capacity(call.inputs.len());
     for input in call.inputs {
-        inputs.push(to_input_tensor(input, raw.next(), &mut held)?);
+        inputs.push(to_input_tensor(input, raw.next(), &mut reservation)?);
     }
     let own = match call.parameters.get("timeout").and_then(|parameter| parameter.choice.as_ref()) {
         Some(&ParameterChoice::Int64(time)) => json::deadline(u64::try_from(time).unwrap_or(0)),
@@ -298,7 +298,7 @@ fn to_request(call: m::InferRequest, deadline: Option<Instant>, mut held: Reserv
         inputs,
         outputs: call.outputs.into_iter().map(|output| output.name).collect(),
         deadline: [deadline, own].into_iter().flatten().min(),
-        held: Some(held),
+        reservation: Some(reservation),
     })
 }
 
@@ -311,7 +311,7 @@ fn refuse_unsupported(name: &str, parameters: &HashMap<String, m::Parameter>) ->
     Ok(())
 }
 
-fn to_input_tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Reservation) -> Result<InputTensor> {
+fn to_input_tensor(input: m::InputTensor, raw: Option<Bytes>, reservation: &mut Reservation) -> Result<InputTensor> {
     let m::InputTensor { name, datatype, shape, parameters, contents } = input;
     refuse_unsupported(&name, &parameters)?;
     let at_input =
@@ -328,7 +328,7 @@ fn to_input_tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Reserva
         (None, contents) => {
             let contents = contents.unwrap_or_default();
             // An element of eight bytes may be encoded in one, and vectors grow by doubling.
-            held.grow(contents.len() as u64 * 16)?;
+            reservation.grow(contents.len() as u64 * 16)?;
             Box::new(contents::elements(contents, dtype).map_err(at_input)?)
         }
     };
@@ -336,7 +336,7 @@ fn to_input_tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Reserva
 }
 
 fn to_response(response: InferResponse) -> Result<Response<Reply>> {
-    let InferResponse { model, version, id, generation, outputs, held, .. } = response;
+    let InferResponse { model, version, id, generation, outputs, reservation, .. } = response;
     let generation = m::Parameter { choice: Some(ParameterChoice::Uint64(generation)) };
     let mut answer = m::InferResponse {
         model_name: model,
@@ -353,7 +353,7 @@ fn to_response(response: InferResponse) -> Result<Response<Reply>> {
         });
         answer.raw_output_contents.push(output.data.into());
     }
-    encode_message(&answer, held)
+    encode_message(&answer, reservation)
 }
 
 #[cfg(test)]

@@ -143,16 +143,16 @@ pub(super) fn read_request(
     header: usize,
     model: String,
     version: String,
-    mut held: Reservation,
+    mut reservation: Reservation,
 ) -> Result<Parsed> {
     let bad = |e: serde_json::Error| Refusal::invalid(format!("the request is no inference request: {e}"));
-    held.grow(parsed_bytes(&body[..header]))?;
+    reservation.grow(parsed_bytes(&body[..header]))?;
     let request: Request<'_> = serde_json::from_slice(&body[..header]).map_err(bad)?;
-    held.grow(request.id.0.len() as u64)?;
+    reservation.grow(request.id.0.len() as u64)?;
     let mut at = header;
     let mut inputs = Vec::with_capacity(request.inputs.0.len());
     for input in request.inputs.0 {
-        inputs.push(read_tensor(input, body, &mut at, &mut held)?);
+        inputs.push(read_tensor(input, body, &mut at, &mut reservation)?);
     }
     if at != body.len() {
         let left = body.len() - at;
@@ -174,7 +174,7 @@ pub(super) fn read_request(
         inputs,
         outputs: request.outputs.0.into_iter().map(|output| output.name.into_owned()).collect(),
         deadline: request.parameters.timeout.and_then(deadline),
-        held: Some(held),
+        reservation: Some(reservation),
     };
     Ok(Parsed { request, binary })
 }
@@ -193,7 +193,7 @@ fn refuse_unsupported(parameters: &Parameters, name: &str) -> Result<()> {
     Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")))
 }
 
-fn read_tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Reservation) -> Result<InputTensor> {
+fn read_tensor(input: Input<'_>, body: &Bytes, at: &mut usize, reservation: &mut Reservation) -> Result<InputTensor> {
     let Input { name, shape, datatype, parameters, data } = input;
     refuse_unsupported(&parameters, &name)?;
     let at_input =
@@ -220,7 +220,7 @@ fn read_tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Reserv
                     "data: fewer elements than the shape's {count}"
                 ))));
             }
-            held.grow((count * dtype.size()) as u64)?;
+            reservation.grow((count * dtype.size()) as u64)?;
             Box::new(numbers::read(data.get(), dtype, count).map_err(at_input)?)
         }
         _ => {
@@ -296,8 +296,8 @@ struct ResponseParameters {
 
 /// A response as JSON followed by binary data, and the number of bytes of JSON.
 pub(super) fn write_response(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize, Reservation)> {
-    let InferResponse { model, version, id, generation, outputs, held, .. } = response;
-    let mut out = Buffer::new(held);
+    let InferResponse { model, version, id, generation, outputs, reservation, .. } = response;
+    let mut out = Buffer::new(reservation);
     let parameters = ResponseParameters { generation };
     out.json(&ResponseHead { model_name: &model, model_version: &version, id: &id, parameters })?;
     out.pop();
@@ -325,6 +325,6 @@ pub(super) fn write_response(response: InferResponse, binary: &Binary) -> Result
             out.push(&tensor.data)?;
         }
     }
-    let (bytes, held) = out.finish()?;
-    Ok((bytes, header, held))
+    let (bytes, reservation) = out.finish()?;
+    Ok((bytes, header, reservation))
 }

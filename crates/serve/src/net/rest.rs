@@ -109,12 +109,12 @@ pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
     response
 }
 
-/// A response of a JSON document, charged to `held`.
-fn json_response(value: &impl Serialize, held: Reservation) -> Result<Response<Reply>> {
-    let mut out = Buffer::new(held);
+/// A response of a JSON document, charged to `reservation`.
+fn json_response(value: &impl Serialize, reservation: Reservation) -> Result<Response<Reply>> {
+    let mut out = Buffer::new(reservation);
     out.json(value)?;
-    let (bytes, held) = out.finish()?;
-    Ok(with_content_type(Reply::from_bytes(bytes, held), "application/json"))
+    let (bytes, reservation) = out.finish()?;
+    Ok(with_content_type(Reply::from_bytes(bytes, reservation), "application/json"))
 }
 
 fn with_content_type(reply: Reply, kind: &'static str) -> Response<Reply> {
@@ -136,22 +136,22 @@ pub(super) async fn answer(
     route: Route<'_>,
     parts: &Parts,
     body: Bytes,
-    held: Reservation,
+    reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let service = &shared.service;
     match route {
         Route::Server => {
             let (name, version) = ("pteron", env!("CARGO_PKG_VERSION"));
-            json_response(&json!({ "name": name, "version": version, "extensions": EXTENSIONS }), held)
+            json_response(&json!({ "name": name, "version": version, "extensions": EXTENSIONS }), reservation)
         }
         Route::Live => empty_response(true, ""),
         Route::Ready => empty_response(service.is_ready(), "the server is not ready"),
         Route::Metrics => {
-            let (bytes, held) = shared.metrics(held)?;
-            Ok(with_content_type(Reply::from_bytes(bytes, held), "text/plain; version=0.0.4"))
+            let (bytes, reservation) = shared.metrics(reservation)?;
+            Ok(with_content_type(Reply::from_bytes(bytes, reservation), "text/plain; version=0.0.4"))
         }
-        Route::Index => answer_index(shared, &body, held).await,
+        Route::Index => answer_index(shared, &body, reservation).await,
         Route::Load(name) => {
             refuse_load_parameters(&body)?;
             shared.load(name.to_string()).await?;
@@ -161,11 +161,11 @@ pub(super) async fn answer(
             shared.unload(name.to_string()).await?;
             empty_response(true, "")
         }
-        Route::Metadata(name, version) => answer_metadata(shared, name, version, held),
+        Route::Metadata(name, version) => answer_metadata(shared, name, version, reservation),
         Route::ModelReady(name, version) => {
             empty_response(service.is_model_ready(name, version)?, "the model is not ready")
         }
-        Route::Infer(name, version) => answer_infer(shared, parts, (name, version), body, held, entry).await,
+        Route::Infer(name, version) => answer_infer(shared, parts, (name, version), body, reservation, entry).await,
     }
 }
 
@@ -203,10 +203,10 @@ fn serialize_tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Res
     }))
 }
 
-fn answer_metadata(shared: &Shared, name: &str, version: &str, held: Reservation) -> Result<Response<Reply>> {
+fn answer_metadata(shared: &Shared, name: &str, version: &str, reservation: Reservation) -> Result<Response<Reply>> {
     let (versions, model) = shared.service.model(name, version)?;
     let (inputs, outputs) = (model.inputs().collect(), model.outputs().iter().collect());
-    json_response(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, held)
+    json_response(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, reservation)
 }
 
 #[derive(Serialize)]
@@ -217,16 +217,16 @@ struct IndexEntry<'a> {
     reason: &'a str,
 }
 
-async fn answer_index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> Result<Response<Reply>> {
+async fn answer_index(shared: &Arc<Shared>, body: &Bytes, reservation: Reservation) -> Result<Response<Reply>> {
     let only_ready = Control::read(body)?.ready;
-    let (models, held) = shared.index(only_ready, held).await?;
+    let (models, reservation) = shared.index(only_ready, reservation).await?;
     let entries = models.iter().map(|model| IndexEntry {
         name: &model.name,
         version: &model.version,
         state: if model.is_ready { "READY" } else { "UNAVAILABLE" },
         reason: &model.reason,
     });
-    let mut out = Buffer::new(held);
+    let mut out = Buffer::new(reservation);
     out.push(b"[")?;
     for (i, entry) in entries.enumerate() {
         if i > 0 {
@@ -235,8 +235,8 @@ async fn answer_index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> 
         out.json(&entry)?;
     }
     out.push(b"]")?;
-    let (bytes, held) = out.finish()?;
-    Ok(with_content_type(Reply::from_bytes(bytes, held), "application/json"))
+    let (bytes, reservation) = out.finish()?;
+    Ok(with_content_type(Reply::from_bytes(bytes, reservation), "application/json"))
 }
 
 /// Refuses a request to load a model with its own configuration or files.
@@ -252,7 +252,7 @@ async fn answer_infer(
     parts: &Parts,
     (name, version): (&str, &str),
     body: Bytes,
-    held: Reservation,
+    reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let header = match parts.headers.get(HEADER_LENGTH) {
@@ -266,14 +266,14 @@ async fn answer_infer(
     entry.line.model = Some(name.chars().take(128).collect());
     let (name, version) = (name.to_owned(), version.to_owned());
     let json::Parsed { request, binary } =
-        shared.run_blocking(header, move || json::read_request(&body, header, name, version, held)).await?;
+        shared.run_blocking(header, move || json::read_request(&body, header, name, version, reservation)).await?;
     let response = shared.infer(request).await?;
     entry.set_timing(&response.timing);
     let size = response.outputs.iter().map(|output| output.data.len()).sum();
-    let (bytes, header, held) = shared.run_blocking(size, move || json::write_response(response, &binary)).await?;
+    let (bytes, header, reservation) = shared.run_blocking(size, move || json::write_response(response, &binary)).await?;
     let is_json = header == bytes.len();
     let kind = if is_json { "application/json" } else { "application/octet-stream" };
-    let mut response = with_content_type(Reply::from_bytes(bytes, held), kind);
+    let mut response = with_content_type(Reply::from_bytes(bytes, reservation), kind);
     if !is_json {
         response.headers_mut().insert(HEADER_LENGTH, HeaderValue::from(header));
     }

@@ -58,17 +58,17 @@ impl Shared {
         tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked)
     }
 
-    /// The entries of the index, which are charged to `held`.
+    /// The entries of the index, which are charged to `reservation`.
     pub(super) async fn index(
         &self,
         only_ready: bool,
-        mut held: Reservation,
+        mut reservation: Reservation,
     ) -> Result<(Vec<IndexEntry>, Reservation)> {
         let service = Arc::clone(&self.service);
         let index = move || {
-            let mut all = service.charged_index(&mut held)?;
+            let mut all = service.charged_index(&mut reservation)?;
             all.retain(|model| model.is_ready || !only_ready);
-            Ok((all, held))
+            Ok((all, reservation))
         };
         self.run_blocking(usize::MAX, index).await
     }
@@ -85,9 +85,9 @@ impl Shared {
         self.run_blocking(usize::MAX, move || service.unload(&name)).await
     }
 
-    /// The metrics as text, charged to `held`.
-    pub(super) fn metrics(&self, held: Reservation) -> Result<(Vec<u8>, Reservation)> {
-        let mut out = Buffer::new(held);
+    /// The metrics as text, charged to `reservation`.
+    pub(super) fn metrics(&self, reservation: Reservation) -> Result<(Vec<u8>, Reservation)> {
+        let mut out = Buffer::new(reservation);
         self.service.write_metrics(&mut out);
         let connections = self.connections.load(Ordering::Relaxed);
         metrics::write_number(

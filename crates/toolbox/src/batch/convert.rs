@@ -161,21 +161,21 @@ mod tests {
 
     #[test]
     fn integers_are_range_checked() {
-        let given: Vec<u8> = [-3i64, 0, 7, 1 << 40].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        let elements: Vec<u8> = [-3i64, 0, 7, 1 << 40].iter().flat_map(|n| n.to_ne_bytes()).collect();
         let mut out = [0; 4 * 4];
-        convert(T::Long, &given, T::Float, &mut out).unwrap();
+        convert(T::Long, &elements, T::Float, &mut out).unwrap();
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&out), [-3.0, 0.0, 7.0, (1u64 << 40) as f32]);
-        assert_eq!(conversion_problem(T::Long, &given, T::Float), None);
-        assert_eq!(conversion_problem(T::Long, &given, T::Int).unwrap(), "1099511627776 is no int32");
-        assert_eq!(conversion_problem(T::Long, &given[..24], T::Int), None);
-        assert_eq!(conversion_problem(T::Long, &given[..24], T::Byte).unwrap(), "-3 is no uint8");
+        assert_eq!(conversion_problem(T::Long, &elements, T::Float), None);
+        assert_eq!(conversion_problem(T::Long, &elements, T::Int).unwrap(), "1099511627776 is no int32");
+        assert_eq!(conversion_problem(T::Long, &elements[..24], T::Int), None);
+        assert_eq!(conversion_problem(T::Long, &elements[..24], T::Byte).unwrap(), "-3 is no uint8");
     }
 
     #[test]
     fn several_chunks_are_converted() {
-        let given: Vec<u8> = (0..1000u32).flat_map(|n| f64::from(n).to_ne_bytes()).collect();
+        let elements: Vec<u8> = (0..1000u32).flat_map(|n| f64::from(n).to_ne_bytes()).collect();
         let mut out = [0; 4000];
-        convert(T::Double, &given, T::Float, &mut out).unwrap();
+        convert(T::Double, &elements, T::Float, &mut out).unwrap();
         let expected: Vec<f32> = (0..1000u16).map(f32::from).collect();
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&out), expected);
     }

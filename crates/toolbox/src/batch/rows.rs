@@ -8,26 +8,26 @@ use pteron_tensor::Shape;
 ///
 /// A flat list fits any sizes of the same number of elements. Nested lists must have the sizes of the input, except for
 /// dimensions of size 1. A dynamic input takes any sizes of the same rank within its bounds.
-pub(super) fn fit_sizes(spec: &Spec, given: &Shape) -> Result<Shape, String> {
-    let shape = |sizes: &[usize]| Shape::new(sizes).map_err(|e| e.to_string());
+pub(super) fn fit_sizes(spec: &Spec, sizes: &Shape) -> Result<Shape, String> {
+    let shape = |list: &[usize]| Shape::new(list).map_err(|e| e.to_string());
     let wanted = shape(&spec.row)?;
-    let (count, elements) = (num_elements(&spec.row), num_elements(given));
-    if given.rank() <= 1 && elements == count {
+    let (count, elements) = (num_elements(&spec.row), num_elements(sizes));
+    if sizes.rank() <= 1 && elements == count {
         return Ok(wanted);
     }
-    if given.rank() > 1 && elements == count && without_ones(given).eq(without_ones(&wanted)) {
+    if sizes.rank() > 1 && elements == count && without_ones(sizes).eq(without_ones(&wanted)) {
         return Ok(wanted);
     }
     let within =
-        given.rank() == wanted.rank() && given.iter().zip(wanted.iter()).all(|(size, bound)| size <= bound);
+        sizes.rank() == wanted.rank() && sizes.iter().zip(wanted.iter()).all(|(size, bound)| size <= bound);
     if spec.is_dynamic && within {
-        return Ok(*given);
+        return Ok(*sizes);
     }
-    Err(match (spec.is_dynamic, given.rank()) {
+    Err(match (spec.is_dynamic, sizes.rank()) {
         (false, 0 | 1) => format!("it has {elements} elements, a row of {} takes {count}", sizes_text(&wanted)),
-        (false, _) => format!("it has the sizes {}, a row takes {}", sizes_text(given), sizes_text(&wanted)),
+        (false, _) => format!("it has the sizes {}, a row takes {}", sizes_text(sizes), sizes_text(&wanted)),
         (true, _) => {
-            format!("it has the sizes {}, a row takes at most {}", sizes_text(given), sizes_text(&wanted))
+            format!("it has the sizes {}, a row takes at most {}", sizes_text(sizes), sizes_text(&wanted))
         }
     })
 }
@@ -60,9 +60,9 @@ mod tests {
     use super::*;
     use pteron_tensor::ScalarType;
 
-    fn fits(row: &[usize], is_dynamic: bool, given: &[usize]) -> Option<Vec<usize>> {
+    fn fits(row: &[usize], is_dynamic: bool, sizes: &[usize]) -> Option<Vec<usize>> {
         let spec = Spec { index: 0, name: None, dtype: ScalarType::Float, row: row.to_vec(), is_dynamic };
-        fit_sizes(&spec, &Shape::new(given).unwrap()).ok().map(|shape| shape.to_vec())
+        fit_sizes(&spec, &Shape::new(sizes).unwrap()).ok().map(|shape| shape.to_vec())
     }
 
     #[test]

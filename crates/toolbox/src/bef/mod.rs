@@ -26,9 +26,9 @@ pub enum Program {
 /// Loads a BEF program or MLIR text; `None` if the file is neither. Text is taken for MLIR if the file's name
 /// ends with `.mlir`, or if it is UTF-8 from standard input.
 pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
-    let found = kind::file_kind(loader)?;
+    let kind = kind::file_kind(loader)?;
     let all = || loader.load(0, loader.size(), Purpose::Program);
-    Ok(match found {
+    Ok(match kind {
         Some(FileKind::Bef) => Some(Program::Bef(all()?)),
         None if loader.name().ends_with(".mlir") => Some(Program::Mlir(all()?)),
         None if loader.name() == "stdin" && loader.size() > 0 => {
@@ -42,7 +42,7 @@ pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
 /// The error for a file that is neither a BEF program nor MLIR text.
 pub fn wrong_format(loader: &dyn DataLoader, verb: &'static str, expected: &'static str) -> Error {
     match kind::file_kind(loader) {
-        Ok(found) => kind::wrong_format(loader, found, verb, expected),
+        Ok(kind) => kind::wrong_format(loader, kind, verb, expected),
         Err(e) => e,
     }
 }

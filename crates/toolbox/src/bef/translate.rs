@@ -16,8 +16,8 @@ pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: boo
     let pieces = if split { pteron_mlir::split(source) } else { vec![(0, source)] };
     let mut left = Vec::new();
     for (lines, piece) in pieces {
-        let made = pteron_mlir::parse(piece, name).and_then(|module| pteron_mlir::to_bef(&module, options));
-        let wrong = pteron_mlir::check_diagnostics(piece, name, &made.err().unwrap_or_default());
+        let result = pteron_mlir::parse(piece, name).and_then(|module| pteron_mlir::to_bef(&module, options));
+        let wrong = pteron_mlir::check_diagnostics(piece, name, &result.err().unwrap_or_default());
         left.extend(wrong.into_iter().map(|d| d.moved_down(name, lines).quoted_from(name, source)));
     }
     if left.is_empty() { Translation::Done(()) } else { Translation::Refused(left) }
@@ -25,8 +25,8 @@ pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: boo
 
 /// Translates MLIR text to the bytes of a BEF file.
 pub fn to_bef(source: &[u8], name: &str, options: Options) -> Translation<Vec<u8>> {
-    let made = pteron_mlir::parse(source, name).and_then(|module| pteron_mlir::to_bef(&module, options));
-    match made {
+    let result = pteron_mlir::parse(source, name).and_then(|module| pteron_mlir::to_bef(&module, options));
+    match result {
         Ok(bytes) => Translation::Done(bytes),
         Err(diagnostics) => {
             let quoted = diagnostics.into_iter().map(|d| match &d.quote {

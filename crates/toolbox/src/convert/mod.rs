@@ -108,12 +108,12 @@ pub fn convert(
     progress: &Progress,
 ) -> Result<Converted> {
     let mut lost = Vec::new();
-    let found = kind::file_kind(&**loader)?;
-    if options.keep_quantized && found != Some(FileKind::Gguf) {
+    let kind = kind::file_kind(&**loader)?;
+    if options.keep_quantized && kind != Some(FileKind::Gguf) {
         let problem = "keep-quantized is for .gguf files: this file has no quantized blocks";
         return Err(Error::bad_file(loader.name(), problem));
     }
-    let contents = match found {
+    let contents = match kind {
         Some(FileKind::Ptd) => {
             let data = File::open_data(Arc::clone(loader), "convert", limits)?;
             if to == Format::Ptd {

@@ -59,8 +59,8 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
     // Reject unsupported layouts before any output is written.
     for entry in &builder.entries {
         entry.layout.as_ref().map(meta_of).transpose().context(|| format!("`{}`", name(&entry.key)))?;
-        let (found, most) = (entry.key.len(), usize::from(u16::MAX) - SUFFIX.len());
-        if found > most {
+        let (len, most) = (entry.key.len(), usize::from(u16::MAX) - SUFFIX.len());
+        if len > most {
             return Err(Error::input(format!(
                 "the key `{}` is too long for an .npz, in which a name has at most {most} bytes",
                 name(&entry.key)
@@ -92,8 +92,8 @@ fn npy_file(entry: &Entry<'_>) -> Result<npy::File> {
         }
     };
     if meta.nbytes() as u64 != entry.blob.len() {
-        let (expected, found) = (meta.nbytes(), usize::try_from(entry.blob.len()).unwrap_or(usize::MAX));
-        return Err(pteron_tensor::Error::WrongByteCount { expected, found }.into());
+        let (expected, found_bytes) = (meta.nbytes(), usize::try_from(entry.blob.len()).unwrap_or(usize::MAX));
+        return Err(pteron_tensor::Error::WrongByteCount { expected, found: found_bytes }.into());
     }
     let mut tensor = Tensor::zeros(meta)?;
     let dtype = tensor.dtype();

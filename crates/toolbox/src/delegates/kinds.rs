@@ -24,27 +24,27 @@ impl NodeKinds {
         let plan = program.method_meta(method)?.plan();
         // It is only shown: what cannot be read is not there.
         let sources = program.method_meta(method)?.delegate_sources().ok().flatten().unwrap_or_default();
-        let mut found = Self { sources, ..Self::default() };
+        let mut kinds = Self { sources, ..Self::default() };
         for delegate in &plan.delegates {
             let Some(backend) = backends.get(&delegate.id) else {
-                found.kinds.push(Vec::new());
-                found.handles.push(Vec::new());
+                kinds.kinds.push(Vec::new());
+                kinds.handles.push(Vec::new());
                 continue;
             };
             let bytes = super::read(program, delegate)?;
             let contents = backend.contents(&bytes).and_then(|read| read.ok()).unwrap_or_default();
-            found.are_quantized |= contents.values.iter().any(|value| !value.quantization.is_empty());
-            found.handles.push(contents.nodes.iter().map(|node| node.debug_handle).collect());
-            found.kinds.push(contents.nodes.into_iter().map(|node| node.kind).collect());
+            kinds.are_quantized |= contents.values.iter().any(|value| !value.quantization.is_empty());
+            kinds.handles.push(contents.nodes.iter().map(|node| node.debug_handle).collect());
+            kinds.kinds.push(contents.nodes.into_iter().map(|node| node.kind).collect());
         }
         for (c, chain) in plan.chains.iter().enumerate() {
             for (i, instruction) in chain.instructions.iter().enumerate() {
                 if let Instruction::DelegateCall { delegate_index, .. } = instruction {
-                    found.called.insert((c as u32, i as u32), *delegate_index as usize);
+                    kinds.called.insert((c as u32, i as u32), *delegate_index as usize);
                 }
             }
         }
-        Ok(found)
+        Ok(kinds)
     }
 
     /// Whether any payload has quantized values.

@@ -440,12 +440,12 @@ mod tests {
     fn devices_gradients_and_chains_are_compared() {
         let (kernels, backends) = (pteron_kernels::registry(), BackendRegistry::new());
         let registries = Registries { kernels: &kernels, backends: &backends };
-        let found = |other: &File| {
+        let differences = |other: &File| {
             let report =
                 diff(&program(|_| ()), other, registries, &Progress::default()).expect("both are read");
             report.differences.into_iter().map(|d| (d.class, d.place)).collect::<Vec<_>>()
         };
-        assert_eq!(found(&program(|_| ())), []);
+        assert_eq!(differences(&program(|_| ())), []);
         let device = |tensor: &mut Tensor| {
             let info = ExtraTensorInfo { device_type: DeviceType::Cuda, ..ExtraTensorInfo::default() };
             tensor.extra_tensor_info = Some(info);
@@ -467,7 +467,7 @@ mod tests {
             ),
         ];
         for (other, class, place) in cases {
-            assert_eq!(found(&other), [(class, place.to_owned())]);
+            assert_eq!(differences(&other), [(class, place.to_owned())]);
         }
     }
 }

@@ -110,7 +110,7 @@ pub fn find(
     let raised = program.raise(&name, &options.kernels)?;
     let run = |options| profile::record(program, &request, true, warm, options);
     let Profile { method, zeros, recording, .. } = run(options.clone())?;
-    let found = recorded_values(recording)?;
+    let values = recorded_values(recording)?;
     let (expected, empty) = match against {
         Against::AsWritten => {
             let as_written = LoadOptions { no_prepare: true, ..options };
@@ -119,14 +119,14 @@ pub fn find(
         }
         Against::Recorded { dump, buffer } => {
             let recorded = etdump_values(dump, buffer)?;
-            let recorded = drop_delegate_inputs(recorded, &found, &raised);
+            let recorded = drop_delegate_inputs(recorded, &values, &raised);
             (number_iterations(recorded), "the ETDump holds no intermediate values; record it with them")
         }
     };
     if expected.is_empty() {
         return Err(Error::input(empty));
     }
-    let mut known: HashMap<Key, Value> = number_iterations(found).into_iter().collect();
+    let mut known: HashMap<Key, Value> = number_iterations(values).into_iter().collect();
     let mut report = Divergence {
         method,
         zeros,
@@ -151,14 +151,14 @@ pub fn find(
         };
         let (found_as, expected_as) = (value.tensor.dtype(), expected.tensor.dtype());
         tolerance.rounded_to = coarser_half_type(tolerance.rounded_to, found_as);
-        let found = round_to(value.tensor, expected_as)?;
-        let (a, b) = (EValue::Tensor(found), EValue::Tensor(round_to(expected.tensor, found_as)?));
+        let actual = round_to(value.tensor, expected_as)?;
+        let (a, b) = (EValue::Tensor(actual), EValue::Tensor(round_to(expected.tensor, found_as)?));
         let difference = compare(&a, &b, &tolerance).err();
         if difference.is_some() {
             report.first.get_or_insert(report.values.len());
         }
-        if let (EValue::Tensor(found), EValue::Tensor(expected)) = (&a, &b) {
-            report.values.push(ComparedValue::new(&key, place, found, expected, difference));
+        if let (EValue::Tensor(actual), EValue::Tensor(expected)) = (&a, &b) {
+            report.values.push(ComparedValue::new(&key, place, actual, expected, difference));
         }
     }
     if report.values.is_empty() {
@@ -258,8 +258,8 @@ fn etdump_values(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
 }
 
 /// Drops the inputs of delegate calls from a recording: ExecuTorch records all arguments of a call, the results last, whereas
-/// `found` has only the results.
-fn drop_delegate_inputs(recorded: Vec<Value>, found: &[Value], raised: &RaisedMethod) -> Vec<Value> {
+/// `computed` has only the results.
+fn drop_delegate_inputs(recorded: Vec<Value>, computed: &[Value], raised: &RaisedMethod) -> Vec<Value> {
     let outputs = |values: &[Value]| {
         let mut outputs: HashMap<Place, usize> = HashMap::new();
         for value in values {
@@ -268,7 +268,7 @@ fn drop_delegate_inputs(recorded: Vec<Value>, found: &[Value], raised: &RaisedMe
         }
         outputs
     };
-    let (all, results) = (outputs(&recorded), outputs(found));
+    let (all, results) = (outputs(&recorded), outputs(computed));
     let inputs = |place: Place| match results.get(&place) {
         Some(results) if place.node.is_none() && raised.calls_delegate(place) => {
             all[&place].saturating_sub(*results)
@@ -325,7 +325,7 @@ impl ComparedValue {
     fn new(
         key: &Key,
         place: Option<InstructionPlace>,
-        found: &Tensor,
+        actual: &Tensor,
         expected: &Tensor,
         difference: Option<Difference>,
     ) -> Self {
@@ -337,7 +337,7 @@ impl ComparedValue {
             source,
             iteration: key.iteration,
             output: key.output,
-            largest: largest_difference(found, expected),
+            largest: largest_difference(actual, expected),
             difference: difference.map(|d| d.to_string()),
         }
     }

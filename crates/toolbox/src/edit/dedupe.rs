@@ -58,11 +58,11 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
         programs.iter().map(|program| Digests { program, progress, known: HashMap::new() }).collect();
     let mut seen: Vec<HashSet<String>> = Vec::new();
     for (weights, digests) in all.iter().zip(&mut digests) {
-        let mut found = HashSet::new();
+        let mut digests_of_program = HashSet::new();
         for range in weights.file_ranges().filter(|range| lengths.contains(&range_len(range))) {
-            found.insert(digests.sha256(range.clone())?.to_owned());
+            digests_of_program.insert(digests.sha256(range.clone())?.to_owned());
         }
-        seen.push(found);
+        seen.push(digests_of_program);
     }
     let shared = in_several(seen.into_iter());
 

@@ -135,9 +135,9 @@ fn check_fit(tensor: &Tensor, entry: &NamedData, file: &str) -> Result<()> {
     if entry.tensor_layout.as_ref() == Some(&wanted) {
         return Ok(());
     }
-    let found = entry.tensor_layout.as_ref().map_or_else(|| "a blob".to_owned(), crate::show::layout);
+    let actual = entry.tensor_layout.as_ref().map_or_else(|| "a blob".to_owned(), crate::show::layout);
     Err(Error::bad_file(
         file,
-        format!("`{}` is {found}; the program asks for {}", entry.key, crate::show::layout(&wanted)),
+        format!("`{}` is {actual}; the program asks for {}", entry.key, crate::show::layout(&wanted)),
     ))
 }

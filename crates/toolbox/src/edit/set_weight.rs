@@ -184,10 +184,10 @@ fn array_bytes(layout: &TensorLayout, path: &Path) -> Result<Vec<u8>> {
     let array = npy::open(path)?;
     let dtype = ScalarType::from_i8(layout.scalar_type)?;
     let sizes: Vec<usize> = layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
-    let found = array.meta().dtype();
-    let is_rounded = found == ScalarType::Float && dtype == ScalarType::BFloat16;
-    let is_raw = npy::is_written_raw(dtype) && found.size() == dtype.size();
-    if **array.meta().sizes() != *sizes || !(found == dtype || is_rounded || is_raw) {
+    let array_dtype = array.meta().dtype();
+    let is_rounded = array_dtype == ScalarType::Float && dtype == ScalarType::BFloat16;
+    let is_raw = npy::is_written_raw(dtype) && array_dtype.size() == dtype.size();
+    if **array.meta().sizes() != *sizes || !(array_dtype == dtype || is_rounded || is_raw) {
         let problem = format!("a {}; the weight is {}", array.meta(), show::layout(layout));
         return Err(Error::bad_file(path, problem));
     }

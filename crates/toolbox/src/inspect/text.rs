@@ -158,11 +158,11 @@ fn bundle_text(out: &mut dyn Write, b: &BundleReport, detail: Detail) -> fmt::Re
     for suite in &b.suites {
         writeln!(out, "\ntest cases of {}", name(&suite.method))?;
         let rows = suite.cases.iter().enumerate().map(|(i, case)| {
-            let given = case.outputs.join(" ");
+            let outputs = case.outputs.join(" ");
             vec![
                 i.to_string(),
                 case.inputs.join(" "),
-                if given.is_empty() { given } else { format!("-> {given}") },
+                if outputs.is_empty() { outputs } else { format!("-> {outputs}") },
             ]
         });
         write_truncated(out, rows, detail.all, "><<")?;

@@ -157,10 +157,10 @@ impl Preparation {
 
     /// For each channel, the function that normalizes a byte to an element.
     fn normalizers(&self, channels: usize) -> Result<Vec<impl Fn(u8) -> f32>, String> {
-        let of = |name: &str, given: &[f32], channel: usize, default: f32| match given.len() {
+        let of = |name: &str, values: &[f32], channel: usize, default: f32| match values.len() {
             0 => Ok(default),
-            1 => Ok(given[0]),
-            n if n == channels => Ok(given[channel]),
+            1 => Ok(values[0]),
+            n if n == channels => Ok(values[channel]),
             n => Err(format!("--{name} has {n} values for {channels} channels; give it 1 or {channels}")),
         };
         let scale = self.scale;

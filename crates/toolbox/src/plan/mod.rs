@@ -291,8 +291,8 @@ mod tests {
                 .map(|(start, len, first, more)| block(start..start + len, (first, first + more)))
                 .collect();
             blocks.sort_by_key(|b| b.bytes.start);
-            let mut found = BTreeSet::new();
-            for_each_overlap(&blocks, |a, b| found.insert((a.min(b), a.max(b))));
+            let mut pairs = BTreeSet::new();
+            for_each_overlap(&blocks, |a, b| pairs.insert((a.min(b), a.max(b))));
             let meet = |a: &Block, b: &Block| {
                 a.bytes.start < b.bytes.end
                     && b.bytes.start < a.bytes.end
@@ -301,7 +301,7 @@ mod tests {
             };
             for b in 0..blocks.len() {
                 for a in 0..b {
-                    prop_assert_eq!(found.contains(&(a, b)), meet(&blocks[a], &blocks[b]), "{} and {}", a, b);
+                    prop_assert_eq!(pairs.contains(&(a, b)), meet(&blocks[a], &blocks[b]), "{} and {}", a, b);
                 }
             }
         }

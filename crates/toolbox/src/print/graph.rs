@@ -53,16 +53,16 @@ pub fn graphs(
         let instructions = count(plan.chains.iter().map(|c| c.instructions.len()).sum(), "instruction");
         let graphs = loaded.graphs();
         let _ = writeln!(out, "method {}: {instructions}, {}", name(&method), count(graphs.len(), "graph"));
-        for found in &graphs {
-            write_graph(&mut out, plan, found, stage, &options)?;
+        for region in &graphs {
+            write_graph(&mut out, plan, region, stage, &options)?;
         }
     }
     Ok(out)
 }
 
 /// The graph of a prepared region at a stage of compilation.
-pub fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
-    let mut graph: Graph = found.graph.clone();
+pub fn at_stage(region: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
+    let mut graph: Graph = region.graph.clone();
     if stage != Stage(0) {
         graph.specialize_to_bounds();
     }
@@ -73,18 +73,18 @@ pub fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) 
 fn write_graph(
     out: &mut String,
     plan: &ExecutionPlan,
-    found: &MethodGraph<'_>,
+    region: &MethodGraph<'_>,
     stage: Stage,
     options: &LoadOptions,
 ) -> Result<()> {
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
-    let calls = found.graph.num_nodes();
-    let graph = at_stage(found, stage, &ctx);
-    let (first, end) = (found.instructions.start, found.instructions.end);
+    let calls = region.graph.num_nodes();
+    let graph = at_stage(region, stage, &ctx);
+    let (first, end) = (region.instructions.start, region.instructions.end);
     let _ = write!(out, "\ninstructions {first}..{end}");
     if plan.chains.len() > 1 {
-        let _ = write!(out, " of chain {}", found.chain);
+        let _ = write!(out, " of chain {}", region.chain);
     }
     let became = if stage == Stage::last() && !graph.has_numbers() {
         let steps = Executable::new(graph.clone(), &ctx)
@@ -94,7 +94,7 @@ fn write_graph(
         count(graph.num_nodes(), "node")
     };
     let _ = write!(out, ": {} became {became}", count(calls, "node"));
-    let bounds = if found.is_dynamic { ", for the upper bounds of sizes" } else { "" };
+    let bounds = if region.is_dynamic { ", for the upper bounds of sizes" } else { "" };
     let numbers = if graph.has_numbers() { "; numbers are known when it runs" } else { "" };
     let _ = writeln!(out, "{bounds}{numbers}");
     let source = |place: Place| source_comment(plan, place);

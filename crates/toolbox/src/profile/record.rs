@@ -106,7 +106,7 @@ pub struct Recorder {
     counts: [AtomicUsize; 2],
     complete_until: AtomicU64,
     threads: Mutex<HashMap<ThreadId, Arc<Mutex<Spans>>>>,
-    kept: Mutex<RecordedValue>,
+    recorded: Mutex<RecordedValue>,
 }
 
 #[derive(Default)]
@@ -140,7 +140,7 @@ impl Recorder {
             counts: Default::default(),
             complete_until: AtomicU64::new(u64::MAX),
             threads: Mutex::default(),
-            kept: Mutex::default(),
+            recorded: Mutex::default(),
         }
     }
 
@@ -177,16 +177,16 @@ impl Recorder {
         }
         // The sort is stable: spans of one thread, already in order, stay so.
         spans.sort_by_key(|span| span.end);
-        let mut kept = lock(&self.kept);
-        let block = std::mem::take(&mut kept.block);
-        kept.done.push(Block { name: name.to_owned(), spans, ..block });
+        let mut recorded = lock(&self.recorded);
+        let block = std::mem::take(&mut recorded.block);
+        recorded.done.push(Block { name: name.to_owned(), spans, ..block });
     }
 
     /// Records an output of the method.
     pub fn output(&self, output: usize, tensor: &Tensor) -> Result<()> {
         let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
         let value = Value { name: String::new(), place: Place::default(), output, tensor };
-        lock(&self.kept).block.values.push(value);
+        lock(&self.recorded).block.values.push(value);
         Ok(())
     }
 
@@ -194,10 +194,10 @@ impl Recorder {
     pub fn finish(&self) -> Recording {
         let left_out = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed).saturating_sub(self.limit);
         let complete_until = self.complete_until.swap(u64::MAX, Ordering::Relaxed);
-        let mut kept = lock(&self.kept);
+        let mut recorded = lock(&self.recorded);
         Recording {
-            blocks: std::mem::take(&mut kept.done),
-            lost_value: kept.lost_value.take(),
+            blocks: std::mem::take(&mut recorded.done),
+            lost_value: recorded.lost_value.take(),
             functions: Vec::new(),
             left_out: self.counts.iter().map(left_out).sum(),
             complete_until: (complete_until < u64::MAX).then_some(complete_until),
@@ -260,7 +260,7 @@ impl EventTracer for Recorder {
     }
 
     fn allocation(&self, owner: &str, bytes: usize) {
-        lock(&self.kept).block.allocations.push(Allocation { owner: owner.to_owned(), bytes });
+        lock(&self.recorded).block.allocations.push(Allocation { owner: owner.to_owned(), bytes });
     }
 
     fn wants_values(&self) -> bool {
@@ -270,10 +270,10 @@ impl EventTracer for Recorder {
     fn value(&self, name: &str, place: Place, output: usize, dtype: &str, sizes: &[usize], bytes: &[u8]) {
         let meta = ScalarType::parse(dtype).and_then(|dtype| TensorMeta::contiguous(dtype, sizes).ok());
         let Some(meta) = meta else { return };
-        let mut kept = lock(&self.kept);
+        let mut recorded = lock(&self.recorded);
         match Tensor::from_bytes(meta, bytes) {
-            Ok(tensor) => kept.block.values.push(Value { name: name.to_owned(), place, output, tensor }),
-            Err(_) => _ = kept.lost_value.get_or_insert(bytes.len()),
+            Ok(tensor) => recorded.block.values.push(Value { name: name.to_owned(), place, output, tensor }),
+            Err(_) => _ = recorded.lost_value.get_or_insert(bytes.len()),
         }
     }
 }

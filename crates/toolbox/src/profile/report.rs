@@ -246,9 +246,9 @@ fn instruction_summary(
         |i: usize| kernel.as_ref().is_some_and(|k| k.schema().args.get(i).is_some_and(|a| a.written));
     // Values after the schema's arguments repeat outputs that are among the arguments already.
     let declared = kernel.as_ref().map_or(args.len(), |k| k.schema().args.len());
-    let (mut taken, mut given) = (Vec::new(), Vec::new());
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for (i, &arg) in args.iter().take(declared).enumerate() {
-        let side = if written(i) { &mut given } else { &mut taken };
+        let side = if written(i) { &mut outputs } else { &mut inputs };
         match plan.values.get(arg as usize) {
             Some(pte::EValue::Tensor(t)) => side.extend(shape_text(t)),
             Some(pte::EValue::TensorList(ids)) => {
@@ -258,10 +258,10 @@ fn instruction_summary(
             _ => {}
         }
     }
-    let shapes = match (taken.is_empty(), given.is_empty()) {
-        (_, true) => taken.join(", "),
-        (true, false) => format!("-> {}", given.join(", ")),
-        _ => format!("{} -> {}", taken.join(", "), given.join(", ")),
+    let shapes = match (inputs.is_empty(), outputs.is_empty()) {
+        (_, true) => inputs.join(", "),
+        (true, false) => format!("-> {}", outputs.join(", ")),
+        _ => format!("{} -> {}", inputs.join(", "), outputs.join(", ")),
     };
     Some((name, shapes))
 }

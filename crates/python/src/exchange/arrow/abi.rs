@@ -154,14 +154,14 @@ impl<T: Released> Owned<T> {
     pub(super) fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
         let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(T::NAME))?.cast::<T>();
         // SAFETY: a capsule of this name holds such a struct. A consumer may move it out and leave an empty one.
-        let taken = unsafe { ptr::replace(pointer.as_ptr(), T::empty()) };
-        if !taken.is_full() {
+        let contents = unsafe { ptr::replace(pointer.as_ptr(), T::empty()) };
+        if !contents.is_full() {
             return Err(pyo3::exceptions::PyValueError::new_err(format!(
-                "the capsule `{}` was taken by somebody before",
+                "the capsule `{}` was contents by somebody before",
                 T::NAME.to_string_lossy()
             )));
         }
-        Ok(Self(Box::new(taken)))
+        Ok(Self(Box::new(contents)))
     }
 }
 

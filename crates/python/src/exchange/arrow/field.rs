@@ -91,7 +91,7 @@ impl Field {
 
     /// Exports the field to a consumer.
     pub(super) fn export(&self) -> ArrowSchema {
-        let mut kept = Box::new(SchemaOwner {
+        let mut owner = Box::new(SchemaOwner {
             field: Self { children: Vec::new(), dictionary: None, ..self.clone() },
             children: self.children.iter().map(|child| Box::into_raw(Box::new(child.export()))).collect(),
             dictionary: match &self.dictionary {
@@ -100,19 +100,19 @@ impl Field {
             },
         });
         ArrowSchema {
-            format: kept.field.format.as_ptr(),
-            name: kept.field.name.as_ptr(),
-            metadata: kept
+            format: owner.field.format.as_ptr(),
+            name: owner.field.name.as_ptr(),
+            metadata: owner
                 .field
                 .metadata
                 .as_ref()
                 .map_or(ptr::null(), |bytes| bytes.as_ptr().cast::<c_char>()),
             flags: self.flags,
-            n_children: kept.children.len() as i64,
-            children: kept.children.as_mut_ptr(),
-            dictionary: kept.dictionary,
+            n_children: owner.children.len() as i64,
+            children: owner.children.as_mut_ptr(),
+            dictionary: owner.dictionary,
             release: Some(release),
-            private_data: Box::into_raw(kept).cast(),
+            private_data: Box::into_raw(owner).cast(),
         }
     }
 }
@@ -128,8 +128,8 @@ struct SchemaOwner {
 unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
-        let kept = Box::from_raw((*schema).private_data.cast::<SchemaOwner>());
-        for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {
+        let owner = Box::from_raw((*schema).private_data.cast::<SchemaOwner>());
+        for child in owner.children.iter().copied().chain([owner.dictionary]).filter(|child| !child.is_null()) {
             let mut child = Box::from_raw(child);
             super::abi::Released::release(&mut *child);
         }

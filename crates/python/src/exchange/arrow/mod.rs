@@ -88,9 +88,9 @@ impl Table {
     }
 
     /// A column of a newly created array.
-    pub(crate) fn from_owned(made: OwnedArray) -> Self {
-        let owner = Arc::new(Owner::Buffers(made.buffers));
-        Self { field: made.field, node: made.node, owner }
+    pub(crate) fn from_owned(array: OwnedArray) -> Self {
+        let owner = Arc::new(Owner::Buffers(array.buffers));
+        Self { field: array.field, node: array.node, owner }
     }
 
     /// Combines columns into a batch.
@@ -127,8 +127,8 @@ pub(crate) struct Stream {
 impl Stream {
     /// Imports the stream of an object with `__arrow_c_stream__`.
     pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let given = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_stream__"))?;
-        let mut stream = Owned::<ArrowArrayStream>::take(&given)?;
+        let capsule = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_stream__"))?;
+        let mut stream = Owned::<ArrowArrayStream>::take(&capsule)?;
         let mut schema = Owned::<ArrowSchema>::empty();
         let get = stream.0.get_schema;
         // SAFETY: a stream that was not released has this function, which fills an empty struct.

@@ -102,7 +102,7 @@ impl Node {
     /// Exports the array to a consumer; the struct keeps `owner` alive.
     pub(super) fn export(&self, owner: &Arc<Owner>) -> ArrowArray {
         let export = |node: &Node| Box::into_raw(Box::new(node.export(owner)));
-        let mut kept = Box::new(ArrayOwner {
+        let mut array_owner = Box::new(ArrayOwner {
             _owner: Arc::clone(owner),
             buffers: self.buffers.clone(),
             children: self.children.iter().map(export).collect(),
@@ -112,13 +112,13 @@ impl Node {
             length: self.length as i64,
             null_count: self.null_count,
             offset: self.offset as i64,
-            n_buffers: kept.buffers.len() as i64,
-            n_children: kept.children.len() as i64,
-            buffers: kept.buffers.as_mut_ptr(),
-            children: kept.children.as_mut_ptr(),
-            dictionary: kept.dictionary,
+            n_buffers: array_owner.buffers.len() as i64,
+            n_children: array_owner.children.len() as i64,
+            buffers: array_owner.buffers.as_mut_ptr(),
+            children: array_owner.children.as_mut_ptr(),
+            dictionary: array_owner.dictionary,
             release: Some(release),
-            private_data: Box::into_raw(kept).cast(),
+            private_data: Box::into_raw(array_owner).cast(),
         }
     }
 }
@@ -135,8 +135,8 @@ struct ArrayOwner {
 unsafe extern "C" fn release(array: *mut ArrowArray) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
-        let kept = Box::from_raw((*array).private_data.cast::<ArrayOwner>());
-        for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {
+        let array_owner = Box::from_raw((*array).private_data.cast::<ArrayOwner>());
+        for child in array_owner.children.iter().copied().chain([array_owner.dictionary]).filter(|child| !child.is_null()) {
             let mut child = Box::from_raw(child);
             Released::release(&mut *child);
         }

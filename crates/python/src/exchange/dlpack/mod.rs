@@ -119,11 +119,11 @@ impl BorrowedTensor {
     /// Takes the struct out of a capsule, which is marked as used.
     fn from_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let is_versioned = capsule.is_valid_checked(Some(VERSIONED));
-        let (name, taken) = if is_versioned { (VERSIONED, VERSIONED_TAKEN) } else { (NAME, TAKEN) };
+        let (name, used_name) = if is_versioned { (VERSIONED, VERSIONED_TAKEN) } else { (NAME, TAKEN) };
         let pointer = capsule.pointer_checked(Some(name))?;
         // SAFETY: the object is a capsule, and the new name is static. With the new name, the capsule's destructor does not
         // delete the struct.
-        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), taken.as_ptr()) } != 0 {
+        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used_name.as_ptr()) } != 0 {
             return Err(PyErr::fetch(capsule.py()));
         }
         Ok(if is_versioned { Self::Versioned(pointer.cast()) } else { Self::Plain(pointer.cast()) })

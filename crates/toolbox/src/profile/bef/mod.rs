@@ -178,7 +178,7 @@ impl Profile {
 
         let mut kernels: BTreeMap<&str, CallTime> = BTreeMap::new();
         let mut places: BTreeMap<(u32, u32), (&str, CallTime)> = BTreeMap::new();
-        let (mut whole, mut inside, mut recorded) = (0, 0, 0);
+        let (mut total, mut inside, mut recorded) = (0, 0, 0);
         for run in runs {
             let range = work.spans_of_run(run);
             for i in range.clone() {
@@ -190,13 +190,13 @@ impl Profile {
                     time.add(span.nanoseconds(), own);
                 }
             }
-            whole += run.nanoseconds();
+            total += run.nanoseconds();
             inside += union_length(&work.spans[range.clone()]);
             recorded += range.len();
         }
 
         let per_run = |ns: f64| ns / 1e3 / runs.len() as f64;
-        let run_us = per_run(whole as f64);
+        let run_us = per_run(total as f64);
         let mut kernels: Vec<KernelTime> =
             kernels.into_iter().map(|(name, time)| KernelTime { name: name.to_owned(), time }).collect();
         kernels.iter_mut().for_each(|k| k.time.average_over(runs.len(), run_us));
@@ -224,7 +224,7 @@ impl Profile {
             cut,
             run_us,
             fastest_run_us: runs.iter().map(|r| r.nanoseconds()).min().unwrap_or(0) as f64 / 1e3,
-            outside_us: per_run(whole.saturating_sub(inside) as f64),
+            outside_us: per_run(total.saturating_sub(inside) as f64),
             recording_us: per_run(self.cost * recorded as f64),
             kernels,
             places: places.into_iter().map(place).collect(),
