@@ -62,7 +62,7 @@ pub(crate) fn verify(
             cases.extend(find(path)?);
         }
         if programs.archives {
-            cases = cases.iter().flat_map(Case::of_archives).collect();
+            cases = cases.iter().flat_map(Case::archive_cases).collect();
         }
         let load = settings.load_options()?;
         let convert = programs.convert()?;

@@ -134,7 +134,7 @@ impl Repository {
     /// # Errors
     /// The folder cannot be read.
     pub fn scan(&self) -> Result<BTreeMap<String, Result<Versions>>> {
-        Scan { root: self.root()? }.models()
+        Scan { root: self.root()? }.read_models()
     }
 
     fn root(&self) -> Result<PathBuf> {

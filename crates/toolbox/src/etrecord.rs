@@ -47,7 +47,7 @@ pub struct EtrecordEntry {
     pub bytes: u64,
     /// A description of the contents; `None` for an unknown name.
     pub what: Option<&'static str>,
-    /// The number of keys of a JSON map, summed over methods if the map is nested by method.
+    /// The number of top-level keys of a JSON map: methods, if the map is nested by method.
     pub keys: Option<usize>,
 }
 

@@ -76,7 +76,7 @@ impl Opts {
                 let text = require_translated(bef::to_text(&bytes, name, print)?)?;
                 let comes_back = !self.no_locations && without_sections.is_none();
                 let other = match comes_back {
-                    true => require_translated(bef::not_the_same(&bytes, &text, name))?,
+                    true => require_translated(bef::round_trip_warning(&bytes, &text, name))?,
                     false => None,
                 };
                 without_sections.into_iter().chain(other).for_each(say);

@@ -103,7 +103,7 @@ impl Opts {
         }
         cases.iter_mut().for_each(|case| case.share_memory_arenas |= self.share_memory_arenas);
         if self.archives {
-            cases = cases.iter().flat_map(Case::of_archives).collect();
+            cases = cases.iter().flat_map(Case::archive_cases).collect();
         }
         let mut backends = general::backends();
         if self.demo_backends {

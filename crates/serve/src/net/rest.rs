@@ -75,7 +75,7 @@ impl<'a> Route<'a> {
         matches!(self, Self::Load(_) | Self::Unload(_))
     }
 
-    /// The maximum size of the body: `of_tensors`, the server's limit, if it carries tensors; 0 if it is unused.
+    /// The maximum size of the body in bytes: `of_tensors` if it carries tensors, 0 if the path takes no body.
     pub(super) fn max_body(&self, of_tensors: u64) -> u64 {
         match self {
             Self::Infer(..) => of_tensors,

@@ -43,7 +43,7 @@ impl Judge {
     }
 
     fn compare_layer(&self, a: &RecordedLayer, b: &RecordedLayer) -> Result<Layer> {
-        let closeness = closest_layout(a, b);
+        let closeness = best_closeness(a, b);
         let same_type = a.tensor.dtype() == b.tensor.dtype() && a.tensor.sizes() == b.tensor.sizes();
         let differs = match self.min_sqnr {
             None if same_type => {
@@ -66,7 +66,7 @@ impl Judge {
 }
 
 /// How close two values are, in the order of dimensions in which they are closest, since layouts may differ.
-pub(super) fn closest_layout(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
+pub(super) fn best_closeness(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
     let close = |of_b: &[f64]| {
         let (mut of_a, mut of_b) = (Cow::Borrowed(&a.elements[..]), Cow::Borrowed(of_b));
         match (a.fingerprint.is_quantized, b.fingerprint.is_quantized) {

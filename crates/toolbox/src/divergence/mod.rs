@@ -168,7 +168,7 @@ pub fn find(
     Ok(report)
 }
 
-/// The type with fewer mantissa bits of `dtype` and the half-precision type seen so far.
+/// The half-precision type with fewer mantissa bits of `seen` and `dtype`; `None` if neither is a half-precision type.
 fn coarser_half_type(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
     match (seen, dtype) {
         (_, ScalarType::BFloat16) => Some(ScalarType::BFloat16),
