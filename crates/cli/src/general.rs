@@ -251,7 +251,7 @@ pub(crate) fn lock_edited(paths: &Paths) -> Vec<EditLock> {
     let lock = |path: PathBuf| {
         EditLock::take(&path, || say(format_args!("waiting for another edit of {}", path.display())))
     };
-    paths.edited().into_iter().filter_map(lock).collect()
+    paths.edited_paths().into_iter().filter_map(lock).collect()
 }
 
 /// The backends of this command.

@@ -57,7 +57,9 @@ impl Backend for PyBackend {
     ) -> Result<Box<dyn Delegate>, BackendError> {
         Python::attach(|py| {
             let delegate = self.init_delegate(py, ctx, &processed, compile_specs);
-            delegate.map(|delegate| Box::new(delegate) as Box<dyn Delegate>).map_err(|e| backend_error(py, &e))
+            delegate
+                .map(|delegate| Box::new(delegate) as Box<dyn Delegate>)
+                .map_err(|e| backend_error(py, &e))
         })
     }
 }

@@ -39,7 +39,8 @@ pub(crate) fn call_method<'py>(
     let targets = output_arrays(signature, out)?;
     let arrays =
         targets.iter().map(|t| t.as_ref().map_or(Ok(None), array_or_error)).collect::<PyResult<Vec<_>>>()?;
-    let values = py.detach(|| opened.with_method(signature, |method| execute_into(method, &inputs, &arrays)))?;
+    let values =
+        py.detach(|| opened.with_method(signature, |method| execute_into(method, &inputs, &arrays)))?;
     let results = PyList::empty(py);
     for (target, value) in targets.into_iter().zip(values) {
         match target {
@@ -127,7 +128,10 @@ fn execute_into(method: &mut Method, inputs: &[Input], arrays: &[Option<Array>])
 }
 
 /// The array for each output, if any. `out` is one array, or a sequence with an array or `None` for each output.
-fn output_arrays<'py>(signature: &Signature, out: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+fn output_arrays<'py>(
+    signature: &Signature,
+    out: &Bound<'py, PyAny>,
+) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
     let targets: Vec<Option<Bound<'py, PyAny>>> =
         match out.is_instance_of::<PyList>() || out.is_instance_of::<PyTuple>() {
             true => out.extract()?,

@@ -250,7 +250,9 @@ pub(crate) fn nested_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bou
         ($type:ty, $convert:expr) => {{
             let all = tensor.as_slice::<$type>().map_err(Failure::from)?;
             let convert: fn($type) -> _ = $convert;
-            nested(py, tensor.sizes(), 0, &|i| Ok(convert(all[i]).into_pyobject(py)?.to_owned().into_any()))
+            nested_lists(py, tensor.sizes(), 0, &|i| {
+                Ok(convert(all[i]).into_pyobject(py)?.to_owned().into_any())
+            })
         }};
     }
     match tensor.dtype() {
@@ -278,7 +280,7 @@ pub(crate) fn nested_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bou
                     Ok::<_, PyErr>((v.re, v.im))
                 }
             };
-            nested(py, tensor.sizes(), 0, &|i| {
+            nested_lists(py, tensor.sizes(), 0, &|i| {
                 let (re, im) = part(i)?;
                 Ok(PyComplex::from_doubles(py, re, im).into_any())
             })
@@ -289,7 +291,7 @@ pub(crate) fn nested_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bou
     }
 }
 
-fn nested<'py>(
+fn nested_lists<'py>(
     py: Python<'py>,
     sizes: &[usize],
     first: usize,
@@ -299,7 +301,7 @@ fn nested<'py>(
     let step: usize = inner.iter().product();
     let list = PyList::empty(py);
     for i in 0..n {
-        list.append(nested(py, inner, first + i * step, element)?)?;
+        list.append(nested_lists(py, inner, first + i * step, element)?)?;
     }
     Ok(list.into_any())
 }

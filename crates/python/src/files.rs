@@ -6,7 +6,9 @@ use crate::errors::{Failure, Result};
 use crate::opened::OpenProgram;
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
-use crate::tools::{Reader, check_paths, to_json, patterns, refuse_losses_if_strict, write_file, write_edited};
+use crate::tools::{
+    Reader, check_paths, patterns, refuse_losses_if_strict, to_json, write_edited, write_file,
+};
 use pteron::bef::mlir;
 use pteron_report::{Measured, gather, page};
 use pteron_toolbox::bef::{self, Program, Translation};
@@ -182,9 +184,12 @@ pub(crate) fn translate<'py>(
                 Translated::Text(translation_result(name, bef::to_text(&bytes, name, print)?)?)
             }
             None => {
-                return Err(
-                    bef::wrong_format(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()
-                );
+                return Err(bef::wrong_format(
+                    &*loader,
+                    "translate",
+                    "BEF programs (.bef) and MLIR text (.mlir)",
+                )
+                .into());
             }
         })
     });

@@ -332,7 +332,10 @@ pub(crate) fn graph_programs(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<E
 }
 
 /// The methods that the options select.
-pub(crate) fn select_methods(mut programs: Vec<ExportedProgram>, options: &Options) -> Result<Vec<ExportedProgram>> {
+pub(crate) fn select_methods(
+    mut programs: Vec<ExportedProgram>,
+    options: &Options,
+) -> Result<Vec<ExportedProgram>> {
     let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
     if let Some(name) = options.methods.iter().find(|name| !names.contains(&name.as_str())) {
         let hint = pteron_toolbox::did_you_mean(name, names);

@@ -161,7 +161,8 @@ impl PyModule {
         let states = py.detach(|| {
             opened.with_module(|module| {
                 let names: Vec<String> = module.loaded_methods().map(|m| m.name().to_owned()).collect();
-                let state = |name: String| Ok((name.clone(), module.with_method(&name, |m| State::copy_of(m))?));
+                let state =
+                    |name: String| Ok((name.clone(), module.with_method(&name, |m| State::copy_of(m))?));
                 names.into_iter().map(state).collect::<Done<Vec<_>>>()
             })
         })?;

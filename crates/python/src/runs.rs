@@ -7,7 +7,7 @@ use crate::errors::{Failure, Result};
 use crate::graph;
 use crate::opened::{OpenProgram, Signature, lock};
 use crate::settings::Source;
-use crate::tools::{Reader, check_paths, to_json, parse_settings};
+use crate::tools::{Reader, check_paths, parse_settings, to_json};
 use pteron::compile::exported::{CompileBudget, ExportedProgram};
 use pteron::compile::{self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize};
 use pteron::data::LoaderReader;
@@ -54,7 +54,9 @@ fn open_call(
     let method = method.map_or_else(|| opened.default_method(), Ok)?;
     let values = match inputs {
         None => None,
-        Some(inputs) => Some(owned_values(call::arrange_arguments(&*opened.signature(&method)?, inputs, None)?)?),
+        Some(inputs) => {
+            Some(owned_values(call::arrange_arguments(&*opened.signature(&method)?, inputs, None)?)?)
+        }
     };
     let request = Request { method: Some(method), values, ..Request::default() };
     Ok(Call { opened, options, request })
@@ -167,7 +169,9 @@ pub(crate) fn compare_programs(
     let samples = match samples {
         Some(samples) => {
             let signature = a.opened.signature(&method)?;
-            let sample = |sample: &Bound<'_, PyTuple>| Ok(owned_values(call::arrange_arguments(&signature, sample, None)?)?);
+            let sample = |sample: &Bound<'_, PyTuple>| {
+                Ok(owned_values(call::arrange_arguments(&signature, sample, None)?)?)
+            };
             samples.iter().map(sample).collect::<PyResult<Vec<_>>>()?
         }
         None => vec![random::random_inputs(&a.opened.program, &method).map_err(Failure::from)?],

@@ -56,7 +56,7 @@ impl Source {
     }
 }
 
-fn mode(mmap: bool) -> LoadMode {
+fn load_mode(mmap: bool) -> LoadMode {
     if mmap { LoadMode::Mmap(promise()) } else { LoadMode::LargeBefMapped(promise()) }
 }
 

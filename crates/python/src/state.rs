@@ -29,7 +29,10 @@ impl State {
     }
 
     /// Converts a mapping of names to tensors or arrays, with the types and dim orders of `metas`.
-    pub(crate) fn from_mapping(mapping: &Bound<'_, PyAny>, metas: &BTreeMap<String, TensorMeta>) -> PyResult<Self> {
+    pub(crate) fn from_mapping(
+        mapping: &Bound<'_, PyAny>,
+        metas: &BTreeMap<String, TensorMeta>,
+    ) -> PyResult<Self> {
         let mut tensors = BTreeMap::new();
         for item in mapping.cast::<PyMapping>()?.items()? {
             let (key, value): (String, Bound<'_, PyAny>) = item.extract()?;

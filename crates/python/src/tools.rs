@@ -60,7 +60,11 @@ pub(crate) fn to_json(report: &impl Serialize) -> Result<String> {
 /// Fails if an output would overwrite another output, or an input that it is not an edit of. Waits until no other edit of the
 /// files that are edited in place is under way; none begins before the locks are dropped.
 #[must_use = "the locks end when they are dropped"]
-pub(crate) fn check_paths(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) -> Result<Vec<EditLock>> {
+pub(crate) fn check_paths(
+    reads: &[&Source],
+    edits: &[&PathBuf],
+    writes: &[&PathBuf],
+) -> Result<Vec<EditLock>> {
     let mut paths = Paths::default();
     let mut read = Vec::new();
     for source in reads {
@@ -72,7 +76,7 @@ pub(crate) fn check_paths(reads: &[&Source], edits: &[&PathBuf], writes: &[&Path
     edits.iter().for_each(|path| paths.edit("", path, &read));
     writes.iter().for_each(|path| paths.write("", path));
     paths.check(false).map_err(Failure::Input)?;
-    Ok(paths.edited().into_iter().filter_map(|path| EditLock::take(path, || ())).collect())
+    Ok(paths.edited_paths().into_iter().filter_map(|path| EditLock::take(path, || ())).collect())
 }
 
 /// Writes a file atomically.
@@ -113,7 +117,12 @@ pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Str
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        to_json(&pteron_toolbox::inspect::inspect(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        to_json(&pteron_toolbox::inspect::inspect(
+            &loader,
+            &reader.kernels,
+            &reader.backends,
+            &reader.limits,
+        )?)
     });
     Ok(done?)
 }
@@ -125,7 +134,12 @@ pub(crate) fn validate(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<St
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        to_json(&pteron_toolbox::validate::validate(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        to_json(&pteron_toolbox::validate::validate(
+            &loader,
+            &reader.kernels,
+            &reader.backends,
+            &reader.limits,
+        )?)
     });
     Ok(done?)
 }
@@ -137,7 +151,12 @@ pub(crate) fn requirements(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResul
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        to_json(&pteron_toolbox::ops::requirements(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        to_json(&pteron_toolbox::ops::requirements(
+            &loader,
+            &reader.kernels,
+            &reader.backends,
+            &reader.limits,
+        )?)
     });
     Ok(done?)
 }

@@ -80,7 +80,8 @@ impl Function<'_> {
             let node = self.add_kernel(to, number, &kernel)?;
             let node = sketch.add_node(node);
             for register in kernel.arguments().iter() {
-                let (text, from) = (to.text(format!("register {register}")), nodes_of_registers.get(&register).copied());
+                let (text, from) =
+                    (to.text(format!("register {register}")), nodes_of_registers.get(&register).copied());
                 sketch.add_operand(node, Operand { text, from, ..Operand::default() });
             }
             nodes_of_registers.extend(kernel.results().iter().map(|register| (register, node)));
@@ -110,7 +111,9 @@ impl Function<'_> {
         for offset in kernel.attributes().iter() {
             let kind = self.program.attribute_type(offset);
             let value = kind.and_then(|kind| self.program.attribute(offset).decode(kind).ok());
-            attributes.push(value.map_or_else(|| format!("attribute at {offset}"), |value| truncated_value(&value)));
+            attributes.push(
+                value.map_or_else(|| format!("attribute at {offset}"), |value| truncated_value(&value)),
+            );
         }
         let mut node = Node {
             label: to.text(name),

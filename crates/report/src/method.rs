@@ -13,7 +13,7 @@ use pteron_runtime::{
 use pteron_tensor::ScalarType;
 use pteron_toolbox::Result;
 use pteron_toolbox::delegates::{self, DelegatePayload};
-use pteron_toolbox::print::{Stage, argument_text, at_stage, place_text, tensor_type};
+use pteron_toolbox::print::{Stage, argument_text, graph_at_stage, place_text, tensor_type};
 use pteron_trace::Place;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -42,7 +42,12 @@ impl ExecutedAs {
 }
 
 /// Adds the graphs of a method: its instructions as written, the payloads of its delegates, and the prepared regions.
-pub(super) fn add_method(to: &mut Gathered, program: &Program, method: &str, options: &LoadOptions) -> Result<()> {
+pub(super) fn add_method(
+    to: &mut Gathered,
+    program: &Program,
+    method: &str,
+    options: &LoadOptions,
+) -> Result<()> {
     let raised = program.raise(method, &options.kernels)?;
     let payloads = raised
         .plan()
@@ -77,7 +82,9 @@ pub(super) fn add_method(to: &mut Gathered, program: &Program, method: &str, opt
         }
         Err(error) => {
             let why = pteron_runtime::one_line(&error);
-            to.add_note(format!("{method} is shown as it is written only, since it could not be loaded: {why}"));
+            to.add_note(format!(
+                "{method} is shown as it is written only, since it could not be loaded: {why}"
+            ));
         }
     }
     Ok(())
@@ -222,8 +229,12 @@ impl AsWritten<'_> {
             other => (other.kind().to_owned(), other.kind().trim_end_matches("Call").to_owned(), &[]),
         };
         let detail = step.writes.first().map_or_else(String::new, |&v| value_shape(plan, v as i32));
-        let mut node =
-            Node { label: to.text(label), detail: to.text(detail), family: family_of(&name), ..Node::default() };
+        let mut node = Node {
+            label: to.text(label),
+            detail: to.text(detail),
+            family: family_of(&name),
+            ..Node::default()
+        };
         let number = if plan.chains.len() > 1 { format!("{chain}:{at}") } else { at.to_string() };
         let mut about = |to: &mut Gathered, key: &str, value: String| {
             let pair = (to.text(key), to.text(value));
@@ -272,8 +283,11 @@ impl AsWritten<'_> {
         let plan = self.plan();
         let kernel = self.options.kernels.get(name);
         let schema = kernel.as_ref().map(|kernel| kernel.schema());
-        let definitions: HashMap<usize, (u32, bool)> =
-            step.reads.iter().filter_map(|r| Some((r.value, sources.definition(r.value, r.found)?))).collect();
+        let definitions: HashMap<usize, (u32, bool)> = step
+            .reads
+            .iter()
+            .filter_map(|r| Some((r.value, sources.definition(r.value, r.found)?)))
+            .collect();
         let declared = schema.map_or(args.len(), |s| s.args.len());
         for (i, &id) in args.iter().take(declared).enumerate() {
             let argument = schema.and_then(|s| s.args.get(i));
@@ -333,7 +347,7 @@ fn add_payload(to: &mut Gathered, parent: u32, payload: &DelegatePayload, raised
     let graph = to.next_graph();
     let mut sketch = payload_sketch(to, name, contents);
     let first = sketch.nodes.len() as u32 - contents.nodes.len() as u32 - num_outputs(contents);
-    for place in calls_of(payload, raised) {
+    for place in calls_of_delegate(payload, raised) {
         for node in 0..contents.nodes.len() as u32 {
             let key = (payload.method.clone(), Place { node: Some(node), ..place });
             to.places.entry(key).or_default().push((graph, first + node));
@@ -345,7 +359,7 @@ fn add_payload(to: &mut Gathered, parent: u32, payload: &DelegatePayload, raised
 }
 
 /// The instructions that call a delegate.
-fn calls_of(payload: &DelegatePayload, raised: &RaisedMethod) -> Vec<Place> {
+fn calls_of_delegate(payload: &DelegatePayload, raised: &RaisedMethod) -> Vec<Place> {
     let is_call = |step: &Instruction| matches!(step, Instruction::DelegateCall { delegate_index, .. } if *delegate_index as usize == payload.index);
     let chains = raised.plan().chains.iter().enumerate();
     let calls = chains.flat_map(|(c, chain)| {
@@ -398,12 +412,14 @@ fn add_source(
         let node = sketch.add_node(node);
         for input in &each.inputs {
             let (name, text) = (to.text(input), to.text(String::new()));
-            sketch
-                .operand(node, Operand { name, text, bytes: None, from: nodes_by_name.get(input.as_str()).copied() });
+            sketch.operand(
+                node,
+                Operand { name, text, bytes: None, from: nodes_by_name.get(input.as_str()).copied() },
+            );
         }
         nodes_by_name.extend(each.results.iter().map(|name| (name.as_str(), node)));
     }
-    for place in calls_of(payload, raised) {
+    for place in calls_of_delegate(payload, raised) {
         link_to_graph(to, payload, place, graph);
     }
     sketch.parent = Some(parent);
@@ -423,7 +439,8 @@ fn num_outputs(contents: &PayloadContents) -> u32 {
 fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -> Sketch {
     let mut sketch = Sketch::new(name, GraphKind::Payload);
     let mut nodes_by_value: HashMap<usize, u32> = HashMap::new();
-    let detail = |v: &PayloadValue| shape_text(if v.dtype == "fp32" { "float32" } else { &v.dtype }, &v.sizes);
+    let detail =
+        |v: &PayloadValue| shape_text(if v.dtype == "fp32" { "float32" } else { &v.dtype }, &v.sizes);
     for (index, value) in contents.values.iter().enumerate() {
         if let PayloadRole::Input(argument) = value.role {
             let (label, detail) = (to.text(format!("argument {argument}")), to.text(detail(value)));
@@ -484,7 +501,7 @@ fn add_prepared_region(
 ) {
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
-    let graph = at_stage(region, Stage::last(), &ctx);
+    let graph = graph_at_stage(region, Stage::last(), &ctx);
     let number = to.next_graph();
     let mut sketch = Sketch::new(name, GraphKind::Run);
     sketch.parent = Some(written.graph);
@@ -551,7 +568,10 @@ fn add_prepared_region(
         for &v in each.inputs() {
             let text = to.text(format!("%{} {}", v.index(), meta(v)));
             let bytes = graph.is_constant(v).then(|| meta(v).nbytes() as u64);
-            sketch.add_operand(node, Operand { name: Text::default(), text, bytes, from: nodes_by_value.get(&v).copied() });
+            sketch.add_operand(
+                node,
+                Operand { name: Text::default(), text, bytes, from: nodes_by_value.get(&v).copied() },
+            );
         }
         nodes_by_value.extend(each.outputs().iter().map(|&v| (v, node)));
     }

@@ -78,7 +78,13 @@ fn run_method(
         if let Some(rows) = rows {
             sizes[0] = rows;
         }
-        set_input(method, *index, spec.dtype, &sizes, parts.iter().map(|part| data_bytes(&part.data[position])))?;
+        set_input(
+            method,
+            *index,
+            spec.dtype,
+            &sizes,
+            parts.iter().map(|part| data_bytes(&part.data[position])),
+        )?;
     }
     method.run().map_err(|e| to_refusal(&e))?;
     let mut first = 0;
@@ -117,7 +123,8 @@ fn set_input<'a>(
     if view.meta().is_row_major() {
         return fill_batch(view.bytes_mut(), parts, row);
     }
-    let meta = TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len())).map_err(|e| out_of_memory(&e))?;
+    let meta =
+        TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len())).map_err(|e| out_of_memory(&e))?;
     let mut tensor = Tensor::zeros(meta).map_err(|e| out_of_memory(&e))?;
     fill_batch(tensor.view_mut().bytes_mut(), parts, row)?;
     method.set_input_tensor(index, tensor.view()).map_err(|e| to_refusal(&e))

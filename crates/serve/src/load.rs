@@ -24,10 +24,12 @@ pub(crate) fn load_version(
 ) -> Result<Generation> {
     let load = LoadOptions { data: open_data(files, &options.load.limits)?, ..options.load.clone() };
     let file = open_source(&files.program)?;
-    let file = pteron::compile::program(file, &load.kernels, &load.limits).map_err(Refusal::from_load_error)?;
+    let file =
+        pteron::compile::program(file, &load.kernels, &load.limits).map_err(Refusal::from_load_error)?;
     let program = Program::load(file, &load.limits).map_err(Refusal::from_load_error)?;
     let name = method_name(&program, files.config.method.as_deref())?;
-    let signature = Signature::new(&program.method_meta(&name).map_err(Refusal::from_load_error)?, &files.config)?;
+    let signature =
+        Signature::new(&program.method_meta(&name).map_err(Refusal::from_load_error)?, &files.config)?;
     let method = match files.config.share_memory_arenas {
         true => Instances::Stateful(stateful.open(files, &program, load)?),
         false => {

@@ -276,7 +276,7 @@ impl Models {
         let mut replaced = Vec::new();
         for (version, generation) in &loaded {
             let entry = entries.entry(*version).or_insert_with(|| self.entry());
-            entry.metrics.loaded();
+            entry.metrics.count_load();
             replaced.push(std::mem::replace(&mut entry.state, State::Ready(Arc::clone(generation))));
         }
         drop(models);

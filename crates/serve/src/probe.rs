@@ -40,7 +40,8 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
     let run = |parts: &[&Inputs]| {
         let all: Vec<usize> = (0..generation.outputs().len()).collect();
         let wanted = vec![&all[..]; parts.len()];
-        let outputs = execute::execute_batch(generation, parts, Some(parts.len()), &wanted, &interrupt, &budget);
+        let outputs =
+            execute::execute_batch(generation, parts, Some(parts.len()), &wanted, &interrupt, &budget);
         outputs.map_err(|e| format!("a batch of {} rows fails: {e}", parts.len()))
     };
     // Rows of different magnitudes reveal a per-tensor quantization scale, which depends on all rows.

@@ -206,7 +206,9 @@ impl Scan {
             let number = name.parse().ok().filter(|number: &u64| number.to_string() == name);
             match (number, Kind::from_path(&inside)) {
                 (Some(number), Some(Kind::Folder)) => numbered.push((number, inside)),
-                (Some(_), Some(Kind::Unknown(error))) => return Err(unreadable_error(&self.relative_name(&inside), &error)),
+                (Some(_), Some(Kind::Unknown(error))) => {
+                    return Err(unreadable_error(&self.relative_name(&inside), &error));
+                }
                 _ => {}
             }
         }

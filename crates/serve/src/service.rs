@@ -195,7 +195,7 @@ impl Service {
         let (version, entry, generation) = self.models.find(&request.model, &request.version)?;
         let metrics = Arc::clone(&entry.metrics);
         let accepted = self.enqueue(request, version, entry, generation, reply);
-        accepted.inspect_err(|refusal| metrics.failed(refusal.reason))
+        accepted.inspect_err(|refusal| metrics.count_failure(refusal.reason))
     }
 
     fn enqueue(
@@ -216,12 +216,12 @@ impl Service {
         let reply = move |result: Result<(Outputs, Timing)>| {
             let result = result.map(|(outputs, timing)| {
                 reservation.absorb(outputs.reservation);
-                metrics.succeeded(&timing);
+                metrics.count_success(&timing);
                 let (version, outputs) = (version.to_string(), outputs.tensors);
                 InferResponse { model, version, id, generation: number, outputs, timing, reservation }
             });
             if let Err(refusal) = &result {
-                metrics.failed(refusal.reason);
+                metrics.count_failure(refusal.reason);
             }
             reply(result);
         };

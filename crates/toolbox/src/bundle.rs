@@ -151,7 +151,7 @@ impl Bundle {
     }
 
     /// The report on the bundle; `bytes` is the size of its file.
-    pub fn bundled(&self, bytes: u64) -> Bundled {
+    pub fn bundled_report(&self, bytes: u64) -> Bundled {
         Bundled { suites: self.suites.iter().map(suite_report).collect(), bytes }
     }
 
@@ -206,7 +206,7 @@ fn to_value(bundled: &Value) -> Result<EValue> {
             let sizes: Vec<usize> =
                 t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(usize::MAX)).collect();
             let meta = TensorMeta::new(dtype, &sizes, DimOrder::new(&t.dim_order)?)?;
-            EValue::Tensor(Tensor::from_bytes(meta, &to_or_from_little_endian(dtype, &t.data)?)?)
+            EValue::Tensor(Tensor::from_bytes(meta, &swap_on_big_endian(dtype, &t.data)?)?)
         }
     })
 }
@@ -219,7 +219,7 @@ fn to_bundled(value: &EValue) -> Result<Value> {
         EValue::Tensor(t) => Value::Tensor(bpte::Tensor {
             scalar_type: t.dtype() as i8,
             sizes: t.sizes().iter().map(|&s| i32::try_from(s).unwrap_or(i32::MAX)).collect(),
-            data: to_or_from_little_endian(t.dtype(), t.bytes())?,
+            data: swap_on_big_endian(t.dtype(), t.bytes())?,
             dim_order: t.dim_order().to_vec(),
         }),
         other => {
@@ -230,7 +230,7 @@ fn to_bundled(value: &EValue) -> Result<Value> {
 }
 
 /// Converts elements from native to little-endian byte order or back.
-fn to_or_from_little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> {
+fn swap_on_big_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = pteron_tensor::memory::copied(bytes)?;
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);

@@ -50,15 +50,15 @@ pub enum Error {
 impl Error {
     /// Makes an [`Io`](pteron_runtime::Error::Io) error of a failed read, for `map_err`.
     pub fn read(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
-        Self::io(path.as_ref().to_owned(), "read")
+        Self::io_error(path.as_ref().to_owned(), "read")
     }
 
     /// Makes an [`Io`](pteron_runtime::Error::Io) error of a failed write, for `map_err`.
     pub fn write(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
-        Self::io(path.as_ref().to_owned(), "write")
+        Self::io_error(path.as_ref().to_owned(), "write")
     }
 
-    fn io(path: PathBuf, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+    fn io_error(path: PathBuf, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Runtime(pteron_runtime::Error::Io { path, action, source })
     }
 

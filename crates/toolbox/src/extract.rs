@@ -138,7 +138,9 @@ fn add_payload_constants(program: &Program, backends: &BackendRegistry, parts: &
     for plan in &program.tables().execution_plan {
         for (index, delegate) in plan.delegates.iter().enumerate() {
             let Some(backend) = backends.get(&delegate.id) else { continue };
-            let Some(Ok(contents)) = backend.contents(&delegates::read_payload(program, delegate)?) else { continue };
+            let Some(Ok(contents)) = backend.contents(&delegates::read_payload(program, delegate)?) else {
+                continue;
+            };
             let base = program.tables().delegate_data(delegate);
             let place = |bytes: &PayloadBytes| match bytes {
                 PayloadBytes::Payload(part) => Some(base.start + part.start..base.start + part.end),
@@ -163,7 +165,14 @@ fn add_payload_constants(program: &Program, backends: &BackendRegistry, parts: &
                 {
                     let what =
                         format!("scales of constant {} of {}'s delegate {index}", value.name, plan.name);
-                    parts.add_bytes(program.loader(), "constants", &format!("{stem}.scales"), what, None, range);
+                    parts.add_bytes(
+                        program.loader(),
+                        "constants",
+                        &format!("{stem}.scales"),
+                        what,
+                        None,
+                        range,
+                    );
                 }
             }
         }

@@ -30,7 +30,9 @@ impl File {
         match kind::file_kind(&*loader)? {
             Some(FileKind::Pte) => Ok(Self::Program(Program::load(loader, limits)?)),
             Some(FileKind::Ptd) => Ok(Self::Data(PtdDataMap::load(loader, limits)?)),
-            other => Err(kind::wrong_format(&*loader, other, verb, "programs (.pte, .bpte) and named data (.ptd)")),
+            other => {
+                Err(kind::wrong_format(&*loader, other, verb, "programs (.pte, .bpte) and named data (.ptd)"))
+            }
         }
     }
 

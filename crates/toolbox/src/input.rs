@@ -208,7 +208,9 @@ impl InputSpec {
                 Some(meta) => picture::read(path, meta, pictures)?.into(),
                 None => return Err(self.misfit_error(declared)),
             },
-            Self::Number(n) if number => scalar_to_value(*n, declared.tag).ok_or_else(|| self.misfit_error(declared))?,
+            Self::Number(n) if number => {
+                scalar_to_value(*n, declared.tag).ok_or_else(|| self.misfit_error(declared))?
+            }
             Self::Number(_) => return Err(self.misfit_error(declared)),
             Self::Tensor { dtype, sizes, elements } if number && sizes.is_empty() => {
                 let n = single_element(&elements.to_tensor(*dtype, sizes)?);
@@ -336,7 +338,11 @@ fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
     }
 }
 
-fn tensor_of_values<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> Option<T>) -> Result<Tensor> {
+fn tensor_of_values<T: Element>(
+    meta: &TensorMeta,
+    values: &[String],
+    parse: fn(&str) -> Option<T>,
+) -> Result<Tensor> {
     if values.len() != 1 && values.len() != meta.numel() {
         return Err(Error::input(format!(
             "{} elements where {} needs {} (or 1, to fill it)",

@@ -27,7 +27,11 @@ impl Serialize for Json<'_> {
     }
 }
 
-fn serialize_value<S: Serializer>(to: S, kind: &'static str, value: Option<impl Serialize>) -> Result<S::Ok, S::Error> {
+fn serialize_value<S: Serializer>(
+    to: S,
+    kind: &'static str,
+    value: Option<impl Serialize>,
+) -> Result<S::Ok, S::Error> {
     let mut fields = to.serialize_struct("value", 1 + usize::from(value.is_some()))?;
     fields.serialize_field("kind", kind)?;
     if let Some(value) = value {

@@ -156,7 +156,10 @@ struct EntryOf<'f> {
 }
 
 /// Descriptions of two entries with the same key, if the entries differ.
-fn entry_difference(one: &EntryOf<'_>, other: &EntryOf<'_>) -> pteron_format::Result<Option<(String, String)>> {
+fn entry_difference(
+    one: &EntryOf<'_>,
+    other: &EntryOf<'_>,
+) -> pteron_format::Result<Option<(String, String)>> {
     let what = |entry: &EntryOf<'_>| match entry.layout {
         Some(layout) => show::layout(layout),
         None => format!("a blob of {}", show::bytes(entry.blob.len())),

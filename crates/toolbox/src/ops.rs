@@ -248,7 +248,9 @@ impl Requirements {
                 let payload = delegates::read_payload(program, delegate)?;
                 let place = format!("delegate {index} of {} ({})", name(&plan.name), name(&delegate.id));
                 match backend.contents(&payload) {
-                    Some(Ok(contents)) => contents.nodes.iter().for_each(|node| needed.count_node(&node.kind)),
+                    Some(Ok(contents)) => {
+                        contents.nodes.iter().for_each(|node| needed.count_node(&node.kind))
+                    }
                     Some(Err(error)) => self.missing.push(format!("{place} cannot be read: {error}")),
                     None => {}
                 }

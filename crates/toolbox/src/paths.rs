@@ -77,7 +77,7 @@ impl Paths {
     }
 
     /// The files that are edited in place, in an order that is the same in every process.
-    pub fn edited(&self) -> Vec<PathBuf> {
+    pub fn edited_paths(&self) -> Vec<PathBuf> {
         let in_place = |write: &&Write| write.over.iter().any(|over| over.id == write.named.place.id);
         let mut edited: Vec<PathBuf> = self
             .writes
@@ -91,10 +91,10 @@ impl Paths {
 
     /// All paths, with the options that named them.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        self.named().map(|named| (named.option, &*named.path))
+        self.named_paths().map(|named| (named.option, &*named.path))
     }
 
-    fn named(&self) -> impl Iterator<Item = &Named> {
+    fn named_paths(&self) -> impl Iterator<Item = &Named> {
         self.reads.iter().chain(self.writes.iter().map(|write| &write.named)).chain(&self.folders)
     }
 
@@ -139,7 +139,7 @@ impl Paths {
         }
         let stdout = Resolved::resolve_stdout();
         let clash = |named: &&Named| stdout.as_ref().is_some_and(|stdout| stdout.id == named.place.id);
-        match self.named().find(clash) {
+        match self.named_paths().find(clash) {
             Some(named) => Err(format!("stdout goes to the same file as {named}: send it to another")),
             None => Ok(()),
         }

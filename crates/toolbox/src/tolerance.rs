@@ -238,9 +238,13 @@ fn compare_tensors(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) ->
         ScalarType::Long => integers!(i64, 0.0),
         ScalarType::UInt32 => integers!(u32, 0.0),
         ScalarType::UInt64 => integers!(u64, 0.0),
-        ScalarType::Bool => {
-            compare_elements::<Bool>(&actual, &expected, |a, b| f64::from(u8::from(a != b)), |_, _| 0.0, |_| 0.0)
-        }
+        ScalarType::Bool => compare_elements::<Bool>(
+            &actual,
+            &expected,
+            |a, b| f64::from(u8::from(a != b)),
+            |_, _| 0.0,
+            |_| 0.0,
+        ),
         _ if actual.bytes() == expected.bytes() => Ok(()),
         _ => Err(Difference::Value { found: "other bytes".into(), expected: expected.meta().to_string() }),
     }

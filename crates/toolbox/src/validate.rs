@@ -96,7 +96,8 @@ fn validate_as(
         let bundle = Bundle::open(&**loader, limits)?;
         // A bundle holds a program; another bundle inside it is an invalid program, so that the recursion ends here.
         let inside = validate_as(Some(FileKind::Pte), &bundle.program(), kernels, backends, limits)?;
-        validation.problems = inside.problems.into_iter().map(|p| p.in_field("program", bundle.program_start())).collect();
+        validation.problems =
+            inside.problems.into_iter().map(|p| p.in_field("program", bundle.program_start())).collect();
         validation.valid = validation.problems.is_empty();
         (validation.can_run, validation.missing) = (inside.can_run, inside.missing);
         return Ok(validation);
@@ -144,7 +145,11 @@ fn payload_problems(
 }
 
 /// Validates the structure of a file against the format of this kind.
-fn validate_structure(loader: &dyn DataLoader, kind: Option<FileKind>, limits: &Limits) -> Result<Validation> {
+fn validate_structure(
+    loader: &dyn DataLoader,
+    kind: Option<FileKind>,
+    limits: &Limits,
+) -> Result<Validation> {
     let problems: Vec<Problem> = match kind {
         Some(FileKind::Pte) => program_errors(loader, limits)?.iter().map(Problem::from).collect(),
         Some(FileKind::Ptd) => flat_tensor_errors(loader, limits)?.iter().map(Problem::from).collect(),

@@ -52,7 +52,7 @@ impl Opts {
         let mut file = Vec::new();
         bundle.write(&mut file)?;
         self.output.write_binary(&file)?;
-        let bundled = bundle.bundled(file.len() as u64);
+        let bundled = bundle.bundled_report(file.len() as u64);
         let has = bundled.suites.iter().map(|suite| {
             format!("{} of {}", count(suite.cases.len(), "test case"), name(&suite.method))
         });

@@ -21,7 +21,7 @@ macro_rules! verbs {
                 let paths = self.paths();
                 general::check(&paths)?;
                 let _edits = general::lock_edited(&paths);
-                let answers = self.answers();
+                let answers = self.exit_status_is_answer();
                 let done = match self {
                     $($(#[$attribute])* Self::$name(opts) => opts.run(general),)*
                 };
@@ -72,7 +72,7 @@ verbs! {
 
 impl Verb {
     /// Whether exit status 1 is an answer of the verb, such as that two files differ, and not a failure.
-    fn answers(&self) -> bool {
+    fn exit_status_is_answer(&self) -> bool {
         matches!(self, Self::Compare(_) | Self::Diff(_) | Self::Plan(_) | Self::Validate(_) | Self::Verify(_))
     }
 }

@@ -28,7 +28,11 @@ enum Data {
 
 impl InputColumn {
     /// Converts a column for an input with elements of type `wanted`.
-    pub(super) fn from_object(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
+    pub(super) fn from_object(
+        name: String,
+        object: &Bound<'_, PyAny>,
+        wanted: Option<ScalarType>,
+    ) -> PyResult<Self> {
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
             return Self::from_list(name, object, wanted);
         }
@@ -72,7 +76,7 @@ impl InputColumn {
     }
 
     /// The row at `index` of an array's bytes.
-    fn part<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Result<Row<'a>, String> {
+    fn array_row<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Result<Row<'a>, String> {
         let mut sizes = *sizes;
         sizes.remove(0);
         let len = sizes.iter().product::<usize>() * self.dtype.size();
@@ -116,9 +120,9 @@ impl Column for InputColumn {
     fn row(&self, index: usize) -> Result<Row<'_>, String> {
         match &self.data {
             Data::Lent(array, meta) => {
-                self.part(array.view(meta).map_err(|e| e.to_string())?.bytes(), meta.sizes(), index)
+                self.array_row(array.view(meta).map_err(|e| e.to_string())?.bytes(), meta.sizes(), index)
             }
-            Data::Owned(tensor) => self.part(tensor.bytes(), tensor.sizes(), index),
+            Data::Owned(tensor) => self.array_row(tensor.bytes(), tensor.sizes(), index),
             Data::Rows(rows) => match &rows[index] {
                 Ok(tensor) => Ok(Row { bytes: tensor.bytes(), sizes: *tensor.sizes() }),
                 Err(reason) => Err(reason.clone()),

@@ -97,8 +97,9 @@ impl PyBatchRunner {
     ) -> PyResult<(Bound<'py, PyList>, Failures)> {
         let inputs = &self.runner.plan.inputs;
         let converted = columns.into_iter().zip(inputs.iter().map(Some).chain(std::iter::repeat(None)));
-        let converted =
-            converted.map(|((name, object), spec)| InputColumn::from_object(name, &object, spec.map(|spec| spec.dtype)));
+        let converted = converted.map(|((name, object), spec)| {
+            InputColumn::from_object(name, &object, spec.map(|spec| spec.dtype))
+        });
         let converted = converted.collect::<PyResult<Vec<_>>>()?;
         let columns: Vec<&dyn Column> = converted.iter().map(|column| column as &dyn Column).collect();
         let mut outcome = self.run(py, &columns)?;

@@ -35,7 +35,7 @@ enum Owner {
 }
 
 /// Whether an object supports the buffer protocol.
-pub(crate) fn is_lent(object: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: the pointer is that of a live object; the function only checks its type.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) == 1 }
 }
@@ -65,7 +65,7 @@ impl Array {
     /// The memory of an object that has the buffer protocol, DLPack or `__array__`; `None` if it has none of them.
     pub(crate) fn borrow(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = object.py();
-        if is_lent(object) {
+        if has_buffer(object) {
             return Self::from_buffer(object).map(Some);
         }
         if let Some(lent) = dlpack::BorrowedTensor::borrow(object)? {
@@ -112,7 +112,10 @@ impl Array {
     }
 
     /// Converts sizes and strides. Fails if the rank exceeds that of tensors.
-    fn array_layout(sizes: impl Iterator<Item = usize>, strides: Option<Strides>) -> PyResult<(Shape, Strides)> {
+    fn array_layout(
+        sizes: impl Iterator<Item = usize>,
+        strides: Option<Strides>,
+    ) -> PyResult<(Shape, Strides)> {
         let mut shape = Shape::default();
         for size in sizes {
             shape.push(size).map_err(Failure::from)?;
@@ -176,7 +179,8 @@ impl Array {
     pub(crate) fn gather(&self, dtype: ScalarType) -> Result<Tensor> {
         COPIES.input();
         let mut tensor = Tensor::zeros(TensorMeta::contiguous(dtype, &self.sizes)?)?;
-        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
+        let (sizes, size, strides) =
+            (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
         let mut view = tensor.view_mut();
         let target = view.bytes_mut().as_mut_ptr();
         // SAFETY: the exporter has lent every element, and the target is a new tensor of the same sizes.
@@ -217,7 +221,8 @@ impl Array {
             let written = TensorViewMut::new(&mut meta, bytes).and_then(|mut out| tensor.relayout(&mut out));
             return Ok(written?);
         }
-        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
+        let (sizes, size, strides) =
+            (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
         let from = Place { start: tensor.bytes().as_ptr().cast_mut(), strides: &strides };
         // SAFETY: the source is only read; the target is as above, with any strides.
         unsafe { strided::copy(&from, &self.place(), &sizes, size) };

@@ -15,7 +15,7 @@ mod maps;
 mod storage;
 mod strided;
 
-pub(crate) use array::{Array, is_lent};
+pub(crate) use array::{Array, has_buffer};
 pub(crate) use buffer::{fill_view, free_view};
 pub(crate) use dlpack::{CPU, export};
 pub(crate) use maps::promise_unchanged;

@@ -114,12 +114,12 @@ impl Chains {
     }
 
     /// The neighbours in the layer above.
-    pub(super) fn above(&self, vertex: u32) -> &[u32] {
+    pub(super) fn neighbours_above(&self, vertex: u32) -> &[u32] {
         self.above.neighbours(vertex)
     }
 
     /// The neighbours in the layer below.
-    pub(super) fn below(&self, vertex: u32) -> &[u32] {
+    pub(super) fn neighbours_below(&self, vertex: u32) -> &[u32] {
         self.below.neighbours(vertex)
     }
 

@@ -135,7 +135,12 @@ fn layer_rows(input: &Input, chains: &Chains, x: &[i64]) -> (Vec<i64>, Vec<i64>)
     }
     let mut furthest = vec![0; count];
     for v in 0..chains.num_vertices() {
-        let reach = chains.below(v).iter().map(|&w| (x[v as usize] - x[w as usize]).abs()).max().unwrap_or(0);
+        let reach = chains
+            .neighbours_below(v)
+            .iter()
+            .map(|&w| (x[v as usize] - x[w as usize]).abs())
+            .max()
+            .unwrap_or(0);
         let row = &mut furthest[chains.layer[v as usize] as usize];
         *row = reach.max(*row);
     }

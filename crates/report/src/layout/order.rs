@@ -48,7 +48,7 @@ fn sort_layer(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward
     let mut keys: Vec<(i64, u32)> = layer
         .iter()
         .map(|&v| {
-            let around = if downward { chains.above(v) } else { chains.below(v) };
+            let around = if downward { chains.neighbours_above(v) } else { chains.neighbours_below(v) };
             *work += 1 + around.len() as u64;
             let sum: i64 = around.iter().map(|&w| i64::from(position[w as usize]) * SCALE).sum();
             let mean = sum.checked_div(around.len() as i64);
@@ -69,7 +69,7 @@ pub(super) fn crossings(chains: &Chains, layers: &[Vec<u32>], position: &[u32], 
         ends.clear();
         for &v in &rows[0] {
             let from = ends.len();
-            ends.extend(chains.below(v).iter().map(|&w| position[w as usize]));
+            ends.extend(chains.neighbours_below(v).iter().map(|&w| position[w as usize]));
             ends[from..].sort_unstable();
         }
         let mut tree = vec![0u32; rows[1].len() + 1];

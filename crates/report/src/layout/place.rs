@@ -56,7 +56,11 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
         layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
     }
     let inner = |v: u32| {
-        chains.is_dummy(v).then(|| chains.above(v).first().copied()).flatten().filter(|&w| chains.is_dummy(w))
+        chains
+            .is_dummy(v)
+            .then(|| chains.neighbours_above(v).first().copied())
+            .flatten()
+            .filter(|&w| chains.is_dummy(w))
     };
     let mut crossed = HashSet::new();
     for rows in order.windows(2) {
@@ -68,7 +72,7 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
             }
             let to = straight.map_or(rows[0].len() as u32, |w| position[w as usize]);
             for &w in &rows[1][done..=i] {
-                for &above in chains.above(w) {
+                for &above in chains.neighbours_above(w) {
                     let at = position[above as usize];
                     *work += 1;
                     if (at < from || at > to) && !(chains.is_dummy(w) && chains.is_dummy(above)) {
@@ -85,7 +89,7 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
 /// Whether each vertex has a neighbour of its own kind (node or dummy vertex) on the side from which vertices are aligned
 /// with it. Nodes are preferably aligned with nodes, dummy vertices with dummy vertices.
 fn has_same_kind_neighbour(chains: &Chains, upward: bool) -> Vec<bool> {
-    let around = |v| if upward { chains.above(v) } else { chains.below(v) };
+    let around = |v| if upward { chains.neighbours_above(v) } else { chains.neighbours_below(v) };
     (0..chains.num_vertices())
         .map(|v| around(v).iter().any(|&w| chains.is_dummy(v) == chains.is_dummy(w)))
         .collect()
@@ -122,7 +126,11 @@ impl Blocks {
             let mut free_from = 0;
             for &v in layer {
                 around.clear();
-                around.extend_from_slice(if upward { chains.below(v) } else { chains.above(v) });
+                around.extend_from_slice(if upward {
+                    chains.neighbours_below(v)
+                } else {
+                    chains.neighbours_above(v)
+                });
                 around.sort_unstable_by_key(|&w| position[w as usize]);
                 *work += 1 + around.len() as u64;
                 let Some(last) = around.len().checked_sub(1) else { continue };

@@ -27,7 +27,7 @@ pub(super) fn settle_vertices(
             let downward = sweep % 2 == 0;
             let row = if downward { step } else { order.len() - 1 - step };
             let wanted = order[row].iter().zip(&packed[row]).map(|(&v, offset)| {
-                let around = if downward { chains.above(v) } else { chains.below(v) };
+                let around = if downward { chains.neighbours_above(v) } else { chains.neighbours_below(v) };
                 *work += 1 + around.len() as u64;
                 let sum: i64 = around.iter().map(|&w| x[w as usize]).sum();
                 sum.checked_div(around.len() as i64).unwrap_or(x[v as usize]) - offset

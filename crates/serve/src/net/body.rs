@@ -31,7 +31,12 @@ pub(super) async fn read_body(
     tokio::time::timeout(time, read_frames(body, limit, most, reservation)).await.unwrap_or_else(slow)
 }
 
-async fn read_frames(mut body: Incoming, limit: u64, most: u64, reservation: &mut Reservation) -> Result<Bytes> {
+async fn read_frames(
+    mut body: Incoming,
+    limit: u64,
+    most: u64,
+    reservation: &mut Reservation,
+) -> Result<Bytes> {
     let mut first = Bytes::new();
     let mut all = Vec::new();
     let (mut len, mut charged) = (0u64, 0u64);

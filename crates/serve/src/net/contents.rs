@@ -99,7 +99,9 @@ pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
         ScalarType::Float => narrow!(c.fp32s, f32),
         ScalarType::Double => narrow!(c.fp64s, f64),
         ScalarType::Half => collect_bytes(c.fp32s.into_iter().map(|x| Some(f16::from_f32(x).to_le_bytes()))),
-        ScalarType::BFloat16 => collect_bytes(c.fp32s.into_iter().map(|x| Some(bf16::from_f32(x).to_le_bytes()))),
+        ScalarType::BFloat16 => {
+            collect_bytes(c.fp32s.into_iter().map(|x| Some(bf16::from_f32(x).to_le_bytes())))
+        }
         _ => None,
     };
     elements.ok_or_else(|| {

@@ -6,7 +6,7 @@
 use super::body::Reply;
 use super::log::Entry;
 use super::messages::{self as m, ParameterChoice};
-use super::protocol::{EXTENSIONS, PLATFORM, parse_dtype, load_parameters_error};
+use super::protocol::{EXTENSIONS, PLATFORM, load_parameters_error, parse_dtype};
 use super::shared::Shared;
 use super::{contents, json};
 use crate::budget::Reservation;
@@ -142,7 +142,8 @@ fn encode_message(answer: &impl Message, mut reservation: Reservation) -> Result
     bytes.put_u8(0);
     bytes.put_u32(prefix);
     answer.encode(&mut bytes).map_err(|e| Refusal::from_error(Reason::Failed, &e))?;
-    let mut response = Response::new(Reply::from_bytes(bytes, reservation).with_trailers(status_trailers(0, "")));
+    let mut response =
+        Response::new(Reply::from_bytes(bytes, reservation).with_trailers(status_trailers(0, "")));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
@@ -162,17 +163,30 @@ pub(super) async fn answer(
         Route::ServerReady => encode_message(&m::Live { yes: service.is_ready() }, reservation),
         Route::ModelReady => {
             let model: m::NameVersion = decode_message(&body, &mut reservation)?;
-            encode_message(&m::Live { yes: service.is_model_ready(&model.name, &model.version)? }, reservation)
+            encode_message(
+                &m::Live { yes: service.is_model_ready(&model.name, &model.version)? },
+                reservation,
+            )
         }
         Route::ServerMetadata => {
             let (name, version) = ("pteron".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
             let extensions = EXTENSIONS.map(str::to_owned).to_vec();
             encode_message(&m::ServerMetadata { name, version, extensions }, reservation)
         }
-        Route::ModelMetadata => answer_metadata(shared, decode_message(&body, &mut reservation)?, reservation),
+        Route::ModelMetadata => {
+            answer_metadata(shared, decode_message(&body, &mut reservation)?, reservation)
+        }
         Route::Infer => {
-            let timeout = parts.headers.get("grpc-timeout").and_then(|value| parse_timeout(value.to_str().ok()?));
-            answer_infer(shared, body, timeout.and_then(|time| Instant::now().checked_add(time)), reservation, entry).await
+            let timeout =
+                parts.headers.get("grpc-timeout").and_then(|value| parse_timeout(value.to_str().ok()?));
+            answer_infer(
+                shared,
+                body,
+                timeout.and_then(|time| Instant::now().checked_add(time)),
+                reservation,
+                entry,
+            )
+            .await
         }
         Route::Index => {
             let request: m::IndexRequest = decode_message(&body, &mut reservation)?;
@@ -201,7 +215,11 @@ pub(super) async fn answer(
     }
 }
 
-fn answer_metadata(shared: &Shared, model: m::NameVersion, mut reservation: Reservation) -> Result<Response<Reply>> {
+fn answer_metadata(
+    shared: &Shared,
+    model: m::NameVersion,
+    mut reservation: Reservation,
+) -> Result<Response<Reply>> {
     let (versions, generation) = shared.service.model(&model.name, &model.version)?;
     let specs = || generation.inputs().chain(generation.outputs());
     let size = |spec: &TensorSpec| size_of::<m::TensorMetadata>() + spec.name.len() + 16 * spec.bounds.len();
@@ -217,7 +235,11 @@ fn answer_metadata(shared: &Shared, model: m::NameVersion, mut reservation: Rese
     encode_message(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, reservation)
 }
 
-async fn answer_index(shared: &Arc<Shared>, only_ready: bool, reservation: Reservation) -> Result<Response<Reply>> {
+async fn answer_index(
+    shared: &Arc<Shared>,
+    only_ready: bool,
+    reservation: Reservation,
+) -> Result<Response<Reply>> {
     let (models, mut reservation) = shared.index(only_ready, reservation).await?;
     reservation.grow((models.len() * size_of::<m::ModelIndex>()) as u64)?;
     let models = models.into_iter().map(|model| m::ModelIndex {
@@ -273,7 +295,11 @@ async fn answer_infer(
 }
 
 /// Converts a message to a request.
-fn to_request(call: m::InferRequest, deadline: Option<Instant>, mut reservation: Reservation) -> Result<InferRequest> {
+fn to_request(
+    call: m::InferRequest,
+    deadline: Option<Instant>,
+    mut reservation: Reservation,
+) -> Result<InferRequest> {
     let raw = call.raw_input_contents;
     if !raw.is_empty() && raw.len() != call.inputs.len() {
         return Err(Refusal::invalid(format!("{} raw contents for {} inputs", raw.len(), call.inputs.len())));
@@ -311,7 +337,11 @@ fn refuse_unsupported(name: &str, parameters: &HashMap<String, m::Parameter>) ->
     Ok(())
 }
 
-fn to_input_tensor(input: m::InputTensor, raw: Option<Bytes>, reservation: &mut Reservation) -> Result<InputTensor> {
+fn to_input_tensor(
+    input: m::InputTensor,
+    raw: Option<Bytes>,
+    reservation: &mut Reservation,
+) -> Result<InputTensor> {
     let m::InputTensor { name, datatype, shape, parameters, contents } = input;
     refuse_unsupported(&name, &parameters)?;
     let at_input =

@@ -193,7 +193,12 @@ fn refuse_unsupported(parameters: &Parameters, name: &str) -> Result<()> {
     Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")))
 }
 
-fn read_tensor(input: Input<'_>, body: &Bytes, at: &mut usize, reservation: &mut Reservation) -> Result<InputTensor> {
+fn read_tensor(
+    input: Input<'_>,
+    body: &Bytes,
+    at: &mut usize,
+    reservation: &mut Reservation,
+) -> Result<InputTensor> {
     let Input { name, shape, datatype, parameters, data } = input;
     refuse_unsupported(&parameters, &name)?;
     let at_input =
@@ -295,7 +300,10 @@ struct ResponseParameters {
 }
 
 /// A response as JSON followed by binary data, and the number of bytes of JSON.
-pub(super) fn write_response(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize, Reservation)> {
+pub(super) fn write_response(
+    response: InferResponse,
+    binary: &Binary,
+) -> Result<(Vec<u8>, usize, Reservation)> {
     let InferResponse { model, version, id, generation, outputs, reservation, .. } = response;
     let mut out = Buffer::new(reservation);
     let parameters = ResponseParameters { generation };

@@ -165,7 +165,9 @@ pub(super) async fn answer(
         Route::ModelReady(name, version) => {
             empty_response(service.is_model_ready(name, version)?, "the model is not ready")
         }
-        Route::Infer(name, version) => answer_infer(shared, parts, (name, version), body, reservation, entry).await,
+        Route::Infer(name, version) => {
+            answer_infer(shared, parts, (name, version), body, reservation, entry).await
+        }
     }
 }
 
@@ -203,7 +205,12 @@ fn serialize_tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Res
     }))
 }
 
-fn answer_metadata(shared: &Shared, name: &str, version: &str, reservation: Reservation) -> Result<Response<Reply>> {
+fn answer_metadata(
+    shared: &Shared,
+    name: &str,
+    version: &str,
+    reservation: Reservation,
+) -> Result<Response<Reply>> {
     let (versions, model) = shared.service.model(name, version)?;
     let (inputs, outputs) = (model.inputs().collect(), model.outputs().iter().collect());
     json_response(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, reservation)
@@ -217,7 +224,11 @@ struct IndexEntry<'a> {
     reason: &'a str,
 }
 
-async fn answer_index(shared: &Arc<Shared>, body: &Bytes, reservation: Reservation) -> Result<Response<Reply>> {
+async fn answer_index(
+    shared: &Arc<Shared>,
+    body: &Bytes,
+    reservation: Reservation,
+) -> Result<Response<Reply>> {
     let only_ready = Control::read(body)?.ready;
     let (models, reservation) = shared.index(only_ready, reservation).await?;
     let entries = models.iter().map(|model| IndexEntry {
@@ -265,12 +276,14 @@ async fn answer_infer(
     };
     entry.line.model = Some(name.chars().take(128).collect());
     let (name, version) = (name.to_owned(), version.to_owned());
-    let json::Parsed { request, binary } =
-        shared.run_blocking(header, move || json::read_request(&body, header, name, version, reservation)).await?;
+    let json::Parsed { request, binary } = shared
+        .run_blocking(header, move || json::read_request(&body, header, name, version, reservation))
+        .await?;
     let response = shared.infer(request).await?;
     entry.set_timing(&response.timing);
     let size = response.outputs.iter().map(|output| output.data.len()).sum();
-    let (bytes, header, reservation) = shared.run_blocking(size, move || json::write_response(response, &binary)).await?;
+    let (bytes, header, reservation) =
+        shared.run_blocking(size, move || json::write_response(response, &binary)).await?;
     let is_json = header == bytes.len();
     let kind = if is_json { "application/json" } else { "application/octet-stream" };
     let mut response = with_content_type(Reply::from_bytes(bytes, reservation), kind);

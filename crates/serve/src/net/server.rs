@@ -160,8 +160,12 @@ impl Acceptor {
 }
 
 /// Answers the requests of a connection, until its client closes it, does nothing for too long, or the server stops.
-async fn serve_connection<S>(shared: &Arc<Shared>, stream: S, peer: SocketAddr, mut stopped: watch::Receiver<bool>)
-where
+async fn serve_connection<S>(
+    shared: &Arc<Shared>,
+    stream: S,
+    peer: SocketAddr,
+    mut stopped: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let options = &shared.options;

@@ -42,7 +42,11 @@ impl<S> StallTimeout<S> {
     }
 
     /// Starts the timer when a write becomes pending, and fails when it expires.
-    fn watch_write<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn watch_write<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.is_writing = false;
             return result;

@@ -24,7 +24,9 @@ pub(super) fn fit_sizes(spec: &Spec, sizes: &Shape) -> Result<Shape, String> {
         return Ok(*sizes);
     }
     Err(match (spec.is_dynamic, sizes.rank()) {
-        (false, 0 | 1) => format!("it has {elements} elements, a row of {} takes {count}", sizes_text(&wanted)),
+        (false, 0 | 1) => {
+            format!("it has {elements} elements, a row of {} takes {count}", sizes_text(&wanted))
+        }
         (false, _) => format!("it has the sizes {}, a row takes {}", sizes_text(sizes), sizes_text(&wanted)),
         (true, _) => {
             format!("it has the sizes {}, a row takes at most {}", sizes_text(sizes), sizes_text(&wanted))

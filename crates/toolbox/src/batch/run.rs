@@ -179,7 +179,9 @@ impl Run<'_> {
     fn execute(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<()> {
         match self.run_batch(sizes, rows).and_then(|()| self.copy_outputs(rows)) {
             Ok(()) => match rows {
-                [first, _, ..] if !self.runner.checked.load(Ordering::Relaxed) => self.compare_alone(sizes, *first),
+                [first, _, ..] if !self.runner.checked.load(Ordering::Relaxed) => {
+                    self.compare_alone(sizes, *first)
+                }
                 _ => Ok(()),
             },
             Err(BatchError::All(error)) => Err(error),
@@ -290,7 +292,12 @@ fn dependent_rows_error(why: &str) -> Error {
 }
 
 /// Writes rows to `target`, converted to `dtype`, and fills the rest with copies of the last row.
-fn fill_rows(target: &mut [u8], column: &dyn Column, dtype: ScalarType, rows: &[usize]) -> Result<(), BatchError> {
+fn fill_rows(
+    target: &mut [u8],
+    column: &dyn Column,
+    dtype: ScalarType,
+    rows: &[usize],
+) -> Result<(), BatchError> {
     let from = column.dtype();
     let mut filled = 0;
     let mut len = 0;

@@ -7,7 +7,9 @@ mod translate;
 
 pub use bytes::labelled_bytes;
 pub(crate) use report::kernels;
-pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, truncated_value, report};
+pub use report::{
+    AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report, truncated_value,
+};
 pub use run::{Queue, RunOptions, run};
 pub use translate::{Translation, check_diagnostics, missing_sections, round_trip_warning, to_bef, to_text};
 

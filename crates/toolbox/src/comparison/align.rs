@@ -48,7 +48,7 @@ impl Fingerprint {
     }
 
     /// The quantiles, standardized by mean and deviation: equal for quantized and dequantized values.
-    fn standardized(&self) -> [f64; QUANTILES] {
+    fn standardized_quantiles(&self) -> [f64; QUANTILES] {
         let [mean, deviation] = self.moments;
         self.quantiles.map(|x| if deviation == 0.0 { 0.0 } else { (x - mean) / deviation })
     }
@@ -59,7 +59,7 @@ impl Fingerprint {
             return None;
         }
         let difference = match self.is_quantized || other.is_quantized {
-            true => relative_difference(&self.standardized(), &other.standardized()),
+            true => relative_difference(&self.standardized_quantiles(), &other.standardized_quantiles()),
             false => relative_difference(&self.quantiles, &other.quantiles),
         };
         let closeness = CLOSE.iter().find(|(most, _)| difference <= *most).map_or(0, |(_, weight)| *weight);

@@ -37,9 +37,16 @@ pub(super) fn pair_by_place(a: &Recorded, b: &Recorded) -> Vec<(usize, usize)> {
 }
 
 impl Judge {
-    pub(super) fn compare_layers(&self, a: &Recorded, b: &Recorded, pairs: &[(usize, usize)]) -> Result<Vec<Layer>> {
+    pub(super) fn compare_layers(
+        &self,
+        a: &Recorded,
+        b: &Recorded,
+        pairs: &[(usize, usize)],
+    ) -> Result<Vec<Layer>> {
         let both = pairs.iter().map(|&(i, j)| (&a.layers[i], &b.layers[j]));
-        both.filter(|(a, b)| a.elements.len() == b.elements.len()).map(|(a, b)| self.compare_layer(a, b)).collect()
+        both.filter(|(a, b)| a.elements.len() == b.elements.len())
+            .map(|(a, b)| self.compare_layer(a, b))
+            .collect()
     }
 
     fn compare_layer(&self, a: &RecordedLayer, b: &RecordedLayer) -> Result<Layer> {

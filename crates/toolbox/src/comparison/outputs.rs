@@ -17,7 +17,8 @@ struct OutputSums {
     difference: Option<String>,
 }
 
-/// Runs both programs on all samples and compares their outputs.
+/// Runs both programs on all samples and compares their outputs. The methods are loaded anew, prepared and without the recorder
+/// of values, which copies every value of a run and may run the programs as written.
 pub(super) fn compare_outputs(
     a: Side<'_>,
     b: Side<'_>,

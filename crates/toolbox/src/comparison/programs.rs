@@ -1,7 +1,7 @@
 //! The comparison of two programs.
 
 use super::judge::Judge;
-use super::layers::{pair_layers, pair_by_place};
+use super::layers::{pair_by_place, pair_layers};
 use super::outputs::compare_outputs;
 use super::record::{Run, record_layers};
 use super::{Comparison, ComparisonOptions, MIN_SQNR, Side};

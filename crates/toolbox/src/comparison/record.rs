@@ -74,7 +74,8 @@ pub(super) fn record_layers(side: Side<'_>, method: &str, inputs: &[EValue], run
         }
         let source = nodes.source(value.place, &value.name).or(frame);
         let text = describe(&value, &what);
-        let mut fingerprint = Fingerprint::new(operator_kind(&value.name), source, value.tensor.sizes(), &elements);
+        let mut fingerprint =
+            Fingerprint::new(operator_kind(&value.name), source, value.tensor.sizes(), &elements);
         fingerprint.is_quantized = is_byte(value.tensor.dtype());
         layers.push(RecordedLayer {
             place: value.place,

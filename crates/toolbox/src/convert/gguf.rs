@@ -44,7 +44,7 @@ pub(super) fn read(
                     let problem = format!("{bytes} bytes of float32, more than the {most} that are allowed");
                     return Err(wrong(&tensor.name, &problem));
                 }
-                (layout, dequantized(loader, &tensor, bytes, progress))
+                (layout, dequantized_blob(loader, &tensor, bytes, progress))
             }
             None => {
                 let problem = format!(
@@ -73,7 +73,7 @@ fn layout_of_rows(tensor: &Tensor) -> Result<TensorLayout, String> {
 }
 
 /// The dequantized float32 values, computed while the blob is written. `bytes` is their size.
-fn dequantized(
+fn dequantized_blob(
     loader: &Arc<dyn DataLoader>,
     tensor: &Tensor,
     bytes: u64,

@@ -92,7 +92,8 @@ fn npy_file(entry: &Entry<'_>) -> Result<npy::File> {
         }
     };
     if meta.nbytes() as u64 != entry.blob.len() {
-        let (expected, found_bytes) = (meta.nbytes(), usize::try_from(entry.blob.len()).unwrap_or(usize::MAX));
+        let (expected, found_bytes) =
+            (meta.nbytes(), usize::try_from(entry.blob.len()).unwrap_or(usize::MAX));
         return Err(pteron_tensor::Error::WrongByteCount { expected, found: found_bytes }.into());
     }
     let mut tensor = Tensor::zeros(meta)?;

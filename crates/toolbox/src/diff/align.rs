@@ -41,7 +41,12 @@ pub(super) fn align<T: PartialEq>(a: &[T], b: &[T]) -> Vec<Pair> {
 
 /// The longest common subsequence by dynamic programming over all suffixes. Fails if there is no memory for the table;
 /// no pairs are added then.
-fn align_middle<T: PartialEq>(a: &[T], b: &[T], base: usize, pairs: &mut Vec<Pair>) -> pteron_tensor::Result<()> {
+fn align_middle<T: PartialEq>(
+    a: &[T],
+    b: &[T],
+    base: usize,
+    pairs: &mut Vec<Pair>,
+) -> pteron_tensor::Result<()> {
     let width = b.len() + 1;
     let mut longest = pteron_tensor::memory::filled((a.len() + 1) * width, 0u32)?;
     for i in (0..a.len()).rev() {

@@ -33,7 +33,7 @@ impl<T> Default for Pairing<T> {
 
 impl<T: Copy + Eq + Hash> Pairing<T> {
     /// Pairs two items; returns `false` if one of them is already paired with another.
-    pub(super) fn connect(&mut self, a: T, b: T) -> bool {
+    pub(super) fn pair(&mut self, a: T, b: T) -> bool {
         *self.a_to_b.entry(a).or_insert(b) == b && *self.b_to_a.entry(b).or_insert(a) == a
     }
 }
@@ -50,7 +50,7 @@ impl Dataflow {
     /// Pairs the values of two method inputs.
     pub(super) fn pair_inputs(&mut self, a: i32, b: i32) {
         for (x, y) in self.tensor_pairs(a, b) {
-            self.results.connect((None, x), (None, y));
+            self.results.pair((None, x), (None, y));
             self.pairs.insert((x, y));
         }
     }
@@ -66,7 +66,7 @@ impl Dataflow {
         let (Some(in_a), Some(in_b)) = (self.a.instruction(at_a), self.b.instruction(at_b)) else {
             return false;
         };
-        let mut is_same = self.instructions.connect(at_a, at_b);
+        let mut is_same = self.instructions.pair(at_a, at_b);
         let mut written = Vec::new();
         let values: Vec<_> = values.flat_map(|(x, y)| self.tensor_pairs(x, y)).collect();
         let (read_a, read_b) = (reaching_definitions(&in_a), reaching_definitions(&in_b));
@@ -76,7 +76,7 @@ impl Dataflow {
             let defined = (defined_a.contains(&x), defined_b.contains(&y));
             is_same &= match (read_a.get(&x).copied(), read_b.get(&y).copied()) {
                 (Some(a), Some(b)) => self.definitions_match((x, a), (y, b)),
-                (None, None) if defined == (false, false) => self.others.connect(x, y),
+                (None, None) if defined == (false, false) => self.others.pair(x, y),
                 (None, None) => defined == (true, true),
                 _ => false,
             };
@@ -85,7 +85,7 @@ impl Dataflow {
             }
         }
         // Only now: an instruction that reads a value it also writes reads the older definition.
-        written.into_iter().for_each(|(a, b)| _ = self.results.connect(a, b));
+        written.into_iter().for_each(|(a, b)| _ = self.results.pair(a, b));
         is_same
     }
 
@@ -111,12 +111,12 @@ impl Dataflow {
             (
                 ReachingDef::Whole { instruction: i, value: v },
                 ReachingDef::Whole { instruction: j, value: w },
-            ) => self.results.connect((i, v), (j, w)),
+            ) => self.results.pair((i, v), (j, w)),
             (ReachingDef::Parts { latest: Some(i) }, ReachingDef::Parts { latest: Some(j) }) => {
-                self.instructions.connect(i, j)
+                self.instructions.pair(i, j)
             }
             (ReachingDef::Parts { latest: None }, ReachingDef::Parts { latest: None })
-            | (ReachingDef::Unknown, ReachingDef::Unknown) => self.others.connect(x, y),
+            | (ReachingDef::Unknown, ReachingDef::Unknown) => self.others.pair(x, y),
             _ => false,
         }
     }

@@ -2,7 +2,7 @@ use super::align::{Pair, align};
 use super::dataflow::Dataflow;
 use super::{Class, Notes, Registries, payload};
 use crate::Result;
-use crate::show::{byte_text, items, quoted, layout_of_fields};
+use crate::show::{byte_text, items, layout_of_fields, quoted};
 use pteron_format::pte::{
     DeviceType, EValue, ExecutionPlan, Instruction, InvalidMethod, Tensor, TensorData, TensorShapeDynamism,
     VerifiedProgram,
@@ -20,7 +20,9 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
     for plan in &tables_a.execution_plan {
         match tables_b.plan(&plan.name) {
             Some(other) => compare_methods((a, plan), (b, other), registries, notes)?,
-            None => notes.note(Class::Meaning, format!("method {}", plan.name), Some(method_outline(plan)), None),
+            None => {
+                notes.note(Class::Meaning, format!("method {}", plan.name), Some(method_outline(plan)), None)
+            }
         }
     }
     for plan in tables_b.execution_plan.iter().filter(|plan| tables_a.plan(&plan.name).is_none()) {

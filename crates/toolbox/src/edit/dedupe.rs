@@ -1,4 +1,4 @@
-use super::externalize::{Digests, is_input_or_output, constant_to_keep, keys_in_use, make_external};
+use super::externalize::{Digests, constant_to_keep, is_input_or_output, keys_in_use, make_external};
 use super::keys::{DedupBuilder, layout_of};
 use super::{Output, finish, revise};
 use crate::file::{Progress, source};
@@ -50,7 +50,8 @@ pub struct Member {
 /// data moves only if no program has different bytes under its key. Weights that [`externalize`](super::externalize())
 /// leaves in a program stay here too.
 pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Result<Deduped> {
-    let all: Vec<Weights> = programs.iter().map(|program| Weights::of_program(program, at_least.max(1))).collect();
+    let all: Vec<Weights> =
+        programs.iter().map(|program| Weights::of_program(program, at_least.max(1))).collect();
     let lengths = in_several(all.iter().map(|weights| weights.file_ranges().map(range_len).collect()));
     let total = all.iter().flat_map(Weights::file_ranges).filter(|r| lengths.contains(&range_len(r)));
     progress.begin("comparing", total.map(range_len).sum());

@@ -452,7 +452,11 @@ fn device_name(plan: &pte::ExecutionPlan, id: i32) -> Option<String> {
     plan.values.get(usize::try_from(id).ok()?)?.as_tensor()?.device()
 }
 
-fn invalid_report(program: &Program, method: &pte::InvalidMethod, kernels: &KernelRegistry) -> InvalidMethodReport {
+fn invalid_report(
+    program: &Program,
+    method: &pte::InvalidMethod,
+    kernels: &KernelRegistry,
+) -> InvalidMethodReport {
     let unknown = method.unknown.iter().map(|error| format!("{}, {}", error.path(), error.found()));
     let readable = method.plan.as_ref().map(|plan| {
         let values = |ids: &[i32]| ids.iter().map(|&id| unverified_value(plan, id)).collect();

@@ -35,7 +35,8 @@ fn prepare_image<B: AsRef<[u8]>>(
 ) -> Result<Tensor> {
     let unfit =
         |why: &str| Error::input(format!("an image ({}) cannot be the input {meta}: {why}", path.display()));
-    let place = PictureDims::from_sizes(meta.sizes(), preparation.channels_last).map_err(|why| unfit(&why))?;
+    let place =
+        PictureDims::from_sizes(meta.sizes(), preparation.channels_last).map_err(|why| unfit(&why))?;
     let kind = meta.dtype();
     let holds_bytes =
         matches!(kind, ScalarType::Byte | ScalarType::Short | ScalarType::Int | ScalarType::Long);
@@ -75,7 +76,10 @@ fn prepare_image<B: AsRef<[u8]>>(
 }
 
 /// A tensor of these elements; `sizes` must match their number.
-fn tensor_of_elements<T: Element>(sizes: &[usize], elements: impl ExactSizeIterator<Item = T>) -> Result<Tensor> {
+fn tensor_of_elements<T: Element>(
+    sizes: &[usize],
+    elements: impl ExactSizeIterator<Item = T>,
+) -> Result<Tensor> {
     Ok(Tensor::from_slice(sizes, &memory::collected(elements)?)?)
 }
 

@@ -35,7 +35,9 @@ pub(super) fn delegates_of(
     let mut all = Vec::new();
     for (index, delegate) in plan.delegates.iter().enumerate() {
         let Some(backend) = backends.get(&delegate.id) else { continue };
-        let Some(Ok(contents)) = backend.contents(&delegates::read_payload(program, delegate)?) else { continue };
+        let Some(Ok(contents)) = backend.contents(&delegates::read_payload(program, delegate)?) else {
+            continue;
+        };
         let (peak, at) = peak_bytes(&contents);
         all.push(DelegatePlan {
             index,

@@ -209,7 +209,9 @@ fn gather_blocks(
         let owner = owners[id];
         let layout = || {
             let tensor = plan.values[owner].as_tensor();
-            tensor.map_or_else(String::new, |t| crate::show::layout_of_fields(t.scalar_type, &t.sizes, &t.dim_order))
+            tensor.map_or_else(String::new, |t| {
+                crate::show::layout_of_fields(t.scalar_type, &t.sizes, &t.dim_order)
+            })
         };
         let block = blocks[owner].get_or_insert_with(|| Block {
             memory_id: life.memory_id,

@@ -61,7 +61,7 @@ pub fn graphs(
 }
 
 /// The graph of a prepared region at a stage of compilation.
-pub fn at_stage(region: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
+pub fn graph_at_stage(region: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
     let mut graph: Graph = region.graph.clone();
     if stage != Stage(0) {
         graph.specialize_to_bounds();
@@ -80,7 +80,7 @@ fn write_graph(
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
     let calls = region.graph.num_nodes();
-    let graph = at_stage(region, stage, &ctx);
+    let graph = graph_at_stage(region, stage, &ctx);
     let (first, end) = (region.instructions.start, region.instructions.end);
     let _ = write!(out, "\ninstructions {first}..{end}");
     if plan.chains.len() > 1 {

@@ -5,7 +5,7 @@ mod flat_tensor;
 mod graph;
 mod program;
 
-pub use graph::{Stage, at_stage, graphs, stages};
+pub use graph::{Stage, graph_at_stage, graphs, stages};
 pub use program::{argument_text, instruction_text, place_text, tensor_type};
 
 use crate::Result;

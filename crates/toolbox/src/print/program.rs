@@ -1,5 +1,7 @@
 use super::PrintOptions;
-use crate::show::{byte_text, bytes, count, items, line, name, number, quoted, layout_of_fields, write_table};
+use crate::show::{
+    byte_text, bytes, count, items, layout_of_fields, line, name, number, quoted, write_table,
+};
 use pteron_format::pte::{
     Chain, DataLocation, EValue, ExecutionPlan, Frame, Instruction, InvalidMethod, Tensor, TensorData,
     TensorShapeDynamism, VerifiedProgram,
@@ -210,7 +212,10 @@ pub fn instruction_text(plan: &ExecutionPlan, step: &Instruction) -> String {
         }
         Instruction::MoveCall { move_from, move_to } => format!("%{move_to} = move %{move_from}"),
         Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
-            format!("jump to {destination_instruction} if {} is false", argument_text(plan, *cond_value_index))
+            format!(
+                "jump to {destination_instruction} if {} is false",
+                argument_text(plan, *cond_value_index)
+            )
         }
         Instruction::FreeCall { value_index } => format!("free %{value_index}"),
     }

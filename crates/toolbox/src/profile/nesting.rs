@@ -72,7 +72,10 @@ mod tests {
 
     #[test]
     fn empty_spans_take_no_time() {
-        assert_eq!(self_times_and_union(&[(1, 5, 5), (1, 5, 5), (1, 5, 9), (1, 9, 9), (1, 5, 9)]), (vec![0, 0, 4, 0, 0], 4));
+        assert_eq!(
+            self_times_and_union(&[(1, 5, 5), (1, 5, 5), (1, 5, 9), (1, 9, 9), (1, 5, 9)]),
+            (vec![0, 0, 4, 0, 0], 4)
+        );
         assert_eq!(self_times_and_union(&[]), (vec![], 0));
     }
 }

@@ -97,7 +97,7 @@ impl Profile {
         let mut inside = 0.0;
         for block in self.recording.blocks.iter().filter(|b| b.name == "Execute") {
             let mut nameless = 0;
-            for span in in_call_order(&block.spans) {
+            for span in spans_in_call_order(&block.spans) {
                 let time = us(span.nanoseconds());
                 let in_delegate = span.kind == SpanKind::DelegateStep;
                 // Steps without an instruction are identified by their order in the run.
@@ -156,7 +156,7 @@ impl Profile {
 
 /// The spans of kernels and delegates in the order in which they ended, each followed by the steps that the delegate
 /// reported during the call; they ended before it.
-fn in_call_order(spans: &[Span]) -> Vec<&Span> {
+fn spans_in_call_order(spans: &[Span]) -> Vec<&Span> {
     let mut ordered = Vec::new();
     let mut steps: HashMap<(Option<u32>, Option<u32>), Vec<&Span>> = HashMap::new();
     for span in spans {
@@ -288,10 +288,21 @@ impl Report {
         let mut rows = vec![["operator", "calls", "total", "share", "a call"].map(str::to_owned).to_vec()];
         for o in &self.operators {
             let mean = o.total_us / o.calls;
-            rows.push(vec![o.name.clone(), calls_text(o.calls), time_text(o.total_us), percent_text(o.share), time_text(mean)]);
+            rows.push(vec![
+                o.name.clone(),
+                calls_text(o.calls),
+                time_text(o.total_us),
+                percent_text(o.share),
+                time_text(mean),
+            ]);
         }
         let outside = if self.run_us > 0.0 { 100.0 * self.outside_us / self.run_us } else { 0.0 };
-        rows.push(vec!["(between)".to_owned(), String::new(), time_text(self.outside_us), percent_text(outside)]);
+        rows.push(vec![
+            "(between)".to_owned(),
+            String::new(),
+            time_text(self.outside_us),
+            percent_text(outside),
+        ]);
         let _ = write!(out, "\n{}", table(rows, "<>>>>", 0));
         self.as_written.iter().for_each(|noted| _ = writeln!(out, "\n{}", line(noted)));
         if !steps {
@@ -311,7 +322,14 @@ impl Report {
                 None => format!("{indent}{}", s.name),
             };
             let shapes = s.shapes.as_ref().or(s.source.as_ref()).cloned().unwrap_or_default();
-            rows.push(vec![at, name, calls_text(s.calls), time_text(s.total_us), percent_text(s.share), shapes]);
+            rows.push(vec![
+                at,
+                name,
+                calls_text(s.calls),
+                time_text(s.total_us),
+                percent_text(s.share),
+                shapes,
+            ]);
         }
         let _ = write!(out, "\n{}", table(rows, "><>>><", 0));
         out

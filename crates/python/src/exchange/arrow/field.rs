@@ -129,7 +129,8 @@ unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
         let owner = Box::from_raw((*schema).private_data.cast::<SchemaOwner>());
-        for child in owner.children.iter().copied().chain([owner.dictionary]).filter(|child| !child.is_null()) {
+        for child in owner.children.iter().copied().chain([owner.dictionary]).filter(|child| !child.is_null())
+        {
             let mut child = Box::from_raw(child);
             super::abi::Released::release(&mut *child);
         }

@@ -136,7 +136,13 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
         let array_owner = Box::from_raw((*array).private_data.cast::<ArrayOwner>());
-        for child in array_owner.children.iter().copied().chain([array_owner.dictionary]).filter(|child| !child.is_null()) {
+        for child in array_owner
+            .children
+            .iter()
+            .copied()
+            .chain([array_owner.dictionary])
+            .filter(|child| !child.is_null())
+        {
             let mut child = Box::from_raw(child);
             Released::release(&mut *child);
         }

@@ -107,7 +107,8 @@ impl OwnedArray {
             bytes.extend_from_slice(text.as_deref().unwrap_or_default().as_bytes());
             offsets.extend(checked_offset(bytes.len(), name)?.to_ne_bytes());
         }
-        let (offsets, bytes) = (Self::push_buffer(&mut buffers, &offsets)?, Self::push_buffer(&mut buffers, &bytes)?);
+        let (offsets, bytes) =
+            (Self::push_buffer(&mut buffers, &offsets)?, Self::push_buffer(&mut buffers, &bytes)?);
         let field = Field::new("u", name, Vec::new());
         let node = Node::new(texts.len(), nulls, vec![validity, offsets, bytes], Vec::new());
         Ok(Self { field, node, buffers })

@@ -7,7 +7,7 @@ mod report;
 
 pub use report::{CallTime, FunctionTime, InitTime, KernelTime, PlaceTime, Report};
 
-use super::nesting::{union_length, self_times};
+use super::nesting::{self_times, union_length};
 use super::{Recorder, Recording, Span};
 use crate::bef::RunOptions;
 use crate::{Context, Result};

@@ -161,7 +161,13 @@ impl FunctionTime {
         let head = ["kernel", "calls", "total", "self", "share", "a call"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         let row = |name: &str, t: &CallTime| {
-            vec![name.to_owned(), calls_text(t.calls), time_text(t.total_us), time_text(t.self_us), percent_text(t.share)]
+            vec![
+                name.to_owned(),
+                calls_text(t.calls),
+                time_text(t.total_us),
+                time_text(t.self_us),
+                percent_text(t.share),
+            ]
         };
         for k in &self.kernels {
             let mut row = row(&k.name, &k.time);
