@@ -56,7 +56,7 @@ pub(crate) fn refuse_options<'a>(
     kind: &str,
     options: impl Iterator<Item = (&'a str, bool)>,
 ) -> Result {
-    let given: Vec<&str> = options.filter(|X).map(|(option, _)| option).collect();
+    let names: Vec<&str> = options.filter(|(_, is_given)| *is_given).map(|(option, _)| option).collect();
     if names.is_empty() {
         return Ok(());
     }
@@ -130,7 +130,8 @@ impl CallArgs {
 
     /// Opens another program with the options of this call.
     pub(crate) fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
-        Ok(pteron_toolbox::run::open(path, self.load_mode()).and_then(|file| general.compile_archive(file))?)
+        Ok(pteron_toolbox::run::open(path, self.load_mode())
+            .and_then(|file| general.compile_archive(file))?)
     }
 
     /// The options that apply to ExecuTorch methods only, each with whether it was given.

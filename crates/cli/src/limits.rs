@@ -133,7 +133,11 @@ impl Bounds {
     ///
     /// # Errors
     /// If the text itself takes more memory than the limits allow.
-    pub(crate) fn translation_options(&self, text: &[u8], name: &str) -> Result<pteron_mlir::Options, String> {
+    pub(crate) fn translation_options(
+        &self,
+        text: &[u8],
+        name: &str,
+    ) -> Result<pteron_mlir::Options, String> {
         let memory = self.limits.memory;
         let takes = (text.len() as u64).saturating_mul(TEXT_EXPANSION);
         if takes > memory {
@@ -185,7 +189,9 @@ mod tests {
     fn sizes_and_times_are_parsed_with_units() {
         assert_eq!(parse_size("512M"), Ok(512 << 20));
         assert_eq!((parse_size("7"), parse_size("1k"), parse_size("2GiB")), (Ok(7), Ok(1024), Ok(2 << 30)));
-        assert!(parse_size("M").is_err() && parse_size("1.5G").is_err() && parse_size("99999999999T").is_err());
+        assert!(
+            parse_size("M").is_err() && parse_size("1.5G").is_err() && parse_size("99999999999T").is_err()
+        );
         assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(

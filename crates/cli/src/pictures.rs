@@ -67,8 +67,12 @@ impl PictureOpts {
 
     /// Fails if any option for images was given; called if no input is an image.
     pub(crate) fn refuse_all(&self) -> Result {
-        let names: Vec<&str> =
-            self.options_given().into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect();
+        let names: Vec<&str> = self
+            .options_given()
+            .into_iter()
+            .filter(|(_, is_given)| *is_given)
+            .map(|(name, _)| name)
+            .collect();
         if names.is_empty() {
             return Ok(());
         }

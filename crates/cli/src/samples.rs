@@ -37,10 +37,14 @@ impl Samples {
         if samples.is_empty() {
             return Err(Failure::Usage(format!("{option}: {} is empty", folder.display())));
         }
-        let of_sample = |path: PathBuf| if path.is_dir() { sorted_entries(option, &path) } else { Ok(vec![path]) };
+        let of_sample =
+            |path: PathBuf| if path.is_dir() { sorted_entries(option, &path) } else { Ok(vec![path]) };
         let files = samples.into_iter().map(of_sample).collect::<Result<Vec<_>>>()?;
         let is_image = |file: &PathBuf| matches!(InputSpec::of_file(file), Some(InputSpec::Image(_)));
-        match (files.iter().flatten().any(is_image), pictures.options_given().iter().any(|(_, is_given)| *is_given)) {
+        match (
+            files.iter().flatten().any(is_image),
+            pictures.options_given().iter().any(|(_, is_given)| *is_given),
+        ) {
             (true, false) => say(format_args!(
                 "{option}: images are stretched to the size of the input, with values from 0 to 1; if the model takes others, say so \
                  (--preset, --resize, --crop, --scale, --mean, --std)"

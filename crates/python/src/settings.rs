@@ -2,7 +2,7 @@
 
 use crate::backend::{load_options, registries};
 use crate::errors::{Failure, Result};
-use crate::exchange::promise;
+use crate::exchange::promise_unchanged;
 use pteron::compile::Cache;
 use pteron::{
     BackendRegistry, BytesLoader, DataLoader, Features, Isa, Limits, LoadOptions, NamedDataMap, Pool,
@@ -50,14 +50,14 @@ impl Source {
     /// Opens a loader of the source.
     pub(crate) fn open(&self, mmap: bool) -> Result<Arc<dyn DataLoader>> {
         match self {
-            Self::Path(path) => Ok(open(path, mode(mmap))?),
+            Self::Path(path) => Ok(open(path, load_mode(mmap))?),
             Self::Bytes(bytes) => Ok(Arc::new(BytesLoader::new(PythonBytes(Arc::clone(bytes))))),
         }
     }
 }
 
 fn load_mode(mmap: bool) -> LoadMode {
-    if mmap { LoadMode::Mmap(promise()) } else { LoadMode::LargeBefMapped(promise()) }
+    if mmap { LoadMode::Mmap(promise_unchanged()) } else { LoadMode::LargeBefMapped(promise_unchanged()) }
 }
 
 /// The options of `pteron.load`.
@@ -157,7 +157,7 @@ impl Settings {
 
     /// Opens `.ptd` files as one map; `None` if there are none.
     pub(crate) fn open_data(&self, files: &[PathBuf]) -> Result<Option<Arc<dyn NamedDataMap>>> {
-        Ok(open_data(files, mode(self.mmap), &self.limits)?)
+        Ok(open_data(files, load_mode(self.mmap), &self.limits)?)
     }
 }
 

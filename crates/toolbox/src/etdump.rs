@@ -174,7 +174,7 @@ pub fn listing(dump: &ETDump) -> String {
 fn debug_line(e: &DebugEvent) -> String {
     let place = instruction_text(i64::try_from(e.chain_index).unwrap_or(-1), e.instruction_id);
     let named = e.name.as_deref().or(e.delegate_debug_id_str.as_deref()).unwrap_or("");
-    let value = e.debug_entry.as_ref().map_or_else(|| "nothing".to_owned(), value);
+    let value = e.debug_entry.as_ref().map_or_else(|| "nothing".to_owned(), value_text);
     let output = match &e.debug_entry {
         Some(Value { output: Some(true), .. }) => ", an output of the method",
         _ => "",

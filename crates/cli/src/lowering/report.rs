@@ -58,7 +58,11 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
         compiled.methods.iter().for_each(|method| text += &delegates_text(method));
     }
     compiled.methods.iter().for_each(|method| text += &missing_on_reference(method));
-    format!("{text}{}\nthe program has {}", quantized_text(compiled), bytes(compiled.program.header().file_len))
+    format!(
+        "{text}{}\nthe program has {}",
+        quantized_text(compiled),
+        bytes(compiled.program.header().file_len)
+    )
 }
 
 /// A line with the operators of a method for which the reference runtime has no kernel; empty if there are none.
@@ -83,7 +87,8 @@ fn delegates_text(method: &MethodSummary) -> String {
         method.left.iter().flat_map(|left| &left.nodes).map(|node| node.name.as_str()).collect();
     let left = left.len();
     let parts = count(method.delegates.len(), "delegate");
-    let mut text = format!("\n{}: {delegated} of {} in {parts}", name(&method.name), count(delegated + left, "node"));
+    let mut text =
+        format!("\n{}: {delegated} of {} in {parts}", name(&method.name), count(delegated + left, "node"));
     if !method.delegates.is_empty() {
         let payloads = method.delegates.iter().map(|d| d.payload_bytes).sum();
         let data = method.delegates.iter().map(|d| d.named_bytes).sum();

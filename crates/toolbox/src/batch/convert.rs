@@ -91,13 +91,13 @@ macro_rules! floats {
 floats!(f32: f64::from, |x| x as f32; f64: |x| x, |x| x; f16: f16::to_f64, f16::from_f64; bf16: bf16::to_f64, bf16::from_f64);
 
 fn read_floats(dtype: ScalarType, bytes: &[u8], numbers: &mut [f64]) {
-    typed!(dtype, read!(bytes, numbers, float),
+    typed!(dtype, read!(bytes, numbers, to_f64),
         Bool: u8, Byte: u8, Char: i8, UInt16: u16, Short: i16, UInt32: u32, Int: i32, UInt64: u64, Long: i64,
         Half: f16, BFloat16: bf16, Float: f32, Double: f64);
 }
 
 fn read_ints(dtype: ScalarType, bytes: &[u8], numbers: &mut [i128]) {
-    typed!(dtype, read!(bytes, numbers, int),
+    typed!(dtype, read!(bytes, numbers, to_i128),
         Bool: u8, Byte: u8, Char: i8, UInt16: u16, Short: i16, UInt32: u32, Int: i32, UInt64: u64, Long: i64);
 }
 

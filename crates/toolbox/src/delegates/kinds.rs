@@ -31,7 +31,7 @@ impl NodeKinds {
                 kinds.handles.push(Vec::new());
                 continue;
             };
-            let bytes = super::read(program, delegate)?;
+            let bytes = super::read_payload(program, delegate)?;
             let contents = backend.contents(&bytes).and_then(|read| read.ok()).unwrap_or_default();
             kinds.are_quantized |= contents.values.iter().any(|value| !value.quantization.is_empty());
             kinds.handles.push(contents.nodes.iter().map(|node| node.debug_handle).collect());

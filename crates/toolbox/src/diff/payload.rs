@@ -84,7 +84,7 @@ pub(super) fn diff(
         }
     }
     for (x, y) in compared {
-        constants(place, (&a, x), (&b, y), notes)?;
+        compare_constants(place, (&a, x), (&b, y), notes)?;
     }
     if notes.differences.len() == before {
         let len = |range: &Range<u64>| range.end - range.start;
@@ -157,7 +157,7 @@ fn compare_constants(
         let (Some(bytes_a), Some(bytes_b)) = (bytes_a, bytes_b) else { continue };
         let names = if x.name == y.name { x.name.clone() } else { format!("{} and {}", x.name, y.name) };
         let of = || format!("{place}, {names} {}{what}", x.type_text());
-        match (a.0.place(&bytes_a), b.0.place(&bytes_b)) {
+        match (a.0.file_range(&bytes_a), b.0.file_range(&bytes_b)) {
             (Some(range_a), Some(range_b)) => {
                 notes.compare_bytes(of, (a.0.program.loader(), range_a), (b.0.program.loader(), range_b))?;
             }

@@ -349,7 +349,7 @@ fn method_report(
     let allowed = meta.input_sizes()?;
     let names = meta.value_names()?;
     let reports = |values: Vec<ValueMeta>, names: Vec<Option<String>>| -> Vec<ValueReport> {
-        values.iter().zip(names).map(|(meta, name)| ValueReport { name, ..value(meta) }).collect()
+        values.iter().zip(names).map(|(meta, name)| ValueReport { name, ..value_report(meta) }).collect()
     };
     let mut inputs = reports(meta.inputs(), names.inputs);
     let mut outputs = reports(meta.outputs(), names.outputs);
