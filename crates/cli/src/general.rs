@@ -139,7 +139,7 @@ impl GeneralOpts {
 
     /// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
     pub(crate) fn open(&self, file: &Path) -> Result<Arc<dyn DataLoader>> {
-        Ok(self.compiled(open_uncompiled(file)?)?)
+        Ok(self.compile_archive(open_uncompiled(file)?)?)
     }
 
     /// Compiles an archive in memory; returns any other file unchanged.

@@ -238,7 +238,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: EValue) -> PyResult<Bound<'
             PyList::new(py, v.into_iter().map(tensor).collect::<Result<Vec<_>, _>>()?)?.into_any()
         }
         EValue::ListOptionalTensor(v) => {
-            let all = v.into_iter().map(|t| t.map(to_tensor).transpose()).collect::<Result<Vec<_>, _>>()?;
+            let all = v.into_iter().map(|t| t.map(tensor).transpose()).collect::<Result<Vec<_>, _>>()?;
             PyList::new(py, all)?.into_any()
         }
     })

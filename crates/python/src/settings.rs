@@ -40,7 +40,7 @@ impl Source {
         if let Ok(bytes) = object.extract::<PyBackedBytes>() {
             return Ok(Self::Bytes(Arc::new(bytes)));
         }
-        if crate::exchange::is_lent(object) {
+        if crate::exchange::has_buffer(object) {
             let bytes = object.py().import("builtins")?.call_method1("bytes", (object,))?;
             return Ok(Self::Bytes(Arc::new(bytes.extract().map_err(PyErr::from)?)));
         }

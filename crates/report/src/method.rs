@@ -412,7 +412,7 @@ fn add_source(
         let node = sketch.add_node(node);
         for input in &each.inputs {
             let (name, text) = (to.text(input), to.text(String::new()));
-            sketch.operand(
+            sketch.add_operand(
                 node,
                 Operand { name, text, bytes: None, from: nodes_by_name.get(input.as_str()).copied() },
             );

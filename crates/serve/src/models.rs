@@ -151,7 +151,7 @@ impl Models {
     fn remove_missing(&self, scanned: &BTreeMap<String, Result<Versions>>, options: &ServiceOptions) {
         // If a model is invalid as a whole, it is not known which models of its methods there are: they stay.
         let invalid: Vec<String> =
-            found.iter().filter(|(_, v)| v.is_err()).map(|(name, _)| format!("{name}.")).collect();
+            scanned.iter().filter(|(_, v)| v.is_err()).map(|(name, _)| format!("{name}.")).collect();
         let is_missing = |name: &String| {
             !scanned.contains_key(name) && !invalid.iter().any(|prefix| name.starts_with(prefix))
         };

@@ -322,7 +322,7 @@ fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
         ScalarType::UInt32 => parse_as!(u32, parse_trimmed),
         ScalarType::UInt64 => parse_as!(u64, parse_trimmed),
         ScalarType::Float => parse_as!(f32, parse_trimmed),
-        ScalarType::Double => parse_as!(f64, plain),
+        ScalarType::Double => parse_as!(f64, parse_trimmed),
         ScalarType::Half => parse_as!(f16, |v| parse_trimmed(v).map(f16::from_f64)),
         ScalarType::BFloat16 => parse_as!(bf16, |v| parse_trimmed(v).map(bf16::from_f64)),
         ScalarType::Bool => parse_as!(Bool, |v| match v {

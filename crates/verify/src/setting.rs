@@ -12,7 +12,7 @@ pub struct Setting {
     /// Whether instructions run as written, without preparation.
     pub no_prepare: bool,
     /// The instruction set to use.
-    #[serde(serialize_with = "isa_name")]
+    #[serde(serialize_with = "serialize_isa")]
     pub isa: Isa,
     /// The number of threads.
     pub threads: usize,

@@ -106,7 +106,7 @@ impl Array {
             return Err(PyBufferError::new_err("the array has a buffer whose sizes contradict each other"));
         }
         let strides = Strides::new(buffer.strides().iter().copied().map(Some));
-        let (sizes, strides) = Self::layout(buffer.shape().iter().map(|n| n.unsigned_abs()), strides)?;
+        let (sizes, strides) = Self::array_layout(buffer.shape().iter().map(|n| n.unsigned_abs()), strides)?;
         let (start, is_read_only) = (buffer.start(), buffer.is_read_only());
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::Buffer(buffer) })
     }
@@ -140,7 +140,7 @@ impl Array {
             || Strides::row_major(sizes, element.size()),
             |strides| Strides::new(strides.iter().map(bytes)),
         );
-        let (sizes, strides) = Self::layout(sizes.iter().map(|&n| n.unsigned_abs() as usize), strides)?;
+        let (sizes, strides) = Self::array_layout(sizes.iter().map(|&n| n.unsigned_abs() as usize), strides)?;
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::DlPack(lent) })
     }
 

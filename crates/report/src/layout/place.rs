@@ -171,14 +171,14 @@ impl Blocks {
         let distance = |i: u32| separation(pairs[i as usize].0, pairs[i as usize].1);
         *work += (vertices + 2 * pairs.len()) as u64;
 
-        let mut waiting: Vec<u32> = (0..vertices as u32).map(|b| before.of(b).len() as u32).collect();
+        let mut waiting: Vec<u32> = (0..vertices as u32).map(|b| before.neighbours(b).len() as u32).collect();
         let mut sorted: Vec<u32> =
             (0..vertices as u32).filter(|&b| block(b) == b && waiting[b as usize] == 0).collect();
         let mut x = vec![0i64; vertices];
         let mut next = 0;
         while let Some(&b) = sorted.get(next) {
             next += 1;
-            for &i in after.of(b) {
+            for &i in after.neighbours(b) {
                 let to = block(pairs[i as usize].1);
                 x[to as usize] = x[to as usize].max(x[b as usize] + distance(i));
                 waiting[to as usize] -= 1;
@@ -189,7 +189,7 @@ impl Blocks {
         }
         for &b in sorted.iter().rev() {
             let room =
-                after.of(b).iter().map(|&i| x[block(pairs[i as usize].1) as usize] - distance(i)).min();
+                after.neighbours(b).iter().map(|&i| x[block(pairs[i as usize].1) as usize] - distance(i)).min();
             x[b as usize] = room.map_or(x[b as usize], |room| room.max(x[b as usize]));
         }
         (0..vertices).map(|v| x[block(v as u32) as usize]).collect()

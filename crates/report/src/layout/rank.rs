@@ -15,20 +15,20 @@ pub(super) fn assign_layers(n: usize, edges: &[(u32, u32)], work: &mut u64) -> V
     // The number of nodes in each layer, and for each full layer a later one to try (union-find).
     let (mut filled, mut next) = (vec![0u32; n + 1], (0..=n as u32).collect::<Vec<_>>());
     for v in 0..n {
-        let earliest = above.of(v as u32).iter().map(|&u| rank[u as usize] + 1).max().unwrap_or(0);
+        let earliest = above.neighbours(v as u32).iter().map(|&u| rank[u as usize] + 1).max().unwrap_or(0);
         let layer = first_with_room(&mut next, earliest, work);
         rank[v] = layer;
         filled[layer as usize] += 1;
         if filled[layer as usize] == capacity {
             next[layer as usize] = layer + 1;
         }
-        *work += 1 + above.of(v as u32).len() as u64;
+        *work += 1 + above.neighbours(v as u32).len() as u64;
     }
     // A node with more readers than operands moves down to its readers, which shortens the edges in total.
     for v in (0..n).rev() {
-        let readers = below.of(v as u32);
+        let readers = below.neighbours(v as u32);
         *work += 1 + readers.len() as u64;
-        if readers.len() <= above.of(v as u32).len() {
+        if readers.len() <= above.neighbours(v as u32).len() {
             continue;
         }
         let Some(latest) = readers.iter().map(|&w| rank[w as usize] - 1).min() else { continue };

@@ -183,9 +183,9 @@ struct Metadata<'a> {
     name: &'a str,
     versions: Vec<String>,
     platform: &'static str,
-    #[serde(serialize_with = "tensors")]
+    #[serde(serialize_with = "serialize_tensors")]
     inputs: Vec<&'a TensorSpec>,
-    #[serde(serialize_with = "tensors")]
+    #[serde(serialize_with = "serialize_tensors")]
     outputs: Vec<&'a TensorSpec>,
 }
 

@@ -126,7 +126,7 @@ impl Acceptor {
             match Arc::clone(&self.permits).try_acquire_owned() {
                 Ok(permit) => {
                     let open = OpenConnection::new(&self.shared, permit);
-                    tokio::spawn(self.clone().connect(stream, peer, stopped.clone(), open));
+                    tokio::spawn(self.clone().handle_connection(stream, peer, stopped.clone(), open));
                 }
                 Err(_) => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
             }

@@ -72,7 +72,7 @@ pub(super) fn diff(
                 };
                 let mut wired = true;
                 for (x, y) in used(node_a).into_iter().zip(used(node_b)) {
-                    wired &= wiring.connect(x, y) && a.same_argument(x, &b, y);
+                    wired &= wiring.pair(x, y) && a.same_argument(x, &b, y);
                     compared.insert((x, y));
                 }
                 if !wired {

@@ -176,7 +176,7 @@ fn compare_methods(
                         Place::instruction(index as u32, j as u32),
                         pairs,
                     ) {
-                        let text = crate::print::instruction;
+                        let text = crate::print::instruction_text;
                         let place = format!("{name}, instruction {i}{of} works on other values");
                         let (x, y) = (text(plan_a, step_a), text(plan_b, step_b));
                         notes.note(Class::Meaning, place, Some(x), Some(y));
