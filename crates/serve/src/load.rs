@@ -76,7 +76,7 @@ fn open_data(files: &Files, limits: &Limits) -> Result<Option<Arc<dyn NamedDataM
         let map = PtdDataMap::load(open_source(source)?, limits).map_err(Refusal::from_load_error)?;
         Ok(Arc::new(map) as Arc<dyn NamedDataMap>)
     };
-    let mut maps: Vec<_> = files.data.iter().map(open_source).collect::<Result<_>>()?;
+    let mut maps: Vec<_> = files.data.iter().map(open).collect::<Result<_>>()?;
     Ok(match maps.len() {
         0 | 1 => maps.pop(),
         _ => Some(Arc::new(MergedDataMap::new(maps).map_err(Refusal::from_load_error)?)),
