@@ -1,7 +1,7 @@
 //! Returning free memory of the allocator to the operating system.
 
 /// Returns free pages between live allocations to the operating system. Only glibc needs an explicit call for this.
-pub(crate) fn reclaim() {
+pub(crate) fn release_free_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         // SAFETY: the signature is the one that glibc declares, and every program for this target links glibc. The function

@@ -15,12 +15,12 @@ const NONE: &str = "none";
 pub(crate) struct BackendName(String);
 
 impl BackendName {
-    /// Whether it stands for no backend.
+    /// Whether the name is `none`, which stands for no backend.
     pub(crate) fn is_none(&self) -> bool {
         self.0 == NONE
     }
 
-    /// Parses the name of a backend of the library or of the registries of this command.
+    /// Parses the name of a registered backend, or `none`.
     pub(crate) fn parser() -> impl TypedValueParser<Value = Self> {
         // Clap keeps the texts as long as the process.
         let text = |text: &str| -> &'static str { String::leak(text.to_owned()) };
@@ -47,8 +47,8 @@ impl TargetCpu {
     }
 }
 
-/// The delegations to pass to the compiler, in order. `none` cannot be combined with other backends.
-pub(crate) fn delegation(backends: &[BackendName], target: TargetCpu) -> Result<Vec<Delegation>> {
+/// The delegations that the compiler gets, in order. `none` cannot be combined with other backends.
+pub(crate) fn delegations(backends: &[BackendName], target: TargetCpu) -> Result<Vec<Delegation>> {
     if backends.len() > 1 && backends.iter().any(BackendName::is_none) {
         return Err(Failure::Usage("--backend: `none` cannot be combined with other backends".to_owned()));
     }

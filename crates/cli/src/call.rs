@@ -43,26 +43,26 @@ pub(crate) struct CallArgs {
     execution: ExecutionOpts,
     #[command(flatten)]
     pictures: PictureOpts,
-    /// Whether the inputs are samples in a folder.
+    /// Whether the inputs are the samples in a folder.
     #[arg(skip)]
     has_samples: bool,
 }
 
 /// Fails if any of the options was given; they do not apply to a file of this kind. Each option comes with whether it was
 /// given.
-pub(crate) fn refuse<'a>(
+pub(crate) fn refuse_options<'a>(
     verb: &str,
     name: &str,
     kind: &str,
     options: impl Iterator<Item = (&'a str, bool)>,
 ) -> Result {
-    let given: Vec<&str> = options.filter(|(_, given)| *given).map(|(option, _)| option).collect();
-    if given.is_empty() {
+    let names: Vec<&str> = options.filter(|(_, is_given)| *is_given).map(|(option, _)| option).collect();
+    if names.is_empty() {
         return Ok(());
     }
-    let given = given.join(", ");
+    let names = names.join(", ");
     Err(Failure::Usage(format!(
-        "{name} is {kind}: it does not support {given}; `pteron {verb} --help` lists the options"
+        "{name} is {kind}: it does not support {names}; `pteron {verb} --help` lists the options"
     )))
 }
 
@@ -78,10 +78,10 @@ enum Load {
 }
 
 impl CallArgs {
-    fn mode(&self) -> LoadMode {
+    fn load_mode(&self) -> LoadMode {
         match self.load {
-            Load::File => maps::when_large(),
-            Load::Mmap => maps::always(),
+            Load::File => maps::map_large_bef(),
+            Load::Mmap => maps::map_all(),
         }
     }
 
@@ -102,14 +102,14 @@ impl CallArgs {
     pub(crate) fn open(&self, general: &GeneralOpts) -> Result<Arc<dyn DataLoader>> {
         if let Some(folder) = &self.cache {
             let cache = Cache::new(folder, self.execution.setting()?.isa);
-            let kept = cache.program(self.input.path(), &self.data, registries().kernels());
-            let kept = kept.map_err(pteron_toolbox::Error::from)?;
-            return Ok(pteron_toolbox::run::open(&kept, maps::always())?);
+            let path = cache.program(self.input.path(), &self.data, registries().kernels());
+            let path = path.map_err(pteron_toolbox::Error::from)?;
+            return Ok(pteron_toolbox::run::open(&path, maps::map_all())?);
         }
         self.open_other(general, self.input.path())
     }
 
-    /// Takes the program among the inputs, with which the file is to be compared.
+    /// Removes the program from the inputs and returns it: the other program of a comparison.
     pub(crate) fn take_program(&mut self) -> Option<PathBuf> {
         let at = self.inputs.iter().position(|input| matches!(input.value, InputSpec::Program(_)))?;
         match self.inputs.remove(at).value {
@@ -118,7 +118,7 @@ impl CallArgs {
         }
     }
 
-    /// Expects the inputs in samples, so that [`Self::load`] takes options for images.
+    /// Declares that the inputs come from sample files, so that [`Self::load`] allows options for images.
     pub(crate) fn expect_samples(&mut self) {
         self.has_samples = true;
     }
@@ -128,12 +128,13 @@ impl CallArgs {
         &self.pictures
     }
 
-    /// Opens another file as [`Self::open`] does the first.
+    /// Opens another program with the options of this call.
     pub(crate) fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
-        Ok(pteron_toolbox::run::open(path, self.mode()).and_then(|file| general.compiled(file))?)
+        Ok(pteron_toolbox::run::open(path, self.load_mode())
+            .and_then(|file| general.compile_archive(file))?)
     }
 
-    /// The options that apply to methods only, and whether each was given.
+    /// The options that apply to ExecuTorch methods only, each with whether it was given.
     pub(crate) fn method_options(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let own = [
             ("inputs", !self.inputs.is_empty()),
@@ -142,7 +143,7 @@ impl CallArgs {
             ("--data", !self.data.is_empty()),
             ("--cache", self.cache.is_some()),
         ];
-        own.into_iter().chain(self.execution.method_options()).chain(self.pictures.given())
+        own.into_iter().chain(self.execution.method_options()).chain(self.pictures.options_given())
     }
 
     /// Opens the program that a loader serves for `verb`, bundled or not, and prepares the options and the request for a call that is
@@ -163,11 +164,11 @@ impl CallArgs {
         };
         expect_program(&*loader, verb, takes)?;
         if !self.has_samples && !self.inputs.iter().any(|input| matches!(input.value, InputSpec::Image(_))) {
-            self.pictures.refuse()?;
+            self.pictures.refuse_all()?;
         }
         let mut options = registries::load_options();
         if self.cache.is_none() {
-            options.data = open_data(&self.data, self.mode(), limits)?;
+            options.data = open_data(&self.data, self.load_mode(), limits)?;
         }
         options.limits = limits.clone();
         options.interrupt = general.bounds().interrupt();
@@ -192,7 +193,7 @@ impl CallArgs {
     }
 }
 
-/// A program, ready for a call.
+/// A loaded program, with the options and inputs of a call.
 pub(crate) struct Loaded {
     pub(crate) program: Program,
     pub(crate) options: LoadOptions,

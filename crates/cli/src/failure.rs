@@ -38,7 +38,7 @@ impl Failure {
                     say_after(&format!("  {}", style.note("caused by:")), &e.to_string());
                     cause = e.source();
                 }
-                if let Some(help) = help(&**e) {
+                if let Some(help) = hint(&**e) {
                     say_after(&format!("  {}", style.note("help:")), help);
                 }
                 ExitCode::from(if matches!(self, Self::Trouble(_)) { 2 } else { 1 })
@@ -56,7 +56,7 @@ impl Failure {
 }
 
 /// A hint on which command or option helps against an error.
-fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
+fn hint(e: &(dyn Error + 'static)) -> Option<&'static str> {
     use pteron::Error as Runtime;
     let mut next = Some(e);
     while let Some(e) = next {

@@ -9,7 +9,7 @@ use crate::registries::registries;
 use crate::terminal::{Style, say};
 use clap::{Args, ValueEnum};
 use pteron::{BackendRegistry, DataLoader, EditLock, Features, Isa, Limits, Protected, PtdDataMap};
-use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::bundle::rebundle;
 use pteron_toolbox::edit::Output;
 use pteron_toolbox::paths::{self, Paths};
 use pteron_toolbox::pattern::Pattern;
@@ -20,7 +20,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The end of every verb's long help.
+/// The exit statuses, at the end of every verb's long help.
 macro_rules! exit_status {
     () => {
         "\n\nExit status:\n  0  done\n  1  something failed; stderr says what\n  2  the arguments are invalid"
@@ -28,7 +28,7 @@ macro_rules! exit_status {
 }
 pub(crate) use exit_status;
 
-/// The end of the long help of a verb whose exit status 1 is an answer.
+/// The exit statuses in the long help of a verb whose exit status 1 is an answer, as of `diff`.
 macro_rules! exit_status_of_answer {
     ($yes:literal, $no:literal) => {
         concat!(
@@ -60,7 +60,7 @@ pub(crate) struct GeneralOpts {
     verbose: u8,
     #[command(flatten)]
     limit_opts: LimitOpts,
-    /// What `limit_opts` allows, once the command has started.
+    /// The limits and the deadline of `limit_opts`, set when the command starts.
     #[arg(skip)]
     bounds: Bounds,
 }
@@ -69,7 +69,7 @@ pub(crate) struct GeneralOpts {
 #[derive(Debug, Args)]
 pub(crate) struct ExecutionOpts {
     /// Number of threads
-    #[arg(short, long, value_name = "N", default_value = "1", value_parser = threads)]
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse_threads)]
     threads: NonZeroUsize,
     /// Instruction set to use, with those that it implies: portable, avx2, avxvnni, avx512, avx512vnni or amx [default:
     /// all that this machine has]
@@ -84,13 +84,13 @@ pub(crate) struct ExecutionOpts {
 pub(crate) const MAX_THREADS: usize = 1024;
 
 /// Parses a number of threads.
-pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
+pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
     let number = text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= MAX_THREADS);
     number.ok_or_else(|| format!("a number of threads is 1 to {MAX_THREADS}"))
 }
 
 impl ExecutionOpts {
-    /// The options that apply to methods only, and whether each was given.
+    /// The options that apply to ExecuTorch methods only, each with whether it was given.
     pub(crate) fn method_options(&self) -> [(&'static str, bool); 3] {
         [
             ("--threads", self.threads != NonZeroUsize::MIN),
@@ -99,7 +99,7 @@ impl ExecutionOpts {
         ]
     }
 
-    /// The setting under which programs run.
+    /// The threads, instruction set and preparation with which programs run.
     pub(crate) fn setting(&self) -> Result<Setting> {
         let isa = match self.isa {
             Some(features) => Isa::of(features).map_err(|e| Failure::Failed(Box::new(e)))?,
@@ -127,33 +127,33 @@ impl GeneralOpts {
         self.bounds = self.limit_opts.start(executes);
     }
 
-    /// What the command may use.
+    /// The limits and the deadline of the command.
     pub(crate) fn bounds(&self) -> &Bounds {
         &self.bounds
     }
 
-    /// The limits on what files may use.
+    /// The limits on memory and instructions of programs.
     pub(crate) fn limits(&self) -> &Limits {
         self.bounds.limits()
     }
 
     /// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
     pub(crate) fn open(&self, file: &Path) -> Result<Arc<dyn DataLoader>> {
-        Ok(self.compiled(open_plain(file)?)?)
+        Ok(self.compile_archive(open_uncompiled(file)?)?)
     }
 
     /// Compiles an archive in memory; returns any other file unchanged.
-    pub(crate) fn compiled(
+    pub(crate) fn compile_archive(
         &self,
         loader: Arc<dyn DataLoader>,
     ) -> pteron_toolbox::Result<Arc<dyn DataLoader>> {
         Ok(pteron::compile::program(loader, registries().kernels(), self.limits())?)
     }
 
-    /// Opens files of named data for `verb`, which errors name.
+    /// Opens `.ptd` files; `verb` is named in errors.
     pub(crate) fn open_data(&self, files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
         let open = |file: &PathBuf| {
-            Ok(pteron_toolbox::file::File::open_data(open_plain(file)?, verb, self.limits())?)
+            Ok(pteron_toolbox::file::File::open_data(open_uncompiled(file)?, verb, self.limits())?)
         };
         files.iter().map(open).collect()
     }
@@ -170,15 +170,15 @@ impl GeneralOpts {
 
     /// The style of text on stderr.
     pub(crate) fn stderr_style(&self) -> Style {
-        self.style(io::stderr().is_terminal())
+        self.terminal_style(io::stderr().is_terminal())
     }
 
     /// The style of text on stdout.
     pub(crate) fn stdout_style(&self) -> Style {
-        self.style(io::stdout().is_terminal())
+        self.terminal_style(io::stdout().is_terminal())
     }
 
-    fn style(&self, terminal: bool) -> Style {
+    fn terminal_style(&self, terminal: bool) -> Style {
         Style::new(match self.color {
             Color::Always => true,
             Color::Never => false,
@@ -187,7 +187,7 @@ impl GeneralOpts {
     }
 }
 
-/// What an edit does about what it cannot keep of a file.
+/// Whether an edit fails if it cannot keep something of the file.
 #[derive(Debug, Args)]
 pub(crate) struct KeepOpts {
     /// Fail if something of the file cannot be kept, such as a field of a newer schema, instead of printing a note
@@ -196,7 +196,7 @@ pub(crate) struct KeepOpts {
 }
 
 impl KeepOpts {
-    /// Prints a note with what an edit of `file` cannot keep, or fails if nothing may be lost.
+    /// Prints a note that lists what an edit of `file` cannot keep; with --strict, fails instead.
     pub(crate) fn check(&self, general: &GeneralOpts, file: &Path, lost: &[String]) -> Result {
         if self.strict {
             pteron_toolbox::edit::refuse_losses(&file.display().to_string(), lost)?;
@@ -209,7 +209,7 @@ impl KeepOpts {
     }
 }
 
-/// The file a verb reads.
+/// The input file of a verb.
 #[derive(Debug, Args)]
 pub(crate) struct InputArg {
     /// The file to read; `-` is stdin
@@ -218,7 +218,7 @@ pub(crate) struct InputArg {
 }
 
 impl InputArg {
-    /// The path.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.file
     }
@@ -235,8 +235,8 @@ impl InputArg {
     }
 
     /// As [`open`](Self::open), but does not compile archives.
-    pub(crate) fn open_plain(&self) -> Result<Arc<dyn DataLoader>> {
-        open_plain(&self.file)
+    pub(crate) fn open_uncompiled(&self) -> Result<Arc<dyn DataLoader>> {
+        open_uncompiled(&self.file)
     }
 }
 
@@ -251,7 +251,7 @@ pub(crate) fn lock_edited(paths: &Paths) -> Vec<EditLock> {
     let lock = |path: PathBuf| {
         EditLock::take(&path, || say(format_args!("waiting for another edit of {}", path.display())))
     };
-    paths.edited().into_iter().filter_map(lock).collect()
+    paths.edited_paths().into_iter().filter_map(lock).collect()
 }
 
 /// The backends of this command.
@@ -260,11 +260,11 @@ pub(crate) fn backends() -> BackendRegistry {
 }
 
 /// Opens a file, or reads all of stdin for `-`. Archives are not compiled.
-pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
-    Ok(pteron_toolbox::run::open(file, maps::when_large())?)
+pub(crate) fn open_uncompiled(file: &Path) -> Result<Arc<dyn DataLoader>> {
+    Ok(pteron_toolbox::run::open(file, maps::map_large_bef())?)
 }
 
-/// Which entries or parts a verb takes.
+/// The names of the entries or parts that a verb processes.
 #[derive(Debug, Args)]
 pub(crate) struct NamesArg {
     /// Only those with this name, in which `*` stands for any characters and `?` for one; may be repeated
@@ -273,7 +273,7 @@ pub(crate) struct NamesArg {
 }
 
 impl NamesArg {
-    /// The patterns.
+    /// The given names as patterns.
     pub(crate) fn patterns(&self) -> Vec<Pattern> {
         self.name.iter().map(Pattern::new).collect()
     }
@@ -298,20 +298,20 @@ pub(crate) struct ForceArg {
 }
 
 impl ForceArg {
-    /// What happens to protected files.
+    /// Whether protected files are replaced.
     pub(crate) fn protected(self) -> Protected {
         if self.force { Protected::Replace } else { Protected::Keep }
     }
 }
 
 impl OutputArg {
-    /// Output to stdout.
+    /// An output to stdout.
     pub(crate) fn stdout() -> Self {
         Self { output: None, force: ForceArg::default() }
     }
 
-    /// Output to a file, or to stdout for `-`.
-    pub(crate) fn to(path: &Path) -> Self {
+    /// An output to a file, or to stdout for `-`.
+    pub(crate) fn to_path(path: &Path) -> Self {
         Self { output: Some(path.to_owned()), force: ForceArg::default() }
     }
 
@@ -322,12 +322,12 @@ impl OutputArg {
     }
 
     /// Declares a binary output, which may not overwrite an input.
-    pub(crate) fn paths_of_binary(&self, paths: &mut Paths) {
-        self.paths_of_edit(paths, &[]);
+    pub(crate) fn binary_paths(&self, paths: &mut Paths) {
+        self.edit_paths(paths, &[]);
     }
 
     /// Declares a binary output, which may overwrite only the inputs `over`.
-    pub(crate) fn paths_of_edit(&self, paths: &mut Paths, over: &[&Path]) {
+    pub(crate) fn edit_paths(&self, paths: &mut Paths, over: &[&Path]) {
         match self.path() {
             Some(path) => paths.edit("-o", path, over),
             None => paths.binary_stdout(),
@@ -340,7 +340,7 @@ impl OutputArg {
         self.write_text_with(|out| Ok(write!(out, "{text}{end}")?))
     }
 
-    /// Writes text through a callback, so that not all of it is in memory.
+    /// Writes text that a callback streams, so that the whole text is never in memory.
     pub(crate) fn write_text_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
         self.write_with(|out| {
             let mut out = Screen::new(BufWriter::new(out), Escapes::Text);
@@ -349,7 +349,7 @@ impl OutputArg {
         })
     }
 
-    /// Writes text of a format of its own, in which nothing may be escaped. It is escaped if it goes to a terminal.
+    /// Writes source text, such as MLIR, unescaped; only on a terminal it is escaped.
     pub(crate) fn write_source(&self, text: &str) -> Result {
         match self.is_file() || !io::stdout().is_terminal() {
             true => {
@@ -377,19 +377,19 @@ impl OutputArg {
         self.write_binary_with(|out| Ok(out.write_all(bytes)?))
     }
 
-    /// Writes a file of the toolbox, but never to a terminal.
+    /// Writes the file that an operation of the toolbox produced, but never to a terminal.
     pub(crate) fn write_file(&self, file: &Output) -> Result {
         self.write_binary_with(|out| Ok(file.write_to(out)?))
     }
 
-    /// Writes what an edit made of the program in `file`, with the test cases of `file` if it is a bundled program.
+    /// Writes the edited program, with the test cases of the original `file` if that is a bundled program.
     pub(crate) fn write_edited(
         &self,
         general: &GeneralOpts,
         file: &Arc<dyn DataLoader>,
         edited: &Output,
     ) -> Result {
-        match rebundled(file, edited, general.limits(), &progress::of_bytes())? {
+        match rebundle(file, edited, general.limits(), &progress::byte_progress())? {
             Some(bundle) => self.write_file(&bundle),
             None => self.write_file(edited),
         }
@@ -400,7 +400,7 @@ impl OutputArg {
         self.path().is_some()
     }
 
-    /// What happens to protected files.
+    /// Whether protected files are replaced.
     pub(crate) fn protected(&self) -> Protected {
         self.force.protected()
     }
@@ -422,7 +422,7 @@ impl OutputArg {
     }
 }
 
-/// Writes a file of the toolbox to a path, and replaces what is there.
+/// Writes the file that an operation of the toolbox produced to a path; an existing file is replaced.
 pub(crate) fn write_file(path: &Path, protected: Protected, file: &Output) -> Result {
     write_file_with(path, protected, |out| Ok(file.write_to(out)?))
 }
@@ -432,8 +432,8 @@ pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> Result) -> Resu
     pteron::write_stream("stdout", io::stdout().lock(), write)
 }
 
-/// Formats text into a writer. An error of writing is returned as it is.
-pub(crate) fn to_io(
+/// Formats text into a writer. An I/O error of the writer is returned unchanged.
+pub(crate) fn format_into(
     out: &mut dyn Write,
     format: impl FnOnce(&mut dyn std::fmt::Write) -> std::fmt::Result,
 ) -> Result {

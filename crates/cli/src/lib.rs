@@ -67,10 +67,10 @@ struct Cli {
 /// `--backend`, and every verb uses them. Call it from `main`, once.
 #[must_use]
 pub fn main_with(registries: pteron::Registries) -> ExitCode {
-    registries::set(registries);
+    registries::set_registries(registries);
     let (mut cli, verb) = parse();
     signals::fail_writes_above_the_size_limit();
-    pteron::before_unfinished_files(signals::take);
+    pteron::before_unfinished_files(signals::handle_termination);
     let executes = verbs::EXECUTING.contains(&verb.as_str());
     cli.general.start(executes);
     let done = verbs::refuse_without_effect(&cli.general, &verb).and_then(|()| cli.verb.run(&cli.general));
@@ -86,8 +86,8 @@ fn command() -> clap::Command {
     let heeded: [(&str, &[&str]); 2] =
         [("verbose", &verbs::DETAILED), ("max_instructions", &verbs::EXECUTING)];
     let hidden = heeded.map(|(option, by)| {
-        let found = command.get_arguments().find(|arg| arg.get_id() == option).cloned();
-        (found.map(|arg| arg.hide(true)), by)
+        let argument = command.get_arguments().find(|arg| arg.get_id() == option).cloned();
+        (argument.map(|arg| arg.hide(true)), by)
     });
     command.mut_subcommands(|verb| {
         let name = verb.get_name().to_owned();

@@ -15,13 +15,13 @@ pub(crate) struct LimitOpts {
     limits: LimitPreset,
     /// Maximum memory of a program, including packed weights and workspaces: 512M, 2G, or bytes; for a BEF program, of
     /// all its values together
-    #[arg(long, value_parser = size, global = true, value_name = "SIZE", help_heading = "Limits")]
+    #[arg(long, value_parser = parse_size, global = true, value_name = "SIZE", help_heading = "Limits")]
     max_memory: Option<u64>,
     /// Maximum number of instructions per execution; for a BEF program, of kernels, which are counted by the thousand
     #[arg(long, global = true, value_name = "N", help_heading = "Limits")]
     max_instructions: Option<u64>,
     /// End the command with an error after this long: 10s, 500ms, 2m
-    #[arg(long, value_parser = duration, global = true, value_name = "TIME", help_heading = "Limits")]
+    #[arg(long, value_parser = parse_duration, global = true, value_name = "TIME", help_heading = "Limits")]
     timeout: Option<Duration>,
 }
 
@@ -37,12 +37,12 @@ enum LimitPreset {
     None,
 }
 
-/// What the command may use: the limits that its arguments set, and its time.
+/// The limits and the timeout that the arguments set for the whole command.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bounds {
     limits: Limits,
     interrupt: Option<Interrupt>,
-    /// The time that the command may take, and its end.
+    /// The timeout, and the instant at which it passes.
     timeout: Option<(Duration, Instant)>,
 }
 
@@ -73,7 +73,7 @@ impl LimitOpts {
         let interrupt = end.map(|end| Interrupt::new().until(end));
         let timeout = self.timeout.zip(end);
         if let Some((time, _)) = timeout {
-            watch(time, if executes { GRACE } else { Duration::ZERO });
+            exit_after_timeout(time, if executes { GRACE } else { Duration::ZERO });
         }
         Bounds { limits, interrupt, timeout }
     }
@@ -81,28 +81,28 @@ impl LimitOpts {
 
 /// Ends the process some time after the timeout if the command has not ended by itself: not everything that a verb does
 /// can be interrupted.
-fn watch(time: Duration, grace: Duration) {
+fn exit_after_timeout(time: Duration, grace: Duration) {
     let watch = move || {
         std::thread::sleep(time.saturating_add(grace));
-        say(format_args!("error: {}", too_long(time)));
+        say(format_args!("error: {}", timeout_message(time)));
         pteron::discard_unfinished_files(|| std::process::exit(1));
     };
     let _ = std::thread::Builder::new().name("timeout".to_owned()).spawn(watch);
 }
 
-fn too_long(time: Duration) -> String {
+fn timeout_message(time: Duration) -> String {
     format!("the command took longer than --timeout {time:?}")
 }
 
-/// Bytes of memory that parsing and translating MLIR text takes for each of its bytes, at most.
+/// Maximum bytes of memory that parsing and translating take per byte of MLIR text.
 const TEXT_EXPANSION: u64 = 64;
 
 impl Bounds {
-    /// Fails if the command is done, but took longer than --timeout.
+    /// Fails if the timeout has passed; called when the command is done.
     pub(crate) fn check_time(&self) -> Result<(), Failure> {
         match self.timeout {
             Some((time, end)) if Instant::now() > end => {
-                Err(pteron_toolbox::Error::input(too_long(time)).into())
+                Err(pteron_toolbox::Error::input(timeout_message(time)).into())
             }
             _ => Ok(()),
         }
@@ -120,7 +120,7 @@ impl Bounds {
 
     /// Applies the limits to a BEF program: kernels count as instructions, values as memory, and the run of a function as an
     /// execution.
-    pub(crate) fn apply(&self, options: &mut RunOptions) {
+    pub(crate) fn apply_to_bef(&self, options: &mut RunOptions) {
         let Self { limits, timeout, .. } = self;
         options.limits.kernels = limits.instructions;
         options.limits.memory = limits.memory;
@@ -133,7 +133,11 @@ impl Bounds {
     ///
     /// # Errors
     /// If the text itself takes more memory than the limits allow.
-    pub(crate) fn translation(&self, text: &[u8], name: &str) -> Result<pteron_mlir::Options, String> {
+    pub(crate) fn translation_options(
+        &self,
+        text: &[u8],
+        name: &str,
+    ) -> Result<pteron_mlir::Options, String> {
         let memory = self.limits.memory;
         let takes = (text.len() as u64).saturating_mul(TEXT_EXPANSION);
         if takes > memory {
@@ -149,7 +153,7 @@ impl Bounds {
 }
 
 /// Parses a size such as `512M`; units are powers of 1024.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 0,
@@ -164,7 +168,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a time such as `10s`; a number without a unit is in seconds.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "ms" => 1e-3,
@@ -183,15 +187,17 @@ mod tests {
 
     #[test]
     fn sizes_and_times_are_parsed_with_units() {
-        assert_eq!(size("512M"), Ok(512 << 20));
-        assert_eq!((size("7"), size("1k"), size("2GiB")), (Ok(7), Ok(1024), Ok(2 << 30)));
-        assert!(size("M").is_err() && size("1.5G").is_err() && size("99999999999T").is_err());
-        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_size("512M"), Ok(512 << 20));
+        assert_eq!((parse_size("7"), parse_size("1k"), parse_size("2GiB")), (Ok(7), Ok(1024), Ok(2 << 30)));
+        assert!(
+            parse_size("M").is_err() && parse_size("1.5G").is_err() && parse_size("99999999999T").is_err()
+        );
+        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(
-            (duration("2m"), duration("3")),
+            (parse_duration("2m"), parse_duration("3")),
             (Ok(Duration::from_secs(120)), Ok(Duration::from_secs(3)))
         );
-        assert!(duration("-1s").is_err() && duration("soon").is_err());
+        assert!(parse_duration("-1s").is_err() && parse_duration("soon").is_err());
     }
 }

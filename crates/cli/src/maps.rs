@@ -3,19 +3,19 @@
 use pteron::Unchanged;
 use pteron_toolbox::run::LoadMode;
 
-/// Reads files, but maps large BEF programs, of which only small parts are accessed.
-pub(crate) fn when_large() -> LoadMode {
-    LoadMode::LargeBefMapped(promise())
+/// The default mode: reads files, but maps large BEF programs, of which only small parts are accessed.
+pub(crate) fn map_large_bef() -> LoadMode {
+    LoadMode::LargeBefMapped(promise_unchanged())
 }
 
 /// Maps every file: `--load mmap`.
-pub(crate) fn always() -> LoadMode {
-    LoadMode::Mmap(promise())
+pub(crate) fn map_all() -> LoadMode {
+    LoadMode::Mmap(promise_unchanged())
 }
 
 /// Passes on the promise of the user: the help of `--load mmap`, and `docs/loading.md` for large BEF programs, say that a
 /// mapped file must not change while the command runs.
-fn promise() -> Unchanged {
+fn promise_unchanged() -> Unchanged {
     // SAFETY: a process cannot keep others from writing to a file, so the condition of `promise` is passed on to
     // the user, in the help of `--load` and in `docs/loading.md`. The command itself writes files by renaming
     // (`replace_file`), which does not modify the mapped files.

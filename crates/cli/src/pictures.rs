@@ -8,22 +8,22 @@ use pteron_toolbox::picture::{self, Preparation, Resize};
 #[derive(Debug, Args)]
 pub(crate) struct PictureOpts {
     /// Resize to this height and width, or the shorter side to N [default: stretch to the input's size]
-    #[arg(help_heading = "Options for images", long, value_name = "N|HxW", value_parser = resize)]
+    #[arg(help_heading = "Options for images", long, value_name = "N|HxW", value_parser = parse_resize)]
     resize: Option<Resize>,
     /// Then crop the centre to this size; where it is larger than the image, pad with black
-    #[arg(help_heading = "Options for images", long, value_name = "N|HxW", value_parser = crop)]
+    #[arg(help_heading = "Options for images", long, value_name = "N|HxW", value_parser = parse_crop)]
     crop: Option<(usize, usize)>,
     /// A common scale, mean and standard deviation: 0 to 1 (the default), -1 to 1, or those of ImageNet
     #[arg(help_heading = "Options for images", long, value_enum, allow_hyphen_values = true, conflicts_with_all = ["mean", "std", "scale"])]
     preset: Option<Preset>,
     /// Multiply the pixel values (0 to 255) of an image by this [default: 1/255]
-    #[arg(help_heading = "Options for images", long, value_name = "X", allow_hyphen_values = true, value_parser = number)]
+    #[arg(help_heading = "Options for images", long, value_name = "X", allow_hyphen_values = true, value_parser = parse_number)]
     scale: Option<f32>,
     /// Then subtract this from all channels, or one value from each
-    #[arg(help_heading = "Options for images", long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = number)]
+    #[arg(help_heading = "Options for images", long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = parse_number)]
     mean: Vec<f32>,
     /// Then divide all channels by this, or each by one value
-    #[arg(help_heading = "Options for images", long, value_name = "X,…", value_delimiter = ',', value_parser = divisor)]
+    #[arg(help_heading = "Options for images", long, value_name = "X,…", value_delimiter = ',', value_parser = parse_divisor)]
     std: Vec<f32>,
     /// The input is channels-last: [1, H, W, C] or [H, W, C]
     #[arg(help_heading = "Options for images", long)]
@@ -65,19 +65,23 @@ impl PictureOpts {
         preparation
     }
 
-    /// Fails if any option was given, because no input is an image.
-    pub(crate) fn refuse(&self) -> Result {
-        let given: Vec<&str> =
-            self.given().into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
-        if given.is_empty() {
+    /// Fails if any option for images was given; called if no input is an image.
+    pub(crate) fn refuse_all(&self) -> Result {
+        let names: Vec<&str> = self
+            .options_given()
+            .into_iter()
+            .filter(|(_, is_given)| *is_given)
+            .map(|(name, _)| name)
+            .collect();
+        if names.is_empty() {
             return Ok(());
         }
-        let given = given.join(", ");
-        Err(Failure::Usage(format!("{given}: none of the inputs is an image (.png, .jpg)")))
+        let names = names.join(", ");
+        Err(Failure::Usage(format!("{names}: none of the inputs is an image (.png, .jpg)")))
     }
 
-    /// The options, and whether each was given.
-    pub(crate) fn given(&self) -> [(&'static str, bool); 7] {
+    /// The options for images, each with whether it was given.
+    pub(crate) fn options_given(&self) -> [(&'static str, bool); 7] {
         [
             ("--resize", self.resize.is_some()),
             ("--crop", self.crop.is_some()),
@@ -91,7 +95,7 @@ impl PictureOpts {
 }
 
 /// Parses `N` or `HxW`.
-fn size(text: &str) -> Result<(usize, Option<usize>), String> {
+fn parse_size(text: &str) -> Result<(usize, Option<usize>), String> {
     let side = |text: &str| text.parse().ok().filter(|&n: &usize| n > 0);
     let sides = match text.split_once('x') {
         None => side(text).map(|n| (n, None)),
@@ -100,20 +104,20 @@ fn size(text: &str) -> Result<(usize, Option<usize>), String> {
     sides.ok_or_else(|| "a size is a number of pixels, `224`, or height and width, `224x320`".to_owned())
 }
 
-fn resize(text: &str) -> Result<Resize, String> {
-    Ok(match size(text)? {
+fn parse_resize(text: &str) -> Result<Resize, String> {
+    Ok(match parse_size(text)? {
         (shorter, None) => Resize::Shorter(shorter),
         (height, Some(width)) => Resize::To(height, width),
     })
 }
 
-fn crop(text: &str) -> Result<(usize, usize), String> {
-    let (height, width) = size(text)?;
+fn parse_crop(text: &str) -> Result<(usize, usize), String> {
+    let (height, width) = parse_size(text)?;
     Ok((height, width.unwrap_or(height)))
 }
 
 /// Parses a number, or a fraction such as `1/255`.
-fn number(text: &str) -> Result<f32, String> {
+fn parse_number(text: &str) -> Result<f32, String> {
     let number = match text.split_once('/') {
         None => text.trim().parse().ok(),
         Some((over, under)) => {
@@ -123,8 +127,8 @@ fn number(text: &str) -> Result<f32, String> {
     number.filter(|n: &f32| n.is_finite()).ok_or_else(|| "a number is written `0.5` or `1/255`".to_owned())
 }
 
-fn divisor(text: &str) -> Result<f32, String> {
-    match number(text)? {
+fn parse_divisor(text: &str) -> Result<f32, String> {
+    match parse_number(text)? {
         0.0 => Err("nothing can be divided by 0".to_owned()),
         number => Ok(number),
     }

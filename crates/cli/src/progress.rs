@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const DELAY: Duration = Duration::from_secs(1);
 
 /// Shows how many bytes have been processed, if stderr is a terminal.
-pub(crate) fn of_bytes() -> Progress {
+pub(crate) fn byte_progress() -> Progress {
     match io::stderr().is_terminal() {
         true => Progress::new(Bytes { bar: Mutex::new(ProgressBar::hidden()), start: Instant::now() }),
         false => Progress::default(),
@@ -24,8 +24,8 @@ pub(crate) struct ProgressWriter<'w> {
 }
 
 /// Wraps a writer to show how much of a file of `bytes` has been written.
-pub(crate) fn of_writing(out: &mut dyn Write, bytes: u64) -> ProgressWriter<'_> {
-    let progress = of_bytes();
+pub(crate) fn write_progress(out: &mut dyn Write, bytes: u64) -> ProgressWriter<'_> {
+    let progress = byte_progress();
     progress.begin("writing", bytes);
     ProgressWriter { out, progress }
 }
@@ -87,14 +87,14 @@ struct Bytes {
 }
 
 impl Bytes {
-    fn with(&self, use_bar: impl FnOnce(&mut ProgressBar)) {
+    fn update_bar(&self, use_bar: impl FnOnce(&mut ProgressBar)) {
         use_bar(&mut self.bar.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Listener for Bytes {
     fn begin(&self, what: &'static str, bytes: u64) {
-        self.with(|bar| {
+        self.update_bar(|bar| {
             bar.finish_and_clear();
             *bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
             let template = "{msg:10} {bar:40} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
@@ -106,7 +106,7 @@ impl Listener for Bytes {
     }
 
     fn advance(&self, bytes: u64) {
-        self.with(|bar| {
+        self.update_bar(|bar| {
             if bar.is_hidden() && self.start.elapsed() > DELAY {
                 bar.set_draw_target(ProgressDrawTarget::stderr());
             }
@@ -117,6 +117,6 @@ impl Listener for Bytes {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        self.with(|bar| bar.finish_and_clear());
+        self.update_bar(|bar| bar.finish_and_clear());
     }
 }

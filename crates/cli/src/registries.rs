@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 static REGISTRIES: OnceLock<Registries> = OnceLock::new();
 
-/// Sets them. The first call counts, and nothing may have asked for them before.
-pub(crate) fn set(registries: Registries) {
+/// Sets the registries. Only the first call has an effect, and only before [`registries`] is called.
+pub(crate) fn set_registries(registries: Registries) {
     let _ = REGISTRIES.set(registries);
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn registries() -> &'static Registries {
     REGISTRIES.get_or_init(Registries::default)
 }
 
-/// Options with the operators and backends of this command.
+/// The default load options, with the operators and backends of this command.
 pub(crate) fn load_options() -> LoadOptions {
     registries().load_options()
 }

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Samples {
     /// The option that names the folder.
     option: &'static str,
-    /// The names of the inputs.
+    /// The names of the method's inputs; `None` where the program has none.
     names: Vec<Option<String>>,
     pictures: Preparation,
-    /// The files of each.
+    /// The input files of each sample.
     files: Vec<Vec<PathBuf>>,
 }
 
@@ -33,19 +33,23 @@ impl Samples {
         program: &Program,
         method: &str,
     ) -> Result<Self> {
-        let samples = entries(option, folder)?;
+        let samples = sorted_entries(option, folder)?;
         if samples.is_empty() {
             return Err(Failure::Usage(format!("{option}: {} is empty", folder.display())));
         }
-        let of_sample = |path: PathBuf| if path.is_dir() { entries(option, &path) } else { Ok(vec![path]) };
+        let of_sample =
+            |path: PathBuf| if path.is_dir() { sorted_entries(option, &path) } else { Ok(vec![path]) };
         let files = samples.into_iter().map(of_sample).collect::<Result<Vec<_>>>()?;
         let is_image = |file: &PathBuf| matches!(InputSpec::of_file(file), Some(InputSpec::Image(_)));
-        match (files.iter().flatten().any(is_image), pictures.given().iter().any(|(_, given)| *given)) {
+        match (
+            files.iter().flatten().any(is_image),
+            pictures.options_given().iter().any(|(_, is_given)| *is_given),
+        ) {
             (true, false) => say(format_args!(
                 "{option}: images are stretched to the size of the input, with values from 0 to 1; if the model takes others, say so \
                  (--preset, --resize, --crop, --scale, --mean, --std)"
             )),
-            (false, true) => pictures.refuse()?,
+            (false, true) => pictures.refuse_all()?,
             _ => {}
         }
         let names = program.method_meta(method).and_then(|meta| meta.value_names());
@@ -75,12 +79,12 @@ impl Samples {
             Ok(GivenInput { name: name(file).filter(|_| by_name), value })
         };
         let inputs = files.iter().map(input).collect::<Result<_>>()?;
-        Ok(run::inputs(program, method, inputs, &self.pictures)?)
+        Ok(run::input_values(program, method, inputs, &self.pictures)?)
     }
 }
 
 /// The entries of a folder, sorted by name.
-fn entries(option: &str, folder: &Path) -> Result<Vec<PathBuf>> {
+fn sorted_entries(option: &str, folder: &Path) -> Result<Vec<PathBuf>> {
     let fail = |e| Failure::Usage(format!("{option}: cannot read {}: {e}", folder.display()));
     let entries = std::fs::read_dir(folder).map_err(fail)?;
     let mut paths = entries.map(|entry| Ok(entry.map_err(fail)?.path())).collect::<Result<Vec<_>>>()?;

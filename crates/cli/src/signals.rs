@@ -8,12 +8,12 @@
 /// The thread that waits for them takes 64 MiB of address space, which matters under `ulimit -v`: start it only once there
 /// is something to clean up.
 #[cfg(unix)]
-pub(crate) fn take() {
+pub(crate) fn handle_termination() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
     use signal_hook::low_level::emulate_default_handler;
 
-    let ignored = ignored();
+    let ignored = ignored_signals();
     let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
     // If no handler can be installed, the command still works.
     let Ok(mut signals) = Signals::new(wanted) else { return };
@@ -28,7 +28,7 @@ pub(crate) fn take() {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn take() {}
+pub(crate) fn handle_termination() {}
 
 /// Lets a write above the limit on the size of files (`ulimit -f`) fail with an error, where SIGXFSZ would end the process.
 #[cfg(unix)]
@@ -42,7 +42,7 @@ pub(crate) fn fail_writes_above_the_size_limit() {}
 
 /// The mask of signals that this process ignores, read from `/proc`. Under `nohup` it contains SIGHUP.
 #[cfg(unix)]
-fn ignored() -> u64 {
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     match mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()) {

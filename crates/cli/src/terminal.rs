@@ -8,37 +8,37 @@ use std::io::{self, Write};
 pub(crate) struct Style(bool);
 
 impl Style {
-    /// The style of a stream that is `coloured`, or of plain text.
+    /// A style that colours text if `coloured` is set.
     pub(crate) fn new(coloured: bool) -> Self {
         Self(coloured)
     }
 
-    /// Errors.
+    /// Formats text as an error: bold red.
     pub(crate) fn error(self, text: &str) -> String {
-        self.wrap("1;31", text)
+        self.colour("1;31", text)
     }
 
-    /// Notes and hints.
+    /// Formats text as a note or hint: bold cyan.
     pub(crate) fn note(self, text: &str) -> String {
-        self.wrap("1;36", text)
+        self.colour("1;36", text)
     }
 
-    /// Success.
-    pub(crate) fn good(self, text: &str) -> String {
-        self.wrap("1;32", text)
+    /// Formats text as a success: bold green.
+    pub(crate) fn success(self, text: &str) -> String {
+        self.colour("1;32", text)
     }
 
-    fn wrap(self, code: &str, text: &str) -> String {
+    fn colour(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-/// Stdout for text, which may contain text of files: what would act on a terminal is escaped.
+/// Stdout, with control characters escaped, since text may come from files.
 pub(crate) fn stdout() -> Screen<io::Stdout> {
     Screen::new(io::stdout(), Escapes::Text)
 }
 
-/// As [`stdout`], for stderr.
+/// Stderr, with control characters escaped as for [`stdout`].
 pub(crate) fn stderr() -> Screen<io::Stderr> {
     Screen::new(io::stderr(), Escapes::Text)
 }
@@ -48,12 +48,12 @@ pub(crate) fn say(text: impl std::fmt::Display) {
     say_after("", &text.to_string());
 }
 
-/// Writes lines to stderr, each of which ends where `text` says so.
+/// Writes text of several lines to stderr, and ignores errors.
 pub(crate) fn say_lines(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// As [`say`], after a label, which may be coloured.
+/// Writes a message to stderr after a label, which may be coloured.
 pub(crate) fn say_after(label: &str, text: &str) {
     let space = if label.is_empty() { "" } else { " " };
     let _ = writeln!(io::stderr(), "{label}{space}{}", message(text));

@@ -483,7 +483,7 @@ fn steps_of_opaque_delegates_are_below_their_call() {
     let method = Some(method_of(&module));
     let request = run::Request { method, repeat: 3, ..run::Request::default() };
     let found = profile::profile(&program, &request, false, options).unwrap();
-    let nodes = NodeKinds::of(&program, &found.method, &backends).unwrap();
+    let nodes = NodeKinds::read(&program, &found.method, &backends).unwrap();
     let report = found.report(&program, &kernels, &nodes);
     let names: Vec<_> = report.steps.iter().map(|step| (&*step.name, step.in_delegate)).collect();
     let call = names.iter().position(|step| *step == (ID, false)).expect("the call");

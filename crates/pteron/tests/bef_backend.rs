@@ -59,7 +59,7 @@ fn payloads(program: &[u8]) -> Vec<Range<usize>> {
 #[test]
 fn compiled_archives_give_the_results_of_pytorch() {
     let cases: Vec<_> =
-        find(&archives()).expect("cases").iter().flat_map(|case| case.of_archives()).collect();
+        find(&archives()).expect("cases").iter().flat_map(|case| case.archive_cases()).collect();
     for (no_prepare, target) in [(false, None), (true, None), (false, Some(Isa::detect()))] {
         let mut load = pteron::load_options();
         load.no_prepare = no_prepare;

@@ -27,7 +27,7 @@ fn is_refused(why: &str) -> bool {
 #[test]
 fn archives_compiled_for_the_reference_runtime_give_the_results_of_pytorch() {
     let cases: Vec<_> =
-        find(&archives()).expect("cases").iter().flat_map(|case| case.of_archives()).collect();
+        find(&archives()).expect("cases").iter().flat_map(|case| case.archive_cases()).collect();
     let options = Options { load: pteron::load_options(), convert: Some(portable()), ..Options::default() };
     let mut failed = Vec::new();
     let counts = check_all(&cases, &options, 2, |case, outcome| {

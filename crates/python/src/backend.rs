@@ -56,14 +56,16 @@ impl Backend for PyBackend {
         compile_specs: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError> {
         Python::attach(|py| {
-            let made = self.made(py, ctx, &processed, compile_specs);
-            made.map(|delegate| Box::new(delegate) as Box<dyn Delegate>).map_err(|e| failed(py, &e))
+            let delegate = self.init_delegate(py, ctx, &processed, compile_specs);
+            delegate
+                .map(|delegate| Box::new(delegate) as Box<dyn Delegate>)
+                .map_err(|e| backend_error(py, &e))
         })
     }
 }
 
 impl PyBackend {
-    fn made(
+    fn init_delegate(
         &self,
         py: Python<'_>,
         ctx: &BackendInitContext<'_>,
@@ -128,15 +130,15 @@ impl Delegate for PyDelegate {
         inputs: &[Arg<'_>],
         outputs: &mut [Out<'_>],
     ) -> Result<(), BackendError> {
-        Python::attach(|py| self.call(py, inputs, outputs).map_err(|e| failed(py, &e)))
+        Python::attach(|py| self.call_python(py, inputs, outputs).map_err(|e| backend_error(py, &e)))
     }
 }
 
 impl PyDelegate {
-    fn call(&self, py: Python<'_>, inputs: &[Arg<'_>], outputs: &mut [Out<'_>]) -> PyResult<()> {
+    fn call_python(&self, py: Python<'_>, inputs: &[Arg<'_>], outputs: &mut [Out<'_>]) -> PyResult<()> {
         let mut args = vec![self.state.clone_ref(py)];
         for input in inputs {
-            args.push(argument(py, input)?);
+            args.push(argument_object(py, input)?);
         }
         let results = self.execute.call1(py, PyTuple::new(py, args)?)?;
         let results = results.bind(py);
@@ -154,8 +156,8 @@ impl PyDelegate {
         }
         for (index, (result, out)) in results.iter().zip(outputs).enumerate() {
             match out {
-                Out::Tensor(out) => store(result, out, index)?,
-                Out::Scalar(scalar) => *scalar = Some(number(result)?),
+                Out::Tensor(out) => copy_to_output(result, out, index)?,
+                Out::Scalar(scalar) => *scalar = Some(extract_scalar(result)?),
                 _ => return Err(PyValueError::new_err(format!("output {index} is no tensor"))),
             }
         }
@@ -163,8 +165,8 @@ impl PyDelegate {
     }
 }
 
-/// An input of a call: a copy of a tensor, or a number.
-fn argument(py: Python<'_>, input: &Arg<'_>) -> PyResult<Py<PyAny>> {
+/// Converts an input of a call to Python: a copied tensor, or a number.
+fn argument_object(py: Python<'_>, input: &Arg<'_>) -> PyResult<Py<PyAny>> {
     let copy = |view: &TensorView<'_>| -> PyResult<Py<PyAny>> {
         let tensor = view.to_tensor().map_err(crate::errors::Failure::from)?;
         Ok(Py::new(py, PyTensor::new(tensor))?.into_any())
@@ -180,8 +182,8 @@ fn argument(py: Python<'_>, input: &Arg<'_>) -> PyResult<Py<PyAny>> {
 }
 
 /// Copies a result to an output, whose sizes become those of the result.
-fn store(result: &Bound<'_, PyAny>, out: &mut TensorViewMut<'_>, index: usize) -> PyResult<()> {
-    let tensor = convert::tensor(result, None, None)?;
+fn copy_to_output(result: &Bound<'_, PyAny>, out: &mut TensorViewMut<'_>, index: usize) -> PyResult<()> {
+    let tensor = convert::to_tensor(result, None, None)?;
     if tensor.dtype() != out.dtype() {
         return Err(PyValueError::new_err(format!(
             "output {index} is {}, execute returned {}",
@@ -194,7 +196,7 @@ fn store(result: &Bound<'_, PyAny>, out: &mut TensorViewMut<'_>, index: usize) -
     Ok(())
 }
 
-fn number(result: &Bound<'_, PyAny>) -> PyResult<pteron::Scalar> {
+fn extract_scalar(result: &Bound<'_, PyAny>) -> PyResult<pteron::Scalar> {
     if result.is_instance_of::<pyo3::types::PyBool>() {
         return Ok(pteron::Scalar::Bool(result.extract()?));
     }
@@ -204,8 +206,8 @@ fn number(result: &Bound<'_, PyAny>) -> PyResult<pteron::Scalar> {
     }
 }
 
-/// The error of a function of the backend, with the line that raised it.
-fn failed(py: Python<'_>, error: &PyErr) -> BackendError {
+/// Converts an exception of a backend's Python function to an error that names the raising line.
+fn backend_error(py: Python<'_>, error: &PyErr) -> BackendError {
     let line = error.traceback(py).and_then(|traceback| {
         let mut last = traceback.into_any();
         while let Ok(Some(next)) = last.getattr_opt("tb_next")

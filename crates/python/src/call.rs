@@ -4,20 +4,20 @@ use crate::convert::{Input, to_python};
 use crate::errors::{Failure, Result as Done};
 use crate::exchange::{Array, COPIES};
 use crate::opened::{OpenProgram, Signature};
-use crate::tensor::array_of;
+use crate::tensor::borrow_array;
 use pteron::{EValue, InputProblem, Method, arrange_inputs};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 /// Converts values of a program to a list.
-pub(crate) fn list<'py>(py: Python<'py>, values: Vec<EValue>) -> PyResult<Bound<'py, PyList>> {
+pub(crate) fn value_list<'py>(py: Python<'py>, values: Vec<EValue>) -> PyResult<Bound<'py, PyList>> {
     let values = values.into_iter().map(|v| to_python(py, v)).collect::<PyResult<Vec<_>>>()?;
     PyList::new(py, values)
 }
 
 /// Calls a method, and writes outputs to the arrays of `out` if it is given.
-pub(crate) fn call<'py>(
+pub(crate) fn call_method<'py>(
     py: Python<'py>,
     opened: &OpenProgram,
     signature: &Signature,
@@ -25,21 +25,22 @@ pub(crate) fn call<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
     out: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyList>> {
-    let inputs = inputs(signature, args, kwargs)?;
+    let inputs = arrange_arguments(signature, args, kwargs)?;
     let Some(out) = out else {
         let values = py.detach(|| {
-            opened.with(signature, |method| {
+            opened.with_method(signature, |method| {
                 let values = execute(method, &inputs)?;
                 opened.end_record();
                 Ok(values)
             })
         })?;
-        return list(py, values);
+        return value_list(py, values);
     };
-    let targets = targets(signature, out)?;
+    let targets = output_arrays(signature, out)?;
     let arrays =
         targets.iter().map(|t| t.as_ref().map_or(Ok(None), array_or_error)).collect::<PyResult<Vec<_>>>()?;
-    let values = py.detach(|| opened.with(signature, |method| execute_into(method, &inputs, &arrays)))?;
+    let values =
+        py.detach(|| opened.with_method(signature, |method| execute_into(method, &inputs, &arrays)))?;
     let results = PyList::empty(py);
     for (target, value) in targets.into_iter().zip(values) {
         match target {
@@ -51,32 +52,32 @@ pub(crate) fn call<'py>(
 }
 
 /// The inputs of a call, in the order of the method's inputs. Inputs that the exporter fixed may be omitted.
-pub(crate) fn inputs<'py>(
+pub(crate) fn arrange_arguments<'py>(
     signature: &Signature,
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Vec<Input>> {
     let declared = &signature.inputs;
     if args.len() == declared.len() && kwargs.is_none() {
-        return args.iter().zip(declared).map(|(arg, declared)| Input::of(&arg, declared)).collect();
+        return args.iter().zip(declared).map(|(arg, declared)| Input::from_object(&arg, declared)).collect();
     }
     let named: Vec<(String, Bound<'py, PyAny>)> = kwargs
         .into_iter()
         .flatten()
         .map(|(name, value)| Ok((name.extract()?, value)))
         .collect::<PyResult<_>>()?;
-    let given = arrange_inputs(&signature.name, declared, &signature.names, args.iter(), named);
-    let given = given.map_err(|error| match error {
+    let arranged = arrange_inputs(&signature.name, declared, &signature.names, args.iter(), named);
+    let arranged = arranged.map_err(|error| match error {
         pteron::Error::Input { problem: problem @ InputProblem::Twice { .. }, .. } => {
             PyTypeError::new_err(problem.to_string())
         }
         other => Failure::from(other).into(),
     })?;
-    let value = |(given, declared): (Option<Bound<'py, PyAny>>, &pteron::ValueMeta)| match given {
-        Some(given) => Input::of(&given, declared),
+    let value = |(object, declared): (Option<Bound<'py, PyAny>>, &pteron::ValueMeta)| match object {
+        Some(object) => Input::from_object(&object, declared),
         None => Ok(Input::Value(declared.traced.clone().unwrap_or(EValue::None))),
     };
-    given.into_iter().zip(declared).map(value).collect()
+    arranged.into_iter().zip(declared).map(value).collect()
 }
 
 fn set_and_run(method: &mut Method, inputs: &[Input]) -> Done<()> {
@@ -93,10 +94,10 @@ fn set_and_run(method: &mut Method, inputs: &[Input]) -> Done<()> {
 /// Runs a method, and copies its outputs.
 pub(crate) fn execute(method: &mut Method, inputs: &[Input]) -> Done<Vec<EValue>> {
     set_and_run(method, inputs)?;
-    (0..method.num_outputs()).map(|i| output(method, i)).collect()
+    (0..method.num_outputs()).map(|i| copy_output(method, i)).collect()
 }
 
-fn output(method: &Method, i: usize) -> Done<EValue> {
+fn copy_output(method: &Method, i: usize) -> Done<EValue> {
     let value = method.output(i)?;
     if matches!(value, EValue::Tensor(_)) {
         COPIES.output();
@@ -120,14 +121,17 @@ fn execute_into(method: &mut Method, inputs: &[Input], arrays: &[Option<Array>])
                 array.write(i, method.output_tensor(i)?)?;
                 EValue::None
             }
-            None => output(method, i)?,
+            None => copy_output(method, i)?,
         });
     }
     Ok(values)
 }
 
 /// The array for each output, if any. `out` is one array, or a sequence with an array or `None` for each output.
-fn targets<'py>(signature: &Signature, out: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+fn output_arrays<'py>(
+    signature: &Signature,
+    out: &Bound<'py, PyAny>,
+) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
     let targets: Vec<Option<Bound<'py, PyAny>>> =
         match out.is_instance_of::<PyList>() || out.is_instance_of::<PyTuple>() {
             true => out.extract()?,
@@ -145,7 +149,7 @@ fn targets<'py>(signature: &Signature, out: &Bound<'py, PyAny>) -> PyResult<Vec<
 }
 
 fn array_or_error(target: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
-    match array_of(target)? {
+    match borrow_array(target)? {
         Some(array) => Ok(Some(array)),
         None => Err(PyTypeError::new_err("`out` takes arrays that can be written to")),
     }

@@ -2,7 +2,7 @@
 
 use crate::errors::{Failure, Result as Converted};
 use crate::exchange::{Array, Storage};
-use crate::tensor::{PyTensor, array_of};
+use crate::tensor::{PyTensor, borrow_array};
 use pteron::tensor::TensorMeta;
 use pteron::{Bool, Complex, EValue, ScalarType, Tensor, ValueMeta, bf16, f16};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -29,15 +29,15 @@ pub(crate) enum Input {
 
 impl Input {
     /// Converts an argument to the input that the program declares.
-    pub(crate) fn of(object: &Bound<'_, PyAny>, declared: &ValueMeta) -> PyResult<Self> {
-        let Some(wanted) = &declared.tensor else { return Ok(Self::Value(value(object)?)) };
+    pub(crate) fn from_object(object: &Bound<'_, PyAny>, declared: &ValueMeta) -> PyResult<Self> {
+        let Some(wanted) = &declared.tensor else { return Ok(Self::Value(to_value(object)?)) };
         let wanted = wanted.meta.dtype();
         if let Ok(tensor) = object.cast_exact::<PyTensor>()
             && tensor.get().storage().meta().dtype() == wanted
         {
             return Ok(Self::Tensor(Arc::clone(tensor.get().storage())));
         }
-        let Some(array) = array_of(object)? else {
+        let Some(array) = borrow_array(object)? else {
             return Ok(Self::Value(EValue::Tensor(from_sequences(object, Some(wanted))?)));
         };
         let dtype = array.dtype(Some(wanted))?;
@@ -58,7 +58,7 @@ impl Input {
 }
 
 /// Converts a scalar, a string or a list; any other object becomes a tensor.
-fn value(object: &Bound<'_, PyAny>) -> PyResult<EValue> {
+fn to_value(object: &Bound<'_, PyAny>) -> PyResult<EValue> {
     if object.is_none() {
         return Ok(EValue::None);
     }
@@ -75,7 +75,7 @@ fn value(object: &Bound<'_, PyAny>) -> PyResult<EValue> {
         return Ok(EValue::String(object.extract()?));
     }
     if !object.is_instance_of::<PyList>() && !object.is_instance_of::<PyTuple>() {
-        return Ok(EValue::Tensor(tensor(object, None, None)?));
+        return Ok(EValue::Tensor(to_tensor(object, None, None)?));
     }
     let items: Vec<Bound<'_, PyAny>> = object.try_iter()?.collect::<PyResult<_>>()?;
     let all = |is: fn(&Bound<'_, PyAny>) -> bool| !items.is_empty() && items.iter().all(is);
@@ -85,17 +85,17 @@ fn value(object: &Bound<'_, PyAny>) -> PyResult<EValue> {
         () if all(|i| i.is_instance_of::<PyInt>() || i.is_instance_of::<PyFloat>()) => {
             EValue::ListDouble(object.extract()?)
         }
-        () => EValue::ListTensor(items.iter().map(|i| tensor(i, None, None)).collect::<PyResult<_>>()?),
+        () => EValue::ListTensor(items.iter().map(|i| to_tensor(i, None, None)).collect::<PyResult<_>>()?),
     })
 }
 
 /// Copies an array, bytes, or numbers in nested sequences to a tensor.
-pub(crate) fn tensor(
+pub(crate) fn to_tensor(
     object: &Bound<'_, PyAny>,
     dtype: Option<ScalarType>,
     shape: Option<&[usize]>,
 ) -> PyResult<Tensor> {
-    let made = match array_of(object)? {
+    let tensor = match borrow_array(object)? {
         None => from_sequences(object, dtype)?,
         Some(array) => {
             let own = array.dtype(dtype)?;
@@ -103,14 +103,14 @@ pub(crate) fn tensor(
                 Some(meta) => array.view(&meta).and_then(|view| view.to_tensor()).map_err(Failure::from)?,
                 None => array.gather(own)?,
             };
-            return Ok(reinterpreted(gathered, dtype, shape)?);
+            return Ok(reinterpret(gathered, dtype, shape)?);
         }
     };
-    Ok(reinterpreted(made, dtype, shape)?)
+    Ok(reinterpret(tensor, dtype, shape)?)
 }
 
 /// Reinterprets bytes as elements of a type, and reshapes.
-fn reinterpreted(tensor: Tensor, dtype: Option<ScalarType>, shape: Option<&[usize]>) -> Converted<Tensor> {
+fn reinterpret(tensor: Tensor, dtype: Option<ScalarType>, shape: Option<&[usize]>) -> Converted<Tensor> {
     let wanted = dtype.unwrap_or(tensor.dtype());
     if wanted == tensor.dtype() && shape.is_none_or(|shape| *shape == **tensor.sizes()) {
         return Ok(tensor);
@@ -133,10 +133,10 @@ fn from_sequences(object: &Bound<'_, PyAny>, dtype: Option<ScalarType>) -> PyRes
     let dtype = dtype.unwrap_or_else(|| default_dtype(&leaves));
     let mut bytes = Vec::new();
     for leaf in &leaves {
-        push(dtype, leaf, &mut bytes)?;
+        push_number(dtype, leaf, &mut bytes)?;
     }
-    let made = TensorMeta::contiguous(dtype, &shape).and_then(|meta| Tensor::from_bytes(meta, &bytes));
-    Ok(made.map_err(Failure::from)?)
+    let tensor = TensorMeta::contiguous(dtype, &shape).and_then(|meta| Tensor::from_bytes(meta, &bytes));
+    Ok(tensor.map_err(Failure::from)?)
 }
 
 fn flatten<'py>(
@@ -182,7 +182,7 @@ fn default_dtype(leaves: &[Bound<'_, PyAny>]) -> ScalarType {
 }
 
 /// Appends the bytes of one element.
-fn push(dtype: ScalarType, number: &Bound<'_, PyAny>, bytes: &mut Vec<u8>) -> PyResult<()> {
+fn push_number(dtype: ScalarType, number: &Bound<'_, PyAny>, bytes: &mut Vec<u8>) -> PyResult<()> {
     macro_rules! native {
         ($type:ty) => {
             bytes.extend(number.extract::<$type>()?.to_ne_bytes())
@@ -250,7 +250,9 @@ pub(crate) fn nested_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bou
         ($type:ty, $convert:expr) => {{
             let all = tensor.as_slice::<$type>().map_err(Failure::from)?;
             let convert: fn($type) -> _ = $convert;
-            nested(py, tensor.sizes(), 0, &|i| Ok(convert(all[i]).into_pyobject(py)?.to_owned().into_any()))
+            nested_lists(py, tensor.sizes(), 0, &|i| {
+                Ok(convert(all[i]).into_pyobject(py)?.to_owned().into_any())
+            })
         }};
     }
     match tensor.dtype() {
@@ -278,7 +280,7 @@ pub(crate) fn nested_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bou
                     Ok::<_, PyErr>((v.re, v.im))
                 }
             };
-            nested(py, tensor.sizes(), 0, &|i| {
+            nested_lists(py, tensor.sizes(), 0, &|i| {
                 let (re, im) = part(i)?;
                 Ok(PyComplex::from_doubles(py, re, im).into_any())
             })
@@ -289,7 +291,7 @@ pub(crate) fn nested_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bou
     }
 }
 
-fn nested<'py>(
+fn nested_lists<'py>(
     py: Python<'py>,
     sizes: &[usize],
     first: usize,
@@ -299,7 +301,7 @@ fn nested<'py>(
     let step: usize = inner.iter().product();
     let list = PyList::empty(py);
     for i in 0..n {
-        list.append(nested(py, inner, first + i * step, element)?)?;
+        list.append(nested_lists(py, inner, first + i * step, element)?)?;
     }
     Ok(list.into_any())
 }

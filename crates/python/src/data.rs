@@ -5,8 +5,8 @@ use crate::errors::{Failure, Result};
 use crate::exchange::{Array, Storage};
 use crate::progress::progress;
 use crate::settings::Source;
-use crate::tensor::{PyTensor, array_of};
-use crate::tools::check;
+use crate::tensor::{PyTensor, borrow_array};
+use crate::tools::check_paths;
 use pteron::format::container::Blob;
 use pteron::format::ptd::{Builder, Entry, Prepared, TensorLayout};
 use pteron::tensor::TensorMeta;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The largest alignment of segments.
 const MAX_ALIGNMENT: u64 = 1 << 30;
 
-/// The bytes reported at a time.
+/// Number of bytes after which progress is reported.
 const CHUNK: usize = 1 << 20;
 
 /// The contents of an entry. The memory of arrays is only borrowed.
@@ -33,15 +33,15 @@ enum EntryContents {
 }
 
 impl EntryContents {
-    fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_instance_of::<PyBytes>() || object.is_instance_of::<PyByteArray>() {
             return Ok(Self::Bytes(object.extract()?));
         }
         if let Ok(tensor) = object.cast_exact::<PyTensor>() {
             return Ok(Self::Tensor(Arc::clone(tensor.get().storage())));
         }
-        let Some(array) = array_of(object)? else {
-            return Ok(Self::Copied(convert::tensor(object, None, None)?));
+        let Some(array) = borrow_array(object)? else {
+            return Ok(Self::Copied(convert::to_tensor(object, None, None)?));
         };
         let dtype = array.dtype(None)?;
         Ok(match array.dense_meta(dtype)? {
@@ -88,8 +88,8 @@ impl EntryContents {
     }
 }
 
-/// An entry of a file: a tensor with its type, sizes and dim order, or bytes.
-fn entry(key: String, contents: EntryContents, progress: &Progress) -> Result<Entry<'static>> {
+/// Creates an entry of a file: a tensor with type, sizes and dim order, or plain bytes.
+fn make_entry(key: String, contents: EntryContents, progress: &Progress) -> Result<Entry<'static>> {
     let layout = match contents.meta() {
         None => None,
         Some(meta) => {
@@ -127,14 +127,14 @@ pub(crate) fn save_data<'py>(
     let mut builder = Builder::new();
     (builder.segment_alignment, builder.share) = (alignment, share);
     for (key, object) in entries {
-        builder.entries.push(entry(key, EntryContents::of(&object)?, &progress)?);
+        builder.entries.push(make_entry(key, EntryContents::from_object(&object)?, &progress)?);
     }
     let done: Result<Option<Vec<u8>>> = py.detach(|| {
-        check(&[], &[], &path.iter().collect::<Vec<_>>())?;
+        check_paths(&[], &[], &path.iter().collect::<Vec<_>>())?;
         let prepared = builder.prepare()?;
         progress.begin("writing", prepared.header().file_len);
         match &path {
-            None => bytes_of(&prepared).map(Some),
+            None => file_bytes(&prepared).map(Some),
             Some(path) => {
                 pteron::replace_file(path, |out| prepared.write_to(out).map_err(Failure::from))?;
                 Ok(None)
@@ -144,13 +144,13 @@ pub(crate) fn save_data<'py>(
     Ok(done?.map(|bytes| PyBytes::new(py, &bytes)))
 }
 
-fn bytes_of(prepared: &Prepared<'_>) -> Result<Vec<u8>> {
+fn file_bytes(prepared: &Prepared<'_>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     prepared.write_to(&mut bytes)?;
     Ok(bytes)
 }
 
-/// An entry that was read.
+/// An entry that was read from a file.
 enum ReadEntry {
     Bytes(Vec<u8>),
     Tensor(Box<Tensor>),
@@ -164,22 +164,22 @@ pub(crate) fn load_data<'py>(
     keys: Option<Vec<String>>,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (source, progress) = (Source::of(source)?, progress(callback));
+    let (source, progress) = (Source::from_object(source)?, progress(callback));
     let read: Result<Vec<(String, ReadEntry)>> = py.detach(|| {
         let map = File::open_data(source.open(false)?, "load_data", &Limits::default())?;
         let keys =
             keys.unwrap_or_else(|| map.tables().named_data.iter().map(|entry| entry.key.clone()).collect());
         let mut bytes = 0u64;
         for key in &keys {
-            expect(&map, key)?;
+            require_entry(&map, key)?;
             bytes = bytes.saturating_add(map.nbytes(key)?);
         }
         progress.begin("reading", bytes);
-        keys.into_iter().map(|key| found(&map, &key, &progress).map(|found| (key, found))).collect()
+        keys.into_iter().map(|key| read_entry(&map, &key, &progress).map(|entry| (key, entry))).collect()
     });
     let dict = PyDict::new(py);
-    for (key, found) in read? {
-        match found {
+    for (key, entry) in read? {
+        match entry {
             ReadEntry::Bytes(bytes) => dict.set_item(key, PyBytes::new(py, &bytes))?,
             ReadEntry::Tensor(tensor) => dict.set_item(key, PyTensor::new(*tensor))?,
         }
@@ -187,8 +187,8 @@ pub(crate) fn load_data<'py>(
     Ok(dict)
 }
 
-/// Fails if there is no such entry.
-fn expect(map: &PtdDataMap, key: &str) -> Result<()> {
+/// Fails if the file has no entry with this key.
+fn require_entry(map: &PtdDataMap, key: &str) -> Result<()> {
     if map.contains(key) {
         return Ok(());
     }
@@ -196,8 +196,8 @@ fn expect(map: &PtdDataMap, key: &str) -> Result<()> {
     Err(Failure::Input(format!("{}: there is no entry `{key}`{like}", map.name())))
 }
 
-fn found(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<ReadEntry> {
-    let found = match map.tensor_layout(key)? {
+fn read_entry(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<ReadEntry> {
+    let entry = match map.tensor_layout(key)? {
         None => ReadEntry::Bytes(map.data(key)?.to_vec()),
         Some(meta) => {
             let mut tensor = Tensor::zeros(meta)?;
@@ -206,5 +206,5 @@ fn found(map: &PtdDataMap, key: &str, progress: &Progress) -> Result<ReadEntry> 
         }
     };
     progress.advance(map.nbytes(key)?);
-    Ok(found)
+    Ok(entry)
 }

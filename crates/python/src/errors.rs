@@ -28,7 +28,7 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Error(error) => raise(&*error),
+            Failure::Error(error) => to_exception(&*error),
             Failure::Input(message) => {
                 exception(&ErrorFacts { kind: ErrorKind::Input, ..ErrorFacts::default() }, &message)
             }
@@ -37,19 +37,19 @@ impl From<Failure> for PyErr {
 }
 
 /// The exception for an error and its chain of sources.
-pub(crate) fn raise(error: &(dyn StdError + 'static)) -> PyErr {
+pub(crate) fn to_exception(error: &(dyn StdError + 'static)) -> PyErr {
     exception(&ErrorFacts::of(error), &one_line(error))
 }
 
 fn exception(facts: &ErrorFacts, message: &str) -> PyErr {
-    Python::attach(|py| build(py, facts, message).unwrap_or_else(|e| e))
+    Python::attach(|py| build_exception(py, facts, message).unwrap_or_else(|e| e))
 }
 
-fn build(py: Python<'_>, facts: &ErrorFacts, message: &str) -> PyResult<PyErr> {
+fn build_exception(py: Python<'_>, facts: &ErrorFacts, message: &str) -> PyResult<PyErr> {
     static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let classes =
         CLASSES.get_or_try_init(py, || Ok::<_, PyErr>(py.import("pteron.errors")?.unbind()))?.bind(py);
-    let class = classes.getattr(class(facts.kind))?;
+    let class = classes.getattr(class_name(facts.kind))?;
     let fields = PyDict::new(py);
     fields.set_item("file", &facts.file)?;
     fields.set_item("path", &facts.path)?;
@@ -64,7 +64,7 @@ fn build(py: Python<'_>, facts: &ErrorFacts, message: &str) -> PyResult<PyErr> {
 }
 
 /// The name of the class in `pteron.errors` for a kind of error.
-fn class(kind: ErrorKind) -> &'static str {
+fn class_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::File => "FileError",
         ErrorKind::Format => "FormatError",

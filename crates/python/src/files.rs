@@ -6,7 +6,9 @@ use crate::errors::{Failure, Result};
 use crate::opened::OpenProgram;
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
-use crate::tools::{Reader, check, json, patterns, refuse_losses_if_strict, write, write_edited};
+use crate::tools::{
+    Reader, check_paths, patterns, refuse_losses_if_strict, to_json, write_edited, write_file,
+};
 use pteron::bef::mlir;
 use pteron_report::{Measured, gather, page};
 use pteron_toolbox::bef::{self, Program, Translation};
@@ -29,16 +31,16 @@ pub(crate) fn set_weight(
     strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let (source, progress) = (Source::of(source)?, progress(callback));
+    let (source, progress) = (Source::from_object(source)?, progress(callback));
     let done: Result<String> = py.detach(|| {
-        drop(check(&[&Source::Path(array.clone())], &[], &[&output])?);
-        let _locks = check(&[&source], &[&output], &[])?;
+        drop(check_paths(&[&Source::Path(array.clone())], &[], &[&output])?);
+        let _locks = check_paths(&[&source], &[&output], &[])?;
         let reader = Reader::new();
         let loader = reader.open(&source)?;
         let set = edit::set_weight(&reader.file(&loader, "set-weight")?, name, &array, &progress)?;
         refuse_losses_if_strict(strict, name, &set.lost)?;
         write_edited(&output, &loader, &set.file, &progress)?;
-        json(&set)
+        to_json(&set)
     });
     Ok(done?)
 }
@@ -53,7 +55,7 @@ pub(crate) fn extract(
     names: Option<Vec<String>>,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let (source, progress) = (Source::of(source)?, progress(callback));
+    let (source, progress) = (Source::from_object(source)?, progress(callback));
     let mut selection = Selection::default();
     for kind in &kinds {
         match kind.as_str() {
@@ -74,18 +76,18 @@ pub(crate) fn extract(
         let selection = if kinds.is_empty() { Selection::PARTS } else { selection };
         let mut parts = pteron_toolbox::extract::extract(&file, selection, &reader.backends, &progress)?;
         if let Some(names) = &names {
-            pteron_toolbox::extract::retain(&mut parts, &patterns(names))?;
+            pteron_toolbox::extract::retain_named(&mut parts, &patterns(names))?;
         }
         if let Some(folder) = &folder {
             let paths: Vec<PathBuf> = parts.iter().map(|part| folder.join(&part.path)).collect();
-            drop(check(&[&source], &[], &paths.iter().collect::<Vec<_>>())?);
+            drop(check_paths(&[&source], &[], &paths.iter().collect::<Vec<_>>())?);
             for (part, path) in parts.iter().zip(&paths) {
                 let parent = path.parent().unwrap_or(folder);
                 std::fs::create_dir_all(parent).map_err(pteron_toolbox::Error::write(parent))?;
-                write(path, &part.output)?;
+                write_file(path, &part.output)?;
             }
         }
-        json(&parts)
+        to_json(&parts)
     });
     Ok(done?)
 }
@@ -100,18 +102,18 @@ pub(crate) fn bundle(
     output: PathBuf,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<usize> {
-    let (source, settings) = (Source::of(source)?, Settings::of(Some(options))?);
+    let (source, settings) = (Source::from_object(source)?, Settings::from_options(Some(options))?);
     let opened = py.detach(|| OpenProgram::new(&source, &settings))?;
     let name = method.map_or_else(|| opened.default_method(), Ok)?;
     let values = match inputs {
         None => None,
         Some(inputs) => {
-            let inputs = call::inputs(&*opened.signature(&name)?, inputs, None)?;
+            let inputs = call::arrange_arguments(&*opened.signature(&name)?, inputs, None)?;
             Some(inputs.into_iter().map(Input::into_value).collect::<Result<Vec<_>>>()?)
         }
     };
     let done: Result<usize> = py.detach(|| {
-        let _locks = check(&[&source], &[&output], &[])?;
+        let _locks = check_paths(&[&source], &[&output], &[])?;
         let mut bundle = match opened.bundle {
             Some(bundle) => bundle,
             None => Bundle::new(&**opened.program.loader())?,
@@ -133,9 +135,9 @@ pub(crate) fn report(
     output: PathBuf,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
-    let (source, settings) = (Source::of(source)?, Settings::of(Some(options))?);
+    let (source, settings) = (Source::from_object(source)?, Settings::from_options(Some(options))?);
     let done: Result<()> = py.detach(|| {
-        let _locks = check(&[&source], &[], &[&output])?;
+        let _locks = check_paths(&[&source], &[], &[&output])?;
         let options = settings.load_options()?;
         let page = page(&gather(&Reader::new().open(&source)?, &options, &Measured::default())?)?;
         Ok(pteron::replace_file(&output, |out| {
@@ -146,7 +148,7 @@ pub(crate) fn report(
 }
 
 /// The result of a translation, or an error with its diagnostics.
-fn translated<T>(name: &str, translation: Translation<T>) -> Result<T> {
+fn translation_result<T>(name: &str, translation: Translation<T>) -> Result<T> {
     match translation {
         Translation::Done(done) => Ok(done),
         Translation::Refused(why) => {
@@ -164,7 +166,7 @@ pub(crate) fn translate<'py>(
     form: (bool, bool, bool),
 ) -> PyResult<Bound<'py, PyAny>> {
     let (optional_sections, locations, generic) = form;
-    let source = Source::of(source)?;
+    let source = Source::from_object(source)?;
     enum Translated {
         Bytes(Vec<u8>),
         Text(String),
@@ -175,16 +177,19 @@ pub(crate) fn translate<'py>(
         Ok(match bef::open(&*loader)? {
             Some(Program::Mlir(text)) => {
                 let options = mlir::Options { optional_sections, ..mlir::Options::default() };
-                Translated::Bytes(translated(name, bef::to_bef(&text, name, options))?)
+                Translated::Bytes(translation_result(name, bef::to_bef(&text, name, options))?)
             }
             Some(Program::Bef(bytes)) => {
                 let print = mlir::PrintOptions { locations, generic };
-                Translated::Text(translated(name, bef::to_text(&bytes, name, print)?)?)
+                Translated::Text(translation_result(name, bef::to_text(&bytes, name, print)?)?)
             }
             None => {
-                return Err(
-                    bef::wrong(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()
-                );
+                return Err(bef::wrong_format(
+                    &*loader,
+                    "translate",
+                    "BEF programs (.bef) and MLIR text (.mlir)",
+                )
+                .into());
             }
         })
     });
@@ -197,11 +202,11 @@ pub(crate) fn translate<'py>(
 /// The functions of a BEF program as JSON; `None` if the file is no BEF program.
 #[pyfunction]
 pub(crate) fn bef_functions(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    let source = Source::of(source)?;
+    let source = Source::from_object(source)?;
     let done: Result<Option<String>> = py.detach(|| {
         let loader = source.open(false)?;
         let Some(Program::Bef(bytes)) = bef::open(&*loader)? else { return Ok(None) };
-        Ok(Some(json(&bef::report(&bytes, loader.name())?)?))
+        Ok(Some(to_json(&bef::report(&bytes, loader.name())?)?))
     });
     Ok(done?)
 }

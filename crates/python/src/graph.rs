@@ -4,7 +4,7 @@ use crate::backend::registries;
 use crate::convert;
 use crate::errors::{Failure, Result};
 use crate::opened::lock;
-use crate::tensor::{array_of, dtype_of};
+use crate::tensor::{borrow_array, parse_dtype};
 use pteron::compile::exported::{
     Argument, Bounds, ExportedProgram, IntArgument, Size, TensorSpec, VarId, VarType,
 };
@@ -36,12 +36,12 @@ impl AsRef<[u8]> for Elements {
 }
 
 impl PyGraph {
-    /// The program of the method.
+    /// Builds the exported program of the method.
     pub(crate) fn finish(&self) -> Result<ExportedProgram> {
         Ok(lock(&self.0).clone().finish()?)
     }
 
-    /// A size of a tensor: an integer, or a `Dim`.
+    /// Converts a size of a tensor: an integer, or a `Dim`.
     fn size(&self, size: &Bound<'_, PyAny>) -> PyResult<Size> {
         if let Ok(size) = size.extract::<i64>() {
             return Ok(Size::Int(size));
@@ -57,7 +57,7 @@ impl PyGraph {
 
     fn spec(&self, dtype: &str, shape: &Bound<'_, PyAny>) -> PyResult<TensorSpec> {
         let sizes = shape.try_iter()?.map(|size| self.size(&size?)).collect::<PyResult<_>>()?;
-        Ok(TensorSpec::contiguous(dtype_of(dtype)?, sizes))
+        Ok(TensorSpec::contiguous(parse_dtype(dtype)?, sizes))
     }
 
     fn add_constant(&self, tensor: Tensor, name: Option<&str>) -> PyResult<VarId> {
@@ -71,8 +71,8 @@ impl PyGraph {
     }
 }
 
-/// The value behind an object, if it is one of this graph.
-fn own(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Option<VarId>> {
+/// The id of the value that an object refers to, if it is a value of this graph.
+fn var_of_graph(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Option<VarId>> {
     let Ok(value) = object.cast_exact::<PyValue>() else { return Ok(None) };
     let value = value.get();
     match value.graph.is(graph) {
@@ -81,9 +81,9 @@ fn own(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Option
     }
 }
 
-/// An argument of a call. Arrays become constants of the graph.
-fn argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
-    if let Some(var) = own(graph, object)? {
+/// Converts an argument of a call; arrays become constants of the graph.
+fn call_argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
+    if let Some(var) = var_of_graph(graph, object)? {
         return Ok(Argument::Var(var));
     }
     Ok(match () {
@@ -96,8 +96,8 @@ fn argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<A
             let (re, im) = (object.getattr("real")?.extract()?, object.getattr("imag")?.extract()?);
             Argument::Complex(re, im)
         }
-        () if is_list(object) => list(graph, object)?,
-        () => Argument::Var(constant(graph, object)?),
+        () if is_list(object) => list_argument(graph, object)?,
+        () => Argument::Var(array_constant(graph, object)?),
     })
 }
 
@@ -105,16 +105,16 @@ fn is_list(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()
 }
 
-fn constant(graph: &Bound<'_, PyGraph>, array: &Bound<'_, PyAny>) -> PyResult<VarId> {
-    if array_of(array)?.is_none() {
+fn array_constant(graph: &Bound<'_, PyGraph>, array: &Bound<'_, PyAny>) -> PyResult<VarId> {
+    if borrow_array(array)?.is_none() {
         let kind = array.get_type().name()?.to_string();
         return Err(PyTypeError::new_err(format!("a {kind} is no argument of an operator")));
     }
-    graph.get().add_constant(convert::tensor(array, None, None)?, None)
+    graph.get().add_constant(convert::to_tensor(array, None, None)?, None)
 }
 
-/// A list of numbers, of strings, or of values and arrays, some of which may be `None`.
-fn list(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
+/// Converts a list of numbers, of strings, or of values and arrays, some of which may be `None`.
+fn list_argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     let mut items = Vec::new();
     for item in object.try_iter()? {
         let item = item?;
@@ -123,7 +123,7 @@ fn list(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argum
                 "no operator takes lists of lists; an array becomes a constant",
             ));
         }
-        items.push(argument(graph, &item)?);
+        items.push(call_argument(graph, &item)?);
     }
     let optional = |item: &Argument| match item {
         Argument::None => Some(None),
@@ -141,20 +141,20 @@ fn list(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argum
     let flag = |item: &Argument| if let Argument::Bool(flag) = item { Some(*flag) } else { None };
     let text = |item: &Argument| if let Argument::Str(text) = item { Some(text.clone()) } else { None };
     let has_values = items.iter().any(|item| item.var().is_some());
-    let found = match () {
+    let argument = match () {
         () if has_values && items.iter().all(|item| item.var().is_some()) => {
             items.iter().map(Argument::var).collect::<Option<_>>().map(Argument::Vars)
         }
         () if items.is_empty() => Some(Argument::Ints(Vec::new())),
         () => None,
     };
-    let found = found
+    let argument = argument
         .or_else(|| items.iter().map(int).collect::<Option<_>>().map(Argument::Ints))
         .or_else(|| items.iter().map(optional).collect::<Option<_>>().map(Argument::OptionalVars))
         .or_else(|| items.iter().map(float).collect::<Option<_>>().map(Argument::Floats))
         .or_else(|| items.iter().map(flag).collect::<Option<_>>().map(Argument::Bools))
         .or_else(|| items.iter().map(text).collect::<Option<_>>().map(Argument::Strs));
-    found.ok_or_else(|| PyTypeError::new_err("a list has numbers, strings, or values and arrays"))
+    argument.ok_or_else(|| PyTypeError::new_err("a list has numbers, strings, or values and arrays"))
 }
 
 #[pymethods]
@@ -197,8 +197,8 @@ impl PyGraph {
         dtype: Option<&str>,
         shape: Option<Vec<usize>>,
     ) -> PyResult<PyValue> {
-        let dtype = dtype.map(dtype_of).transpose()?;
-        let var = slf.get().add_constant(convert::tensor(array, dtype, shape.as_deref())?, name)?;
+        let dtype = dtype.map(parse_dtype).transpose()?;
+        let var = slf.get().add_constant(convert::to_tensor(array, dtype, shape.as_deref())?, name)?;
         Ok(PyValue { graph: slf.clone().unbind(), var })
     }
 
@@ -212,10 +212,10 @@ impl PyGraph {
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let args = args.iter().map(|arg| argument(slf, &arg)).collect::<PyResult<Vec<_>>>()?;
+        let args = args.iter().map(|arg| call_argument(slf, &arg)).collect::<PyResult<Vec<_>>>()?;
         let mut names: Vec<(String, Argument)> = Vec::new();
         for (name, arg) in named.into_iter().flatten() {
-            names.push((name.extract()?, argument(slf, &arg)?));
+            names.push((name.extract()?, call_argument(slf, &arg)?));
         }
         let named: Vec<(&str, Argument)> =
             names.iter().map(|(name, arg)| (name.as_str(), arg.clone())).collect();
@@ -238,11 +238,11 @@ impl PyGraph {
         }
     }
 
-    /// Adds outputs.
+    /// Adds values as outputs of the method.
     #[pyo3(signature = (*values))]
     fn output(slf: &Bound<'_, Self>, values: &Bound<'_, PyTuple>) -> PyResult<()> {
         for object in values {
-            let Some(var) = own(slf, &object)? else {
+            let Some(var) = var_of_graph(slf, &object)? else {
                 return Err(PyTypeError::new_err("an output is a value of the graph"));
             };
             lock(&slf.get().0).output(var).map_err(Failure::from)?;
@@ -262,7 +262,7 @@ impl PyGraph {
 }
 
 impl PyValue {
-    /// The name and the type.
+    /// The name and type of the value in the graph.
     fn var(&self) -> Result<(Arc<str>, VarType)> {
         let graph = lock(&self.graph.get().0);
         let var = graph.var(self.var)?;
@@ -310,7 +310,7 @@ impl PyValue {
 }
 
 /// The methods of a program that is compiled: a graph, or a sequence of graphs. `None` if the object is neither.
-pub(crate) fn programs(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ExportedProgram>>> {
+pub(crate) fn graph_programs(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ExportedProgram>>> {
     if let Ok(graph) = source.cast_exact::<PyGraph>() {
         return Ok(Some(vec![graph.get().finish()?]));
     }
@@ -332,7 +332,10 @@ pub(crate) fn programs(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Exporte
 }
 
 /// The methods that the options select.
-pub(crate) fn chosen(mut programs: Vec<ExportedProgram>, options: &Options) -> Result<Vec<ExportedProgram>> {
+pub(crate) fn select_methods(
+    mut programs: Vec<ExportedProgram>,
+    options: &Options,
+) -> Result<Vec<ExportedProgram>> {
     let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
     if let Some(name) = options.methods.iter().find(|name| !names.contains(&name.as_str())) {
         let hint = pteron_toolbox::did_you_mean(name, names);

@@ -4,17 +4,17 @@ use crate::errors::Result;
 use pteron::{EValue, MethodMeta, ValueMeta, tensor::ShapeDynamism};
 use serde_json::{Value, json};
 
-/// The metadata of a method.
-pub(crate) fn method(meta: &MethodMeta<'_>) -> Result<Value> {
+/// The metadata of a method as JSON.
+pub(crate) fn method_json(meta: &MethodMeta<'_>) -> Result<Value> {
     let names = meta.value_names()?;
     let values = |values: Vec<ValueMeta>, names: Vec<Option<String>>| -> Vec<Value> {
-        values.iter().zip(names).map(|(meta, name)| value(meta, name)).collect()
+        values.iter().zip(names).map(|(meta, name)| value_json(meta, name)).collect()
     };
     Ok(json!({
         "name": meta.name(),
         "inputs": values(meta.inputs(), names.inputs),
         "outputs": values(meta.outputs(), names.outputs),
-        "attributes": meta.attributes().iter().map(tensor).collect::<Vec<_>>(),
+        "attributes": meta.attributes().iter().map(tensor_json).collect::<Vec<_>>(),
         "memory_arenas": meta.memory_arenas().collect::<Vec<_>>(),
         "operators": meta.operators().into_iter().map(|op| (op.name, op.calls)).collect::<std::collections::BTreeMap<_, _>>(),
         "backends": meta.backends().iter().map(|backend| json!({
@@ -24,16 +24,16 @@ pub(crate) fn method(meta: &MethodMeta<'_>) -> Result<Value> {
     }))
 }
 
-fn value(meta: &ValueMeta, name: Option<String>) -> Value {
+fn value_json(meta: &ValueMeta, name: Option<String>) -> Value {
     json!({
         "kind": meta.tag.to_string(),
         "name": name,
-        "tensor": meta.tensor.as_ref().map(tensor),
-        "fixed": meta.traced.as_ref().map(fixed),
+        "tensor": meta.tensor.as_ref().map(tensor_json),
+        "fixed": meta.traced.as_ref().map(fixed_json),
     })
 }
 
-fn tensor(info: &pteron::TensorInfo) -> Value {
+fn tensor_json(info: &pteron::TensorInfo) -> Value {
     json!({
         "dtype": info.meta.dtype().name(),
         "scalar_type": info.meta.dtype() as i8,
@@ -46,8 +46,8 @@ fn tensor(info: &pteron::TensorInfo) -> Value {
     })
 }
 
-/// A value that the exporter fixed. Numbers that JSON cannot represent, such as NaN, become strings.
-fn fixed(value: &EValue) -> Value {
+/// A value that the exporter fixed, as JSON. Numbers that JSON lacks, such as NaN, become strings.
+fn fixed_json(value: &EValue) -> Value {
     match value {
         EValue::Int(v) => json!(v),
         EValue::Bool(v) => json!(v),

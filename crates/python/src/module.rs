@@ -1,10 +1,10 @@
 //! `pteron.Module` and `pteron.Method`: programs, methods and calls.
 
-use crate::call::{call, list};
+use crate::call::{call_method, value_list};
 use crate::errors::{Failure, Result as Done};
 use crate::meta;
 use crate::opened::{OpenProgram, Signature, lock};
-use crate::settings::{Settings, Source, paths};
+use crate::settings::{Settings, Source, extract_paths};
 use crate::state::State;
 use crate::tensor::PyTensor;
 use pyo3::exceptions::PyValueError;
@@ -27,7 +27,7 @@ pub(crate) struct PyModule {
 
 impl PyModule {
     /// The open program.
-    pub(crate) fn opened(&self, py: Python<'_>) -> PyResult<Arc<OpenProgram>> {
+    pub(crate) fn open_once(&self, py: Python<'_>) -> PyResult<Arc<OpenProgram>> {
         // Do not wait for the lock with the GIL held: its holder may need the GIL.
         if let Ok(guard) = self.opened.try_lock()
             && let Some(opened) = &*guard
@@ -45,7 +45,7 @@ impl PyModule {
             Some(stale) => {
                 // Leak it: its threads do not exist in this process, and dropping it would wait for them.
                 let stale = ManuallyDrop::new(stale);
-                Arc::new(stale.reopened(&self.source, &self.settings())?)
+                Arc::new(stale.reopen(&self.source, &self.settings())?)
             }
             None => Arc::new(OpenProgram::new(&self.source, &self.settings())?),
         };
@@ -64,24 +64,24 @@ impl PyModule {
     #[pyo3(signature = (source, **options))]
     fn py_new(source: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let py = source.py();
-        let settings = Mutex::new(Settings::of(options)?);
-        let kept = match options {
+        let settings = Mutex::new(Settings::from_options(options)?);
+        let options_copy = match options {
             Some(options) => options.copy()?,
             None => PyDict::new(py),
         };
-        let parsed = Source::of(source)?;
+        let parsed = Source::from_object(source)?;
         // A buffer may change later: pickle the bytes that were read.
         let source = match &parsed {
             Source::Path(path) => path.into_pyobject(py)?.str()?.into_any(),
             Source::Bytes(bytes) => (&**bytes).into_pyobject(py)?.into_any(),
         };
-        let arguments = (source.unbind(), kept.unbind());
+        let arguments = (source.unbind(), options_copy.unbind());
         Ok(Self { source: parsed, settings, arguments, opened: Mutex::default() })
     }
 
     /// Opens the program now rather than on first use.
     fn open(&self, py: Python<'_>) -> PyResult<()> {
-        self.opened(py).map(drop)
+        self.open_once(py).map(drop)
     }
 
     /// The path of the program's file, if it was opened by path.
@@ -95,13 +95,13 @@ impl PyModule {
 
     #[getter]
     fn method_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.opened(py)?.program.method_names().map(str::to_owned).collect())
+        Ok(self.open_once(py)?.program.method_names().map(str::to_owned).collect())
     }
 
     /// The methods that are not valid, with the problem of each. A method without a name is `execution_plan[N]`.
     #[getter]
     fn invalid_methods(&self, py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let described = opened.program.invalid_methods().iter().map(|method| {
             let name = method.name.clone().unwrap_or_else(|| format!("execution_plan[{}]", method.index));
             (name, method.error.to_string())
@@ -117,9 +117,9 @@ impl PyModule {
         out: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let signature = opened.default_signature()?;
-        call(py, &opened, &signature, args, kwargs, out)
+        call_method(py, &opened, &signature, args, kwargs, out)
     }
 
     #[pyo3(signature = (*args, out=None, **kwargs))]
@@ -130,38 +130,39 @@ impl PyModule {
         out: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let signature = opened.signature("forward")?;
-        call(py, &opened, &signature, args, kwargs, out)
+        call_method(py, &opened, &signature, args, kwargs, out)
     }
 
     /// The method with this name, which can be called.
     fn method(slf: &Bound<'_, Self>, name: &str) -> PyResult<PyMethod> {
-        let signature = slf.get().opened(slf.py())?.signature(name)?;
+        let signature = slf.get().open_once(slf.py())?.signature(name)?;
         Ok(PyMethod { module: slf.clone().unbind(), signature })
     }
 
     /// The metadata of a method as JSON.
     fn _meta(&self, py: Python<'_>, name: &str) -> PyResult<String> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let meta = opened.program.method_meta(name).map_err(Failure::from)?;
-        Ok(meta::method(&meta)?.to_string())
+        Ok(meta::method_json(&meta)?.to_string())
     }
 
     /// Loads a method now rather than on its first call.
     fn load_method(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let signature = opened.signature(name)?;
-        Ok(py.detach(|| opened.with(&signature, |_| Ok(())))?)
+        Ok(py.detach(|| opened.with_method(&signature, |_| Ok(())))?)
     }
 
     /// The state of the loaded methods.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let states = py.detach(|| {
             opened.with_module(|module| {
                 let names: Vec<String> = module.loaded_methods().map(|m| m.name().to_owned()).collect();
-                let state = |name: String| Ok((name.clone(), module.with_method(&name, |m| State::of(m))?));
+                let state =
+                    |name: String| Ok((name.clone(), module.with_method(&name, |m| State::copy_of(m))?));
                 names.into_iter().map(state).collect::<Done<Vec<_>>>()
             })
         })?;
@@ -174,7 +175,7 @@ impl PyModule {
 
     /// Restores the state of a snapshot. Methods that are not in it are reset to their initial state.
     fn restore(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let mut states = Vec::new();
         for item in state.cast::<PyMapping>()?.items()? {
             let (name, tensors): (String, Bound<'_, PyAny>) = item.extract()?;
@@ -186,7 +187,7 @@ impl PyModule {
                     })
                 })
             })?;
-            states.push((name, State::read(&tensors, &metas)?));
+            states.push((name, State::from_mapping(&tensors, &metas)?));
         }
         Ok(py.detach(|| {
             opened.with_module(|module| {
@@ -208,7 +209,7 @@ impl PyModule {
     /// Writes the state of a method to a `.ptd` file.
     #[pyo3(signature = (path, method=None))]
     fn save_checkpoint(&self, py: Python<'_>, path: PathBuf, method: Option<String>) -> PyResult<()> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let name = method.map_or_else(|| opened.default_method(), Ok)?;
         Ok(py.detach(|| opened.with_module(|module| Ok(module.save_checkpoint(&name, path)?)))?)
     }
@@ -216,7 +217,7 @@ impl PyModule {
     /// Reads the state of a method from a `.ptd` file.
     #[pyo3(signature = (path, method=None))]
     fn load_checkpoint(&self, py: Python<'_>, path: PathBuf, method: Option<String>) -> PyResult<()> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let name = method.map_or_else(|| opened.default_method(), Ok)?;
         Ok(py.detach(|| opened.with_module(|module| Ok(module.load_checkpoint(&name, path)?)))?)
     }
@@ -224,10 +225,10 @@ impl PyModule {
     /// Swaps the data that is stored outside the program.
     #[pyo3(signature = (*data))]
     fn swap_data(&self, py: Python<'_>, data: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let files = match data.len() {
-            1 => paths(&data.get_item(0)?)?,
-            _ => paths(data.as_any())?,
+            1 => extract_paths(&data.get_item(0)?)?,
+            _ => extract_paths(data.as_any())?,
         };
         py.detach(|| {
             let map = self.settings().open_data(&files)?;
@@ -243,7 +244,7 @@ impl PyModule {
     /// Writes the recorded executions as an ETDump, and the recorded tensors, if the program was opened with `record`.
     #[pyo3(signature = (etdump, debug_buffer=None))]
     fn write_etdump(&self, py: Python<'_>, etdump: PathBuf, debug_buffer: Option<PathBuf>) -> PyResult<()> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         Ok(py.detach(|| crate::runs::write_recording(&opened, &etdump, debug_buffer.as_ref()))?)
     }
 
@@ -255,7 +256,7 @@ impl PyModule {
         index: usize,
         method: Option<String>,
     ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let name = method.map_or_else(|| opened.default_method(), Ok)?;
         let Some(bundle) = &opened.bundle else {
             return Err(PyValueError::new_err("the program is not bundled with test cases (.bpte)"));
@@ -265,13 +266,13 @@ impl PyModule {
         let expected =
             suite.and_then(|suite| suite.test_cases.get(index)).map(|case| &case.expected_outputs[..]);
         let expected = pteron_toolbox::bundle::values(expected.unwrap_or_default()).map_err(Failure::from)?;
-        Ok((list(py, inputs)?, list(py, expected)?))
+        Ok((value_list(py, inputs)?, value_list(py, expected)?))
     }
 
     /// The number of test cases of a method.
     #[pyo3(signature = (method=None))]
     fn num_cases(&self, py: Python<'_>, method: Option<String>) -> PyResult<usize> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let name = method.map_or_else(|| opened.default_method(), Ok)?;
         let suites = opened.bundle.iter().flat_map(|bundle| &bundle.suites);
         Ok(suites.filter(|suite| suite.method_name == name).map(|suite| suite.test_cases.len()).sum())
@@ -319,15 +320,15 @@ impl PyMethod {
         out: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let opened = self.module.get().opened(py)?;
-        call(py, &opened, &self.signature, args, kwargs, out)
+        let opened = self.module.get().open_once(py)?;
+        call_method(py, &opened, &self.signature, args, kwargs, out)
     }
 
     /// A copy of a tensor of the method, by the name that the exporter gave it.
     fn attribute(&self, py: Python<'_>, name: &str) -> PyResult<PyTensor> {
-        let opened = self.module.get().opened(py)?;
+        let opened = self.module.get().open_once(py)?;
         let tensor = py.detach(|| {
-            opened.with(&self.signature, |method| {
+            opened.with_method(&self.signature, |method| {
                 let missing =
                     || Failure::Input(format!("method `{}` has no attribute `{name}`", method.name()));
                 Ok(method.attribute(name).ok_or_else(missing)?.to_tensor()?)

@@ -34,8 +34,8 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// The signature in a method's metadata.
-    pub(crate) fn of(meta: &MethodMeta<'_>) -> Result<Self> {
+    /// Reads the signature from a method's metadata.
+    pub(crate) fn new(meta: &MethodMeta<'_>) -> Result<Self> {
         Ok(Self {
             name: meta.name().to_owned(),
             inputs: meta.inputs(),
@@ -53,7 +53,7 @@ pub(crate) struct OpenProgram {
     pub(crate) bundle: Option<Bundle>,
     /// The recorder of executions, if the program was opened with `record`.
     pub(crate) recorder: Option<Arc<Recorder>>,
-    /// Whether the methods share their memory, so that calls take turns.
+    /// Whether the methods share their memory, so that calls do not run concurrently.
     is_shared: bool,
     /// The module that holds the state of the methods.
     first: Mutex<Module>,
@@ -67,11 +67,11 @@ pub(crate) struct OpenProgram {
 impl OpenProgram {
     /// Opens a program. A torch.export archive is compiled.
     pub(crate) fn new(source: &Source, settings: &Settings) -> Result<Self> {
-        Self::of_loader(settings.loader(source)?, settings)
+        Self::from_loader(settings.loader(source)?, settings)
     }
 
     /// Opens the program that a loader serves.
-    fn of_loader(loader: Arc<dyn DataLoader>, settings: &Settings) -> Result<Self> {
+    fn from_loader(loader: Arc<dyn DataLoader>, settings: &Settings) -> Result<Self> {
         let mut options = settings.load_options()?;
         let recorder = settings.record.map(|values| Arc::new(Recorder::new(values)));
         options.tracer = recorder.clone().map(|recorder| recorder as _);
@@ -103,14 +103,14 @@ impl OpenProgram {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
-    /// Reopens the program after a fork, with new threads and the state of the methods.
-    pub(crate) fn reopened(&self, source: &Source, settings: &Settings) -> Result<Self> {
+    /// Reopens the program after a fork, with new threads; the state of the methods is kept.
+    pub(crate) fn reopen(&self, source: &Source, settings: &Settings) -> Result<Self> {
         let new = Self::new(source, settings)?;
         if let Ok(mut old) = self.first.try_lock() {
             let mut first = lock(&new.first);
             let names: Vec<String> = old.loaded_methods().map(|method| method.name().to_owned()).collect();
             for name in names {
-                let state = old.with_method(&name, |method| crate::state::State::of(method))?;
+                let state = old.with_method(&name, |method| crate::state::State::copy_of(method))?;
                 first.with_method(&name, |method| method.restore(&state))?;
             }
         }
@@ -122,7 +122,7 @@ impl OpenProgram {
         if let Some(known) = lock(&self.signatures).get(name) {
             return Ok(Arc::clone(known));
         }
-        let signature = Arc::new(Signature::of(&self.program.method_meta(name)?)?);
+        let signature = Arc::new(Signature::new(&self.program.method_meta(name)?)?);
         lock(&self.signatures).insert(name.to_owned(), Arc::clone(&signature));
         Ok(signature)
     }
@@ -137,7 +137,7 @@ impl OpenProgram {
     }
 
     /// Calls `act` with a method. Threads run concurrently on forks of methods without state, and take turns otherwise.
-    pub(crate) fn with<T>(
+    pub(crate) fn with_method<T>(
         &self,
         signature: &Signature,
         act: impl FnOnce(&mut Method) -> Result<T>,
@@ -147,8 +147,8 @@ impl OpenProgram {
             return lock(&self.first).with_method(name, act);
         }
         match self.first.try_lock() {
-            Ok(mut first) => act(known(&mut first, signature)?),
-            Err(TryLockError::Poisoned(first)) => act(known(&mut first.into_inner(), signature)?),
+            Ok(mut first) => act(load_known(&mut first, signature)?),
+            Err(TryLockError::Poisoned(first)) => act(load_known(&mut first.into_inner(), signature)?),
             Err(TryLockError::WouldBlock)
                 if self.recorder.is_none() && signature.has_state.get() == Some(&false) =>
             {
@@ -169,7 +169,7 @@ impl OpenProgram {
                 }
                 result
             }
-            Err(TryLockError::WouldBlock) => act(known(&mut lock(&self.first), signature)?),
+            Err(TryLockError::WouldBlock) => act(load_known(&mut lock(&self.first), signature)?),
         }
     }
 
@@ -183,7 +183,7 @@ impl OpenProgram {
     /// Ends the event block of an execution in the recording.
     pub(crate) fn end_record(&self) {
         if let Some(recorder) = &self.recorder {
-            recorder.block("Execute");
+            recorder.end_block("Execute");
         }
     }
 
@@ -201,7 +201,7 @@ impl OpenProgram {
 }
 
 /// Loads a method, and records in its signature whether it has state.
-fn known<'m>(module: &'m mut Module, signature: &Signature) -> Result<&'m mut Method> {
+fn load_known<'m>(module: &'m mut Module, signature: &Signature) -> Result<&'m mut Method> {
     let method = module.method(&signature.name)?;
     signature.has_state.get_or_init(|| method.state().next().is_some());
     Ok(method)

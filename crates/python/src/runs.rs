@@ -7,7 +7,7 @@ use crate::errors::{Failure, Result};
 use crate::graph;
 use crate::opened::{OpenProgram, Signature, lock};
 use crate::settings::Source;
-use crate::tools::{Reader, check, json, settings};
+use crate::tools::{Reader, check_paths, parse_settings, to_json};
 use pteron::compile::exported::{CompileBudget, ExportedProgram};
 use pteron::compile::{self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize};
 use pteron::data::LoaderReader;
@@ -40,28 +40,30 @@ impl Call {
     }
 }
 
-/// Opens a program, and converts the inputs of a call; zeros if none are given.
-fn open(
+/// Opens a program, and converts the inputs of a call; without inputs, zeros are used.
+fn open_call(
     source: &Bound<'_, PyAny>,
     inputs: Option<&Bound<'_, PyTuple>>,
     method: Option<String>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<Call> {
     let py = source.py();
-    let (source, settings) = (Source::of(source)?, settings(options)?);
+    let (source, settings) = (Source::from_object(source)?, parse_settings(options)?);
     let (opened, options) =
         py.detach(|| -> Result<_> { Ok((OpenProgram::new(&source, &settings)?, settings.load_options()?)) })?;
     let method = method.map_or_else(|| opened.default_method(), Ok)?;
     let values = match inputs {
         None => None,
-        Some(inputs) => Some(values(call::inputs(&*opened.signature(&method)?, inputs, None)?)?),
+        Some(inputs) => {
+            Some(owned_values(call::arrange_arguments(&*opened.signature(&method)?, inputs, None)?)?)
+        }
     };
     let request = Request { method: Some(method), values, ..Request::default() };
     Ok(Call { opened, options, request })
 }
 
 /// Copies inputs to owned values.
-fn values(inputs: Vec<Input>) -> Result<Vec<EValue>> {
+fn owned_values(inputs: Vec<Input>) -> Result<Vec<EValue>> {
     inputs.into_iter().map(Input::into_value).collect()
 }
 
@@ -77,21 +79,21 @@ pub(crate) fn profile(
     options: &Bound<'_, PyDict>,
 ) -> PyResult<String> {
     let (trace, etdump, debug_buffer) = outputs;
-    let read = Source::of(source)?;
-    let Call { opened, options, mut request } = open(source, inputs, method, options)?;
+    let read = Source::from_object(source)?;
+    let Call { opened, options, mut request } = open_call(source, inputs, method, options)?;
     request.repeat = repeat;
     let done: Result<String> = py.detach(|| {
         let outputs: Vec<&PathBuf> = [&trace, &etdump, &debug_buffer].into_iter().flatten().collect();
-        check(&[&read], &[], &outputs)?;
+        check_paths(&[&read], &[], &outputs)?;
         let (kernels, backends) = (Arc::clone(&options.kernels), Arc::clone(&options.backends));
-        let found =
+        let profile =
             pteron_toolbox::profile::profile(&opened.program, &request, debug_buffer.is_some(), options)?;
-        let nodes = NodeKinds::of(&opened.program, &found.method, &backends)?;
+        let nodes = NodeKinds::read(&opened.program, &profile.method, &backends)?;
         if let Some(path) = &trace {
-            pteron::replace_file(path, |out| chrome::trace(&found.recording, out))?;
+            pteron::replace_file(path, |out| chrome::trace(&profile.recording, out))?;
         }
-        write_dump(&found.recording, &nodes, etdump.as_ref(), debug_buffer.as_ref())?;
-        json(&found.report(&opened.program, &kernels, &nodes))
+        write_dump(&profile.recording, &nodes, etdump.as_ref(), debug_buffer.as_ref())?;
+        to_json(&profile.report(&opened.program, &kernels, &nodes))
     });
     Ok(done?)
 }
@@ -127,8 +129,8 @@ pub(crate) fn write_recording(
     let recorder = opened.recorder.as_ref();
     let recorder =
         recorder.ok_or_else(|| Failure::Input("the program was not opened to be recorded".to_owned()))?;
-    let nodes = NodeKinds::of(&opened.program, &opened.default_method()?, registries().backends())?;
-    check(&[], &[], &std::iter::once(etdump).chain(debug_buffer).collect::<Vec<_>>())?;
+    let nodes = NodeKinds::read(&opened.program, &opened.default_method()?, registries().backends())?;
+    check_paths(&[], &[], &std::iter::once(etdump).chain(debug_buffer).collect::<Vec<_>>())?;
     write_dump(&recorder.finish(), &nodes, Some(etdump), debug_buffer)
 }
 
@@ -142,10 +144,10 @@ pub(crate) fn compare(
     explicit: Option<(f64, f64)>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<String> {
-    let Call { opened, options, request } = open(source, inputs, method, options)?;
+    let Call { opened, options, request } = open_call(source, inputs, method, options)?;
     let done: Result<String> = py.detach(|| {
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
-        json(&divergence::find(&opened.program, &request, Against::AsWritten, &tolerance, options)?)
+        to_json(&divergence::find(&opened.program, &request, Against::AsWritten, &tolerance, options)?)
     });
     Ok(done?)
 }
@@ -161,22 +163,24 @@ pub(crate) fn compare_programs(
     options: &Bound<'_, PyDict>,
 ) -> PyResult<String> {
     let [a, b] = &sources;
-    let a = open(a, None, method.clone(), options)?;
-    let b = open(b, None, method, options)?;
+    let a = open_call(a, None, method.clone(), options)?;
+    let b = open_call(b, None, method, options)?;
     let method = a.request.method.clone().map_or_else(|| a.opened.default_method(), Ok)?;
     let samples = match samples {
         Some(samples) => {
             let signature = a.opened.signature(&method)?;
-            let sample = |sample: &Bound<'_, PyTuple>| Ok(values(call::inputs(&signature, sample, None)?)?);
+            let sample = |sample: &Bound<'_, PyTuple>| {
+                Ok(owned_values(call::arrange_arguments(&signature, sample, None)?)?)
+            };
             samples.iter().map(sample).collect::<PyResult<Vec<_>>>()?
         }
-        None => vec![random::inputs(&a.opened.program, &method).map_err(Failure::from)?],
+        None => vec![random::random_inputs(&a.opened.program, &method).map_err(Failure::from)?],
     };
     let done: Result<String> = py.detach(|| {
         let (explicit, min_sqnr) = bounds;
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
         let how = ComparisonOptions { method: Some(method), tolerance, min_sqnr };
-        json(&comparison::compare_programs(a.side(), b.side(), &samples, &how)?)
+        to_json(&comparison::compare_programs(a.side(), b.side(), &samples, &how)?)
     });
     Ok(done?)
 }
@@ -204,7 +208,7 @@ pub(crate) fn delegations(names: &[String], native: bool) -> Result<Vec<Delegati
 }
 
 /// Parses the name of a quantization scheme.
-fn scheme(name: Option<&str>) -> Result<Option<Quantize>> {
+fn parse_scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     Ok(Some(match name {
         None => return Ok(None),
         // Calibration replaces this by `Quantize::Static`.
@@ -221,7 +225,7 @@ fn scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     }))
 }
 
-/// How a program is compiled.
+/// The arguments of a compilation.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Lowering {
@@ -246,7 +250,7 @@ impl Lowering {
             constant_alignment: self.constant_alignment,
             delegation: delegations(&self.backends, self.native)?,
             external_data: self.external_data.is_some(),
-            quantize: scheme(self.quantize.as_deref())?,
+            quantize: parse_scheme(self.quantize.as_deref())?,
             methods: self.methods.clone(),
             source_frames: self.source_frames,
             memory: Limits::default().memory,
@@ -264,14 +268,14 @@ pub(crate) fn compile_to<'py>(
     lowering: Lowering,
     samples: Option<Vec<Bound<'py, PyTuple>>>,
 ) -> PyResult<(String, Option<Bound<'py, PyBytes>>)> {
-    let from = match graph::programs(source)? {
+    let from = match graph::graph_programs(source)? {
         Some(programs) => CompileInput::Graphs(programs),
-        None => CompileInput::File(Source::of(source)?),
+        None => CompileInput::File(Source::from_object(source)?),
     };
     let mut job = py.detach(|| -> Result<_> {
         let writes: Vec<&PathBuf> = output.iter().chain(&lowering.external_data).collect();
         let reads = if let CompileInput::File(source) = &from { vec![source] } else { Vec::new() };
-        check(&reads, &[], &writes)?;
+        check_paths(&reads, &[], &writes)?;
         Compilation::new(from, &lowering)
     })?;
     match (&job.options.quantize, samples) {
@@ -289,7 +293,7 @@ pub(crate) fn compile_to<'py>(
             let file = compiled.named_data()?;
             pteron::replace_file(path, |out| file.write_to(out).map_err(Failure::from))?;
         }
-        let report = report(&compiled).to_string();
+        let report = compile_report(&compiled).to_string();
         let Some(output) = &output else {
             let mut bytes = Vec::new();
             job.write(&compiled, &mut bytes)?;
@@ -302,13 +306,13 @@ pub(crate) fn compile_to<'py>(
     Ok((report, bytes.map(|bytes| PyBytes::new(py, &bytes))))
 }
 
-/// What is compiled.
+/// The source of a compilation.
 enum CompileInput {
     Graphs(Vec<ExportedProgram>),
     File(Source),
 }
 
-/// What is compiled, opened.
+/// The opened source of a compilation.
 enum OpenedInput {
     Graphs(Vec<ExportedProgram>),
     Archive,
@@ -318,9 +322,9 @@ enum OpenedInput {
 
 /// A compilation: its source and options.
 struct Compilation {
-    /// The file that constants may be parts of.
+    /// The source file, of which constants may be parts.
     file: Arc<dyn pteron::DataLoader>,
-    /// The bundled program that the program is from, whose test cases are kept.
+    /// The bundle of the source program, whose test cases are kept.
     bundle: Option<Bundle>,
     origin: OpenedInput,
     known: OperatorTable,
@@ -336,7 +340,7 @@ impl Compilation {
             CompileInput::Graphs(programs) => {
                 let file: Arc<dyn pteron::DataLoader> =
                     Arc::new(BytesLoader::named("the graph".to_owned(), Vec::new()));
-                (file, OpenedInput::Graphs(graph::chosen(programs, &options)?))
+                (file, OpenedInput::Graphs(graph::select_methods(programs, &options)?))
             }
             CompileInput::File(source) => {
                 let file = source.open(false)?;
@@ -400,11 +404,11 @@ impl Compilation {
                 _ => return Err(Failure::Input("name one method to calibrate with methods=[…]".to_owned())),
             };
             let calibration = Calibration::new(&self.file, &observing, name)?;
-            let signature = Signature::of(&calibration.program().method_meta(name)?)?;
+            let signature = Signature::new(&calibration.program().method_meta(name)?)?;
             Ok((calibration, signature))
         })?;
         for sample in samples {
-            let inputs = values(call::inputs(&calibration.1, sample, None)?)?;
+            let inputs = owned_values(call::arrange_arguments(&calibration.1, sample, None)?)?;
             py.detach(|| -> Result<()> { Ok(calibration.0.run(&inputs)?) })?;
         }
         self.options.quantize = Some(Quantize::Static(calibration.0.ranges()));
@@ -412,7 +416,7 @@ impl Compilation {
     }
 }
 
-fn report(compiled: &Compiled) -> serde_json::Value {
+fn compile_report(compiled: &Compiled) -> serde_json::Value {
     object!({
         "file_bytes": compiled.program.header().file_len,
         "methods": compiled.methods.iter().map(|m| object!({
@@ -434,7 +438,7 @@ fn report(compiled: &Compiled) -> serde_json::Value {
     })
 }
 
-/// A shared text buffer.
+/// A shared buffer for the text that a program prints.
 #[derive(Clone, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 
@@ -463,11 +467,11 @@ pub(crate) fn run_bef(
     functions: Vec<String>,
     threads: Option<usize>,
 ) -> PyResult<(i32, String, String)> {
-    let source = Source::of(source)?;
+    let source = Source::from_object(source)?;
     let done: Result<_> = py.detach(|| {
         let loader = source.open(false)?;
         let Some(bef::Program::Bef(program)) = bef::open(&*loader)? else {
-            return Err(bef::wrong(&*loader, "run_bef", "BEF programs (.bef)").into());
+            return Err(bef::wrong_format(&*loader, "run_bef", "BEF programs (.bef)").into());
         };
         let queue = threads.map_or(bef::Queue::SingleThreaded, bef::Queue::MultiThreaded);
         let options = bef::RunOptions { functions, queue, ..bef::RunOptions::default() };

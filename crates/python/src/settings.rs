@@ -2,7 +2,7 @@
 
 use crate::backend::{load_options, registries};
 use crate::errors::{Failure, Result};
-use crate::exchange::promise;
+use crate::exchange::promise_unchanged;
 use pteron::compile::Cache;
 use pteron::{
     BackendRegistry, BytesLoader, DataLoader, Features, Isa, Limits, LoadOptions, NamedDataMap, Pool,
@@ -25,7 +25,7 @@ pub(crate) enum Source {
     Bytes(Arc<PyBackedBytes>),
 }
 
-/// Bytes owned by Python, for a loader.
+/// Bytes owned by Python, as a loader needs them.
 struct PythonBytes(Arc<PyBackedBytes>);
 
 impl AsRef<[u8]> for PythonBytes {
@@ -36,28 +36,28 @@ impl AsRef<[u8]> for PythonBytes {
 
 impl Source {
     /// Converts a path, or any object with bytes.
-    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(bytes) = object.extract::<PyBackedBytes>() {
             return Ok(Self::Bytes(Arc::new(bytes)));
         }
-        if crate::exchange::is_lent(object) {
+        if crate::exchange::has_buffer(object) {
             let bytes = object.py().import("builtins")?.call_method1("bytes", (object,))?;
             return Ok(Self::Bytes(Arc::new(bytes.extract().map_err(PyErr::from)?)));
         }
         Ok(Self::Path(object.extract()?))
     }
 
-    /// Opens a loader.
+    /// Opens a loader of the source.
     pub(crate) fn open(&self, mmap: bool) -> Result<Arc<dyn DataLoader>> {
         match self {
-            Self::Path(path) => Ok(open(path, mode(mmap))?),
+            Self::Path(path) => Ok(open(path, load_mode(mmap))?),
             Self::Bytes(bytes) => Ok(Arc::new(BytesLoader::new(PythonBytes(Arc::clone(bytes))))),
         }
     }
 }
 
-fn mode(mmap: bool) -> LoadMode {
-    if mmap { LoadMode::Mmap(promise()) } else { LoadMode::LargeBefMapped(promise()) }
+fn load_mode(mmap: bool) -> LoadMode {
+    if mmap { LoadMode::Mmap(promise_unchanged()) } else { LoadMode::LargeBefMapped(promise_unchanged()) }
 }
 
 /// The options of `pteron.load`.
@@ -74,13 +74,13 @@ pub(crate) struct Settings {
     isa: Option<Isa>,
     seed: u64,
     pub(crate) share_memory_arenas: bool,
-    /// `Some` if executions are recorded: with the computed tensors if `true`.
+    /// Whether executions are recorded (`Some`), and whether with the computed tensors (`true`).
     pub(crate) record: Option<bool>,
 }
 
 impl Settings {
     /// Parses the keyword arguments of `pteron.load`.
-    pub(crate) fn of(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    pub(crate) fn from_options(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut settings = Self {
             data: Vec::new(),
             backends: None,
@@ -99,17 +99,17 @@ impl Settings {
                 continue;
             }
             match name.extract::<&str>()? {
-                "data" => settings.data = paths(&value)?,
+                "data" => settings.data = extract_paths(&value)?,
                 "backends" => settings.backends = Some(value.extract()?),
                 "threads" => settings.threads = value.extract()?,
-                "limits" => settings.limits = limits(&value)?,
+                "limits" => settings.limits = extract_limits(&value)?,
                 "mmap" => settings.mmap = value.is_truthy()?,
                 "cache" => settings.cache = Some(value.extract()?),
                 "prepare" => settings.prepare = value.is_truthy()?,
-                "isa" => settings.isa = Some(isa(&value.extract::<String>()?)?),
+                "isa" => settings.isa = Some(parse_isa(&value.extract::<String>()?)?),
                 "seed" => settings.seed = value.extract()?,
                 "share_memory_arenas" => settings.share_memory_arenas = value.is_truthy()?,
-                "record" => settings.record = Some(recording(value.extract()?)?),
+                "record" => settings.record = Some(parse_record(value.extract()?)?),
                 other => {
                     let hint = pteron_toolbox::did_you_mean(other, OPTIONS.iter().copied());
                     return Err(pyo3::exceptions::PyTypeError::new_err(format!(
@@ -131,8 +131,8 @@ impl Settings {
             return Err(Failure::Input("a cache needs the path of the program, not its bytes".to_owned()));
         };
         let cache = Cache::new(folder, self.isa());
-        let kept = cache.program(path, &self.data, registries().kernels())?;
-        Source::Path(kept).open(true)
+        let cached = cache.program(path, &self.data, registries().kernels())?;
+        Source::Path(cached).open(true)
     }
 
     /// The instruction set that operators may use.
@@ -144,7 +144,7 @@ impl Settings {
     pub(crate) fn load_options(&self) -> Result<LoadOptions> {
         let mut options = load_options().limits(self.limits.clone()).pool(Pool::new(self.threads));
         if let Some(names) = &self.backends {
-            options.backends = Arc::new(chosen(registries().backends().clone(), names)?);
+            options.backends = Arc::new(select_backends(registries().backends().clone(), names)?);
         }
         if self.cache.is_none() {
             options.data = self.open_data(&self.data)?;
@@ -157,7 +157,7 @@ impl Settings {
 
     /// Opens `.ptd` files as one map; `None` if there are none.
     pub(crate) fn open_data(&self, files: &[PathBuf]) -> Result<Option<Arc<dyn NamedDataMap>>> {
-        Ok(open_data(files, mode(self.mmap), &self.limits)?)
+        Ok(open_data(files, load_mode(self.mmap), &self.limits)?)
     }
 }
 
@@ -176,7 +176,7 @@ const OPTIONS: [&str; 11] = [
 ];
 
 /// Parses `record`: whether tensors are recorded, too.
-fn recording(name: &str) -> PyResult<bool> {
+fn parse_record(name: &str) -> PyResult<bool> {
     match name {
         "times" => Ok(false),
         "values" => Ok(true),
@@ -185,7 +185,7 @@ fn recording(name: &str) -> PyResult<bool> {
 }
 
 /// Converts one path, or a sequence of paths.
-pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
+pub(crate) fn extract_paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     match value.extract::<PathBuf>() {
         Ok(path) => Ok(vec![path]),
         Err(_) => value.try_iter()?.map(|path| path?.extract()).collect(),
@@ -193,7 +193,7 @@ pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
 }
 
 /// Parses the name of an instruction set that this machine has.
-fn isa(name: &str) -> PyResult<Isa> {
+fn parse_isa(name: &str) -> PyResult<Isa> {
     let features = name.parse::<Features>().ok();
     features.and_then(|features| Isa::of(features).ok()).ok_or_else(|| {
         let names: Vec<String> = Isa::available().map(|isa| isa.to_string()).collect();
@@ -202,7 +202,7 @@ fn isa(name: &str) -> PyResult<Isa> {
 }
 
 /// Keeps only the named backends.
-fn chosen(mut all: BackendRegistry, names: &[String]) -> Result<BackendRegistry> {
+fn select_backends(mut all: BackendRegistry, names: &[String]) -> Result<BackendRegistry> {
     if let Some(name) = names.iter().find(|name| all.get(name).is_none()) {
         let hint = pteron_toolbox::did_you_mean(name, all.ids());
         return Err(Failure::Input(format!("there is no backend `{name}`{hint}")));
@@ -212,7 +212,7 @@ fn chosen(mut all: BackendRegistry, names: &[String]) -> Result<BackendRegistry>
 }
 
 /// Converts a `pteron.Limits`.
-pub(crate) fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
+pub(crate) fn extract_limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
     let base: String = value.getattr("base")?.extract()?;
     let mut limits = match base.as_str() {
         "default" => Limits::default(),

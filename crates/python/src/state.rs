@@ -14,7 +14,7 @@ pub(crate) struct State(BTreeMap<String, Tensor>);
 
 impl State {
     /// A copy of a method's state.
-    pub(crate) fn of(method: &Method) -> Read<Self> {
+    pub(crate) fn copy_of(method: &Method) -> Read<Self> {
         let tensors = method.state().map(|(key, view)| Ok((key, view.to_tensor()?)));
         Ok(Self(tensors.collect::<Read<_>>()?))
     }
@@ -29,12 +29,15 @@ impl State {
     }
 
     /// Converts a mapping of names to tensors or arrays, with the types and dim orders of `metas`.
-    pub(crate) fn read(mapping: &Bound<'_, PyAny>, metas: &BTreeMap<String, TensorMeta>) -> PyResult<Self> {
+    pub(crate) fn from_mapping(
+        mapping: &Bound<'_, PyAny>,
+        metas: &BTreeMap<String, TensorMeta>,
+    ) -> PyResult<Self> {
         let mut tensors = BTreeMap::new();
         for item in mapping.cast::<PyMapping>()?.items()? {
             let (key, value): (String, Bound<'_, PyAny>) = item.extract()?;
             let wanted = metas.get(&key);
-            let mut tensor = convert::tensor(&value, wanted.map(TensorMeta::dtype), None)?;
+            let mut tensor = convert::to_tensor(&value, wanted.map(TensorMeta::dtype), None)?;
             if let Some(meta) = wanted
                 && meta.rank() == tensor.rank()
             {

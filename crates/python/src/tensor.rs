@@ -18,21 +18,21 @@ impl PyTensor {
         Self(Arc::new(Storage::new(tensor)))
     }
 
-    /// Its memory.
+    /// The memory of the tensor.
     pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.0
     }
 }
 
 /// The type with a name such as `float32` or `f32`.
-pub(crate) fn dtype_of(name: &str) -> PyResult<ScalarType> {
+pub(crate) fn parse_dtype(name: &str) -> PyResult<ScalarType> {
     ScalarType::parse(name).ok_or_else(|| PyValueError::new_err(format!("there is no type `{name}`")))
 }
 
 /// The memory of a tensor of this package, or of any object that exports its memory.
-pub(crate) fn array_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
+pub(crate) fn borrow_array(object: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
     match object.cast_exact::<PyTensor>() {
-        Ok(tensor) => Ok(Some(Array::of_storage(tensor.get().storage()))),
-        Err(_) => Array::of(object),
+        Ok(tensor) => Ok(Some(Array::from_storage(tensor.get().storage()))),
+        Err(_) => Array::borrow(object),
     }
 }

@@ -5,7 +5,7 @@ use crate::errors::{Failure, Result};
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
 use pteron::{BackendRegistry, DataLoader, EditLock, KernelRegistry, Limits, PtdDataMap};
-use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::bundle::rebundle;
 use pteron_toolbox::edit::{self, MoveOptions, Output, StripOptions};
 use pteron_toolbox::file::{File, Progress};
 use pteron_toolbox::merge::{MergeOptions, Prefer, merge as merge_files};
@@ -53,14 +53,18 @@ impl Reader {
 }
 
 /// Serializes a report as JSON.
-pub(crate) fn json(report: &impl Serialize) -> Result<String> {
+pub(crate) fn to_json(report: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string(report)?)
 }
 
 /// Fails if an output would overwrite another output, or an input that it is not an edit of. Waits until no other edit of the
 /// files that are edited in place is under way; none begins before the locks are dropped.
 #[must_use = "the locks end when they are dropped"]
-pub(crate) fn check(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) -> Result<Vec<EditLock>> {
+pub(crate) fn check_paths(
+    reads: &[&Source],
+    edits: &[&PathBuf],
+    writes: &[&PathBuf],
+) -> Result<Vec<EditLock>> {
     let mut paths = Paths::default();
     let mut read = Vec::new();
     for source in reads {
@@ -72,28 +76,28 @@ pub(crate) fn check(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) 
     edits.iter().for_each(|path| paths.edit("", path, &read));
     writes.iter().for_each(|path| paths.write("", path));
     paths.check(false).map_err(Failure::Input)?;
-    Ok(paths.edited().into_iter().filter_map(|path| EditLock::take(path, || ())).collect())
+    Ok(paths.edited_paths().into_iter().filter_map(|path| EditLock::take(path, || ())).collect())
 }
 
 /// Writes a file atomically.
-pub(crate) fn write(path: &PathBuf, output: &Output) -> Result<()> {
+pub(crate) fn write_file(path: &PathBuf, output: &Output) -> Result<()> {
     Ok(pteron::replace_file(path, |out| output.write_to(out))?)
 }
 
-/// Writes what an edit made of the program in `file` atomically, with the test cases of `file` if it is a bundled program.
+/// Writes an edited program atomically, with the test cases of the original `file` if that is bundled.
 pub(crate) fn write_edited(
     path: &PathBuf,
     file: &Arc<dyn DataLoader>,
     edited: &Output,
     progress: &Progress,
 ) -> Result<()> {
-    match rebundled(file, edited, &Limits::default(), progress)? {
-        Some(bundle) => write(path, &bundle),
-        None => write(path, edited),
+    match rebundle(file, edited, &Limits::default(), progress)? {
+        Some(bundle) => write_file(path, &bundle),
+        None => write_file(path, edited),
     }
 }
 
-/// Fails if an edit of `file` that is strict could not keep something.
+/// With `strict`, fails if an edit of `file` could not keep something.
 pub(crate) fn refuse_losses_if_strict(strict: bool, file: &str, lost: &[String]) -> Result<()> {
     if strict {
         edit::refuse_losses(file, lost)?;
@@ -101,51 +105,66 @@ pub(crate) fn refuse_losses_if_strict(strict: bool, file: &str, lost: &[String])
     Ok(())
 }
 
-/// Names in which `*` and `?` stand for characters.
+/// Converts names, in which `*` and `?` are wildcards, to patterns.
 pub(crate) fn patterns(names: &[String]) -> Vec<Pattern> {
     names.iter().map(Pattern::new).collect()
 }
 
-/// The contents of a file.
+/// The contents of a file as JSON.
 #[pyfunction]
 pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
-    let source = Source::of(source)?;
+    let source = Source::from_object(source)?;
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        json(&pteron_toolbox::inspect::inspect(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        to_json(&pteron_toolbox::inspect::inspect(
+            &loader,
+            &reader.kernels,
+            &reader.backends,
+            &reader.limits,
+        )?)
     });
     Ok(done?)
 }
 
-/// All problems of a file.
+/// Validates a file, and returns all its problems as JSON.
 #[pyfunction]
 pub(crate) fn validate(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
-    let source = Source::of(source)?;
+    let source = Source::from_object(source)?;
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        json(&pteron_toolbox::validate::validate(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        to_json(&pteron_toolbox::validate::validate(
+            &loader,
+            &reader.kernels,
+            &reader.backends,
+            &reader.limits,
+        )?)
     });
     Ok(done?)
 }
 
-/// What a file needs to run.
+/// The operators and backends that a file needs, as JSON.
 #[pyfunction]
 pub(crate) fn requirements(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
-    let source = Source::of(source)?;
+    let source = Source::from_object(source)?;
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let loader = reader.open(&source)?;
-        json(&pteron_toolbox::ops::requirements(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+        to_json(&pteron_toolbox::ops::requirements(
+            &loader,
+            &reader.kernels,
+            &reader.backends,
+            &reader.limits,
+        )?)
     });
     Ok(done?)
 }
 
-/// The operators of this build.
+/// The operators of this build as JSON.
 #[pyfunction]
 pub(crate) fn operators(py: Python<'_>) -> PyResult<String> {
-    Ok(py.detach(|| json(&pteron_toolbox::ops::supported(registries().kernels())))?)
+    Ok(py.detach(|| to_json(&pteron_toolbox::ops::supported(registries().kernels())))?)
 }
 
 /// The ids of the backends of this build.
@@ -154,15 +173,15 @@ pub(crate) fn backends() -> Vec<String> {
     registries().backends().ids().map(str::to_owned).collect()
 }
 
-/// The memory plan of a program, or of one of its methods.
+/// The memory plan of a program, or of one of its methods, as JSON.
 #[pyfunction]
 pub(crate) fn plan(py: Python<'_>, source: &Bound<'_, PyAny>, method: Option<String>) -> PyResult<String> {
-    let source = Source::of(source)?;
+    let source = Source::from_object(source)?;
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let program = reader.program(&reader.open(&source)?, "plan")?;
         let (kernels, backends) = (&reader.kernels, &reader.backends);
-        json(&match &method {
+        to_json(&match &method {
             Some(method) => pteron_toolbox::plan::plan_of(&program, method, kernels, backends)?,
             None => pteron_toolbox::plan::plan(&program, kernels, backends)?,
         })
@@ -173,7 +192,7 @@ pub(crate) fn plan(py: Python<'_>, source: &Bound<'_, PyAny>, method: Option<Str
 /// The listing of a file as text.
 #[pyfunction]
 pub(crate) fn listing(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
-    let source = Source::of(source)?;
+    let source = Source::from_object(source)?;
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let file = File::open(reader.open(&source)?, "print", &reader.limits)?;
@@ -182,7 +201,7 @@ pub(crate) fn listing(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Str
     Ok(done?)
 }
 
-/// The differences between two files.
+/// The differences between two files as JSON.
 #[pyfunction]
 pub(crate) fn diff(
     py: Python<'_>,
@@ -191,7 +210,7 @@ pub(crate) fn diff(
     meaning: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let (a, b, progress) = (Source::of(a)?, Source::of(b)?, progress(callback));
+    let (a, b, progress) = (Source::from_object(a)?, Source::from_object(b)?, progress(callback));
     let done: Result<String> = py.detach(|| {
         let reader = Reader::new();
         let (a, b) = (reader.open(&a)?, reader.open(&b)?);
@@ -200,7 +219,7 @@ pub(crate) fn diff(
             pteron_toolbox::diff::Registries { kernels: &reader.kernels, backends: &reader.backends };
         let mut report = pteron_toolbox::diff::diff(&file_a, &file_b, registries, &progress)?;
         report.differences.extend(pteron_toolbox::diff::diff_test_cases(&*a, &*b, &reader.limits)?);
-        json(&if meaning { report.of_meaning() } else { report })
+        to_json(&if meaning { report.only_meaning() } else { report })
     });
     Ok(done?)
 }
@@ -215,16 +234,16 @@ pub(crate) fn strip(
     strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let (source, progress) = (Source::of(source)?, progress(callback));
+    let (source, progress) = (Source::from_object(source)?, progress(callback));
     let done: Result<String> = py.detach(|| {
-        let _locks = check(&[&source], &[&output], &[])?;
+        let _locks = check_paths(&[&source], &[&output], &[])?;
         let reader = Reader::new();
         let file = reader.open(&source)?;
         let program = reader.program(&file, "strip")?;
         let stripped = edit::strip(&program, StripOptions { names }, &progress)?;
         refuse_losses_if_strict(strict, program.loader().name(), &stripped.lost)?;
         write_edited(&output, &file, &stripped.program, &progress)?;
-        json(&stripped)
+        to_json(&stripped)
     });
     Ok(done?)
 }
@@ -240,9 +259,9 @@ pub(crate) fn externalize(
     strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let (source, progress) = (Source::of(source)?, progress(callback));
+    let (source, progress) = (Source::from_object(source)?, progress(callback));
     let done: Result<String> = py.detach(|| {
-        let _locks = check(&[&source], &[&output], &[&data])?;
+        let _locks = check_paths(&[&source], &[&output], &[&data])?;
         let reader = Reader::new();
         let file = reader.open(&source)?;
         let program = reader.program(&file, "externalize")?;
@@ -251,9 +270,9 @@ pub(crate) fn externalize(
         let moved = edit::externalize(&program, &options, &progress)?;
         refuse_losses_if_strict(strict, program.loader().name(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
-        write(&data, &moved.data)?;
+        write_file(&data, &moved.data)?;
         write_edited(&output, &file, &moved.program, &progress)?;
-        json(&moved)
+        to_json(&moved)
     });
     Ok(done?)
 }
@@ -268,11 +287,11 @@ pub(crate) fn embed(
     strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let (source, progress) = (Source::of(source)?, progress(callback));
+    let (source, progress) = (Source::from_object(source)?, progress(callback));
     let done: Result<String> = py.detach(|| {
         let files: Vec<Source> = data.iter().cloned().map(Source::Path).collect();
-        drop(check(&files.iter().collect::<Vec<_>>(), &[], &[&output])?);
-        let _locks = check(&[&source], &[&output], &[])?;
+        drop(check_paths(&files.iter().collect::<Vec<_>>(), &[], &[&output])?);
+        let _locks = check_paths(&[&source], &[&output], &[])?;
         let reader = Reader::new();
         let maps = data.iter().map(|path| reader.data(path, "embed")).collect::<Result<Vec<_>>>()?;
         let file = reader.open(&source)?;
@@ -280,7 +299,7 @@ pub(crate) fn embed(
         let embedded = edit::embed(&program, &maps, &progress)?;
         refuse_losses_if_strict(strict, program.loader().name(), &embedded.not_kept())?;
         write_edited(&output, &file, &embedded.program, &progress)?;
-        json(&embedded)
+        to_json(&embedded)
     });
     Ok(done?)
 }
@@ -303,7 +322,7 @@ pub(crate) fn dedupe(
             return Err(Failure::Input("dedupe takes an output for each program".to_owned()));
         }
         let _locks =
-            check(&sources.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>(), &[&data])?;
+            check_paths(&sources.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>(), &[&data])?;
         let reader = Reader::new();
         let files = sources.iter().map(|source| reader.open(source)).collect::<Result<Vec<_>>>()?;
         let open = |file| reader.program(file, "dedupe");
@@ -312,11 +331,11 @@ pub(crate) fn dedupe(
             refuse_losses_if_strict(strict, &member.file, &member.lost)?;
         }
         // Write the weights first: if a later write fails, every program on disk can still be run.
-        write(&data, &shared.data)?;
+        write_file(&data, &shared.data)?;
         for ((file, member), output) in files.iter().zip(&shared.programs).zip(&outputs) {
             write_edited(output, file, &member.program, &progress)?;
         }
-        json(&shared)
+        to_json(&shared)
     });
     Ok(done?)
 }
@@ -334,7 +353,7 @@ pub(crate) fn merge(
     let progress = progress(callback);
     let done: Result<String> = py.detach(|| {
         let sources: Vec<Source> = files.iter().cloned().map(Source::Path).collect();
-        let _locks = check(&sources.iter().collect::<Vec<_>>(), &[&output], &[])?;
+        let _locks = check_paths(&sources.iter().collect::<Vec<_>>(), &[&output], &[])?;
         let (names, rename, prefer, share) = options;
         let prefer = match prefer.as_deref() {
             None => None,
@@ -349,8 +368,8 @@ pub(crate) fn merge(
         let maps = files.iter().map(|path| reader.data(path, "merge")).collect::<Result<Vec<_>>>()?;
         let merged = merge_files(&maps, &options, &progress)?;
         refuse_losses_if_strict(strict, "the merged file", &merged.lost)?;
-        write(&output, &merged.data)?;
-        json(&merged)
+        write_file(&output, &merged.data)?;
+        to_json(&merged)
     });
     Ok(done?)
 }
@@ -368,8 +387,8 @@ pub(crate) fn convert(
     let progress: Progress = progress(callback);
     let done: Result<u64> = py.detach(|| {
         let source = Source::Path(source);
-        let _locks = check(&[&source], &[], &[&output])?;
-        let to = pteron_toolbox::convert::Format::of(&output).ok_or_else(|| {
+        let _locks = check_paths(&[&source], &[], &[&output])?;
+        let to = pteron_toolbox::convert::Format::from_path(&output).ok_or_else(|| {
             Failure::Input(format!("{}: weights are written as .ptd, .safetensors or .npz", output.display()))
         })?;
         let options = pteron_toolbox::convert::Options { keep_quantized };
@@ -377,13 +396,13 @@ pub(crate) fn convert(
         let converted =
             pteron_toolbox::convert::convert(&source.open(false)?, to, options, &limits, &progress)?;
         refuse_losses_if_strict(strict, &output.display().to_string(), &converted.lost)?;
-        write(&output, &converted.file)?;
+        write_file(&output, &converted.file)?;
         Ok(converted.file.bytes())
     });
     Ok(done?)
 }
 
 /// Parses the options of functions that run programs.
-pub(crate) fn settings(options: &Bound<'_, pyo3::types::PyDict>) -> PyResult<Settings> {
-    Settings::of(Some(options))
+pub(crate) fn parse_settings(options: &Bound<'_, pyo3::types::PyDict>) -> PyResult<Settings> {
+    Settings::from_options(Some(options))
 }

@@ -1,6 +1,6 @@
 //! `pteron.TrainingModule`: programs that compute gradients.
 
-use crate::call::{inputs, list};
+use crate::call::{arrange_arguments, value_list};
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
 use crate::opened::{Signature, lock};
@@ -27,7 +27,7 @@ pub(crate) struct PyTrainingModule {
 struct Inner {
     module: TrainingModule,
     optimizers: HashMap<String, Rule>,
-    /// The methods that were run, and therefore have gradients.
+    /// The methods that were run and therefore have gradients.
     run: HashSet<String>,
 }
 
@@ -46,7 +46,7 @@ impl Rule {
     }
 
     /// An optimizer whose state will be restored.
-    fn of_name(name: &str) -> Result<Self> {
+    fn from_name(name: &str) -> Result<Self> {
         match name {
             "sgd" => Self::new(Options::Sgd(SgdOptions::default())),
             "adam" => Self::new(Options::Adam(AdamOptions::default())),
@@ -54,8 +54,8 @@ impl Rule {
         }
     }
 
-    /// Sets the hyperparameters. What another kind of optimizer remembers of earlier steps is given up.
-    fn set(&mut self, options: Options) -> Result<()> {
+    /// Sets the hyperparameters; the state of another kind of optimizer is discarded.
+    fn set_options(&mut self, options: Options) -> Result<()> {
         match (&mut *self, options) {
             (Self::Sgd(sgd), Options::Sgd(options)) => sgd.set_options(options)?,
             (Self::Adam(adam), Options::Adam(options)) => adam.set_options(options)?,
@@ -100,17 +100,21 @@ impl Inner {
 }
 
 impl PyTrainingModule {
-    fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
+    fn with_inner<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut Inner) -> Result<T> + Send,
+    ) -> PyResult<T> {
         Ok(py.detach(|| act(&mut lock(&self.inner)))?)
     }
 }
 
-/// Copies tensors.
-fn copies(named: Vec<(&str, TensorView<'_>)>) -> Result<Vec<(String, pteron::Tensor)>> {
+/// Copies tensors, each with its name.
+fn copy_tensors(named: Vec<(&str, TensorView<'_>)>) -> Result<Vec<(String, pteron::Tensor)>> {
     named.into_iter().map(|(name, view)| Ok((name.to_owned(), view.to_tensor()?))).collect()
 }
 
-fn dict(py: Python<'_>, tensors: Vec<(String, pteron::Tensor)>) -> PyResult<Bound<'_, PyDict>> {
+fn tensor_dict(py: Python<'_>, tensors: Vec<(String, pteron::Tensor)>) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     for (name, tensor) in tensors {
         dict.set_item(name, PyTensor::new(tensor))?;
@@ -124,7 +128,7 @@ impl PyTrainingModule {
     #[pyo3(signature = (source, **options))]
     fn py_new(source: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let py = source.py();
-        let (source, settings) = (Source::of(source)?, Settings::of(options)?);
+        let (source, settings) = (Source::from_object(source)?, Settings::from_options(options)?);
         let open = || -> Result<_> {
             let options = settings.load_options()?;
             let program = Program::load(settings.loader(&source)?, &options.limits)?;
@@ -141,7 +145,9 @@ impl PyTrainingModule {
     /// The methods that compute gradients.
     #[getter]
     fn trainable_methods(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.with(py, |inner| Ok(inner.module.trainable_methods().into_iter().map(str::to_owned).collect()))
+        self.with_inner(py, |inner| {
+            Ok(inner.module.trainable_methods().into_iter().map(str::to_owned).collect())
+        })
     }
 
     /// Runs the forward and backward pass of a method, and returns the outputs of the model.
@@ -152,31 +158,31 @@ impl PyTrainingModule {
         args: &Bound<'py, PyTuple>,
         method: &str,
     ) -> PyResult<Bound<'py, PyList>> {
-        let signature = Signature::of(&self.program.method_meta(method).map_err(Failure::from)?)?;
-        let inputs = inputs(&signature, args, None)?;
-        let outputs = self.with(py, |inner| {
+        let signature = Signature::new(&self.program.method_meta(method).map_err(Failure::from)?)?;
+        let inputs = arrange_arguments(&signature, args, None)?;
+        let outputs = self.with_inner(py, |inner| {
             let values = inputs.into_iter().map(Input::into_value).collect::<Result<Vec<_>>>()?;
             let outputs = inner.module.execute_forward_backward(method, &values)?;
             inner.run.insert(method.to_owned());
             Ok(outputs)
         })?;
-        list(py, outputs)
+        value_list(py, outputs)
     }
 
     /// Copies of the parameters, by name.
     #[pyo3(signature = (method="forward"))]
     fn parameters<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
-        dict(py, self.with(py, |inner| copies(inner.module.named_parameters(method)?))?)
+        tensor_dict(py, self.with_inner(py, |inner| copy_tensors(inner.module.named_parameters(method)?))?)
     }
 
     /// Copies of the gradients of the last run, by the names of their parameters.
     #[pyo3(signature = (method="forward"))]
     fn gradients<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
-        dict(
+        tensor_dict(
             py,
-            self.with(py, |inner| {
+            self.with_inner(py, |inner| {
                 inner.check_run(method)?;
-                copies(inner.module.named_gradients(method)?)
+                copy_tensors(inner.module.named_gradients(method)?)
             })?,
         )
     }
@@ -218,13 +224,13 @@ impl PyTrainingModule {
                 return Err(Failure::Input(message).into());
             }
         };
-        self.with(py, |inner| {
+        self.with_inner(py, |inner| {
             inner.check_run(method)?;
             let Inner { module, optimizers, .. } = inner;
             let rule = match optimizers.entry(method.to_owned()) {
                 Entry::Occupied(rule) => {
                     let rule = rule.into_mut();
-                    rule.set(options)?;
+                    rule.set_options(options)?;
                     rule
                 }
                 Entry::Vacant(place) => place.insert(Rule::new(options)?),
@@ -237,13 +243,13 @@ impl PyTrainingModule {
     /// schedule of the learning rate depends on.
     #[pyo3(signature = (method="forward"))]
     fn steps(&self, py: Python<'_>, method: &str) -> PyResult<u64> {
-        self.with(py, |inner| Ok(inner.optimizers.get(method).map_or(0, Rule::steps)))
+        self.with_inner(py, |inner| Ok(inner.optimizers.get(method).map_or(0, Rule::steps)))
     }
 
     /// Adds the gradients of the last run to those of the runs since the last step. Call it after each run of a step.
     #[pyo3(signature = (method="forward"))]
     fn accumulate_gradients(&self, py: Python<'_>, method: &str) -> PyResult<()> {
-        self.with(py, |inner| {
+        self.with_inner(py, |inner| {
             inner.check_run(method)?;
             Ok(inner.module.accumulate_gradients(method)?)
         })
@@ -253,7 +259,7 @@ impl PyTrainingModule {
     /// `torch.nn.utils.clip_grad_norm_` does.
     #[pyo3(signature = (max_norm, method="forward"))]
     fn clip_gradient_norm(&self, py: Python<'_>, max_norm: f64, method: &str) -> PyResult<f64> {
-        self.with(py, |inner| {
+        self.with_inner(py, |inner| {
             inner.check_run(method)?;
             Ok(inner.module.clip_gradient_norm(method, max_norm)?)
         })
@@ -262,16 +268,16 @@ impl PyTrainingModule {
     /// Limits every element of the gradients to `-max..=max`, as `torch.nn.utils.clip_grad_value_` does.
     #[pyo3(signature = (max, method="forward"))]
     fn clip_gradient_values(&self, py: Python<'_>, max: f32, method: &str) -> PyResult<()> {
-        self.with(py, |inner| {
+        self.with_inner(py, |inner| {
             inner.check_run(method)?;
             Ok(inner.module.clip_gradient_values(method, max)?)
         })
     }
 
-    /// Writes the parameters to a `.ptd` file and, once a step was taken, all that the next one depends on.
+    /// Writes the parameters and, after a step, the optimizer's state to a `.ptd` file.
     #[pyo3(signature = (path, method="forward"))]
     fn save_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
-        self.with(py, |inner| {
+        self.with_inner(py, |inner| {
             let Inner { module, optimizers, .. } = inner;
             match optimizers.get_mut(method) {
                 Some(rule) => module.save_training(method, path, rule.optimizer())?,
@@ -285,10 +291,10 @@ impl PyTrainingModule {
     /// step is the first of its optimizer.
     #[pyo3(signature = (path, method="forward"))]
     fn load_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
-        self.with(py, |inner| {
+        self.with_inner(py, |inner| {
             match saved_optimizer(&PtdDataMap::open(&path)?, method)? {
                 Some(name) => {
-                    let mut rule = Rule::of_name(&name)?;
+                    let mut rule = Rule::from_name(&name)?;
                     inner.module.load_training(method, path, rule.optimizer())?;
                     inner.optimizers.insert(method.to_owned(), rule);
                 }

@@ -3,7 +3,7 @@
 use crate::backend::registries;
 use crate::errors::Result;
 use crate::runs::delegations;
-use crate::tools::settings;
+use crate::tools::parse_settings;
 use pteron::compile;
 use pteron_verify::{Case, Convert, Counts, Options, Setting, check_all, find};
 use pyo3::exceptions::PyValueError;
@@ -55,14 +55,14 @@ pub(crate) fn verify(
     if jobs == Some(0) {
         return Err(PyValueError::new_err("jobs must be 1 or more"));
     }
-    let settings = settings(options)?;
+    let settings = parse_settings(options)?;
     let done: Result<String> = py.detach(|| {
         let mut cases = Vec::new();
         for path in &paths {
             cases.extend(find(path)?);
         }
         if programs.archives {
-            cases = cases.iter().flat_map(Case::of_archives).collect();
+            cases = cases.iter().flat_map(Case::archive_cases).collect();
         }
         let load = settings.load_options()?;
         let convert = programs.convert()?;
@@ -83,7 +83,7 @@ pub(crate) fn verify(
                 let mut outcome = json!(outcome);
                 outcome["case"] = json!(case.name);
                 outcome["way"] = json!(way.map(|way| way.to_string()));
-                report(callback.as_ref(), &outcome);
+                report_outcome(callback.as_ref(), &outcome);
                 outcomes.push(outcome);
             }));
         }
@@ -93,7 +93,7 @@ pub(crate) fn verify(
 }
 
 /// Calls the function with an outcome. An exception that it raises is printed by `sys.unraisablehook`.
-fn report(function: Option<&Py<PyAny>>, outcome: &Value) {
+fn report_outcome(function: Option<&Py<PyAny>>, outcome: &Value) {
     let Some(function) = function else { return };
     let field = |name: &str| outcome[name].as_str();
     Python::attach(|py| {

@@ -1,14 +1,14 @@
 //! The report data of BEF programs: a graph for each function.
 
 use super::data::{Cell, Column, GraphKind, Node, Operand, ReportData, Row};
-use super::family::family;
+use super::family::family_of;
 use super::sketch::Sketch;
 use super::{Gathered, Measured};
 use pteron_bef::section::functions::{FunctionRecord, KernelRecord};
 use pteron_bef::{FunctionId, KernelCode, Location, Verified};
-use pteron_toolbox::bef::{BefReport, brief};
+use pteron_toolbox::bef::{BefReport, truncated_value};
 use pteron_toolbox::profile::bef::labels;
-use pteron_toolbox::profile::time;
+use pteron_toolbox::profile::time_text;
 use pteron_toolbox::show::{bytes, count};
 use pteron_toolbox::{Context, Result};
 use std::collections::HashMap;
@@ -18,12 +18,12 @@ pub(super) fn gather(file: &[u8], report: &BefReport, measured: &Measured<'_>) -
     let context = || format!("{} is not a valid BEF file", report.file);
     let program = pteron_bef::File::open(file).and_then(|file| file.verify()).context(context)?;
     let mut to = Gathered::new(&report.file, "BEF program");
-    to.fact("Size", bytes(report.bytes));
-    to.fact("Functions", report.functions.len().to_string());
-    to.fact("Kernels", report.kernels.iter().map(|k| k.calls).sum::<usize>().to_string());
+    to.add_fact("Size", bytes(report.bytes));
+    to.add_fact("Functions", report.functions.len().to_string());
+    to.add_fact("Kernels", report.kernels.iter().map(|k| k.calls).sum::<usize>().to_string());
     let missing: Vec<&str> = report.kernels.iter().filter(|k| !k.supported).map(|k| &*k.name).collect();
     if !missing.is_empty() {
-        to.note(format!(
+        to.add_note(format!(
             "{} that this build does not have: {}",
             count(missing.len(), "kernel"),
             missing.join(", ")
@@ -43,8 +43,8 @@ pub(super) fn gather(file: &[u8], report: &BefReport, measured: &Measured<'_>) -
             .add(&mut to)
             .context(context)?;
     }
-    tables(&mut to, report);
-    times(&mut to, &names, &graphs, measured);
+    add_tables(&mut to, report);
+    add_times(&mut to, &names, &graphs, measured);
     Ok(to.data)
 }
 
@@ -64,7 +64,7 @@ impl Function<'_> {
         let types = self.program.functions().get(FunctionId(self.index));
         let type_name =
             |types: &[pteron_bef::TypeId], i: usize| types.get(i).map_or("", |&t| self.program.type_name(t));
-        let mut made: HashMap<u32, u32> = HashMap::new();
+        let mut nodes_of_registers: HashMap<u32, u32> = HashMap::new();
         let mut kernels = self.record.kernels();
         if let Some(first) = kernels.next() {
             for (i, register) in first?.results().iter().enumerate() {
@@ -72,34 +72,35 @@ impl Function<'_> {
                     to.text(format!("argument {i}")),
                     to.text(types.as_ref().map_or("", |t| type_name(t.arguments, i))),
                 );
-                made.insert(register, sketch.pill(label, detail));
+                nodes_of_registers.insert(register, sketch.add_pill(label, detail));
             }
         }
         for (number, kernel) in kernels.enumerate() {
             let kernel = kernel?;
-            let node = self.kernel(to, number, &kernel)?;
-            let node = sketch.node(node);
+            let node = self.add_kernel(to, number, &kernel)?;
+            let node = sketch.add_node(node);
             for register in kernel.arguments().iter() {
-                let (text, from) = (to.text(format!("register {register}")), made.get(&register).copied());
-                sketch.operand(node, Operand { text, from, ..Operand::default() });
+                let (text, from) =
+                    (to.text(format!("register {register}")), nodes_of_registers.get(&register).copied());
+                sketch.add_operand(node, Operand { text, from, ..Operand::default() });
             }
-            made.extend(kernel.results().iter().map(|register| (register, node)));
+            nodes_of_registers.extend(kernel.results().iter().map(|register| (register, node)));
         }
         for (i, register) in self.record.results().iter().enumerate() {
             let (label, detail) = (
                 to.text(format!("result {i}")),
                 to.text(types.as_ref().map_or("", |t| type_name(t.results, i))),
             );
-            let output = sketch.pill(label, detail);
-            if let Some(&from) = made.get(&register.0) {
-                sketch.edge(from, output, detail, false);
+            let output = sketch.add_pill(label, detail);
+            if let Some(&from) = nodes_of_registers.get(&register.0) {
+                sketch.add_edge(from, output, detail, false);
             }
         }
-        to.draw(sketch);
+        to.add_graph(sketch);
         Ok(())
     }
 
-    fn kernel(
+    fn add_kernel(
         &self,
         to: &mut Gathered,
         number: usize,
@@ -110,12 +111,14 @@ impl Function<'_> {
         for offset in kernel.attributes().iter() {
             let kind = self.program.attribute_type(offset);
             let value = kind.and_then(|kind| self.program.attribute(offset).decode(kind).ok());
-            attributes.push(value.map_or_else(|| format!("attribute at {offset}"), |value| brief(&value)));
+            attributes.push(
+                value.map_or_else(|| format!("attribute at {offset}"), |value| truncated_value(&value)),
+            );
         }
         let mut node = Node {
             label: to.text(name),
             detail: to.text(attributes.join(", ")),
-            family: family(name),
+            family: family_of(name),
             ..Node::default()
         };
         node.about.push((to.text("Kernel"), to.text(number.to_string())));
@@ -148,7 +151,7 @@ impl Function<'_> {
     }
 }
 
-fn tables(to: &mut Gathered, report: &BefReport) {
+fn add_tables(to: &mut Gathered, report: &BefReport) {
     let rows = report.kernels.iter().map(|k| {
         let here = if k.supported { "" } else { "not in this build" };
         Row { cells: vec![to.cell(&k.name), Cell::Number(k.calls as f64), to.cell(here)], link: None }
@@ -156,7 +159,7 @@ fn tables(to: &mut Gathered, report: &BefReport) {
     let mut rows: Vec<Row> = rows.collect();
     let calls = |row: &Row| if let Cell::Number(calls) = row.cells[1] { calls } else { 0.0 };
     rows.sort_by(|a, b| calls(b).total_cmp(&calls(a)));
-    to.table(
+    to.add_table(
         "Kernels",
         "",
         &[("Kernel", Column::Text), ("Calls", Column::Number), ("Here", Column::Text)],
@@ -171,7 +174,7 @@ fn tables(to: &mut Gathered, report: &BefReport) {
         link: None,
     });
     let rows: Vec<Row> = rows.collect();
-    to.table(
+    to.add_table(
         "Sections",
         "",
         &[("Section", Column::Text), ("Offset", Column::Number), ("Bytes", Column::Bytes)],
@@ -180,7 +183,7 @@ fn tables(to: &mut Gathered, report: &BefReport) {
 }
 
 /// Adds the times of a profile to the nodes, and a table of them.
-fn times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measured: &Measured<'_>) {
+fn add_times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measured: &Measured<'_>) {
     let Some(report) = measured.bef_profile else { return };
     to.data.time_unit = Some("µs");
     let by_name: HashMap<&str, u32> = names
@@ -190,9 +193,9 @@ fn times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measur
         .collect();
     let mut rows = Vec::new();
     for function in &report.functions {
-        to.fact(
+        to.add_fact(
             &format!("One run of {}", function.name),
-            format!("{}, the mean of {}", time(function.run_us), function.runs),
+            format!("{}, the mean of {}", time_text(function.run_us), function.runs),
         );
         for place in &function.places {
             let Some(&graph) = by_name.get(place.function.as_str()) else { continue };
@@ -218,5 +221,5 @@ fn times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measur
         ("Calls", Column::Number),
         ("Time", Column::Time),
     ];
-    to.table("Time", "Self times of kernels in one run.", &columns, rows);
+    to.add_table("Time", "Self times of kernels in one run.", &columns, rows);
 }

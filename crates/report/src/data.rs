@@ -46,7 +46,7 @@ impl Strings {
         id
     }
 
-    /// An interned text.
+    /// The text with this index.
     pub fn get(&self, text: Text) -> &str {
         self.all.get(text.0 as usize).map_or("", String::as_str)
     }
@@ -96,7 +96,7 @@ pub enum GraphKind {
 pub struct Graph {
     pub name: Text,
     pub kind: GraphKind,
-    /// The graph with the node that opens this one, or the graph that this one is another form of.
+    /// The index of the graph with the node that opens this one, or of which this one is another form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
     /// Width and height of the drawing.
@@ -108,16 +108,16 @@ pub struct Graph {
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Node {
-    /// The text on it.
+    /// The text on the node.
     pub label: Text,
-    /// A second line: what it computes.
+    /// The second line of the node: the type and sizes of its result.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub detail: Text,
-    /// Its family, which determines its colour: an index into [`super::FAMILIES`].
+    /// The node's family, which determines its colour: an index into [`super::FAMILIES`].
     pub family: u8,
-    /// The x and y of its centre, and its width.
+    /// The x and y of the node's centre, and its width.
     pub at: (i64, i64, u32),
-    /// Whether it is drawn as an input, output or state.
+    /// Whether the node is drawn as a pill: an input, output or state.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pill: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -128,13 +128,13 @@ pub struct Node {
     /// Source frames, outermost first: indices into [`ReportData::frames`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<u32>,
-    /// The graph that it opens.
+    /// The index of the graph that the node opens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens: Option<u32>,
-    /// Related nodes: the relation, graph, node.
+    /// Related nodes: name of the relation, index of the graph, index of the node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<(Text, u32, u32)>,
-    /// Its time in one run.
+    /// The node's time in one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
     /// The largest difference of its results between two runs; an infinite one is only in `alert`.
@@ -156,22 +156,22 @@ pub struct Operand {
     /// The size in bytes of a constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The node that computes it.
+    /// The index of the node that computes the operand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<u32>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Edge {
-    /// The source and target node.
+    /// The indices of the source and target node.
     pub ends: (u32, u32),
-    /// The value that it carries.
+    /// The value that the edge carries, as text.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub text: Text,
-    /// Whether the reader reads more than this result, or the edge carries no data: it is drawn dashed.
+    /// Whether the edge is drawn dashed: the reader reads more than this result, or no data flows.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// Its points, alternating x and y; empty if it is too long to be drawn.
+    /// The edge's points, alternating x and y; empty if it is too long to be drawn.
     pub route: Vec<i64>,
 }
 
@@ -180,15 +180,15 @@ pub struct Edge {
 pub struct Arena {
     /// The method and the arena's id, in words.
     pub name: Text,
-    /// Its size in bytes.
+    /// The arena's size in bytes.
     pub bytes: u64,
     /// The peak of the bytes that are live at the same time.
     pub peak: u64,
-    /// Where the peak is reached.
+    /// The instruction at which the peak is reached, as text.
     pub peak_at: Text,
     /// The number of instructions.
     pub instructions: u64,
-    /// The graph of the instructions.
+    /// The index of the graph that contains the instructions.
     pub graph: Option<u32>,
     /// The blocks, one entry per range of a lifetime: offset, size in bytes, first and last instruction, description of the
     /// values, and the role (input, output or state) if it keeps the block live beyond its uses.
@@ -212,7 +212,7 @@ pub enum Column {
 #[derive(Debug, Clone, Serialize)]
 pub struct Table {
     pub title: Text,
-    /// An explanation.
+    /// An explanation of the table.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub note: Text,
     /// The headings and types of the columns.
@@ -236,6 +236,6 @@ pub struct Row {
 pub enum Cell {
     Text(Text),
     Number(f64),
-    /// Nothing.
+    /// An empty cell.
     Empty,
 }

@@ -18,10 +18,10 @@ pub const FAMILIES: [&str; 13] = [
     "Delegate",
 ];
 
-/// The default family.
+/// The index of the default family.
 const ELEMENTWISE: u8 = 6;
 
-/// Substrings of names, in order of precedence.
+/// Substrings of operator names with their families, in order of precedence.
 const PARTS: &[(&str, u8)] = &[
     ("delegate", 12),
     ("quantize", 9),
@@ -96,7 +96,7 @@ const PARTS: &[(&str, u8)] = &[
 ];
 
 /// The family of an operator, kind of node or kernel, as an index into [`FAMILIES`].
-pub(super) fn family(name: &str) -> u8 {
+pub(super) fn family_of(name: &str) -> u8 {
     let name = name.to_ascii_lowercase();
     PARTS.iter().find(|(part, _)| name.contains(part)).map_or(ELEMENTWISE, |&(_, family)| family)
 }
@@ -118,7 +118,7 @@ mod tests {
             ("tfrt.call", "Control"),
             ("JumpFalseCall", "Control"),
         ] {
-            assert_eq!(FAMILIES[usize::from(family(name))], expected, "{name}");
+            assert_eq!(FAMILIES[usize::from(family_of(name))], expected, "{name}");
         }
     }
 }

@@ -46,16 +46,16 @@ use std::sync::Arc;
 /// The version of the data's schema. It is incremented when a field is renamed or removed.
 const REPORT_VERSION: u32 = 1;
 
-/// The report data gathered so far, and an index from instructions to nodes.
+/// The report data gathered so far, and lookup tables from instructions to nodes.
 struct Gathered {
     data: ReportData,
     frames: HashMap<(Text, i32, Text, Text), u32>,
     /// The nodes (graph, node) that compute an instruction's result, by method and place; the node of the method's own
     /// graph comes first.
     places: HashMap<(String, Place), Vec<(u32, u32)>>,
-    /// How instructions represented by nodes of prepared graphs are executed.
+    /// How each instruction that a prepared graph represents is executed.
     how: HashMap<(String, Place), method::ExecutedAs>,
-    /// The instructions of prepared regions, even if no node is left of them.
+    /// The instructions in prepared regions, including those without a node.
     prepared: HashSet<(String, Place)>,
     calls: method::Calls,
 }
@@ -89,12 +89,12 @@ impl Gathered {
         self.data.strings.add(text)
     }
 
-    fn fact(&mut self, name: &str, value: impl Into<String>) {
+    fn add_fact(&mut self, name: &str, value: impl Into<String>) {
         let pair = (self.text(name), self.text(value));
         self.data.facts.push(pair);
     }
 
-    fn note(&mut self, text: impl Into<String>) {
+    fn add_note(&mut self, text: impl Into<String>) {
         let text = self.text(text);
         self.data.notes.push(text);
     }
@@ -103,13 +103,13 @@ impl Gathered {
         self.data.graphs.len() as u32
     }
 
-    fn draw(&mut self, sketch: Sketch) {
+    fn add_graph(&mut self, sketch: Sketch) {
         let graph = sketch.draw(&mut self.data.strings);
         self.data.graphs.push(graph);
     }
 
     /// Interns source frames and returns their indices.
-    fn frames(&mut self, frames: &[Frame]) -> Vec<u32> {
+    fn add_frames(&mut self, frames: &[Frame]) -> Vec<u32> {
         let mut all = Vec::with_capacity(frames.len());
         for frame in frames {
             let text = |text: &Option<String>| text.as_deref().unwrap_or_default().trim().to_owned();
@@ -125,7 +125,7 @@ impl Gathered {
         all
     }
 
-    /// The node of a place in a method's own graph, or in a payload's.
+    /// The graph and node of an instruction, or of a payload's node, in the method's own graphs.
     fn node_at(&self, method: &str, place: Place) -> Option<(u32, u32)> {
         self.places.get(&(method.to_owned(), place))?.first().copied()
     }
@@ -147,21 +147,21 @@ pub fn gather(
         Report::Pte(report) => {
             let is_archive = report.compiled_bytes.is_some();
             let format = if is_archive { "torch.export archive" } else { "ExecuTorch program" };
-            of_program(Arc::clone(loader), &report, format, options, measured)
+            gather_program(Arc::clone(loader), &report, format, options, measured)
         }
         Report::Bpte(report) => {
             let program = Bundle::open(&**loader, &options.limits)?.program();
-            of_program(program, &report.program, "Bundled program", options, measured)
+            gather_program(program, &report.program, "Bundled program", options, measured)
         }
         #[cfg(feature = "bef")]
         Report::Bef(report) => {
             let bytes = loader.load(0, loader.size(), pteron_runtime::Purpose::Program)?;
             bef::gather(&bytes, &report, measured)
         }
-        Report::Ptd(report) => Ok(tables::of_flat_tensor(&report)),
-        Report::Gguf(report) => Ok(tables::of_gguf(&report)),
-        Report::Etdump(report) => Ok(tables::of_etdump(&report)),
-        Report::Etrecord(report) => Ok(tables::of_etrecord(&report)),
+        Report::Ptd(report) => Ok(tables::flat_tensor_data(&report)),
+        Report::Gguf(report) => Ok(tables::gguf_data(&report)),
+        Report::Etdump(report) => Ok(tables::etdump_data(&report)),
+        Report::Etrecord(report) => Ok(tables::etrecord_data(&report)),
         // The toolbox may be built with the feature although this crate is not.
         #[cfg(not(feature = "bef"))]
         #[allow(unreachable_patterns)]
@@ -169,7 +169,7 @@ pub fn gather(
     }
 }
 
-fn of_program(
+fn gather_program(
     loader: Arc<dyn DataLoader>,
     report: &ProgramReport,
     format: &str,
@@ -179,15 +179,15 @@ fn of_program(
     let program = Program::load(loader, &options.limits)?;
     let mut to = Gathered::new(&report.file, format);
     for method in &report.methods {
-        method::add(&mut to, &program, &method.name, options)?;
+        method::add_method(&mut to, &program, &method.name, options)?;
     }
-    tables::facts(&mut to, report);
-    measured.mark(&mut to);
-    tables::operators(&mut to, report);
-    tables::weights(&mut to, &program, report, &options.backends)?;
+    tables::add_facts(&mut to, report);
+    measured.mark_nodes(&mut to);
+    tables::add_operators(&mut to, report);
+    tables::add_weights(&mut to, &program, report, &options.backends)?;
     let plan = plan::plan(&program, &options.kernels, &options.backends)?;
-    tables::memory(&mut to, &program, &plan);
-    tables::delegates(&mut to, report, &plan);
-    measured.tables(&mut to);
+    tables::add_memory(&mut to, &program, &plan);
+    tables::add_delegates(&mut to, report, &plan);
+    measured.add_tables(&mut to);
     Ok(to.data)
 }

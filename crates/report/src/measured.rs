@@ -2,11 +2,11 @@
 
 use super::Gathered;
 use super::data::{Cell, Column, Row};
-use super::tables::number;
+use super::tables::number_cell;
 use pteron_format::etdump::ETDump;
 use pteron_toolbox::diff::{Class, DiffReport};
 use pteron_toolbox::divergence::Divergence;
-use pteron_toolbox::profile::{self, time};
+use pteron_toolbox::profile::{self, time_text};
 use pteron_trace::Place;
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub struct Measured<'a> {
     /// The profile of a BEF program.
     #[cfg(feature = "bef")]
     pub bef_profile: Option<&'a profile::bef::Report>,
-    /// The recording of a runtime and the method that it is of; ignored if there is a profile.
+    /// The ETDump of a runtime, and the name of the recorded method; ignored if there is a profile.
     pub etdump: Option<(&'a ETDump, &'a str)>,
     /// The divergence of two runs.
     pub divergence: Option<&'a Divergence>,
@@ -31,7 +31,7 @@ const MICROSECONDS: &str = "µs";
 
 impl Measured<'_> {
     /// Adds the measurements to the nodes.
-    pub(super) fn mark(&self, to: &mut Gathered) {
+    pub(super) fn mark_nodes(&self, to: &mut Gathered) {
         if let Some(report) = self.profile {
             to.data.time_unit = Some(MICROSECONDS);
             for step in &report.steps {
@@ -39,35 +39,35 @@ impl Measured<'_> {
                 let place = Place { node: step.node, ..Place::instruction(chain, instruction) };
                 match (step.in_delegate, step.node) {
                     // The time of the call includes it.
-                    (true, Some(_)) => each_node(to, &report.method, place, |node| {
+                    (true, Some(_)) => change_nodes(to, &report.method, place, |node| {
                         node.time = Some(node.time.unwrap_or(0.0) + step.total_us);
                     }),
                     (true, None) => {}
                     (false, _) => add_time(to, &report.method, place, step.total_us),
                 }
             }
-            to.fact(
+            to.add_fact(
                 "One run",
                 format!(
                     "{}, the fastest of {} {}",
-                    time(report.run_us),
+                    time_text(report.run_us),
                     report.runs,
-                    time(report.fastest_run_us)
+                    time_text(report.fastest_run_us)
                 ),
             );
-            to.fact("Loading", time(report.load_us));
+            to.add_fact("Loading", time_text(report.load_us));
         } else if let Some((dump, method)) = self.etdump {
             to.data.time_unit = Some("ticks");
-            for (place, ticks) in recorded(dump) {
+            for (place, ticks) in mean_ticks(dump) {
                 add_time(to, method, place, ticks);
             }
         }
-        if let Some(found) = self.divergence {
-            for value in &found.values {
+        if let Some(divergence) = self.divergence {
+            for value in &divergence.values {
                 let Some((chain, instruction)) = value.place else { continue };
                 let place = Place { node: value.node, ..Place::instruction(chain, instruction) };
                 let alert = value.difference.as_ref().map(|d| to.text(format!("differs: {d}")));
-                each_node(to, &found.method, place, |node| {
+                change_nodes(to, &divergence.method, place, |node| {
                     let larger = node.error.into_iter().chain(value.largest).fold(0.0, f64::max);
                     // JSON has no NaN and infinities; the alert mentions them.
                     node.error = Some(larger).filter(|e| e.is_finite());
@@ -82,13 +82,13 @@ impl Measured<'_> {
                     Some(b) => format!("in the other file: {b}"),
                 };
                 let alert = to.text(alert);
-                each_node(to, method, *place, |node| node.alert = alert);
+                change_nodes(to, method, *place, |node| node.alert = alert);
             }
         }
     }
 
     /// Adds the tables of the measurements.
-    pub(super) fn tables(&self, to: &mut Gathered) {
+    pub(super) fn add_tables(&self, to: &mut Gathered) {
         if let Some(report) = self.profile {
             let rows = report.operators.iter().map(|o| Row {
                 cells: vec![
@@ -106,18 +106,18 @@ impl Measured<'_> {
                 ("Time", Column::Time),
                 ("Share", Column::Share),
             ];
-            to.table("Time", "One run: the mean over all recorded runs.", &columns, rows);
+            to.add_table("Time", "One run: the mean over all recorded runs.", &columns, rows);
         }
-        if let Some(found) = self.divergence {
-            let rows = found.values.iter().map(|v| {
+        if let Some(divergence) = self.divergence {
+            let rows = divergence.values.iter().map(|v| {
                 let place = v.place.map(|(c, i)| Place { node: v.node, ..Place::instruction(c, i) });
                 Row {
                     cells: vec![
                         to.cell(v.name()),
-                        v.largest.map_or(Cell::Empty, number),
+                        v.largest.map_or(Cell::Empty, number_cell),
                         to.cell(v.difference.clone().unwrap_or_default()),
                     ],
-                    link: place.and_then(|place| to.node_at(&found.method, place)),
+                    link: place.and_then(|place| to.node_at(&divergence.method, place)),
                 }
             });
             let rows: Vec<Row> = rows.collect();
@@ -128,14 +128,14 @@ impl Measured<'_> {
             ];
             let note = format!(
                 "{} of {} values were compared; {} were fused into others.",
-                found.values.len(),
-                found.recorded,
-                found.fused.len()
+                divergence.values.len(),
+                divergence.recorded,
+                divergence.fused.len()
             );
-            to.table("Comparison", &note, &columns, rows);
+            to.add_table("Comparison", &note, &columns, rows);
         }
         if let Some(diff) = self.diff {
-            to.fact("Compared with", &*diff.b);
+            to.add_fact("Compared with", &*diff.b);
             let rows = diff.differences.iter().map(|d| {
                 let class = if d.class == Class::Meaning { "meaning" } else { "form" };
                 Row {
@@ -156,15 +156,15 @@ impl Measured<'_> {
                 ("Of", Column::Text),
             ];
             if rows.is_empty() {
-                to.note(format!("{} says the same", diff.b));
+                to.add_note(format!("{} says the same", diff.b));
             }
-            to.table("Differences", &format!("Differences from {}.", diff.b), &columns, rows);
+            to.add_table("Differences", &format!("Differences from {}.", diff.b), &columns, rows);
         }
     }
 }
 
 /// Applies a change to every node that computes the result of an instruction.
-fn each_node(to: &mut Gathered, method: &str, place: Place, change: impl Fn(&mut super::Node)) {
+fn change_nodes(to: &mut Gathered, method: &str, place: Place, change: impl Fn(&mut super::Node)) {
     for &(graph, node) in to.places.get(&(method.to_owned(), place)).into_iter().flatten() {
         change(&mut to.data.graphs[graph as usize].nodes[node as usize]);
     }
@@ -172,7 +172,7 @@ fn each_node(to: &mut Gathered, method: &str, place: Place, change: impl Fn(&mut
 
 /// Adds a time to the nodes of a place; the time of a payload's node is added to the delegate call as well.
 fn add_time(to: &mut Gathered, method: &str, place: Place, time: f64) {
-    each_node(to, method, place, |node| node.time = Some(node.time.unwrap_or(0.0) + time));
+    change_nodes(to, method, place, |node| node.time = Some(node.time.unwrap_or(0.0) + time));
     if place.node.is_some()
         && let Some((graph, node)) = to.node_at(method, Place { node: None, ..place })
     {
@@ -183,7 +183,7 @@ fn add_time(to: &mut Gathered, method: &str, place: Place, time: f64) {
 
 /// The mean ticks of each instruction per run. Only `OPERATOR_CALL`, `DELEGATE_CALL` and the steps of payload nodes count,
 /// because recorders write several events for the same call.
-fn recorded(dump: &ETDump) -> HashMap<Place, f64> {
+fn mean_ticks(dump: &ETDump) -> HashMap<Place, f64> {
     let mut ticks: HashMap<Place, f64> = HashMap::new();
     let mut runs = 0.0;
     for block in &dump.run_data {

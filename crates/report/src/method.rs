@@ -2,8 +2,8 @@
 
 use super::Gathered;
 use super::data::{GraphKind, Node, Operand, Text};
-use super::family::family;
-use super::sketch::{Sketch, shape};
+use super::family::family_of;
+use super::sketch::{Sketch, shape_text};
 use pteron_format::pte::{EValue, ExecutionPlan, Instruction};
 use pteron_operator::{Generator, KernelContext, Scratch};
 use pteron_runtime::{
@@ -13,20 +13,20 @@ use pteron_runtime::{
 use pteron_tensor::ScalarType;
 use pteron_toolbox::Result;
 use pteron_toolbox::delegates::{self, DelegatePayload};
-use pteron_toolbox::print::{Stage, argument_text, at_stage, place_text, tensor_type};
+use pteron_toolbox::print::{Stage, argument_text, graph_at_stage, place_text, tensor_type};
 use pteron_trace::Place;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// How an instruction runs.
+/// How an instruction is executed in the prepared method.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ExecutedAs {
     /// Fused into a step of this kind.
     Fused(String),
-    /// By its kernel, as a step of a prepared region.
+    /// Executed by its kernel, as a step of a prepared region.
     Step,
-    /// By its kernel, outside any prepared region.
+    /// Executed by its kernel, outside any prepared region.
     AsWritten,
-    /// Not at all at run time: it was constant-folded when the program was loaded, or is dead.
+    /// Not executed: constant-folded when the program was loaded, or dead.
     Folded,
 }
 
@@ -42,7 +42,12 @@ impl ExecutedAs {
 }
 
 /// Adds the graphs of a method: its instructions as written, the payloads of its delegates, and the prepared regions.
-pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &LoadOptions) -> Result<()> {
+pub(super) fn add_method(
+    to: &mut Gathered,
+    program: &Program,
+    method: &str,
+    options: &LoadOptions,
+) -> Result<()> {
     let raised = program.raise(method, &options.kernels)?;
     let payloads = raised
         .plan()
@@ -51,7 +56,7 @@ pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &
         .enumerate()
         .map(|(i, d)| delegates::payload(program, raised.plan(), i, d, &options.backends))
         .collect::<Result<Vec<_>>>()?;
-    let written = AsWritten { program, raised: &raised, options, payloads: &payloads }.add(to);
+    let written = AsWritten { program, raised: &raised, options, payloads: &payloads }.add_graph(to);
     let sources = program.method_meta(method)?.delegate_sources();
     let sources = sources.ok().flatten().map(|sources| sources.delegates).unwrap_or_default();
     for (index, payload) in payloads.iter().enumerate() {
@@ -66,18 +71,20 @@ pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &
     match program.load_method(method, loading) {
         Ok(loaded) => {
             let graphs = loaded.graphs();
-            for (index, found) in graphs.iter().enumerate() {
+            for (index, region) in graphs.iter().enumerate() {
                 let name = match graphs.len() {
                     1 => format!("{method}, as it runs"),
                     _ => format!("{method}, as it runs, part {} of {}", index + 1, graphs.len()),
                 };
-                add_run(to, &written, name, found, options);
+                add_prepared_region(to, &written, name, region, options);
             }
-            note_how(to, method, &written, &raised);
+            note_execution(to, method, &written, &raised);
         }
         Err(error) => {
             let why = pteron_runtime::one_line(&error);
-            to.note(format!("{method} is shown as it is written only, since it could not be loaded: {why}"));
+            to.add_note(format!(
+                "{method} is shown as it is written only, since it could not be loaded: {why}"
+            ));
         }
     }
     Ok(())
@@ -91,7 +98,7 @@ struct AsWritten<'a> {
     payloads: &'a [DelegatePayload],
 }
 
-/// A method's graph that has been added.
+/// The graph of a method that was added to the report.
 struct AddedGraph {
     graph: u32,
     method: String,
@@ -110,9 +117,9 @@ struct Sources {
 }
 
 impl Sources {
-    /// The node whose result a read observes, and whether the read observes only that result.
-    fn of(&self, value: usize, found: ReachingDef) -> Option<(u32, bool)> {
-        match found {
+    /// The node that defines the value a read observes, and whether the read observes nothing else.
+    fn definition(&self, value: usize, reaching: ReachingDef) -> Option<(u32, bool)> {
+        match reaching {
             ReachingDef::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),
             ReachingDef::Whole { instruction: None, value } => {
                 self.inputs.get(&value).map(|&node| (node, true))
@@ -131,14 +138,14 @@ impl AsWritten<'_> {
         self.raised.plan()
     }
 
-    fn add(&self, to: &mut Gathered) -> AddedGraph {
+    fn add_graph(&self, to: &mut Gathered) -> AddedGraph {
         let plan = self.plan();
         let mut sketch = Sketch::new(&plan.name, GraphKind::Method);
         let instructions: Vec<RaisedInstruction> = self.raised.instructions().collect();
-        let sources = self.sources(to, &mut sketch, &instructions);
+        let sources = self.add_sources(to, &mut sketch, &instructions);
         let graph = to.next_graph();
         for (index, step) in instructions.iter().enumerate() {
-            self.instruction(to, &mut sketch, &sources, index, step);
+            self.add_instruction(to, &mut sketch, &sources, index, step);
             to.places
                 .entry((plan.name.clone(), step.place))
                 .or_default()
@@ -149,34 +156,34 @@ impl AsWritten<'_> {
                 && target < instructions.len()
             {
                 let jump = to.text("jump");
-                sketch.edge(sources.first + index as u32, sources.first + target as u32, jump, true);
+                sketch.add_edge(sources.first + index as u32, sources.first + target as u32, jump, true);
             }
         }
         for (number, &id) in plan.outputs.iter().enumerate() {
             let tensors = self.raised.tensors(id);
             let label = to.text(format!("output {number}"));
             let detail = to.text(value_shape(plan, id));
-            let output = sketch.pill(label, detail);
+            let output = sketch.add_pill(label, detail);
             for value in tensors {
-                let from = sources.of(value, self.raised.result(value));
+                let from = sources.definition(value, self.raised.result(value));
                 let text = to.text(self.type_of(value));
-                if let Some((from, whole)) = from {
-                    sketch.edge(from, output, text, !whole);
+                if let Some((from, is_whole)) = from {
+                    sketch.add_edge(from, output, text, !is_whole);
                 }
             }
         }
         let added = AddedGraph { graph, method: plan.name.clone(), first: sources.first };
-        to.draw(sketch);
+        to.add_graph(sketch);
         added
     }
 
     /// Adds the nodes of inputs and of state that is read.
-    fn sources(&self, to: &mut Gathered, sketch: &mut Sketch, all: &[RaisedInstruction]) -> Sources {
+    fn add_sources(&self, to: &mut Gathered, sketch: &mut Sketch, all: &[RaisedInstruction]) -> Sources {
         let plan = self.plan();
         let mut sources = Sources { inputs: HashMap::new(), states: HashMap::new(), first: 0 };
         for (number, &id) in plan.inputs.iter().enumerate() {
             let (label, detail) = (to.text(format!("input {number}")), to.text(value_shape(plan, id)));
-            let node = sketch.pill(label, detail);
+            let node = sketch.add_pill(label, detail);
             sources.inputs.extend(self.raised.tensors(id).into_iter().map(|value| (value, node)));
         }
         for read in all.iter().flat_map(|step| &step.reads) {
@@ -185,7 +192,7 @@ impl AsWritten<'_> {
                 let tensor = plan.values.get(read.value).and_then(EValue::as_tensor);
                 let name = tensor.and_then(|t| t.fully_qualified_name()).unwrap_or("state");
                 let (label, detail) = (to.text(name), to.text(value_shape(plan, read.value as i32)));
-                sources.states.insert(read.value, sketch.pill(label, detail));
+                sources.states.insert(read.value, sketch.add_pill(label, detail));
             }
         }
         sources.first = sketch.nodes.len() as u32;
@@ -196,7 +203,7 @@ impl AsWritten<'_> {
         self.plan().values.get(value).and_then(EValue::as_tensor).map(tensor_type).unwrap_or_default()
     }
 
-    fn instruction(
+    fn add_instruction(
         &self,
         to: &mut Gathered,
         sketch: &mut Sketch,
@@ -212,7 +219,7 @@ impl AsWritten<'_> {
             Instruction::KernelCall { op_index, args } => {
                 let name = usize::try_from(*op_index).ok().and_then(|i| plan.operators.get(i));
                 let name = name.map(|op| op.full_name()).unwrap_or_default();
-                (name.clone(), short(&name).to_owned(), args)
+                (name.clone(), short_operator(&name).to_owned(), args)
             }
             Instruction::DelegateCall { delegate_index, args } => {
                 let id = usize::try_from(*delegate_index).ok().and_then(|i| plan.delegates.get(i));
@@ -222,8 +229,12 @@ impl AsWritten<'_> {
             other => (other.kind().to_owned(), other.kind().trim_end_matches("Call").to_owned(), &[]),
         };
         let detail = step.writes.first().map_or_else(String::new, |&v| value_shape(plan, v as i32));
-        let mut node =
-            Node { label: to.text(label), detail: to.text(detail), family: family(&name), ..Node::default() };
+        let mut node = Node {
+            label: to.text(label),
+            detail: to.text(detail),
+            family: family_of(&name),
+            ..Node::default()
+        };
         let number = if plan.chains.len() > 1 { format!("{chain}:{at}") } else { at.to_string() };
         let mut about = |to: &mut Gathered, key: &str, value: String| {
             let pair = (to.text(key), to.text(value));
@@ -241,7 +252,7 @@ impl AsWritten<'_> {
         | Instruction::MoveCall { .. }
         | Instruction::FreeCall { .. } = called
         {
-            about(to, "Does", pteron_toolbox::print::instruction(plan, called));
+            about(to, "Does", pteron_toolbox::print::instruction_text(plan, called));
         }
         if let Instruction::DelegateCall { delegate_index, .. } = called
             && let Some(payload) = self.payloads.get(*delegate_index as usize)
@@ -251,15 +262,15 @@ impl AsWritten<'_> {
             payload.problem.iter().for_each(|problem| about(to, "Not opened", problem.clone()));
         }
         node.frames =
-            plan.chains[chain].stacktrace.get(at).map_or_else(Vec::new, |list| to.frames(&list.items));
-        let node = sketch.node(node);
+            plan.chains[chain].stacktrace.get(at).map_or_else(Vec::new, |list| to.add_frames(&list.items));
+        let node = sketch.add_node(node);
         debug_assert_eq!(node, sources.first + index as u32);
-        self.operands(to, sketch, sources, node, step, &name, args);
+        self.add_operands(to, sketch, sources, node, step, &name, args);
     }
 
     /// Adds the operands of a call. Items of list operands are shown as edges only.
     #[expect(clippy::too_many_arguments, reason = "one caller")]
-    fn operands(
+    fn add_operands(
         &self,
         to: &mut Gathered,
         sketch: &mut Sketch,
@@ -272,8 +283,11 @@ impl AsWritten<'_> {
         let plan = self.plan();
         let kernel = self.options.kernels.get(name);
         let schema = kernel.as_ref().map(|kernel| kernel.schema());
-        let found: HashMap<usize, (u32, bool)> =
-            step.reads.iter().filter_map(|r| Some((r.value, sources.of(r.value, r.found)?))).collect();
+        let definitions: HashMap<usize, (u32, bool)> = step
+            .reads
+            .iter()
+            .filter_map(|r| Some((r.value, sources.definition(r.value, r.found)?)))
+            .collect();
         let declared = schema.map_or(args.len(), |s| s.args.len());
         for (i, &id) in args.iter().take(declared).enumerate() {
             let argument = schema.and_then(|s| s.args.get(i));
@@ -285,7 +299,7 @@ impl AsWritten<'_> {
                 Operand { name: to.text(argument.map_or("", |a| &a.name)), ..Operand::default() };
             operand.text = match plan.values.get(value) {
                 Some(EValue::Tensor(tensor)) => {
-                    operand.from = found.get(&value).map(|&(from, _)| from);
+                    operand.from = definitions.get(&value).map(|&(from, _)| from);
                     operand.bytes = tensor.constant_idx().and_then(|_| tensor.nbytes());
                     let name = tensor.fully_qualified_name().filter(|_| operand.from.is_none());
                     let name = name.map(|name| format!(" {name}")).unwrap_or_default();
@@ -293,19 +307,19 @@ impl AsWritten<'_> {
                 }
                 _ => to.text(argument_text(plan, id)),
             };
-            sketch.operand(node, operand);
+            sketch.add_operand(node, operand);
         }
         for read in &step.reads {
-            if let Some(&(from, whole)) = found.get(&read.value) {
+            if let Some(&(from, is_whole)) = definitions.get(&read.value) {
                 let text = to.text(self.type_of(read.value));
-                sketch.edge(from, node, text, !whole);
+                sketch.add_edge(from, node, text, !is_whole);
             }
         }
     }
 }
 
 /// An operator's name without namespace and overload.
-pub(super) fn short(name: &str) -> &str {
+pub(super) fn short_operator(name: &str) -> &str {
     let name = name.rsplit_once("::").map_or(name, |(_, name)| name);
     name.split_once('.').map_or(name, |(name, _)| name)
 }
@@ -315,7 +329,7 @@ fn value_shape(plan: &ExecutionPlan, id: i32) -> String {
     match usize::try_from(id).ok().and_then(|id| plan.values.get(id)) {
         Some(EValue::Tensor(t)) => {
             let dtype = ScalarType::from_i8(t.scalar_type).map_or("?", |t| t.name());
-            shape(dtype, &t.sizes)
+            shape_text(dtype, &t.sizes)
         }
         Some(_) => {
             argument_text(plan, id).split_once('=').map_or_else(String::new, |(_, value)| value.to_owned())
@@ -332,20 +346,20 @@ fn add_payload(to: &mut Gathered, parent: u32, payload: &DelegatePayload, raised
     let name = format!("{}, delegate {}", payload.method, payload.index);
     let graph = to.next_graph();
     let mut sketch = payload_sketch(to, name, contents);
-    let first = sketch.nodes.len() as u32 - contents.nodes.len() as u32 - outputs(contents);
-    for place in calls_of(payload, raised) {
+    let first = sketch.nodes.len() as u32 - contents.nodes.len() as u32 - num_outputs(contents);
+    for place in calls_of_delegate(payload, raised) {
         for node in 0..contents.nodes.len() as u32 {
             let key = (payload.method.clone(), Place { node: Some(node), ..place });
             to.places.entry(key).or_default().push((graph, first + node));
         }
-        open_at(to, payload, place, graph);
+        link_to_graph(to, payload, place, graph);
     }
     sketch.parent = Some(parent);
-    to.draw(sketch);
+    to.add_graph(sketch);
 }
 
 /// The instructions that call a delegate.
-fn calls_of(payload: &DelegatePayload, raised: &RaisedMethod) -> Vec<Place> {
+fn calls_of_delegate(payload: &DelegatePayload, raised: &RaisedMethod) -> Vec<Place> {
     let is_call = |step: &Instruction| matches!(step, Instruction::DelegateCall { delegate_index, .. } if *delegate_index as usize == payload.index);
     let chains = raised.plan().chains.iter().enumerate();
     let calls = chains.flat_map(|(c, chain)| {
@@ -355,15 +369,15 @@ fn calls_of(payload: &DelegatePayload, raised: &RaisedMethod) -> Vec<Place> {
     calls.collect()
 }
 
-/// Makes the node of a call open a graph.
-fn open_at(to: &mut Gathered, payload: &DelegatePayload, place: Place, graph: u32) {
-    let found = to.places.get(&(payload.method.clone(), place)).and_then(|all| all.first());
-    if let Some(&(at, node)) = found {
+/// Links the node of a delegate call to the graph of its payload.
+fn link_to_graph(to: &mut Gathered, payload: &DelegatePayload, place: Place, graph: u32) {
+    let call_node = to.places.get(&(payload.method.clone(), place)).and_then(|all| all.first());
+    if let Some(&(at, node)) = call_node {
         to.data.graphs[at as usize].nodes[node as usize].opens = Some(graph);
     }
 }
 
-/// Adds the graph of the nodes that a delegate replaced, for a payload that nothing can read.
+/// Adds the graph of the source nodes of a delegate whose payload no backend can read.
 fn add_source(
     to: &mut Gathered,
     parent: u32,
@@ -374,18 +388,18 @@ fn add_source(
     let name = format!("{}, delegate {}, as it was compiled from", payload.method, payload.index);
     let graph = to.next_graph();
     let mut sketch = Sketch::new(name, GraphKind::Payload);
-    let mut made: HashMap<&str, u32> = HashMap::new();
+    let mut nodes_by_name: HashMap<&str, u32> = HashMap::new();
     let defined: HashSet<&str> = source.nodes.iter().flat_map(|n| &n.results).map(String::as_str).collect();
     for input in source.nodes.iter().flat_map(|n| &n.inputs).filter(|name| !defined.contains(name.as_str())) {
-        if !made.contains_key(input.as_str()) {
+        if !nodes_by_name.contains_key(input.as_str()) {
             let (label, detail) = (to.text(input), to.text(String::new()));
-            made.insert(input, sketch.pill(label, detail));
+            nodes_by_name.insert(input, sketch.add_pill(label, detail));
         }
     }
     for each in &source.nodes {
         let mut node = Node {
             label: to.text(short_target(&each.target)),
-            family: family(short_target(&each.target)),
+            family: family_of(short_target(&each.target)),
             ..Node::default()
         };
         node.about.push((to.text("Node"), to.text(each.name())));
@@ -395,19 +409,21 @@ fn add_source(
                 node.about.push((to.text(what), to.text(text)));
             }
         }
-        let node = sketch.node(node);
+        let node = sketch.add_node(node);
         for input in &each.inputs {
             let (name, text) = (to.text(input), to.text(String::new()));
-            sketch
-                .operand(node, Operand { name, text, bytes: None, from: made.get(input.as_str()).copied() });
+            sketch.add_operand(
+                node,
+                Operand { name, text, bytes: None, from: nodes_by_name.get(input.as_str()).copied() },
+            );
         }
-        made.extend(each.results.iter().map(|name| (name.as_str(), node)));
+        nodes_by_name.extend(each.results.iter().map(|name| (name.as_str(), node)));
     }
-    for place in calls_of(payload, raised) {
-        open_at(to, payload, place, graph);
+    for place in calls_of_delegate(payload, raised) {
+        link_to_graph(to, payload, place, graph);
     }
     sketch.parent = Some(parent);
-    to.draw(sketch);
+    to.add_graph(sketch);
 }
 
 /// An operator without its namespace and overload: `linear` for `aten.linear.default`.
@@ -415,19 +431,20 @@ fn short_target(target: &str) -> &str {
     target.split('.').nth(1).unwrap_or(target)
 }
 
-fn outputs(contents: &PayloadContents) -> u32 {
+fn num_outputs(contents: &PayloadContents) -> u32 {
     contents.values.iter().filter(|v| matches!(v.role, PayloadRole::Output(_))).count() as u32
 }
 
 /// A sketch of a payload: its inputs, then its nodes, then its outputs.
 fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -> Sketch {
     let mut sketch = Sketch::new(name, GraphKind::Payload);
-    let mut made: HashMap<usize, u32> = HashMap::new();
-    let detail = |v: &PayloadValue| shape(if v.dtype == "fp32" { "float32" } else { &v.dtype }, &v.sizes);
+    let mut nodes_by_value: HashMap<usize, u32> = HashMap::new();
+    let detail =
+        |v: &PayloadValue| shape_text(if v.dtype == "fp32" { "float32" } else { &v.dtype }, &v.sizes);
     for (index, value) in contents.values.iter().enumerate() {
         if let PayloadRole::Input(argument) = value.role {
             let (label, detail) = (to.text(format!("argument {argument}")), to.text(detail(value)));
-            made.insert(index, sketch.pill(label, detail));
+            nodes_by_value.insert(index, sketch.add_pill(label, detail));
         }
     }
     for (number, each) in contents.nodes.iter().enumerate() {
@@ -435,7 +452,7 @@ fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -
         let mut node = Node {
             label: to.text(&each.kind),
             detail: to.text(written.map(detail).unwrap_or_default()),
-            family: family(&each.kind),
+            family: family_of(&each.kind),
             ..Node::default()
         };
         node.about.push((to.text("Node"), to.text(number.to_string())));
@@ -448,7 +465,7 @@ fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -
         if let Some(handle) = each.debug_handle {
             node.about.push((to.text("Debug handle"), to.text(handle.to_string())));
         }
-        let node = sketch.node(node);
+        let node = sketch.add_node(node);
         for &v in &each.inputs {
             let Some(value) = contents.values.get(v) else { continue };
             let text = to.text(value.type_text());
@@ -456,18 +473,18 @@ fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -
                 PayloadRole::Constant(bytes) => Some(bytes.len()),
                 _ => None,
             };
-            let from = made.get(&v).copied();
-            sketch.operand(node, Operand { name: to.text(&value.name), text, bytes, from });
+            let from = nodes_by_value.get(&v).copied();
+            sketch.add_operand(node, Operand { name: to.text(&value.name), text, bytes, from });
         }
-        made.extend(each.outputs.iter().map(|&v| (v, node)));
+        nodes_by_value.extend(each.outputs.iter().map(|&v| (v, node)));
     }
     for (index, value) in contents.values.iter().enumerate() {
         if let PayloadRole::Output(argument) = value.role {
             let (label, shown) = (to.text(format!("argument {argument}")), to.text(detail(value)));
-            let output = sketch.pill(label, shown);
+            let output = sketch.add_pill(label, shown);
             let text = to.text(value.type_text());
-            if let Some(&from) = made.get(&index) {
-                sketch.edge(from, output, text, false);
+            if let Some(&from) = nodes_by_value.get(&index) {
+                sketch.add_edge(from, output, text, false);
             }
         }
     }
@@ -475,22 +492,22 @@ fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -
 }
 
 /// Adds the graph of a prepared region.
-fn add_run(
+fn add_prepared_region(
     to: &mut Gathered,
     written: &AddedGraph,
     name: String,
-    found: &MethodGraph<'_>,
+    region: &MethodGraph<'_>,
     options: &LoadOptions,
 ) {
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
-    let graph = at_stage(found, Stage::last(), &ctx);
+    let graph = graph_at_stage(region, Stage::last(), &ctx);
     let number = to.next_graph();
     let mut sketch = Sketch::new(name, GraphKind::Run);
     sketch.parent = Some(written.graph);
-    let mut made = HashMap::new();
+    let mut nodes_by_value = HashMap::new();
     let meta = |v| graph.meta(v);
-    let detail = |v| shape(meta(v).dtype().name(), meta(v).sizes());
+    let detail = |v| shape_text(meta(v).dtype().name(), meta(v).sizes());
     for (i, &input) in graph.inputs().iter().enumerate() {
         if !graph.is_used(input) && !graph.is_live_out(input) {
             continue;
@@ -500,16 +517,16 @@ fn add_run(
             None => format!("input {i}"),
         };
         let (label, detail) = (to.text(label), to.text(detail(input)));
-        made.insert(input, sketch.pill(label, detail));
+        nodes_by_value.insert(input, sketch.add_pill(label, detail));
     }
     for id in graph.order() {
         let each = graph.node(id);
         let attributes = Attributes(&**each.kind()).to_string();
         let output = each.outputs().first().copied();
         let mut node = Node {
-            label: to.text(short(each.name())),
+            label: to.text(short_operator(each.name())),
             detail: to.text(output.map(detail).unwrap_or_default()),
-            family: family(each.name()),
+            family: family_of(each.name()),
             ..Node::default()
         };
         node.about.push((to.text("Step"), to.text(each.name())));
@@ -523,7 +540,7 @@ fn add_run(
         let how = if each.call().is_some() {
             ExecutedAs::Step
         } else {
-            ExecutedAs::Fused(short(each.name()).to_owned())
+            ExecutedAs::Fused(short_operator(each.name()).to_owned())
         };
         let result = output.map(|v| graph.value(v).origin()).unwrap_or_default();
         for &origin in each.origins() {
@@ -547,27 +564,30 @@ fn add_run(
                 to.places.entry(key).or_default().push((number, index));
             }
         }
-        let node = sketch.node(node);
+        let node = sketch.add_node(node);
         for &v in each.inputs() {
             let text = to.text(format!("%{} {}", v.index(), meta(v)));
             let bytes = graph.is_constant(v).then(|| meta(v).nbytes() as u64);
-            sketch.operand(node, Operand { name: Text::default(), text, bytes, from: made.get(&v).copied() });
+            sketch.add_operand(
+                node,
+                Operand { name: Text::default(), text, bytes, from: nodes_by_value.get(&v).copied() },
+            );
         }
-        made.extend(each.outputs().iter().map(|&v| (v, node)));
+        nodes_by_value.extend(each.outputs().iter().map(|&v| (v, node)));
     }
     for (number, &v) in graph.outputs().iter().enumerate() {
         let (label, shown, text) =
             (to.text(format!("output {number}")), to.text(detail(v)), to.text(meta(v).to_string()));
-        let output = sketch.pill(label, shown);
-        if let Some(&from) = made.get(&v) {
-            sketch.edge(from, output, text, false);
+        let output = sketch.add_pill(label, shown);
+        if let Some(&from) = nodes_by_value.get(&v) {
+            sketch.add_edge(from, output, text, false);
         }
     }
-    let chain = found.chain as u32;
+    let chain = region.chain as u32;
     to.prepared.extend(
-        found.instructions.clone().map(|i| (written.method.clone(), Place::instruction(chain, i as u32))),
+        region.instructions.clone().map(|i| (written.method.clone(), Place::instruction(chain, i as u32))),
     );
-    to.draw(sketch);
+    to.add_graph(sketch);
 }
 
 struct Attributes<'a>(&'a dyn pteron_engine::Kind);
@@ -578,8 +598,8 @@ impl std::fmt::Display for Attributes<'_> {
     }
 }
 
-/// Notes on each instruction's node how it runs, and collects the calls by operator.
-fn note_how(to: &mut Gathered, method: &str, written: &AddedGraph, raised: &RaisedMethod) {
+/// Adds to each instruction's node how it is executed, and collects the calls by operator.
+fn note_execution(to: &mut Gathered, method: &str, written: &AddedGraph, raised: &RaisedMethod) {
     let places: Vec<Place> = raised.instructions().map(|step| step.place).collect();
     for (index, place) in places.into_iter().enumerate() {
         let key = (method.to_owned(), place);

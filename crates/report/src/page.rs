@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 const HEAD: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-/// In dependency order.
+/// The files of the script, in dependency order.
 const SCRIPT: &[&str] = &[
     include_str!("js/state.js"),
     include_str!("js/canvas.js"),
@@ -27,8 +27,8 @@ pub fn page(data: &ReportData) -> Result<String> {
         .map_err(|e| Error::Context { context: "cannot write the report".to_owned(), source: Box::new(e) })?;
     let policy = format!(
         "default-src 'none'; img-src data: blob:; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
-        digest(&script),
-        digest(STYLE)
+        sha256_base64(&script),
+        sha256_base64(STYLE)
     );
     let mut out = String::with_capacity(json.len() + script.len() + STYLE.len() + HEAD.len());
     let mut rest = HEAD;
@@ -97,7 +97,7 @@ fn escape_text(text: &str) -> String {
 }
 
 /// The SHA-256 of a text in base64, as content security policies identify scripts.
-fn digest(text: &str) -> String {
+fn sha256_base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let hexadecimal = pteron_format::Digest::hex_digest(text.as_bytes());
     let pairs = hexadecimal.as_bytes().as_chunks::<2>().0.iter();
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn digests_are_base64_of_sha256() {
         // `printf 'alert(1)' | openssl dgst -sha256 -binary | base64`
-        assert_eq!(digest("alert(1)"), "bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI=");
+        assert_eq!(sha256_base64("alert(1)"), "bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI=");
     }
 
     #[test]

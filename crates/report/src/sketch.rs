@@ -27,30 +27,30 @@ impl Sketch {
     }
 
     /// Adds a node.
-    pub(super) fn node(&mut self, node: Node) -> u32 {
+    pub(super) fn add_node(&mut self, node: Node) -> u32 {
         self.nodes.push(node);
         self.nodes.len() as u32 - 1
     }
 
-    /// Adds an input, an output or state.
-    pub(super) fn pill(&mut self, label: Text, detail: Text) -> u32 {
-        self.node(Node { label, detail, pill: true, ..Node::default() })
+    /// Adds a node that is drawn as a pill: an input, an output or state.
+    pub(super) fn add_pill(&mut self, label: Text, detail: Text) -> u32 {
+        self.add_node(Node { label, detail, pill: true, ..Node::default() })
     }
 
     /// Adds an edge that carries the value `text`.
-    pub(super) fn edge(&mut self, from: u32, to: u32, text: Text, partial: bool) {
+    pub(super) fn add_edge(&mut self, from: u32, to: u32, text: Text, partial: bool) {
         self.edges.push((from, to, text, partial));
     }
 
     /// Adds an operand of a node, and the edge from the node that computes it, if any.
-    pub(super) fn operand(&mut self, node: u32, operand: Operand) {
+    pub(super) fn add_operand(&mut self, node: u32, operand: Operand) {
         if let Some(from) = operand.from {
-            self.edge(from, node, operand.text, false);
+            self.add_edge(from, node, operand.text, false);
         }
         self.nodes[node as usize].operands.push(operand);
     }
 
-    /// Computes the layout.
+    /// Computes the layout and returns the finished graph.
     pub(super) fn draw(mut self, strings: &mut Strings) -> Graph {
         self.edges.sort_by_key(|&(from, to, _, partial)| (to, from, partial));
         self.edges.dedup_by_key(|&mut (from, to, ..)| (to, from));
@@ -88,7 +88,7 @@ impl Sketch {
 }
 
 /// Sizes as shown on a node: `1×3×224×224`, with the type if it is not float32.
-pub(super) fn shape(dtype: &str, sizes: &[impl ToString]) -> String {
+pub(super) fn shape_text(dtype: &str, sizes: &[impl ToString]) -> String {
     let sizes = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
     match (dtype, sizes.is_empty()) {
         ("float32", false) => sizes,

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl Gathered {
     /// Adds a table, unless it is empty.
-    pub(super) fn table(&mut self, title: &str, note: &str, columns: &[(&str, Column)], rows: Vec<Row>) {
+    pub(super) fn add_table(&mut self, title: &str, note: &str, columns: &[(&str, Column)], rows: Vec<Row>) {
         if rows.is_empty() {
             return;
         }
@@ -29,7 +29,7 @@ impl Gathered {
     }
 }
 
-pub(super) fn number(number: f64) -> Cell {
+pub(super) fn number_cell(number: f64) -> Cell {
     if number.is_finite() { Cell::Number(number) } else { Cell::Empty }
 }
 
@@ -38,18 +38,18 @@ fn row(cells: Vec<Cell>) -> Row {
 }
 
 /// Adds the key facts of a program.
-pub(super) fn facts(to: &mut Gathered, report: &ProgramReport) {
-    to.fact("Size", bytes(report.bytes));
+pub(super) fn add_facts(to: &mut Gathered, report: &ProgramReport) {
+    to.add_fact("Size", bytes(report.bytes));
     if let Some(compiled) = report.compiled_bytes {
-        to.fact("Compiled", format!("a program of {}", bytes(compiled)));
+        to.add_fact("Compiled", format!("a program of {}", bytes(compiled)));
     }
     let weights: u64 = report.constants.iter().map(|c| c.bytes).sum();
     if weights > 0 {
-        to.fact("Weights in the program", bytes(weights));
+        to.add_fact("Weights in the program", bytes(weights));
     }
     let named: u64 = report.named_data.iter().map(|n| n.bytes).sum();
     if named > 0 {
-        to.fact(
+        to.add_fact(
             "Named data",
             format!(
                 "{}, {}",
@@ -60,30 +60,30 @@ pub(super) fn facts(to: &mut Gathered, report: &ProgramReport) {
     }
     for method in &report.invalid_methods {
         let name = method.name.as_deref().unwrap_or("without a name");
-        to.fact(&format!("Method {name}"), format!("not valid: {}", method.problem));
+        to.add_fact(&format!("Method {name}"), format!("not valid: {}", method.problem));
     }
     for method in &report.methods {
         let name = &method.name;
         // If there is only one method, its name is omitted.
         let of =
-            |what: &str| if report.methods.len() == 1 { capital(what) } else { format!("{name}, {what}") };
+            |what: &str| if report.methods.len() == 1 { capitalize(what) } else { format!("{name}, {what}") };
         let instructions: usize = method.instructions.0.values().sum();
         let delegated = method.delegates.iter().map(|d| d.calls).sum::<usize>();
         let delegated =
             if delegated > 0 { format!(", {delegated} of them delegated") } else { String::new() };
-        to.fact(&format!("Method {name}"), format!("{}{delegated}", count(instructions, "instruction")));
+        to.add_fact(&format!("Method {name}"), format!("{}{delegated}", count(instructions, "instruction")));
         for (what, values) in [("input", &method.inputs), ("output", &method.outputs)] {
             for (i, value) in values.iter().enumerate() {
-                to.fact(&of(&format!("{what} {i}")), value_text(value));
+                to.add_fact(&of(&format!("{what} {i}")), value_text(value));
             }
         }
         if !method.arenas.is_empty() {
             let all = method.arenas.iter().map(|arena| arena.bytes).fold(0, u64::saturating_add);
-            to.fact(&of("planned memory"), bytes(all));
+            to.add_fact(&of("planned memory"), bytes(all));
         }
         if let Some(missing) = &method.missing {
             for sentence in &missing.sentences {
-                to.note(format!("{name}: {sentence}"));
+                to.add_note(format!("{name}: {sentence}"));
             }
         }
         let has_run = |g: &super::Graph| g.kind == GraphKind::Run;
@@ -95,13 +95,13 @@ pub(super) fn facts(to: &mut Gathered, report: &ProgramReport) {
             .map(|g| g.nodes.iter().filter(|n| !n.pill).count())
             .sum();
         if steps > 0 && report.methods.len() == 1 {
-            to.fact(&of("as it runs"), count(steps, "step"));
+            to.add_fact(&of("as it runs"), count(steps, "step"));
         }
     }
 }
 
 /// The text with its first letter in upper case.
-fn capital(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
@@ -117,7 +117,7 @@ fn value_text(value: &ValueReport) -> String {
 }
 
 /// Adds the table of operators, and a table of the calls that were not fused.
-pub(super) fn operators(to: &mut Gathered, report: &ProgramReport) {
+pub(super) fn add_operators(to: &mut Gathered, report: &ProgramReport) {
     let timed = to.data.time_unit.is_some();
     let mut columns = vec![
         ("Operator", Column::Text),
@@ -159,12 +159,12 @@ pub(super) fn operators(to: &mut Gathered, report: &ProgramReport) {
     }
     all.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
     own.sort_by(|a, b| b.0.total_cmp(&a.0));
-    to.table("Operators", "", &columns, all.into_iter().map(|(_, _, row)| row).collect());
+    to.add_table("Operators", "", &columns, all.into_iter().map(|(_, _, row)| row).collect());
     let note = "Calls that became part of no fused step: the kernel of the operator runs each of them.";
-    to.table("Not fused", note, &columns, own.into_iter().map(|(_, row)| row).collect());
+    to.add_table("Not fused", note, &columns, own.into_iter().map(|(_, row)| row).collect());
 }
 
-/// A row of the table of weights.
+/// A constant or external tensor in the table of weights.
 struct Weight {
     bytes: u64,
     name: String,
@@ -173,7 +173,7 @@ struct Weight {
 }
 
 /// Adds the table of weights, largest first: constants of the program and of payloads, and external tensors.
-pub(super) fn weights(
+pub(super) fn add_weights(
     to: &mut Gathered,
     program: &Program,
     report: &ProgramReport,
@@ -207,7 +207,7 @@ pub(super) fn weights(
     for payload in delegates::payloads(program, backends)? {
         let Some(contents) = &payload.contents else { continue };
         // Values that share their bytes are one weight.
-        let mut found: BTreeMap<String, Weight> = BTreeMap::new();
+        let mut unique_weights: BTreeMap<String, Weight> = BTreeMap::new();
         for value in &contents.read.values {
             let PayloadRole::Constant(data) = &value.role else { continue };
             let (key, name) = match data {
@@ -215,15 +215,15 @@ pub(super) fn weights(
                 PayloadBytes::Payload(range) => (format!("{range:?} {}", value.name), value.name.clone()),
             };
             let place = format!("{}, delegate {}", payload.method, payload.index);
-            found.insert(key, Weight { bytes: data.len(), name, ty: value.type_text(), place });
+            unique_weights.insert(key, Weight { bytes: data.len(), name, ty: value.type_text(), place });
         }
-        all.extend(found.into_values());
+        all.extend(unique_weights.into_values());
     }
-    table_of_weights(to, all);
+    add_table_of_weights(to, all);
     Ok(())
 }
 
-fn table_of_weights(to: &mut Gathered, mut all: Vec<Weight>) {
+fn add_table_of_weights(to: &mut Gathered, mut all: Vec<Weight>) {
     all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
     let rows = all
         .into_iter()
@@ -231,11 +231,11 @@ fn table_of_weights(to: &mut Gathered, mut all: Vec<Weight>) {
     let rows: Vec<Row> = rows.collect();
     let columns =
         [("Name", Column::Text), ("Type", Column::Text), ("Kept in", Column::Text), ("Bytes", Column::Bytes)];
-    to.table("Weights", "", &columns, rows);
+    to.add_table("Weights", "", &columns, rows);
 }
 
 /// Adds the arenas with the lifetimes of their blocks, and notes on overlaps.
-pub(super) fn memory(to: &mut Gathered, program: &Program, report: &PlanReport) {
+pub(super) fn add_memory(to: &mut Gathered, program: &Program, report: &PlanReport) {
     for method in &report.methods {
         let plan = program.tables().execution_plan.iter().find(|plan| plan.name == method.name);
         let graph = to.node_at(&method.name, pteron_trace::Place::instruction(0, 0)).map(|(graph, _)| graph);
@@ -271,7 +271,7 @@ pub(super) fn memory(to: &mut Gathered, program: &Program, report: &PlanReport) 
             to.data.arenas.push(Arena { name, bytes, peak, peak_at, instructions, graph, blocks });
         }
         for overlap in &method.overlaps {
-            to.note(format!(
+            to.add_note(format!(
                 "{}: {} and {} share bytes {}..{} of arena {}, and one is written while the other is needed",
                 method.name,
                 overlap.one.layout,
@@ -285,7 +285,7 @@ pub(super) fn memory(to: &mut Gathered, program: &Program, report: &PlanReport) 
 }
 
 /// Adds the table of the delegates of all methods.
-pub(super) fn delegates(to: &mut Gathered, report: &ProgramReport, plan: &PlanReport) {
+pub(super) fn add_delegates(to: &mut Gathered, report: &ProgramReport, plan: &PlanReport) {
     let mut rows = Vec::new();
     for method in &report.methods {
         let plans = plan.methods.iter().find(|m| m.name == method.name);
@@ -319,14 +319,14 @@ pub(super) fn delegates(to: &mut Gathered, report: &ProgramReport, plan: &PlanRe
         ("Constants", Column::Bytes),
         ("Peak memory", Column::Bytes),
     ];
-    to.table("Delegates", "", &columns, rows);
+    to.add_table("Delegates", "", &columns, rows);
 }
 
-/// The report data of named data: its entries as weights.
-pub(super) fn of_flat_tensor(report: &FlatTensorReport) -> ReportData {
+/// The report data of a `.ptd` file, whose entries are listed as weights.
+pub(super) fn flat_tensor_data(report: &FlatTensorReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "Named data");
-    to.fact("Size", bytes(report.bytes));
-    to.fact("Entries", report.entries.len().to_string());
+    to.add_fact("Size", bytes(report.bytes));
+    to.add_fact("Entries", report.entries.len().to_string());
     let weights = report.entries.iter().map(|entry| {
         let sizes = entry.sizes.as_deref().unwrap_or_default();
         Weight {
@@ -336,29 +336,29 @@ pub(super) fn of_flat_tensor(report: &FlatTensorReport) -> ReportData {
             place: format!("segment {}", entry.segment),
         }
     });
-    table_of_weights(&mut to, weights.collect());
+    add_table_of_weights(&mut to, weights.collect());
     to.data
 }
 
-/// The report data of a `.gguf` file: its tensors as weights.
-pub(super) fn of_gguf(report: &GgufReport) -> ReportData {
+/// The report data of a `.gguf` file, whose tensors are listed as weights.
+pub(super) fn gguf_data(report: &GgufReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "GGUF weights");
-    to.fact("Size", bytes(report.bytes));
-    report.metadata.iter().for_each(|(key, value)| to.fact(key, value.to_string()));
+    to.add_fact("Size", bytes(report.bytes));
+    report.metadata.iter().for_each(|(key, value)| to.add_fact(key, value.to_string()));
     let weights = report.tensors.iter().map(|tensor| Weight {
         bytes: tensor.bytes,
         name: tensor.name.clone(),
         ty: format!("{}{:?}", tensor.kind, tensor.sizes),
         place: "file".to_owned(),
     });
-    table_of_weights(&mut to, weights.collect());
+    add_table_of_weights(&mut to, weights.collect());
     to.data
 }
 
 /// The report data of an ETDump: a table of spans for each block.
-pub(super) fn of_etdump(report: &EtdumpReport) -> ReportData {
+pub(super) fn etdump_data(report: &EtdumpReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "ETDump");
-    to.fact("Size", bytes(report.bytes));
+    to.add_fact("Size", bytes(report.bytes));
     for block in &report.blocks {
         let spans = block.spans.iter().map(|span| {
             let (count, ticks) = (Cell::Number(span.count as f64), Cell::Number(span.ticks as f64));
@@ -366,15 +366,15 @@ pub(super) fn of_etdump(report: &EtdumpReport) -> ReportData {
         });
         let rows: Vec<Row> = spans.collect();
         let columns = [("Span", Column::Text), ("Count", Column::Number), ("Ticks", Column::Number)];
-        to.table(block.name.as_deref().unwrap_or("Block"), "", &columns, rows);
+        to.add_table(block.name.as_deref().unwrap_or("Block"), "", &columns, rows);
     }
     to.data
 }
 
 /// The report data of an ETRecord: a table of its entries.
-pub(super) fn of_etrecord(report: &EtrecordReport) -> ReportData {
+pub(super) fn etrecord_data(report: &EtrecordReport) -> ReportData {
     let mut to = Gathered::new(&report.file, "ETRecord");
-    to.fact("Size", bytes(report.bytes));
+    to.add_fact("Size", bytes(report.bytes));
     let rows: Vec<Row> = report
         .entries
         .iter()
@@ -384,7 +384,7 @@ pub(super) fn of_etrecord(report: &EtrecordReport) -> ReportData {
         })
         .collect();
     let columns = [("Entry", Column::Text), ("Bytes", Column::Number), ("Contents", Column::Text)];
-    to.table("Entries", "", &columns, rows);
+    to.add_table("Entries", "", &columns, rows);
     to.data
 }
 

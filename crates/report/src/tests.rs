@@ -9,11 +9,11 @@ fn hostile() -> ReportData {
         Gathered::new("</title><script>alert(1)</script>.pte", "</script><img src=x onerror=alert(1)>");
     let label = to.text("<!-- </SCRIPT ><b>&amp;\u{2028}\"'`");
     let mut sketch = Sketch::new("<svg onload=alert(1)>", GraphKind::Method);
-    sketch.pill(label, label);
-    to.draw(sketch);
-    to.note("{{script}} {{data}}");
+    sketch.add_pill(label, label);
+    to.add_graph(sketch);
+    to.add_note("{{script}} {{data}}");
     let cells = vec![to.cell("<td>")];
-    to.table("<h1>", "<p>", &[("<th>", Column::Text)], vec![Row { cells, link: None }]);
+    to.add_table("<h1>", "<p>", &[("<th>", Column::Text)], vec![Row { cells, link: None }]);
     to.data
 }
 

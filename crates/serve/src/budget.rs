@@ -2,7 +2,7 @@ use crate::refusal::{Reason, Refusal, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Limits the bytes that all requests hold together.
+/// The memory budget: limits the total bytes that all requests hold.
 #[derive(Debug)]
 pub(crate) struct Budget {
     held: AtomicU64,
@@ -14,24 +14,24 @@ impl Budget {
         Arc::new(Self { held: AtomicU64::new(0), limit })
     }
 
-    /// The bytes that are held now.
-    pub(crate) fn held(&self) -> u64 {
+    /// The number of bytes that requests hold now.
+    pub(crate) fn bytes_held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: u64) -> Result<()> {
-        let fits = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
-        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-        taken.map(drop).map_err(|held| {
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        let fits = |total: u64| total.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        let updated = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        updated.map(drop).map_err(|total| {
             Refusal::new(
                 Reason::Busy,
-                format!("requests hold {held} of {} bytes; try again later", self.limit),
+                format!("requests hold {total} of {} bytes; try again later", self.limit),
             )
         })
     }
 }
 
-/// Bytes taken from the server's memory budget, which are returned on drop.
+/// Bytes reserved from the server's memory budget, which are returned on drop.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,
@@ -39,7 +39,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    pub(crate) fn none(budget: &Arc<Budget>) -> Self {
+    pub(crate) fn empty(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
@@ -53,7 +53,7 @@ impl Reservation {
             let message = format!("a request and its response hold at most {limit} bytes");
             return Err(Refusal::new(Reason::TooLarge, message));
         }
-        self.budget.take(bytes)?;
+        self.budget.reserve(bytes)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -78,20 +78,20 @@ mod tests {
     #[test]
     fn requests_hold_no_more_than_the_limit() {
         let budget = Budget::new(100);
-        let mut a = Reservation::none(&budget);
+        let mut a = Reservation::empty(&budget);
         a.grow(60).unwrap();
-        let mut b = Reservation::none(&budget);
+        let mut b = Reservation::empty(&budget);
         assert_eq!(b.grow(41).unwrap_err().reason, Reason::Busy);
         assert_eq!(b.grow(u64::MAX).unwrap_err().reason, Reason::TooLarge);
         assert_eq!(a.grow(41).unwrap_err().reason, Reason::TooLarge);
         b.grow(40).unwrap();
         drop(a);
-        assert_eq!(budget.held(), 40);
-        let mut c = Reservation::none(&budget);
+        assert_eq!(budget.bytes_held(), 40);
+        let mut c = Reservation::empty(&budget);
         c.grow(10).unwrap();
         c.absorb(b);
-        assert_eq!(budget.held(), 50);
+        assert_eq!(budget.bytes_held(), 50);
         drop(c);
-        assert_eq!(budget.held(), 0);
+        assert_eq!(budget.bytes_held(), 0);
     }
 }

@@ -2,22 +2,22 @@ use crate::budget::Reservation;
 use crate::refusal::{Reason, Refusal, Result};
 use std::{fmt, io};
 
-/// The capacity of a buffer after its first byte.
+/// The initial capacity of a buffer, in bytes.
 const FIRST_BYTES: usize = 512;
 
 /// A growing buffer for a response. Its capacity is charged to the memory budget before it is allocated.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
-    held: Reservation,
+    reservation: Reservation,
     /// Why a write failed: the traits of writers cannot return it.
     refusal: Option<Refusal>,
 }
 
 impl Buffer {
-    /// An empty buffer. What it takes is added to `held`.
-    pub(crate) fn new(held: Reservation) -> Self {
-        Self { bytes: Vec::new(), held, refusal: None }
+    /// An empty buffer, whose capacity is charged to `reservation`.
+    pub(crate) fn new(reservation: Reservation) -> Self {
+        Self { bytes: Vec::new(), reservation, refusal: None }
     }
 
     /// The number of bytes that have been written.
@@ -49,7 +49,7 @@ impl Buffer {
             return Ok(());
         }
         let grown = needed.max(capacity + capacity / 2).max(FIRST_BYTES);
-        self.held.grow((grown - capacity) as u64)?;
+        self.reservation.grow((grown - capacity) as u64)?;
         let reserved = self.bytes.try_reserve_exact(grown - len);
         reserved.map_err(|_| Refusal::new(Reason::Busy, "there is not enough memory; try again later"))
     }
@@ -61,7 +61,7 @@ impl Buffer {
     pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<()> {
         let written = serde_json::to_writer(&mut *self, value);
         self.check()?;
-        written.map_err(|e| Refusal::of(Reason::Failed, &e))
+        written.map_err(|e| Refusal::from_error(Reason::Failed, &e))
     }
 
     /// The refusal of the first write that failed, if one did.
@@ -75,7 +75,7 @@ impl Buffer {
     /// A write failed.
     pub(crate) fn finish(mut self) -> Result<(Vec<u8>, Reservation)> {
         self.check()?;
-        Ok((self.bytes, self.held))
+        Ok((self.bytes, self.reservation))
     }
 }
 
@@ -108,24 +108,24 @@ mod tests {
     #[test]
     fn a_buffer_is_charged_before_it_grows() {
         let budget = Budget::new(4096);
-        let mut buffer = Buffer::new(Reservation::none(&budget));
+        let mut buffer = Buffer::new(Reservation::empty(&budget));
         let mut written = 0;
         let refusal = loop {
             match buffer.push(b"0123456789") {
                 Ok(()) => written += 10,
                 Err(refusal) => break refusal,
             }
-            assert_eq!(budget.held(), buffer.bytes.capacity() as u64);
+            assert_eq!(budget.bytes_held(), buffer.bytes.capacity() as u64);
         };
         assert_eq!(refusal.reason, Reason::TooLarge);
-        assert!(written > 2048 && budget.held() <= 4096);
+        assert!(written > 2048 && budget.bytes_held() <= 4096);
         drop(buffer);
-        assert_eq!(budget.held(), 0);
+        assert_eq!(budget.bytes_held(), 0);
     }
 
     #[test]
     fn a_failed_write_is_reported_at_the_end() {
-        let mut buffer = Buffer::new(Reservation::none(&Budget::new(1000)));
+        let mut buffer = Buffer::new(Reservation::empty(&Budget::new(1000)));
         let _ = write!(buffer, "{}", "x".repeat(2000));
         let _ = write!(buffer, "more");
         assert_eq!(buffer.finish().unwrap_err().reason, Reason::TooLarge);

@@ -8,7 +8,7 @@ use pteron::ScalarType;
 use std::collections::BTreeSet;
 
 /// The indices of the requested outputs.
-pub(crate) fn wanted(generation: &Generation, names: &[String]) -> Result<Vec<usize>> {
+pub(crate) fn output_indices(generation: &Generation, names: &[String]) -> Result<Vec<usize>> {
     let outputs = generation.outputs();
     if names.is_empty() {
         return Ok((0..outputs.len()).collect());
@@ -24,7 +24,7 @@ pub(crate) fn wanted(generation: &Generation, names: &[String]) -> Result<Vec<us
         outputs
             .iter()
             .position(|spec| spec.name == *name)
-            .ok_or_else(|| no_tensor("output", name, outputs.iter().map(|s| &s.name)))
+            .ok_or_else(|| no_tensor_error("output", name, outputs.iter().map(|s| &s.name)))
     };
     let indices: Vec<usize> = names.iter().map(index).collect::<Result<_>>()?;
     match indices.iter().collect::<BTreeSet<_>>().len() == indices.len() {
@@ -34,7 +34,7 @@ pub(crate) fn wanted(generation: &Generation, names: &[String]) -> Result<Vec<us
 }
 
 /// Checks the types, shapes and sizes of the inputs, and returns them in the model's order.
-pub(crate) fn checked(generation: &Generation, inputs: Vec<InputTensor>) -> Result<Inputs> {
+pub(crate) fn check_inputs(generation: &Generation, inputs: Vec<InputTensor>) -> Result<Inputs> {
     let specs = &generation.signature.inputs;
     if inputs.len() != specs.len() {
         return Err(Refusal::invalid(format!(
@@ -43,33 +43,33 @@ pub(crate) fn checked(generation: &Generation, inputs: Vec<InputTensor>) -> Resu
             specs.len()
         )));
     }
-    let mut given: Vec<Option<InputTensor>> = specs.iter().map(|_| None).collect();
+    let mut by_position: Vec<Option<InputTensor>> = specs.iter().map(|_| None).collect();
     for input in inputs {
         let place = specs.iter().position(|(_, spec)| spec.name == input.name);
         let place =
-            place.ok_or_else(|| no_tensor("input", &input.name, specs.iter().map(|(_, s)| &s.name)))?;
+            place.ok_or_else(|| no_tensor_error("input", &input.name, specs.iter().map(|(_, s)| &s.name)))?;
         let bytes = (*input.data).as_ref();
         let expected = specs[place].1.check(input.dtype, &input.shape)?;
         if bytes.len() != expected {
-            let found = bytes.len();
+            let sent = bytes.len();
             return Err(Refusal::invalid(format!(
-                "input `{}`: its shape takes {expected} bytes, {found} were sent",
+                "input `{}`: its shape takes {expected} bytes, {sent} were sent",
                 input.name
             )));
         }
         if input.dtype == ScalarType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(Refusal::invalid(format!("input `{}`: a boolean is a byte 0 or 1", input.name)));
         }
-        if given[place].is_some() {
+        if by_position[place].is_some() {
             return Err(Refusal::invalid(format!("input `{}` was sent twice", input.name)));
         }
-        given[place] = Some(input);
+        by_position[place] = Some(input);
     }
-    let (shapes, data) = given.into_iter().flatten().map(|input| (input.shape, input.data)).unzip();
+    let (shapes, data) = by_position.into_iter().flatten().map(|input| (input.shape, input.data)).unzip();
     Ok(Inputs { shapes, data })
 }
 
-fn no_tensor<'a>(what: &str, name: &str, there: impl Iterator<Item = &'a String>) -> Refusal {
+fn no_tensor_error<'a>(what: &str, name: &str, there: impl Iterator<Item = &'a String>) -> Refusal {
     let name: String = name.chars().take(128).collect();
     let there: Vec<_> = there.map(|name| format!("`{name}`")).take(16).collect();
     Refusal::invalid(format!("there is no {what} `{name}`; the model has {}", there.join(", ")))

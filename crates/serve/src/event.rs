@@ -19,16 +19,16 @@ pub enum Event {
         model: String,
         /// The version; `None` if the model as a whole is invalid.
         version: Option<u64>,
-        /// What is wrong.
+        /// The reason for the failure.
         refusal: Refusal,
-        /// Whether files that were loaded before are still served.
+        /// Whether the files that were loaded earlier are still served.
         is_kept: bool,
     },
     /// The files of a model or version are gone, and it is no longer served.
     Removed { model: String, version: u64 },
     /// A model was unloaded on request.
     Unloaded { model: String },
-    /// The folder could not be read. What was loaded is served on.
+    /// The folder could not be read. Loaded models are still served.
     FolderFailed(Refusal),
     /// The folder can be read again.
     FolderReadable,

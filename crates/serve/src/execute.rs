@@ -22,23 +22,23 @@ impl Inputs {
         self.shapes.iter().all(|shape| shape.first() == Some(&rows)).then_some(rows)
     }
 
-    /// Whether both can be concatenated along the first dimension.
-    pub(crate) fn joins(&self, other: &Self) -> bool {
+    /// Whether the tensors of two requests can be concatenated along the first dimension.
+    pub(crate) fn can_join(&self, other: &Self) -> bool {
         self.shapes.iter().zip(&other.shapes).all(|(a, b)| a.get(1..) == b.get(1..))
     }
 }
 
-/// The outputs of one request, which were charged before they were copied.
+/// The outputs of one request, charged to the memory budget.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub(crate) tensors: Vec<OutputTensor>,
-    pub(crate) held: Reservation,
+    pub(crate) reservation: Reservation,
 }
 
 /// Executes the requests as one batch. Each gets its outputs, those with the indices in `wanted`, charged to `budget`.
 ///
 /// With `rows`, the inputs are concatenated along the first dimension, and padded to `rows` with copies of the last row.
-pub(crate) fn execute(
+pub(crate) fn execute_batch(
     generation: &Generation,
     parts: &[&Inputs],
     rows: Option<usize>,
@@ -48,21 +48,21 @@ pub(crate) fn execute(
 ) -> Result<Vec<Outputs>> {
     let run = |method: &mut Method| {
         method.set_interrupt(Some(interrupt.clone()));
-        let result = in_method(method, generation, parts, rows, wanted, budget);
+        let result = run_method(method, generation, parts, rows, wanted, budget);
         method.set_interrupt(None);
         result
     };
     match &generation.method {
-        Instances::Shared(method) => run(&mut *method.session().map_err(|e| refusal(&e))?),
+        Instances::Shared(method) => run(&mut *method.session().map_err(|e| to_refusal(&e))?),
         Instances::Stateful(module) => {
             let mut module = module.lock().unwrap_or_else(PoisonError::into_inner);
             let result = module.with_method(generation.method_name(), |method| Ok(run(method)));
-            result.map_err(|e: Error| refusal(&e))?
+            result.map_err(|e: Error| to_refusal(&e))?
         }
     }
 }
 
-fn in_method(
+fn run_method(
     method: &mut Method,
     generation: &Generation,
     parts: &[&Inputs],
@@ -71,16 +71,22 @@ fn in_method(
     budget: &Arc<Budget>,
 ) -> Result<Vec<Outputs>> {
     for (index, value) in &generation.signature.fixed {
-        method.set_input(*index, value).map_err(|e| refusal(&e))?;
+        method.set_input(*index, value).map_err(|e| to_refusal(&e))?;
     }
     for (position, (index, spec)) in generation.signature.inputs.iter().enumerate() {
         let mut sizes = parts[0].shapes[position].clone();
         if let Some(rows) = rows {
             sizes[0] = rows;
         }
-        set_input(method, *index, spec.dtype, &sizes, parts.iter().map(|part| bytes(&part.data[position])))?;
+        set_input(
+            method,
+            *index,
+            spec.dtype,
+            &sizes,
+            parts.iter().map(|part| data_bytes(&part.data[position])),
+        )?;
     }
-    method.run().map_err(|e| refusal(&e))?;
+    method.run().map_err(|e| to_refusal(&e))?;
     let mut first = 0;
     let mut results = Vec::with_capacity(parts.len());
     for (part, wanted) in parts.iter().zip(wanted) {
@@ -90,9 +96,9 @@ fn in_method(
             (own, rows)
         });
         let mut outputs =
-            Outputs { tensors: Vec::with_capacity(wanted.len()), held: Reservation::none(budget) };
+            Outputs { tensors: Vec::with_capacity(wanted.len()), reservation: Reservation::empty(budget) };
         for &index in *wanted {
-            let tensor = output(method, generation, index, own.clone(), &mut outputs.held)?;
+            let tensor = copy_output(method, generation, index, own.clone(), &mut outputs.reservation)?;
             outputs.tensors.push(tensor);
         }
         results.push(outputs);
@@ -100,11 +106,11 @@ fn in_method(
     Ok(results)
 }
 
-fn bytes(data: &Data) -> &[u8] {
+fn data_bytes(data: &Data) -> &[u8] {
     (**data).as_ref()
 }
 
-/// Fills an input with the concatenated parts, and the rest of it with copies of the last row.
+/// Sets an input to the concatenated parts, padded with copies of the last row.
 fn set_input<'a>(
     method: &mut Method,
     index: usize,
@@ -113,17 +119,18 @@ fn set_input<'a>(
     parts: impl Iterator<Item = &'a [u8]> + Clone,
 ) -> Result<()> {
     let row = sizes.get(1..).map_or(1, |rest| rest.iter().product::<usize>()) * dtype.size();
-    let mut view = method.input_mut(index, sizes).map_err(|e| refusal(&e))?;
+    let mut view = method.input_mut(index, sizes).map_err(|e| to_refusal(&e))?;
     if view.meta().is_row_major() {
-        return join(view.bytes_mut(), parts, row);
+        return fill_batch(view.bytes_mut(), parts, row);
     }
-    let meta = TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len())).map_err(|e| no_memory(&e))?;
-    let mut tensor = Tensor::zeros(meta).map_err(|e| no_memory(&e))?;
-    join(tensor.view_mut().bytes_mut(), parts, row)?;
-    method.set_input_tensor(index, tensor.view()).map_err(|e| refusal(&e))
+    let meta =
+        TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len())).map_err(|e| out_of_memory(&e))?;
+    let mut tensor = Tensor::zeros(meta).map_err(|e| out_of_memory(&e))?;
+    fill_batch(tensor.view_mut().bytes_mut(), parts, row)?;
+    method.set_input_tensor(index, tensor.view()).map_err(|e| to_refusal(&e))
 }
 
-fn join<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row: usize) -> Result<()> {
+fn fill_batch<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row: usize) -> Result<()> {
     let mut filled = 0;
     for part in parts {
         let end = filled + part.len();
@@ -141,13 +148,13 @@ fn join<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row: usize
     Ok(())
 }
 
-/// Copies an output, or a range of its rows; the range comes with the number of rows of the batch. The copy is charged first.
-fn output(
+/// Copies an output, or a range of its rows and the batch's number of rows; the copy is charged to `reservation`.
+fn copy_output(
     method: &Method,
     generation: &Generation,
     index: usize,
     rows: Option<(Range<usize>, usize)>,
-    held: &mut Reservation,
+    reservation: &mut Reservation,
 ) -> Result<OutputTensor> {
     let spec = &generation.signature.outputs[index];
     let name = spec.name.clone();
@@ -158,7 +165,7 @@ fn output(
         data: data.to_vec(),
     };
     let Ok(view) = method.output_tensor(index) else {
-        return match method.output(index).map_err(|e| refusal(&e))? {
+        return match method.output(index).map_err(|e| to_refusal(&e))? {
             EValue::Int(v) => Ok(scalar(&v.to_le_bytes())),
             EValue::Double(v) => Ok(scalar(&v.to_le_bytes())),
             EValue::Bool(v) => Ok(scalar(&[u8::from(v)])),
@@ -167,7 +174,7 @@ fn output(
     };
     let mut shape = view.sizes().to_vec();
     let Some((own, all)) = rows else {
-        let data = copied(view, 0..view.nbytes(), held)?;
+        let data = copy_bytes(view, 0..view.nbytes(), reservation)?;
         return Ok(OutputTensor { name, dtype: view.dtype(), shape, data });
     };
     if shape.first() != Some(&all) {
@@ -176,36 +183,36 @@ fn output(
     }
     let row = view.nbytes() / all.max(1);
     shape[0] = own.len();
-    let data = copied(view, own.start * row..own.end * row, held)?;
+    let data = copy_bytes(view, own.start * row..own.end * row, reservation)?;
     Ok(OutputTensor { name, dtype: view.dtype(), shape, data })
 }
 
-/// Copies a range of the bytes that a tensor has in row-major order.
-fn copied(view: TensorView<'_>, range: Range<usize>, held: &mut Reservation) -> Result<Vec<u8>> {
-    held.grow(range.len() as u64)?;
+/// Copies a byte range of a tensor in row-major order; the copy is charged to `reservation`.
+fn copy_bytes(view: TensorView<'_>, range: Range<usize>, reservation: &mut Reservation) -> Result<Vec<u8>> {
+    reservation.grow(range.len() as u64)?;
     if view.meta().is_row_major() {
-        return memory::copied(&view.bytes()[range]).map_err(|e| no_memory(&e));
+        return memory::copied(&view.bytes()[range]).map_err(|e| out_of_memory(&e));
     }
     let sizes = view.sizes();
     let meta = TensorMeta::new(view.dtype(), sizes, DimOrder::contiguous(sizes.len()));
-    let mut meta = meta.map_err(|e| no_memory(&e))?;
+    let mut meta = meta.map_err(|e| out_of_memory(&e))?;
     if range.len() < view.nbytes() {
-        held.grow((view.nbytes() - range.len()) as u64)?;
+        reservation.grow((view.nbytes() - range.len()) as u64)?;
     }
-    let mut all = memory::filled(view.nbytes(), 0u8).map_err(|e| no_memory(&e))?;
+    let mut all = memory::filled(view.nbytes(), 0u8).map_err(|e| out_of_memory(&e))?;
     let written = TensorViewMut::new(&mut meta, &mut all).and_then(|mut out| view.relayout(&mut out));
-    written.map_err(|e| no_memory(&e))?;
+    written.map_err(|e| out_of_memory(&e))?;
     all.truncate(range.end);
     all.drain(..range.start);
     Ok(all)
 }
 
-fn no_memory(error: &pteron::tensor::Error) -> Refusal {
-    Refusal::of(Reason::Busy, error)
+fn out_of_memory(error: &pteron::tensor::Error) -> Refusal {
+    Refusal::from_error(Reason::Busy, error)
 }
 
 /// Maps an error of the runtime to a refusal.
-fn refusal(error: &Error) -> Refusal {
+fn to_refusal(error: &Error) -> Refusal {
     let interrupted = |why: &Interrupted| match why {
         Interrupted::Cancelled => Reason::Cancelled,
         Interrupted::DeadlinePassed => Reason::Deadline,
@@ -221,5 +228,5 @@ fn refusal(error: &Error) -> Refusal {
         },
         _ => Reason::Failed,
     };
-    Refusal::of(reason, error)
+    Refusal::from_error(reason, error)
 }

@@ -3,7 +3,7 @@ use crate::repository::Files;
 use pteron::{Module, Program, SharedMethod};
 use std::sync::{Arc, Mutex};
 
-/// What executes the method.
+/// The loaded instances that execute the method.
 #[derive(Debug)]
 pub(crate) enum Instances {
     /// Instances of the method that all start with its initial state.
@@ -16,7 +16,7 @@ pub(crate) enum Instances {
 /// request is executed by the one that it was checked against.
 #[derive(Debug)]
 pub struct Generation {
-    /// Increases with every load of the server.
+    /// The number of the generation, which increases with every load of the server.
     pub(crate) number: u64,
     pub(crate) method: Instances,
     pub(crate) program: Program,
@@ -58,7 +58,7 @@ impl Generation {
     }
 
     /// The number of rows to which a batch of `rows` is padded: the next batch size.
-    pub(crate) fn padded(&self, rows: usize) -> usize {
+    pub(crate) fn padded_rows(&self, rows: usize) -> usize {
         self.batches.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
     }
 }

@@ -8,7 +8,7 @@ use std::thread::{self, Builder};
 const STACK_BYTES: usize = 16 << 20;
 
 /// A thread that may load or execute programs.
-pub(crate) fn thread(name: impl Into<String>) -> Builder {
+pub(crate) fn program_thread(name: impl Into<String>) -> Builder {
     Builder::new().name(name.into()).stack_size(STACK_BYTES)
 }
 
@@ -16,12 +16,12 @@ pub(crate) fn thread(name: impl Into<String>) -> Builder {
 ///
 /// # Errors
 /// The work fails or panics, or there is no thread for it.
-pub(crate) fn guarded<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(crate) fn catch_panics<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let panicked =
         |_| Err(Refusal::new(Reason::Failed, "it makes the server panic, which is a bug of pteron"));
-    thread::scope(|scope| match thread("loader").spawn_scoped(scope, work) {
+    thread::scope(|scope| match program_thread("loader").spawn_scoped(scope, work) {
         Ok(thread) => thread.join().unwrap_or_else(panicked),
-        Err(e) => Err(Refusal::of(Reason::Busy, &e)),
+        Err(e) => Err(Refusal::from_error(Reason::Busy, &e)),
     })
 }
 
@@ -31,8 +31,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error() {
-        assert_eq!(guarded(|| Ok(7)), Ok(7));
-        let refusal = guarded(|| -> Result<()> { panic!("at a file") }).unwrap_err();
+        assert_eq!(catch_panics(|| Ok(7)), Ok(7));
+        let refusal = catch_panics(|| -> Result<()> { panic!("at a file") }).unwrap_err();
         assert_eq!(refusal.reason, Reason::Failed);
     }
 
@@ -43,6 +43,6 @@ mod tests {
             if left == 0 { 0 } else { 1 + deep(left - 1).min(usize::from(frame[0]) + left) }
         }
         // Threads have 2 MiB if nothing is said.
-        assert_eq!(guarded(|| Ok(deep(4000))), Ok(4000));
+        assert_eq!(catch_panics(|| Ok(deep(4000))), Ok(4000));
     }
 }

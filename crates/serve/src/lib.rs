@@ -39,6 +39,6 @@ pub use models::IndexEntry;
 pub use options::ServiceOptions;
 pub use queue::Ticket;
 pub use refusal::{Reason, Refusal, Result};
-pub use repository::{Config, Files, Repository, Source, Stamp, Versions, is_name};
+pub use repository::{Config, Files, Repository, Source, Stamp, Versions, is_model_name};
 pub use request::{Data, InferRequest, InferResponse, InputTensor, OutputTensor, Timing};
 pub use service::Service;

@@ -16,23 +16,25 @@ use std::sync::Arc;
 const MAX_BATCH_SIZES: usize = 4;
 
 /// Loads a version of a model.
-pub(crate) fn load(
+pub(crate) fn load_version(
     files: &Files,
     options: &ServiceOptions,
     stateful: &StatefulModules,
     number: u64,
 ) -> Result<Generation> {
-    let load = LoadOptions { data: data(files, &options.load.limits)?, ..options.load.clone() };
-    let file = open(&files.program)?;
-    let file = pteron::compile::program(file, &load.kernels, &load.limits).map_err(Refusal::loading)?;
-    let program = Program::load(file, &load.limits).map_err(Refusal::loading)?;
+    let load = LoadOptions { data: open_data(files, &options.load.limits)?, ..options.load.clone() };
+    let file = open_source(&files.program)?;
+    let file =
+        pteron::compile::program(file, &load.kernels, &load.limits).map_err(Refusal::from_load_error)?;
+    let program = Program::load(file, &load.limits).map_err(Refusal::from_load_error)?;
     let name = method_name(&program, files.config.method.as_deref())?;
-    let signature = Signature::of(&program.method_meta(&name).map_err(Refusal::loading)?, &files.config)?;
+    let signature =
+        Signature::new(&program.method_meta(&name).map_err(Refusal::from_load_error)?, &files.config)?;
     let method = match files.config.share_memory_arenas {
         true => Instances::Stateful(stateful.open(files, &program, load)?),
         false => {
             let method = program.load_method(&name, load).and_then(SharedMethod::new);
-            Instances::Shared(Box::new(method.map_err(Refusal::loading)?))
+            Instances::Shared(Box::new(method.map_err(Refusal::from_load_error)?))
         }
     };
     let mut generation = Generation {
@@ -57,7 +59,7 @@ pub(crate) fn load(
     Ok(generation)
 }
 
-/// The batch sizes up to `most`: `most` itself, half of it, and so on.
+/// The batch sizes in ascending order: `most`, its half, its quarter, ….
 fn batch_sizes(most: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
     let mut sizes: Vec<_> = halves.take(MAX_BATCH_SIZES).collect();
@@ -65,19 +67,19 @@ fn batch_sizes(most: usize) -> Vec<usize> {
     sizes
 }
 
-fn open(source: &Source) -> Result<Arc<dyn DataLoader>> {
-    Ok(Arc::new(FileLoader::named(&source.path, &source.name).map_err(Refusal::loading)?))
+fn open_source(source: &Source) -> Result<Arc<dyn DataLoader>> {
+    Ok(Arc::new(FileLoader::named(&source.path, &source.name).map_err(Refusal::from_load_error)?))
 }
 
-fn data(files: &Files, limits: &Limits) -> Result<Option<Arc<dyn NamedDataMap>>> {
+fn open_data(files: &Files, limits: &Limits) -> Result<Option<Arc<dyn NamedDataMap>>> {
     let open = |source| {
-        let map = PtdDataMap::load(open(source)?, limits).map_err(Refusal::loading)?;
+        let map = PtdDataMap::load(open_source(source)?, limits).map_err(Refusal::from_load_error)?;
         Ok(Arc::new(map) as Arc<dyn NamedDataMap>)
     };
     let mut maps: Vec<_> = files.data.iter().map(open).collect::<Result<_>>()?;
     Ok(match maps.len() {
         0 | 1 => maps.pop(),
-        _ => Some(Arc::new(MergedDataMap::new(maps).map_err(Refusal::loading)?)),
+        _ => Some(Arc::new(MergedDataMap::new(maps).map_err(Refusal::from_load_error)?)),
     })
 }
 
@@ -86,7 +88,7 @@ fn method_name(program: &Program, wanted: Option<&str>) -> Result<String> {
         return Ok(name.to_owned());
     }
     let names: Vec<&str> = program.method_names().collect();
-    match program.default_method().map_err(Refusal::loading)? {
+    match program.default_method().map_err(Refusal::from_load_error)? {
         Some(name) => Ok(name.to_owned()),
         None => Err(Refusal::invalid(format!(
             "the program has the methods {}, and no `forward`: name one in pteron.json, \"method\"",

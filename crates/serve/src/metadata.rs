@@ -32,8 +32,8 @@ impl TensorSpec {
 
     /// Checks the type and sizes of a tensor, and returns its number of bytes.
     pub(crate) fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<usize> {
-        let wrong = |expected: String, found: String| {
-            Err(Refusal::invalid(format!("input `{}`: {expected} is expected, {found} was sent", self.name)))
+        let wrong = |expected: String, actual: String| {
+            Err(Refusal::invalid(format!("input `{}`: {expected} is expected, {actual} was sent", self.name)))
         };
         if dtype != self.dtype {
             let name = |dtype| datatype::name(dtype).unwrap_or("another type").to_owned();
@@ -61,36 +61,36 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// The signature of a method, with the names of its configuration.
-    pub(crate) fn of(meta: &MethodMeta<'_>, config: &Config) -> Result<Self> {
-        let names = meta.value_names().map_err(Refusal::loading)?;
+    /// The signature of a method, with the names that the model's configuration gives.
+    pub(crate) fn new(meta: &MethodMeta<'_>, config: &Config) -> Result<Self> {
+        let names = meta.value_names().map_err(Refusal::from_load_error)?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
         for ((i, value), name) in meta.inputs().into_iter().enumerate().zip(names.inputs) {
             match (&value.tensor, &value.traced) {
-                (Some(_), _) => inputs.push((i, spec(&value, name, "input", i)?)),
+                (Some(_), _) => inputs.push((i, tensor_spec(&value, name, "input", i)?)),
                 (None, Some(traced)) => fixed.push((i, traced.clone())),
                 (None, None) if value.tag == Tag::None => fixed.push((i, EValue::None)),
-                (None, None) => return Err(no_tensor("input", i, value.tag)),
+                (None, None) => return Err(no_tensor_error("input", i, value.tag)),
             }
         }
         let outputs = meta.outputs();
         let outputs = outputs.iter().zip(names.outputs).enumerate();
-        let outputs = outputs.map(|(i, (value, name))| spec(value, name, "output", i));
+        let outputs = outputs.map(|(i, (value, name))| tensor_spec(value, name, "output", i));
         let mut outputs: Vec<_> = outputs.collect::<Result<_>>()?;
-        rename(inputs.iter_mut().map(|(_, spec)| spec).collect(), &config.inputs, "input")?;
-        rename(outputs.iter_mut().collect(), &config.outputs, "output")?;
+        rename_tensors(inputs.iter_mut().map(|(_, spec)| spec).collect(), &config.inputs, "input")?;
+        rename_tensors(outputs.iter_mut().collect(), &config.outputs, "output")?;
         Ok(Self { inputs, fixed, outputs })
     }
 }
 
-fn spec(value: &ValueMeta, name: Option<String>, what: &str, index: usize) -> Result<TensorSpec> {
+fn tensor_spec(value: &ValueMeta, name: Option<String>, what: &str, index: usize) -> Result<TensorSpec> {
     let name = name.unwrap_or_else(|| format!("{what}_{index}"));
     let Some(tensor) = &value.tensor else {
         let dtype = match value.tag {
             Tag::Int => ScalarType::Long,
             Tag::Double => ScalarType::Double,
             Tag::Bool => ScalarType::Bool,
-            tag => return Err(no_tensor(what, index, tag)),
+            tag => return Err(no_tensor_error(what, index, tag)),
         };
         return Ok(TensorSpec { name, dtype, bounds: vec![1], is_dynamic: false });
     };
@@ -109,12 +109,12 @@ fn spec(value: &ValueMeta, name: Option<String>, what: &str, index: usize) -> Re
     })
 }
 
-fn no_tensor(what: &str, index: usize, tag: Tag) -> Refusal {
+fn no_tensor_error(what: &str, index: usize, tag: Tag) -> Refusal {
     Refusal::new(Reason::Unsupported, format!("{what} {index} is {tag}, for which the protocol has no type"))
 }
 
 /// Gives tensors the names of a configuration, and renames duplicates to `input_0` and so on.
-fn rename(mut specs: Vec<&mut TensorSpec>, names: &[String], what: &str) -> Result<()> {
+fn rename_tensors(mut specs: Vec<&mut TensorSpec>, names: &[String], what: &str) -> Result<()> {
     if !names.is_empty() && names.len() != specs.len() {
         return Err(Refusal::invalid(format!(
             "pteron.json names {} {what}s, the method has {}",

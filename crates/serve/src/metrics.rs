@@ -48,24 +48,24 @@ pub(crate) struct ModelMetrics {
     failures: [AtomicU64; Reason::ALL.len()],
     queued: Histogram,
     computed: Histogram,
-    /// Requests that were executed in a batch with others.
+    /// The number of requests that were executed in a batch with others.
     joined: AtomicU64,
     loads: AtomicU64,
 }
 
 impl ModelMetrics {
-    pub(crate) fn succeeded(&self, timing: &Timing) {
+    pub(crate) fn count_success(&self, timing: &Timing) {
         self.successes.fetch_add(1, Ordering::Relaxed);
         self.queued.add(timing.queued);
         self.computed.add(timing.computed);
         self.joined.fetch_add(u64::from(timing.batch_rows > 0), Ordering::Relaxed);
     }
 
-    pub(crate) fn failed(&self, reason: Reason) {
+    pub(crate) fn count_failure(&self, reason: Reason) {
         self.failures[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn loaded(&self) {
+    pub(crate) fn count_load(&self) {
         self.loads.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -89,14 +89,14 @@ const COMPUTED: Family =
     Family("pteron_compute_seconds", "Time of the executions that requests were part of.", "histogram");
 
 impl Family {
-    fn head(&self, out: &mut impl Write) {
+    fn write_head(&self, out: &mut impl Write) {
         let _ = writeln!(out, "# HELP {} {}\n# TYPE {} {}", self.0, self.1, self.0, self.2);
     }
 }
 
 /// Writes the metrics of all models, each with its labels.
 pub(crate) fn write_models(out: &mut impl Write, models: &[(String, &ModelMetrics)]) {
-    REQUESTS.head(out);
+    REQUESTS.write_head(out);
     for (labels, metrics) in models {
         let _ = writeln!(out, "{}{{{labels},outcome=\"ok\"}} {}", REQUESTS.0, metrics.successes());
         for (reason, count) in Reason::ALL.iter().zip(&metrics.failures) {
@@ -108,7 +108,7 @@ pub(crate) fn write_models(out: &mut impl Write, models: &[(String, &ModelMetric
     }
     for (family, get) in [(JOINED, (|m| &m.joined) as fn(&ModelMetrics) -> &AtomicU64), (LOADS, |m| &m.loads)]
     {
-        family.head(out);
+        family.write_head(out);
         for (labels, metrics) in models {
             let _ = writeln!(out, "{}{{{labels}}} {}", family.0, get(metrics).load(Ordering::Relaxed));
         }
@@ -116,7 +116,7 @@ pub(crate) fn write_models(out: &mut impl Write, models: &[(String, &ModelMetric
     for (family, get) in
         [(QUEUED, (|m| &m.queued) as fn(&ModelMetrics) -> &Histogram), (COMPUTED, |m| &m.computed)]
     {
-        family.head(out);
+        family.write_head(out);
         models.iter().for_each(|(labels, metrics)| get(metrics).write(out, family.0, labels));
     }
 }
@@ -127,6 +127,6 @@ pub(crate) fn write_number(
     (name, help, kind): (&'static str, &'static str, &'static str),
     value: u64,
 ) {
-    Family(name, help, kind).head(out);
+    Family(name, help, kind).write_head(out);
     let _ = writeln!(out, "{name} {value}");
 }

@@ -2,8 +2,8 @@
 
 use crate::event::Event;
 use crate::generation::Generation;
-use crate::guard::guarded;
-use crate::load::load;
+use crate::guard::catch_panics;
+use crate::load::load_version;
 use crate::metrics::ModelMetrics;
 use crate::options::ServiceOptions;
 use crate::refusal::{Reason, Refusal, Result};
@@ -19,7 +19,7 @@ type Entries = BTreeMap<String, BTreeMap<u64, Entry>>;
 /// A version of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// Its lane in the queue.
+    /// The id of the version's lane in the queue.
     pub(crate) lane: u64,
     state: State,
     pub(crate) metrics: Arc<ModelMetrics>,
@@ -28,22 +28,22 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone)]
 enum State {
     Ready(Arc<Generation>),
-    /// It could not be loaded, for this reason.
+    /// The version could not be loaded, for this reason.
     Failed(String),
-    /// It was unloaded on request.
+    /// The version was unloaded on request.
     Unloaded,
 }
 
 /// An entry of the repository index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The model.
+    /// The name of the model.
     pub name: String,
-    /// Its version; empty for a model that was never loaded.
+    /// The version of the model; empty if it was never loaded.
     pub version: String,
-    /// Whether it is loaded and answers requests.
+    /// Whether the model is loaded and answers requests.
     pub is_ready: bool,
-    /// Why it is not ready.
+    /// The reason why the model is not ready.
     pub reason: String,
 }
 
@@ -52,25 +52,25 @@ pub struct IndexEntry {
 #[derive(Debug, Default)]
 struct Failures {
     folder: Option<Refusal>,
-    /// By model and version; without a version for a model that is invalid as a whole.
+    /// Failures by model and version; without a version if the whole model is invalid.
     models: BTreeMap<(String, Option<u64>), Failure>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Failure {
-    /// The files; `None` if they were not found.
+    /// The files that failed to load; `None` if they were not found.
     files: Option<Files>,
     refusal: Refusal,
 }
 
-/// How a look at the folder treats what failed before.
+/// How a scan of the folder treats earlier failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanPolicy {
-    /// Files that were invalid are not loaded again, and failures are not reported again.
+    /// Does not retry invalid files, and reports no failure twice.
     ForChanges,
-    /// Everything that is not loaded is tried; failures are returned, and reported if they are new.
+    /// Retries everything that is not loaded; failures are returned, and reported if they are new.
     OnRequest,
-    /// Everything that is not loaded is tried, and every failure is reported.
+    /// Retries everything that is not loaded; every failure is reported.
     Afresh,
 }
 
@@ -79,10 +79,10 @@ pub(crate) enum ScanPolicy {
 pub(crate) struct Models {
     repository: Repository,
     entries: RwLock<Entries>,
-    /// Held while models are loaded, which happens one after the other.
+    /// The failures; locked while models are loaded, so that loads run one after the other.
     failures: Mutex<Failures>,
     stateful: StatefulModules,
-    /// The next number of a generation or a lane.
+    /// The next number for a generation or lane.
     next_number: AtomicU64,
 }
 
@@ -116,8 +116,8 @@ impl Models {
         options: &ServiceOptions,
     ) -> Result<Vec<(String, Refusal)>> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = match guarded(|| self.repository.scan()) {
-            Ok(found) => found,
+        let scanned = match catch_panics(|| self.repository.scan()) {
+            Ok(scanned) => scanned,
             Err(refusal) => {
                 if look == ScanPolicy::Afresh || failures.folder.as_ref() != Some(&refusal) {
                     options.events.report(&Event::FolderFailed(refusal.clone()));
@@ -129,31 +129,31 @@ impl Models {
         if failures.folder.take().is_some() {
             options.events.report(&Event::FolderReadable);
         }
-        self.remove_missing(&found, options);
-        failures.models.retain(|(name, _), _| found.contains_key(name));
-        let unloaded = self.unloaded();
+        self.remove_missing(&scanned, options);
+        failures.models.retain(|(name, _), _| scanned.contains_key(name));
+        let unloaded = self.unloaded_models();
         let mut reported = Vec::new();
-        for (name, versions) in found.into_iter().filter(|(name, _)| !unloaded.contains(name)) {
+        for (name, versions) in scanned.into_iter().filter(|(name, _)| !unloaded.contains(name)) {
             let failed = self.load_versions(&mut failures, &name, versions, look, options);
             reported.extend(failed.into_iter().map(|refusal| (name.clone(), refusal)));
         }
         Ok(reported)
     }
 
-    /// The models of which all versions were unloaded on request.
-    fn unloaded(&self) -> BTreeSet<String> {
+    /// The models whose versions were all unloaded on request.
+    fn unloaded_models(&self) -> BTreeSet<String> {
         let is_unloaded = |entry: &Entry| matches!(entry.state, State::Unloaded);
         let models = self.read();
         let all = models.iter().filter(|(_, versions)| versions.values().all(is_unloaded));
         all.map(|(name, _)| name.clone()).collect()
     }
 
-    fn remove_missing(&self, found: &BTreeMap<String, Result<Versions>>, options: &ServiceOptions) {
+    fn remove_missing(&self, scanned: &BTreeMap<String, Result<Versions>>, options: &ServiceOptions) {
         // If a model is invalid as a whole, it is not known which models of its methods there are: they stay.
         let invalid: Vec<String> =
-            found.iter().filter(|(_, v)| v.is_err()).map(|(name, _)| format!("{name}.")).collect();
+            scanned.iter().filter(|(_, v)| v.is_err()).map(|(name, _)| format!("{name}.")).collect();
         let is_missing = |name: &String| {
-            !found.contains_key(name) && !invalid.iter().any(|prefix| name.starts_with(prefix))
+            !scanned.contains_key(name) && !invalid.iter().any(|prefix| name.starts_with(prefix))
         };
         let mut models = self.write();
         let removed: Entries = models.extract_if(.., |name, _| is_missing(name)).collect();
@@ -171,8 +171,8 @@ impl Models {
     /// There is no such model in the folder, or a version cannot be loaded.
     pub(crate) fn load(&self, name: &str, options: &ServiceOptions) -> Result<()> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found = guarded(|| self.repository.scan())?;
-        let versions = found.remove(name).ok_or_else(|| no_model(name))?;
+        let mut scanned = catch_panics(|| self.repository.scan())?;
+        let versions = scanned.remove(name).ok_or_else(|| no_model_error(name))?;
         let failed = self.load_versions(&mut failures, name, versions, ScanPolicy::OnRequest, options);
         failed.into_iter().next().map_or(Ok(()), Err)
     }
@@ -191,7 +191,7 @@ impl Models {
         let mut fail = |failures: &mut Failures, version, files, refusal: Refusal| {
             let failure = Failure { files, refusal: refusal.clone() };
             let key = (name.to_owned(), version);
-            let is_kept = self.keep(name, version, &refusal);
+            let is_kept = self.note_failure(name, version, &refusal);
             let is_new = failures.models.get(&key) != Some(&failure);
             if look == ScanPolicy::Afresh || is_new {
                 let (model, refusal) = (name.to_owned(), refusal.clone());
@@ -225,7 +225,7 @@ impl Models {
                 continue;
             }
             let number = self.next_number();
-            match guarded(|| load(&files, options, &self.stateful, number)) {
+            match catch_panics(|| load_version(&files, options, &self.stateful, number)) {
                 Ok(generation) => {
                     failures.models.remove(&key);
                     loaded.push((version, Arc::new(generation)));
@@ -236,7 +236,7 @@ impl Models {
                 }
             }
         }
-        self.swap(name, &numbers, loaded, options);
+        self.replace_versions(name, &numbers, loaded, options);
         reported
     }
 
@@ -246,8 +246,8 @@ impl Models {
         entry.is_some_and(|entry| matches!(&entry.state, State::Ready(present) if present.files == *files))
     }
 
-    /// Notes why a version, or the whole model, is not loaded, unless it is: what is loaded stays, and then this is true.
-    fn keep(&self, name: &str, version: Option<u64>, refusal: &Refusal) -> bool {
+    /// Records why a version or model is not loaded; returns true if an earlier load of it is kept.
+    fn note_failure(&self, name: &str, version: Option<u64>, refusal: &Refusal) -> bool {
         let mut models = self.write();
         let entries = models.entry(name.to_owned()).or_default();
         let is_ready = |entry: &Entry| matches!(entry.state, State::Ready(_));
@@ -261,8 +261,8 @@ impl Models {
         is_ready(entry)
     }
 
-    /// Replaces the generations of a model by those that were loaded, and removes versions that are no longer in the folder.
-    fn swap(
+    /// Replaces the generations of a model by the loaded ones, and removes versions that left the folder.
+    fn replace_versions(
         &self,
         name: &str,
         numbers: &BTreeSet<u64>,
@@ -276,7 +276,7 @@ impl Models {
         let mut replaced = Vec::new();
         for (version, generation) in &loaded {
             let entry = entries.entry(*version).or_insert_with(|| self.entry());
-            entry.metrics.loaded();
+            entry.metrics.count_load();
             replaced.push(std::mem::replace(&mut entry.state, State::Ready(Arc::clone(generation))));
         }
         drop(models);
@@ -304,7 +304,7 @@ impl Models {
     /// There is no such model.
     pub(crate) fn unload(&self, name: &str, options: &ServiceOptions) -> Result<()> {
         let mut models = self.write();
-        let entries = models.get_mut(name).ok_or_else(|| no_model(name))?;
+        let entries = models.get_mut(name).ok_or_else(|| no_model_error(name))?;
         let old: Vec<_> =
             entries.values_mut().map(|entry| std::mem::replace(&mut entry.state, State::Unloaded)).collect();
         drop(models);
@@ -332,8 +332,8 @@ impl Models {
         }
         let known: BTreeSet<String> = models.keys().cloned().collect();
         drop(models);
-        let found = guarded(|| self.repository.scan()).unwrap_or_default();
-        for name in found.into_keys().filter(|name| !known.contains(name)) {
+        let scanned = catch_panics(|| self.repository.scan()).unwrap_or_default();
+        for name in scanned.into_keys().filter(|name| !known.contains(name)) {
             let reason = "not loaded".to_owned();
             each(IndexEntry { name, version: String::new(), is_ready: false, reason })?;
         }
@@ -354,7 +354,7 @@ impl Models {
     /// There is no such model or version, or it is not loaded.
     pub(crate) fn find(&self, name: &str, version: &str) -> Result<(u64, Entry, Arc<Generation>)> {
         let models = self.read();
-        let versions = models.get(name).ok_or_else(|| no_model(name))?;
+        let versions = models.get(name).ok_or_else(|| no_model_error(name))?;
         let ready = |(version, entry): (&u64, &Entry)| {
             let why = match &entry.state {
                 State::Ready(generation) => return Ok((*version, entry.clone(), Arc::clone(generation))),
@@ -366,10 +366,10 @@ impl Models {
         };
         if version.is_empty() {
             let loaded = versions.iter().rev().find(|(_, entry)| matches!(entry.state, State::Ready(_)));
-            return loaded.or(versions.last_key_value()).ok_or_else(|| no_model(name)).and_then(ready);
+            return loaded.or(versions.last_key_value()).ok_or_else(|| no_model_error(name)).and_then(ready);
         }
         let number = version.parse().ok().and_then(|number: u64| versions.get_key_value(&number));
-        number.ok_or_else(|| no_version(name, version, versions.keys())).and_then(ready)
+        number.ok_or_else(|| no_version_error(name, version, versions.keys())).and_then(ready)
     }
 
     /// The metrics of every version, with their labels.
@@ -383,12 +383,12 @@ impl Models {
     }
 }
 
-fn no_model(name: &str) -> Refusal {
+fn no_model_error(name: &str) -> Refusal {
     let name: String = name.chars().take(128).collect();
     Refusal::not_found(format!("there is no model `{name}`"))
 }
 
-fn no_version<'a>(name: &str, version: &str, there: impl Iterator<Item = &'a u64>) -> Refusal {
+fn no_version_error<'a>(name: &str, version: &str, there: impl Iterator<Item = &'a u64>) -> Refusal {
     let version: String = version.chars().take(32).collect();
     let there: Vec<_> = there.map(u64::to_string).collect();
     Refusal::not_found(format!("the model `{name}` has no version `{version}`; it has {}", there.join(", ")))

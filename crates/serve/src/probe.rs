@@ -9,7 +9,7 @@ use pteron::format::pte::Instruction;
 use pteron::{Interrupt, ScalarType, bf16, f16};
 use std::time::{Duration, Instant};
 
-/// The time limit for the executions of a probe.
+/// The time limit of all executions of a probe.
 const TIME: Duration = Duration::from_secs(30);
 
 /// The upper bound of the first dimension, if requests can be concatenated along it: it is dynamic and common to all inputs
@@ -40,11 +40,12 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
     let run = |parts: &[&Inputs]| {
         let all: Vec<usize> = (0..generation.outputs().len()).collect();
         let wanted = vec![&all[..]; parts.len()];
-        let outputs = execute::execute(generation, parts, Some(parts.len()), &wanted, &interrupt, &budget);
+        let outputs =
+            execute::execute_batch(generation, parts, Some(parts.len()), &wanted, &interrupt, &budget);
         outputs.map_err(|e| format!("a batch of {} rows fails: {e}", parts.len()))
     };
     // Rows of different magnitudes reveal a per-tensor quantization scale, which depends on all rows.
-    let rows = [row(generation, 1, 1.0), row(generation, 2, 20.0)];
+    let rows = [random_row(generation, 1, 1.0), random_row(generation, 2, 20.0)];
     let together = run(&[&rows[0], &rows[1]])?;
     for (row, together) in rows.iter().zip(&together) {
         let alone = run(&[row])?;
@@ -61,20 +62,20 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
 }
 
 /// One row of pseudo-random elements between `-scale` and `scale`.
-fn row(generation: &Generation, seed: u64, scale: f64) -> Inputs {
+fn random_row(generation: &Generation, seed: u64, scale: f64) -> Inputs {
     let sizes = |spec: &TensorSpec| [&[1], &spec.bounds[1..]].concat();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     Inputs {
         shapes: generation.inputs().map(sizes).collect(),
-        data: generation.inputs().map(|spec| random.elements(spec, scale)).collect(),
+        data: generation.inputs().map(|spec| random.random_elements(spec, scale)).collect(),
     }
 }
 
 struct Random(u64);
 
 impl Random {
-    /// The next xorshift value, scaled to 0..1.
-    fn next(&mut self) -> f64 {
+    /// The next pseudo-random number (xorshift), between 0 and 1.
+    fn next_unit(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -82,11 +83,11 @@ impl Random {
     }
 
     /// The elements of a row: values between `-scale` and `scale`; zeros and ones for integers, which may be indices.
-    fn elements(&mut self, spec: &TensorSpec, scale: f64) -> Data {
+    fn random_elements(&mut self, spec: &TensorSpec, scale: f64) -> Data {
         let count = spec.bounds[1..].iter().product::<usize>();
         let mut bytes = Vec::with_capacity(count * spec.dtype.size());
         for _ in 0..count {
-            let x = self.next();
+            let x = self.next_unit();
             let number = (x * 2.0 - 1.0) * scale;
             match spec.dtype {
                 ScalarType::Float => bytes.extend((number as f32).to_le_bytes()),
@@ -103,7 +104,7 @@ impl Random {
     }
 }
 
-/// Whether two results differ by no more than sums in a different order may.
+/// Whether two results are equal up to rounding differences of another summation order.
 fn is_close(a: &OutputTensor, b: &OutputTensor) -> bool {
     let (a_values, b_values) = (to_f64s(a), to_f64s(b));
     let tolerance = match a.dtype {

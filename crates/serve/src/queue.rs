@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Receives the result of a request: its outputs, or the reason why there are none.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(Outputs, Timing)>) + Send>;
 
-/// A request that has been checked.
+/// A checked request, ready to be executed.
 pub(crate) struct Job {
     pub(crate) generation: Arc<Generation>,
     pub(crate) inputs: Inputs,
@@ -28,7 +28,7 @@ pub(crate) struct Job {
 struct QueuedRequest {
     id: u64,
     entered: Instant,
-    /// The number of rows, if it can be batched with others.
+    /// The number of rows, if the request can be batched with others.
     rows: Option<usize>,
     job: Job,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Queue {
     wake: Condvar,
     idle: Condvar,
     bounds: Bounds,
-    /// What outputs are charged to.
+    /// The memory budget to which outputs are charged.
     budget: Arc<Budget>,
 }
 
@@ -61,17 +61,17 @@ struct State {
     waiting: usize,
     /// The running batches, by the ids of their requests.
     running: BTreeMap<u64, Arc<RunningBatch>>,
-    /// The lane that was served last.
+    /// The id of the lane that was served last.
     last: u64,
     next_id: u64,
-    /// Requests no longer wait for others to join their batch.
+    /// Whether requests no longer wait for others to join their batch.
     no_delay: bool,
     stopping: bool,
 }
 
 struct RunningBatch {
     interrupt: Interrupt,
-    /// The number of its requests whose clients still wait for a result.
+    /// The number of the batch's requests whose clients still wait for a result.
     alive: AtomicUsize,
 }
 
@@ -134,11 +134,11 @@ impl Queue {
     }
 
     /// Executes requests until the queue is stopped and empty.
-    pub(crate) fn work(&self) {
-        while let Some((batch, running)) = self.next() {
+    pub(crate) fn run_worker(&self) {
+        while let Some((batch, running)) = self.next_batch() {
             let ids: Vec<u64> = batch.iter().map(|waiting| waiting.id).collect();
             // A reply that panics costs its request, and must not end the worker.
-            let _ = catch_unwind(AssertUnwindSafe(|| run(batch, &running, &self.budget)));
+            let _ = catch_unwind(AssertUnwindSafe(|| run_batch(batch, &running, &self.budget)));
             let mut state = self.lock();
             ids.iter().for_each(|id| drop(state.running.remove(id)));
             if state.running.is_empty() && state.waiting == 0 {
@@ -148,13 +148,13 @@ impl Queue {
     }
 
     /// Waits for a batch; `None` once the queue is stopped and empty.
-    fn next(&self) -> Option<(Vec<QueuedRequest>, Arc<RunningBatch>)> {
+    fn next_batch(&self) -> Option<(Vec<QueuedRequest>, Arc<RunningBatch>)> {
         let mut state = self.lock();
         loop {
             let delay = if state.no_delay { Duration::ZERO } else { self.bounds.delay };
-            let earliest = match state.take(delay) {
+            let earliest = match state.take_due_batch(delay) {
                 Ok(batch) => {
-                    let running = state.start(&batch);
+                    let running = state.start_batch(&batch);
                     // Wake another worker for the remaining requests: this one may have been the only one to time them.
                     if state.waiting > 0 {
                         self.wake.notify_one();
@@ -174,7 +174,7 @@ impl Queue {
         }
     }
 
-    /// From now on requests do not wait for others to join their batch.
+    /// Disables the batch delay: requests no longer wait for others to join their batch.
     pub(crate) fn disable_delay(&self) {
         self.lock().no_delay = true;
         self.wake.notify_all();
@@ -193,7 +193,7 @@ impl Queue {
             }
             state = self.idle.wait_timeout(state, end - now).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let left = state.clear();
+        let left = state.cancel_all();
         drop(state);
         for waiting in left {
             (waiting.job.reply)(Err(Refusal::new(Reason::Unavailable, "the server is stopping")));
@@ -202,8 +202,8 @@ impl Queue {
 }
 
 impl State {
-    /// The next batch that is due, taking turns between lanes; otherwise the time at which one will be due, if any waits.
-    fn take(&mut self, delay: Duration) -> Result<Vec<QueuedRequest>, Option<Instant>> {
+    /// Takes the next due batch, round-robin over lanes; the error is when the earliest batch will be due.
+    fn take_due_batch(&mut self, delay: Duration) -> Result<Vec<QueuedRequest>, Option<Instant>> {
         let now = Instant::now();
         let mut earliest: Option<Instant> = None;
         let turn: Vec<u64> =
@@ -235,7 +235,7 @@ impl State {
         Err(earliest)
     }
 
-    fn start(&mut self, batch: &[QueuedRequest]) -> Arc<RunningBatch> {
+    fn start_batch(&mut self, batch: &[QueuedRequest]) -> Arc<RunningBatch> {
         let end = batch.iter().map(|waiting| waiting.job.deadline).max();
         let interrupt = Interrupt::new();
         let interrupt = end.map_or(interrupt.clone(), |end| interrupt.until(end));
@@ -247,7 +247,7 @@ impl State {
     }
 
     /// Removes the waiting requests, and cancels the running batches.
-    fn clear(&mut self) -> Vec<QueuedRequest> {
+    fn cancel_all(&mut self) -> Vec<QueuedRequest> {
         self.running.values().for_each(|running| running.interrupt.cancel());
         self.waiting = 0;
         std::mem::take(&mut self.lanes).into_values().flatten().collect()
@@ -267,7 +267,7 @@ fn choose_batch(lane: &VecDeque<QueuedRequest>) -> (Vec<usize>, usize) {
         }
         let Some(more) = other.rows.filter(|more| rows + more <= most) else { continue };
         if Arc::ptr_eq(&first.job.generation, &other.job.generation)
-            && first.job.inputs.joins(&other.job.inputs)
+            && first.job.inputs.can_join(&other.job.inputs)
         {
             rows += more;
             chosen.push(i);
@@ -277,7 +277,7 @@ fn choose_batch(lane: &VecDeque<QueuedRequest>) -> (Vec<usize>, usize) {
 }
 
 /// Executes a batch and answers its requests.
-fn run(batch: Vec<QueuedRequest>, running: &RunningBatch, budget: &Arc<Budget>) {
+fn run_batch(batch: Vec<QueuedRequest>, running: &RunningBatch, budget: &Arc<Budget>) {
     let begin = Instant::now();
     let expired = |waiting: &QueuedRequest| waiting.job.deadline <= begin;
     let (expired, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(expired);
@@ -322,10 +322,10 @@ fn execute_batch(
 ) -> Result<Vec<Outputs>> {
     let generation = &batch[0].job.generation;
     let rows: Option<usize> = batch.iter().map(|waiting| waiting.rows).sum();
-    let padded = rows.map(|rows| if batch.len() > 1 { generation.padded(rows) } else { rows });
+    let padded = rows.map(|rows| if batch.len() > 1 { generation.padded_rows(rows) } else { rows });
     let parts: Vec<&Inputs> = batch.iter().map(|waiting| &waiting.job.inputs).collect();
     let wanted: Vec<&[usize]> = batch.iter().map(|waiting| &waiting.job.wanted[..]).collect();
-    let body = || execute::execute(generation, &parts, padded, &wanted, interrupt, budget);
+    let body = || execute::execute_batch(generation, &parts, padded, &wanted, interrupt, budget);
     let panicked = |_| Err(Refusal::new(Reason::Failed, "the execution panicked"));
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(panicked)
 }

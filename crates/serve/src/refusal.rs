@@ -43,7 +43,7 @@ impl Reason {
         Self::Failed,
     ];
 
-    /// Its name in metrics and logs.
+    /// The name of the reason in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -76,7 +76,7 @@ impl Reason {
         }
     }
 
-    /// Its gRPC status code.
+    /// The reason's gRPC status code.
     pub fn grpc_code(self) -> i32 {
         match self {
             Self::Cancelled => 1,
@@ -98,17 +98,17 @@ impl Reason {
 pub struct Refusal {
     /// The kind of failure.
     pub reason: Reason,
-    /// What was found and what was expected.
+    /// The problem: what was found, and what was expected.
     pub message: String,
 }
 
 impl Refusal {
     /// A model that cannot be loaded. A file that cannot be read may be readable the next time; what is wrong with its contents
     /// stays wrong.
-    pub(crate) fn loading(error: pteron::Error) -> Self {
+    pub(crate) fn from_load_error(error: pteron::Error) -> Self {
         let reason =
             if matches!(error, pteron::Error::Io { .. }) { Reason::Unavailable } else { Reason::Failed };
-        Self::of(reason, &error)
+        Self::from_error(reason, &error)
     }
 
     /// A refusal for this reason.
@@ -126,24 +126,24 @@ impl Refusal {
 
     /// A refusal with the messages of an error and its causes in one line, without the folders of absolute paths: clients
     /// may read it.
-    pub(crate) fn of(reason: Reason, error: &dyn std::error::Error) -> Self {
+    pub(crate) fn from_error(reason: Reason, error: &dyn std::error::Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(e) = cause {
             message.push_str(&format!(": {e}"));
             cause = e.source();
         }
-        Self { reason, message: without_folders(&message) }
+        Self { reason, message: strip_folders(&message) }
     }
 
-    /// Whether the same request, or the same file, fails for the same reason the next time.
+    /// Whether the failure is permanent: the same request or file would fail again.
     pub(crate) fn is_lasting(&self) -> bool {
         !matches!(self.reason, Reason::Busy | Reason::Unavailable)
     }
 
     /// The message as responses contain it: at most [`MAX_SHOWN`] characters.
     #[cfg(feature = "net")]
-    pub(crate) fn shown(&self) -> std::borrow::Cow<'_, str> {
+    pub(crate) fn shown_message(&self) -> std::borrow::Cow<'_, str> {
         match self.message.char_indices().nth(MAX_SHOWN) {
             Some((end, _)) => format!("{}…", &self.message[..end]).into(),
             None => self.message.as_str().into(),
@@ -155,8 +155,8 @@ impl Refusal {
 #[cfg(feature = "net")]
 const MAX_SHOWN: usize = 1000;
 
-/// Replaces absolute paths by their last component, such as the lines of source code that an archive records.
-fn without_folders(text: &str) -> String {
+/// Replaces absolute paths in a text, such as those of source lines, by their last components.
+fn strip_folders(text: &str) -> String {
     let is_end = |c: char| c.is_whitespace() || "\"'`<>()[]{},;".contains(c);
     let mut out = String::with_capacity(text.len());
     for token in text.split_inclusive(is_end) {
@@ -183,7 +183,7 @@ pub type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 #[cfg(test)]
 mod tests {
-    use super::without_folders;
+    use super::strip_folders;
 
     #[test]
     fn messages_name_no_folders() {
@@ -196,7 +196,7 @@ mod tests {
             ("C:\\models\\a.pte: [/a/b/c] é/ö", "a.pte: [c] é/ö"),
             ("aten::add.out, conv/1, /", "aten::add.out, conv/1, /"),
         ] {
-            assert_eq!(without_folders(text), shown);
+            assert_eq!(strip_folders(text), shown);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The maximum number of entries of a folder; more are an error.
+/// The maximum number of entries of a folder; a folder with more is an error.
 const MAX_ENTRIES: usize = 10_000;
 /// The maximum size of a model's `pteron.json`.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -25,7 +25,7 @@ pub struct Repository {
     path: PathBuf,
 }
 
-/// One look at the folder, at the place to which its path led then.
+/// A scan of the folder, at the location to which its path resolved when the scan began.
 struct Scan {
     root: PathBuf,
 }
@@ -54,8 +54,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration of one of [`Self::methods`].
-    fn of_method(&self, method: &str) -> Self {
+    /// The configuration of the model that serves one of [`Self::methods`].
+    fn for_method(&self, method: &str) -> Self {
         let (max_batch, share_memory_arenas) = (self.max_batch, self.share_memory_arenas);
         Self { method: Some(method.to_owned()), max_batch, share_memory_arenas, ..Self::default() }
     }
@@ -73,9 +73,9 @@ where
 /// A file of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its path, without links.
+    /// The canonical path, without links.
     pub path: PathBuf,
-    /// Its path from the folder, as messages show it.
+    /// The path relative to the folder of models, for messages.
     pub name: String,
 }
 
@@ -84,9 +84,9 @@ pub struct Source {
 pub struct Files {
     /// The program or archive.
     pub program: Source,
-    /// Its files of external weights, sorted by name.
+    /// The model's files of external weights (`.ptd`), sorted by name.
     pub data: Vec<Source>,
-    /// Its `pteron.json`.
+    /// The contents of the model's `pteron.json`.
     pub config: Config,
     /// The stamps of all files, which show whether any of them was replaced.
     pub stamps: Vec<Stamp>,
@@ -102,7 +102,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
+    fn from_metadata(metadata: &Metadata) -> Self {
         #[cfg(unix)]
         let file = {
             use std::os::unix::fs::MetadataExt;
@@ -125,7 +125,7 @@ impl Repository {
     pub fn open(path: &Path) -> Result<Self> {
         let repository = Self { path: path.to_owned() };
         let root = repository.root()?;
-        fs::read_dir(&root).map_err(|e| unreadable("the folder of models", &e))?;
+        fs::read_dir(&root).map_err(|e| unreadable_error("the folder of models", &e))?;
         Ok(repository)
     }
 
@@ -134,27 +134,27 @@ impl Repository {
     /// # Errors
     /// The folder cannot be read.
     pub fn scan(&self) -> Result<BTreeMap<String, Result<Versions>>> {
-        Scan { root: self.root()? }.models()
+        Scan { root: self.root()? }.read_models()
     }
 
     fn root(&self) -> Result<PathBuf> {
-        self.path.canonicalize().map_err(|e| unreadable("the folder of models", &e))
+        self.path.canonicalize().map_err(|e| unreadable_error("the folder of models", &e))
     }
 }
 
-/// An entry of a folder.
+/// The kind of a folder entry.
 enum Kind {
     Folder,
     File,
-    /// Something else, such as a pipe.
+    /// Neither a file nor a folder, such as a pipe.
     Other,
-    /// It cannot be told, for example because a link leads nowhere.
+    /// Unknown, because the metadata cannot be read, as of a dangling link.
     Unknown(io::Error),
 }
 
 impl Kind {
     /// The kind of an entry, following links; `None` if the entry is gone.
-    fn of(path: &Path) -> Option<Self> {
+    fn from_path(path: &Path) -> Option<Self> {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Some(Self::Folder),
             Ok(metadata) if metadata.is_file() => Some(Self::File),
@@ -166,77 +166,79 @@ impl Kind {
 }
 
 impl Scan {
-    fn models(&self) -> Result<BTreeMap<String, Result<Versions>>> {
-        let mut found = BTreeMap::new();
-        for path in self.entries(&self.root)? {
-            let Some((name, kind)) = model(&path) else { continue };
+    fn read_models(&self) -> Result<BTreeMap<String, Result<Versions>>> {
+        let mut models = BTreeMap::new();
+        for path in self.sorted_entries(&self.root)? {
+            let Some((name, kind)) = model_of_entry(&path) else { continue };
             let versions = match kind {
-                Kind::Unknown(error) => Err(unreadable(&self.name(&path), &error)),
-                Kind::Folder => self.versions(&path, &name),
-                _ => self.file(&path).map(|files| BTreeMap::from([(1, files)])),
+                Kind::Unknown(error) => Err(unreadable_error(&self.relative_name(&path), &error)),
+                Kind::Folder => self.read_versions(&path, &name),
+                _ => self.read_file_model(&path).map(|files| BTreeMap::from([(1, files)])),
             };
-            for (name, versions) in with_methods(name, versions) {
-                if found.insert(name.clone(), versions).is_some() {
+            for (name, versions) in add_method_models(name, versions) {
+                if models.insert(name.clone(), versions).is_some() {
                     let twice = format!("two models have the name `{name}`");
-                    found.insert(name, Err(Refusal::invalid(twice)));
+                    models.insert(name, Err(Refusal::invalid(twice)));
                 }
             }
         }
-        Ok(found)
+        Ok(models)
     }
 
-    /// The path of a file from the folder.
-    fn name(&self, path: &Path) -> String {
+    /// The path of a file relative to the folder.
+    fn relative_name(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 
-    /// A model that is a single file.
-    fn file(&self, path: &Path) -> Result<Files> {
+    /// Reads a model that is a single file.
+    fn read_file_model(&self, path: &Path) -> Result<Files> {
         let data = path.with_extension("ptd");
-        let data = is_there(&data).then_some(data);
-        self.files(path, data.as_slice(), Config::default(), None)
+        let data = exists_as_file(&data).then_some(data);
+        self.collect_files(path, data.as_slice(), Config::default(), None)
     }
 
-    fn versions(&self, path: &Path, name: &str) -> Result<Versions> {
-        self.inside(path)?;
+    fn read_versions(&self, path: &Path, name: &str) -> Result<Versions> {
+        self.resolve_inside(path)?;
         let mut numbered = Vec::new();
-        for inside in self.entries(path)? {
+        for inside in self.sorted_entries(path)? {
             let Some(name) = inside.file_name().and_then(|name| name.to_str()) else { continue };
             // `01` is not version 1: there may be another folder `1`.
             let number = name.parse().ok().filter(|number: &u64| number.to_string() == name);
-            match (number, Kind::of(&inside)) {
+            match (number, Kind::from_path(&inside)) {
                 (Some(number), Some(Kind::Folder)) => numbered.push((number, inside)),
-                (Some(_), Some(Kind::Unknown(error))) => return Err(unreadable(&self.name(&inside), &error)),
+                (Some(_), Some(Kind::Unknown(error))) => {
+                    return Err(unreadable_error(&self.relative_name(&inside), &error));
+                }
                 _ => {}
             }
         }
         if numbered.is_empty() {
-            return Ok(BTreeMap::from([(1, self.folder(path, name)?)]));
+            return Ok(BTreeMap::from([(1, self.read_folder(path, name)?)]));
         }
-        numbered.into_iter().map(|(number, path)| Ok((number, self.folder(&path, name)?))).collect()
+        numbered.into_iter().map(|(number, path)| Ok((number, self.read_folder(&path, name)?))).collect()
     }
 
-    /// A folder with one program.
-    fn folder(&self, path: &Path, name: &str) -> Result<Files> {
-        self.inside(path)?;
-        let inside = self.entries(path)?;
+    /// Reads a model folder with one program.
+    fn read_folder(&self, path: &Path, name: &str) -> Result<Files> {
+        self.resolve_inside(path)?;
+        let inside = self.sorted_entries(path)?;
         let programs: Vec<_> = inside.iter().filter(|path| is_program(path)).collect();
         let [program] = programs[..] else {
             return Err(Refusal::invalid(format!(
                 "model `{name}`: {} holds {} programs (.pte, .pt2), it should be one",
-                self.name(path),
+                self.relative_name(path),
                 programs.len()
             )));
         };
         let data: Vec<_> = inside.iter().filter(|path| has_extension(path, "ptd")).cloned().collect();
         let config = path.join("pteron.json");
-        let config = is_there(&config).then_some(config);
-        let parsed = config.as_deref().map(|path| self.config(path)).transpose()?.unwrap_or_default();
-        self.files(program, &data, parsed, config.as_deref())
+        let config = exists_as_file(&config).then_some(config);
+        let parsed = config.as_deref().map(|path| self.read_config(path)).transpose()?.unwrap_or_default();
+        self.collect_files(program, &data, parsed, config.as_deref())
     }
 
-    fn config(&self, path: &Path) -> Result<Config> {
-        let (source, stamp) = self.source(path)?;
+    fn read_config(&self, path: &Path) -> Result<Config> {
+        let (source, stamp) = self.open_source(path)?;
         let invalid = |problem: String| Refusal::invalid(format!("{}: {problem}", source.name));
         if stamp.bytes > MAX_CONFIG_BYTES {
             return Err(invalid(format!("{} bytes, at most {MAX_CONFIG_BYTES} are read", stamp.bytes)));
@@ -244,92 +246,92 @@ impl Scan {
         let mut text = Vec::new();
         let read =
             File::open(&source.path).and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_end(&mut text));
-        read.map_err(|e| unreadable(&source.name, &e))?;
+        read.map_err(|e| unreadable_error(&source.name, &e))?;
         serde_json::from_slice(&text).map_err(|e| invalid(e.to_string()))
     }
 
-    fn files(
+    fn collect_files(
         &self,
         program: &Path,
         data: &[PathBuf],
         config: Config,
         config_file: Option<&Path>,
     ) -> Result<Files> {
-        let (program, stamp) = self.source(program)?;
+        let (program, stamp) = self.open_source(program)?;
         let (data, mut stamps): (Vec<_>, Vec<_>) =
-            data.iter().map(|path| self.source(path)).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+            data.iter().map(|path| self.open_source(path)).collect::<Result<Vec<_>>>()?.into_iter().unzip();
         stamps.push(stamp);
         if let Some(path) = config_file {
-            stamps.push(self.source(path)?.1);
+            stamps.push(self.open_source(path)?.1);
         }
         Ok(Files { program, data, config, stamps })
     }
 
-    /// A regular file inside of the folder.
-    fn source(&self, path: &Path) -> Result<(Source, Stamp)> {
-        let (place, name) = (self.inside(path)?, self.name(path));
-        let metadata = fs::metadata(&place).map_err(|e| unreadable(&name, &e))?;
+    /// A regular file inside the folder, with its stamp.
+    fn open_source(&self, path: &Path) -> Result<(Source, Stamp)> {
+        let (place, name) = (self.resolve_inside(path)?, self.relative_name(path));
+        let metadata = fs::metadata(&place).map_err(|e| unreadable_error(&name, &e))?;
         match metadata.is_file() {
-            true => Ok((Source { path: place, name }, Stamp::of(&metadata))),
+            true => Ok((Source { path: place, name }, Stamp::from_metadata(&metadata))),
             false => Err(Refusal::invalid(format!("{name} is no regular file"))),
         }
     }
 
     /// The canonical form of a path; fails if it is outside of the folder.
-    fn inside(&self, path: &Path) -> Result<PathBuf> {
-        let place = path.canonicalize().map_err(|e| unreadable(&self.name(path), &e))?;
+    fn resolve_inside(&self, path: &Path) -> Result<PathBuf> {
+        let place = path.canonicalize().map_err(|e| unreadable_error(&self.relative_name(path), &e))?;
         match place.starts_with(&self.root) {
             true => Ok(place),
             false => Err(Refusal::invalid(format!(
                 "{} is a link that leads out of the folder of models",
-                self.name(path)
+                self.relative_name(path)
             ))),
         }
     }
 
     /// The entries of a folder, sorted by name.
-    fn entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        let name = || match self.name(folder) {
+    fn sorted_entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let name = || match self.relative_name(folder) {
             name if name.is_empty() => "the folder of models".to_owned(),
             name => name,
         };
-        let mut found = Vec::new();
-        for entry in fs::read_dir(folder).map_err(|e| unreadable(&name(), &e))? {
-            if found.len() == MAX_ENTRIES {
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(folder).map_err(|e| unreadable_error(&name(), &e))? {
+            if paths.len() == MAX_ENTRIES {
                 return Err(Refusal::invalid(format!("{} holds more than {MAX_ENTRIES} entries", name())));
             }
-            found.push(entry.map_err(|e| unreadable(&name(), &e))?.path());
+            paths.push(entry.map_err(|e| unreadable_error(&name(), &e))?.path());
         }
-        found.sort();
-        Ok(found)
+        paths.sort();
+        Ok(paths)
     }
 }
 
-/// The name of the model that an entry of the folder is, and the entry's kind.
-fn model(path: &Path) -> Option<(String, Kind)> {
-    let kind = Kind::of(path)?;
+/// The name of the model in a folder entry, and the entry's kind; `None` if it is no model.
+fn model_of_entry(path: &Path) -> Option<(String, Kind)> {
+    let kind = Kind::from_path(path)?;
     let name = match kind {
         Kind::Folder => path.file_name(),
         Kind::Unknown(_) if !is_program(path) => path.file_name(),
         _ if is_program(path) => path.file_stem(),
         _ => return None,
     };
-    let name = name.and_then(|name| name.to_str()).filter(|name| is_name(name))?.to_owned();
+    let name = name.and_then(|name| name.to_str()).filter(|name| is_model_name(name))?.to_owned();
     Some((name, kind))
 }
 
-/// A model, and the models of its [methods](Config::methods).
-fn with_methods(name: String, versions: Result<Versions>) -> BTreeMap<String, Result<Versions>> {
+/// A model, together with the models of its [methods](Config::methods).
+fn add_method_models(name: String, versions: Result<Versions>) -> BTreeMap<String, Result<Versions>> {
     let mut all: BTreeMap<String, Result<Versions>> = BTreeMap::new();
     for (&number, files) in versions.iter().flatten() {
         for method in &files.config.methods {
             let own = format!("{name}.{method}");
-            if !is_name(&own) {
+            if !is_model_name(&own) {
                 let message =
                     format!("model `{name}`: the method `{method}` cannot be part of a model's name");
                 return BTreeMap::from([(name, Err(Refusal::invalid(message)))]);
             }
-            let files = Files { config: files.config.of_method(method), ..files.clone() };
+            let files = Files { config: files.config.for_method(method), ..files.clone() };
             if let Ok(versions) = all.entry(own).or_insert_with(|| Ok(Versions::new())) {
                 versions.insert(number, files);
             }
@@ -340,14 +342,14 @@ fn with_methods(name: String, versions: Result<Versions>) -> BTreeMap<String, Re
 }
 
 /// Whether a model can have this name: letters, digits, `_`, `-` and `.`, not starting with `.`.
-pub fn is_name(name: &str) -> bool {
+pub fn is_model_name(name: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_-.".contains(&c);
     (1..=128).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
 }
 
-/// Whether there is an entry of this name that is no folder.
-fn is_there(path: &Path) -> bool {
-    Kind::of(path).is_some_and(|kind| !matches!(kind, Kind::Folder))
+/// Whether the path exists and is no folder.
+fn exists_as_file(path: &Path) -> bool {
+    Kind::from_path(path).is_some_and(|kind| !matches!(kind, Kind::Folder))
 }
 
 /// Whether the name of a file or link is that of a program.
@@ -359,7 +361,7 @@ fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|own| own == extension) && !path.is_dir()
 }
 
-fn unreadable(name: &str, error: &io::Error) -> Refusal {
+fn unreadable_error(name: &str, error: &io::Error) -> Refusal {
     Refusal::new(Reason::Unavailable, format!("cannot read {name}: {error}"))
 }
 
@@ -382,24 +384,24 @@ mod tests {
             stamps: Vec::new(),
         };
         let versions = BTreeMap::from([(1, files(&["get"])), (2, files(&["get", "set"]))]);
-        let all = with_methods("cache".to_owned(), Ok(versions));
+        let all = add_method_models("cache".to_owned(), Ok(versions));
         assert_eq!(all.keys().collect::<Vec<_>>(), ["cache", "cache.get", "cache.set"]);
         let get = all["cache.get"].as_ref().unwrap();
         assert_eq!(get.keys().collect::<Vec<_>>(), [&1, &2]);
         let expected =
             Config { method: Some("get".to_owned()), share_memory_arenas: true, ..Config::default() };
         assert_eq!(get[&2].config, expected);
-        let bad = with_methods("cache".to_owned(), Ok(BTreeMap::from([(1, files(&["a/b"]))])));
+        let bad = add_method_models("cache".to_owned(), Ok(BTreeMap::from([(1, files(&["a/b"]))])));
         assert!(bad["cache"].is_err() && bad.len() == 1);
     }
 
     #[test]
     fn model_names_cannot_be_paths() {
         for name in ["a", "mobilenet_v2.1", "A-b_c"] {
-            assert!(is_name(name), "{name}");
+            assert!(is_model_name(name), "{name}");
         }
         for name in ["", ".", "..", ".git", "a/b", "..\\a", "a b", "a\0", "ä", &"x".repeat(129)] {
-            assert!(!is_name(name), "{name}");
+            assert!(!is_model_name(name), "{name}");
         }
     }
 }

@@ -10,7 +10,7 @@ pub type Data = Box<dyn AsRef<[u8]> + Send + Sync>;
 #[derive(Debug, Default)]
 pub struct InferRequest {
     pub model: String,
-    /// Its version; if empty, the highest that is ready.
+    /// The version of the model; if empty, the highest that is ready.
     pub version: String,
     /// An id that is copied to the response.
     pub id: String,
@@ -21,18 +21,18 @@ pub struct InferRequest {
     /// The time after which the client no longer needs the result.
     pub deadline: Option<Instant>,
     /// The request's share of the memory budget ([`Service::hold`](crate::Service::hold)), which moves to the response.
-    pub held: Option<Reservation>,
+    pub reservation: Option<Reservation>,
 }
 
 /// An input of a request.
 pub struct InputTensor {
-    /// Its name in the model's metadata.
+    /// The input's name in the model's metadata.
     pub name: String,
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: ScalarType,
-    /// Its sizes.
+    /// The input's sizes.
     pub shape: Vec<usize>,
-    /// Its elements.
+    /// The elements as bytes.
     pub data: Data,
 }
 
@@ -51,35 +51,35 @@ pub struct InferResponse {
     pub version: String,
     /// The request's id.
     pub id: String,
-    /// The load of this version that computed all outputs: it increases with every swap.
+    /// The generation that computed the outputs; it increases with every reload of the model.
     pub generation: u64,
     /// The requested outputs.
     pub outputs: Vec<OutputTensor>,
     /// The times that the request spent queued and executing.
     pub timing: Timing,
-    /// The share of the memory budget of request and response.
-    pub held: Reservation,
+    /// The memory that request and response reserve from the budget.
+    pub reservation: Reservation,
 }
 
 /// An output of a response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputTensor {
-    /// Its name in the model's metadata.
+    /// The output's name in the model's metadata.
     pub name: String,
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: ScalarType,
-    /// Its sizes.
+    /// The output's sizes.
     pub shape: Vec<usize>,
-    /// Its elements, row-major, little-endian.
+    /// The elements as bytes: row-major, little-endian.
     pub data: Vec<u8>,
 }
 
 /// The times that a request spent queued and executing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Timing {
-    /// Waiting for a worker and for other requests to join the batch.
+    /// The time waiting for a worker and for other requests to join the batch.
     pub queued: Duration,
-    /// Copying inputs, executing, copying outputs.
+    /// The time to copy inputs, execute, and copy outputs.
     pub computed: Duration,
     /// The number of rows of the request's batch; 0 if it was executed alone.
     pub batch_rows: usize,

@@ -1,5 +1,5 @@
 use crate::budget::{Budget, Reservation};
-use crate::check::{checked, wanted};
+use crate::check::{check_inputs, output_indices};
 use crate::execute::Outputs;
 use crate::generation::Generation;
 use crate::guard;
@@ -52,8 +52,8 @@ impl Service {
         let mut workers = Vec::new();
         for i in 0..options.workers.max(1) {
             let queue = Arc::clone(&queue);
-            let worker = guard::thread(format!("worker-{i}")).spawn(move || queue.work());
-            workers.push(worker.map_err(|e| Refusal::of(Reason::Unavailable, &e))?);
+            let worker = guard::program_thread(format!("worker-{i}")).spawn(move || queue.run_worker());
+            workers.push(worker.map_err(|e| Refusal::from_error(Reason::Unavailable, &e))?);
         }
         Ok(Arc::new(Self {
             budget,
@@ -128,16 +128,16 @@ impl Service {
         all
     }
 
-    /// As [`Self::index`]; the entries are charged to `held`.
+    /// As [`Self::index`]; the entries are charged to `reservation`.
     ///
     /// # Errors
     /// The budget is exceeded.
     #[cfg(feature = "net")]
-    pub(crate) fn charged_index(&self, held: &mut Reservation) -> Result<Vec<IndexEntry>> {
+    pub(crate) fn charged_index(&self, reservation: &mut Reservation) -> Result<Vec<IndexEntry>> {
         let mut all = Vec::new();
         self.models.index(|entry| {
             let texts = entry.name.len() + entry.version.len() + entry.reason.len();
-            held.grow((texts + size_of::<IndexEntry>()) as u64)?;
+            reservation.grow((texts + size_of::<IndexEntry>()) as u64)?;
             all.push(entry);
             Ok(())
         })?;
@@ -173,13 +173,13 @@ impl Service {
     /// Fails as [`Self::infer`] does if a model is not loaded.
     #[cfg(feature = "net")]
     pub(crate) fn check_loaded(&self, name: &str, version: &str) -> Result<()> {
-        let found = self.models.find(name, version);
-        found.map(drop)
+        let model = self.models.find(name, version);
+        model.map(drop)
     }
 
-    /// A share of the memory budget of requests, which is empty at first.
+    /// An empty reservation from the memory budget of requests.
     pub fn hold(&self) -> Reservation {
-        Reservation::none(&self.budget)
+        Reservation::empty(&self.budget)
     }
 
     /// Checks a request and enqueues it for a worker, which calls `reply`. Dropping the ticket before that cancels the
@@ -194,11 +194,11 @@ impl Service {
     ) -> Result<Ticket> {
         let (version, entry, generation) = self.models.find(&request.model, &request.version)?;
         let metrics = Arc::clone(&entry.metrics);
-        let accepted = self.accept(request, version, entry, generation, reply);
-        accepted.inspect_err(|refusal| metrics.failed(refusal.reason))
+        let accepted = self.enqueue(request, version, entry, generation, reply);
+        accepted.inspect_err(|refusal| metrics.count_failure(refusal.reason))
     }
 
-    fn accept(
+    fn enqueue(
         &self,
         request: InferRequest,
         version: u64,
@@ -206,22 +206,22 @@ impl Service {
         generation: Arc<Generation>,
         reply: impl FnOnce(Result<InferResponse>) + Send + 'static,
     ) -> Result<Ticket> {
-        let InferRequest { model, id, inputs, outputs, deadline, held, .. } = request;
-        let wanted = wanted(&generation, &outputs)?;
-        let inputs = checked(&generation, inputs)?;
+        let InferRequest { model, id, inputs, outputs, deadline, reservation, .. } = request;
+        let wanted = output_indices(&generation, &outputs)?;
+        let inputs = check_inputs(&generation, inputs)?;
         let latest = Instant::now() + self.options.deadline;
         let deadline = deadline.map_or(latest, |deadline| deadline.min(latest));
-        let mut held = held.unwrap_or_else(|| self.hold());
+        let mut reservation = reservation.unwrap_or_else(|| self.hold());
         let (number, metrics) = (generation.number, entry.metrics);
         let reply = move |result: Result<(Outputs, Timing)>| {
             let result = result.map(|(outputs, timing)| {
-                held.absorb(outputs.held);
-                metrics.succeeded(&timing);
+                reservation.absorb(outputs.reservation);
+                metrics.count_success(&timing);
                 let (version, outputs) = (version.to_string(), outputs.tensors);
-                InferResponse { model, version, id, generation: number, outputs, timing, held }
+                InferResponse { model, version, id, generation: number, outputs, timing, reservation }
             });
             if let Err(refusal) = &result {
-                metrics.failed(refusal.reason);
+                metrics.count_failure(refusal.reason);
             }
             reply(result);
         };
@@ -258,7 +258,7 @@ impl Service {
         number(gauge("pteron_running_requests", "Requests that are executed."), load.running as u64);
         number(
             gauge("pteron_held_bytes", "Bytes of bodies, inputs and outputs that requests hold."),
-            self.budget.held(),
+            self.budget.bytes_held(),
         );
     }
 

@@ -33,7 +33,7 @@ impl StatefulModules {
             return Ok(module);
         }
         let mut module = Module::new(program.clone(), load);
-        module.share_memory_arenas().map_err(Refusal::loading)?;
+        module.share_memory_arenas().map_err(Refusal::from_load_error)?;
         let module = Arc::new(Mutex::new(module));
         known.push(ProbedModule {
             program: files.program.clone(),

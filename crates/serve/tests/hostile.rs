@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The bytes that requests hold.
-fn held(fixture: &Fixture) -> u64 {
+fn reservation(fixture: &Fixture) -> u64 {
     let metrics = fixture.service.metrics();
     let line = metrics.lines().find_map(|line| line.strip_prefix("pteron_held_bytes "));
     line.unwrap().parse().unwrap()
@@ -169,7 +169,7 @@ fn bodies_share_a_memory_budget() {
     let mut first = TcpStream::connect(fixture.address).unwrap();
     first.write_all((head.to_owned() + &" ".repeat(59_999)).as_bytes()).unwrap();
     // What is allocated for a body is charged, at most its declared size.
-    while !(59_999..=60_000).contains(&held(&fixture)) {
+    while !(59_999..=60_000).contains(&reservation(&fixture)) {
         std::thread::yield_now();
     }
     let mut second = TcpStream::connect(fixture.address).unwrap();
@@ -303,7 +303,7 @@ fn bodies_are_charged_only_to_requests_that_may_be_made() {
     ] {
         for sent in [0, 50_000] {
             let (found, _stream) = stalled(path, headers, sent);
-            assert_eq!((found.as_str(), held(&fixture)), (status, 0), "{path}");
+            assert_eq!((found.as_str(), reservation(&fixture)), (status, 0), "{path}");
         }
     }
     // A client that sends a little too much gets its answer, on a connection that it can use again.
@@ -358,5 +358,5 @@ fn every_response_is_charged() {
         assert!(fixture.get(path).error(413).contains("hold at most 400 bytes"), "{path}");
     }
     assert_eq!(fixture.get("/v2/health/ready").status, 200);
-    assert_eq!(held(&fixture), 0);
+    assert_eq!(reservation(&fixture), 0);
 }

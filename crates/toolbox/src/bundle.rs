@@ -22,7 +22,7 @@ pub struct Bundle {
     /// The test cases of each method.
     pub suites: Vec<BundledMethodTestSuite>,
     name: String,
-    /// Where the program begins in the file; 0 for a bundle that is no file yet.
+    /// The byte offset of the program in the file; 0 for a new bundle, not yet written.
     start: u64,
     program: FreeableBuffer,
 }
@@ -33,17 +33,17 @@ pub struct BundleReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The bundle's size in bytes.
     pub bytes: u64,
     /// The version of the bundle's schema.
     pub version: u32,
     /// The test cases of each method.
     pub suites: Vec<SuiteReport>,
-    /// The program inside.
+    /// The bundled program.
     pub program: ProgramReport,
 }
 
-/// What a bundle has, as the report of `pteron bundle`.
+/// The report of `pteron bundle`: the test cases, and the size of the file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bundled {
     /// The test cases of each method.
@@ -64,13 +64,13 @@ pub struct SuiteReport {
 pub struct CaseReport {
     /// The inputs: types such as `2x2xf32`, or the values of scalars.
     pub inputs: Vec<String>,
-    /// The expected outputs, likewise.
+    /// The expected outputs, in the same notation.
     pub outputs: Vec<String>,
 }
 
 /// Whether a file is a bundled program.
 pub fn is_bundled(loader: &dyn DataLoader) -> Result<bool> {
-    Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Bpte))
+    Ok(crate::kind::file_kind(loader)? == Some(pteron_format::FileKind::Bpte))
 }
 
 impl Bundle {
@@ -82,7 +82,7 @@ impl Bundle {
         is_bundled(loader)?.then(|| Self::open(loader, limits)).transpose()
     }
 
-    /// Reads and verifies a bundle. The program inside is verified when it is loaded.
+    /// Reads and verifies a bundle. Its program is verified only when that is loaded.
     pub fn open(loader: &dyn DataLoader, limits: &Limits) -> Result<Self> {
         let file = loader.load(0, loader.size(), Purpose::Program)?;
         let read = bpte::read(&file, &limits.format).context(|| format!("{} is not valid", loader.name()))?;
@@ -96,13 +96,13 @@ impl Bundle {
         Ok(Self { version: read.version, suites: read.method_test_suites, name, start, program })
     }
 
-    /// A loader for the program inside.
+    /// A loader of the program in the bundle.
     pub fn program(&self) -> Arc<dyn DataLoader> {
         Arc::new(BytesLoader::named(self.name.clone(), self.program.clone()))
     }
 
-    /// Where the program begins in the file.
-    pub(crate) fn start(&self) -> u64 {
+    /// The byte offset of the program in the file.
+    pub(crate) fn program_start(&self) -> u64 {
         self.start
     }
 
@@ -150,8 +150,8 @@ impl Bundle {
         Ok(Self { version: bpte::SCHEMA_VERSION, suites: Vec::new(), name, start: 0, program: bytes })
     }
 
-    /// The report on the bundle, which has `bytes` bytes as a file.
-    pub fn bundled(&self, bytes: u64) -> Bundled {
+    /// The report on the bundle; `bytes` is the size of its file.
+    pub fn bundled_report(&self, bytes: u64) -> Bundled {
         Bundled { suites: self.suites.iter().map(suite_report).collect(), bytes }
     }
 
@@ -165,7 +165,7 @@ impl Bundle {
 ///
 /// # Errors
 /// If the file cannot be read, or is not valid.
-pub fn unbundled(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn DataLoader>> {
+pub fn unbundle(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn DataLoader>> {
     Ok(Bundle::open_if_bundled(&*file, limits)?.map_or(file, |bundle| bundle.program()))
 }
 
@@ -174,7 +174,7 @@ pub fn unbundled(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn D
 ///
 /// # Errors
 /// If a file cannot be read, or is not valid.
-pub fn rebundled(
+pub fn rebundle(
     file: &Arc<dyn DataLoader>,
     edited: &Output,
     limits: &Limits,
@@ -183,7 +183,7 @@ pub fn rebundled(
     let Some(bundle) = Bundle::open_if_bundled(&**file, limits)? else { return Ok(None) };
     let program = edited.to_vec()?;
     if program == *bundle.program {
-        return Ok(Some(Output::copy(file, progress)));
+        return Ok(Some(Output::copy_of(file, progress)));
     }
     let mut bytes = Vec::new();
     bpte::write(&bundle.suites, &program, &mut bytes).context(|| "cannot write the bundle".to_owned())?;
@@ -193,10 +193,10 @@ pub fn rebundled(
 
 /// Converts the values of a test case to the values that a method takes and returns.
 pub fn values(bundled: &[Value]) -> Result<Vec<EValue>> {
-    bundled.iter().map(value).collect()
+    bundled.iter().map(to_value).collect()
 }
 
-fn value(bundled: &Value) -> Result<EValue> {
+fn to_value(bundled: &Value) -> Result<EValue> {
     Ok(match bundled {
         Value::Int(v) => EValue::Int(*v),
         Value::Bool(v) => EValue::Bool(*v),
@@ -206,7 +206,7 @@ fn value(bundled: &Value) -> Result<EValue> {
             let sizes: Vec<usize> =
                 t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(usize::MAX)).collect();
             let meta = TensorMeta::new(dtype, &sizes, DimOrder::new(&t.dim_order)?)?;
-            EValue::Tensor(Tensor::from_bytes(meta, &to_or_from_little_endian(dtype, &t.data)?)?)
+            EValue::Tensor(Tensor::from_bytes(meta, &swap_on_big_endian(dtype, &t.data)?)?)
         }
     })
 }
@@ -219,7 +219,7 @@ fn to_bundled(value: &EValue) -> Result<Value> {
         EValue::Tensor(t) => Value::Tensor(bpte::Tensor {
             scalar_type: t.dtype() as i8,
             sizes: t.sizes().iter().map(|&s| i32::try_from(s).unwrap_or(i32::MAX)).collect(),
-            data: to_or_from_little_endian(t.dtype(), t.bytes())?,
+            data: swap_on_big_endian(t.dtype(), t.bytes())?,
             dim_order: t.dim_order().to_vec(),
         }),
         other => {
@@ -230,7 +230,7 @@ fn to_bundled(value: &EValue) -> Result<Value> {
 }
 
 /// Converts elements from native to little-endian byte order or back.
-fn to_or_from_little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> {
+fn swap_on_big_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = pteron_tensor::memory::copied(bytes)?;
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
@@ -238,7 +238,7 @@ fn to_or_from_little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// The report on a bundle; `program` is the report on the program inside.
+/// The report on a bundle; `program` is the report on its program.
 pub(crate) fn report(loader: &dyn DataLoader, bundle: &Bundle, program: ProgramReport) -> BundleReport {
     BundleReport {
         report: REPORT_VERSION,

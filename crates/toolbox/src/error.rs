@@ -22,14 +22,14 @@ pub enum Error {
     BadFile {
         /// The file, as the user named it.
         file: String,
-        /// What is wrong, and what was expected.
+        /// The problem, and the expected contents.
         problem: String,
     },
     /// An argument or input of the user that the verb or program cannot take.
     #[error("{}", line(.0))]
     Input(String),
     /// Files that cannot be merged: a line for each key that they do not agree on.
-    #[error("the files do not agree:{}", lines(.0))]
+    #[error("the files do not agree:{}", indented_lines(.0))]
     Conflicts(Vec<String>),
     /// An error of the runtime.
     #[error(transparent)]
@@ -40,7 +40,7 @@ pub enum Error {
     /// Another error, with context.
     #[error("{}", line(context))]
     Context {
-        /// What was being done.
+        /// The operation that failed.
         context: String,
         /// The underlying error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -50,15 +50,15 @@ pub enum Error {
 impl Error {
     /// Makes an [`Io`](pteron_runtime::Error::Io) error of a failed read, for `map_err`.
     pub fn read(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
-        Self::io(path.as_ref().to_owned(), "read")
+        Self::io_error(path.as_ref().to_owned(), "read")
     }
 
     /// Makes an [`Io`](pteron_runtime::Error::Io) error of a failed write, for `map_err`.
     pub fn write(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
-        Self::io(path.as_ref().to_owned(), "write")
+        Self::io_error(path.as_ref().to_owned(), "write")
     }
 
-    fn io(path: PathBuf, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+    fn io_error(path: PathBuf, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Runtime(pteron_runtime::Error::Io { path, action, source })
     }
 
@@ -73,8 +73,8 @@ impl Error {
     }
 }
 
-/// Each item on an indented line of its own.
-fn lines(items: &[String]) -> String {
+/// Formats each item on its own indented line.
+fn indented_lines(items: &[String]) -> String {
     items.iter().map(|item| format!("\n  {}", line(item))).collect()
 }
 

@@ -15,7 +15,7 @@ pub struct EtdumpReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
     /// The version of the ETDump's schema.
     pub version: u32,
@@ -31,7 +31,7 @@ pub struct BlockReport {
     pub bundled_input: Option<i32>,
     /// The names of the tracked allocators.
     pub allocators: Vec<String>,
-    /// Bytes allocated from them.
+    /// Total bytes allocated from the tracked allocators.
     pub allocated: u64,
     /// The number of recorded values.
     pub values: usize,
@@ -39,20 +39,20 @@ pub struct BlockReport {
     pub spans: Vec<SpanReport>,
 }
 
-/// All spans of one name.
+/// The spans that have the same name.
 #[derive(Debug, Clone, Serialize)]
 pub struct SpanReport {
-    /// The name; for a step inside a delegate, the delegate's id for it.
+    /// The name of the spans; for steps inside a delegate, the id that the delegate gave.
     pub name: String,
     /// The number of spans.
     pub count: usize,
-    /// Their total duration in ticks.
+    /// The total duration of the spans, in ticks.
     pub ticks: u64,
 }
 
 /// Whether a file is an ETDump.
 pub fn is_etdump(loader: &dyn DataLoader) -> Result<bool> {
-    Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Etdump))
+    Ok(crate::kind::file_kind(loader)? == Some(pteron_format::FileKind::Etdump))
 }
 
 /// Reads a whole ETDump.
@@ -148,7 +148,7 @@ pub fn listing(dump: &ETDump) -> String {
         for event in &run.events {
             let Event { profile_event, allocation_event, debug_event } = event;
             if let Some(e) = profile_event {
-                let place = place(i64::from(e.chain_index), e.instruction_id);
+                let place = instruction_text(i64::from(e.chain_index), e.instruction_id);
                 let _ = writeln!(
                     out,
                     "  {place:>6}  {} ticks {}..{} ({})",
@@ -172,9 +172,9 @@ pub fn listing(dump: &ETDump) -> String {
 }
 
 fn debug_line(e: &DebugEvent) -> String {
-    let place = place(i64::try_from(e.chain_index).unwrap_or(-1), e.instruction_id);
+    let place = instruction_text(i64::try_from(e.chain_index).unwrap_or(-1), e.instruction_id);
     let named = e.name.as_deref().or(e.delegate_debug_id_str.as_deref()).unwrap_or("");
-    let value = e.debug_entry.as_ref().map_or_else(|| "nothing".to_owned(), value);
+    let value = e.debug_entry.as_ref().map_or_else(|| "nothing".to_owned(), value_text);
     let output = match &e.debug_entry {
         Some(Value { output: Some(true), .. }) => ", an output of the method",
         _ => "",
@@ -183,7 +183,7 @@ fn debug_line(e: &DebugEvent) -> String {
 }
 
 /// `3` for an instruction of chain 0, `1:3` for one of chain 1; empty for an event of the whole method.
-fn place(chain: i64, instruction: i32) -> String {
+fn instruction_text(chain: i64, instruction: i32) -> String {
     match chain {
         ..0 => String::new(),
         0 => instruction.to_string(),
@@ -191,7 +191,7 @@ fn place(chain: i64, instruction: i32) -> String {
     }
 }
 
-fn value(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     let tensor = |t: &etdump::Tensor| {
         let dtype = t.dtype().map_or_else(|| format!("type {}", t.scalar_type), |d| d.name().to_owned());
         format!("{dtype}{:?} at byte {}", t.sizes, t.offset)

@@ -15,7 +15,7 @@ use zip::ZipArchive;
 
 /// The entry that identifies an ETRecord.
 const IDENTIFIER: &str = "ETRECORD_V0";
-/// What the entries hold, by the start of their names.
+/// Descriptions of entries, by the prefix of their names.
 const KINDS: [(&str, &str); 9] = [
     ("exported_program", "the program as it was exported"),
     ("edge_dialect_exported_program", "the program in the edge dialect"),
@@ -34,7 +34,7 @@ pub struct EtrecordReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The archive's size in bytes.
     pub bytes: u64,
     /// The entries, in the order of the archive, without the one that identifies it.
     pub entries: Vec<EtrecordEntry>,
@@ -43,11 +43,11 @@ pub struct EtrecordReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct EtrecordEntry {
     pub name: String,
-    /// Its size in bytes.
+    /// The entry's size in bytes.
     pub bytes: u64,
-    /// What it holds; `None` for a name that is unknown here.
+    /// A description of the contents; `None` for an unknown name.
     pub what: Option<&'static str>,
-    /// The number of keys of a map, by method where the map has a map for each.
+    /// The number of top-level keys of a JSON map: methods, if the map is nested by method.
     pub keys: Option<usize>,
 }
 
@@ -69,24 +69,24 @@ pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Op
             continue;
         }
         let keys = match name.ends_with("_map") {
-            true => Some(keys(&mut entry, limits).map_err(|e| wrong(format!("`{name}`: {e}")))?),
+            true => Some(count_keys(&mut entry, limits).map_err(|e| wrong(format!("`{name}`: {e}")))?),
             false => None,
         };
         let base = name.split('/').next().unwrap_or_default();
-        let kind = KINDS.iter().find(|(start, _)| base.strip_prefix(start).is_some_and(is_end));
+        let kind = KINDS.iter().find(|(start, _)| base.strip_prefix(start).is_some_and(is_end_of_kind));
         entries.push(EtrecordEntry { what: kind.map(|(_, what)| *what), name, bytes, keys });
     }
     let (file, bytes) = (loader.name().to_owned(), loader.size());
     Ok(Some(EtrecordReport { report: crate::inspect::REPORT_VERSION, file, bytes, entries }))
 }
 
-/// Whether a name ends here, or with one of the parts into which a program is divided.
-fn is_end(rest: &str) -> bool {
+/// Whether `rest` of an entry's name is empty or names a part of a divided program.
+fn is_end_of_kind(rest: &str) -> bool {
     ["", "_state_dict", "_constants", "_example_inputs"].contains(&rest)
 }
 
 /// The number of keys of a JSON map.
-fn keys(entry: &mut dyn Read, limits: &Limits) -> io::Result<usize> {
+fn count_keys(entry: &mut dyn Read, limits: &Limits) -> io::Result<usize> {
     let most = limits.format.tensor_bytes;
     let mut text = Vec::new();
     entry.take(most.saturating_add(1)).read_to_end(&mut text)?;

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What to extract.
+/// The kinds of parts to extract.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Segments, byte for byte.
@@ -29,7 +29,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Everything but segments, which consist of the other parts.
+    /// All kinds except segments, which consist of the other parts.
     pub const PARTS: Self = Self { segments: false, delegates: true, named_data: true, constants: true };
 }
 
@@ -39,13 +39,13 @@ pub struct Part {
     /// Its path relative to the output folder: `constants/linear.weight.npy`. File names have only letters,
     /// digits and `._-`, whatever the name of the part is.
     pub path: String,
-    /// A description.
+    /// A description of the part.
     pub what: String,
-    /// Its name in the file: a key, or the name of a constant in the model.
+    /// The part's name in the file: a key, or the name of a constant in the model.
     pub name: Option<String>,
-    /// Its byte range in the source file.
+    /// The part's byte range in the source file.
     pub bytes: Range<u64>,
-    /// The new file.
+    /// The output file.
     #[serde(skip)]
     pub output: Output,
 }
@@ -58,15 +58,15 @@ pub fn extract(
     backends: &BackendRegistry,
     progress: &Progress,
 ) -> Result<Vec<Part>> {
-    let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress };
+    let mut parts = Parts { all: Vec::new(), used_paths: HashSet::new(), progress };
     match file {
         File::Program(program) => {
-            of_program(program, selection, &mut parts)?;
+            add_program(program, selection, &mut parts)?;
             if selection.constants {
-                of_payloads(program, backends, &mut parts)?;
+                add_payload_constants(program, backends, &mut parts)?;
             }
         }
-        File::Data(data) => of_data(data, selection, &mut parts)?,
+        File::Data(data) => add_named_data(data, selection, &mut parts)?,
     }
     Ok(parts.all)
 }
@@ -75,7 +75,7 @@ pub fn extract(
 ///
 /// # Errors
 /// A pattern fits no part.
-pub fn retain(parts: &mut Vec<Part>, names: &[Pattern]) -> Result<()> {
+pub fn retain_named(parts: &mut Vec<Part>, names: &[Pattern]) -> Result<()> {
     require_fitting(names, parts.iter().filter_map(|part| part.name.as_deref()), "part")?;
     if !names.is_empty() {
         parts.retain(|part| part.name.as_deref().is_some_and(|name| fits_any(names, name)));
@@ -83,13 +83,13 @@ pub fn retain(parts: &mut Vec<Part>, names: &[Pattern]) -> Result<()> {
     Ok(())
 }
 
-fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
+fn add_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
     let (tables, loader) = (program.tables(), program.loader());
     if selection.segments {
         for (holds, index) in crate::inspect::uses_of_segments(tables).into_iter().zip(0..) {
             let range = tables.segment(index).unwrap_or_default();
             let holds = holds.join("; ");
-            parts.raw(loader, "segments", &format!("{index:03}"), holds, None, range);
+            parts.add_bytes(loader, "segments", &format!("{index:03}"), holds, None, range);
         }
     }
     if selection.delegates {
@@ -97,7 +97,7 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
             for (index, delegate) in plan.delegates.iter().enumerate() {
                 let stem = format!("{}.{index}.{}", plan.name, delegate.id);
                 let what = format!("payload of {}'s delegate {index} ({})", plan.name, delegate.id);
-                parts.raw(loader, "delegates", &stem, what, None, tables.delegate_data(delegate));
+                parts.add_bytes(loader, "delegates", &stem, what, None, tables.delegate_data(delegate));
             }
         }
     }
@@ -105,7 +105,7 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
         for entry in &tables.named_data {
             let range = tables.named_data(&entry.key).unwrap_or_default();
             let what = "named data".to_owned();
-            parts.raw(loader, "named_data", &entry.key, what, Some(&entry.key), range);
+            parts.add_bytes(loader, "named_data", &entry.key, what, Some(&entry.key), range);
         }
     }
     if selection.constants {
@@ -125,7 +125,7 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
             }
             let unnamed = format!("{}_{number}", kind.replace(' ', "_"));
             let what = format!("{kind} {number}, {}", show::layout(&layout));
-            parts.array(loader, name.unwrap_or(&unnamed), what, name, range, &layout)?;
+            parts.add_array(loader, name.unwrap_or(&unnamed), what, name, range, &layout)?;
         }
     }
     Ok(())
@@ -133,12 +133,14 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
 
 /// Extracts the constants, and their scales, of payloads that the backends can read; each distinct tensor once. Packed
 /// elements are copied byte for byte. Constants whose bytes are not in the file are skipped.
-fn of_payloads(program: &Program, backends: &BackendRegistry, parts: &mut Parts<'_>) -> Result<()> {
+fn add_payload_constants(program: &Program, backends: &BackendRegistry, parts: &mut Parts<'_>) -> Result<()> {
     let mut seen = HashSet::new();
     for plan in &program.tables().execution_plan {
         for (index, delegate) in plan.delegates.iter().enumerate() {
             let Some(backend) = backends.get(&delegate.id) else { continue };
-            let Some(Ok(contents)) = backend.contents(&delegates::read(program, delegate)?) else { continue };
+            let Some(Ok(contents)) = backend.contents(&delegates::read_payload(program, delegate)?) else {
+                continue;
+            };
             let base = program.tables().delegate_data(delegate);
             let place = |bytes: &PayloadBytes| match bytes {
                 PayloadBytes::Payload(part) => Some(base.start + part.start..base.start + part.end),
@@ -156,14 +158,21 @@ fn of_payloads(program: &Program, backends: &BackendRegistry, parts: &mut Parts<
                 if let Some(range) =
                     place(bytes).filter(|range| seen.insert((range.clone(), value.type_text())))
                 {
-                    parts.payload_constant(program.loader(), &stem, what, value, range)?;
+                    parts.add_payload_constant(program.loader(), &stem, what, value, range)?;
                 }
                 if let Some(range) = value.scales.as_ref().and_then(place)
                     && seen.insert((range.clone(), String::new()))
                 {
                     let what =
                         format!("scales of constant {} of {}'s delegate {index}", value.name, plan.name);
-                    parts.raw(program.loader(), "constants", &format!("{stem}.scales"), what, None, range);
+                    parts.add_bytes(
+                        program.loader(),
+                        "constants",
+                        &format!("{stem}.scales"),
+                        what,
+                        None,
+                        range,
+                    );
                 }
             }
         }
@@ -171,24 +180,24 @@ fn of_payloads(program: &Program, backends: &BackendRegistry, parts: &mut Parts<
     Ok(())
 }
 
-fn of_data(data: &PtdDataMap, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
+fn add_named_data(data: &PtdDataMap, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
     let (tables, loader) = (data.tables(), data.loader());
     if selection.segments {
         let base = data.header().segment_base_offset;
         for (index, segment) in tables.segments.iter().enumerate().filter(|(_, s)| s.size > 0) {
             let start = base.saturating_add(segment.offset);
             let range = start..start.saturating_add(segment.size);
-            parts.raw(loader, "segments", &format!("{index:03}"), "segment".to_owned(), None, range);
+            parts.add_bytes(loader, "segments", &format!("{index:03}"), "segment".to_owned(), None, range);
         }
     }
     for entry in &tables.named_data {
         let (range, name) = (tables.data_range(entry), Some(entry.key.as_str()));
         match &entry.tensor_layout {
             Some(layout) if selection.constants => {
-                parts.array(loader, &entry.key, show::layout(layout), name, range, layout)?;
+                parts.add_array(loader, &entry.key, show::layout(layout), name, range, layout)?;
             }
             None if selection.named_data => {
-                parts.raw(loader, "named_data", &entry.key, "blob".to_owned(), name, range);
+                parts.add_bytes(loader, "named_data", &entry.key, "blob".to_owned(), name, range);
             }
             _ => {}
         }
@@ -199,12 +208,12 @@ fn of_data(data: &PtdDataMap, selection: Selection, parts: &mut Parts<'_>) -> Re
 /// Parts under construction.
 struct Parts<'p> {
     all: Vec<Part>,
-    taken: HashSet<String>,
+    used_paths: HashSet<String>,
     progress: &'p Progress,
 }
 
 impl Parts<'_> {
-    fn raw(
+    fn add_bytes(
         &mut self,
         loader: &Arc<dyn DataLoader>,
         folder: &str,
@@ -215,11 +224,11 @@ impl Parts<'_> {
     ) {
         let blob = source(loader, self.progress)(bytes.clone());
         let output = Output::stream(blob.len(), self.progress, move |out| blob.copy_to(out));
-        let path = self.path(folder, stem, "bin");
+        let path = self.unique_path(folder, stem, "bin");
         self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });
     }
 
-    fn array(
+    fn add_array(
         &mut self,
         loader: &Arc<dyn DataLoader>,
         stem: &str,
@@ -233,10 +242,10 @@ impl Parts<'_> {
         let meta = TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?;
         let (loader, range) = (Arc::clone(loader), bytes.clone());
         let make = move || -> Result<npy::File> {
-            let (expected, found) = (meta.nbytes(), range.end.saturating_sub(range.start));
-            if expected as u64 != found {
-                let found = usize::try_from(found).unwrap_or(usize::MAX);
-                return Err(pteron_tensor::Error::WrongByteCount { expected, found }.into());
+            let (expected, available) = (meta.nbytes(), range.end.saturating_sub(range.start));
+            if expected as u64 != available {
+                let available = usize::try_from(available).unwrap_or(usize::MAX);
+                return Err(pteron_tensor::Error::WrongByteCount { expected, found: available }.into());
             }
             let mut tensor = Tensor::zeros(meta.clone())?;
             let mut view = tensor.view_mut();
@@ -249,13 +258,13 @@ impl Parts<'_> {
             let file = make().map_err(|e| std::io::Error::other(crate::one_line(&e)))?;
             Ok(file.write_to(out)?)
         });
-        let path = self.path("constants", stem, "npy");
+        let path = self.unique_path("constants", stem, "npy");
         self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });
         Ok(())
     }
 
     /// Adds a constant of a payload. `range` may include padding after the elements.
-    fn payload_constant(
+    fn add_payload_constant(
         &mut self,
         loader: &Arc<dyn DataLoader>,
         stem: &str,
@@ -271,16 +280,16 @@ impl Parts<'_> {
             .zip(order)
             .map(|((dtype, sizes), dim_order)| TensorLayout { scalar_type: dtype as i8, sizes, dim_order });
         let Some((layout, len)) = layout.and_then(|layout| layout.nbytes().map(|len| (layout, len))) else {
-            self.raw(loader, "constants", stem, what, None, range);
+            self.add_bytes(loader, "constants", stem, what, None, range);
             return Ok(());
         };
         let end = range.start.saturating_add(len).min(range.end);
-        self.array(loader, stem, what, None, range.start..end, &layout)
+        self.add_array(loader, stem, what, None, range.start..end, &layout)
     }
 
-    /// A path that no other part has.
-    fn path(&mut self, folder: &str, stem: &str, end: &str) -> String {
-        /// Characters of a name that are kept.
+    /// A new path, different from those of all other parts.
+    fn unique_path(&mut self, folder: &str, stem: &str, end: &str) -> String {
+        /// Maximum number of characters of a name in a path.
         const MAX_STEM: usize = 100;
         let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let stem: String = stem.chars().map(safe).take(MAX_STEM).collect();
@@ -291,7 +300,7 @@ impl Parts<'_> {
         let numbered = (2..).map(|n| format!("{folder}/{stem}.{n}.{end}"));
         let mut candidates = std::iter::once(format!("{folder}/{stem}.{end}")).chain(numbered);
         // File systems may be case-insensitive.
-        let path = candidates.find(|path| self.taken.insert(path.to_ascii_lowercase()));
+        let path = candidates.find(|path| self.used_paths.insert(path.to_ascii_lowercase()));
         path.unwrap_or_default()
     }
 }
@@ -303,7 +312,7 @@ mod tests {
     #[test]
     fn paths_stay_in_the_folder_and_are_unique() {
         let progress = Progress::default();
-        let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress: &progress };
+        let mut parts = Parts { all: Vec::new(), used_paths: HashSet::new(), progress: &progress };
         let mut path = |stem: &str| parts.path("named_data", stem, "bin");
         assert_eq!(path("../../etc/passwd"), "named_data/_.._etc_passwd.bin");
         assert_eq!(path(""), "named_data/unnamed.bin");

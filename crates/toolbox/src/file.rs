@@ -6,7 +6,7 @@ mod progress;
 pub(crate) use blobs::{InFile, source};
 pub use progress::{Listener, Progress};
 
-use crate::bundle::unbundled;
+use crate::bundle::unbundle;
 use crate::{Result, kind};
 use pteron_format::FileKind;
 use pteron_runtime::{DataLoader, Limits, Program, PtdDataMap};
@@ -26,18 +26,20 @@ impl File {
     /// Opens a program (`.pte`, or that in a `.bpte`) or named data (`.ptd`) for `verb`. Only the tables are read, except of a
     /// bundled program.
     pub fn open(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Self> {
-        let loader = unbundled(loader, limits)?;
-        match kind::of(&*loader)? {
+        let loader = unbundle(loader, limits)?;
+        match kind::file_kind(&*loader)? {
             Some(FileKind::Pte) => Ok(Self::Program(Program::load(loader, limits)?)),
             Some(FileKind::Ptd) => Ok(Self::Data(PtdDataMap::load(loader, limits)?)),
-            other => Err(kind::wrong(&*loader, other, verb, "programs (.pte, .bpte) and named data (.ptd)")),
+            other => {
+                Err(kind::wrong_format(&*loader, other, verb, "programs (.pte, .bpte) and named data (.ptd)"))
+            }
         }
     }
 
     /// As [`open`](Self::open), but also opens a program none of whose methods is valid, to show what can be read.
     pub fn open_readable(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Self> {
-        let loader = unbundled(loader, limits)?;
-        match kind::of(&*loader)? {
+        let loader = unbundle(loader, limits)?;
+        match kind::file_kind(&*loader)? {
             Some(FileKind::Pte) => Ok(Self::Program(Program::load_readable(loader, limits)?)),
             _ => Self::open(loader, verb, limits),
         }
@@ -53,18 +55,18 @@ impl File {
 
     /// Opens a program (`.pte`, or that in a `.bpte`) for `verb`.
     pub fn open_program(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Program> {
-        let loader = unbundled(loader, limits)?;
-        match kind::of(&*loader)? {
+        let loader = unbundle(loader, limits)?;
+        match kind::file_kind(&*loader)? {
             Some(FileKind::Pte) => Ok(Program::load(loader, limits)?),
-            other => Err(kind::wrong(&*loader, other, verb, "programs (.pte, .bpte)")),
+            other => Err(kind::wrong_format(&*loader, other, verb, "programs (.pte, .bpte)")),
         }
     }
 
     /// Opens named data (`.ptd`) for `verb`.
     pub fn open_data(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<PtdDataMap> {
-        match kind::of(&*loader)? {
+        match kind::file_kind(&*loader)? {
             Some(FileKind::Ptd) => Ok(PtdDataMap::load(loader, limits)?),
-            other => Err(kind::wrong(&*loader, other, verb, "named data (.ptd)")),
+            other => Err(kind::wrong_format(&*loader, other, verb, "named data (.ptd)")),
         }
     }
 }

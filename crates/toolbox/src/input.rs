@@ -24,31 +24,31 @@ use std::sync::Arc;
 /// One parsed input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InputSpec {
-    /// `2x2xf32=…`
+    /// A tensor by type, sizes and elements: `2x2xf32=…`
     Tensor {
         /// The type of the elements.
         dtype: ScalarType,
         sizes: Vec<usize>,
         elements: Elements,
     },
-    /// `x.npy`, `@x`
+    /// A NumPy array in a file: `x.npy`, `@x`
     Npy(PathBuf),
-    /// `digit.png`
+    /// An image in a file: `digit.png`
     Image(PathBuf),
-    /// `5`, `0.5`, `true`
+    /// A number or boolean: `5`, `0.5`, `true`
     Number(Scalar),
-    /// `none`
+    /// No value: `none`
     None,
-    /// `model.pte`: no input of a method, but the other program of a comparison.
+    /// The other program of a comparison, instead of an input: `model.pte`
     Program(PathBuf),
 }
 
 /// An input of a call: by position, or by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GivenInput {
-    /// The name of the input that it is for; without, it is for the next one.
+    /// The name of the method's input; without a name, the next input in order.
     pub name: Option<String>,
-    /// The input.
+    /// The value of the input.
     pub value: InputSpec,
 }
 
@@ -79,11 +79,11 @@ fn is_name(text: &str) -> bool {
 /// The elements of an input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Elements {
-    /// All zero: no elements were given.
+    /// All elements are zero, because none were given.
     Zeros,
     /// The elements as text; a single one fills the tensor.
     Values(Vec<String>),
-    /// The bytes of a file.
+    /// The raw bytes of a file.
     Raw(PathBuf),
 }
 
@@ -97,9 +97,9 @@ pub struct DeclaredInput {
     pub index: usize,
     /// The kind of value.
     pub tag: Tag,
-    /// For a tensor: type, sizes (upper bounds if dynamic), dynamism, dim order.
+    /// The declared type, sizes (upper bounds if dynamic), dynamism and dim order of a tensor.
     pub meta: Option<TensorMeta>,
-    /// The sizes that the export allows for the inputs of the method, if the upper bounds do not say it all.
+    /// The constraints on the sizes of the method's inputs, if the export records more than upper bounds.
     pub allowed: Option<Arc<InputSizes>>,
 }
 
@@ -116,7 +116,7 @@ impl FromStr for InputSpec {
         if let Some(number) = parse_number(text) {
             return Ok(Self::Number(number));
         }
-        let (shaped, given) = match text.split_once('=') {
+        let (shaped, elements_text) = match text.split_once('=') {
             Some((t, e)) => (t, Some(e)),
             None => (text, None),
         };
@@ -128,7 +128,7 @@ impl FromStr for InputSpec {
                 )
             });
         };
-        let elements = match given {
+        let elements = match elements_text {
             None => Elements::Zeros,
             Some(e) => match e.strip_prefix('@') {
                 Some(path) => Elements::Raw(path.into()),
@@ -162,7 +162,7 @@ fn parse_number(text: &str) -> Option<Scalar> {
 }
 
 impl InputSpec {
-    /// The array (`.npy`) or image (`.png`, `.jpg`, `.jpeg`) in a file, by the ending of its name. `None` for others.
+    /// The input in a `.npy`, `.png`, `.jpg` or `.jpeg` file; `None` for other extensions.
     pub fn of_file(path: &Path) -> Option<Self> {
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         match ending.as_str() {
@@ -173,7 +173,7 @@ impl InputSpec {
         }
     }
 
-    /// The file that [`resolve`](Self::resolve) reads, if any.
+    /// The path of the file that [`resolve`](Self::resolve) reads, if it reads one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Npy(path)
@@ -206,13 +206,15 @@ impl InputSpec {
             }
             Self::Image(path) => match &declared.meta {
                 Some(meta) => picture::read(path, meta, pictures)?.into(),
-                None => return Err(self.unfit(declared)),
+                None => return Err(self.misfit_error(declared)),
             },
-            Self::Number(n) if number => number_as(*n, declared.tag).ok_or_else(|| self.unfit(declared))?,
-            Self::Number(_) => return Err(self.unfit(declared)),
+            Self::Number(n) if number => {
+                scalar_to_value(*n, declared.tag).ok_or_else(|| self.misfit_error(declared))?
+            }
+            Self::Number(_) => return Err(self.misfit_error(declared)),
             Self::Tensor { dtype, sizes, elements } if number && sizes.is_empty() => {
-                let n = element(&elements.to_tensor(*dtype, sizes)?);
-                n.and_then(|n| number_as(n, declared.tag)).ok_or_else(|| self.unfit(declared))?
+                let n = single_element(&elements.to_tensor(*dtype, sizes)?);
+                n.and_then(|n| scalar_to_value(n, declared.tag)).ok_or_else(|| self.misfit_error(declared))?
             }
             Self::Tensor { dtype, sizes, elements } => {
                 declared.check(*dtype, sizes)?;
@@ -221,7 +223,7 @@ impl InputSpec {
         })
     }
 
-    fn unfit(&self, declared: &DeclaredInput) -> Error {
+    fn misfit_error(&self, declared: &DeclaredInput) -> Error {
         let wanted = match (&declared.meta, declared.tag) {
             (Some(meta), _) => format!(
                 "the program takes a {meta} there: write `{}=…`, or `x.npy`",
@@ -264,7 +266,7 @@ pub fn type_text(dtype: ScalarType, sizes: &[usize]) -> String {
 }
 
 /// Converts a scalar to a value of this kind; `None` if that would lose information.
-fn number_as(n: Scalar, tag: Tag) -> Option<EValue> {
+fn scalar_to_value(n: Scalar, tag: Tag) -> Option<EValue> {
     match (tag, n) {
         (Tag::Double, Scalar::Int(v)) => Some(EValue::Double(v as f64)),
         (Tag::Double, Scalar::Double(v)) => Some(EValue::Double(v)),
@@ -276,7 +278,7 @@ fn number_as(n: Scalar, tag: Tag) -> Option<EValue> {
 }
 
 /// The element of a one-element tensor as a scalar; `None` for other tensors and types without a scalar.
-fn element(tensor: &Tensor) -> Option<Scalar> {
+fn single_element(tensor: &Tensor) -> Option<Scalar> {
     if tensor.numel() != 1 {
         return None;
     }
@@ -295,7 +297,7 @@ impl Elements {
         let meta = TensorMeta::contiguous(dtype, sizes)?;
         match self {
             Self::Zeros => Ok(Tensor::zeros(meta)?),
-            Self::Raw(path) => raw(path, meta),
+            Self::Raw(path) => read_raw(path, meta),
             Self::Values(values) => parse_elements(&meta, values),
         }
     }
@@ -304,25 +306,25 @@ impl Elements {
 fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
     macro_rules! parse_as {
         ($type:ty, $parse:expr) => {
-            filled::<$type>(meta, values, $parse)
+            tensor_of_values::<$type>(meta, values, $parse)
         };
     }
-    fn plain<T: FromStr>(v: &str) -> Option<T> {
+    fn parse_trimmed<T: FromStr>(v: &str) -> Option<T> {
         v.parse().ok()
     }
     match meta.dtype() {
-        ScalarType::Byte => parse_as!(u8, plain),
-        ScalarType::Char => parse_as!(i8, plain),
-        ScalarType::Short => parse_as!(i16, plain),
-        ScalarType::Int => parse_as!(i32, plain),
-        ScalarType::Long => parse_as!(i64, plain),
-        ScalarType::UInt16 => parse_as!(u16, plain),
-        ScalarType::UInt32 => parse_as!(u32, plain),
-        ScalarType::UInt64 => parse_as!(u64, plain),
-        ScalarType::Float => parse_as!(f32, plain),
-        ScalarType::Double => parse_as!(f64, plain),
-        ScalarType::Half => parse_as!(f16, |v| plain(v).map(f16::from_f64)),
-        ScalarType::BFloat16 => parse_as!(bf16, |v| plain(v).map(bf16::from_f64)),
+        ScalarType::Byte => parse_as!(u8, parse_trimmed),
+        ScalarType::Char => parse_as!(i8, parse_trimmed),
+        ScalarType::Short => parse_as!(i16, parse_trimmed),
+        ScalarType::Int => parse_as!(i32, parse_trimmed),
+        ScalarType::Long => parse_as!(i64, parse_trimmed),
+        ScalarType::UInt16 => parse_as!(u16, parse_trimmed),
+        ScalarType::UInt32 => parse_as!(u32, parse_trimmed),
+        ScalarType::UInt64 => parse_as!(u64, parse_trimmed),
+        ScalarType::Float => parse_as!(f32, parse_trimmed),
+        ScalarType::Double => parse_as!(f64, parse_trimmed),
+        ScalarType::Half => parse_as!(f16, |v| parse_trimmed(v).map(f16::from_f64)),
+        ScalarType::BFloat16 => parse_as!(bf16, |v| parse_trimmed(v).map(bf16::from_f64)),
         ScalarType::Bool => parse_as!(Bool, |v| match v {
             "true" | "1" => Some(Bool::from(true)),
             "false" | "0" => Some(Bool::from(false)),
@@ -336,7 +338,11 @@ fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
     }
 }
 
-fn filled<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> Option<T>) -> Result<Tensor> {
+fn tensor_of_values<T: Element>(
+    meta: &TensorMeta,
+    values: &[String],
+    parse: fn(&str) -> Option<T>,
+) -> Result<Tensor> {
     if values.len() != 1 && values.len() != meta.numel() {
         return Err(Error::input(format!(
             "{} elements where {} needs {} (or 1, to fill it)",
@@ -360,9 +366,9 @@ fn filled<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> O
 }
 
 /// Reads a tensor from a file of little-endian elements. Fails if the file's size is not that of the tensor.
-fn raw(path: &Path, meta: TensorMeta) -> Result<Tensor> {
+fn read_raw(path: &Path, meta: TensorMeta) -> Result<Tensor> {
     let wrong =
-        |found: &str| Error::bad_file(path, format!("{found} bytes where {meta} needs {}", meta.nbytes()));
+        |size: &str| Error::bad_file(path, format!("{size} bytes where {meta} needs {}", meta.nbytes()));
     if let Ok(file) = std::fs::metadata(path)
         && file.is_file()
         && file.len() != meta.nbytes() as u64

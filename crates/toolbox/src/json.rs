@@ -5,29 +5,33 @@ use pteron_operator::EValue;
 use pteron_tensor::{Bool, Complex, DimOrder, ScalarType, Tensor};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
 
-/// Serializes a value.
+/// A value, which serializes to JSON.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<'a>(pub &'a EValue);
 
 impl Serialize for Json<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            EValue::None => value(to, "none", None::<()>),
+            EValue::None => serialize_value(to, "none", None::<()>),
             EValue::Tensor(t) => TensorJson(t).serialize(to),
-            EValue::String(v) => value(to, "string", Some(v)),
-            EValue::Double(v) => value(to, "double", Some(Number(*v))),
-            EValue::Int(v) => value(to, "int", Some(v)),
-            EValue::Bool(v) => value(to, "bool", Some(v)),
-            EValue::ListBool(v) => list(to, v.iter()),
-            EValue::ListInt(v) => list(to, v.iter()),
-            EValue::ListDouble(v) => list(to, v.iter().map(|&v| Number(v))),
-            EValue::ListTensor(v) => list(to, v.iter().map(TensorJson)),
-            EValue::ListOptionalTensor(v) => list(to, v.iter().map(|t| t.as_ref().map(TensorJson))),
+            EValue::String(v) => serialize_value(to, "string", Some(v)),
+            EValue::Double(v) => serialize_value(to, "double", Some(Number(*v))),
+            EValue::Int(v) => serialize_value(to, "int", Some(v)),
+            EValue::Bool(v) => serialize_value(to, "bool", Some(v)),
+            EValue::ListBool(v) => serialize_list(to, v.iter()),
+            EValue::ListInt(v) => serialize_list(to, v.iter()),
+            EValue::ListDouble(v) => serialize_list(to, v.iter().map(|&v| Number(v))),
+            EValue::ListTensor(v) => serialize_list(to, v.iter().map(TensorJson)),
+            EValue::ListOptionalTensor(v) => serialize_list(to, v.iter().map(|t| t.as_ref().map(TensorJson))),
         }
     }
 }
 
-fn value<S: Serializer>(to: S, kind: &'static str, value: Option<impl Serialize>) -> Result<S::Ok, S::Error> {
+fn serialize_value<S: Serializer>(
+    to: S,
+    kind: &'static str,
+    value: Option<impl Serialize>,
+) -> Result<S::Ok, S::Error> {
     let mut fields = to.serialize_struct("value", 1 + usize::from(value.is_some()))?;
     fields.serialize_field("kind", kind)?;
     if let Some(value) = value {
@@ -36,7 +40,7 @@ fn value<S: Serializer>(to: S, kind: &'static str, value: Option<impl Serialize>
     fields.end()
 }
 
-fn list<S: Serializer>(
+fn serialize_list<S: Serializer>(
     to: S,
     values: impl Iterator<Item = impl Serialize> + Clone,
 ) -> Result<S::Ok, S::Error> {

@@ -8,24 +8,24 @@ use pteron_runtime::{DataLoader, Purpose};
 const HEAD_BYTES: u64 = 64;
 
 /// The format of a loader's file; `None` if its magic is unknown.
-pub(crate) fn of(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
+pub(crate) fn file_kind(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
     let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program)?;
     Ok(pteron_format::sniff(&head))
 }
 
 /// The error for a file of a format that a verb does not take.
-pub(crate) fn wrong(
+pub(crate) fn wrong_format(
     loader: &dyn DataLoader,
-    found: Option<FileKind>,
+    kind: Option<FileKind>,
     verb: &'static str,
     expected: &'static str,
 ) -> Error {
-    let found = match found {
+    let format = match kind {
         _ if loader.size() == 0 => "empty",
         None => {
             return Error::WrongFormat {
                 file: loader.name().to_owned(),
-                found: unknown(loader),
+                found: describe_unknown(loader),
                 verb,
                 expected,
             };
@@ -45,11 +45,11 @@ pub(crate) fn wrong(
         Some(FileKind::Gguf) => "a .gguf file",
         Some(other) => other.name(),
     };
-    Error::WrongFormat { file: loader.name().to_owned(), found: found.to_owned(), verb, expected }
+    Error::WrongFormat { file: loader.name().to_owned(), found: format.to_owned(), verb, expected }
 }
 
 /// Describes a file without a known magic.
-fn unknown(loader: &dyn DataLoader) -> String {
+fn describe_unknown(loader: &dyn DataLoader) -> String {
     let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program);
     let head: &[u8] = head.as_deref().unwrap_or(&[]);
     if head.starts_with(b"\x89PNG") || head.starts_with(b"\xff\xd8\xff") {

@@ -1,6 +1,6 @@
 //! Merges several files of named data into one.
 
-use crate::edit::{Output, finish_data, revise_data, undeclared_data};
+use crate::edit::{Output, finish_data, revise_data, undeclared_fields};
 use crate::file::{InFile, Progress, source};
 use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Context, Error, Result, show};
@@ -11,17 +11,17 @@ use serde::Serialize;
 use std::collections::{HashMap, HashSet, hash_map};
 use std::ops::Range;
 
-/// Conflicts that an error lists at most.
+/// Maximum number of conflicts that an error lists.
 const MAX_LISTED: usize = 20;
 
-/// The result of [`merge`].
+/// The result of [`merge`]: one file with the entries of several.
 #[derive(Debug, Serialize)]
 pub struct Merged {
     /// The number of keys.
     pub entries: usize,
     /// Keys that occurred in several files, with the same layout and bytes.
     pub same: Vec<String>,
-    /// What could not be kept of files other than the first, or of the first.
+    /// Descriptions of what could not be kept of the files.
     pub lost: Vec<String>,
     /// Bytes of the source files.
     pub bytes_before: u64,
@@ -32,16 +32,16 @@ pub struct Merged {
     pub data: Output,
 }
 
-/// What [`merge`] takes of the files, and under which keys.
+/// Selects the entries that [`merge`] takes, and their keys.
 #[derive(Debug, Clone, Default)]
 pub struct MergeOptions {
-    /// Takes only entries whose keys in the files fit one of these; all, if there are none.
+    /// Takes only entries whose old keys match one of these patterns; if there are none, all entries.
     pub names: Vec<Pattern>,
-    /// New keys for keys of the files.
+    /// Pairs of an old and a new key.
     pub rename: Vec<(String, String)>,
-    /// Whose entry is taken if files have different ones under a key; without it, that is an error.
+    /// The file whose entry is taken if entries of a key differ; `None` makes that an error.
     pub prefer: Option<Prefer>,
-    /// Entries with equal bytes share storage; to find them, entries of equal length are read once more.
+    /// Whether entries with equal bytes share storage; to find them, entries of equal length are read twice.
     pub share: bool,
 }
 
@@ -84,20 +84,20 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
             }
             let range = tables.data_range(entry);
             let blob = known.entry(range.clone()).or_insert_with(|| bytes_of(range)).clone();
-            let found = EntryOf { place: (index, at), layout: entry.tensor_layout.as_ref(), blob };
+            let entry_of = EntryOf { place: (index, at), layout: entry.tensor_layout.as_ref(), blob };
             let key =
                 renamed.get(entry.key.as_str()).map_or_else(|| entry.key.clone(), |&new| new.to_owned());
             match places.entry(key) {
                 hash_map::Entry::Vacant(place) => {
-                    place.insert(found);
+                    place.insert(entry_of);
                 }
                 hash_map::Entry::Occupied(mut place) => {
                     let key = place.key().clone();
                     let known = place.get();
-                    match difference(known, &found).context(|| format!("`{}`", show::name(&key)))? {
+                    match entry_difference(known, &entry_of).context(|| format!("`{}`", show::name(&key)))? {
                         None => same.push(key),
                         Some(_) if options.prefer == Some(Prefer::First) => {}
-                        Some(_) if options.prefer == Some(Prefer::Last) => drop(place.insert(found)),
+                        Some(_) if options.prefer == Some(Prefer::Last) => drop(place.insert(entry_of)),
                         Some((one, other)) => conflicts.push(format!(
                             "`{}` is {one} in {} and {other} in {name}",
                             show::name(&key),
@@ -117,24 +117,24 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
         return Err(Error::Conflicts(conflicts));
     }
 
-    let mut taken: Vec<(String, EntryOf<'_>)> = places.into_iter().collect();
-    taken.sort_unstable_by_key(|(_, found)| found.place);
-    let entries = taken.len();
-    let split = taken.partition_point(|(_, found)| found.place.0 == 0);
-    let added = taken.split_off(split);
+    let mut chosen: Vec<(String, EntryOf<'_>)> = places.into_iter().collect();
+    chosen.sort_unstable_by_key(|(_, entry)| entry.place);
+    let entries = chosen.len();
+    let split = chosen.partition_point(|(_, entry)| entry.place.0 == 0);
+    let added = chosen.split_off(split);
     let mut revision = revise_data(first, progress)?;
-    let stay: HashSet<usize> = taken.iter().map(|(_, found)| found.place.1).collect();
+    let stay: HashSet<usize> = chosen.iter().map(|(_, entry)| entry.place.1).collect();
     let mut at = 0..;
     revision.retain(|_| at.next().is_some_and(|at| stay.contains(&at)));
-    for (index, (key, _)) in taken.into_iter().enumerate() {
+    for (index, (key, _)) in chosen.into_iter().enumerate() {
         revision.rename(index, key);
     }
     let alignments: Vec<Vec<u64>> = files.iter().map(|file| file.tables().segment_alignments()).collect();
-    for (key, found) in added {
-        let (file, at) = found.place;
+    for (key, entry) in added {
+        let (file, at) = entry.place;
         let segment = files[file].tables().named_data[at].segment_index as usize;
         let alignment = alignments[file].get(segment).copied().unwrap_or(1);
-        revision.add(key, found.layout.cloned(), &found.blob, alignment);
+        revision.add(key, entry.layout.cloned(), &entry.blob, alignment);
     }
     if options.share {
         revision.share_equal_bytes().in_file("the new named data")?;
@@ -142,7 +142,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
     let (data, mut lost) = finish_data(revision, progress)?;
     for file in &files[1..] {
         let name = file.loader().name();
-        lost.extend(undeclared_data(file)?.into_iter().map(|what| format!("{what} in {name}")));
+        lost.extend(undeclared_fields(file)?.into_iter().map(|what| format!("{what} in {name}")));
     }
     Ok(Merged { entries, same, lost, bytes_before, bytes_after: data.bytes(), data })
 }
@@ -155,8 +155,11 @@ struct EntryOf<'f> {
     blob: Blob<'static>,
 }
 
-/// Descriptions of two entries of the same key, if they differ.
-fn difference(one: &EntryOf<'_>, other: &EntryOf<'_>) -> pteron_format::Result<Option<(String, String)>> {
+/// Descriptions of two entries with the same key, if the entries differ.
+fn entry_difference(
+    one: &EntryOf<'_>,
+    other: &EntryOf<'_>,
+) -> pteron_format::Result<Option<(String, String)>> {
     let what = |entry: &EntryOf<'_>| match entry.layout {
         Some(layout) => show::layout(layout),
         None => format!("a blob of {}", show::bytes(entry.blob.len())),

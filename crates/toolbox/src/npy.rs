@@ -30,7 +30,7 @@ const TYPES: &[(&str, ScalarType)] = &[
 ];
 
 /// Whether elements of this type, which NumPy lacks, are written as raw bytes (`u1`).
-pub(crate) fn raw(dtype: ScalarType) -> bool {
+pub(crate) fn is_written_raw(dtype: ScalarType) -> bool {
     dtype != ScalarType::BFloat16 && TYPES.iter().all(|(_, known)| *known != dtype)
 }
 
@@ -79,10 +79,10 @@ impl<R: Read> Array<R> {
         let header = take(length)?;
         let header = std::str::from_utf8(&header).map_err(|_| "the header is not text")?;
 
-        let descr = field(header, "descr").and_then(quoted).ok_or("the header has no `descr`")?;
+        let descr = header_field(header, "descr").and_then(unquote).ok_or("the header has no `descr`")?;
         let (dtype, big) = parse_descr(descr)?;
-        let fortran = field(header, "fortran_order").is_some_and(|v| v.starts_with("True"));
-        let sizes = field(header, "shape").and_then(parse_shape).ok_or("the header has no `shape`")?;
+        let fortran = header_field(header, "fortran_order").is_some_and(|v| v.starts_with("True"));
+        let sizes = header_field(header, "shape").and_then(parse_shape).ok_or("the header has no `shape`")?;
         let rank = sizes.len();
         let order = if fortran {
             DimOrder::new(&(0..rank.min(255) as u8).rev().collect::<Vec<_>>())
@@ -93,12 +93,12 @@ impl<R: Read> Array<R> {
         Ok(Self { meta, big, elements: file })
     }
 
-    /// Type, sizes and dim order.
+    /// The type, sizes and dim order of the array.
     pub fn meta(&self) -> &TensorMeta {
         &self.meta
     }
 
-    /// Reads the elements.
+    /// Reads the elements of the array.
     pub fn read(mut self) -> Result<Tensor, String> {
         let (nbytes, size) = (self.meta.nbytes(), self.meta.dtype().to_real().size());
         let mut tensor = Tensor::zeros(self.meta).map_err(|e| e.to_string())?;
@@ -115,7 +115,7 @@ impl<R: Read> Array<R> {
     }
 }
 
-/// See [`stream::read_full`].
+/// Reads as [`stream::read_full`], with the error as text.
 fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> Result<usize, String> {
     stream::read_full(file, buffer).map_err(|e| e.to_string())
 }
@@ -140,11 +140,11 @@ pub struct File {
     tensor: Tensor,
 }
 
-/// Elements widened at a time.
+/// Number of elements that are converted at a time.
 const CHUNK: usize = 4096;
 
 impl File {
-    /// The file of a tensor, which is copied to row-major order.
+    /// A `.npy` file of a tensor, whose elements are copied to row-major order.
     pub fn new(tensor: &Tensor) -> Result<Self> {
         let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
         let mut sizes = tensor.sizes().to_vec();
@@ -202,13 +202,13 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<()> {
     pteron_runtime::replace_file(path, |out| file.write_to(out).map_err(Error::write(path)))
 }
 
-/// The text that follows `'name':` in the header.
-fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
+/// The text after `'name':` in the header.
+fn header_field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let at = header.find(&format!("'{name}'"))? + name.len() + 2;
     Some(header[at..].trim_start().strip_prefix(':')?.trim_start())
 }
 
-fn quoted(text: &str) -> Option<&str> {
+fn unquote(text: &str) -> Option<&str> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     text[1..].split(quote).next()
 }
@@ -218,7 +218,7 @@ fn parse_shape(text: &str) -> Option<Vec<usize>> {
     inner.split(',').map(str::trim).filter(|d| !d.is_empty()).map(|d| d.parse().ok()).collect()
 }
 
-/// The scalar type, and whether the bytes are big-endian.
+/// Parses a type description: the scalar type, and whether the bytes are big-endian.
 fn parse_descr(descr: &str) -> Result<(ScalarType, bool), String> {
     let (big, name) = match descr.as_bytes().first() {
         Some(b'>') => (true, &descr[1..]),

@@ -13,18 +13,18 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// An operator of a registry.
+/// An operator for which a registry has a kernel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Supported {
-    /// Its full name.
+    /// The operator's full name.
     pub name: String,
-    /// Its schema in PyTorch's notation.
+    /// The operator's schema in PyTorch's notation.
     pub schema: String,
     /// The scalar types that it accepts for its main input.
     pub dtypes: Vec<&'static str>,
 }
 
-/// The requirements of a file, and whether this build meets them.
+/// The operators and backends that a file needs, and whether this build has them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Requirements {
     pub file: String,
@@ -42,13 +42,13 @@ pub struct Requirements {
 /// An operator that a program calls.
 #[derive(Debug, Clone, Serialize)]
 pub struct Needed {
-    /// Its full name.
+    /// The operator's full name.
     pub name: String,
     /// The number of instructions that call it, in all methods.
     pub calls: usize,
     /// Whether the registry has a kernel for it.
     pub available: bool,
-    /// Kernels with a similar name, if there is none for it.
+    /// Names of kernels similar to the operator's, if it has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub similar: Vec<String>,
 }
@@ -60,7 +60,7 @@ pub struct NeededBackend {
     /// The number of delegates that need it, in all methods.
     pub delegates: usize,
     pub payload_bytes: u64,
-    /// Whether it is registered and available.
+    /// Whether the backend is registered and available.
     pub available: bool,
     /// The nodes of their payloads by kind, if the backend can list them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -72,7 +72,7 @@ pub struct NeededBackend {
 }
 
 impl NeededBackend {
-    fn of_kind(&mut self, kind: &str) -> &mut NeededNode {
+    fn node_of_kind(&mut self, kind: &str) -> &mut NeededNode {
         let at = self.nodes.binary_search_by(|node| node.kind.as_str().cmp(kind)).unwrap_or_else(|at| {
             self.nodes.insert(at, NeededNode { kind: kind.to_owned(), count: 0, refused: 0 });
             at
@@ -80,12 +80,12 @@ impl NeededBackend {
         &mut self.nodes[at]
     }
 
-    fn add(&mut self, kind: &str) {
-        self.of_kind(kind).count += 1;
+    fn count_node(&mut self, kind: &str) {
+        self.node_of_kind(kind).count += 1;
     }
 
-    fn refuse(&mut self, kind: &str) {
-        self.of_kind(kind).refused += 1;
+    fn count_refused(&mut self, kind: &str) {
+        self.node_of_kind(kind).refused += 1;
     }
 }
 
@@ -159,16 +159,16 @@ pub fn requirements(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Requirements> {
-    let found = kind::of(&**loader)?;
+    let kind = kind::file_kind(&**loader)?;
     let mut all = Requirements {
         file: loader.name().to_owned(),
-        format: found.map_or("", FileKind::name),
+        format: kind.map_or("", FileKind::name),
         can_run: false,
         operators: Vec::new(),
         backends: Vec::new(),
         missing: Vec::new(),
     };
-    match found {
+    match kind {
         Some(FileKind::Pte) => {
             all.add_program(&Program::load(Arc::clone(loader), limits)?, kernels, backends)?;
         }
@@ -178,7 +178,7 @@ pub fn requirements(
         }
         #[cfg(feature = "bef")]
         Some(FileKind::Bef) => all.add_bef(&loader.load(0, loader.size(), Purpose::Program)?)?,
-        other => return Err(kind::wrong(&**loader, other, "ops", "programs (.pte, .bpte, .bef)")),
+        other => return Err(kind::wrong_format(&**loader, other, "ops", "programs (.pte, .bpte, .bef)")),
     }
     all.can_run = all.missing.is_empty();
     Ok(all)
@@ -245,17 +245,19 @@ impl Requirements {
                     continue;
                 };
                 let Some(needed) = self.backends.iter_mut().find(|n| n.id == delegate.id) else { continue };
-                let payload = delegates::read(program, delegate)?;
+                let payload = delegates::read_payload(program, delegate)?;
                 let place = format!("delegate {index} of {} ({})", name(&plan.name), name(&delegate.id));
                 match backend.contents(&payload) {
-                    Some(Ok(contents)) => contents.nodes.iter().for_each(|node| needed.add(&node.kind)),
+                    Some(Ok(contents)) => {
+                        contents.nodes.iter().for_each(|node| needed.count_node(&node.kind))
+                    }
                     Some(Err(error)) => self.missing.push(format!("{place} cannot be read: {error}")),
                     None => {}
                 }
                 let Some(Ok(support)) = backend.support(&payload, Some(&named)) else { continue };
                 needed.absent_data.extend(support.absent);
                 for refused in support.refused {
-                    needed.refuse(&refused.kind);
+                    needed.count_refused(&refused.kind);
                     let RefusedNode { node, kind, reason } = refused;
                     self.missing.push(format!(
                         "{place} has a node that does not run here: node {node} ({kind}): {reason}"

@@ -44,14 +44,14 @@ struct Named {
 #[derive(Debug)]
 struct Write {
     named: Named,
-    /// Inputs that it may replace.
+    /// The inputs that this output may replace.
     over: Vec<Resolved>,
 }
 
 impl Paths {
     /// Adds a file, or stdin, that is read. `option` is the option before the path; empty for a positional argument.
     pub fn read(&mut self, option: &'static str, path: &Path) {
-        self.reads.push(Named::new(option, path, Resolved::of_read(path)));
+        self.reads.push(Named::new(option, path, Resolved::resolve_input(path)));
     }
 
     /// Adds a file that is written and must not be one of those that are read.
@@ -61,14 +61,14 @@ impl Paths {
 
     /// Adds a file that is written and may replace the inputs `over`: an edit in place.
     pub fn edit(&mut self, option: &'static str, path: &Path, over: &[&Path]) {
-        let named = Named::new(option, path, Resolved::of(path));
-        let over = over.iter().map(|path| Resolved::of_read(path)).collect();
+        let named = Named::new(option, path, Resolved::resolve(path));
+        let over = over.iter().map(|path| Resolved::resolve_input(path)).collect();
         self.writes.push(Write { named, over });
     }
 
     /// Adds a folder in which files will be written; their paths are added separately once they are known.
     pub fn folder(&mut self, option: &'static str, path: &Path) {
-        self.folders.push(Named::new(option, path, Resolved::of(path)));
+        self.folders.push(Named::new(option, path, Resolved::resolve(path)));
     }
 
     /// Declares that binary data is written to stdout.
@@ -77,7 +77,7 @@ impl Paths {
     }
 
     /// The files that are edited in place, in an order that is the same in every process.
-    pub fn edited(&self) -> Vec<PathBuf> {
+    pub fn edited_paths(&self) -> Vec<PathBuf> {
         let in_place = |write: &&Write| write.over.iter().any(|over| over.id == write.named.place.id);
         let mut edited: Vec<PathBuf> = self
             .writes
@@ -91,10 +91,10 @@ impl Paths {
 
     /// All paths, with the options that named them.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        self.named().map(|named| (named.option, &*named.path))
+        self.named_paths().map(|named| (named.option, &*named.path))
     }
 
-    fn named(&self) -> impl Iterator<Item = &Named> {
+    fn named_paths(&self) -> impl Iterator<Item = &Named> {
         self.reads.iter().chain(self.writes.iter().map(|write| &write.named)).chain(&self.folders)
     }
 
@@ -137,9 +137,9 @@ impl Paths {
                 return Err(format!("{named} would replace {read}, which is read: name another file"));
             }
         }
-        let stdout = Resolved::of_stdout();
+        let stdout = Resolved::resolve_stdout();
         let clash = |named: &&Named| stdout.as_ref().is_some_and(|stdout| stdout.id == named.place.id);
-        match self.named().find(clash) {
+        match self.named_paths().find(clash) {
             Some(named) => Err(format!("stdout goes to the same file as {named}: send it to another")),
             None => Ok(()),
         }
@@ -169,25 +169,25 @@ impl std::fmt::Display for Named {
 #[derive(Debug)]
 struct Resolved {
     id: Id,
-    /// Whether it can be read only once: a pipe or socket.
+    /// Whether the file can be read only once: a pipe or socket.
     once: bool,
-    /// Whether it is a character device, such as `/dev/null`, which may be read and written repeatedly.
+    /// Whether the file is a character device, such as `/dev/null`, which may be read and written repeatedly.
     endless: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Id {
-    /// An existing file.
+    /// An existing file, by device and inode.
     #[cfg(unix)]
     File { device: u64, inode: u64 },
-    /// A file by its path.
+    /// A file without an inode, by its path.
     Path(PathBuf),
 }
 
 impl Resolved {
-    fn of_read(path: &Path) -> Self {
+    fn resolve_input(path: &Path) -> Self {
         if !is_stdin(path) {
-            return Self::of(path);
+            return Self::resolve(path);
         }
         // If stdin is redirected from a file, it is that file; otherwise it is a stream of its own.
         let file = fs::metadata("/dev/stdin").ok().filter(Metadata::is_file);
@@ -195,13 +195,13 @@ impl Resolved {
         Self { id, once: true, endless: false }
     }
 
-    /// The file that stdout is redirected to, if it is.
-    fn of_stdout() -> Option<Self> {
+    /// The file that stdout is redirected to, if it is redirected to one.
+    fn resolve_stdout() -> Option<Self> {
         let id = fs::metadata("/dev/stdout").ok().filter(Metadata::is_file).and_then(|meta| Id::of(&meta))?;
         Some(Self { id, once: false, endless: false })
     }
 
-    fn of(path: &Path) -> Self {
+    fn resolve(path: &Path) -> Self {
         let Ok(meta) = fs::metadata(path) else {
             let id = Id::Path(case_folded(pteron_runtime::replaced_path(path)));
             return Self { id, once: false, endless: false };

@@ -12,17 +12,17 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// A pattern.
+    /// A pattern, in which `*` stands for any characters and `?` for one.
     pub fn new(pattern: impl Into<String>) -> Self {
         Self { text: pattern.into(), is_name: false }
     }
 
-    /// The pattern that only this name fits.
+    /// A pattern that matches only this name; its characters have no special meaning.
     pub fn name(name: impl Into<String>) -> Self {
         Self { text: name.into(), is_name: true }
     }
 
-    /// Whether a whole name fits. The cost is at most the product of the two lengths.
+    /// Whether the whole name matches. The cost is at most the product of the two lengths.
     pub fn fits(&self, name: &str) -> bool {
         if self.is_name || self.text == name {
             return self.text == name;
@@ -61,7 +61,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Whether a name fits one of the patterns, or there are none.
+/// Whether a name matches one of the patterns, or there are no patterns.
 pub(crate) fn fits_any(patterns: &[Pattern], name: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| pattern.fits(name))
 }

@@ -10,7 +10,7 @@ use pteron_tensor::{ScalarType, Tensor, TensorMeta, bf16, f16};
 ///
 /// # Errors
 /// If there is no such method, or not enough memory.
-pub fn inputs(program: &Program, method: &str) -> Result<Vec<EValue>> {
+pub fn random_inputs(program: &Program, method: &str) -> Result<Vec<EValue>> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let input = |declared: ValueMeta| match (declared.tensor, declared.traced) {
         (Some(info), _) => random.tensor(&info.meta).map(EValue::Tensor),

@@ -19,7 +19,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the bytes of a file are accessed.
+/// How a file is read: into memory, or memory-mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoadMode {
     /// Byte ranges are read into memory on demand.
@@ -56,19 +56,19 @@ pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
 fn is_large_bef(path: &Path) -> Result<bool> {
     let file = FileLoader::open(path)?;
     let is_large = file.size() >= MAPPED_BEF_BYTES;
-    Ok(is_large && crate::kind::of(&file).ok().flatten() == Some(pteron_format::FileKind::Bef))
+    Ok(is_large && crate::kind::file_kind(&file).ok().flatten() == Some(pteron_format::FileKind::Bef))
 }
 
 /// Whether the file is a `.pte` program.
 pub fn is_program(loader: &dyn DataLoader) -> Result<bool> {
-    Ok(crate::kind::of(loader)? == Some(pteron_format::FileKind::Pte))
+    Ok(crate::kind::file_kind(loader)? == Some(pteron_format::FileKind::Pte))
 }
 
 /// Fails if the file is not a `.pte` program; the error names its format, and what `verb` takes.
 pub fn expect_program(loader: &dyn DataLoader, verb: &'static str, takes: &'static str) -> Result<()> {
-    match crate::kind::of(loader)? {
+    match crate::kind::file_kind(loader)? {
         Some(pteron_format::FileKind::Pte) => Ok(()),
-        other => Err(crate::kind::wrong(loader, other, verb, takes)),
+        other => Err(crate::kind::wrong_format(loader, other, verb, takes)),
     }
 }
 
@@ -89,7 +89,7 @@ pub fn open_data(
     })
 }
 
-/// What to run.
+/// A call of a method: method, inputs and repetitions.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The method; by default `forward`, or the only one.
@@ -98,7 +98,7 @@ pub struct Request {
     pub inputs: Vec<GivenInput>,
     /// The preprocessing of picture inputs.
     pub pictures: Preparation,
-    /// Inputs as values; they replace `inputs`.
+    /// The inputs as values, which take precedence over `inputs`.
     pub values: Option<Vec<EValue>>,
     /// The number of additional, timed runs.
     pub repeat: usize,
@@ -108,7 +108,7 @@ pub struct Request {
     pub checkpoint: Option<PathBuf>,
     /// Whether the methods share the memory of their state: see [`Module::share_memory_arenas`].
     pub share_memory_arenas: bool,
-    /// Methods that are called before, in this order, with their inputs.
+    /// Calls of other methods that precede this call, in this order.
     pub before: Vec<CallSpec>,
 }
 
@@ -116,7 +116,7 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallSpec {
     pub method: String,
-    /// Its inputs; if empty, as in [`Request::inputs`].
+    /// The inputs of the call; if empty, the defaults as of [`Request::inputs`].
     pub inputs: Vec<GivenInput>,
 }
 
@@ -159,7 +159,7 @@ pub struct Latency {
 
 impl Latency {
     /// The statistics of these durations; `None` if there are none.
-    pub fn of(mut times: Vec<Duration>) -> Option<Self> {
+    pub fn from_durations(mut times: Vec<Duration>) -> Option<Self> {
         times.sort_unstable();
         let last = times.len().checked_sub(1)?;
         let at = |q: f64| times[((last as f64) * q).ceil() as usize].as_secs_f64() * 1e3;
@@ -204,14 +204,14 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
         let mut times = Vec::new();
         for _ in 0..request.repeat {
             let start = Instant::now();
-            once(method, &inputs)?;
+            run_once(method, &inputs)?;
             times.try_reserve(1).map_err(|_| pteron_tensor::Error::OutOfMemory(size_of_val(&*times)))?;
             times.push(start.elapsed());
         }
         if let Some(file) = &request.checkpoint {
             method.save_checkpoint(file)?;
         }
-        Ok(RunResult { method: name.clone(), zeros, outputs, load, latency: Latency::of(times) })
+        Ok(RunResult { method: name.clone(), zeros, outputs, load, latency: Latency::from_durations(times) })
     })
 }
 
@@ -219,7 +219,7 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
 ///
 /// # Errors
 /// If they do not match the method's inputs, or cannot be read.
-pub fn inputs(
+pub fn input_values(
     program: &Program,
     method: &str,
     inputs: Vec<GivenInput>,
@@ -239,7 +239,7 @@ pub(crate) struct ResolvedCall {
 }
 
 impl Request {
-    /// Determines the method and makes its inputs.
+    /// Resolves the method's name and creates the values of its inputs.
     pub(crate) fn resolve(&self, program: &Program) -> Result<ResolvedCall> {
         let method = match &self.method {
             Some(name) => name.clone(),
@@ -255,38 +255,38 @@ impl Request {
             true => (default_inputs(&declared)?, Some(declared.iter().map(default_text).collect())),
             false => {
                 let allowed = meta.input_sizes()?.map(Arc::new);
-                (given_inputs(&meta, &declared, allowed, &self.inputs, &self.pictures)?, None)
+                (arrange_given(&meta, &declared, allowed, &self.inputs, &self.pictures)?, None)
             }
         };
         Ok(ResolvedCall { method, inputs, zeros })
     }
 }
 
-/// Sets the inputs and runs; outputs stay in the method's memory.
-pub(crate) fn once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
+/// Sets the inputs and runs the method; the outputs stay in its memory.
+pub(crate) fn run_once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
     for (i, input) in inputs.iter().enumerate() {
         method.set_input(i, input)?;
     }
     Ok(method.run()?)
 }
 
-/// Makes the inputs from their specifications, by position or by name, which may omit the inputs that the exporter fixed.
-fn given_inputs(
+/// Resolves inputs given by position or name; inputs that the exporter fixed may be omitted.
+fn arrange_given(
     meta: &MethodMeta<'_>,
     declared: &[ValueMeta],
     allowed: Option<Arc<InputSizes>>,
-    given: &[GivenInput],
+    given_inputs: &[GivenInput],
     pictures: &Preparation,
 ) -> Result<Vec<EValue>> {
     let method = meta.name();
-    let named = given.iter().filter_map(|input| Some((input.name.clone()?, &input.value)));
+    let named = given_inputs.iter().filter_map(|input| Some((input.name.clone()?, &input.value)));
     let positional: Vec<&InputSpec> =
-        given.iter().filter(|input| input.name.is_none()).map(|input| &input.value).collect();
+        given_inputs.iter().filter(|input| input.name.is_none()).map(|input| &input.value).collect();
     let names = meta.value_names()?;
     let specs = arrange_inputs(method, declared, &names.inputs, positional.into_iter(), named);
     let specs = specs.map_err(|error| match error {
         pteron_runtime::Error::Input { problem: InputProblem::Count { .. }, .. } => {
-            wrong_count(method, declared, given.len())
+            wrong_count_error(method, declared, given_inputs.len())
         }
         other => other.into(),
     })?;
@@ -309,12 +309,12 @@ fn given_inputs(
     Ok(inputs)
 }
 
-fn wrong_count(method: &str, declared: &[ValueMeta], given: usize) -> Error {
+fn wrong_count_error(method: &str, declared: &[ValueMeta], num_given: usize) -> Error {
     let list: Vec<String> = declared.iter().map(default_text).collect();
     Error::input(format!(
         "method `{method}` takes {}, {} given: {}",
         count(declared.len(), "input"),
-        match given {
+        match num_given {
             1 => "1 was".to_owned(),
             n => format!("{n} were"),
         },
@@ -348,10 +348,10 @@ fn default_text(declared: &ValueMeta) -> String {
 /// One of the largest elements of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ranked<'l> {
-    /// Its position in the row.
+    /// The index of the element in its row.
     pub index: usize,
     pub value: f64,
-    /// The label of that position, if there are labels.
+    /// The label of the index, if there are labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<&'l str>,
 }
@@ -360,12 +360,12 @@ pub struct Ranked<'l> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Top<'l> {
     ranked: Vec<Ranked<'l>>,
-    /// Elements kept per row.
+    /// The number of elements kept per row.
     each: usize,
 }
 
 impl<'l> Top<'l> {
-    /// The rows, each in descending order.
+    /// The largest elements of each row, in descending order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[Ranked<'l>]> {
         self.ranked.chunks(self.each)
     }
@@ -412,18 +412,18 @@ pub fn top_k<'l>(tensor: &Tensor, k: usize, labels: &'l [String]) -> Result<Top<
     Ok(Top { ranked, each })
 }
 
-/// A value and its index, ordered by value, then by descending index.
+/// A value and its index, ordered by ascending value, then by descending index.
 struct Order(f64, Reverse<usize>);
 
 impl Order {
-    fn key(&self) -> f64 {
+    fn value(&self) -> f64 {
         if self.0.is_nan() { f64::NEG_INFINITY } else { self.0 }
     }
 }
 
 impl Ord for Order {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().total_cmp(&other.key()).then(self.1.cmp(&other.1))
+        self.value().total_cmp(&other.value()).then(self.1.cmp(&other.1))
     }
 }
 
@@ -454,9 +454,9 @@ mod tests {
     #[test]
     fn latencies_are_order_statistics() {
         let ms = |n: u64| Duration::from_millis(n);
-        let l = Latency::of((1..=100).rev().map(ms).collect()).unwrap();
+        let l = Latency::from_durations((1..=100).rev().map(ms).collect()).unwrap();
         assert_eq!((l.runs, l.min_ms, l.median_ms, l.p99_ms), (100, 1.0, 51.0, 100.0));
-        assert!(Latency::of(Vec::new()).is_none());
+        assert!(Latency::from_durations(Vec::new()).is_none());
     }
 
     #[test]

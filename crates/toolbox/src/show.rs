@@ -8,7 +8,7 @@ pub use pteron_text::{Escapes, Screen, bytes as byte_text, line, message, quoted
 
 /// Tensors with more elements than this are elided.
 const WHOLE: usize = 200;
-/// Entries shown at either end of an elided dimension.
+/// Number of entries shown at each end of an elided dimension.
 const EDGE: usize = 3;
 
 /// A value as text: type and sizes, then the elements in nested brackets.
@@ -44,7 +44,7 @@ pub fn tensor(tensor: &Tensor) -> String {
             let rows: usize = tensor.sizes().split_last().map_or(1, |(_, outer)| outer.iter().product());
             text.push(if rows > 1 { '\n' } else { ' ' });
             let elide = tensor.numel() > WHOLE;
-            nested(&mut text, tensor.sizes(), 0, 1, elide, &*element);
+            nested_brackets(&mut text, tensor.sizes(), 0, 1, elide, &*element);
         }
         _ => {
             let _ = write!(text, " ({} bytes)", tensor.nbytes());
@@ -112,7 +112,7 @@ pub fn numbers(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> f64 + '_>> {
     })
 }
 
-fn nested(
+fn nested_brackets(
     out: &mut String,
     sizes: &[usize],
     first: usize,
@@ -140,7 +140,7 @@ fn nested(
             i = n - EDGE;
             continue;
         }
-        nested(out, inner, first + i * step, depth + 1, elide, element);
+        nested_brackets(out, inner, first + i * step, depth + 1, elide, element);
         i += 1;
     }
     out.push(']');
@@ -187,11 +187,11 @@ pub fn bytes(n: u64) -> String {
 
 /// A tensor's type, sizes and, if it is not row-major, dim order: `float32[2, 3]`.
 pub fn layout(layout: &pteron_format::ptd::TensorLayout) -> String {
-    typed(layout.scalar_type, &layout.sizes, &layout.dim_order)
+    layout_of_fields(layout.scalar_type, &layout.sizes, &layout.dim_order)
 }
 
-/// As [`layout`], for a scalar type, sizes and dim order as stored in files.
-pub fn typed(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
+/// A layout as text, as [`layout`], from the scalar type, sizes and dim order stored in a file.
+pub fn layout_of_fields(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
     let dtype = ScalarType::from_i8(scalar_type);
     let mut text = dtype.map_or_else(|_| format!("type {scalar_type}"), |t| t.name().to_owned());
     let _ = write!(text, "{sizes:?}");
@@ -206,7 +206,7 @@ pub fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// Items of a list that are shown; see [`items`].
+/// Maximum number of items of a list that are shown by [`items`].
 const ITEMS: usize = 100;
 
 /// The items of a list in brackets: all of up to a hundred, otherwise the first hundred and the number of the others.
@@ -223,9 +223,9 @@ pub fn items(all: impl ExactSizeIterator<Item: fmt::Display>) -> String {
     out
 }
 
-/// Columns of a cell of a table at most; a longer one is shortened.
+/// Maximum width of a table's cell, in columns; longer text is shortened.
 const CELL: usize = 400;
-/// Columns up to which cells are padded.
+/// Maximum width to which cells are padded, in columns.
 const PADDED: usize = 100;
 /// The number of rows whose columns are aligned together.
 const ROWS: usize = 4096;

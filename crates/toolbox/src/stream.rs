@@ -22,21 +22,21 @@ pub fn is_stream(path: &Path) -> bool {
 }
 
 /// The name of a path in messages.
-fn name(path: &Path) -> String {
+fn shown_name(path: &Path) -> String {
     if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
 }
 
 /// Reads a stream into a loader. If the first chunk is neither text nor of a known format, only that chunk is read.
 pub(crate) fn open(path: &Path) -> Result<Arc<dyn DataLoader>> {
     let is_known = |start: &[u8]| pteron_format::sniff(start).is_some() || !start.contains(&0);
-    Ok(Arc::new(BytesLoader::named(name(path), read_up_to(path, most(), &is_known)?)))
+    Ok(Arc::new(BytesLoader::named(shown_name(path), read_up_to(path, max_bytes(), &is_known)?)))
 }
 
 /// Opens a file or stream for sequential reading.
 pub(crate) fn reader(path: &Path) -> Result<Box<dyn Read>> {
     match is_stdin(path) {
         true => Ok(Box::new(io::stdin().lock())),
-        false => Ok(Box::new(io::BufReader::new(File::open(path).map_err(Error::read(name(path)))?))),
+        false => Ok(Box::new(io::BufReader::new(File::open(path).map_err(Error::read(shown_name(path)))?))),
     }
 }
 
@@ -59,21 +59,21 @@ pub(crate) fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<u
 /// # Errors
 /// If it cannot be read or is larger than [`STREAM_BYTES`].
 pub fn read(path: &Path) -> Result<Vec<u8>> {
-    read_up_to(path, most(), &|_| true)
+    read_up_to(path, max_bytes(), &|_| true)
 }
 
 /// The maximum number of bytes to read: [`STREAM_BYTES`], or the free memory if that is less.
-fn most() -> u64 {
+fn max_bytes() -> u64 {
     STREAM_BYTES.min(pteron_runtime::free_memory().unwrap_or(u64::MAX))
 }
 
 /// Reads the text of a file or stream. Fails if it is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    String::from_utf8(read(path)?).map_err(|_| Error::bad_file(name(path), "it is no text"))
+    String::from_utf8(read(path)?).map_err(|_| Error::bad_file(shown_name(path), "it is no text"))
 }
 
 fn read_up_to(path: &Path, most: u64, is_known: &dyn Fn(&[u8]) -> bool) -> Result<Vec<u8>> {
-    let fail = Error::read(name(path));
+    let fail = Error::read(shown_name(path));
     let read = match is_stdin(path) {
         true => read_all(&mut io::stdin().lock(), most, is_known),
         false => File::open(path).and_then(|mut file| read_all(&mut file, most, is_known)),
@@ -81,7 +81,7 @@ fn read_up_to(path: &Path, most: u64, is_known: &dyn Fn(&[u8]) -> bool) -> Resul
     match read.map_err(fail)? {
         Some(bytes) => Ok(bytes),
         None => Err(Error::bad_file(
-            name(path),
+            shown_name(path),
             format!(
                 "it goes on after {most} bytes, which is more than may be read into memory; \
                  a program or its weights may be larger in a file of their own"

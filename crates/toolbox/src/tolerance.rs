@@ -79,7 +79,7 @@ impl Tolerance {
 /// How two values differ.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
-    /// They are of different kinds, types or sizes, or are unequal values other than tensors.
+    /// The values differ in kind, type or sizes, or are unequal and no tensors.
     Value {
         /// The computed value.
         found: String,
@@ -92,15 +92,15 @@ pub enum Difference {
         count: usize,
         /// The number of all elements.
         of: usize,
-        /// The index of the first one.
+        /// The index of the first element beyond the tolerance.
         first: Vec<usize>,
-        /// The computed element there.
+        /// The computed element at that index.
         found: String,
-        /// The recorded element there.
+        /// The recorded element at that index.
         expected: String,
         /// The largest absolute difference of all elements; infinite if only one of a pair is finite.
         largest: f64,
-        /// The allowed difference at the first one.
+        /// The allowed difference at the first element beyond the tolerance.
         allowed: f64,
     },
 }
@@ -127,9 +127,9 @@ impl fmt::Display for Difference {
 }
 
 /// Compares a computed value with the recorded one. Tensors are compared in logical order, whatever their dim orders.
-pub fn compare(found: &EValue, expected: &EValue, tolerance: &Tolerance) -> Result<(), Difference> {
-    let different = || Err(Difference::Value { found: brief(found), expected: brief(expected) });
-    match (found, expected) {
+pub fn compare(actual: &EValue, expected: &EValue, tolerance: &Tolerance) -> Result<(), Difference> {
+    let different = || Err(Difference::Value { found: short_text(actual), expected: short_text(expected) });
+    match (actual, expected) {
         (EValue::None, EValue::None) => Ok(()),
         (EValue::Tensor(a), EValue::Tensor(b)) => {
             if a.dtype() != b.dtype() || a.sizes() != b.sizes() {
@@ -162,7 +162,7 @@ pub fn compare(found: &EValue, expected: &EValue, tolerance: &Tolerance) -> Resu
 }
 
 /// A short description of a value.
-fn brief(value: &EValue) -> String {
+fn short_text(value: &EValue) -> String {
     match value {
         EValue::Tensor(t) => t.meta().to_string(),
         other => show::value(other),
@@ -184,9 +184,9 @@ fn abs_diff(a: f64, b: f64) -> f64 {
     if d.is_nan() { f64::INFINITY } else { d }
 }
 
-fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<(), Difference> {
+fn compare_tensors(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<(), Difference> {
     let row_major = |t: &Tensor| t.to_dim_order(DimOrder::contiguous(t.rank()));
-    let (Ok(found), Ok(expected)) = (row_major(found), row_major(expected)) else {
+    let (Ok(actual), Ok(expected)) = (row_major(actual), row_major(expected)) else {
         return Err(Difference::Value { found: "too much for memory".into(), expected: "a tensor".into() });
     };
     let bound = tolerance.bound(expected.dtype());
@@ -194,8 +194,8 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
 
     macro_rules! floats {
         ($type:ty, $to_f64:expr) => {
-            elements::<$type>(
-                &found,
+            compare_elements::<$type>(
+                &actual,
                 &expected,
                 |a, b| abs_diff($to_f64(a), $to_f64(b)),
                 |b, largest| bound.atol + bound.rtol * $to_f64(b).abs() + bound.of_largest * largest,
@@ -205,13 +205,13 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
     }
     macro_rules! integers {
         ($type:ty, $step:expr) => {
-            elements::<$type>(&found, &expected, |a, b| a.abs_diff(b) as f64, |_, _| $step, |_| 0.0)
+            compare_elements::<$type>(&actual, &expected, |a, b| a.abs_diff(b) as f64, |_, _| $step, |_| 0.0)
         };
     }
     macro_rules! complexes {
         ($type:ty, $to_f64:expr) => {
-            elements::<Complex<$type>>(
-                &found,
+            compare_elements::<Complex<$type>>(
+                &actual,
                 &expected,
                 |a, b| abs_diff($to_f64(a.re), $to_f64(b.re)).max(abs_diff($to_f64(a.im), $to_f64(b.im))),
                 |b, largest| {
@@ -238,16 +238,20 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
         ScalarType::Long => integers!(i64, 0.0),
         ScalarType::UInt32 => integers!(u32, 0.0),
         ScalarType::UInt64 => integers!(u64, 0.0),
-        ScalarType::Bool => {
-            elements::<Bool>(&found, &expected, |a, b| f64::from(u8::from(a != b)), |_, _| 0.0, |_| 0.0)
-        }
-        _ if found.bytes() == expected.bytes() => Ok(()),
+        ScalarType::Bool => compare_elements::<Bool>(
+            &actual,
+            &expected,
+            |a, b| f64::from(u8::from(a != b)),
+            |_, _| 0.0,
+            |_| 0.0,
+        ),
+        _ if actual.bytes() == expected.bytes() => Ok(()),
         _ => Err(Difference::Value { found: "other bytes".into(), expected: expected.meta().to_string() }),
     }
 }
 
-fn elements<T: pteron_tensor::Element>(
-    found: &Tensor,
+fn compare_elements<T: pteron_tensor::Element>(
+    actual: &Tensor,
     expected: &Tensor,
     abs_diff: impl Fn(T, T) -> f64,
     allowed: impl Fn(T, f64) -> f64,
@@ -257,7 +261,7 @@ fn elements<T: pteron_tensor::Element>(
         found: format!("elements that cannot be read: {e}"),
         expected: expected.meta().to_string(),
     };
-    let a = found.as_slice::<T>().map_err(unreadable)?;
+    let a = actual.as_slice::<T>().map_err(unreadable)?;
     let b = expected.as_slice::<T>().map_err(unreadable)?;
     let scale = b.iter().map(|&v| size(v)).filter(|v| v.is_finite()).fold(0.0, f64::max);
     let mut first = None;
@@ -282,7 +286,7 @@ fn elements<T: pteron_tensor::Element>(
         count,
         of: expected.numel(),
         first: at,
-        found: text(found),
+        found: text(actual),
         expected: text(expected),
         largest,
         allowed,
@@ -337,7 +341,7 @@ mod tests {
     #[test]
     fn unreadable_elements_are_a_difference() {
         let (a, b) = (Tensor::scalar(1.0f32).unwrap(), Tensor::scalar(1.0f32).unwrap());
-        let e = elements::<f64>(&a, &b, |a, b| (a - b).abs(), |_, _| 0.0, |v| v).unwrap_err();
+        let e = compare_elements::<f64>(&a, &b, |a, b| (a - b).abs(), |_, _| 0.0, |v| v).unwrap_err();
         assert!(e.to_string().contains("cannot be read"), "{e}");
     }
 

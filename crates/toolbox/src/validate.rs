@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Validation {
     pub file: String,
     pub format: &'static str,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
     /// Whether there are no problems.
     pub valid: bool,
@@ -32,15 +32,15 @@ pub struct Validation {
 pub struct Problem {
     /// The field, such as `execution_plan[0].values[17].sizes`; empty for the file as a whole.
     pub path: String,
-    /// Its offset in the file, if it has one.
+    /// The byte offset of the field in the file, if it has one.
     pub offset: Option<u64>,
     /// The kind of error.
     pub kind: String,
-    /// What was expected.
+    /// The value that the format requires.
     pub expected: String,
-    /// What was found.
+    /// The value in the file.
     pub found: String,
-    /// All of this as a sentence.
+    /// The problem as a sentence.
     pub message: String,
 }
 
@@ -58,8 +58,8 @@ impl From<&pteron_format::Error> for Problem {
 }
 
 impl Problem {
-    /// The problem as one of a file that has the file with the problem in its field `field`, at `start`.
-    fn within(mut self, field: &str, start: u64) -> Self {
+    /// Converts a problem of an embedded file to one of the outer file, whose `field` embeds it at byte `start`.
+    fn in_field(mut self, field: &str, start: u64) -> Self {
         let dot = if self.path.is_empty() { "" } else { "." };
         self.path = format!("{field}{dot}{}", self.path);
         self.offset = self.offset.map(|offset| offset + start);
@@ -80,10 +80,10 @@ pub fn validate(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Validation> {
-    validate_as(kind::of(&**loader)?, loader, kernels, backends, limits)
+    validate_as(kind::file_kind(&**loader)?, loader, kernels, backends, limits)
 }
 
-/// Validates a file as one of this kind.
+/// Validates a file as being of this kind.
 fn validate_as(
     kind: Option<FileKind>,
     loader: &Arc<dyn DataLoader>,
@@ -91,30 +91,31 @@ fn validate_as(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Validation> {
-    let mut found = structure(&**loader, kind, limits)?;
-    if found.valid && kind == Some(FileKind::Bpte) {
+    let mut validation = validate_structure(&**loader, kind, limits)?;
+    if validation.valid && kind == Some(FileKind::Bpte) {
         let bundle = Bundle::open(&**loader, limits)?;
         // A bundle holds a program; another bundle inside it is an invalid program, so that the recursion ends here.
         let inside = validate_as(Some(FileKind::Pte), &bundle.program(), kernels, backends, limits)?;
-        found.problems = inside.problems.into_iter().map(|p| p.within("program", bundle.start())).collect();
-        found.valid = found.problems.is_empty();
-        (found.can_run, found.missing) = (inside.can_run, inside.missing);
-        return Ok(found);
+        validation.problems =
+            inside.problems.into_iter().map(|p| p.in_field("program", bundle.program_start())).collect();
+        validation.valid = validation.problems.is_empty();
+        (validation.can_run, validation.missing) = (inside.can_run, inside.missing);
+        return Ok(validation);
     }
-    if found.valid && kind == Some(FileKind::Pte) {
-        found.problems = own_data(loader, limits)?;
-        found.problems.extend(payloads(loader, backends, limits)?);
-        found.valid = found.problems.is_empty();
+    if validation.valid && kind == Some(FileKind::Pte) {
+        validation.problems = metadata_problems(loader, limits)?;
+        validation.problems.extend(payload_problems(loader, backends, limits)?);
+        validation.valid = validation.problems.is_empty();
     }
-    if found.valid && matches!(kind, Some(FileKind::Pte | FileKind::Bef)) {
+    if validation.valid && matches!(kind, Some(FileKind::Pte | FileKind::Bef)) {
         let needed = requirements(loader, kernels, backends, limits)?;
-        (found.can_run, found.missing) = (Some(needed.can_run), needed.missing);
+        (validation.can_run, validation.missing) = (Some(needed.can_run), needed.missing);
     }
-    Ok(found)
+    Ok(validation)
 }
 
 /// The problems of a program's payloads, each found by its backend.
-fn payloads(
+fn payload_problems(
     loader: &Arc<dyn DataLoader>,
     backends: &BackendRegistry,
     limits: &Limits,
@@ -144,16 +145,20 @@ fn payloads(
 }
 
 /// Validates the structure of a file against the format of this kind.
-fn structure(loader: &dyn DataLoader, kind: Option<FileKind>, limits: &Limits) -> Result<Validation> {
+fn validate_structure(
+    loader: &dyn DataLoader,
+    kind: Option<FileKind>,
+    limits: &Limits,
+) -> Result<Validation> {
     let problems: Vec<Problem> = match kind {
-        Some(FileKind::Pte) => program(loader, limits)?.iter().map(Problem::from).collect(),
-        Some(FileKind::Ptd) => flat_tensor(loader, limits)?.iter().map(Problem::from).collect(),
+        Some(FileKind::Pte) => program_errors(loader, limits)?.iter().map(Problem::from).collect(),
+        Some(FileKind::Ptd) => flat_tensor_errors(loader, limits)?.iter().map(Problem::from).collect(),
         #[cfg(feature = "bef")]
-        Some(FileKind::Bef) => bef_program(loader)?,
-        Some(FileKind::Bpte) => problem_of(Bundle::open(loader, limits))?,
-        Some(FileKind::Etdump) => problem_of(etdump::read(loader, limits))?,
+        Some(FileKind::Bef) => bef_problems(loader)?,
+        Some(FileKind::Bpte) => problems_of_reading(Bundle::open(loader, limits))?,
+        Some(FileKind::Etdump) => problems_of_reading(etdump::read(loader, limits))?,
         other => {
-            return Err(crate::kind::wrong(
+            return Err(crate::kind::wrong_format(
                 loader,
                 other,
                 "validate",
@@ -172,8 +177,8 @@ fn structure(loader: &dyn DataLoader, kind: Option<FileKind>, limits: &Limits) -
     })
 }
 
-/// The problem that reading a file found, if it is in the contents of the file.
-fn problem_of<T>(read: Result<T>) -> Result<Vec<Problem>> {
+/// Converts an error in the contents of a file to problems; other errors, such as I/O, stay errors.
+fn problems_of_reading<T>(read: Result<T>) -> Result<Vec<Problem>> {
     match read {
         Ok(_) => Ok(Vec::new()),
         Err(Error::Context { context, source }) => match source.downcast::<pteron_format::Error>() {
@@ -184,8 +189,8 @@ fn problem_of<T>(read: Result<T>) -> Result<Vec<Problem>> {
     }
 }
 
-/// The problems of what Pteron stores of methods in named data: the sizes that their inputs may have, and names.
-fn own_data(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Problem>> {
+/// The problems of the named data in which Pteron stores names of values and allowed sizes of inputs.
+fn metadata_problems(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Problem>> {
     let program = Program::load(Arc::clone(loader), limits)?;
     let problem = |key: String, expected: &str, error: pteron_runtime::Error| Problem {
         path: format!("named data `{key}`"),
@@ -209,7 +214,7 @@ fn own_data(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Problem
 
 /// The first problem of a `.bef` file.
 #[cfg(feature = "bef")]
-fn bef_program(loader: &dyn DataLoader) -> Result<Vec<Problem>> {
+fn bef_problems(loader: &dyn DataLoader) -> Result<Vec<Problem>> {
     let bytes = loader.load(0, loader.size(), Purpose::Program)?;
     let problem = pteron_bef::File::open(&bytes).and_then(|file| file.verify()).err().map(|e| Problem {
         path: e.path.clone(),
@@ -223,8 +228,8 @@ fn bef_program(loader: &dyn DataLoader) -> Result<Vec<Problem>> {
 }
 
 /// The problems of a `.pte` file: the first one in the header or the flatbuffer's structure, otherwise all in its values.
-fn program(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_format::Error>> {
-    let header = match pte::Header::parse(&head(loader)?, loader.size()) {
+fn program_errors(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_format::Error>> {
+    let header = match pte::Header::parse(&read_head(loader)?, loader.size()) {
         Ok(header) => header,
         Err(e) => return Ok(vec![e]),
     };
@@ -233,8 +238,8 @@ fn program(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_format
 }
 
 /// The first problem of a `.ptd` file.
-fn flat_tensor(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_format::Error>> {
-    let header = match ptd::Header::parse(&head(loader)?, loader.size()) {
+fn flat_tensor_errors(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_format::Error>> {
+    let header = match ptd::Header::parse(&read_head(loader)?, loader.size()) {
         Ok(header) => header,
         Err(e) => return Ok(vec![e]),
     };
@@ -242,7 +247,7 @@ fn flat_tensor(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_fo
     Ok(ptd::VerifiedFlatTensor::read(&tables, &header, &limits.format).err().into_iter().collect())
 }
 
-fn head(loader: &dyn DataLoader) -> Result<pteron_runtime::FreeableBuffer> {
+fn read_head(loader: &dyn DataLoader) -> Result<pteron_runtime::FreeableBuffer> {
     let len = loader.size().min(pteron_format::container::HEAD_BYTES as u64);
     Ok(loader.load(0, len, Purpose::Program)?)
 }

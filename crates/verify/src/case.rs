@@ -14,13 +14,13 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// The files that hold cases.
+/// The names of files that contain cases.
 const NAMES: [&str; 2] = ["case.json", "cases.json"];
 
 /// A program, or a file of named data, with its expected results.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Its name in reports: the folder, and for a case of a `cases.json` its file.
+    /// The name in reports: the folder; for a case of a `cases.json`, also the program file.
     pub name: String,
     /// The program; `None` for a case of named data alone.
     pub program: Option<PathBuf>,
@@ -53,14 +53,14 @@ pub struct Run {
     pub outputs: Vec<Vec<Recorded>>,
     /// The largest absolute difference between the reference and PyTorch; 0 if unknown or not finite.
     pub rounding: f64,
-    /// Why a failure of the run does not count; `None` if it does.
+    /// Why a failure of the run is not counted; `None` if it is counted.
     pub set_aside: Option<SetAside>,
 }
 
 /// Why a run that differs is set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetAside {
-    /// The reference departs from PyTorch in this run.
+    /// The outputs of the reference runtime differ from PyTorch's.
     Departs,
     /// The reference refused or failed, with this error.
     Refused(String),
@@ -94,9 +94,9 @@ pub enum Recorded {
         /// The dim order of the caller's tensor.
         dim_order: Vec<u8>,
         file: String,
-        /// Its offset in the file.
+        /// The byte offset of the tensor in the file.
         offset: u64,
-        /// Its size in bytes.
+        /// The tensor's size in bytes.
         nbytes: u64,
     },
     /// An integer.
@@ -116,7 +116,7 @@ pub enum Recorded {
     },
     /// No value.
     None,
-    /// A value of a bundled program.
+    /// A value that a bundled program contains.
     #[serde(skip)]
     Given(Box<EValue>),
 }
@@ -152,11 +152,11 @@ struct CaseFile {
     runtime_crash_signal: Option<serde_json::Value>,
 }
 
-/// What a case expects instead of recorded outputs.
+/// An expectation that replaces recorded outputs.
 #[derive(Deserialize, Clone, Copy, PartialEq)]
 #[serde(rename_all = "snake_case")]
 enum Expect {
-    /// Loading and executing end, with a result or with an error.
+    /// Loading and executing must end, with a result or an error.
     NoCrash,
 }
 
@@ -241,14 +241,14 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
     if path.is_file() {
         let loader = FileLoader::open(path)?;
         if let Some(bundle) = Bundle::open_if_bundled(&loader, &Limits::default())? {
-            return bundled(path, &bundle);
+            return bundled_cases(path, &bundle);
         }
     }
     if !path.is_dir() || NAMES.iter().any(|n| path.join(n).is_file()) {
         return read(path);
     }
     let mut folders = vec![path.to_owned()];
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).map_err(Error::read(&folder))? {
             let entry = entry.map_err(Error::read(&folder))?;
@@ -256,21 +256,21 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if NAMES.iter().any(|n| entry.file_name() == *n) {
-                found.push(entry.path());
+                files.push(entry.path());
             }
         }
     }
-    found.sort();
-    if found.is_empty() {
+    files.sort();
+    if files.is_empty() {
         return read(path);
     }
-    Ok(found.iter().map(|f| read(f)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    Ok(files.iter().map(|f| read(f)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 impl Case {
     /// One case for each archive (`.pt2`) of the same model in the program's folder, with the archive instead of the program.
     /// The archives contain the weights, so that the cases have no data files.
-    pub fn of_archives(&self) -> Vec<Case> {
+    pub fn archive_cases(&self) -> Vec<Case> {
         let Some(program) = &self.program else { return Vec::new() };
         let stem = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let archive = |suffix: &str| program.with_file_name(format!("{stem}{suffix}.pt2"));
@@ -287,8 +287,8 @@ impl Case {
 /// Reads the cases of a folder, or of a `case.json` or `cases.json` file.
 pub fn read(path: &Path) -> Result<Vec<Case>> {
     let file = if path.is_dir() {
-        let found = NAMES.map(|n| path.join(n)).into_iter().find(|p| p.is_file());
-        found.ok_or_else(|| {
+        let case_file = NAMES.map(|n| path.join(n)).into_iter().find(|p| p.is_file());
+        case_file.ok_or_else(|| {
             Error::bad_file(path, "the folder has neither a case.json nor a cases.json, so it is no case")
         })?
     } else {
@@ -311,9 +311,9 @@ pub fn read(path: &Path) -> Result<Vec<Case>> {
 }
 
 /// The test cases of a bundled program; each is a case of its own, with its own instance.
-fn bundled(path: &Path, bundle: &Bundle) -> Result<Vec<Case>> {
+fn bundled_cases(path: &Path, bundle: &Bundle) -> Result<Vec<Case>> {
     let program = Program::load(bundle.program(), &Limits::default())?;
-    let given = |values: &[pteron_format::bpte::Value]| -> Result<Vec<Recorded>> {
+    let recorded = |values: &[pteron_format::bpte::Value]| -> Result<Vec<Recorded>> {
         Ok(bundle::values(values)?.into_iter().map(|v| Recorded::Given(Box::new(v))).collect())
     };
     let mut cases = Vec::new();
@@ -323,10 +323,10 @@ fn bundled(path: &Path, bundle: &Bundle) -> Result<Vec<Case>> {
         let quantized = meta.operators().iter().any(|op| op.name.starts_with("quantized_decomposed::"));
         let scope = if meta.num_instructions() > 1 { Scope::Network } else { Scope::Operator };
         for (i, case) in suite.test_cases.iter().enumerate() {
-            let outputs = given(&case.expected_outputs)?;
+            let outputs = recorded(&case.expected_outputs)?;
             let run = Run {
                 method: method.clone(),
-                inputs: given(&case.inputs)?,
+                inputs: recorded(&case.inputs)?,
                 set_aside: outputs.is_empty().then_some(SetAside::NotRecorded),
                 outputs: if outputs.is_empty() { Vec::new() } else { vec![outputs] },
                 rounding: 0.0,
@@ -472,12 +472,12 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// The values of a case.
+    /// A reader of the values of a case.
     pub fn new(case: &'a Case) -> Self {
         Self { case, files: HashMap::new() }
     }
 
-    /// Makes a value; a tensor gets the dim order of the caller's tensor.
+    /// Converts a recorded value; a tensor gets the recorded dim order of the caller's tensor.
     pub fn value(&mut self, recorded: &Recorded) -> Result<EValue> {
         Ok(match recorded {
             Recorded::Int { value } => EValue::Int(*value),
@@ -520,7 +520,7 @@ impl<'a> Values<'a> {
         Ok(bytes)
     }
 
-    /// Makes several values.
+    /// Converts several recorded values.
     pub fn values(&mut self, recorded: &[Recorded]) -> Result<Vec<EValue>> {
         recorded.iter().map(|r| self.value(r)).collect()
     }

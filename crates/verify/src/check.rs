@@ -19,7 +19,7 @@ pub type WithData = (Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>);
 /// Converts a file and its named data to a program and the named data that the program needs.
 pub type Convert = Arc<dyn Fn(WithData) -> Result<WithData> + Send + Sync>;
 
-/// How to run cases.
+/// Options for running cases.
 #[derive(Clone, Default)]
 pub struct Options {
     /// Kernels, backends, threads, limits, and whether to prepare.
@@ -47,9 +47,9 @@ pub enum Outcome {
     Passed,
     /// A run failed, or produced other outputs.
     Failed(String),
-    /// Nothing failed, but some run cannot be judged by the record.
+    /// Nothing failed, but the record cannot judge some run.
     SetAside(String),
-    /// It was skipped.
+    /// The case was skipped.
     Skipped,
 }
 
@@ -70,18 +70,18 @@ pub fn check(case: &Case, options: &Options) -> Outcome {
     })
 }
 
-/// Why a case that compares nothing fails.
+/// The failure of a case that compares nothing.
 const NO_RUNS: &str =
     "the case has no `runs`; if it only checks that nothing crashes, let it say `\"expect\": \"no_crash\"`";
 
 fn check_program(case: &Case, options: &Options) -> Outcome {
-    let mut module = match open(case, options) {
+    let mut module = match open_module(case, options) {
         Ok(module) => module,
         // An I/O error says nothing about the program: it always fails the case.
         Err(e @ Error::Runtime(pteron_runtime::Error::Io { .. })) => {
             return Outcome::Failed(one_line(&e));
         }
-        Err(e) => return not_opened(case, &one_line(&e)),
+        Err(e) => return outcome_of_unopened(case, &one_line(&e)),
     };
     if options.undelegated && module.program().methods().any(|m| !m.backends().is_empty()) {
         return Outcome::Skipped;
@@ -117,9 +117,9 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
 }
 
 enum Verdict {
-    /// The outcome is the recorded one.
+    /// The run behaved as recorded.
     Right,
-    /// The record does not determine the outcome.
+    /// The record does not say what the outcome should be, for this reason.
     Unjudged(String),
 }
 
@@ -165,7 +165,7 @@ fn check_run(
 }
 
 enum Difference {
-    /// Only values differ, which are random.
+    /// Only random values differ.
     Random,
     Found(String),
 }
@@ -216,7 +216,7 @@ pub fn digest(value: &EValue) -> String {
 }
 
 /// The outcome for a program that could not be opened.
-fn not_opened(case: &Case, problem: &str) -> Outcome {
+fn outcome_of_unopened(case: &Case, problem: &str) -> Outcome {
     let refused = |r: &Run| matches!(r.set_aside, Some(SetAside::Refused(_)));
     match !case.runs.is_empty() && case.runs.iter().all(refused) {
         _ if case.no_crash => Outcome::Passed,
@@ -240,12 +240,12 @@ fn try_all_methods(module: &mut Module) -> Outcome {
     Outcome::Passed
 }
 
-fn open(case: &Case, options: &Options) -> Result<Module> {
+fn open_module(case: &Case, options: &Options) -> Result<Module> {
     let path = case.program.as_deref().unwrap_or(std::path::Path::new(""));
     let mut load = options.load.clone();
     load.data = open_data(&case.data, LoadMode::File, &load.limits)?;
     let loader = pteron_toolbox::run::open(path, LoadMode::File)?;
-    let program = bundle::unbundled(loader, &load.limits)?;
+    let program = bundle::unbundle(loader, &load.limits)?;
     let (program, data) = match &options.convert {
         Some(convert) => convert((program, load.data))?,
         None => (program, load.data),
@@ -277,10 +277,10 @@ fn check_entries(case: &Case) -> Result<Outcome> {
                 Entry::Tensor(recorded) => match map.tensor_layout(key)? {
                     None => Some("a blob, expected a tensor".to_owned()),
                     Some(meta) => {
-                        let found = EValue::Tensor(Tensor::from_bytes(meta, &map.data(key)?)?);
+                        let actual = EValue::Tensor(Tensor::from_bytes(meta, &map.data(key)?)?);
                         let expected = values.value(recorded)?;
                         compare(
-                            &found,
+                            &actual,
                             &expected,
                             &Tolerance { explicit: Some((0.0, 0.0)), ..Tolerance::default() },
                         )

@@ -19,13 +19,13 @@ use std::sync::mpsc;
 /// The number of cases by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// See [`Outcome::Passed`].
+    /// The number of cases that passed: see [`Outcome::Passed`].
     pub passed: usize,
-    /// See [`Outcome::Failed`].
+    /// The number of cases that failed: see [`Outcome::Failed`].
     pub failed: usize,
-    /// See [`Outcome::SetAside`].
+    /// The number of cases that were set aside: see [`Outcome::SetAside`].
     pub set_aside: usize,
-    /// See [`Outcome::Skipped`].
+    /// The number of cases that were skipped: see [`Outcome::Skipped`].
     pub skipped: usize,
 }
 

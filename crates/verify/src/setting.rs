@@ -6,19 +6,19 @@ use pteron_runtime::LoadOptions;
 use serde::Serialize;
 use std::fmt;
 
-/// A setting to run programs with.
+/// Threads, instruction set and preparation with which programs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Setting {
     /// Whether instructions run as written, without preparation.
     pub no_prepare: bool,
     /// The instruction set to use.
-    #[serde(serialize_with = "isa_name")]
+    #[serde(serialize_with = "serialize_isa")]
     pub isa: Isa,
     /// The number of threads.
     pub threads: usize,
 }
 
-fn isa_name<S: serde::Serializer>(isa: &Isa, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_isa<S: serde::Serializer>(isa: &Isa, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&isa.to_string())
 }
 
@@ -34,7 +34,7 @@ impl Setting {
         all
     }
 
-    /// The options with this setting applied.
+    /// A copy of the load options with this setting applied.
     pub fn apply(&self, load: &LoadOptions) -> LoadOptions {
         LoadOptions {
             no_prepare: self.no_prepare,

@@ -10,7 +10,7 @@ mod random;
 use pteron_runtime::{
     BackendRegistry, BytesLoader, DataLoader, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap,
 };
-use pteron_toolbox::bundle::{Bundle, rebundled};
+use pteron_toolbox::bundle::{Bundle, rebundle};
 use pteron_toolbox::convert::{self, Format, convert};
 use pteron_toolbox::diff::{Registries, diff};
 use pteron_toolbox::edit::{
@@ -67,7 +67,7 @@ fn assert_same_meaning(path: &Path, a: Program, b: Program) {
     let registries = Registries { kernels: &kernels, backends: &backends };
     let report =
         diff(&File::Program(a), &File::Program(b), registries, &Progress::default()).expect("both are read");
-    let report = report.of_meaning();
+    let report = report.only_meaning();
     assert!(report.differences.is_empty(), "{}:\n{}", path.display(), report.text());
 }
 
@@ -253,18 +253,18 @@ fn an_edited_program_is_bundled_with_the_same_test_cases() {
     let (limits, progress) = (Limits::default(), Progress::default());
     let program = File::open_program(Arc::clone(&file), "strip", &limits).unwrap();
     let same = strip(&program, StripOptions::default(), &progress).unwrap().program;
-    let bundle = rebundled(&file, &same, &limits, &progress).unwrap().unwrap();
+    let bundle = rebundle(&file, &same, &limits, &progress).unwrap().unwrap();
     assert!(bundle.to_vec().unwrap() == fs::read(&path).unwrap(), "an edit that changes nothing");
 
     let small = strip(&program, StripOptions { names: true }, &progress).unwrap().program;
-    let bundle = rebundled(&file, &small, &limits, &progress).unwrap().unwrap().to_vec().unwrap();
+    let bundle = rebundle(&file, &small, &limits, &progress).unwrap().unwrap().to_vec().unwrap();
     let (old, new) = (fs::read(&path).unwrap(), bundle);
     let read = |bytes: &[u8]| pteron_format::bpte::read(bytes, &limits.format).unwrap();
     assert_eq!(read(&old).method_test_suites, read(&new).method_test_suites);
     let range = read(&new).program;
     assert_eq!(&new[range.start as usize..range.end as usize], small.to_vec().unwrap());
     let plain: Arc<dyn DataLoader> = Arc::new(BytesLoader::new(small.to_vec().unwrap()));
-    assert!(rebundled(&plain, &small, &limits, &progress).unwrap().is_none());
+    assert!(rebundle(&plain, &small, &limits, &progress).unwrap().is_none());
 }
 
 fn in_bytes(bytes: Vec<u8>) -> Program {

@@ -76,7 +76,7 @@ impl Engine {
             Request::Random { module, method } => {
                 let Self { buffers, modules, .. } = self;
                 let (opened, method, _) = resolved(modules, module, method)?;
-                let made = random::inputs(opened.module()?.program(), &method)?;
+                let made = random::random_inputs(opened.module()?.program(), &method)?;
                 made.into_iter().map(|value| values::give(value, buffers)).collect()
             }
             Request::Picture { module, method, input, picture, preparation } => {
@@ -149,7 +149,7 @@ impl Engine {
         let mean = start.elapsed().checked_div(u32::try_from(repeat).unwrap_or(u32::MAX));
         let outputs =
             outputs.into_iter().map(|value| values::give(value, buffers)).collect::<Result<Vec<_>>>()?;
-        let latency = Latency::of(times).map(|latency| {
+        let latency = Latency::from_durations(times).map(|latency| {
             json!({
                 "runs": latency.runs, "min": latency.min_ms, "median": latency.median_ms, "p99": latency.p99_ms,
                 "mean": mean.map(milliseconds),

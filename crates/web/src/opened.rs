@@ -101,7 +101,7 @@ impl OpenFile {
                 let request =
                     Request { method: Some(method), values: Some(values), repeat, ..Request::default() };
                 let found = profile::profile(program, &request, false, options.clone())?;
-                let nodes = NodeKinds::of(program, &found.method, &options.backends)?;
+                let nodes = NodeKinds::read(program, &found.method, &options.backends)?;
                 Some(found.report(program, &options.kernels, &nodes))
             }
         };

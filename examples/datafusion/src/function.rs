@@ -65,7 +65,7 @@ impl Pteron {
 
     fn runner(module: &Module) -> pteron::tools::Result<Runner> {
         let meta = module.method_meta(&Self::method_name(module))?;
-        Ok(Runner::new(Plan::of(&meta, Joining::Automatic, None)?, true))
+        Ok(Runner::new(Plan::new(&meta, Joining::Automatic, None)?, true))
     }
 
     /// A handle to the failures of this function.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Bundles the program compiled from `file`. The inputs of the test cases are the example inputs of the archive, or random;
 /// the expected outputs are those that the program computes here, as written.
-pub(super) fn of(
+pub(super) fn bundle_compiled(
     general: &GeneralOpts,
     file: &Arc<dyn DataLoader>,
     compiled: &Compiled,
@@ -22,7 +22,7 @@ pub(super) fn of(
     for method in &compiled.methods {
         let inputs = match compile::example_inputs(file, &program, &method.name, general.limits())? {
             Some(inputs) => inputs,
-            None => random::inputs(&program, &method.name)?,
+            None => random::random_inputs(&program, &method.name)?,
         };
         let mut options = registries::load_options();
         options.limits = general.limits().clone();

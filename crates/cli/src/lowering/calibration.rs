@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The value ranges of a program over the inputs in a folder, by method and value name.
-pub(super) fn ranges(
+pub(super) fn value_ranges(
     file: &Arc<dyn DataLoader>,
     observing: &Compiled,
     folder: &Path,

@@ -21,10 +21,10 @@ use pteron_toolbox::show::{self, count};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The progress message of the compilation whose program is written, as opposed to the one that observes value ranges.
+/// The progress message of the final compilation, after any that calibration needs.
 const COMPILING: &str = "compiling";
 
-/// How a program is compiled, and where it is written.
+/// Options of the compiler, and the output files.
 #[derive(Debug, Args)]
 pub(crate) struct LoweringOpts {
     /// Backends to which parts of the program are delegated, in order of preference
@@ -114,7 +114,7 @@ impl LoweringOpts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.calibrate.iter().for_each(|path| paths.folder("--calibrate", path));
         self.external_data.iter().for_each(|path| paths.write("--external-data", path));
-        self.output.paths_of_binary(paths);
+        self.output.binary_paths(paths);
     }
 
     /// Compiles, and writes the program and its external data or test cases, as the options say. If the program in `file` is
@@ -154,7 +154,7 @@ impl LoweringOpts {
                 Options { quantize, delegation: Vec::new(), external_data: false, ..options.clone() };
             let observing = compile("observing", &observe)?;
             options.quantize =
-                Some(Quantize::Static(calibration::ranges(file, &observing, folder, &self.pictures)?));
+                Some(Quantize::Static(calibration::value_ranges(file, &observing, folder, &self.pictures)?));
         }
         let compiled = compile(COMPILING, &options)?;
         let bundle = match bundle {
@@ -185,7 +185,7 @@ impl LoweringOpts {
             source_frames: self.source_frames,
             external_data: self.external_data.is_some(),
             methods: self.method.clone(),
-            delegation: backend::delegation(&self.backend, self.target_cpu)?,
+            delegation: backend::delegations(&self.backend, self.target_cpu)?,
             quantize,
             memory: general.limits().memory,
         })
@@ -202,19 +202,19 @@ impl LoweringOpts {
         if let Some(path) = &self.external_data {
             let data = compiled.named_data().map_err(fail)?;
             general::write_file_with(path, self.output.protected(), |out| {
-                let mut out = progress::of_writing(out, data.header().file_len);
+                let mut out = progress::write_progress(out, data.header().file_len);
                 data.write_to(&mut out).map_err(|e| fail(e.into()))
             })?;
         }
         if self.bundle || bundle.is_some() {
             let bundle = match bundle {
                 Some(bundle) => bundled::rebundle(bundle, file, compiled)?,
-                None => bundled::of(general, file, compiled)?,
+                None => bundled::bundle_compiled(general, file, compiled)?,
             };
             return self.output.write_binary_with(|out| Ok(bundle.write(out)?));
         }
         self.output.write_binary_with(|out| {
-            let mut out = progress::of_writing(out, compiled.program.header().file_len);
+            let mut out = progress::write_progress(out, compiled.program.header().file_len);
             compiled.program.write_to(&mut out).map_err(|e| fail(e.into()))
         })
     }

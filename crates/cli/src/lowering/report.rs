@@ -12,7 +12,7 @@ pub(super) fn json(compiled: &Compiled) -> Value {
         "methods": compiled.methods.iter().map(|m| json!({
             "name": m.name, "operators": m.operators, "arena_bytes": m.arena_bytes,
             "constant_bytes": m.constant_bytes, "not_on_reference": m.not_on_reference,
-            "delegates": m.delegates.iter().map(delegate).collect::<Vec<_>>(),
+            "delegates": m.delegates.iter().map(delegate_json).collect::<Vec<_>>(),
             "quantized": m.layers.iter().map(|layer| json!({
                 "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
             })).collect::<Vec<_>>(),
@@ -26,7 +26,7 @@ pub(super) fn json(compiled: &Compiled) -> Value {
     })
 }
 
-fn delegate(delegate: &DelegateSummary) -> Value {
+fn delegate_json(delegate: &DelegateSummary) -> Value {
     let handles = delegate.debug_handle_map.iter().map(|(handle, nodes)| {
         let handle = match handle {
             DebugHandle::Int(handle) => handle.to_string(),
@@ -40,7 +40,7 @@ fn delegate(delegate: &DelegateSummary) -> Value {
     })
 }
 
-/// A line for each method, what was delegated if any backend was selected, and what was quantized.
+/// The report as text: a line per method, then delegates if a backend was selected, then quantized layers.
 pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     let head = ["method", "operators", "calls", "planned memory", "weights"].map(str::to_owned).to_vec();
     let rows = compiled.methods.iter().map(|m| {
@@ -55,14 +55,18 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     });
     let mut text = table(std::iter::once(head).chain(rows).collect(), "<>>>>", 0);
     if delegated {
-        compiled.methods.iter().for_each(|method| text += &delegates(method));
+        compiled.methods.iter().for_each(|method| text += &delegates_text(method));
     }
-    compiled.methods.iter().for_each(|method| text += &not_on_reference(method));
-    format!("{text}{}\nthe program has {}", quantized(compiled), bytes(compiled.program.header().file_len))
+    compiled.methods.iter().for_each(|method| text += &missing_on_reference(method));
+    format!(
+        "{text}{}\nthe program has {}",
+        quantized_text(compiled),
+        bytes(compiled.program.header().file_len)
+    )
 }
 
-/// The operators for which the reference runtime has no kernel.
-fn not_on_reference(method: &MethodSummary) -> String {
+/// A line with the operators of a method for which the reference runtime has no kernel; empty if there are none.
+fn missing_on_reference(method: &MethodSummary) -> String {
     match method.not_on_reference.as_slice() {
         [] => String::new(),
         names => {
@@ -75,15 +79,16 @@ fn not_on_reference(method: &MethodSummary) -> String {
     }
 }
 
-/// What was delegated of a method, and what was not and why.
-fn delegates(method: &MethodSummary) -> String {
-    let taken: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
+/// The nodes of a method that were delegated, and those that were not, with the reasons.
+fn delegates_text(method: &MethodSummary) -> String {
+    let delegated: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
     // With several backends, a node has a reason of each.
     let left: HashSet<&str> =
         method.left.iter().flat_map(|left| &left.nodes).map(|node| node.name.as_str()).collect();
     let left = left.len();
     let parts = count(method.delegates.len(), "delegate");
-    let mut text = format!("\n{}: {taken} of {} in {parts}", name(&method.name), count(taken + left, "node"));
+    let mut text =
+        format!("\n{}: {delegated} of {} in {parts}", name(&method.name), count(delegated + left, "node"));
     if !method.delegates.is_empty() {
         let payloads = method.delegates.iter().map(|d| d.payload_bytes).sum();
         let data = method.delegates.iter().map(|d| d.named_bytes).sum();
@@ -102,8 +107,8 @@ fn delegates(method: &MethodSummary) -> String {
     text
 }
 
-/// The matrix products and convolutions that were quantized, with the relative errors of their weights.
-fn quantized(compiled: &Compiled) -> String {
+/// A table of the quantized matrix products and convolutions, with the relative errors of their weights.
+fn quantized_text(compiled: &Compiled) -> String {
     let layers: Vec<_> = compiled.methods.iter().flat_map(|m| m.layers.iter().map(move |l| (m, l))).collect();
     if layers.is_empty() {
         return String::new();

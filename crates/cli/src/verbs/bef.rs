@@ -1,4 +1,4 @@
-use super::translate::refused;
+use super::translate::require_translated;
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, MAX_THREADS, exit_status};
 use crate::terminal;
@@ -45,22 +45,22 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let Verb::Run { input, options } = self.verb;
-        let loader = input.open_plain()?;
+        let loader = input.open_uncompiled()?;
         match bef::open(&*loader)? {
             Some(program) => options.run(general, program, loader.name()),
-            None => Err(bef::wrong(&*loader, "bef run", "BEF programs (.bef) and MLIR text (.mlir)").into()),
+            None => Err(bef::wrong_format(&*loader, "bef run", "BEF programs (.bef) and MLIR text (.mlir)").into()),
         }
     }
 }
 
-/// How to run a BEF program.
+/// Options for running a BEF program.
 #[derive(Debug, Args)]
 pub(crate) struct BefOpts {
     /// Run these functions, in this order, instead of all that take no arguments; `f(1, 2.5)` passes arguments
     #[arg(help_heading = "Options for BEF programs", long, value_name = "NAMES")]
     functions: Vec<String>,
     /// The work queue for tasks: `s` for the calling thread only, or `mt:N` for N threads [default: s]
-    #[arg(help_heading = "Options for BEF programs", long, value_name = "QUEUE", value_parser = queue)]
+    #[arg(help_heading = "Options for BEF programs", long, value_name = "QUEUE", value_parser = parse_queue)]
     work_queue: Option<Queue>,
     /// Run this function before the others
     #[arg(help_heading = "Options for BEF programs", long, value_name = "NAME")]
@@ -68,8 +68,8 @@ pub(crate) struct BefOpts {
 }
 
 impl BefOpts {
-    /// The options, and whether each was given.
-    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+    /// The options for BEF programs, each with whether it was given.
+    pub(crate) fn options_given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         let all = [
             ("--functions", !self.functions.is_empty()),
             ("--work-queue", self.work_queue.is_some()),
@@ -80,17 +80,17 @@ impl BefOpts {
 
     pub(crate) fn options(self, general: &GeneralOpts) -> RunOptions {
         let mut options = RunOptions {
-            functions: self.functions.iter().flat_map(|list| calls(list)).collect(),
+            functions: self.functions.iter().flat_map(|list| split_calls(list)).collect(),
             init: self.init,
             queue: self.work_queue.unwrap_or_default(),
             ..RunOptions::default()
         };
-        general.bounds().apply(&mut options);
+        general.bounds().apply_to_bef(&mut options);
         options
     }
 }
 
-/// How to run a BEF program, and what to print.
+/// Options for running a BEF program and printing its results.
 #[derive(Debug, Args)]
 pub(crate) struct RunBefOpts {
     #[command(flatten)]
@@ -101,35 +101,35 @@ pub(crate) struct RunBefOpts {
 }
 
 impl RunBefOpts {
-    /// The options, and whether each was given.
-    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
-        self.options.given().chain([("--print-error-code", self.print_error_code)])
+    /// The options for BEF programs, each with whether it was given.
+    pub(crate) fn options_given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+        self.options.options_given().chain([("--print-error-code", self.print_error_code)])
     }
 
     /// Runs a program; MLIR text is translated first.
     pub(crate) fn run(self, general: &GeneralOpts, program: Program, name: &str) -> Result {
         let options = RunOptions { print_error_code: self.print_error_code, ..self.options.options(general) };
-        match bef::run(binary(general, program, name)?, &options, terminal::stdout(), terminal::stderr()) {
+        match bef::run(bef_bytes(general, program, name)?, &options, terminal::stdout(), terminal::stderr()) {
             0 => Ok(()),
             _ => Err(Failure::Reported),
         }
     }
 }
 
-/// The bytes of a program; MLIR text is translated.
-pub(crate) fn binary(general: &GeneralOpts, program: Program, name: &str) -> Result<FreeableBuffer> {
+/// The BEF bytes of a program; MLIR text is translated to them.
+pub(crate) fn bef_bytes(general: &GeneralOpts, program: Program, name: &str) -> Result<FreeableBuffer> {
     match program {
         Program::Bef(bytes) => Ok(bytes),
         Program::Mlir(source) => {
-            let options = general.bounds().translation(&source, name).map_err(|why| Failure::Failed(why.into()))?;
-            let made = refused(bef::to_bef(&source, name, options))?;
-            Ok(FreeableBuffer::from_bytes(&made).map_err(pteron_toolbox::Error::from)?)
+            let options = general.bounds().translation_options(&source, name).map_err(|why| Failure::Failed(why.into()))?;
+            let bytes = require_translated(bef::to_bef(&source, name, options))?;
+            Ok(FreeableBuffer::from_bytes(&bytes).map_err(pteron_toolbox::Error::from)?)
         }
     }
 }
 
 /// Splits a list of functions at the commas that are not within parentheses.
-fn calls(list: &str) -> Vec<String> {
+fn split_calls(list: &str) -> Vec<String> {
     let mut depth = 0usize;
     let pieces = list.split(|c| {
         match c {
@@ -143,7 +143,7 @@ fn calls(list: &str) -> Vec<String> {
 }
 
 /// Parses `s`, `mt` or `mt:N`; the reference's `mstd` and `mstd:N` are accepted, too.
-fn queue(text: &str) -> Result<Queue, String> {
+fn parse_queue(text: &str) -> Result<Queue, String> {
     let (name, threads) = match text.split_once(':') {
         Some((name, threads)) => (name, Some(threads.split(',').next().unwrap_or(threads))),
         None => (text, None),

@@ -32,7 +32,7 @@ pub(crate) struct Opts {
 impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.call.paths(paths);
-        self.output.paths_of_edit(paths, &[self.call.path()]);
+        self.output.edit_paths(paths, &[self.call.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -43,7 +43,7 @@ impl Opts {
             None => {
                 let mut paths = Paths::default();
                 self.call.paths(&mut paths);
-                self.output.paths_of_binary(&mut paths);
+                self.output.binary_paths(&mut paths);
                 general::check(&paths)?;
                 Bundle::new(&**program.loader())?
             }
@@ -52,7 +52,7 @@ impl Opts {
         let mut file = Vec::new();
         bundle.write(&mut file)?;
         self.output.write_binary(&file)?;
-        let bundled = bundle.bundled(file.len() as u64);
+        let bundled = bundle.bundled_report(file.len() as u64);
         let has = bundled.suites.iter().map(|suite| {
             format!("{} of {}", count(suite.cases.len(), "test case"), name(&suite.method))
         });

@@ -10,7 +10,7 @@ use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::etdump;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::random;
-use pteron_toolbox::run::{default_method, inputs};
+use pteron_toolbox::run::{default_method, input_values};
 use pteron_toolbox::tolerance::{Scope, Tolerance};
 
 /// Compare two programs, or two runs of one
@@ -81,18 +81,18 @@ impl Opts {
                 if self.inputs_from.is_some() {
                     self.call.expect_samples();
                 }
-                self.programs(general, &other)
+                self.compare_with(general, &other)
             }
             None if self.inputs_from.is_some() || self.min_sqnr.is_some() => {
                 let message = "--inputs-from and --min-sqnr compare two programs; name the other one after the first";
                 Err(Failure::Usage(message.to_owned()))
             }
-            None => self.runs(general),
+            None => self.compare_runs(general),
         }
     }
 
-    /// Compares the program with another one.
-    fn programs(self, general: &GeneralOpts, other: &Path) -> Result {
+    /// Compares the program with another program, `other`.
+    fn compare_with(self, general: &GeneralOpts, other: &Path) -> Result {
         if self.etdump.is_some() {
             return Err(Failure::Usage("--etdump compares runs of one program, two are given".to_owned()));
         }
@@ -112,10 +112,10 @@ impl Opts {
             }
             None => vec![match (request.values, request.inputs.is_empty()) {
                 (Some(values), _) => values,
-                (None, false) => inputs(&a, &method, request.inputs, &request.pictures)?,
+                (None, false) => input_values(&a, &method, request.inputs, &request.pictures)?,
                 (None, true) => {
                     say(format_args!("no inputs given: running with random ones"));
-                    random::inputs(&a, &method)?
+                    random::random_inputs(&a, &method)?
                 }
             }],
         };
@@ -125,12 +125,12 @@ impl Opts {
             min_sqnr: self.min_sqnr,
         };
         let (a, b) = (Side { program: &a, options: &options }, Side { program: &b, options: &options_b });
-        let found = compare_programs(a, b, &samples, &options_of)?;
+        let comparison = compare_programs(a, b, &samples, &options_of)?;
         match self.json {
-            true => self.output.write_json(&found)?,
-            false => self.output.write_text(&found.text(general.verbosity() > 0))?,
+            true => self.output.write_json(&comparison)?,
+            false => self.output.write_text(&comparison.text(general.verbosity() > 0))?,
         }
-        if found.agree { Ok(()) } else { Err(Failure::Reported) }
+        if comparison.agree { Ok(()) } else { Err(Failure::Reported) }
     }
 
     fn tolerance(&self) -> Tolerance {
@@ -139,7 +139,7 @@ impl Opts {
     }
 
     /// Compares two runs of the program.
-    fn runs(self, general: &GeneralOpts) -> Result {
+    fn compare_runs(self, general: &GeneralOpts) -> Result {
         let Loaded { program, options, request, .. } = self.call.load(general, "compare", self.call.open(general)?, 1)?;
         if options.no_prepare && self.etdump.is_none() {
             let message = "--no-prepare compares the run as written with itself; name a recording with --etdump";
@@ -148,7 +148,7 @@ impl Opts {
         let tolerance = self.tolerance();
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
-                let dump = etdump::read(&*general::open_plain(dump)?, general.limits())?;
+                let dump = etdump::read(&*general::open_uncompiled(dump)?, general.limits())?;
                 Some((dump, pteron_toolbox::stream::read(buffer)?))
             }
             _ => None,
@@ -157,12 +157,12 @@ impl Opts {
             Some((dump, buffer)) => Against::Recorded { dump, buffer },
             None => Against::AsWritten,
         };
-        let found = divergence::find(&program, &request, against, &tolerance, options)?;
-        note_zeros(found.zeros.as_ref());
+        let divergence = divergence::find(&program, &request, against, &tolerance, options)?;
+        note_zeros(divergence.zeros.as_ref());
         match self.json {
-            true => self.output.write_json(&found)?,
-            false => self.output.write_text(&found.text(general.verbosity() > 0))?,
+            true => self.output.write_json(&divergence)?,
+            false => self.output.write_text(&divergence.text(general.verbosity() > 0))?,
         }
-        if found.first.is_some() { Err(Failure::Reported) } else { Ok(()) }
+        if divergence.first.is_some() { Err(Failure::Reported) } else { Ok(()) }
     }
 }

@@ -57,14 +57,14 @@ enum TargetFormat {
 impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
-        self.output.paths_of_binary(paths);
+        self.output.binary_paths(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let format = self.format()?;
-        let loader = self.input.open_plain()?;
+        let loader = self.input.open_uncompiled()?;
         let options = Options { keep_quantized: self.keep_quantized };
-        let converted = convert(&loader, format, options, general.limits(), &progress::of_bytes())?;
+        let converted = convert(&loader, format, options, general.limits(), &progress::byte_progress())?;
         self.keep.check(general, self.input.path(), &converted.lost)?;
         self.output.write_file(&converted.file)?;
         let text = format!("{}, {}", match converted.entries {
@@ -86,7 +86,7 @@ impl Opts {
             return asked.ok_or_else(|| Failure::Usage(message.to_owned()));
         };
         let name = path.display();
-        match (asked, Format::of(path)) {
+        match (asked, Format::from_path(path)) {
             (Some(asked), Some(named)) if asked != named => Err(Failure::Usage(format!(
                 "{name} has the extension .{}, but --to is .{}: change one of them",
                 named.extension(),

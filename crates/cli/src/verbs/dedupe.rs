@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use pteron_toolbox::bundle::rebundled;
+use pteron_toolbox::bundle::rebundle;
 use pteron_toolbox::edit;
 use pteron_toolbox::file::File;
 use pteron_toolbox::paths::Paths;
@@ -58,7 +58,7 @@ impl Opts {
         self.programs.iter().for_each(|path| paths.read("", path));
         paths.write("-o", &self.output);
         self.into.iter().for_each(|path| paths.folder("--into", path));
-        for (program, target) in self.programs.iter().zip(&self.targets()) {
+        for (program, target) in self.programs.iter().zip(&self.output_paths()) {
             let over: &[&Path] = if self.in_place { &[program] } else { &[] };
             paths.edit("", target, over);
         }
@@ -66,20 +66,20 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let (limits, protected) = (general.limits(), self.force.protected());
-        let targets = self.targets();
+        let targets = self.output_paths();
         let files = self.programs.iter().map(|path| general.open(path)).collect::<Result<Vec<_>>>()?;
         let open = |file: &Arc<dyn DataLoader>| {
             File::open_program(Arc::clone(file), "dedupe", limits).map_err(Failure::from)
         };
         let programs = files.iter().map(open).collect::<Result<Vec<_>>>()?;
-        let shared = edit::dedupe(&programs, self.at_least, &progress::of_bytes())?;
+        let shared = edit::dedupe(&programs, self.at_least, &progress::byte_progress())?;
         for (member, path) in shared.programs.iter().zip(&self.programs) {
             self.keep.check(general, path, &member.lost)?;
         }
         // Write the weights first: if a later write fails, every program on disk can still be run.
         general::write_file(&self.output, protected, &shared.data)?;
         for ((file, member), target) in files.iter().zip(&shared.programs).zip(&targets) {
-            match rebundled(file, &member.program, limits, &progress::of_bytes())? {
+            match rebundle(file, &member.program, limits, &progress::byte_progress())? {
                 Some(bundle) => general::write_file(target, protected, &bundle)?,
                 None => general::write_file(target, protected, &member.program)?,
             }
@@ -106,7 +106,7 @@ impl Opts {
     }
 
     /// The path to which each program is written.
-    fn targets(&self) -> Vec<PathBuf> {
+    fn output_paths(&self) -> Vec<PathBuf> {
         if self.in_place {
             return self.programs.clone();
         }

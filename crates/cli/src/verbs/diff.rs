@@ -49,10 +49,10 @@ impl Opts {
         let registries = Registries { kernels, backends };
         let (a, b) = (general.open(&self.a)?, general.open(&self.b)?);
         let file = |loader: &Arc<dyn DataLoader>| File::open(Arc::clone(loader), "diff", general.limits());
-        let mut report = diff(&file(&a)?, &file(&b)?, registries, &progress::of_bytes())?;
+        let mut report = diff(&file(&a)?, &file(&b)?, registries, &progress::byte_progress())?;
         report.differences.extend(diff_test_cases(&*a, &*b, general.limits())?);
         if self.meaning {
-            report = report.of_meaning();
+            report = report.only_meaning();
         }
         match self.json {
             true => self.output.write_json(&report)?,

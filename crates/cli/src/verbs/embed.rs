@@ -38,7 +38,7 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
         self.data.iter().for_each(|path| paths.read("--data", path));
-        self.output.paths_of_edit(paths, &[self.input.path()]);
+        self.output.edit_paths(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -46,7 +46,7 @@ impl Opts {
         let loader = self.input.open(general)?;
         let program = File::open_program(Arc::clone(&loader), "embed", limits)?;
         let data = general.open_data(&self.data, "embed")?;
-        let embedded = edit::embed(&program, &data, &progress::of_bytes())?;
+        let embedded = edit::embed(&program, &data, &progress::byte_progress())?;
         self.keep.check(general, self.input.path(), &embedded.not_kept())?;
         self.output.write_edited(general, &loader, &embedded.program)?;
         let text = format!(

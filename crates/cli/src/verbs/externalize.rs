@@ -50,7 +50,7 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
         paths.write("--data", &self.data);
-        self.output.paths_of_edit(paths, &[self.input.path()]);
+        self.output.edit_paths(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -58,7 +58,7 @@ impl Opts {
         let program = File::open_program(Arc::clone(&loader), "externalize", general.limits())?;
         let names = self.names.patterns();
         let options = MoveOptions { at_least: self.at_least, initial: self.initial, names };
-        let moved = edit::externalize(&program, &options, &progress::of_bytes())?;
+        let moved = edit::externalize(&program, &options, &progress::byte_progress())?;
         self.keep.check(general, self.input.path(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
         general::write_file(&self.data, self.output.protected(), &moved.data)?;

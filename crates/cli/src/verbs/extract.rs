@@ -65,8 +65,8 @@ impl Opts {
         let Self { segments, delegates, named_data, constants, .. } = self;
         let selected = Selection { segments, delegates, named_data, constants };
         let selection = if selected == Selection::default() { Selection::PARTS } else { selected };
-        let mut parts = extract(&file, selection, &general::backends(), &progress::of_bytes())?;
-        extract::retain(&mut parts, &self.names.patterns())?;
+        let mut parts = extract(&file, selection, &general::backends(), &progress::byte_progress())?;
+        extract::retain_named(&mut parts, &self.names.patterns())?;
         if let Some(folder) = self.output.as_ref().filter(|_| !self.list) {
             let mut paths = Paths::default();
             self.input.paths(&mut paths);

@@ -67,7 +67,7 @@ impl Opts {
         match self.json {
             true => self.output.write_json(&report)?,
             false => self.output.write_text_with(|out| {
-                general::to_io(out, |out| inspect::write_text(out, &report, detail))
+                general::format_into(out, |out| inspect::write_text(out, &report, detail))
             })?,
         }
         Ok(inspect::require_valid_method(&loader, &report, general.limits())?)

@@ -31,7 +31,7 @@ pub(crate) struct Opts {
     #[command(flatten)]
     names: NamesArg,
     /// Give the entry with the key OLD in the files the key NEW; may be repeated
-    #[arg(long, value_name = "OLD=NEW", value_parser = renaming)]
+    #[arg(long, value_name = "OLD=NEW", value_parser = parse_renaming)]
     rename: Vec<(String, String)>,
     /// If the files have different entries under a key, take that of the first or of the last file that has one
     #[arg(long, value_enum, value_name = "WHICH")]
@@ -58,7 +58,7 @@ enum PreferredFile {
 }
 
 /// Parses `OLD=NEW`. What follows the first `=` is the new key.
-fn renaming(text: &str) -> Result<(String, String), String> {
+fn parse_renaming(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.to_owned(), new.to_owned())),
         _ => Err("a new key is given as OLD=NEW".to_owned()),
@@ -69,7 +69,7 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.files.iter().for_each(|path| paths.read("", path));
         let over: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
-        self.output.paths_of_edit(paths, &over);
+        self.output.edit_paths(paths, &over);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -83,7 +83,7 @@ impl Opts {
             }),
             share: !self.no_share,
         };
-        let merged = merge(&files, &options, &progress::of_bytes())?;
+        let merged = merge(&files, &options, &progress::byte_progress())?;
         self.keep.check(general, &self.files[0], &merged.lost)?;
         self.output.write_file(&merged.data)?;
         let text = format!(

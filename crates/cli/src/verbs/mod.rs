@@ -9,7 +9,7 @@ macro_rules! verbs {
     ($($(#[$attribute:meta])* $module:ident => $name:ident,)*) => {
         $($(#[$attribute])* mod $module;)*
 
-        /// The verbs.
+        /// The verbs of the command, each with its options.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Verb {
             $($(#[$attribute])* $name($module::Opts),)*
@@ -21,7 +21,7 @@ macro_rules! verbs {
                 let paths = self.paths();
                 general::check(&paths)?;
                 let _edits = general::lock_edited(&paths);
-                let answers = self.answers();
+                let answers = self.exit_status_is_answer();
                 let done = match self {
                     $($(#[$attribute])* Self::$name(opts) => opts.run(general),)*
                 };
@@ -72,7 +72,7 @@ verbs! {
 
 impl Verb {
     /// Whether exit status 1 is an answer of the verb, such as that two files differ, and not a failure.
-    fn answers(&self) -> bool {
+    fn exit_status_is_answer(&self) -> bool {
         matches!(self, Self::Compare(_) | Self::Diff(_) | Self::Plan(_) | Self::Validate(_) | Self::Verify(_))
     }
 }
@@ -86,7 +86,7 @@ pub(crate) const EXECUTING: [&str; 9] =
 
 /// Fails if options were given that have no effect on the verb.
 pub(crate) fn refuse_without_effect(general: &GeneralOpts, verb: &str) -> Result {
-    let given = [
+    let options = [
         ("-v", general.verbosity() > 0 && !DETAILED.contains(&verb), "there are no more details to print"),
         (
             "--max-instructions",
@@ -94,7 +94,7 @@ pub(crate) fn refuse_without_effect(general: &GeneralOpts, verb: &str) -> Result
             "no instruction is executed",
         ),
     ];
-    match given.into_iter().find(|(_, refused, _)| *refused) {
+    match options.into_iter().find(|(_, refused, _)| *refused) {
         Some((option, _, why)) => Err(Failure::Usage(format!("`{verb}` does not take {option}: {why}"))),
         None => Ok(()),
     }

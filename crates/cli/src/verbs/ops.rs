@@ -75,23 +75,23 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         match (self.files.is_empty(), self.partitioner) {
-            (true, _) => self.of_build(),
-            (false, true) => self.of_partitioners(general),
-            (false, false) => self.of_files(general),
+            (true, _) => self.list_operators(),
+            (false, true) => self.list_seen_by_partitioners(general),
+            (false, false) => self.check_files(general),
         }
     }
 
-    fn wanted(&self, name: &str) -> bool {
+    fn matches_filter(&self, name: &str) -> bool {
         self.filter.as_deref().is_none_or(|text| name.contains(text))
     }
 
-    fn of_build(&self) -> Result {
+    fn list_operators(&self) -> Result {
         let mut all = if self.bef { Vec::new() } else { supported(registries().kernels()) };
-        all.retain(|op| self.wanted(&op.name));
+        all.retain(|op| self.matches_filter(&op.name));
         let mut kernels = if self.json && !self.bef { Vec::new() } else { bef_kernels() };
-        kernels.retain(|name| self.wanted(name));
+        kernels.retain(|name| self.matches_filter(name));
         if let (Some(filter), true) = (&self.filter, all.is_empty() && kernels.is_empty()) {
-            let problem = if self.bef { no_bef_kernel(filter) } else { no_operator(filter) };
+            let problem = if self.bef { no_bef_kernel_error(filter) } else { no_operator_error(filter) };
             return Err(pteron_toolbox::Error::input(problem).into());
         }
         if self.json {
@@ -115,13 +115,13 @@ impl Opts {
     }
 
     /// Lists the operators of archives as partitioners see them.
-    fn of_partitioners(&self, general: &GeneralOpts) -> Result {
+    fn list_seen_by_partitioners(&self, general: &GeneralOpts) -> Result {
         let kernels = registries().kernels();
         let table = OperatorTable::preferring_portable(kernels);
         let options = Options { memory: general.limits().memory, ..Options::default() };
         let mut all: BTreeMap<String, SeenOperator> = BTreeMap::new();
         for file in &self.files {
-            let archive = general::open_plain(file)?;
+            let archive = general::open_uncompiled(file)?;
             let seen = seen_by_partitioners(&archive, &table, kernels, &options);
             for operator in seen.map_err(pteron_toolbox::Error::from)? {
                 let count = operator.count;
@@ -129,9 +129,9 @@ impl Opts {
                 known.and_modify(|known| known.count += count).or_insert(operator);
             }
         }
-        all.retain(|name, _| self.wanted(name));
+        all.retain(|name, _| self.matches_filter(name));
         if self.json {
-            return self.output.write_json(&all.values().map(seen_json).collect::<Vec<_>>());
+            return self.output.write_json(&all.values().map(operator_json).collect::<Vec<_>>());
         }
         let argument = |arg: &SeenArgument| match &arg.default {
             Some(default) => format!("{}={default}", arg.name),
@@ -145,7 +145,7 @@ impl Opts {
     }
 
     /// Reports for every file whether this build can run it. A file that cannot be read does not stop the others.
-    fn of_files(&self, general: &GeneralOpts) -> Result {
+    fn check_files(&self, general: &GeneralOpts) -> Result {
         let (kernels, backends) = (registries().kernels(), registries().backends());
         let read = |file: &PathBuf| -> Result<Requirements> {
             let loader = general.open(file)?;
@@ -154,7 +154,7 @@ impl Opts {
         let (mut all, mut unread) = (Vec::new(), None);
         for file in &self.files {
             match read(file) {
-                Ok(found) => all.push(found),
+                Ok(report) => all.push(report),
                 // `main` reports the last failure; the others are reported here.
                 Err(failure) => unread.replace(failure).into_iter().for_each(|f| {
                     f.report(general.stderr_style());
@@ -162,54 +162,54 @@ impl Opts {
             }
         }
         if let Some(path) = &self.emit {
-            OutputArg::to(path).write_text(&registry_source(&all)?)?;
+            OutputArg::to_path(path).write_text(&registry_source(&all)?)?;
         }
-        for found in &mut all {
-            found.operators.retain(|op| self.wanted(&op.name));
+        for report in &mut all {
+            report.operators.retain(|op| self.matches_filter(&op.name));
         }
         if self.emit.as_deref().is_some_and(is_stdout) {
             // The registry source went to stdout.
         } else if self.json {
             self.output.write_json(&all)?;
         } else if !all.is_empty() {
-            self.output.write_text(&all.iter().map(|found| self.text(found)).collect::<String>())?;
+            self.output.write_text(&all.iter().map(|report| self.text(report)).collect::<String>())?;
         }
         match unread {
             Some(failure) => Err(failure.into_trouble()),
-            None if all.iter().all(|found| found.can_run) => Ok(()),
+            None if all.iter().all(|report| report.can_run) => Ok(()),
             None => Err(Failure::Reported),
         }
     }
 
-    fn text(&self, found: &Requirements) -> String {
-        let operators = found.operators.iter().map(|op| {
+    fn text(&self, report: &Requirements) -> String {
+        let operators = report.operators.iter().map(|op| {
             let note = if op.available { "" } else { "missing" };
             vec![op.calls.to_string(), name(&op.name).to_string(), note.to_owned()]
         });
-        let backends = found.backends.iter().flat_map(|b| {
+        let backends = report.backends.iter().flat_map(|b| {
             let note = if b.available { "" } else { "missing" };
             let row = vec![b.delegates.to_string(), format!("backend {}", name(&b.id)), note.to_owned()];
-            let nodes = b.nodes.iter().filter(|node| self.wanted(&node.kind)).map(|node| {
+            let nodes = b.nodes.iter().filter(|node| self.matches_filter(&node.kind)).map(|node| {
                 let refused = (node.refused > 0).then(|| format!("{} refused", node.refused));
                 vec![node.count.to_string(), format!("  node {}", name(&node.kind)), refused.unwrap_or_default()]
             });
             std::iter::once(row).chain(nodes)
         });
         let mut text = table_of(operators.chain(backends).collect(), "><<", 0);
-        for backend in found.backends.iter().filter(|backend| !backend.absent_data.is_empty()) {
+        for backend in report.backends.iter().filter(|backend| !backend.absent_data.is_empty()) {
             let keys = count(backend.absent_data.len(), "key");
             let _ = writeln!(
                 text,
                 "{}: {keys} of named data of {} outside the program; the nodes that read them were not looked at",
-                found.file,
+                report.file,
                 name(&backend.id)
             );
         }
-        if found.can_run {
-            let _ = writeln!(text, "{}: can run", found.file);
+        if report.can_run {
+            let _ = writeln!(text, "{}: can run", report.file);
         } else {
-            let _ = writeln!(text, "{}: cannot run", found.file);
-            for sentence in &found.missing {
+            let _ = writeln!(text, "{}: cannot run", report.file);
+            for sentence in &report.missing {
                 let _ = writeln!(text, "  {}", line(sentence));
             }
         }
@@ -217,7 +217,7 @@ impl Opts {
     }
 }
 
-fn seen_json(seen: &SeenOperator) -> Value {
+fn operator_json(seen: &SeenOperator) -> Value {
     let argument = |arg: &SeenArgument| json!({ "name": arg.name, "default": arg.default });
     json!({
         "operator": seen.target, "nodes": seen.count, "args": seen.args.iter().map(argument).collect::<Vec<_>>(),
@@ -225,14 +225,14 @@ fn seen_json(seen: &SeenOperator) -> Value {
 }
 
 /// The error that no name of a kernel of BEF programs contains `filter`, with a similar name.
-fn no_bef_kernel(filter: &str) -> String {
+fn no_bef_kernel_error(filter: &str) -> String {
     let names = bef_kernels();
     let meant = pteron_toolbox::did_you_mean(filter, names.iter().map(String::as_str));
     format!("no kernel of BEF programs has `{filter}` in its name{meant}")
 }
 
 /// The error that no operator name contains `filter`, with similar names or parts of names.
-fn no_operator(filter: &str) -> String {
+fn no_operator_error(filter: &str) -> String {
     let registry = registries().kernels();
     let names = registry.names();
     let bases = names.iter().map(|name| name.split('.').next().unwrap_or(name));

@@ -1,6 +1,6 @@
-use super::translate::refused;
+use super::translate::require_translated;
 use crate::failure::Result;
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status, to_io};
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status, format_into};
 use crate::maps;
 use crate::registries;
 use clap::Args;
@@ -47,7 +47,7 @@ pub(crate) struct Opts {
     #[arg(long, help_heading = "Options for programs (.pte)")]
     graph: bool,
     /// Print the graphs after this pass; `calls` is before the first
-    #[arg(long, value_name = "PASS", requires = "graph", value_parser = passes(), help_heading = "Options for programs (.pte)")]
+    #[arg(long, value_name = "PASS", requires = "graph", value_parser = pass_names(), help_heading = "Options for programs (.pte)")]
     after: Option<String>,
     /// The method whose graphs to print [default: all]
     #[arg(short, long, value_name = "NAME", requires = "graph", help_heading = "Options for programs (.pte)")]
@@ -67,7 +67,7 @@ pub(crate) struct Opts {
 }
 
 /// The names of the passes.
-fn passes() -> PossibleValuesParser {
+fn pass_names() -> PossibleValuesParser {
     PossibleValuesParser::new(stages().map(|(name, about)| clap::builder::PossibleValue::new(name).help(about)))
 }
 
@@ -90,23 +90,23 @@ impl Opts {
             Some(bef::Program::Bef(bytes)) if self.bytes => bef::labelled_bytes(&bytes, loader.name())?,
             Some(bef::Program::Bef(bytes)) => {
                 let print = pteron_mlir::PrintOptions { locations: self.locations, generic: self.generic };
-                refused(bef::to_text(&bytes, loader.name(), print)?)?
+                require_translated(bef::to_text(&bytes, loader.name(), print)?)?
             }
             Some(bef::Program::Mlir(_)) => {
                 let expected = "programs (.pte, .bef), named data (.ptd) and ETDumps";
-                return Err(bef::wrong(&*loader, "print", expected).into());
+                return Err(bef::wrong_format(&*loader, "print", expected).into());
             }
-            None => return self.of_tables(loader, general),
+            None => return self.print_tables(loader, general),
         };
         self.output.write_text(&text)
     }
 
     /// Prints a program or named data. If no method is valid, prints what can be read, and fails.
-    fn of_tables(&self, loader: Arc<dyn DataLoader>, general: &GeneralOpts) -> Result {
+    fn print_tables(&self, loader: Arc<dyn DataLoader>, general: &GeneralOpts) -> Result {
         let file = File::open_readable(loader, "print", general.limits())?;
         let options = PrintOptions { frames: general.verbosity() > 0 };
         self.output.write_text_with(|out| {
-            to_io(out, |out| print_to(out, &file, options))?;
+            format_into(out, |out| print_to(out, &file, options))?;
             if let File::Program(program) = &file {
                 let payloads = delegates::text(&delegates::payloads(program, &general::backends())?);
                 if !payloads.is_empty() {
@@ -123,8 +123,8 @@ impl Opts {
         expect_program(&*loader, "print --graph", "programs (.pte) and archives (.pt2)")?;
         let program = Program::load(loader, general.limits()).map_err(pteron_toolbox::Error::from)?;
         let mut options = registries::load_options().limits(general.limits().clone());
-        options.data = open_data(&self.data, maps::when_large(), general.limits())?;
-        let stage = self.after.as_deref().and_then(Stage::named).unwrap_or(Stage::last());
+        options.data = open_data(&self.data, maps::map_large_bef(), general.limits())?;
+        let stage = self.after.as_deref().and_then(Stage::by_name).unwrap_or(Stage::last());
         Ok(graphs(&program, self.method.as_deref(), stage, &options)?)
     }
 }

@@ -1,5 +1,5 @@
-use super::bef::{BefOpts, binary};
-use crate::call::{CallArgs, Loaded, note_zeros, refuse};
+use super::bef::{BefOpts, bef_bytes};
+use crate::call::{CallArgs, Loaded, note_zeros, refuse_options};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use crate::terminal;
@@ -76,14 +76,14 @@ impl Opts {
         if let Some(program) = pteron_toolbox::bef::open(&*loader)? {
             return self.run_bef(program, loader.name(), general);
         }
-        refuse("profile", loader.name(), "no BEF program", self.bef.given())?;
+        refuse_options("profile", loader.name(), "no BEF program", self.bef.options_given())?;
         let values = self.debug_buffer.is_some();
         let repeat = self.repeat.unwrap_or(if values { 1 } else { 10 });
         let Loaded { program, options, request, .. } = self.call.load(general, "profile", loader, repeat)?;
         let (kernels, backends) = (options.kernels.clone(), options.backends.clone());
         let profile = profile::profile(&program, &request, values, options)?;
         note_zeros(profile.zeros.as_ref());
-        let nodes = NodeKinds::of(&program, &profile.method, &backends)?;
+        let nodes = NodeKinds::read(&program, &profile.method, &backends)?;
         if let Some(path) = &self.trace {
             write(path, |out| chrome::trace(&profile.recording, out))?;
         }
@@ -105,9 +105,9 @@ impl Opts {
         let verbose = general.verbosity() > 0;
         let own = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
         let own = own.into_iter().chain(self.call.method_options());
-        refuse("profile", name, "a BEF program", own)?;
+        refuse_options("profile", name, "a BEF program", own)?;
         let stdout: Box<dyn Write + Send> = if verbose { Box::new(terminal::stderr()) } else { Box::new(io::sink()) };
-        let program = binary(general, program, name)?;
+        let program = bef_bytes(general, program, name)?;
         let repeat = self.repeat.unwrap_or(10);
         let profile = profile::bef::profile(program, self.bef.options(general), repeat, stdout, terminal::stderr());
         if profile.exit_code == 0 || profile.has_runs() {

@@ -1,5 +1,5 @@
-use super::bef::{BefOpts, binary};
-use crate::call::{CallArgs, Loaded, note_zeros, refuse};
+use super::bef::{BefOpts, bef_bytes};
+use crate::call::{CallArgs, Loaded, note_zeros, refuse_options};
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use crate::terminal;
@@ -75,26 +75,26 @@ impl Opts {
         self.diff.iter().for_each(|path| paths.read("--diff", path));
         match self.json {
             true => self.output.paths(paths),
-            false => self.output.paths_of_binary(paths),
+            false => self.output.binary_paths(paths),
         }
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.call.open(general)?;
         if let Some(program) = bef::open(&*loader)? {
-            return self.of_bef(general, program, loader);
+            return self.report_bef(general, program, loader);
         }
-        refuse("report", loader.name(), "no BEF program", self.bef.given())?;
+        refuse_options("report", loader.name(), "no BEF program", self.bef.options_given())?;
         if bundle::is_bundled(&*loader)? || is_program(&*loader)? {
-            return self.of_program(general, loader);
+            return self.report_program(general, loader);
         }
         let own = self.run_options().into_iter().chain(self.call.method_options());
-        refuse("report", loader.name(), "no program", own)?;
+        refuse_options("report", loader.name(), "no program", own)?;
         let options = registries::load_options().limits(general.limits().clone());
         self.write(&gather(&loader, &options, &Measured::default())?)
     }
 
-    /// The options that apply to runs only, and whether each was given.
+    /// The options that apply only to programs that can run, each with whether it was given.
     fn run_options(&self) -> [(&'static str, bool); 4] {
         [
             ("--profile", self.profile),
@@ -104,30 +104,30 @@ impl Opts {
         ]
     }
 
-    fn of_program(self, general: &GeneralOpts, loader: Arc<dyn DataLoader>) -> Result {
+    fn report_program(self, general: &GeneralOpts, loader: Arc<dyn DataLoader>) -> Result {
         let Loaded { program, options, request, .. } =
             self.call.load(general, "report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
         let backends = Arc::clone(&options.backends);
         let profile = match self.profile {
             true => {
-                let found = profile::profile(&program, &request, false, options.clone())?;
-                note_zeros(found.zeros.as_ref());
-                let nodes = NodeKinds::of(&program, &found.method, &backends)?;
-                Some(found.report(&program, &options.kernels, &nodes))
+                let profile = profile::profile(&program, &request, false, options.clone())?;
+                note_zeros(profile.zeros.as_ref());
+                let nodes = NodeKinds::read(&program, &profile.method, &backends)?;
+                Some(profile.report(&program, &options.kernels, &nodes))
             }
             false => None,
         };
         let divergence = match self.compare {
             true => {
                 let tolerance = Tolerance { scope: Scope::Network, ..Tolerance::default() };
-                let found = divergence::find(&program, &request, Against::AsWritten, &tolerance, options.clone())?;
-                profile.is_none().then(|| note_zeros(found.zeros.as_ref()));
-                Some(found)
+                let divergence = divergence::find(&program, &request, Against::AsWritten, &tolerance, options.clone())?;
+                profile.is_none().then(|| note_zeros(divergence.zeros.as_ref()));
+                Some(divergence)
             }
             false => None,
         };
         let etdump = match &self.etdump {
-            Some(path) => Some(etdump::read(&*general::open_plain(path)?, general.limits())?),
+            Some(path) => Some(etdump::read(&*general::open_uncompiled(path)?, general.limits())?),
             None => None,
         };
         let recorded = match (&etdump, &request.method) {
@@ -139,7 +139,7 @@ impl Opts {
             Some(path) => {
                 let registries = Registries { kernels: &options.kernels, backends: &backends };
                 let other = File::open(general.open(path)?, "report --diff", general.limits())?;
-                Some(diff(&File::Program(program), &other, registries, &progress::of_bytes())?)
+                Some(diff(&File::Program(program), &other, registries, &progress::byte_progress())?)
             }
             None => None,
         };
@@ -153,15 +153,15 @@ impl Opts {
         self.write(&gather(&loader, &options, &measured)?)
     }
 
-    fn of_bef(self, general: &GeneralOpts, program: Program, loader: Arc<dyn DataLoader>) -> Result {
+    fn report_bef(self, general: &GeneralOpts, program: Program, loader: Arc<dyn DataLoader>) -> Result {
         let name = loader.name();
         let own = self.run_options().into_iter().skip(1).chain(self.call.method_options());
-        refuse("report", name, "a BEF program", own)?;
+        refuse_options("report", name, "a BEF program", own)?;
         if !self.profile {
-            refuse("report", name, "a BEF program, which only --profile runs", self.bef.given())?;
+            refuse_options("report", name, "a BEF program, which only --profile runs", self.bef.options_given())?;
         }
         let is_text = matches!(program, Program::Mlir(_));
-        let bytes = binary(general, program, name)?;
+        let bytes = bef_bytes(general, program, name)?;
         let file: Arc<dyn DataLoader> = match is_text {
             true => Arc::new(BytesLoader::named(name, bytes.to_vec())),
             false => Arc::clone(&loader),
@@ -170,8 +170,8 @@ impl Opts {
         let times = match profile {
             true => {
                 let repeat = repeat.unwrap_or(10);
-                let found = profile::bef::profile(bytes, bef.options(general), repeat, io::sink(), terminal::stderr());
-                Some(found.report(name)?)
+                let profile = profile::bef::profile(bytes, bef.options(general), repeat, io::sink(), terminal::stderr());
+                Some(profile.report(name)?)
             }
             false => None,
         };

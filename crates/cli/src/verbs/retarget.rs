@@ -7,7 +7,7 @@ use pteron::Program;
 use pteron::compile::{self, OperatorTable};
 use std::path::PathBuf;
 use std::sync::Arc;
-use pteron_toolbox::bundle::unbundled;
+use pteron_toolbox::bundle::unbundle;
 use pteron_toolbox::edit;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::run::{LoadMode, open_data};
@@ -49,7 +49,7 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let original = self.input.open(general)?;
-        let file = unbundled(Arc::clone(&original), general.limits())?;
+        let file = unbundle(Arc::clone(&original), general.limits())?;
         pteron_toolbox::run::expect_program(&*file, "retarget", "programs (.pte, .bpte)")?;
         let program = Program::load(Arc::clone(&file), general.limits()).map_err(pteron_toolbox::Error::from)?;
         self.keep.check(general, self.input.path(), &edit::lost_by_recompiling(&program)?)?;

@@ -1,5 +1,5 @@
 use super::bef::RunBefOpts;
-use crate::call::{CallArgs, Loaded, note_zeros, refuse};
+use crate::call::{CallArgs, Loaded, note_zeros, refuse_options};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, exit_status};
 use crate::terminal;
@@ -114,10 +114,10 @@ impl Opts {
                 ("--top", self.top.is_some()),
             ];
             let own = own.into_iter().chain(self.call.method_options());
-            refuse("run", loader.name(), "a BEF program", own)?;
+            refuse_options("run", loader.name(), "a BEF program", own)?;
             return self.bef.run(general, program, loader.name());
         }
-        refuse("run", loader.name(), "no BEF program", self.bef.given())?;
+        refuse_options("run", loader.name(), "no BEF program", self.bef.options_given())?;
         let Loaded { program, options, mut request, .. } = self.call.load(general, "run", loader, self.repeat)?;
         request.restore = self.restore.clone();
         request.checkpoint = self.checkpoint.clone();
@@ -201,7 +201,7 @@ fn print_text(ran: &RunResult, top: Option<Top<'_>>, folder: Option<&Path>) -> R
     Ok(())
 }
 
-/// The output of `--json`.
+/// The JSON object that `--json` prints.
 #[derive(Serialize)]
 struct Report<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 use crate::failure::{Failure, Result};
 use crate::general::{ExecutionOpts, GeneralOpts, exit_status};
 use crate::terminal::say;
-use crate::limits::{duration, size};
+use crate::limits::{parse_duration, parse_size};
 use crate::registries;
 use clap::Args;
 use pteron::{LoadOptions, Pool};
@@ -51,19 +51,19 @@ pub(crate) struct Opts {
     #[arg(long)]
     control: bool,
     /// Interval at which to look for replaced files
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     poll: Option<Duration>,
     #[command(flatten)]
     execution: ExecutionOpts,
     /// Number of concurrent executions, each with --threads
-    #[arg(long, value_name = "N", default_value = "1", value_parser = crate::general::threads)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = crate::general::parse_threads)]
     workers: NonZeroUsize,
     /// Combine requests into batches of up to N rows, for models whose first dimension is dynamic and whose rows are
     /// found to be independent
     #[arg(long, value_name = "N", default_value_t = 1)]
     max_batch: usize,
     /// How long a request waits for others to join its batch while a worker is idle
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "0ms")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0ms")]
     batch_delay: Duration,
     /// Maximum number of waiting requests per model
     #[arg(long, value_name = "N", default_value_t = 256)]
@@ -72,23 +72,23 @@ pub(crate) struct Opts {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_requests: usize,
     /// Maximum size of one request
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
     max_body: u64,
     /// Maximum memory of all requests and responses together
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1G")]
     max_held: u64,
     /// Maximum number of open connections
     #[arg(long, value_name = "N", default_value_t = 512)]
     max_connections: usize,
     /// Maximum time of a request; a request can only ask for less
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     deadline: Duration,
     /// Timeout for receiving a request, its head and its body, on a connection, and for a client to accept more of a
     /// response
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     patience: Duration,
     /// How long running requests may continue after the server was told to stop
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     grace: Duration,
     /// The server's TLS certificate chain, PEM
     #[cfg(feature = "serve-tls")]
@@ -106,7 +106,7 @@ pub(crate) struct Opts {
     json: bool,
 }
 
-/// What signals ask for.
+/// The channels through which signals ask for a reload or a stop.
 struct Signals {
     reload: mpsc::Sender<()>,
     stop: mpsc::Sender<()>,
@@ -125,10 +125,10 @@ impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let (reload, reloads) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
-        take_signals(Signals { reload, stop })?;
+        forward_signals(Signals { reload, stop })?;
         print_panics(self.json);
-        let service = Service::start(self.service(general)?).map_err(failed)?;
-        let server = Server::start(Arc::clone(&service), self.server()?).map_err(failed)?;
+        let service = Service::start(self.service_options(general)?).map_err(into_failure)?;
+        let server = Server::start(Arc::clone(&service), self.server_options()?).map_err(into_failure)?;
         for address in server.addresses() {
             print(self.json, &json!({ "event": "listening", "address": address }), &format!("listening on {address}"));
             if !address.ip().is_loopback() && self.token_file.is_none() {
@@ -136,9 +136,9 @@ impl Opts {
             }
         }
         let (poll, json) = (self.poll, self.json);
-        let follow = move || follow(&service, &reloads, poll, json);
+        let follow = move || follow_folder(&service, &reloads, poll, json);
         // Loading may take long, and must not keep the server from stopping.
-        std::thread::Builder::new().name("models".to_owned()).spawn(follow).map_err(failed)?;
+        std::thread::Builder::new().name("models".to_owned()).spawn(follow).map_err(into_failure)?;
         // The sender lives as long as the process.
         let _ = stopped.recv();
         print(self.json, &json!({ "event": "stopping" }), "stopping");
@@ -146,7 +146,7 @@ impl Opts {
         Ok(())
     }
 
-    fn service(&self, general: &GeneralOpts) -> Result<ServiceOptions> {
+    fn service_options(&self, general: &GeneralOpts) -> Result<ServiceOptions> {
         let setting = self.execution.setting()?;
         let load = LoadOptions {
             isa: setting.isa,
@@ -163,15 +163,15 @@ impl Opts {
             max_requests: self.max_requests,
             max_bytes: self.max_held,
             deadline: self.deadline,
-            events: events(self.json, self.models.display().to_string()),
+            events: event_printer(self.json, self.models.display().to_string()),
             ..ServiceOptions::new(&self.models, load)
         })
     }
 
-    fn server(&self) -> Result<ServerOptions> {
+    fn server_options(&self) -> Result<ServerOptions> {
         Ok(ServerOptions {
             listen: self.listen.clone(),
-            token: self.token_file.as_deref().map(token).transpose()?,
+            token: self.token_file.as_deref().map(read_token).transpose()?,
             allow_control: self.control,
             max_body: self.max_body,
             max_connections: self.max_connections,
@@ -179,8 +179,8 @@ impl Opts {
             body_timeout: self.patience,
             write_timeout: self.patience,
             grace: self.grace,
-            log: self.log.then(|| log(self.json)),
-            reclaim: Some(crate::allocator::reclaim),
+            log: self.log.then(|| request_printer(self.json)),
+            reclaim: Some(crate::allocator::release_free_pages),
             #[cfg(feature = "serve-tls")]
             tls: self.tls_cert.clone().zip(self.tls_key.clone()).map(|(certificates, key)| {
                 pteron_serve::net::TlsOptions { certificates, key }
@@ -190,8 +190,8 @@ impl Opts {
     }
 }
 
-/// Loads the models of the folder, and follows its changes: at SIGHUP, and every `poll`.
-fn follow(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<Duration>, json: bool) {
+/// Loads the models of the folder, and loads changes at SIGHUP and every `poll`.
+fn follow_folder(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<Duration>, json: bool) {
     // Failures are events; the others are served.
     let mut is_loaded = service.load_all().is_ok();
     if is_loaded {
@@ -215,8 +215,8 @@ fn follow(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<Duration
     }
 }
 
-/// Prints what happens to models. Messages may quote names of their files.
-fn events(json: bool, folder: String) -> Events {
+/// The handler that prints each event of a model. Messages may quote names of files, and are escaped.
+fn event_printer(json: bool, folder: String) -> Events {
     Events::new(move |event| match event {
         Event::Loaded { model, version, generation, unbatched } => {
             let value = json!({
@@ -231,8 +231,8 @@ fn events(json: bool, folder: String) -> Events {
             let value = json!({
                 "event": "model_failed", "model": model, "version": version, "error": refusal.message, "kept": is_kept,
             });
-            let kept = if *is_kept { "; what was loaded is served on" } else { "" };
-            complain(json, &value, &format!("{model}: {refusal}{kept}"));
+            let note = if *is_kept { "; what was loaded is served on" } else { "" };
+            print_error(json, &value, &format!("{model}: {refusal}{note}"));
         }
         Event::Removed { model, version } => {
             let value = json!({ "event": "model_removed", "model": model, "version": version });
@@ -243,7 +243,7 @@ fn events(json: bool, folder: String) -> Events {
         }
         Event::FolderFailed(refusal) => {
             let value = json!({ "event": "folder_failed", "folder": folder, "error": refusal.message });
-            complain(json, &value, &format!("{folder}: {refusal}; what was loaded is served on"));
+            print_error(json, &value, &format!("{folder}: {refusal}; what was loaded is served on"));
         }
         Event::FolderReadable => {
             let value = json!({ "event": "folder_readable", "folder": folder });
@@ -258,76 +258,76 @@ fn print_panics(json: bool) {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let message = info.payload_as_str().unwrap_or_default();
         let value = json!({ "event": "panicked", "place": place, "error": message });
-        complain(json, &value, &format!("panicked at {place}: {message}"));
+        print_error(json, &value, &format!("panicked at {place}: {message}"));
     }));
 }
 
-/// Prints a line to stdout.
+/// Prints an event to stdout: `value` as JSON, otherwise `text`.
 fn print(json: bool, value: &serde_json::Value, text: &str) {
     match json {
-        true => line(&json_line(value)),
-        false => line(&Line(text).to_string()),
+        true => print_line(&json_line(value)),
+        false => print_line(&Line(text).to_string()),
     }
 }
 
-/// Prints an error: to stderr, unless it is JSON.
-fn complain(json: bool, value: &serde_json::Value, text: &str) {
+/// Prints an error: as JSON to stdout, as text to stderr.
+fn print_error(json: bool, value: &serde_json::Value, text: &str) {
     match json {
-        true => line(&json_line(value)),
+        true => print_line(&json_line(value)),
         false => say(format_args!("error: {}", Line(text))),
     }
 }
 
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+fn into_failure(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
     Failure::Failed(Box::new(error))
 }
 
 /// Writes a line to stdout. Errors are ignored: a closed stdout does not stop the server.
-fn line(text: &str) {
+fn print_line(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-fn log(json: bool) -> Log {
+fn request_printer(json: bool) -> Log {
     match json {
-        true => Arc::new(|request: &RequestLog| line(&json_line(request))),
-        false => Arc::new(|request: &RequestLog| line(&request.to_string())),
+        true => Arc::new(|request: &RequestLog| print_line(&json_line(request))),
+        false => Arc::new(|request: &RequestLog| print_line(&request.to_string())),
     }
 }
 
 /// Reads the token from the first line of a file.
-fn token(path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(pteron_toolbox::Error::read(path)).map_err(failed)?;
+fn read_token(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(pteron_toolbox::Error::read(path)).map_err(into_failure)?;
     match text.lines().next().map(str::trim).filter(|token| !token.is_empty()) {
         Some(token) => Ok(token.to_owned()),
         None => Err(Failure::Usage(format!("{} has no token in its first line", path.display()))),
     }
 }
 
-/// Passes signals on: SIGHUP looks at the folder again, SIGTERM and SIGINT stop the server.
+/// Forwards signals to channels: SIGHUP asks for a reload, SIGTERM and SIGINT for a stop.
 #[cfg(unix)]
-fn take_signals(to: Signals) -> Result {
+fn forward_signals(to: Signals) -> Result {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(into_failure)?;
     let forward = move || {
         for signal in signals.forever() {
             // A receiver that is gone has nothing left to do.
             let _ = if signal == SIGHUP { to.reload.send(()) } else { to.stop.send(()) };
         }
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(failed)?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(into_failure)?;
     Ok(())
 }
 
-/// Windows has no signals: the server runs until its process ends. The thread keeps the channels open.
+/// Windows has no signals: a parked thread keeps the channels open, and the server runs until its process ends.
 #[cfg(not(unix))]
-fn take_signals(to: Signals) -> Result {
+fn forward_signals(to: Signals) -> Result {
     let keep = move || {
         let _senders = to;
         loop {
             std::thread::park();
         }
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(keep).map_err(failed)?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(keep).map_err(into_failure)?;
     Ok(())
 }

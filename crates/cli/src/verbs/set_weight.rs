@@ -42,13 +42,13 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
         paths.read("", &self.array);
-        self.output.paths_of_edit(paths, &[self.input.path()]);
+        self.output.edit_paths(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(general)?;
         let file = File::open(Arc::clone(&loader), "set-weight", general.limits())?;
-        let set = edit::set_weight(&file, &self.name, &self.array, &progress::of_bytes())?;
+        let set = edit::set_weight(&file, &self.name, &self.array, &progress::byte_progress())?;
         self.keep.check(general, self.input.path(), &set.lost)?;
         self.output.write_edited(general, &loader, &set.file)?;
         let text = format!("{} is set, {} of {}", self.name, count(set.tensors, "tensor"), set.layout);

@@ -38,13 +38,13 @@ pub(crate) struct Opts {
 impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
-        self.output.paths_of_edit(paths, &[self.input.path()]);
+        self.output.edit_paths(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(general)?;
         let program = File::open_program(Arc::clone(&loader), "strip", general.limits())?;
-        let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::of_bytes())?;
+        let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::byte_progress())?;
         self.keep.check(general, self.input.path(), &stripped.lost)?;
         self.output.write_edited(general, &loader, &stripped.program)?;
         let mut text = format!(

@@ -54,41 +54,41 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open_plain()?;
+        let loader = self.input.open_uncompiled()?;
         let options = |source: &[u8]| -> Result<pteron_mlir::Options> {
-            let limited = general.bounds().translation(source, loader.name());
+            let limited = general.bounds().translation_options(source, loader.name());
             let options = limited.map_err(|why| Failure::Failed(why.into()))?;
             Ok(pteron_mlir::Options { optional_sections: !self.no_optional_sections, ..options })
         };
         match bef::open(&*loader)? {
             Some(Program::Mlir(source)) if self.verify_diagnostics => {
                 let options = options(&source)?;
-                refused(bef::check_diagnostics(&source, loader.name(), options, self.split_input_file))
+                require_translated(bef::check_diagnostics(&source, loader.name(), options, self.split_input_file))
             }
             Some(Program::Mlir(source)) => {
                 let options = options(&source)?;
-                self.output.write_binary(&refused(bef::to_bef(&source, loader.name(), options))?)
+                self.output.write_binary(&require_translated(bef::to_bef(&source, loader.name(), options))?)
             }
             Some(Program::Bef(bytes)) => {
                 let name = loader.name();
                 let without_sections = bef::missing_sections(&bytes, name);
                 let print = pteron_mlir::PrintOptions { locations: self.locations || !self.no_locations, generic: self.generic };
-                let text = refused(bef::to_text(&bytes, name, print)?)?;
+                let text = require_translated(bef::to_text(&bytes, name, print)?)?;
                 let comes_back = !self.no_locations && without_sections.is_none();
                 let other = match comes_back {
-                    true => refused(bef::not_the_same(&bytes, &text, name))?,
+                    true => require_translated(bef::round_trip_warning(&bytes, &text, name))?,
                     false => None,
                 };
                 without_sections.into_iter().chain(other).for_each(say);
                 self.output.write_source(&text)
             }
-            None => Err(bef::wrong(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()),
+            None => Err(bef::wrong_format(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()),
         }
     }
 }
 
-/// Returns the result, or prints the diagnostics to stderr and fails.
-pub(crate) fn refused<T>(translation: Translation<T>) -> Result<T> {
+/// Returns the translated result, or prints the diagnostics to stderr and fails.
+pub(crate) fn require_translated<T>(translation: Translation<T>) -> Result<T> {
     match translation {
         Translation::Done(result) => Ok(result),
         Translation::Refused(diagnostics) => {

@@ -86,7 +86,7 @@ pub(crate) struct Opts {
     json: bool,
     /// Number of cases that run concurrently [default: the number of cores, but at most one per 256 MiB of
     /// free memory]
-    #[arg(short, long, value_name = "N", value_parser = general::threads)]
+    #[arg(short, long, value_name = "N", value_parser = general::parse_threads)]
     jobs: Option<NonZeroUsize>,
 }
 
@@ -103,7 +103,7 @@ impl Opts {
         }
         cases.iter_mut().for_each(|case| case.share_memory_arenas |= self.share_memory_arenas);
         if self.archives {
-            cases = cases.iter().flat_map(Case::of_archives).collect();
+            cases = cases.iter().flat_map(Case::archive_cases).collect();
         }
         let mut backends = general::backends();
         if self.demo_backends {
@@ -112,9 +112,9 @@ impl Opts {
         let mut load = registries::load_options().backends(backends).limits(general.limits().clone());
         load.interrupt = general.bounds().interrupt();
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
-        let delegation = backend::delegation(&self.backend, self.target_cpu)?;
+        let delegation = backend::delegations(&self.backend, self.target_cpu)?;
         let compile = compile::Options { delegation, memory: general.limits().memory, ..compile::Options::default() };
-        let retarget = self.retarget.iter().map(|name| backend::delegation(std::slice::from_ref(name), TargetCpu::None));
+        let retarget = self.retarget.iter().map(|name| backend::delegations(std::slice::from_ref(name), TargetCpu::None));
         let retarget = retarget.collect::<Result<Vec<_>>>()?;
         let convert: verify::Convert =
             Arc::new(move |program| Ok(compile::converted(program, registries(), &compile, &retarget)?));
@@ -136,7 +136,7 @@ impl Opts {
                 }
                 reports.push(report);
             } else if self.matrix {
-                writeln!(terminal::stdout(), "{way}{}", line(&counts))?;
+                writeln!(terminal::stdout(), "{way}{}", counts_line(&counts))?;
             }
         }
 
@@ -153,7 +153,7 @@ impl Opts {
             if total.skipped > 0 {
                 writeln!(out, "{} with delegates left out", show::count(total.skipped, "case"))?;
             }
-            writeln!(out, "{}", line(&total))?;
+            writeln!(out, "{}", counts_line(&total))?;
         }
         if total.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
     }
@@ -166,7 +166,7 @@ impl Opts {
         way: &str,
         general: &GeneralOpts,
     ) -> Result<(Counts, Vec<serde_json::Value>)> {
-        let bar = progress(cases.len());
+        let bar = progress_bar(cases.len());
         let style = general.stdout_style();
         let (bad, aside) = (style.error("FAIL"), style.note("aside"));
         let mut closed = None;
@@ -183,7 +183,7 @@ impl Opts {
                     Some(format!("{aside} {way}{}", show::message(&format!("{}: {why}", case.name))))
                 }
                 Outcome::Passed if general.verbosity() > 1 => {
-                    Some(format!("{} {way}{}", style.good("pass"), show::line(&case.name)))
+                    Some(format!("{} {way}{}", style.success("pass"), show::line(&case.name)))
                 }
                 _ => None,
             };
@@ -200,7 +200,7 @@ impl Opts {
     }
 }
 
-/// Appends a line for each output of a run under this setting.
+/// A callback that appends a line with the digest of each output to `digests`.
 fn observer(digests: &Arc<Mutex<String>>, setting: String) -> verify::Observe {
     let digests = Arc::clone(digests);
     Arc::new(move |case, run, outputs| {
@@ -213,12 +213,12 @@ fn observer(digests: &Arc<Mutex<String>>, setting: String) -> verify::Observe {
     })
 }
 
-fn line(counts: &Counts) -> String {
+fn counts_line(counts: &Counts) -> String {
     format!("{} passed, {} failed, {} set aside", counts.passed, counts.failed, counts.set_aside)
 }
 
 /// A progress bar on stderr if that is a terminal, a hidden one otherwise.
-fn progress(cases: usize) -> ProgressBar {
+fn progress_bar(cases: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

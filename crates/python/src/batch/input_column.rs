@@ -1,7 +1,7 @@
 use crate::convert;
 use crate::errors::{Failure, Result};
 use crate::exchange::Array;
-use crate::tensor::array_of;
+use crate::tensor::borrow_array;
 use pteron::tensor::TensorMeta;
 use pteron::{DimOrder, ScalarType, Shape, Tensor};
 use pteron_toolbox::batch::{Column, Row};
@@ -28,11 +28,15 @@ enum Data {
 
 impl InputColumn {
     /// Converts a column for an input with elements of type `wanted`.
-    pub(super) fn of(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
+    pub(super) fn from_object(
+        name: String,
+        object: &Bound<'_, PyAny>,
+        wanted: Option<ScalarType>,
+    ) -> PyResult<Self> {
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            return Self::of_rows(name, object, wanted);
+            return Self::from_list(name, object, wanted);
         }
-        let array = array_of(object)
+        let array = borrow_array(object)
             .map_err(|e| PyTypeError::new_err(format!("column `{name}`: {}", e.value(object.py()))))?;
         let Some(array) = array else {
             let kind = object.get_type().name()?;
@@ -55,10 +59,10 @@ impl InputColumn {
         Ok(Self { name, dtype, rows, data })
     }
 
-    fn of_rows(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
+    fn from_list(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
         let mut rows: Vec<Result<Tensor, String>> = Vec::new();
         for row in object.try_iter()? {
-            rows.push(row_of(&row?, wanted));
+            rows.push(row_tensor(&row?, wanted));
         }
         let dtype = rows.iter().flatten().next().map(Tensor::dtype).or(wanted).unwrap_or(ScalarType::Float);
         for row in &mut rows {
@@ -71,8 +75,8 @@ impl InputColumn {
         Ok(Self { name, dtype, rows: rows.len(), data: Data::Rows(rows) })
     }
 
-    /// A row of an array.
-    fn part<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Result<Row<'a>, String> {
+    /// The row at `index` of an array's bytes.
+    fn array_row<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Result<Row<'a>, String> {
         let mut sizes = *sizes;
         sizes.remove(0);
         let len = sizes.iter().product::<usize>() * self.dtype.size();
@@ -81,14 +85,14 @@ impl InputColumn {
 }
 
 /// Converts a row to a tensor, or gives the reason why it cannot be one.
-fn row_of(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tensor, String> {
+fn row_tensor(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tensor, String> {
     if object.is_none() {
         return Err("it is null".to_owned());
     }
     let py = object.py();
-    let made = match array_of(object) {
-        Ok(None) => convert::tensor(object, wanted, None),
-        Ok(Some(_)) => convert::tensor(object, None, None),
+    let tensor = match borrow_array(object) {
+        Ok(None) => convert::to_tensor(object, wanted, None),
+        Ok(Some(_)) => convert::to_tensor(object, None, None),
         Err(error) => Err(error),
     };
     let order = |tensor: Tensor| match tensor.meta().is_row_major() {
@@ -97,7 +101,7 @@ fn row_of(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tenso
             .to_dim_order(DimOrder::contiguous(tensor.rank()))
             .map_err(|e| PyErr::from(Failure::from(e))),
     };
-    made.and_then(order).map_err(|error| error.value(py).to_string())
+    tensor.and_then(order).map_err(|error| error.value(py).to_string())
 }
 
 impl Column for InputColumn {
@@ -116,9 +120,9 @@ impl Column for InputColumn {
     fn row(&self, index: usize) -> Result<Row<'_>, String> {
         match &self.data {
             Data::Lent(array, meta) => {
-                self.part(array.view(meta).map_err(|e| e.to_string())?.bytes(), meta.sizes(), index)
+                self.array_row(array.view(meta).map_err(|e| e.to_string())?.bytes(), meta.sizes(), index)
             }
-            Data::Owned(tensor) => self.part(tensor.bytes(), tensor.sizes(), index),
+            Data::Owned(tensor) => self.array_row(tensor.bytes(), tensor.sizes(), index),
             Data::Rows(rows) => match &rows[index] {
                 Ok(tensor) => Ok(Row { bytes: tensor.bytes(), sizes: *tensor.sizes() }),
                 Err(reason) => Err(reason.clone()),

@@ -32,9 +32,9 @@ pub(crate) struct PyBatchRunner {
 
 impl PyBatchRunner {
     fn run(&self, py: Python<'_>, columns: &[&dyn Column]) -> PyResult<Outcome> {
-        let opened = self.module.get().opened(py)?;
+        let opened = self.module.get().open_once(py)?;
         Ok(py.detach(|| {
-            opened.with(&self.signature, |method| {
+            opened.with_method(&self.signature, |method| {
                 let outcome = self.runner.run(method, columns)?;
                 opened.end_record();
                 Ok(outcome)
@@ -43,7 +43,7 @@ impl PyBatchRunner {
     }
 }
 
-fn failures(outcome: &mut Outcome) -> Failures {
+fn failure_tuples(outcome: &mut Outcome) -> Failures {
     let failures = std::mem::take(&mut outcome.failures).into_iter();
     failures.map(|batch::Failure { row, column, reason }| (row, column, reason)).collect()
 }
@@ -58,7 +58,7 @@ impl PyBatchRunner {
         batch_size: Option<usize>,
         check: bool,
     ) -> PyResult<Self> {
-        let opened = module.get().opened(module.py())?;
+        let opened = module.get().open_once(module.py())?;
         let name = method.map_or_else(|| opened.default_method(), Ok)?;
         let signature = opened.signature(&name)?;
         let joining = match joined {
@@ -67,7 +67,7 @@ impl PyBatchRunner {
             Some(false) => Joining::Alone,
         };
         let meta = opened.program.method_meta(&name).map_err(Failure::from)?;
-        let plan = Plan::of(&meta, joining, batch_size).map_err(Failure::from)?;
+        let plan = Plan::new(&meta, joining, batch_size).map_err(Failure::from)?;
         Ok(Self { module: module.clone().unbind(), signature, runner: Runner::new(plan, check) })
     }
 
@@ -96,16 +96,17 @@ impl PyBatchRunner {
         columns: Vec<(String, Bound<'py, PyAny>)>,
     ) -> PyResult<(Bound<'py, PyList>, Failures)> {
         let inputs = &self.runner.plan.inputs;
-        let given = columns.into_iter().zip(inputs.iter().map(Some).chain(std::iter::repeat(None)));
-        let given =
-            given.map(|((name, object), spec)| InputColumn::of(name, &object, spec.map(|spec| spec.dtype)));
-        let given = given.collect::<PyResult<Vec<_>>>()?;
-        let columns: Vec<&dyn Column> = given.iter().map(|column| column as &dyn Column).collect();
+        let converted = columns.into_iter().zip(inputs.iter().map(Some).chain(std::iter::repeat(None)));
+        let converted = converted.map(|((name, object), spec)| {
+            InputColumn::from_object(name, &object, spec.map(|spec| spec.dtype))
+        });
+        let converted = converted.collect::<PyResult<Vec<_>>>()?;
+        let columns: Vec<&dyn Column> = converted.iter().map(|column| column as &dyn Column).collect();
         let mut outcome = self.run(py, &columns)?;
-        let failures = failures(&mut outcome);
+        let failures = failure_tuples(&mut outcome);
         let outputs = PyList::empty(py);
         for column in outcome.outputs {
-            outputs.append(array(py, column)?)?;
+            outputs.append(output_array(py, column)?)?;
         }
         Ok((outputs, failures))
     }
@@ -128,17 +129,17 @@ impl PyBatchRunner {
             tables.iter().map(|table| table.rows_of().map_err(Failure::Input)).collect::<Result<_>>()?;
         let columns: Vec<&dyn Column> = rows.iter().map(|rows| rows as &dyn Column).collect();
         let mut outcome = self.run(py, &columns)?;
-        let failures = failures(&mut outcome);
-        let made = outcome.outputs.iter().zip(&names).map(|(column, name)| {
-            Ok(PyArrowArray { table: Table::made(OwnedArray::of_output(column, name, lists)?) })
+        let failures = failure_tuples(&mut outcome);
+        let arrays = outcome.outputs.iter().zip(&names).map(|(column, name)| {
+            Ok(PyArrowArray { table: Table::from_owned(OwnedArray::from_output(column, name, lists)?) })
         });
-        let made: Result<Vec<_>> = made.collect();
-        Ok((made?, failures))
+        let arrays: Result<Vec<_>> = arrays.collect();
+        Ok((arrays?, failures))
     }
 }
 
 /// Converts an output column to one array, or to a list of arrays and `None`.
-fn array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAny>> {
+fn output_array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAny>> {
     let dtype = column.spec.dtype;
     let tensor = |sizes: &[usize], bytes: &[u8]| -> Result<PyTensor> {
         Ok(PyTensor::new(Tensor::from_bytes(TensorMeta::contiguous(dtype, sizes)?, bytes)?))
@@ -149,7 +150,7 @@ fn array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAn
             for (_, bytes) in
                 column.valid.iter().zip(bytes.chunks_exact_mut(len.max(1))).filter(|(valid, _)| !**valid)
             {
-                make_nan(dtype, bytes);
+                fill_nan(dtype, bytes);
             }
             let sizes: Vec<usize> = std::iter::once(column.valid.len()).chain(row.iter().copied()).collect();
             Ok(tensor(&sizes, &bytes)?.into_pyobject(py)?.into_any())
@@ -158,7 +159,7 @@ fn array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAn
             let list = PyList::empty(py);
             let mut rest = &bytes[..];
             for (row, valid) in rows.iter().zip(&column.valid) {
-                let (own, others) = rest.split_at(elements(row) * dtype.size());
+                let (own, others) = rest.split_at(num_elements(row) * dtype.size());
                 rest = others;
                 match valid {
                     true => list.append(tensor(row, own)?.into_pyobject(py)?)?,
@@ -170,12 +171,12 @@ fn array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAn
     }
 }
 
-fn elements(row: &Shape) -> usize {
+fn num_elements(row: &Shape) -> usize {
     row.iter().product()
 }
 
 /// Fills elements with NaN, if the type has NaN.
-fn make_nan(dtype: ScalarType, bytes: &mut [u8]) {
+fn fill_nan(dtype: ScalarType, bytes: &mut [u8]) {
     let mut fill =
         |nan: &[u8]| bytes.chunks_exact_mut(nan.len()).for_each(|element| element.copy_from_slice(nan));
     match dtype {

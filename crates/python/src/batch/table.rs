@@ -28,16 +28,16 @@ impl PyArrowArray {
         match columns.iter().find(|column| column.rows() != rows) {
             None => Ok(Self { table: Table::batch(rows, columns) }),
             Some(other) => {
-                let (name, found) = (other.field.name(), other.rows());
-                Err(PyValueError::new_err(format!("column `{name}` has {found} rows, the batch has {rows}")))
+                let (name, count) = (other.field.name(), other.rows());
+                Err(PyValueError::new_err(format!("column `{name}` has {count} rows, the batch has {rows}")))
             }
         }
     }
 
-    /// A column of strings.
+    /// Creates a column of strings.
     #[staticmethod]
     fn texts(name: &str, texts: Vec<Option<String>>) -> PyResult<Self> {
-        Ok(Self { table: Table::made(OwnedArray::of_texts(name, &texts)?) })
+        Ok(Self { table: Table::from_owned(OwnedArray::from_texts(name, &texts)?) })
     }
 
     /// The columns of a batch.
@@ -45,7 +45,7 @@ impl PyArrowArray {
         Ok(self.table.columns()?.into_iter().map(|table| Self { table }).collect())
     }
 
-    /// The name of a column.
+    /// The name of the column.
     #[getter]
     fn name(&self) -> String {
         self.table.field.name()
@@ -82,7 +82,7 @@ impl PyArrowStream {
         Ok(Self(Mutex::new(Stream::take(object)?)))
     }
 
-    /// A batch without rows.
+    /// A batch with the stream's columns and no rows.
     fn empty(&self) -> PyResult<PyArrowArray> {
         Ok(PyArrowArray { table: lock(&self.0).empty()? })
     }

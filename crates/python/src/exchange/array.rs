@@ -26,7 +26,7 @@ unsafe impl Send for Array {}
 // SAFETY: as above.
 unsafe impl Sync for Array {}
 
-/// Keeps the memory alive.
+/// The owner of the memory, which keeps it alive.
 #[expect(dead_code, reason = "held only for their destructors")]
 enum Owner {
     Buffer(buffer::BorrowedBuffer),
@@ -35,7 +35,7 @@ enum Owner {
 }
 
 /// Whether an object supports the buffer protocol.
-pub(crate) fn is_lent(object: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: the pointer is that of a live object; the function only checks its type.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) == 1 }
 }
@@ -63,34 +63,34 @@ fn check_not_lazy(object: &Bound<'_, PyAny>, element: Element) -> PyResult<()> {
 
 impl Array {
     /// The memory of an object that has the buffer protocol, DLPack or `__array__`; `None` if it has none of them.
-    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    pub(crate) fn borrow(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = object.py();
-        if is_lent(object) {
-            return Self::of_buffer(object).map(Some);
+        if has_buffer(object) {
+            return Self::from_buffer(object).map(Some);
         }
-        if let Some(lent) = dlpack::BorrowedTensor::of(object)? {
-            return Self::of_dlpack(object, lent).map(Some);
+        if let Some(lent) = dlpack::BorrowedTensor::borrow(object)? {
+            return Self::from_dlpack(object, lent).map(Some);
         }
         if let Ok(method) = object.getattr(pyo3::intern!(py, "__array__")) {
-            return Self::of_buffer(&method.call0()?).map(Some);
+            return Self::from_buffer(&method.call0()?).map(Some);
         }
         Ok(None)
     }
 
-    /// The memory of a tensor of this package.
-    pub(crate) fn of_storage(storage: &Arc<Storage>) -> Self {
+    /// An array that shares the memory of a tensor of this package.
+    pub(crate) fn from_storage(storage: &Arc<Storage>) -> Self {
         Self {
             start: storage.start(),
             element: Element::Known(storage.meta().dtype()),
             sizes: *storage.meta().sizes(),
-            strides: Strides::of(storage.meta()),
+            strides: Strides::from_meta(storage.meta()),
             is_read_only: false,
             _owner: Owner::Tensor(Arc::clone(storage)),
         }
     }
 
-    fn of_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = buffer::BorrowedBuffer::of(object)?;
+    fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = buffer::BorrowedBuffer::request(object)?;
         let format = buffer.format().to_str().unwrap_or("?");
         let element = Element::of_format(format, buffer.item_size()).ok_or_else(|| {
             PyTypeError::new_err(format!(
@@ -106,13 +106,16 @@ impl Array {
             return Err(PyBufferError::new_err("the array has a buffer whose sizes contradict each other"));
         }
         let strides = Strides::new(buffer.strides().iter().copied().map(Some));
-        let (sizes, strides) = Self::layout(buffer.shape().iter().map(|n| n.unsigned_abs()), strides)?;
+        let (sizes, strides) = Self::array_layout(buffer.shape().iter().map(|n| n.unsigned_abs()), strides)?;
         let (start, is_read_only) = (buffer.start(), buffer.is_read_only());
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::Buffer(buffer) })
     }
 
     /// Converts sizes and strides. Fails if the rank exceeds that of tensors.
-    fn layout(sizes: impl Iterator<Item = usize>, strides: Option<Strides>) -> PyResult<(Shape, Strides)> {
+    fn array_layout(
+        sizes: impl Iterator<Item = usize>,
+        strides: Option<Strides>,
+    ) -> PyResult<(Shape, Strides)> {
         let mut shape = Shape::default();
         for size in sizes {
             shape.push(size).map_err(Failure::from)?;
@@ -122,7 +125,7 @@ impl Array {
         Ok((shape, strides))
     }
 
-    fn of_dlpack(object: &Bound<'_, PyAny>, lent: dlpack::BorrowedTensor) -> PyResult<Self> {
+    fn from_dlpack(object: &Bound<'_, PyAny>, lent: dlpack::BorrowedTensor) -> PyResult<Self> {
         let unreadable = || {
             PyTypeError::new_err(
                 "DLPack gave a tensor of a type that programs do not have, or without memory",
@@ -137,11 +140,11 @@ impl Array {
             || Strides::row_major(sizes, element.size()),
             |strides| Strides::new(strides.iter().map(bytes)),
         );
-        let (sizes, strides) = Self::layout(sizes.iter().map(|&n| n.unsigned_abs() as usize), strides)?;
+        let (sizes, strides) = Self::array_layout(sizes.iter().map(|&n| n.unsigned_abs() as usize), strides)?;
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::DlPack(lent) })
     }
 
-    /// The type of the elements: `wanted` if they can be read as it, otherwise their own.
+    /// The type of the elements: `wanted` if they can be read as that type, otherwise the array's own.
     pub(crate) fn dtype(&self, wanted: Option<ScalarType>) -> PyResult<ScalarType> {
         match (self.element, wanted) {
             (element, Some(wanted)) if element.read_as(wanted).is_some() => Ok(wanted),
@@ -152,7 +155,7 @@ impl Array {
         }
     }
 
-    /// The tensor type with which the memory can be used in place, if the elements are dense.
+    /// The tensor meta with which the memory can be used in place; `None` if the elements are not dense.
     pub(crate) fn dense_meta(&self, dtype: ScalarType) -> Result<Option<TensorMeta>> {
         let Some(order) = dense_order(&self.sizes, &self.strides, self.element.size()) else {
             return Ok(None);
@@ -176,7 +179,8 @@ impl Array {
     pub(crate) fn gather(&self, dtype: ScalarType) -> Result<Tensor> {
         COPIES.input();
         let mut tensor = Tensor::zeros(TensorMeta::contiguous(dtype, &self.sizes)?)?;
-        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::of(tensor.meta()));
+        let (sizes, size, strides) =
+            (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
         let mut view = tensor.view_mut();
         let target = view.bytes_mut().as_mut_ptr();
         // SAFETY: the exporter has lent every element, and the target is a new tensor of the same sizes.
@@ -203,7 +207,7 @@ impl Array {
         Err(Failure::Input(format!("the array given for output {output} {problem}")))
     }
 
-    /// Copies a tensor to the array. Fails as [`Self::check_room`].
+    /// Copies a tensor to the array. Fails if [`Self::check_room`] does.
     pub(crate) fn write(&self, output: usize, tensor: TensorView<'_>) -> Result<()> {
         self.check_room(output, tensor.dtype(), tensor.sizes())?;
         if tensor.nbytes() == 0 {
@@ -217,7 +221,8 @@ impl Array {
             let written = TensorViewMut::new(&mut meta, bytes).and_then(|mut out| tensor.relayout(&mut out));
             return Ok(written?);
         }
-        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::of(tensor.meta()));
+        let (sizes, size, strides) =
+            (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
         let from = Place { start: tensor.bytes().as_ptr().cast_mut(), strides: &strides };
         // SAFETY: the source is only read; the target is as above, with any strides.
         unsafe { strided::copy(&from, &self.place(), &sizes, size) };

@@ -17,8 +17,8 @@ pub(super) struct BorrowedBuffer(Box<ffi::Py_buffer>);
 unsafe impl Send for BorrowedBuffer {}
 
 impl BorrowedBuffer {
-    /// Requests the buffer of an object that has the protocol.
-    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// Requests the buffer of an object that supports the buffer protocol.
+    pub(super) fn request(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
         // SAFETY: the pointer is that of a live object, and the view is writable. It is boxed, so it does not move until it is
         // released.
@@ -51,19 +51,19 @@ impl BorrowedBuffer {
         }
     }
 
-    /// The sizes.
+    /// The sizes of the dimensions.
     pub(super) fn shape(&self) -> &[isize] {
-        self.numbers(self.0.shape)
+        self.read_numbers(self.0.shape)
     }
 
     /// The strides, in bytes.
     pub(super) fn strides(&self) -> &[isize] {
-        self.numbers(self.0.strides)
+        self.read_numbers(self.0.strides)
     }
 
     /// Whether elements are reached through pointers (suboffsets).
     pub(super) fn is_indirect(&self) -> bool {
-        self.numbers(self.0.suboffsets).iter().any(|&offset| offset >= 0)
+        self.read_numbers(self.0.suboffsets).iter().any(|&offset| offset >= 0)
     }
 
     /// Whether sizes and element size are those of a buffer of its length, and there is memory if there are elements.
@@ -77,7 +77,7 @@ impl BorrowedBuffer {
             && (!self.0.buf.is_null() || shape.contains(&0))
     }
 
-    fn numbers(&self, at: *mut ffi::Py_ssize_t) -> &[isize] {
+    fn read_numbers(&self, at: *mut ffi::Py_ssize_t) -> &[isize] {
         match (usize::try_from(self.0.ndim), at.is_null()) {
             // SAFETY: shape, strides and suboffsets have `ndim` entries if they are not null.
             (Ok(rank), false) if (1..=MAX_DIMS).contains(&rank) => unsafe {

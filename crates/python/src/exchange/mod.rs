@@ -15,10 +15,10 @@ mod maps;
 mod storage;
 mod strided;
 
-pub(crate) use array::{Array, is_lent};
+pub(crate) use array::{Array, has_buffer};
 pub(crate) use buffer::{fill_view, free_view};
 pub(crate) use dlpack::{CPU, export};
-pub(crate) use maps::promise;
+pub(crate) use maps::promise_unchanged;
 pub(crate) use storage::Storage;
 
 use pteron::ScalarType;
@@ -54,7 +54,7 @@ impl Copies {
 /// The element type of a Python array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
-    /// A type that both sides have.
+    /// A type that Python and this package have in common.
     Known(ScalarType),
     /// Untyped elements of this many bytes.
     Opaque(usize),

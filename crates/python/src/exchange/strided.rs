@@ -9,7 +9,7 @@ pub(super) struct Strides {
 }
 
 impl Strides {
-    /// `None` if there are too many dimensions, or a stride is `None`.
+    /// Collects strides; `None` if there are too many, or one of them is `None`.
     pub(super) fn new(strides: impl ExactSizeIterator<Item = Option<isize>>) -> Option<Self> {
         let mut all = Self { rank: strides.len(), numbers: [0; MAX_RANK] };
         for (number, stride) in all.numbers.get_mut(..strides.len())?.iter_mut().zip(strides) {
@@ -30,7 +30,7 @@ impl Strides {
     }
 
     /// The strides of a tensor.
-    pub(super) fn of(meta: &TensorMeta) -> Self {
+    pub(super) fn from_meta(meta: &TensorMeta) -> Self {
         let size = meta.dtype().size();
         let mut all = Self { rank: meta.rank(), numbers: [0; MAX_RANK] };
         for (number, stride) in all.numbers.iter_mut().zip(meta.strides().iter()) {

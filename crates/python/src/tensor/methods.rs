@@ -1,6 +1,6 @@
 //! What Python sees of a tensor.
 
-use super::{PyTensor, dtype_of};
+use super::{PyTensor, parse_dtype};
 use crate::convert;
 use crate::errors::Failure;
 use crate::exchange::{self, CPU, Storage};
@@ -30,8 +30,8 @@ impl PyTensor {
     #[new]
     #[pyo3(signature = (data, dtype=None, shape=None))]
     fn py_new(data: &Bound<'_, PyAny>, dtype: Option<&str>, shape: Option<Vec<usize>>) -> PyResult<Self> {
-        let dtype = dtype.map(dtype_of).transpose()?;
-        Ok(Self::new(convert::tensor(data, dtype, shape.as_deref())?))
+        let dtype = dtype.map(parse_dtype).transpose()?;
+        Ok(Self::new(convert::to_tensor(data, dtype, shape.as_deref())?))
     }
 
     /// The sizes.
@@ -102,7 +102,7 @@ impl PyTensor {
         }
         convert::nested_list(
             py,
-            &self.row_major()?.view().to_tensor().and_then(flat).map_err(Failure::from)?,
+            &self.row_major()?.view().to_tensor().and_then(flatten).map_err(Failure::from)?,
         )?
         .get_item(0)
     }
@@ -192,7 +192,7 @@ impl PyTensor {
 }
 
 /// Reshapes a tensor to one dimension.
-fn flat(tensor: pteron::Tensor) -> pteron::tensor::Result<pteron::Tensor> {
+fn flatten(tensor: pteron::Tensor) -> pteron::tensor::Result<pteron::Tensor> {
     let meta = TensorMeta::contiguous(tensor.dtype(), &[tensor.numel()])?;
     pteron::Tensor::from_bytes(meta, tensor.bytes())
 }

@@ -13,7 +13,7 @@ pub(super) struct Adjacency {
 }
 
 impl Adjacency {
-    /// Built from pairs of a vertex and its neighbour.
+    /// Creates the lists from pairs of a vertex and its neighbour.
     pub(super) fn new(vertices: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let mut starts = vec![0u32; vertices + 1];
         pairs.clone().for_each(|(a, _)| starts[a as usize + 1] += 1);
@@ -30,7 +30,7 @@ impl Adjacency {
     }
 
     /// The neighbours of a vertex.
-    pub(super) fn of(&self, vertex: u32) -> &[u32] {
+    pub(super) fn neighbours(&self, vertex: u32) -> &[u32] {
         &self.targets[self.starts[vertex as usize] as usize..self.starts[vertex as usize + 1] as usize]
     }
 }
@@ -114,13 +114,13 @@ impl Chains {
     }
 
     /// The neighbours in the layer above.
-    pub(super) fn above(&self, vertex: u32) -> &[u32] {
-        self.above.of(vertex)
+    pub(super) fn neighbours_above(&self, vertex: u32) -> &[u32] {
+        self.above.neighbours(vertex)
     }
 
     /// The neighbours in the layer below.
-    pub(super) fn below(&self, vertex: u32) -> &[u32] {
-        self.below.of(vertex)
+    pub(super) fn neighbours_below(&self, vertex: u32) -> &[u32] {
+        self.below.neighbours(vertex)
     }
 
     /// The dummy vertices of an edge, downward; `None` if it is not drawn.

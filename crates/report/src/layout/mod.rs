@@ -69,24 +69,24 @@ pub fn layout(input: &Input) -> Layout {
     edges.sort_unstable();
     edges.dedup();
     let mut work = (n + edges.len()) as u64;
-    let layers = rank::rank(n, &edges, &mut work);
+    let layers = rank::assign_layers(n, &edges, &mut work);
     let chains = Chains::new(&layers, &edges, &mut work);
-    let order = order::order(&chains, &mut work);
+    let order = order::order_layers(&chains, &mut work);
     let width = |v: u32| input.sizes.get(v as usize).map_or(2, |&(w, _)| i64::from(w.div_ceil(2)) * 2);
     let separation = |a: u32, b: u32| {
         let gap = if chains.is_dummy(a) || chains.is_dummy(b) { EDGE_GAP } else { NODE_GAP };
         (width(a) + width(b)) / 2 + gap
     };
-    let mut x = place::place(&chains, &order, &separation, &mut work);
+    let mut x = place::place_vertices(&chains, &order, &separation, &mut work);
     let needed = |layer: &Vec<u32>| layer.windows(2).map(|pair| separation(pair[0], pair[1])).sum::<i64>();
     let widest = order.iter().map(needed).max().unwrap_or(0) + width(0);
     let span = x.iter().max().zip(x.iter().min()).map_or(0, |(right, left)| right - left);
     if span > MAX_SPREAD * widest {
-        x = settle::settle(&chains, &order, &separation, &mut work);
+        x = settle::settle_vertices(&chains, &order, &separation, &mut work);
     }
     let left = (0..x.len()).map(|v| x[v] - width(v as u32) / 2).min().unwrap_or(0);
     x.iter_mut().for_each(|x| *x -= left);
-    let (tops, heights) = rows(input, &chains, &x);
+    let (tops, heights) = layer_rows(input, &chains, &x);
     let layer = |v: u32| chains.layer[v as usize] as usize;
     let centre = |v: u32| tops[layer(v)] + heights[layer(v)] / 2;
     let half = |v: u32| i64::from(input.sizes[v as usize].1 / 2);
@@ -126,7 +126,7 @@ pub fn layout(input: &Input) -> Layout {
 }
 
 /// The top and height of each layer. The gap below a layer grows with the horizontal reach of its edges.
-fn rows(input: &Input, chains: &Chains, x: &[i64]) -> (Vec<i64>, Vec<i64>) {
+fn layer_rows(input: &Input, chains: &Chains, x: &[i64]) -> (Vec<i64>, Vec<i64>) {
     let count = chains.layers.len();
     let mut heights = vec![0; count];
     for (v, &(_, height)) in input.sizes.iter().enumerate() {
@@ -135,7 +135,12 @@ fn rows(input: &Input, chains: &Chains, x: &[i64]) -> (Vec<i64>, Vec<i64>) {
     }
     let mut furthest = vec![0; count];
     for v in 0..chains.num_vertices() {
-        let reach = chains.below(v).iter().map(|&w| (x[v as usize] - x[w as usize]).abs()).max().unwrap_or(0);
+        let reach = chains
+            .neighbours_below(v)
+            .iter()
+            .map(|&w| (x[v as usize] - x[w as usize]).abs())
+            .max()
+            .unwrap_or(0);
         let row = &mut furthest[chains.layer[v as usize] as usize];
         *row = reach.max(*row);
     }

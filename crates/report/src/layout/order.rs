@@ -10,10 +10,10 @@ const MAX_FRUITLESS_SWEEPS: usize = 4;
 const SCALE: i64 = 1 << 10;
 
 /// The vertices of each layer from left to right, ordered so that few edges cross.
-pub(super) fn order(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
+pub(super) fn order_layers(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
     let mut layers = chains.layers.clone();
     let mut position = vec![0u32; chains.num_vertices() as usize];
-    layers.iter().for_each(|layer| number(layer, &mut position));
+    layers.iter().for_each(|layer| number_positions(layer, &mut position));
     let mut best = layers.clone();
     let mut fewest = u64::MAX;
     let mut fruitless = 0;
@@ -22,11 +22,11 @@ pub(super) fn order(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
         let count = layers.len();
         for step in 1..count {
             let row = if downward { step } else { count - 1 - step };
-            sort(chains, &mut layers[row], &mut position, downward, work);
+            sort_layer(chains, &mut layers[row], &mut position, downward, work);
         }
-        let found = crossings(chains, &layers, &position, work);
-        if found < fewest {
-            (fewest, fruitless) = (found, 0);
+        let crossing_count = crossings(chains, &layers, &position, work);
+        if crossing_count < fewest {
+            (fewest, fruitless) = (crossing_count, 0);
             best.clone_from(&layers);
         } else {
             fruitless += 1;
@@ -38,17 +38,17 @@ pub(super) fn order(chains: &Chains, work: &mut u64) -> Vec<Vec<u32>> {
     best
 }
 
-fn number(layer: &[u32], position: &mut [u32]) {
+fn number_positions(layer: &[u32], position: &mut [u32]) {
     layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
 }
 
 /// Sorts a layer by the mean position of each vertex's neighbours in the previous layer; a vertex without neighbours keeps
 /// its position.
-fn sort(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward: bool, work: &mut u64) {
+fn sort_layer(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward: bool, work: &mut u64) {
     let mut keys: Vec<(i64, u32)> = layer
         .iter()
         .map(|&v| {
-            let around = if downward { chains.above(v) } else { chains.below(v) };
+            let around = if downward { chains.neighbours_above(v) } else { chains.neighbours_below(v) };
             *work += 1 + around.len() as u64;
             let sum: i64 = around.iter().map(|&w| i64::from(position[w as usize]) * SCALE).sum();
             let mean = sum.checked_div(around.len() as i64);
@@ -57,7 +57,7 @@ fn sort(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward: bool
         .collect();
     keys.sort_by_key(|&(key, _)| key);
     layer.iter_mut().zip(&keys).for_each(|(v, &(_, sorted))| *v = sorted);
-    number(layer, position);
+    number_positions(layer, position);
 }
 
 /// The number of pairs of edges that cross.
@@ -69,7 +69,7 @@ pub(super) fn crossings(chains: &Chains, layers: &[Vec<u32>], position: &[u32], 
         ends.clear();
         for &v in &rows[0] {
             let from = ends.len();
-            ends.extend(chains.below(v).iter().map(|&w| position[w as usize]));
+            ends.extend(chains.neighbours_below(v).iter().map(|&w| position[w as usize]));
             ends[from..].sort_unstable();
         }
         let mut tree = vec![0u32; rows[1].len() + 1];

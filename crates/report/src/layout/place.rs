@@ -9,7 +9,7 @@ use std::collections::HashSet;
 type Separation<'a> = &'a dyn Fn(u32, u32) -> i64;
 
 /// The coordinate of the centre of each vertex.
-pub(super) fn place(
+pub(super) fn place_vertices(
     chains: &Chains,
     order: &[Vec<u32>],
     separation: Separation<'_>,
@@ -22,12 +22,12 @@ pub(super) fn place(
     for _rightmost in [false, true] {
         for upward in [false, true] {
             let blocks = Blocks::align(chains, &layers, &crossed, upward, work);
-            candidates.push(blocks.pack(&layers, separation, work));
+            candidates.push(blocks.compact(&layers, separation, work));
         }
         layers.iter_mut().for_each(|layer| layer.reverse());
     }
     candidates[2..].iter_mut().flatten().for_each(|x| *x = -*x);
-    join(&mut candidates);
+    align_candidates(&mut candidates);
     let mean = |v: usize| {
         let mut four = [0, 1, 2, 3].map(|i: usize| candidates[i][v]);
         four.sort_unstable();
@@ -38,7 +38,7 @@ pub(super) fn place(
 
 /// Aligns the candidates with the narrowest one: those compacted to the left at its left side, the others at its
 /// right side.
-fn join(candidates: &mut [Vec<i64>]) {
+fn align_candidates(candidates: &mut [Vec<i64>]) {
     let ends = |x: &[i64]| (x.iter().copied().min().unwrap_or(0), x.iter().copied().max().unwrap_or(0));
     let all: Vec<(i64, i64)> = candidates.iter().map(|x| ends(x)).collect();
     let Some(&(left, right)) = all.iter().min_by_key(|(left, right)| right - left) else { return };
@@ -56,7 +56,11 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
         layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
     }
     let inner = |v: u32| {
-        chains.is_dummy(v).then(|| chains.above(v).first().copied()).flatten().filter(|&w| chains.is_dummy(w))
+        chains
+            .is_dummy(v)
+            .then(|| chains.neighbours_above(v).first().copied())
+            .flatten()
+            .filter(|&w| chains.is_dummy(w))
     };
     let mut crossed = HashSet::new();
     for rows in order.windows(2) {
@@ -68,7 +72,7 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
             }
             let to = straight.map_or(rows[0].len() as u32, |w| position[w as usize]);
             for &w in &rows[1][done..=i] {
-                for &above in chains.above(w) {
+                for &above in chains.neighbours_above(w) {
                     let at = position[above as usize];
                     *work += 1;
                     if (at < from || at > to) && !(chains.is_dummy(w) && chains.is_dummy(above)) {
@@ -84,8 +88,8 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
 
 /// Whether each vertex has a neighbour of its own kind (node or dummy vertex) on the side from which vertices are aligned
 /// with it. Nodes are preferably aligned with nodes, dummy vertices with dummy vertices.
-fn has_kin(chains: &Chains, upward: bool) -> Vec<bool> {
-    let around = |v| if upward { chains.above(v) } else { chains.below(v) };
+fn has_same_kind_neighbour(chains: &Chains, upward: bool) -> Vec<bool> {
+    let around = |v| if upward { chains.neighbours_above(v) } else { chains.neighbours_below(v) };
     (0..chains.num_vertices())
         .map(|v| around(v).iter().any(|&w| chains.is_dummy(v) == chains.is_dummy(w)))
         .collect()
@@ -112,9 +116,9 @@ impl Blocks {
         for layer in layers {
             layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
         }
-        let has_kin = has_kin(chains, upward);
+        let same_kind = has_same_kind_neighbour(chains, upward);
         let mut root: Vec<u32> = (0..vertices).collect();
-        let mut taken = vec![false; vertices as usize];
+        let mut is_aligned = vec![false; vertices as usize];
         let mut around = Vec::new();
         for step in 0..layers.len() {
             let layer = &layers[if upward { layers.len() - 1 - step } else { step }];
@@ -122,7 +126,11 @@ impl Blocks {
             let mut free_from = 0;
             for &v in layer {
                 around.clear();
-                around.extend_from_slice(if upward { chains.below(v) } else { chains.above(v) });
+                around.extend_from_slice(if upward {
+                    chains.neighbours_below(v)
+                } else {
+                    chains.neighbours_above(v)
+                });
                 around.sort_unstable_by_key(|&w| position[w as usize]);
                 *work += 1 + around.len() as u64;
                 let Some(last) = around.len().checked_sub(1) else { continue };
@@ -135,11 +143,11 @@ impl Blocks {
                     let edge = if upward { (v, w) } else { (w, v) };
                     if root[v as usize] == v
                         && position[w as usize] >= free_from
-                        && !taken[w as usize]
+                        && !is_aligned[w as usize]
                         && !crossed.contains(&edge)
-                        && (chains.is_dummy(v) == chains.is_dummy(w) || !has_kin[w as usize])
+                        && (chains.is_dummy(v) == chains.is_dummy(w) || !same_kind[w as usize])
                     {
-                        taken[w as usize] = true;
+                        is_aligned[w as usize] = true;
                         root[v as usize] = root[w as usize];
                         free_from = position[w as usize] + 1;
                     }
@@ -151,7 +159,7 @@ impl Blocks {
 
     /// Compacts the blocks to the left as far as the minimum distances allow, then moves each block to the right as far as
     /// its right neighbours leave room.
-    fn pack(&self, layers: &[Vec<u32>], separation: Separation<'_>, work: &mut u64) -> Vec<i64> {
+    fn compact(&self, layers: &[Vec<u32>], separation: Separation<'_>, work: &mut u64) -> Vec<i64> {
         let pairs = || layers.iter().flat_map(|layer| layer.windows(2)).map(|pair| (pair[0], pair[1]));
         let block = |v: u32| self.root[v as usize];
         let vertices = self.root.len();
@@ -163,14 +171,14 @@ impl Blocks {
         let distance = |i: u32| separation(pairs[i as usize].0, pairs[i as usize].1);
         *work += (vertices + 2 * pairs.len()) as u64;
 
-        let mut waiting: Vec<u32> = (0..vertices as u32).map(|b| before.of(b).len() as u32).collect();
+        let mut waiting: Vec<u32> = (0..vertices as u32).map(|b| before.neighbours(b).len() as u32).collect();
         let mut sorted: Vec<u32> =
             (0..vertices as u32).filter(|&b| block(b) == b && waiting[b as usize] == 0).collect();
         let mut x = vec![0i64; vertices];
         let mut next = 0;
         while let Some(&b) = sorted.get(next) {
             next += 1;
-            for &i in after.of(b) {
+            for &i in after.neighbours(b) {
                 let to = block(pairs[i as usize].1);
                 x[to as usize] = x[to as usize].max(x[b as usize] + distance(i));
                 waiting[to as usize] -= 1;
@@ -181,7 +189,7 @@ impl Blocks {
         }
         for &b in sorted.iter().rev() {
             let room =
-                after.of(b).iter().map(|&i| x[block(pairs[i as usize].1) as usize] - distance(i)).min();
+                after.neighbours(b).iter().map(|&i| x[block(pairs[i as usize].1) as usize] - distance(i)).min();
             x[b as usize] = room.map_or(x[b as usize], |room| room.max(x[b as usize]));
         }
         (0..vertices).map(|v| x[block(v as u32) as usize]).collect()

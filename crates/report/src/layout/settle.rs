@@ -9,7 +9,7 @@ const SWEEPS: usize = 10;
 
 /// The coordinate of the centre of each vertex. No layer becomes much wider than its vertices and its neighbouring layers
 /// require.
-pub(super) fn settle(
+pub(super) fn settle_vertices(
     chains: &Chains,
     order: &[Vec<u32>],
     separation: &dyn Fn(u32, u32) -> i64,
@@ -17,7 +17,7 @@ pub(super) fn settle(
 ) -> Vec<i64> {
     let mut x = vec![0i64; chains.num_vertices() as usize];
     // The offset of each vertex from the left end of its layer, packed closely.
-    let packed: Vec<Vec<i64>> = order.iter().map(|layer| offsets(layer, separation)).collect();
+    let packed: Vec<Vec<i64>> = order.iter().map(|layer| packed_offsets(layer, separation)).collect();
     for (layer, offsets) in order.iter().zip(&packed) {
         let half = offsets.last().copied().unwrap_or(0) / 2;
         layer.iter().zip(offsets).for_each(|(&v, offset)| x[v as usize] = offset - half);
@@ -27,13 +27,13 @@ pub(super) fn settle(
             let downward = sweep % 2 == 0;
             let row = if downward { step } else { order.len() - 1 - step };
             let wanted = order[row].iter().zip(&packed[row]).map(|(&v, offset)| {
-                let around = if downward { chains.above(v) } else { chains.below(v) };
+                let around = if downward { chains.neighbours_above(v) } else { chains.neighbours_below(v) };
                 *work += 1 + around.len() as u64;
                 let sum: i64 = around.iter().map(|&w| x[w as usize]).sum();
                 sum.checked_div(around.len() as i64).unwrap_or(x[v as usize]) - offset
             });
-            let found = rising(wanted);
-            for ((&v, offset), at) in order[row].iter().zip(&packed[row]).zip(found) {
+            let positions = isotonic_regression(wanted);
+            for ((&v, offset), at) in order[row].iter().zip(&packed[row]).zip(positions) {
                 x[v as usize] = at + offset;
             }
         }
@@ -41,7 +41,7 @@ pub(super) fn settle(
     x
 }
 
-fn offsets(layer: &[u32], separation: &dyn Fn(u32, u32) -> i64) -> Vec<i64> {
+fn packed_offsets(layer: &[u32], separation: &dyn Fn(u32, u32) -> i64) -> Vec<i64> {
     let mut at = 0;
     let mut all: Vec<i64> = Vec::with_capacity(layer.len());
     for (i, &v) in layer.iter().enumerate() {
@@ -53,7 +53,7 @@ fn offsets(layer: &[u32], separation: &dyn Fn(u32, u32) -> i64) -> Vec<i64> {
 
 /// Isotonic regression by pooling adjacent violators: the non-decreasing sequence that is closest to `wanted` in the
 /// least-squares sense, up to rounding.
-fn rising(wanted: impl Iterator<Item = i64>) -> Vec<i64> {
+fn isotonic_regression(wanted: impl Iterator<Item = i64>) -> Vec<i64> {
     // Sums and counts of the pools, each of which takes its mean.
     let mut runs: Vec<(i64, i64)> = Vec::new();
     for value in wanted {
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn decreasing_values_are_replaced_by_their_mean() {
-        assert_eq!(rising([1, 5, 3, 4, 9].into_iter()), [1, 4, 4, 4, 9]);
-        assert_eq!(rising([3, 2, 1].into_iter()), [2, 2, 2]);
-        assert!(rising(std::iter::empty()).is_empty());
+        assert_eq!(isotonic_regression([1, 5, 3, 4, 9].into_iter()), [1, 4, 4, 4, 9]);
+        assert_eq!(isotonic_regression([3, 2, 1].into_iter()), [2, 2, 2]);
+        assert!(isotonic_regression(std::iter::empty()).is_empty());
     }
 }

@@ -16,21 +16,21 @@ pub(super) struct Activity {
 struct State {
     /// The number of requests that have no response yet.
     requests: usize,
-    /// When each response that is being sent made progress last.
+    /// For each response being sent, when it last made progress.
     responses: BTreeMap<u64, Instant>,
     next_id: u64,
     /// When the last request or response ended.
     idle_since: Instant,
 }
 
-/// What a connection deserves.
+/// Whether a connection stays open or is closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It may live until this time at least.
+    /// The connection stays open until this time at least.
     Until(Instant),
-    /// It has sent no request for too long, and is to be closed; at this time, without regard to its client.
+    /// The connection was idle for too long: it is closed gracefully, and forcibly at this time.
     Idle(Instant),
-    /// Its client does not accept a response, or does not close an idle connection.
+    /// The client does not accept a response, or does not close an idle connection.
     Stalled,
 }
 
@@ -44,13 +44,13 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request begins; it ends when the result is dropped.
+    /// Counts a request, until the returned guard is dropped.
     pub(super) fn request(self: &Arc<Self>) -> RequestGuard {
         self.lock().requests += 1;
         RequestGuard(Arc::clone(self))
     }
 
-    /// A response is sent; it has been sent when the guard is dropped.
+    /// Tracks a response being sent, until the returned guard is dropped.
     pub(super) fn response(self: &Arc<Self>) -> Arc<ResponseGuard> {
         let mut state = self.lock();
         let id = state.next_id;
@@ -80,7 +80,7 @@ impl Activity {
 }
 
 impl State {
-    fn ended(&mut self) {
+    fn end_exchange(&mut self) {
         if self.requests == 0 && self.responses.is_empty() {
             self.idle_since = Instant::now();
         }
@@ -94,7 +94,7 @@ impl Drop for RequestGuard {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.requests -= 1;
-        state.ended();
+        state.end_exchange();
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) struct ResponseGuard {
 }
 
 impl ResponseGuard {
-    /// The client has accepted a part of the response.
+    /// Notes that the client has accepted a part of the response.
     pub(super) fn progress(&self) {
         if let Some(last) = self.activity.lock().responses.get_mut(&self.id) {
             *last = Instant::now();
@@ -117,7 +117,7 @@ impl Drop for ResponseGuard {
     fn drop(&mut self) {
         let mut state = self.activity.lock();
         state.responses.remove(&self.id);
-        state.ended();
+        state.end_exchange();
     }
 }
 

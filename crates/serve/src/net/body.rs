@@ -14,43 +14,48 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Reads a body of at most `limit` bytes within `time`. What is allocated for it is taken from the memory budget first.
-pub(super) async fn read(
+/// Reads a body of at most `limit` bytes within `time`; its memory is charged to `reservation` first.
+pub(super) async fn read_body(
     body: Incoming,
     limit: u64,
     time: Duration,
-    held: &mut Reservation,
+    reservation: &mut Reservation,
 ) -> Result<Bytes> {
     let hint = body.size_hint();
     if hint.lower() > limit {
-        drain(body);
+        discard_body(body);
         return Err(too_large(limit));
     }
     let slow = |_| Err(Refusal::new(Reason::Deadline, format!("the body has not come within {time:?}")));
     let most = hint.exact().unwrap_or(limit);
-    tokio::time::timeout(time, read_frames(body, limit, most, held)).await.unwrap_or_else(slow)
+    tokio::time::timeout(time, read_frames(body, limit, most, reservation)).await.unwrap_or_else(slow)
 }
 
-async fn read_frames(mut body: Incoming, limit: u64, most: u64, held: &mut Reservation) -> Result<Bytes> {
+async fn read_frames(
+    mut body: Incoming,
+    limit: u64,
+    most: u64,
+    reservation: &mut Reservation,
+) -> Result<Bytes> {
     let mut first = Bytes::new();
     let mut all = Vec::new();
     let (mut len, mut charged) = (0u64, 0u64);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|e| broken(&e))?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|e| broken_body(&e))?.into_data() else { continue };
         len += data.len() as u64;
         if len > limit {
             return Err(too_large(limit));
         }
         if len == data.len() as u64 {
-            held.grow(len)?;
+            reservation.grow(len)?;
             (first, charged) = (data, len);
             continue;
         }
         let capacity = capacity_for(len, all.capacity() as u64, most);
-        held.grow(capacity.saturating_sub(charged))?;
+        reservation.grow(capacity.saturating_sub(charged))?;
         charged = charged.max(capacity);
         let more = usize::try_from(capacity).map_or(usize::MAX, |capacity| capacity - all.len());
-        all.try_reserve_exact(more).map_err(|_| no_memory())?;
+        all.try_reserve_exact(more).map_err(|_| out_of_memory())?;
         all.extend_from_slice(&std::mem::take(&mut first));
         all.extend_from_slice(&data);
     }
@@ -68,8 +73,8 @@ fn capacity_for(len: u64, capacity: u64, most: u64) -> u64 {
 const DRAINED_BYTES: u64 = 256 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// Drops a body that nobody wants. Nothing of it is kept.
-pub(super) fn drain(mut body: Incoming) {
+/// Reads and discards an unwanted body in the background, up to a limit.
+pub(super) fn discard_body(mut body: Incoming) {
     if body.is_end_stream() || body.size_hint().lower() > DRAINED_BYTES {
         return;
     }
@@ -86,7 +91,7 @@ pub(super) fn drain(mut body: Incoming) {
 }
 
 /// The refusal for a body that ends early: the client has disconnected, or the chunked encoding is malformed.
-fn broken(error: &hyper::Error) -> Refusal {
+fn broken_body(error: &hyper::Error) -> Refusal {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
     match cause {
         Some(cause) if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
@@ -96,7 +101,7 @@ fn broken(error: &hyper::Error) -> Refusal {
     }
 }
 
-fn no_memory() -> Refusal {
+fn out_of_memory() -> Refusal {
     Refusal::new(Reason::Busy, "there is not enough memory for the body; try again later")
 }
 
@@ -111,11 +116,11 @@ const FRAME_BYTES: usize = 64 << 10;
 pub(super) struct Reply {
     bytes: Bytes,
     trailers: Option<HeaderMap>,
-    /// Tells the connection that the client accepts the response.
+    /// The guard through which progress of the response is reported to the connection.
     watch: Weak<ResponseGuard>,
 }
 
-/// Bytes of a response with what is dropped when the last of them has been sent.
+/// Bytes of a response, and an owner that is dropped when they have been sent.
 struct Owned<T> {
     bytes: Bytes,
     _owner: T,
@@ -128,19 +133,19 @@ impl<T> AsRef<[u8]> for Owned<T> {
 }
 
 impl Reply {
-    /// A response that needs no memory.
+    /// An empty response.
     pub(super) fn empty() -> Self {
         Self { bytes: Bytes::new(), trailers: None, watch: Weak::new() }
     }
 
-    /// A response of bytes that `held` includes.
-    pub(super) fn charged(bytes: impl Into<Bytes>, held: Reservation) -> Self {
-        let bytes = Bytes::from_owner(Owned { bytes: bytes.into(), _owner: held });
+    /// A response of bytes that are charged to `reservation`.
+    pub(super) fn from_bytes(bytes: impl Into<Bytes>, reservation: Reservation) -> Self {
+        let bytes = Bytes::from_owner(Owned { bytes: bytes.into(), _owner: reservation });
         Self { bytes, ..Self::empty() }
     }
 
-    /// The message of a refusal, which is short.
-    pub(super) fn short(text: String) -> Self {
+    /// A response of a short text, which is not charged.
+    pub(super) fn from_text(text: String) -> Self {
         Self { bytes: text.into(), ..Self::empty() }
     }
 
@@ -149,8 +154,8 @@ impl Reply {
         self
     }
 
-    /// Lets a connection watch whether its client accepts the response.
-    pub(super) fn watched(self, activity: &Arc<Activity>) -> Self {
+    /// Adds a guard through which a connection watches whether the client accepts the response.
+    pub(super) fn with_watch(self, activity: &Arc<Activity>) -> Self {
         if self.bytes.is_empty() {
             return self;
         }

@@ -32,79 +32,79 @@ impl Shared {
         let method = if is_grpc { "gRPC" } else { parts.method.as_str() };
         let mut entry = Entry::new(self.options.log.clone(), peer, method, parts.uri.path());
         let response = match is_grpc {
-            true => self.grpc(&parts, body, &mut entry).await,
-            false => self.rest(&parts, body, &mut entry).await,
+            true => self.answer_grpc(&parts, body, &mut entry).await,
+            false => self.answer_rest(&parts, body, &mut entry).await,
         };
-        entry.outcome(response.as_ref().err().map(|refusal| refusal.reason));
+        entry.set_outcome(response.as_ref().err().map(|refusal| refusal.reason));
         let response = response.unwrap_or_else(|refusal| match is_grpc {
-            true => grpc::refused(&refusal),
-            false => rest::refused(&refusal),
+            true => grpc::refusal_response(&refusal),
+            false => rest::refusal_response(&refusal),
         });
-        response.map(|reply| reply.watched(&activity))
+        response.map(|reply| reply.with_watch(&activity))
     }
 
-    async fn rest(
+    async fn answer_rest(
         self: &Arc<Self>,
         parts: &Parts,
         body: Incoming,
         entry: &mut Entry,
     ) -> Result<Response<Reply>> {
-        let route = rest::Route::of(parts);
+        let route = rest::Route::parse(parts);
         let is_health = route.as_ref().is_ok_and(rest::Route::is_health);
-        let admitted = self.admit(parts, is_health).and(route).and_then(|route| {
+        let admitted = self.check_token(parts, is_health).and(route).and_then(|route| {
             self.check_control(route.is_control())?;
             route.check_head(self, parts)?;
             Ok(route)
         });
         let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
-        let (route, body, held) = self.read(admitted, body, limit, entry).await?;
-        rest::answer(self, route, parts, body, held, entry).await
+        let (route, body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
+        rest::answer(self, route, parts, body, reservation, entry).await
     }
 
-    async fn grpc(
+    async fn answer_grpc(
         self: &Arc<Self>,
         parts: &Parts,
         body: Incoming,
         entry: &mut Entry,
     ) -> Result<Response<Reply>> {
-        let route = grpc::Route::of(parts);
+        let route = grpc::Route::parse(parts);
         let is_health = route.as_ref().is_ok_and(|route| route.is_health());
-        let admitted = self.admit(parts, is_health).and(route).and_then(|route| {
+        let admitted = self.check_token(parts, is_health).and(route).and_then(|route| {
             self.check_control(route.is_control())?;
             Ok(route)
         });
         let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
-        let (route, body, held) = self.read(admitted, body, limit, entry).await?;
-        grpc::answer(self, route, parts, body, held, entry).await
+        let (route, body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
+        grpc::answer(self, route, parts, body, reservation, entry).await
     }
 
-    /// Reads the body of a request that was admitted by its head. No other body is kept or charged.
-    async fn read<R>(
+    /// Reads the body of an admitted request; the body of a refused one is discarded.
+    async fn read_admitted<R>(
         &self,
         admitted: Result<R>,
         body: Incoming,
         limit: u64,
         entry: &mut Entry,
     ) -> Result<(R, Bytes, Reservation)> {
-        let mut held = self.service.hold();
+        let mut reservation = self.service.hold();
         let route = match admitted {
             Ok(route) if limit > 0 => route,
             other => {
-                body::drain(body);
-                return Ok((other?, Bytes::new(), held));
+                body::discard_body(body);
+                return Ok((other?, Bytes::new(), reservation));
             }
         };
-        let body = body::read(body, limit, self.options.body_timeout, &mut held).await?;
+        let body = body::read_body(body, limit, self.options.body_timeout, &mut reservation).await?;
         entry.line.bytes_in = body.len();
-        Ok((route, body, held))
+        Ok((route, body, reservation))
     }
 
     /// Checks the bearer token. Health checks need none.
-    fn admit(&self, parts: &Parts, is_health: bool) -> Result<()> {
+    fn check_token(&self, parts: &Parts, is_health: bool) -> Result<()> {
         let Some(token) = self.options.token.as_ref().filter(|_| !is_health) else { return Ok(()) };
-        let given = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
-        let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
-        match constant_time_eq(given, token.as_bytes()) {
+        let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+        let sent = header.strip_prefix(b"Bearer ").unwrap_or_default();
+        match constant_time_eq(sent, token.as_bytes()) {
             true => Ok(()),
             false => Err(Refusal::new(
                 Reason::Unauthenticated,
@@ -123,7 +123,7 @@ impl Shared {
     }
 }
 
-/// Compares in a time that does not depend on where the slices differ.
+/// Compares slices in constant time, independent of where they differ.
 fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -11,7 +11,7 @@ use pteron::{ScalarType, bf16, f16};
 /// [`DECODED_FACTOR`] times as much memory.
 pub(super) const MAX_HEAD: usize = 64 << 10;
 const DECODED_FACTOR: usize = 100;
-/// Messages up to this size are not examined: they count as if they had no elements.
+/// Messages up to this many bytes are not examined: they count as having no elements.
 const SMALL: usize = 512;
 
 /// The field numbers of an inference request's inputs and raw contents, and of an input's contents.
@@ -24,11 +24,11 @@ const CONTENTS: u32 = 5;
 pub(super) fn check_head(message: &Bytes) -> Result<u64> {
     let mut elements = 0;
     if message.len() > SMALL {
-        fields(message.clone(), |field, data| {
+        for_each_field(message.clone(), |field, data| {
             match field {
                 // Each entry of raw contents is a separate allocation, which counts as 64 bytes.
                 RAW_CONTENTS => elements += data.len().saturating_sub(64),
-                INPUTS => fields(data, |field, data| {
+                INPUTS => for_each_field(data, |field, data| {
                     if field == CONTENTS {
                         elements += data.len();
                     }
@@ -49,7 +49,7 @@ pub(super) fn check_head(message: &Bytes) -> Result<u64> {
 }
 
 /// Calls `each` with every length-delimited field.
-fn fields(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) -> Result<()> {
+fn for_each_field(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) -> Result<()> {
     let bad = |_| Refusal::invalid("the message cannot be read");
     let short = || Refusal::invalid("the message ends early");
     while !message.is_empty() {
@@ -83,10 +83,10 @@ pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
     let c = Contents::decode(contents).map_err(|e| Refusal::invalid(format!("contents: {e}")))?;
     macro_rules! narrow {
         ($list:expr, $type:ty) => {
-            collect($list.into_iter().map(|x| <$type>::try_from(x).ok().map(|x| x.to_le_bytes())))
+            collect_bytes($list.into_iter().map(|x| <$type>::try_from(x).ok().map(|x| x.to_le_bytes())))
         };
     }
-    let found = match dtype {
+    let elements = match dtype {
         ScalarType::Bool => Some(c.bools.into_iter().map(u8::from).collect()),
         ScalarType::Char => narrow!(c.ints, i8),
         ScalarType::Short => narrow!(c.ints, i16),
@@ -98,16 +98,18 @@ pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
         ScalarType::UInt64 => narrow!(c.uint64s, u64),
         ScalarType::Float => narrow!(c.fp32s, f32),
         ScalarType::Double => narrow!(c.fp64s, f64),
-        ScalarType::Half => collect(c.fp32s.into_iter().map(|x| Some(f16::from_f32(x).to_le_bytes()))),
-        ScalarType::BFloat16 => collect(c.fp32s.into_iter().map(|x| Some(bf16::from_f32(x).to_le_bytes()))),
+        ScalarType::Half => collect_bytes(c.fp32s.into_iter().map(|x| Some(f16::from_f32(x).to_le_bytes()))),
+        ScalarType::BFloat16 => {
+            collect_bytes(c.fp32s.into_iter().map(|x| Some(bf16::from_f32(x).to_le_bytes())))
+        }
         _ => None,
     };
-    found.ok_or_else(|| {
+    elements.ok_or_else(|| {
         Refusal::invalid(format!("contents: an element is out of the range of {}", dtype.name()))
     })
 }
 
-fn collect<const N: usize>(elements: impl Iterator<Item = Option<[u8; N]>>) -> Option<Vec<u8>> {
+fn collect_bytes<const N: usize>(elements: impl Iterator<Item = Option<[u8; N]>>) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(elements.size_hint().0 * N);
     for element in elements {
         bytes.extend(element?);

@@ -6,7 +6,7 @@
 use super::body::Reply;
 use super::log::Entry;
 use super::messages::{self as m, ParameterChoice};
-use super::protocol::{EXTENSIONS, PLATFORM, dtype, no_load_parameters};
+use super::protocol::{EXTENSIONS, PLATFORM, load_parameters_error, parse_dtype};
 use super::shared::Shared;
 use super::{contents, json};
 use crate::budget::Reservation;
@@ -45,7 +45,7 @@ const MAX_HEALTH: u64 = 256;
 
 impl Route {
     /// The route of a path.
-    pub(super) fn of(parts: &Parts) -> Result<Self> {
+    pub(super) fn parse(parts: &Parts) -> Result<Self> {
         let path = parts.uri.path();
         Ok(match path.strip_prefix("/inference.GRPCInferenceService/") {
             Some("ServerLive") => Self::ServerLive,
@@ -65,17 +65,17 @@ impl Route {
         })
     }
 
-    /// Whether it needs no token.
+    /// Whether the method is a health check, which needs no token.
     pub(super) fn is_health(self) -> bool {
         self == Self::Health
     }
 
-    /// Whether it loads or unloads models.
+    /// Whether the method loads or unloads models.
     pub(super) fn is_control(self) -> bool {
         matches!(self, Self::Load | Self::Unload)
     }
 
-    /// The maximum size of the body: the server's for tensors.
+    /// The maximum size of the body: `of_tensors`, the server's limit, if the body carries tensors.
     pub(super) fn max_body(self, of_tensors: u64) -> u64 {
         match self {
             Self::Infer => of_tensors,
@@ -86,15 +86,15 @@ impl Route {
 }
 
 /// The response for a refusal.
-pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
+pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
     let mut response = Response::new(Reply::empty());
-    *response.headers_mut() = status(refusal.reason.grpc_code(), &refusal.shown());
+    *response.headers_mut() = status_trailers(refusal.reason.grpc_code(), &refusal.shown_message());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
 /// The status trailers of a call.
-fn status(code: i32, message: &str) -> HeaderMap {
+fn status_trailers(code: i32, message: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("grpc-status", HeaderValue::from(code));
     let mut text = String::new();
@@ -113,7 +113,7 @@ fn status(code: i32, message: &str) -> HeaderMap {
 }
 
 /// The message in a body, without its prefix.
-fn message(body: &Bytes) -> Result<Bytes> {
+fn message_of_body(body: &Bytes) -> Result<Bytes> {
     let head = body.get(..5).ok_or_else(|| Refusal::invalid("the call has no message"))?;
     if head[0] != 0 {
         return Err(Refusal::new(Reason::Unsupported, "compressed messages are not supported"));
@@ -125,24 +125,25 @@ fn message(body: &Bytes) -> Result<Bytes> {
     }
 }
 
-/// Decodes a message. What it takes in memory is charged to `held` first.
-fn read<Q: Message + Default>(body: &Bytes, held: &mut Reservation) -> Result<Q> {
-    let message = message(body)?;
-    held.grow(contents::check_head(&message)?)?;
+/// Decodes a message, whose decoded size is charged to `reservation` first.
+fn decode_message<Q: Message + Default>(body: &Bytes, reservation: &mut Reservation) -> Result<Q> {
+    let message = message_of_body(body)?;
+    reservation.grow(contents::check_head(&message)?)?;
     Q::decode(message).map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))
 }
 
-/// Encodes a message, whose size is charged to `held` first.
-fn write(answer: &impl Message, mut held: Reservation) -> Result<Response<Reply>> {
+/// Encodes a message, whose size is charged to `reservation` first.
+fn encode_message(answer: &impl Message, mut reservation: Reservation) -> Result<Response<Reply>> {
     let len = answer.encoded_len();
-    held.grow(5 + len as u64)?;
+    reservation.grow(5 + len as u64)?;
     let prefix = u32::try_from(len);
     let prefix = prefix.map_err(|_| Refusal::new(Reason::TooLarge, "the answer is larger than 4 GiB"))?;
     let mut bytes = BytesMut::with_capacity(5 + len);
     bytes.put_u8(0);
     bytes.put_u32(prefix);
-    answer.encode(&mut bytes).map_err(|e| Refusal::of(Reason::Failed, &e))?;
-    let mut response = Response::new(Reply::charged(bytes, held).with_trailers(status(0, "")));
+    answer.encode(&mut bytes).map_err(|e| Refusal::from_error(Reason::Failed, &e))?;
+    let mut response =
+        Response::new(Reply::from_bytes(bytes, reservation).with_trailers(status_trailers(0, "")));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
@@ -153,59 +154,76 @@ pub(super) async fn answer(
     route: Route,
     parts: &Parts,
     body: Bytes,
-    mut held: Reservation,
+    mut reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let service = &shared.service;
     match route {
-        Route::ServerLive => write(&m::Live { yes: true }, held),
-        Route::ServerReady => write(&m::Live { yes: service.is_ready() }, held),
+        Route::ServerLive => encode_message(&m::Live { yes: true }, reservation),
+        Route::ServerReady => encode_message(&m::Live { yes: service.is_ready() }, reservation),
         Route::ModelReady => {
-            let model: m::NameVersion = read(&body, &mut held)?;
-            write(&m::Live { yes: service.is_model_ready(&model.name, &model.version)? }, held)
+            let model: m::NameVersion = decode_message(&body, &mut reservation)?;
+            encode_message(
+                &m::Live { yes: service.is_model_ready(&model.name, &model.version)? },
+                reservation,
+            )
         }
         Route::ServerMetadata => {
             let (name, version) = ("pteron".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
             let extensions = EXTENSIONS.map(str::to_owned).to_vec();
-            write(&m::ServerMetadata { name, version, extensions }, held)
+            encode_message(&m::ServerMetadata { name, version, extensions }, reservation)
         }
-        Route::ModelMetadata => metadata(shared, read(&body, &mut held)?, held),
+        Route::ModelMetadata => {
+            answer_metadata(shared, decode_message(&body, &mut reservation)?, reservation)
+        }
         Route::Infer => {
-            let timeout = parts.headers.get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
-            infer(shared, body, timeout.and_then(|time| Instant::now().checked_add(time)), held, entry).await
+            let timeout =
+                parts.headers.get("grpc-timeout").and_then(|value| parse_timeout(value.to_str().ok()?));
+            answer_infer(
+                shared,
+                body,
+                timeout.and_then(|time| Instant::now().checked_add(time)),
+                reservation,
+                entry,
+            )
+            .await
         }
         Route::Index => {
-            let request: m::IndexRequest = read(&body, &mut held)?;
-            index(shared, request.ready, held).await
+            let request: m::IndexRequest = decode_message(&body, &mut reservation)?;
+            answer_index(shared, request.ready, reservation).await
         }
         Route::Load => {
-            let request: m::ControlRequest = read(&body, &mut held)?;
+            let request: m::ControlRequest = decode_message(&body, &mut reservation)?;
             if !request.parameters.is_empty() {
-                return Err(no_load_parameters());
+                return Err(load_parameters_error());
             }
             shared.load(request.model_name).await?;
-            write(&m::Empty {}, held)
+            encode_message(&m::Empty {}, reservation)
         }
         Route::Unload => {
-            let request: m::ControlRequest = read(&body, &mut held)?;
+            let request: m::ControlRequest = decode_message(&body, &mut reservation)?;
             shared.unload(request.model_name).await?;
-            write(&m::Empty {}, held)
+            encode_message(&m::Empty {}, reservation)
         }
         Route::Health => {
             // Small, and not charged, so that clients without a token cannot exhaust the budget.
-            let request = m::HealthRequest::decode(message(&body)?);
+            let request = m::HealthRequest::decode(message_of_body(&body)?);
             let request =
                 request.map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))?;
-            write(&health(shared, &request)?, held)
+            encode_message(&health(shared, &request)?, reservation)
         }
     }
 }
 
-fn metadata(shared: &Shared, model: m::NameVersion, mut held: Reservation) -> Result<Response<Reply>> {
+fn answer_metadata(
+    shared: &Shared,
+    model: m::NameVersion,
+    mut reservation: Reservation,
+) -> Result<Response<Reply>> {
     let (versions, generation) = shared.service.model(&model.name, &model.version)?;
     let specs = || generation.inputs().chain(generation.outputs());
     let size = |spec: &TensorSpec| size_of::<m::TensorMetadata>() + spec.name.len() + 16 * spec.bounds.len();
-    held.grow(specs().map(size).sum::<usize>() as u64)?;
+    reservation.grow(specs().map(size).sum::<usize>() as u64)?;
     let tensor = |spec: &TensorSpec| m::TensorMetadata {
         name: spec.name.clone(),
         datatype: datatype::name(spec.dtype).unwrap_or_default().to_owned(),
@@ -214,19 +232,23 @@ fn metadata(shared: &Shared, model: m::NameVersion, mut held: Reservation) -> Re
     let inputs = generation.inputs().map(tensor).collect();
     let outputs = generation.outputs().iter().map(tensor).collect();
     let platform = PLATFORM.to_owned();
-    write(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, held)
+    encode_message(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, reservation)
 }
 
-async fn index(shared: &Arc<Shared>, only_ready: bool, held: Reservation) -> Result<Response<Reply>> {
-    let (models, mut held) = shared.index(only_ready, held).await?;
-    held.grow((models.len() * size_of::<m::ModelIndex>()) as u64)?;
+async fn answer_index(
+    shared: &Arc<Shared>,
+    only_ready: bool,
+    reservation: Reservation,
+) -> Result<Response<Reply>> {
+    let (models, mut reservation) = shared.index(only_ready, reservation).await?;
+    reservation.grow((models.len() * size_of::<m::ModelIndex>()) as u64)?;
     let models = models.into_iter().map(|model| m::ModelIndex {
         name: model.name,
         version: model.version,
         state: if model.is_ready { "READY" } else { "UNAVAILABLE" }.to_owned(),
         reason: model.reason,
     });
-    write(&m::IndexResponse { models: models.collect() }, held)
+    encode_message(&m::IndexResponse { models: models.collect() }, reservation)
 }
 
 /// The health of the server if the service name is empty, otherwise that of a model.
@@ -239,7 +261,7 @@ fn health(shared: &Shared, request: &m::HealthRequest) -> Result<m::HealthRespon
 }
 
 /// Parses a `grpc-timeout`: at most eight digits and a unit.
-fn timeout(text: &str) -> Option<Duration> {
+fn parse_timeout(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number = number.parse::<u32>().ok().filter(|_| number.len() <= 8)?;
     let unit = match unit {
@@ -254,26 +276,30 @@ fn timeout(text: &str) -> Option<Duration> {
     Some(unit * number)
 }
 
-async fn infer(
+async fn answer_infer(
     shared: &Arc<Shared>,
     body: Bytes,
     deadline: Option<Instant>,
-    mut held: Reservation,
+    mut reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
-    let call: m::InferRequest = read(&body, &mut held)?;
+    let call: m::InferRequest = decode_message(&body, &mut reservation)?;
     entry.line.model = Some(call.model_name.chars().take(128).collect());
     // Raw contents are not converted, so they do not count.
     let heavy = call.inputs.iter().filter_map(|input| Some(input.contents.as_ref()?.len())).sum();
-    let request = shared.off_reactor(heavy, move || request(call, deadline, held)).await?;
+    let request = shared.run_blocking(heavy, move || to_request(call, deadline, reservation)).await?;
     let response = shared.infer(request).await?;
-    entry.computed(&response.timing);
+    entry.set_timing(&response.timing);
     let size = response.outputs.iter().map(|output| output.data.len()).sum();
-    shared.off_reactor(size, move || respond(response)).await
+    shared.run_blocking(size, move || to_response(response)).await
 }
 
 /// Converts a message to a request.
-fn request(call: m::InferRequest, deadline: Option<Instant>, mut held: Reservation) -> Result<InferRequest> {
+fn to_request(
+    call: m::InferRequest,
+    deadline: Option<Instant>,
+    mut reservation: Reservation,
+) -> Result<InferRequest> {
     let raw = call.raw_input_contents;
     if !raw.is_empty() && raw.len() != call.inputs.len() {
         return Err(Refusal::invalid(format!("{} raw contents for {} inputs", raw.len(), call.inputs.len())));
@@ -281,7 +307,7 @@ fn request(call: m::InferRequest, deadline: Option<Instant>, mut held: Reservati
     let mut raw = raw.into_iter();
     let mut inputs = Vec::with_capacity(call.inputs.len());
     for input in call.inputs {
-        inputs.push(tensor(input, raw.next(), &mut held)?);
+        inputs.push(to_input_tensor(input, raw.next(), &mut reservation)?);
     }
     let own = match call.parameters.get("timeout").and_then(|parameter| parameter.choice.as_ref()) {
         Some(&ParameterChoice::Int64(time)) => json::deadline(u64::try_from(time).unwrap_or(0)),
@@ -289,7 +315,7 @@ fn request(call: m::InferRequest, deadline: Option<Instant>, mut held: Reservati
         _ => None,
     };
     for output in &call.outputs {
-        unsupported(&output.name, &output.parameters)?;
+        refuse_unsupported(&output.name, &output.parameters)?;
     }
     Ok(InferRequest {
         model: call.model_name,
@@ -298,11 +324,11 @@ fn request(call: m::InferRequest, deadline: Option<Instant>, mut held: Reservati
         inputs,
         outputs: call.outputs.into_iter().map(|output| output.name).collect(),
         deadline: [deadline, own].into_iter().flatten().min(),
-        held: Some(held),
+        reservation: Some(reservation),
     })
 }
 
-fn unsupported(name: &str, parameters: &HashMap<String, m::Parameter>) -> Result<()> {
+fn refuse_unsupported(name: &str, parameters: &HashMap<String, m::Parameter>) -> Result<()> {
     for what in ["shared_memory_region", "classification"] {
         if parameters.contains_key(what) {
             return Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")));
@@ -311,12 +337,16 @@ fn unsupported(name: &str, parameters: &HashMap<String, m::Parameter>) -> Result
     Ok(())
 }
 
-fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Reservation) -> Result<InputTensor> {
+fn to_input_tensor(
+    input: m::InputTensor,
+    raw: Option<Bytes>,
+    reservation: &mut Reservation,
+) -> Result<InputTensor> {
     let m::InputTensor { name, datatype, shape, parameters, contents } = input;
-    unsupported(&name, &parameters)?;
+    refuse_unsupported(&name, &parameters)?;
     let at_input =
         |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
-    let dtype = dtype(&datatype).map_err(at_input)?;
+    let dtype = parse_dtype(&datatype).map_err(at_input)?;
     let shape = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let shape = shape.ok_or_else(|| at_input(Refusal::invalid("a size is negative")))?;
     let data: Data = match (raw, contents) {
@@ -328,15 +358,15 @@ fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Reservation) -> 
         (None, contents) => {
             let contents = contents.unwrap_or_default();
             // An element of eight bytes may be encoded in one, and vectors grow by doubling.
-            held.grow(contents.len() as u64 * 16)?;
+            reservation.grow(contents.len() as u64 * 16)?;
             Box::new(contents::elements(contents, dtype).map_err(at_input)?)
         }
     };
     Ok(InputTensor { name, dtype, shape, data })
 }
 
-fn respond(response: InferResponse) -> Result<Response<Reply>> {
-    let InferResponse { model, version, id, generation, outputs, held, .. } = response;
+fn to_response(response: InferResponse) -> Result<Response<Reply>> {
+    let InferResponse { model, version, id, generation, outputs, reservation, .. } = response;
     let generation = m::Parameter { choice: Some(ParameterChoice::Uint64(generation)) };
     let mut answer = m::InferResponse {
         model_name: model,
@@ -353,7 +383,7 @@ fn respond(response: InferResponse) -> Result<Response<Reply>> {
         });
         answer.raw_output_contents.push(output.data.into());
     }
-    write(&answer, held)
+    encode_message(&answer, reservation)
 }
 
 #[cfg(test)]
@@ -362,16 +392,16 @@ mod tests {
 
     #[test]
     fn timeouts_are_parsed_with_units() {
-        assert_eq!(timeout("20m"), Some(Duration::from_millis(20)));
-        assert_eq!(timeout("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        assert_eq!(parse_timeout("20m"), Some(Duration::from_millis(20)));
+        assert_eq!(parse_timeout("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
         for text in ["", "m", "1", "123456789S", "-1S", "1x", "1ä"] {
-            assert_eq!(timeout(text), None, "{text}");
+            assert_eq!(parse_timeout(text), None, "{text}");
         }
     }
 
     #[test]
     fn status_messages_are_percent_encoded() {
-        let headers = status(3, "50 % of `ä`\n");
+        let headers = status_trailers(3, "50 % of `ä`\n");
         assert_eq!(headers["grpc-message"], "50 %25 of `%C3%A4`%0A");
     }
 }

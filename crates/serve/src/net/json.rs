@@ -1,7 +1,7 @@
 //! Inference requests and responses over REST: JSON, followed by the bytes of tensors if the binary extension is used.
 
 use super::numbers;
-use super::protocol::dtype;
+use super::protocol::parse_dtype;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
 use crate::datatype;
@@ -44,7 +44,7 @@ fn parsed_bytes(text: &[u8]) -> u64 {
     objects * OBJECT_BYTES + texts
 }
 
-/// A text, borrowed unless it has escapes.
+/// A JSON string, borrowed unless it has escapes.
 #[derive(Default, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -105,14 +105,14 @@ struct Output<'a> {
     parameters: Parameters,
 }
 
-/// The known parameters; others are ignored, as the protocol requires.
+/// The known parameters of a request or tensor; others are ignored, as the protocol requires.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Parameters {
     binary_data_size: Option<usize>,
     binary_data: Option<bool>,
     binary_data_output: Option<bool>,
-    /// In microseconds.
+    /// The timeout of the request, in microseconds.
     timeout: Option<u64>,
     classification: Option<u64>,
     shared_memory_region: Option<serde::de::IgnoredAny>,
@@ -127,32 +127,32 @@ pub(super) struct Parsed {
 /// Which outputs are sent as binary data after the JSON.
 pub(super) struct Binary {
     all: bool,
-    /// In the order of the requested outputs.
+    /// For each requested output in order, whether it is binary; `None` for the default.
     each: Vec<Option<bool>>,
 }
 
 impl Binary {
-    fn of(&self, index: usize) -> bool {
+    fn is_binary(&self, index: usize) -> bool {
         self.each.get(index).copied().flatten().unwrap_or(self.all)
     }
 }
 
 /// Parses a request for a model. The first `header` bytes of the body are JSON.
-pub(super) fn read(
+pub(super) fn read_request(
     body: &Bytes,
     header: usize,
     model: String,
     version: String,
-    mut held: Reservation,
+    mut reservation: Reservation,
 ) -> Result<Parsed> {
     let bad = |e: serde_json::Error| Refusal::invalid(format!("the request is no inference request: {e}"));
-    held.grow(parsed_bytes(&body[..header]))?;
+    reservation.grow(parsed_bytes(&body[..header]))?;
     let request: Request<'_> = serde_json::from_slice(&body[..header]).map_err(bad)?;
-    held.grow(request.id.0.len() as u64)?;
+    reservation.grow(request.id.0.len() as u64)?;
     let mut at = header;
     let mut inputs = Vec::with_capacity(request.inputs.0.len());
     for input in request.inputs.0 {
-        inputs.push(tensor(input, body, &mut at, &mut held)?);
+        inputs.push(read_tensor(input, body, &mut at, &mut reservation)?);
     }
     if at != body.len() {
         let left = body.len() - at;
@@ -161,7 +161,7 @@ pub(super) fn read(
         )));
     }
     for output in &request.outputs.0 {
-        unsupported(&output.parameters, &output.name)?;
+        refuse_unsupported(&output.parameters, &output.name)?;
     }
     let binary = Binary {
         all: request.parameters.binary_data_output.unwrap_or(false),
@@ -174,7 +174,7 @@ pub(super) fn read(
         inputs,
         outputs: request.outputs.0.into_iter().map(|output| output.name.into_owned()).collect(),
         deadline: request.parameters.timeout.and_then(deadline),
-        held: Some(held),
+        reservation: Some(reservation),
     };
     Ok(Parsed { request, binary })
 }
@@ -184,7 +184,7 @@ pub(super) fn deadline(microseconds: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_micros(microseconds)).filter(|_| microseconds > 0)
 }
 
-fn unsupported(parameters: &Parameters, name: &str) -> Result<()> {
+fn refuse_unsupported(parameters: &Parameters, name: &str) -> Result<()> {
     let what = match parameters {
         Parameters { shared_memory_region: Some(_), .. } => "shared memory",
         Parameters { classification: Some(1..), .. } => "classification",
@@ -193,12 +193,17 @@ fn unsupported(parameters: &Parameters, name: &str) -> Result<()> {
     Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")))
 }
 
-fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Reservation) -> Result<InputTensor> {
+fn read_tensor(
+    input: Input<'_>,
+    body: &Bytes,
+    at: &mut usize,
+    reservation: &mut Reservation,
+) -> Result<InputTensor> {
     let Input { name, shape, datatype, parameters, data } = input;
-    unsupported(&parameters, &name)?;
+    refuse_unsupported(&parameters, &name)?;
     let at_input =
         |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
-    let dtype = dtype(&datatype).map_err(at_input)?;
+    let dtype = parse_dtype(&datatype).map_err(at_input)?;
     let shape = shape.0.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let (shape, count) = shape
         .and_then(|shape| Some((shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?, shape)))
@@ -220,7 +225,7 @@ fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Reservation
                     "data: fewer elements than the shape's {count}"
                 ))));
             }
-            held.grow((count * dtype.size()) as u64)?;
+            reservation.grow((count * dtype.size()) as u64)?;
             Box::new(numbers::read(data.get(), dtype, count).map_err(at_input)?)
         }
         _ => {
@@ -257,7 +262,7 @@ impl<'a> Control<'a> {
         Ok(read.unwrap_or_default())
     }
 
-    /// Whether there are parameters.
+    /// Whether the request has parameters.
     pub(super) fn has_parameters(&self) -> bool {
         let text = self.parameters.map_or("", RawValue::get);
         let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
@@ -295,9 +300,12 @@ struct ResponseParameters {
 }
 
 /// A response as JSON followed by binary data, and the number of bytes of JSON.
-pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize, Reservation)> {
-    let InferResponse { model, version, id, generation, outputs, held, .. } = response;
-    let mut out = Buffer::new(held);
+pub(super) fn write_response(
+    response: InferResponse,
+    binary: &Binary,
+) -> Result<(Vec<u8>, usize, Reservation)> {
+    let InferResponse { model, version, id, generation, outputs, reservation, .. } = response;
+    let mut out = Buffer::new(reservation);
     let parameters = ResponseParameters { generation };
     out.json(&ResponseHead { model_name: &model, model_version: &version, id: &id, parameters })?;
     out.pop();
@@ -306,7 +314,7 @@ pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>
         if i > 0 {
             out.push(b",")?;
         }
-        let is_binary = binary.of(i);
+        let is_binary = binary.is_binary(i);
         let parameters = is_binary.then_some(BinarySize { binary_data_size: tensor.data.len() });
         let OutputTensor { name, dtype, shape, .. } = tensor;
         let datatype = datatype::name(*dtype).unwrap_or_default();
@@ -321,10 +329,10 @@ pub(super) fn write(response: InferResponse, binary: &Binary) -> Result<(Vec<u8>
     out.push(b"]}")?;
     let header = out.len();
     for (i, tensor) in outputs.iter().enumerate() {
-        if binary.of(i) {
+        if binary.is_binary(i) {
             out.push(&tensor.data)?;
         }
     }
-    let (bytes, held) = out.finish()?;
-    Ok((bytes, header, held))
+    let (bytes, reservation) = out.finish()?;
+    Ok((bytes, header, reservation))
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 /// Called for every request when it has been answered, or its client has disconnected.
 pub type Log = Arc<dyn Fn(&RequestLog) + Send + Sync>;
 
-/// The log line of a request.
+/// The fields of a request's log line.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestLog {
     /// The address of the client.
@@ -60,7 +60,7 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-/// Text of a client or a file as the rest of a line: what is not printable ASCII is escaped.
+/// Text of a client or file as part of a line: all but printable ASCII is escaped.
 pub struct Line<'a>(pub &'a str);
 
 impl fmt::Display for Line<'_> {
@@ -111,11 +111,11 @@ impl Entry {
         Self { begin: Instant::now(), log, line }
     }
 
-    pub(super) fn outcome(&mut self, reason: Option<Reason>) {
+    pub(super) fn set_outcome(&mut self, reason: Option<Reason>) {
         self.line.outcome = reason.map_or("ok", Reason::name);
     }
 
-    pub(super) fn computed(&mut self, timing: &Timing) {
+    pub(super) fn set_timing(&mut self, timing: &Timing) {
         let microseconds = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.line.queued_us = microseconds(timing.queued);
         self.line.computed_us = microseconds(timing.computed);

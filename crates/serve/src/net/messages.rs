@@ -208,7 +208,7 @@ pub(super) struct HealthRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct HealthResponse {
-    /// 1 serving, 2 not serving.
+    /// The health status: 1 serving, 2 not serving.
     #[prost(int32, tag = "1")]
     pub(super) status: i32,
 }

@@ -180,7 +180,7 @@ mod tests {
     use crate::budget::{Budget, Reservation};
 
     fn unlimited() -> Buffer {
-        Buffer::new(Reservation::none(&Budget::new(u64::MAX)))
+        Buffer::new(Reservation::empty(&Budget::new(u64::MAX)))
     }
 
     fn round_trip(dtype: ScalarType, text: &str, count: usize) -> Result<String> {

@@ -10,8 +10,8 @@ pub(super) const PLATFORM: &str = "pteron_pte";
 /// The supported extensions of the protocol.
 pub(super) const EXTENSIONS: [&str; 3] = ["binary_tensor_data", "model_repository", "parameters"];
 
-/// The type with a name of the protocol.
-pub(super) fn dtype(name: &str) -> Result<ScalarType> {
+/// Parses the protocol's name of a type.
+pub(super) fn parse_dtype(name: &str) -> Result<ScalarType> {
     datatype::parse(name).ok_or_else(|| {
         let name: String = name.chars().take(32).collect();
         Refusal::invalid(format!("`{name}` is no datatype of a tensor; programs have no strings"))
@@ -19,7 +19,7 @@ pub(super) fn dtype(name: &str) -> Result<ScalarType> {
 }
 
 /// The refusal of a request to load a model with its own files or configuration.
-pub(super) fn no_load_parameters() -> Refusal {
+pub(super) fn load_parameters_error() -> Refusal {
     Refusal::new(
         Reason::Unsupported,
         "models are loaded from the server's folder: load parameters are not supported",

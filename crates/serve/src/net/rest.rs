@@ -3,7 +3,7 @@
 use super::body::Reply;
 use super::json::{self, Control};
 use super::log::Entry;
-use super::protocol::{EXTENSIONS, PLATFORM, no_load_parameters};
+use super::protocol::{EXTENSIONS, PLATFORM, load_parameters_error};
 use super::shared::Shared;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The header with the number of bytes of JSON in a request or response that has binary tensor data after it.
 const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// What a request asks for.
+/// The resource that a request asks for.
 pub(super) enum Route<'a> {
     Server,
     Live,
@@ -30,7 +30,7 @@ pub(super) enum Route<'a> {
     Index,
     Load(&'a str),
     Unload(&'a str),
-    /// Of a model and version.
+    /// The metadata of a model and version.
     Metadata(&'a str, &'a str),
     ModelReady(&'a str, &'a str),
     Infer(&'a str, &'a str),
@@ -38,7 +38,7 @@ pub(super) enum Route<'a> {
 
 impl<'a> Route<'a> {
     /// The route of a path.
-    pub(super) fn of(parts: &'a Parts) -> Result<Self> {
+    pub(super) fn parse(parts: &'a Parts) -> Result<Self> {
         let path: Vec<&str> = parts.uri.path().split('/').filter(|part| !part.is_empty()).take(8).collect();
         let (get, post) = (parts.method == Method::GET, parts.method == Method::POST);
         Ok(match path[..] {
@@ -58,24 +58,24 @@ impl<'a> Route<'a> {
                     [] if get => Self::Metadata(name, version),
                     ["ready"] if get => Self::ModelReady(name, version),
                     ["infer"] if post => Self::Infer(name, version),
-                    _ => return Err(no_path(parts)),
+                    _ => return Err(no_path_error(parts)),
                 }
             }
-            _ => return Err(no_path(parts)),
+            _ => return Err(no_path_error(parts)),
         })
     }
 
-    /// Whether it needs no token.
+    /// Whether the path is a health check, which needs no token.
     pub(super) fn is_health(&self) -> bool {
         matches!(self, Self::Live | Self::Ready)
     }
 
-    /// Whether it loads or unloads models.
+    /// Whether the path loads or unloads models.
     pub(super) fn is_control(&self) -> bool {
         matches!(self, Self::Load(_) | Self::Unload(_))
     }
 
-    /// The maximum size of the body: the server's for tensors. Bodies that mean nothing are not read.
+    /// The maximum size of the body in bytes: `of_tensors` if it carries tensors, 0 if the path takes no body.
     pub(super) fn max_body(&self, of_tensors: u64) -> u64 {
         match self {
             Self::Infer(..) => of_tensors,
@@ -84,7 +84,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Refuses a request that its head shows to be wrong.
+    /// Refuses a request whose head is invalid, before its body is read.
     pub(super) fn check_head(&self, shared: &Shared, parts: &Parts) -> Result<()> {
         let Self::Infer(name, version) = self else { return Ok(()) };
         if parts.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
@@ -95,9 +95,9 @@ impl<'a> Route<'a> {
 }
 
 /// The response for a refusal.
-pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
-    let text = json!({ "error": refusal.shown() }).to_string();
-    let mut response = with_type(Reply::short(text), "application/json");
+pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
+    let text = json!({ "error": refusal.shown_message() }).to_string();
+    let mut response = with_content_type(Reply::from_text(text), "application/json");
     *response.status_mut() =
         StatusCode::from_u16(refusal.reason.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
     if refusal.reason == Reason::Unauthenticated {
@@ -109,21 +109,21 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
     response
 }
 
-/// A JSON document, charged to `held`.
-fn document(value: &impl Serialize, held: Reservation) -> Result<Response<Reply>> {
-    let mut out = Buffer::new(held);
+/// A response of a JSON document, charged to `reservation`.
+fn json_response(value: &impl Serialize, reservation: Reservation) -> Result<Response<Reply>> {
+    let mut out = Buffer::new(reservation);
     out.json(value)?;
-    let (bytes, held) = out.finish()?;
-    Ok(with_type(Reply::charged(bytes, held), "application/json"))
+    let (bytes, reservation) = out.finish()?;
+    Ok(with_content_type(Reply::from_bytes(bytes, reservation), "application/json"))
 }
 
-fn with_type(reply: Reply, kind: &'static str) -> Response<Reply> {
+fn with_content_type(reply: Reply, kind: &'static str) -> Response<Reply> {
     let mut response = Response::new(reply);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-fn empty(yes: bool, otherwise: &str) -> Result<Response<Reply>> {
+fn empty_response(yes: bool, otherwise: &str) -> Result<Response<Reply>> {
     match yes {
         true => Ok(Response::new(Reply::empty())),
         false => Err(Refusal::new(Reason::Unavailable, otherwise)),
@@ -136,40 +136,42 @@ pub(super) async fn answer(
     route: Route<'_>,
     parts: &Parts,
     body: Bytes,
-    held: Reservation,
+    reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let service = &shared.service;
     match route {
         Route::Server => {
             let (name, version) = ("pteron", env!("CARGO_PKG_VERSION"));
-            document(&json!({ "name": name, "version": version, "extensions": EXTENSIONS }), held)
+            json_response(&json!({ "name": name, "version": version, "extensions": EXTENSIONS }), reservation)
         }
-        Route::Live => empty(true, ""),
-        Route::Ready => empty(service.is_ready(), "the server is not ready"),
+        Route::Live => empty_response(true, ""),
+        Route::Ready => empty_response(service.is_ready(), "the server is not ready"),
         Route::Metrics => {
-            let (bytes, held) = shared.metrics(held)?;
-            Ok(with_type(Reply::charged(bytes, held), "text/plain; version=0.0.4"))
+            let (bytes, reservation) = shared.metrics(reservation)?;
+            Ok(with_content_type(Reply::from_bytes(bytes, reservation), "text/plain; version=0.0.4"))
         }
-        Route::Index => index(shared, &body, held).await,
+        Route::Index => answer_index(shared, &body, reservation).await,
         Route::Load(name) => {
-            control_has_no_parameters(&body)?;
+            refuse_load_parameters(&body)?;
             shared.load(name.to_string()).await?;
-            empty(true, "")
+            empty_response(true, "")
         }
         Route::Unload(name) => {
             shared.unload(name.to_string()).await?;
-            empty(true, "")
+            empty_response(true, "")
         }
-        Route::Metadata(name, version) => metadata(shared, name, version, held),
+        Route::Metadata(name, version) => answer_metadata(shared, name, version, reservation),
         Route::ModelReady(name, version) => {
-            empty(service.is_model_ready(name, version)?, "the model is not ready")
+            empty_response(service.is_model_ready(name, version)?, "the model is not ready")
         }
-        Route::Infer(name, version) => infer(shared, parts, (name, version), body, held, entry).await,
+        Route::Infer(name, version) => {
+            answer_infer(shared, parts, (name, version), body, reservation, entry).await
+        }
     }
 }
 
-fn no_path(parts: &Parts) -> Refusal {
+fn no_path_error(parts: &Parts) -> Refusal {
     let path: String = parts.uri.path().chars().take(256).collect();
     let method: String = parts.method.as_str().chars().take(32).collect();
     Refusal::not_found(format!("there is no {method} {path}"))
@@ -181,9 +183,9 @@ struct Metadata<'a> {
     name: &'a str,
     versions: Vec<String>,
     platform: &'static str,
-    #[serde(serialize_with = "tensors")]
+    #[serde(serialize_with = "serialize_tensors")]
     inputs: Vec<&'a TensorSpec>,
-    #[serde(serialize_with = "tensors")]
+    #[serde(serialize_with = "serialize_tensors")]
     outputs: Vec<&'a TensorSpec>,
 }
 
@@ -194,8 +196,8 @@ struct TensorMetadata<'a> {
     shape: Vec<i64>,
 }
 
-/// Tensors, converted one by one.
-fn tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok, S::Error> {
+/// Serializes tensor specifications one by one.
+fn serialize_tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(specs.iter().map(|spec| TensorMetadata {
         name: &spec.name,
         datatype: datatype::name(spec.dtype),
@@ -203,10 +205,15 @@ fn tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok,
     }))
 }
 
-fn metadata(shared: &Shared, name: &str, version: &str, held: Reservation) -> Result<Response<Reply>> {
+fn answer_metadata(
+    shared: &Shared,
+    name: &str,
+    version: &str,
+    reservation: Reservation,
+) -> Result<Response<Reply>> {
     let (versions, model) = shared.service.model(name, version)?;
     let (inputs, outputs) = (model.inputs().collect(), model.outputs().iter().collect());
-    document(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, held)
+    json_response(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, reservation)
 }
 
 #[derive(Serialize)]
@@ -217,16 +224,20 @@ struct IndexEntry<'a> {
     reason: &'a str,
 }
 
-async fn index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> Result<Response<Reply>> {
+async fn answer_index(
+    shared: &Arc<Shared>,
+    body: &Bytes,
+    reservation: Reservation,
+) -> Result<Response<Reply>> {
     let only_ready = Control::read(body)?.ready;
-    let (models, held) = shared.index(only_ready, held).await?;
+    let (models, reservation) = shared.index(only_ready, reservation).await?;
     let entries = models.iter().map(|model| IndexEntry {
         name: &model.name,
         version: &model.version,
         state: if model.is_ready { "READY" } else { "UNAVAILABLE" },
         reason: &model.reason,
     });
-    let mut out = Buffer::new(held);
+    let mut out = Buffer::new(reservation);
     out.push(b"[")?;
     for (i, entry) in entries.enumerate() {
         if i > 0 {
@@ -235,24 +246,24 @@ async fn index(shared: &Arc<Shared>, body: &Bytes, held: Reservation) -> Result<
         out.json(&entry)?;
     }
     out.push(b"]")?;
-    let (bytes, held) = out.finish()?;
-    Ok(with_type(Reply::charged(bytes, held), "application/json"))
+    let (bytes, reservation) = out.finish()?;
+    Ok(with_content_type(Reply::from_bytes(bytes, reservation), "application/json"))
 }
 
-/// Refuses a configuration or files in a request to load a model.
-fn control_has_no_parameters(body: &Bytes) -> Result<()> {
+/// Refuses a request to load a model with its own configuration or files.
+fn refuse_load_parameters(body: &Bytes) -> Result<()> {
     match Control::read(body)?.has_parameters() {
-        true => Err(no_load_parameters()),
+        true => Err(load_parameters_error()),
         false => Ok(()),
     }
 }
 
-async fn infer(
+async fn answer_infer(
     shared: &Arc<Shared>,
     parts: &Parts,
     (name, version): (&str, &str),
     body: Bytes,
-    held: Reservation,
+    reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let header = match parts.headers.get(HEADER_LENGTH) {
@@ -265,15 +276,17 @@ async fn infer(
     };
     entry.line.model = Some(name.chars().take(128).collect());
     let (name, version) = (name.to_owned(), version.to_owned());
-    let json::Parsed { request, binary } =
-        shared.off_reactor(header, move || json::read(&body, header, name, version, held)).await?;
+    let json::Parsed { request, binary } = shared
+        .run_blocking(header, move || json::read_request(&body, header, name, version, reservation))
+        .await?;
     let response = shared.infer(request).await?;
-    entry.computed(&response.timing);
+    entry.set_timing(&response.timing);
     let size = response.outputs.iter().map(|output| output.data.len()).sum();
-    let (bytes, header, held) = shared.off_reactor(size, move || json::write(response, &binary)).await?;
+    let (bytes, header, reservation) =
+        shared.run_blocking(size, move || json::write_response(response, &binary)).await?;
     let is_json = header == bytes.len();
     let kind = if is_json { "application/json" } else { "application/octet-stream" };
-    let mut response = with_type(Reply::charged(bytes, held), kind);
+    let mut response = with_content_type(Reply::from_bytes(bytes, reservation), kind);
     if !is_json {
         response.headers_mut().insert(HEADER_LENGTH, HeaderValue::from(header));
     }

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 /// The minimum number of connections that must have been closed before memory is reclaimed.
 const RECLAIM_AFTER: u64 = 256;
 
-/// The shortest timeout of connections: a shorter one would keep a thread busy with looking at them.
+/// The minimum timeout of connections: a shorter one would keep a thread busy with checks.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Serves a [`Service`] over the network.
@@ -36,7 +36,7 @@ pub struct Server {
     acceptors: Vec<JoinHandle<()>>,
 }
 
-/// Accepts connections.
+/// Accepts connections and serves each in its own task.
 #[derive(Clone)]
 struct Acceptor {
     shared: Arc<Shared>,
@@ -126,14 +126,14 @@ impl Acceptor {
             match Arc::clone(&self.permits).try_acquire_owned() {
                 Ok(permit) => {
                     let open = OpenConnection::new(&self.shared, permit);
-                    tokio::spawn(self.clone().connect(stream, peer, stopped.clone(), open));
+                    tokio::spawn(self.clone().handle_connection(stream, peer, stopped.clone(), open));
                 }
                 Err(_) => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
             }
         }
     }
 
-    async fn connect(
+    async fn handle_connection(
         self,
         stream: TcpStream,
         peer: SocketAddr,
@@ -151,17 +151,21 @@ impl Acceptor {
                 _ = stopped.wait_for(|&stopped| stopped) => return,
             };
             if let Ok(Ok(stream)) = handshake {
-                serve(&self.shared, stream, peer, stopped).await;
+                serve_connection(&self.shared, stream, peer, stopped).await;
             }
             return;
         }
-        serve(&self.shared, stream, peer, stopped).await;
+        serve_connection(&self.shared, stream, peer, stopped).await;
     }
 }
 
 /// Answers the requests of a connection, until its client closes it, does nothing for too long, or the server stops.
-async fn serve<S>(shared: &Arc<Shared>, stream: S, peer: SocketAddr, mut stopped: watch::Receiver<bool>)
-where
+async fn serve_connection<S>(
+    shared: &Arc<Shared>,
+    stream: S,
+    peer: SocketAddr,
+    mut stopped: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let options = &shared.options;
@@ -171,7 +175,7 @@ where
         async move { Ok::<_, Infallible>(shared.answer(request, peer, activity).await) }
     });
     let stream = StallTimeout::new(stream, options.head_timeout, options.write_timeout);
-    let builder = builder(options);
+    let builder = protocol_builder(options);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     let timeout = |time: Duration| time.max(MIN_TIMEOUT);
     let verdict = || activity.verdict(timeout(options.head_timeout), timeout(options.write_timeout));
@@ -196,8 +200,8 @@ where
     }
 }
 
-/// The settings of the protocols.
-fn builder(options: &ServerOptions) -> Builder<TokioExecutor> {
+/// The HTTP/1.1 and HTTP/2 settings of connections.
+fn protocol_builder(options: &ServerOptions) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(options.head_timeout).max_buf_size(64 << 10);
     builder
@@ -213,7 +217,7 @@ fn builder(options: &ServerOptions) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Counts an open connection, and reclaims memory after many have been closed.
+/// Counts an open connection; on drop, reclaims memory if many have been closed.
 struct OpenConnection {
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,

@@ -21,7 +21,7 @@ pub(super) struct Shared {
     pub(super) service: Arc<Service>,
     pub(super) options: ServerOptions,
     pub(super) connections: AtomicU64,
-    /// Held while a model is loaded on request.
+    /// Locked while a model is loaded on request.
     pub(super) loads: tokio::sync::Mutex<()>,
     /// The maximum number of open connections since memory was last reclaimed.
     pub(super) peak_connections: AtomicU64,
@@ -46,7 +46,7 @@ impl Shared {
 
     /// Runs work whose time is proportional to `bytes`: on a blocking thread if it is large, so that it does not delay other
     /// connections.
-    pub(super) async fn off_reactor<T: Send + 'static>(
+    pub(super) async fn run_blocking<T: Send + 'static>(
         &self,
         bytes: usize,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -58,36 +58,36 @@ impl Shared {
         tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked)
     }
 
-    /// The entries of the index, which are charged to `held`.
+    /// The entries of the index, which are charged to `reservation`.
     pub(super) async fn index(
         &self,
         only_ready: bool,
-        mut held: Reservation,
+        mut reservation: Reservation,
     ) -> Result<(Vec<IndexEntry>, Reservation)> {
         let service = Arc::clone(&self.service);
         let index = move || {
-            let mut all = service.charged_index(&mut held)?;
+            let mut all = service.charged_index(&mut reservation)?;
             all.retain(|model| model.is_ready || !only_ready);
-            Ok((all, held))
+            Ok((all, reservation))
         };
-        self.off_reactor(usize::MAX, index).await
+        self.run_blocking(usize::MAX, index).await
     }
 
     pub(super) async fn load(&self, name: String) -> Result<()> {
         // Loads wait here for each other, not on the few threads that also parse requests.
         let _alone = self.loads.lock().await;
         let service = Arc::clone(&self.service);
-        self.off_reactor(usize::MAX, move || service.load(&name)).await
+        self.run_blocking(usize::MAX, move || service.load(&name)).await
     }
 
     pub(super) async fn unload(&self, name: String) -> Result<()> {
         let service = Arc::clone(&self.service);
-        self.off_reactor(usize::MAX, move || service.unload(&name)).await
+        self.run_blocking(usize::MAX, move || service.unload(&name)).await
     }
 
-    /// The metrics, charged to `held`.
-    pub(super) fn metrics(&self, held: Reservation) -> Result<(Vec<u8>, Reservation)> {
-        let mut out = Buffer::new(held);
+    /// The metrics as text, charged to `reservation`.
+    pub(super) fn metrics(&self, reservation: Reservation) -> Result<(Vec<u8>, Reservation)> {
+        let mut out = Buffer::new(reservation);
         self.service.write_metrics(&mut out);
         let connections = self.connections.load(Ordering::Relaxed);
         metrics::write_number(

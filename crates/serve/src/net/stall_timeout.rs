@@ -15,10 +15,10 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) struct StallTimeout<S> {
     stream: S,
     write_timeout: Duration,
-    /// Runs while a write is pending.
+    /// The write timer, which runs while a write is pending.
     timer: Pin<Box<Sleep>>,
     is_writing: bool,
-    /// While the received bytes are a prefix of the preface: the timer, and the length of that prefix.
+    /// The preface timer, and how many bytes of the preface were received; `None` once that is decided.
     preface: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
@@ -29,7 +29,7 @@ impl<S> StallTimeout<S> {
         Self { stream, write_timeout, timer, is_writing: false, preface }
     }
 
-    /// Compares newly received bytes with the preface. Its timer ends when it is complete or does not match.
+    /// Compares newly received bytes with the preface; its timer stops at a mismatch or the end.
     fn match_preface(&mut self, new: &[u8]) {
         if let Some((_, matched)) = &mut self.preface {
             let expected = &PREFACE[*matched..];
@@ -42,7 +42,11 @@ impl<S> StallTimeout<S> {
     }
 
     /// Starts the timer when a write becomes pending, and fails when it expires.
-    fn watch<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn watch_write<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.is_writing = false;
             return result;
@@ -52,13 +56,13 @@ impl<S> StallTimeout<S> {
             self.timer.as_mut().reset(Instant::now() + self.write_timeout);
         }
         match self.timer.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(timed_out()),
+            Poll::Ready(()) => Poll::Ready(timeout_error()),
             Poll::Pending => Poll::Pending,
         }
     }
 }
 
-fn timed_out<T>() -> io::Result<T> {
+fn timeout_error<T>() -> io::Result<T> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
@@ -71,7 +75,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
         match &mut self.preface {
-            Some((timer, _)) if result.is_pending() => timer.as_mut().poll(context).map(|()| timed_out()),
+            Some((timer, _)) if result.is_pending() => timer.as_mut().poll(context).map(|()| timeout_error()),
             Some(_) => {
                 self.match_preface(&buffer.filled()[before..]);
                 result
@@ -88,17 +92,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch(context, result)
+        self.watch_write(context, result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(context);
-        self.watch(context, result)
+        self.watch_write(context, result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.watch(context, result)
+        self.watch_write(context, result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -111,6 +115,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.watch(context, result)
+        self.watch_write(context, result)
     }
 }

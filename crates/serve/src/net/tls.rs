@@ -21,43 +21,43 @@ impl TlsOptions {
     pub(super) fn acceptor(&self) -> io::Result<TlsAcceptor> {
         let certificates = CertificateDer::pem_file_iter(&self.certificates)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|e| unread(&self.certificates, &e))?;
+            .map_err(|e| read_error(&self.certificates, &e))?;
         if certificates.is_empty() {
-            return Err(bad(
+            return Err(pem_error(
                 &self.certificates,
                 &"there is no certificate in it: `-----BEGIN CERTIFICATE-----` is expected",
             ));
         }
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| match e {
-            pem::Error::NoItemsFound => bad(
+            pem::Error::NoItemsFound => pem_error(
                 &self.key,
                 &"there is no private key in it: `-----BEGIN PRIVATE KEY-----` is expected, and an encrypted one has to be decrypted first",
             ),
-            other => unread(&self.key, &other),
+            other => read_error(&self.key, &other),
         })?;
         let config = ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, key);
         let mut config = config.map_err(|e| match e {
             Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                 let first = self.certificates.display();
-                bad(&self.key, &format!("this is not the key of the first certificate of {first}"))
+                pem_error(&self.key, &format!("this is not the key of the first certificate of {first}"))
             }
-            Error::InvalidCertificate(_) => bad(&self.certificates, &e),
-            _ => bad(&self.key, &e),
+            Error::InvalidCertificate(_) => pem_error(&self.certificates, &e),
+            _ => pem_error(&self.key, &e),
         })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }
 
-fn bad(path: &Path, what: &dyn Display) -> io::Error {
+fn pem_error(path: &Path, what: &dyn Display) -> io::Error {
     io::Error::other(format!("{}: {what}", path.display()))
 }
 
-fn unread(path: &Path, error: &pem::Error) -> io::Error {
+fn read_error(path: &Path, error: &pem::Error) -> io::Error {
     match error {
         pem::Error::Io(error) => {
             io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()))
         }
-        other => bad(path, &format!("this is no PEM file: {other}")),
+        other => pem_error(path, &format!("this is no PEM file: {other}")),
     }
 }

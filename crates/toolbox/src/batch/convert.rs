@@ -53,13 +53,13 @@ macro_rules! write {
     };
 }
 
-/// An element type, read as `f64` or `i128`.
+/// An element type that converts to `f64` and `i128`.
 trait Numeric: Copy {
-    fn float(self) -> f64;
-    fn int(self) -> i128;
+    fn to_f64(self) -> f64;
+    fn to_i128(self) -> i128;
 }
 
-/// An element type, narrowed from `f64` or `i128`; `None` if the value is out of range.
+/// An element type that `f64` or `i128` narrows to; `None` if the value is out of range.
 trait Narrow<N>: Sized {
     fn narrow(number: N) -> Option<Self>;
 }
@@ -67,8 +67,8 @@ trait Narrow<N>: Sized {
 macro_rules! ints {
     ($($type:ty),*) => {$(
         impl Numeric for $type {
-            fn float(self) -> f64 { self as f64 }
-            fn int(self) -> i128 { i128::from(self) }
+            fn to_f64(self) -> f64 { self as f64 }
+            fn to_i128(self) -> i128 { i128::from(self) }
         }
         impl Narrow<i128> for $type {
             fn narrow(number: i128) -> Option<Self> { Self::try_from(number).ok() }
@@ -80,8 +80,8 @@ ints!(u8, i8, u16, i16, u32, i32, u64, i64);
 macro_rules! floats {
     ($($type:ty: $to:expr, $from:expr);*) => {$(
         impl Numeric for $type {
-            fn float(self) -> f64 { let convert: fn($type) -> f64 = $to; convert(self) }
-            fn int(self) -> i128 { self.float() as i128 }
+            fn to_f64(self) -> f64 { let convert: fn($type) -> f64 = $to; convert(self) }
+            fn to_i128(self) -> i128 { self.to_f64() as i128 }
         }
         impl Narrow<f64> for $type {
             fn narrow(number: f64) -> Option<Self> { let convert: fn(f64) -> $type = $from; Some(convert(number)) }
@@ -91,13 +91,13 @@ macro_rules! floats {
 floats!(f32: f64::from, |x| x as f32; f64: |x| x, |x| x; f16: f16::to_f64, f16::from_f64; bf16: bf16::to_f64, bf16::from_f64);
 
 fn read_floats(dtype: ScalarType, bytes: &[u8], numbers: &mut [f64]) {
-    typed!(dtype, read!(bytes, numbers, float),
+    typed!(dtype, read!(bytes, numbers, to_f64),
         Bool: u8, Byte: u8, Char: i8, UInt16: u16, Short: i16, UInt32: u32, Int: i32, UInt64: u64, Long: i64,
         Half: f16, BFloat16: bf16, Float: f32, Double: f64);
 }
 
 fn read_ints(dtype: ScalarType, bytes: &[u8], numbers: &mut [i128]) {
-    typed!(dtype, read!(bytes, numbers, int),
+    typed!(dtype, read!(bytes, numbers, to_i128),
         Bool: u8, Byte: u8, Char: i8, UInt16: u16, Short: i16, UInt32: u32, Int: i32, UInt64: u64, Long: i64);
 }
 
@@ -137,8 +137,8 @@ pub(super) fn convert(from: ScalarType, bytes: &[u8], to: ScalarType, out: &mut 
     Ok(())
 }
 
-/// Why [`convert`] would fail; `None` if it would not.
-pub(super) fn problem(from: ScalarType, bytes: &[u8], to: ScalarType) -> Option<String> {
+/// The reason why [`convert`] would fail on these elements; `None` if it would succeed.
+pub(super) fn conversion_problem(from: ScalarType, bytes: &[u8], to: ScalarType) -> Option<String> {
     if from == to || is_float(to) {
         return None;
     }
@@ -161,21 +161,21 @@ mod tests {
 
     #[test]
     fn integers_are_range_checked() {
-        let given: Vec<u8> = [-3i64, 0, 7, 1 << 40].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        let elements: Vec<u8> = [-3i64, 0, 7, 1 << 40].iter().flat_map(|n| n.to_ne_bytes()).collect();
         let mut out = [0; 4 * 4];
-        convert(T::Long, &given, T::Float, &mut out).unwrap();
+        convert(T::Long, &elements, T::Float, &mut out).unwrap();
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&out), [-3.0, 0.0, 7.0, (1u64 << 40) as f32]);
-        assert_eq!(problem(T::Long, &given, T::Float), None);
-        assert_eq!(problem(T::Long, &given, T::Int).unwrap(), "1099511627776 is no int32");
-        assert_eq!(problem(T::Long, &given[..24], T::Int), None);
-        assert_eq!(problem(T::Long, &given[..24], T::Byte).unwrap(), "-3 is no uint8");
+        assert_eq!(conversion_problem(T::Long, &elements, T::Float), None);
+        assert_eq!(conversion_problem(T::Long, &elements, T::Int).unwrap(), "1099511627776 is no int32");
+        assert_eq!(conversion_problem(T::Long, &elements[..24], T::Int), None);
+        assert_eq!(conversion_problem(T::Long, &elements[..24], T::Byte).unwrap(), "-3 is no uint8");
     }
 
     #[test]
     fn several_chunks_are_converted() {
-        let given: Vec<u8> = (0..1000u32).flat_map(|n| f64::from(n).to_ne_bytes()).collect();
+        let elements: Vec<u8> = (0..1000u32).flat_map(|n| f64::from(n).to_ne_bytes()).collect();
         let mut out = [0; 4000];
-        convert(T::Double, &given, T::Float, &mut out).unwrap();
+        convert(T::Double, &elements, T::Float, &mut out).unwrap();
         let expected: Vec<f32> = (0..1000u16).map(f32::from).collect();
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&out), expected);
     }

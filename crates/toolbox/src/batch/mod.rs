@@ -15,13 +15,13 @@ use pteron_tensor::{ScalarType, Shape};
 
 /// A column of a table: for each row, the value of one input.
 pub trait Column: Sync {
-    /// Its name, for messages.
+    /// The column's name, for messages.
     fn name(&self) -> &str;
 
     /// The number of rows.
     fn rows(&self) -> usize;
 
-    /// The type of its elements.
+    /// The type of the elements.
     fn dtype(&self) -> ScalarType;
 
     /// The elements of a row, in row-major order, or the reason why the row has none.
@@ -33,16 +33,16 @@ pub trait Column: Sync {
 pub struct Row<'a> {
     /// The elements, in native byte order.
     pub bytes: &'a [u8],
-    /// The sizes. A row of rank 1 fits any input of the same number of elements.
+    /// The sizes of the row. A row of rank 1 fits any input with as many elements.
     pub sizes: Shape,
 }
 
-/// A row that has no result.
+/// A row whose execution failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The index of the row.
     pub row: usize,
-    /// The column at fault, if it is a single one.
+    /// The input column that caused the failure, if it is a single one.
     pub column: Option<String>,
     /// Why the row failed.
     pub reason: String,

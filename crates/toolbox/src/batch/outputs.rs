@@ -2,14 +2,14 @@ use super::Spec;
 use crate::{Error, Result};
 use pteron_tensor::{ScalarType, Shape, memory};
 
-/// A column of results.
+/// A column of results: the values of one output for all rows.
 #[derive(Debug)]
 pub struct OutputColumn {
-    /// The output that it was computed by.
+    /// The method's output that the column contains.
     pub spec: Spec,
-    /// Which rows have a result.
+    /// For each row, whether it has a result.
     pub valid: Vec<bool>,
-    /// The elements.
+    /// The elements of all rows.
     pub cells: Cells,
 }
 
@@ -20,7 +20,7 @@ pub enum Cells {
     Equal {
         /// The sizes of a row.
         row: Shape,
-        /// The elements.
+        /// The elements of all rows.
         bytes: Vec<u8>,
     },
     /// Rows differ in size; rows without a result have no elements.
@@ -33,7 +33,7 @@ pub enum Cells {
 }
 
 impl Cells {
-    /// The elements, one row after the other.
+    /// The elements of all rows, one row after the other.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Equal { bytes, .. } | Self::Ragged { bytes, .. } => bytes,
@@ -41,7 +41,7 @@ impl Cells {
     }
 }
 
-/// Results in order of execution, which is not the order of the rows.
+/// Results collected in execution order, which differs from row order.
 pub(super) struct Collected {
     dtype: ScalarType,
     bytes: Vec<u8>,
@@ -80,14 +80,14 @@ impl Collected {
         Ok(())
     }
 
-    /// The result of a row; empty if it has none.
+    /// The elements of a row's result; empty if it has none.
     pub(super) fn row(&self, row: usize) -> &[u8] {
         let place = self.places[row]
-            .and_then(|(start, shape)| Some(start..start + self.len(&self.shapes[shape]).ok()?));
+            .and_then(|(start, shape)| Some(start..start + self.row_bytes(&self.shapes[shape]).ok()?));
         place.and_then(|place| self.bytes.get(place)).unwrap_or_default()
     }
 
-    /// Puts the results into row order.
+    /// Sorts the results into row order.
     pub(super) fn finish(self, spec: &Spec) -> Result<OutputColumn> {
         let valid: Vec<bool> = self.places.iter().map(Option::is_some).collect();
         let rows = valid.len();
@@ -95,13 +95,13 @@ impl Collected {
             // No row has a result: all rows are zeros of the declared sizes.
             [] => {
                 let row = Shape::new(&spec.row)?;
-                Cells::Equal { bytes: memory::filled(self.len(&row)? * rows, 0)?, row }
+                Cells::Equal { bytes: memory::filled(self.row_bytes(&row)? * rows, 0)?, row }
             }
             [row] if self.in_order && valid.iter().all(|&valid| valid) => {
                 Cells::Equal { row: *row, bytes: self.bytes }
             }
             [row] => {
-                let len = self.len(row)?;
+                let len = self.row_bytes(row)?;
                 let mut bytes = memory::filled(len * rows, 0)?;
                 for (place, target) in self.places.iter().zip(bytes.chunks_exact_mut(len.max(1))) {
                     if let &Some((start, _)) = place {
@@ -118,7 +118,7 @@ impl Collected {
                     match *place {
                         Some((start, shape)) => {
                             let shape = self.shapes[shape];
-                            bytes.extend_from_slice(&self.bytes[start..start + self.len(&shape)?]);
+                            bytes.extend_from_slice(&self.bytes[start..start + self.row_bytes(&shape)?]);
                             sizes.push(shape);
                         }
                         None => sizes.push(Shape::new(&none)?),
@@ -130,8 +130,8 @@ impl Collected {
         Ok(OutputColumn { spec: spec.clone(), valid, cells })
     }
 
-    /// Bytes of a row of these sizes.
-    fn len(&self, row: &Shape) -> Result<usize> {
+    /// The number of bytes of a row with these sizes.
+    fn row_bytes(&self, row: &Shape) -> Result<usize> {
         Ok(row.numel()?.saturating_mul(self.dtype.size()))
     }
 }

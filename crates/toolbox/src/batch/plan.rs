@@ -13,11 +13,11 @@ const MAX_BATCH_SIZES: usize = 4;
 /// An input or output of a method as a column: the type and sizes of one row.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// Its index among the method's inputs or outputs.
+    /// The tensor's index among the method's inputs or outputs.
     pub index: usize,
     /// The name that the exporter gave it.
     pub name: Option<String>,
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: ScalarType,
     /// The sizes of a row; upper bounds if the tensor is dynamic.
     pub row: Vec<usize>,
@@ -32,28 +32,28 @@ impl Spec {
     }
 }
 
-/// How rows are given to a method.
+/// How rows are passed to a method: in batches, or one per call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Joining {
-    /// Together if all tensors have the same first size, otherwise alone.
+    /// In batches if all tensors have the same first size, otherwise one row per call.
     #[default]
     Automatic,
-    /// Together, along the first dimension.
+    /// In batches, joined along the first dimension.
     Together,
-    /// Each row by a call of its own, with the sizes of the method's inputs.
+    /// One row per call, with the sizes of the method's inputs.
     Alone,
 }
 
-/// The columns that a method takes and returns, and its batch sizes.
+/// The input and output columns of a method, and its batch sizes.
 #[derive(Debug)]
 pub struct Plan {
     /// The input columns.
     pub inputs: Vec<Spec>,
     /// The output columns.
     pub outputs: Vec<Spec>,
-    /// Non-tensor inputs, with the value that the exporter traced them with.
+    /// The non-tensor inputs: index, and the value that the exporter fixed.
     pub(super) fixed: Vec<(usize, EValue)>,
-    /// The batch sizes, in ascending order; empty if each row is a call of its own.
+    /// The batch sizes, in ascending order; empty if each call takes one row.
     pub sizes: Vec<usize>,
 }
 
@@ -64,12 +64,12 @@ impl Plan {
     /// # Errors
     /// If an input is neither a tensor of a supported type nor fixed by the exporter, an output is no tensor, or rows
     /// cannot be joined as requested.
-    pub fn of(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
+    pub fn new(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
         let names = meta.value_names()?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
         for ((index, input), name) in meta.inputs().into_iter().enumerate().zip(names.inputs) {
             match (&input.tensor, input.traced) {
-                (Some(tensor), _) => inputs.push(spec(index, tensor, name)),
+                (Some(tensor), _) => inputs.push(tensor_spec(index, tensor, name)),
                 (None, Some(value)) => fixed.push((index, value)),
                 (None, None) => {
                     return Err(Error::Input(format!(
@@ -89,7 +89,7 @@ impl Plan {
                     output.tag
                 )));
             };
-            outputs.push(spec(index, tensor, name));
+            outputs.push(tensor_spec(index, tensor, name));
         }
         let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new() };
         if let Some(spec) = plan.inputs.iter().find(|spec| !convert::is_number(spec.dtype)) {
@@ -98,16 +98,16 @@ impl Plan {
         }
         match joining {
             Joining::Alone => {}
-            Joining::Together => plan.join(batch_size)?,
+            Joining::Together => plan.choose_batch_sizes(batch_size)?,
             // If the tensors share no first size, rows are executed one by one.
-            Joining::Automatic if plan.common_first().is_ok() => plan.join(batch_size)?,
+            Joining::Automatic if plan.common_first_size().is_ok() => plan.choose_batch_sizes(batch_size)?,
             Joining::Automatic => {}
         }
         Ok(plan)
     }
 
     /// The size, or upper bound, of the first dimension, if all tensors have the same.
-    fn common_first(&self) -> Result<usize, String> {
+    fn common_first_size(&self) -> Result<usize, String> {
         let mut all = self
             .inputs
             .iter()
@@ -126,9 +126,9 @@ impl Plan {
         }
     }
 
-    fn join(&mut self, batch_size: Option<usize>) -> Result<()> {
+    fn choose_batch_sizes(&mut self, batch_size: Option<usize>) -> Result<()> {
         let refused = |why: String| Error::Input(format!("rows cannot be joined to batches: {why}"));
-        let bound = self.common_first().map_err(refused)?;
+        let bound = self.common_first_size().map_err(refused)?;
         let all = || self.inputs.iter().chain(&self.outputs);
         self.sizes = match (all().all(|spec| spec.is_dynamic), batch_size) {
             (_, Some(0)) => return Err(refused("a batch has one row or more".to_owned())),
@@ -159,13 +159,13 @@ impl Plan {
         self.sizes.last().copied().unwrap_or(1)
     }
 
-    /// The size of the padded batch for this many rows: the smallest batch size that holds them.
-    pub(super) fn padded(&self, rows: usize) -> usize {
+    /// The smallest batch size that fits `rows` rows; the batch is padded to it.
+    pub(super) fn padded_size(&self, rows: usize) -> usize {
         self.sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
     }
 }
 
-fn spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
+fn tensor_spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
     Spec {
         index,
         name,
@@ -175,7 +175,7 @@ fn spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
     }
 }
 
-/// Batch sizes up to `most`: `most`, its half, and so on, at most [`MAX_BATCH_SIZES`] of them, ascending.
+/// Batch sizes in ascending order: `most`, its half, its quarter, …, at most [`MAX_BATCH_SIZES`] of them.
 fn batch_sizes(most: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
     let mut sizes: Vec<_> = halves.take(MAX_BATCH_SIZES).collect();

@@ -8,31 +8,33 @@ use pteron_tensor::Shape;
 ///
 /// A flat list fits any sizes of the same number of elements. Nested lists must have the sizes of the input, except for
 /// dimensions of size 1. A dynamic input takes any sizes of the same rank within its bounds.
-pub(super) fn fit(spec: &Spec, given: &Shape) -> Result<Shape, String> {
-    let shape = |sizes: &[usize]| Shape::new(sizes).map_err(|e| e.to_string());
+pub(super) fn fit_sizes(spec: &Spec, sizes: &Shape) -> Result<Shape, String> {
+    let shape = |list: &[usize]| Shape::new(list).map_err(|e| e.to_string());
     let wanted = shape(&spec.row)?;
-    let (count, elements) = (product(&spec.row), product(given));
-    if given.rank() <= 1 && elements == count {
+    let (count, elements) = (num_elements(&spec.row), num_elements(sizes));
+    if sizes.rank() <= 1 && elements == count {
         return Ok(wanted);
     }
-    if given.rank() > 1 && elements == count && without_ones(given).eq(without_ones(&wanted)) {
+    if sizes.rank() > 1 && elements == count && without_ones(sizes).eq(without_ones(&wanted)) {
         return Ok(wanted);
     }
     let within =
-        given.rank() == wanted.rank() && given.iter().zip(wanted.iter()).all(|(size, bound)| size <= bound);
+        sizes.rank() == wanted.rank() && sizes.iter().zip(wanted.iter()).all(|(size, bound)| size <= bound);
     if spec.is_dynamic && within {
-        return Ok(*given);
+        return Ok(*sizes);
     }
-    Err(match (spec.is_dynamic, given.rank()) {
-        (false, 0 | 1) => format!("it has {elements} elements, a row of {} takes {count}", sizes_of(&wanted)),
-        (false, _) => format!("it has the sizes {}, a row takes {}", sizes_of(given), sizes_of(&wanted)),
+    Err(match (spec.is_dynamic, sizes.rank()) {
+        (false, 0 | 1) => {
+            format!("it has {elements} elements, a row of {} takes {count}", sizes_text(&wanted))
+        }
+        (false, _) => format!("it has the sizes {}, a row takes {}", sizes_text(sizes), sizes_text(&wanted)),
         (true, _) => {
-            format!("it has the sizes {}, a row takes at most {}", sizes_of(given), sizes_of(&wanted))
+            format!("it has the sizes {}, a row takes at most {}", sizes_text(sizes), sizes_text(&wanted))
         }
     })
 }
 
-fn product(sizes: &[usize]) -> usize {
+fn num_elements(sizes: &[usize]) -> usize {
     sizes.iter().fold(1, |product, &size| product.saturating_mul(size))
 }
 
@@ -40,16 +42,16 @@ fn without_ones(sizes: &Shape) -> impl Iterator<Item = &usize> {
     sizes.iter().filter(|&&size| size != 1)
 }
 
-fn sizes_of(sizes: &Shape) -> String {
+fn sizes_text(sizes: &Shape) -> String {
     let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
     format!("[{}]", sizes.join(", "))
 }
 
-/// The sizes that a row of a column takes as part of an input; also checks that its elements convert.
-pub(super) fn checked(spec: &Spec, column: &dyn Column, row: usize) -> Result<Shape, String> {
+/// Checks that a row of a column fits an input and that its elements convert; returns its sizes in the input.
+pub(super) fn check_row(spec: &Spec, column: &dyn Column, row: usize) -> Result<Shape, String> {
     let Row { bytes, sizes } = column.row(row)?;
-    let fitting = fit(spec, &sizes)?;
-    match convert::problem(column.dtype(), bytes, spec.dtype) {
+    let fitting = fit_sizes(spec, &sizes)?;
+    match convert::conversion_problem(column.dtype(), bytes, spec.dtype) {
         None => Ok(fitting),
         Some(problem) => Err(problem),
     }
@@ -60,9 +62,9 @@ mod tests {
     use super::*;
     use pteron_tensor::ScalarType;
 
-    fn fits(row: &[usize], is_dynamic: bool, given: &[usize]) -> Option<Vec<usize>> {
+    fn fits(row: &[usize], is_dynamic: bool, sizes: &[usize]) -> Option<Vec<usize>> {
         let spec = Spec { index: 0, name: None, dtype: ScalarType::Float, row: row.to_vec(), is_dynamic };
-        fit(&spec, &Shape::new(given).unwrap()).ok().map(|shape| shape.to_vec())
+        fit_sizes(&spec, &Shape::new(sizes).unwrap()).ok().map(|shape| shape.to_vec())
     }
 
     #[test]

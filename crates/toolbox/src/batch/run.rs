@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Runner {
     /// The columns and batch sizes.
     pub plan: Plan,
-    /// Whether the check that rows of a batch are independent has passed or was not requested.
+    /// Whether the check that rows of a batch are independent has passed, or is disabled.
     checked: AtomicBool,
 }
 
@@ -24,14 +24,14 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
 }
 
-/// Rows of equal sizes: the sizes for each input, and the indices of the rows.
+/// Rows of equal sizes: the sizes of a row in each input, and the indices of the rows.
 type Group = (Vec<Shape>, Vec<usize>);
 
 /// Why an execution failed.
 enum BatchError {
-    /// Because of the data of at least one of its rows.
+    /// The data of at least one row of the batch caused the failure.
     Rows(String),
-    /// For a reason that does not depend on the rows.
+    /// The failure does not depend on the rows.
     All(Error),
 }
 
@@ -87,7 +87,7 @@ impl Runner {
             outputs: outputs.collect::<Result<_>>()?,
             failures: Vec::new(),
         };
-        for (sizes, rows) in run.groups(count) {
+        for (sizes, rows) in run.group_rows(count) {
             for rows in rows.chunks(self.plan.batch_size()) {
                 run.execute(&sizes, rows)?;
             }
@@ -131,7 +131,7 @@ impl Runner {
     }
 }
 
-/// A run in progress.
+/// The state of a run over all rows.
 struct Run<'a> {
     runner: &'a Runner,
     method: &'a mut Method,
@@ -142,7 +142,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Groups rows of equal sizes. Rows that do not fit their input are recorded as failures.
-    fn groups(&mut self, count: usize) -> Vec<Group> {
+    fn group_rows(&mut self, count: usize) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         // Sizes of all inputs, flattened: the ranks are fixed by the inputs, so that the key is unambiguous.
         let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
@@ -151,7 +151,7 @@ impl Run<'_> {
         for row in 0..count {
             sizes.clear();
             for (spec, column) in self.runner.plan.inputs.iter().zip(self.columns) {
-                match rows::checked(spec, *column, row) {
+                match rows::check_row(spec, *column, row) {
                     Ok(shape) => sizes.push(shape),
                     Err(reason) => {
                         let column = Some(column.name().to_owned());
@@ -177,9 +177,11 @@ impl Run<'_> {
 
     /// Executes rows together. If they fail because of their data, bisects them until single rows fail.
     fn execute(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<()> {
-        match self.call(sizes, rows).and_then(|()| self.collect(rows)) {
+        match self.run_batch(sizes, rows).and_then(|()| self.copy_outputs(rows)) {
             Ok(()) => match rows {
-                [first, _, ..] if !self.runner.checked.load(Ordering::Relaxed) => self.check(sizes, *first),
+                [first, _, ..] if !self.runner.checked.load(Ordering::Relaxed) => {
+                    self.compare_alone(sizes, *first)
+                }
                 _ => Ok(()),
             },
             Err(BatchError::All(error)) => Err(error),
@@ -198,7 +200,7 @@ impl Run<'_> {
     }
 
     /// Copies rows into the inputs, padded with copies of the last row, and runs the method.
-    fn call(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<(), BatchError> {
+    fn run_batch(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<(), BatchError> {
         let plan = &self.runner.plan;
         for (index, value) in &plan.fixed {
             self.method.set_input(*index, value)?;
@@ -206,29 +208,29 @@ impl Run<'_> {
         for ((spec, column), row) in plan.inputs.iter().zip(self.columns).zip(sizes) {
             let mut all = *row;
             if plan.is_joined() {
-                all.insert(0, plan.padded(rows.len()))?;
+                all.insert(0, plan.padded_size(rows.len()))?;
             }
             let mut view = self.method.input_mut(spec.index, &all)?;
             if view.meta().is_row_major() {
-                fill(view.bytes_mut(), *column, spec.dtype, rows)?;
+                fill_rows(view.bytes_mut(), *column, spec.dtype, rows)?;
                 continue;
             }
             let mut tensor = Tensor::zeros(TensorMeta::contiguous(spec.dtype, &all)?)?;
-            fill(tensor.view_mut().bytes_mut(), *column, spec.dtype, rows)?;
+            fill_rows(tensor.view_mut().bytes_mut(), *column, spec.dtype, rows)?;
             self.method.set_input_tensor(spec.index, tensor.view())?;
         }
         Ok(self.method.run()?)
     }
 
     /// Copies the results of rows out of the method.
-    fn collect(&mut self, rows: &[usize]) -> Result<(), BatchError> {
+    fn copy_outputs(&mut self, rows: &[usize]) -> Result<(), BatchError> {
         // Check all outputs before copying any, so that a row has either all results or none.
         for spec in &self.runner.plan.outputs {
-            self.row_of(self.method.output_tensor(spec.index)?, spec, rows.len())?;
+            self.row_sizes(self.method.output_tensor(spec.index)?, spec, rows.len())?;
         }
         for (i, spec) in self.runner.plan.outputs.iter().enumerate() {
             let view = self.method.output_tensor(spec.index)?;
-            let row = self.row_of(view, spec, rows.len())?;
+            let row = self.row_sizes(view, spec, rows.len())?;
             let len = row.numel()? * spec.dtype.size() * rows.len();
             match view.meta().is_row_major() {
                 true => self.outputs[i].add(rows, &row, &view.bytes()[..len])?,
@@ -242,13 +244,13 @@ impl Run<'_> {
     }
 
     /// The sizes of one row of an output.
-    fn row_of(&self, view: TensorView<'_>, spec: &super::Spec, rows: usize) -> Result<Shape, BatchError> {
+    fn row_sizes(&self, view: TensorView<'_>, spec: &super::Spec, rows: usize) -> Result<Shape, BatchError> {
         let plan = &self.runner.plan;
         let mut row = *view.sizes();
         if !plan.is_joined() {
             return Ok(row);
         }
-        let padded = plan.padded(rows);
+        let padded = plan.padded_size(rows);
         if row.first() != Some(&padded) {
             return Err(BatchError::All(Error::Input(format!(
                 "{} of a batch of {padded} rows has the sizes {:?}: its rows cannot be told apart, so give it each row alone",
@@ -261,13 +263,13 @@ impl Run<'_> {
     }
 
     /// Executes a row alone and compares the results with those of its batch.
-    fn check(&mut self, sizes: &[Shape], row: usize) -> Result<()> {
+    fn compare_alone(&mut self, sizes: &[Shape], row: usize) -> Result<()> {
         let before: Vec<Vec<u8>> = self.outputs.iter().map(|output| output.row(row).to_vec()).collect();
-        match self.call(sizes, &[row]) {
+        match self.run_batch(sizes, &[row]) {
             Ok(()) => {}
             Err(BatchError::All(error)) => return Err(error),
             // The program accepted the whole batch but not a single row.
-            Err(BatchError::Rows(reason)) => return Err(dependent(&reason)),
+            Err(BatchError::Rows(reason)) => return Err(dependent_rows_error(&reason)),
         }
         for (spec, together) in self.runner.plan.outputs.iter().zip(before) {
             let view = self.method.output_tensor(spec.index)?;
@@ -275,7 +277,7 @@ impl Run<'_> {
             let alone = &alone.bytes()[..together.len().min(alone.nbytes())];
             if !is_close(spec.dtype, alone, &together) {
                 let label = spec.label("output");
-                return Err(dependent(&format!(
+                return Err(dependent_rows_error(&format!(
                     "{label} of row {row} is another without the rows beside it"
                 )));
             }
@@ -285,12 +287,17 @@ impl Run<'_> {
     }
 }
 
-fn dependent(why: &str) -> Error {
+fn dependent_rows_error(why: &str) -> Error {
     Error::Input(format!("rows cannot be joined to batches: {why}"))
 }
 
 /// Writes rows to `target`, converted to `dtype`, and fills the rest with copies of the last row.
-fn fill(target: &mut [u8], column: &dyn Column, dtype: ScalarType, rows: &[usize]) -> Result<(), BatchError> {
+fn fill_rows(
+    target: &mut [u8],
+    column: &dyn Column,
+    dtype: ScalarType,
+    rows: &[usize],
+) -> Result<(), BatchError> {
     let from = column.dtype();
     let mut filled = 0;
     let mut len = 0;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// Bytes shown per line.
 const PER_LINE: usize = 8;
-/// Lines shown of one span; the rest is elided.
+/// Maximum number of lines shown of one span; the rest is elided.
 const MAX_LINES: usize = 4;
 
 /// Every byte of a BEF file in hex, with the field it belongs to and what it means. A malformed file is
@@ -13,7 +13,7 @@ const MAX_LINES: usize = 4;
 pub fn labelled_bytes(bytes: &[u8], name: &str) -> Result<String> {
     let mut out = String::new();
     let explained = pteron_bef::File::open(bytes)
-        .and_then(|file| file.spans(&mut |span: pteron_bef::Span| line(&mut out, bytes, &span)))
+        .and_then(|file| file.spans(&mut |span: pteron_bef::Span| write_lines(&mut out, bytes, &span)))
         .context(|| format!("{name} is not a valid BEF file"));
     match explained {
         Err(e) if out.is_empty() => Err(e),
@@ -23,7 +23,7 @@ pub fn labelled_bytes(bytes: &[u8], name: &str) -> Result<String> {
 }
 
 /// Writes the lines of one span.
-fn line(out: &mut String, bytes: &[u8], span: &pteron_bef::Span) {
+fn write_lines(out: &mut String, bytes: &[u8], span: &pteron_bef::Span) {
     let start = usize::try_from(span.start).unwrap_or(usize::MAX).min(bytes.len());
     let end = start.saturating_add(usize::try_from(span.len).unwrap_or(usize::MAX)).min(bytes.len());
     let lines = (end - start).div_ceil(PER_LINE);

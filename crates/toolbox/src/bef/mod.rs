@@ -7,15 +7,17 @@ mod translate;
 
 pub use bytes::labelled_bytes;
 pub(crate) use report::kernels;
-pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, brief, report};
+pub use report::{
+    AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report, truncated_value,
+};
 pub use run::{Queue, RunOptions, run};
-pub use translate::{Translation, check_diagnostics, missing_sections, not_the_same, to_bef, to_text};
+pub use translate::{Translation, check_diagnostics, missing_sections, round_trip_warning, to_bef, to_text};
 
 use crate::{Error, Result, kind};
 use pteron_format::FileKind;
 use pteron_runtime::{DataLoader, FreeableBuffer, Purpose};
 
-/// A BEF program, in either of its forms.
+/// A BEF program, as a BEF file or as MLIR text.
 pub enum Program {
     /// The bytes of a BEF file.
     Bef(FreeableBuffer),
@@ -26,9 +28,9 @@ pub enum Program {
 /// Loads a BEF program or MLIR text; `None` if the file is neither. Text is taken for MLIR if the file's name
 /// ends with `.mlir`, or if it is UTF-8 from standard input.
 pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
-    let found = kind::of(loader)?;
+    let kind = kind::file_kind(loader)?;
     let all = || loader.load(0, loader.size(), Purpose::Program);
-    Ok(match found {
+    Ok(match kind {
         Some(FileKind::Bef) => Some(Program::Bef(all()?)),
         None if loader.name().ends_with(".mlir") => Some(Program::Mlir(all()?)),
         None if loader.name() == "stdin" && loader.size() > 0 => {
@@ -40,9 +42,9 @@ pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
 }
 
 /// The error for a file that is neither a BEF program nor MLIR text.
-pub fn wrong(loader: &dyn DataLoader, verb: &'static str, expected: &'static str) -> Error {
-    match kind::of(loader) {
-        Ok(found) => kind::wrong(loader, found, verb, expected),
+pub fn wrong_format(loader: &dyn DataLoader, verb: &'static str, expected: &'static str) -> Error {
+    match kind::file_kind(loader) {
+        Ok(kind) => kind::wrong_format(loader, kind, verb, expected),
         Err(e) => e,
     }
 }

@@ -10,7 +10,7 @@ pub struct BefReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
     /// The sections, in the order of the file.
     pub sections: Vec<SectionReport>,
@@ -28,13 +28,13 @@ pub struct BefReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct SectionReport {
     pub id: u8,
-    /// Its name; `None` for an id that the format does not define.
+    /// The section's name; `None` for an id that the format does not define.
     pub name: Option<&'static str>,
-    /// The file offset of its header.
+    /// The file offset of the section's header.
     pub offset: u64,
-    /// The file offset of its payload.
+    /// The file offset of the section's payload.
     pub data_offset: u64,
-    /// Bytes of its payload.
+    /// Bytes of the section's payload.
     pub bytes: u64,
     /// The alignment that its header declares, if any.
     pub alignment: Option<u8>,
@@ -43,13 +43,13 @@ pub struct SectionReport {
 /// A function of a BEF file.
 #[derive(Debug, Clone, Serialize)]
 pub struct FunctionReport {
-    /// Its name; empty for a region.
+    /// The function's name; empty for a region.
     pub name: String,
     /// `async`, `sync` or `native`.
     pub kind: &'static str,
-    /// The types of its arguments.
+    /// The types of the function's arguments.
     pub arguments: Vec<String>,
-    /// The types of its results.
+    /// The types of the function's results.
     pub results: Vec<String>,
     /// The number of kernel calls; `None` for a native function.
     pub kernels: Option<usize>,
@@ -57,7 +57,7 @@ pub struct FunctionReport {
     pub registers: Option<usize>,
     /// The number of streams that its kernels are assigned to; `None` for a native function.
     pub streams: Option<usize>,
-    /// Its source location.
+    /// The function's source location.
     pub location: Option<String>,
 }
 
@@ -74,15 +74,15 @@ pub struct KernelReport {
 /// An attribute of a BEF file.
 #[derive(Debug, Clone, Serialize)]
 pub struct AttributeReport {
-    /// Its offset in the file.
+    /// The attribute's offset in the file.
     pub offset: u64,
-    /// Its type.
+    /// The attribute's type.
     pub kind: String,
-    /// Its value, truncated if it is long.
+    /// The attribute's value, truncated if it is long.
     pub value: String,
 }
 
-/// Characters of an attribute's value that are shown at most.
+/// Maximum number of characters that are shown of an attribute's value.
 const MAX_VALUE_CHARS: usize = 60;
 
 /// Lists the contents of a BEF file.
@@ -167,8 +167,8 @@ fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
     program.file().sections().map(section).collect()
 }
 
-/// An attribute's value; a long one is truncated.
-pub fn brief(attribute: &Attribute<'_>) -> String {
+/// An attribute's value as text, truncated if it is long.
+pub fn truncated_value(attribute: &Attribute<'_>) -> String {
     let mut brief = TruncatedText { text: String::new(), left: MAX_VALUE_CHARS };
     match write!(brief, "{attribute}") {
         Ok(()) => brief.text,
@@ -176,7 +176,7 @@ pub fn brief(attribute: &Attribute<'_>) -> String {
     }
 }
 
-/// A text that takes `left` more characters; then writing fails.
+/// A text that accepts at most `left` more characters; a write beyond them fails.
 struct TruncatedText {
     text: String,
     left: usize,
@@ -200,7 +200,7 @@ fn attributes(program: &Verified<'_>) -> Vec<AttributeReport> {
         .map(|(offset, kind)| {
             let decoded = u32::try_from(offset).ok().map(|o| program.attribute(o).decode(kind));
             let value = match decoded {
-                Some(Ok(attribute)) => brief(&attribute),
+                Some(Ok(attribute)) => truncated_value(&attribute),
                 _ => String::new(),
             };
             AttributeReport { offset: base + offset, kind: format!("{kind:?}"), value }

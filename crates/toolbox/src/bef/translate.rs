@@ -3,9 +3,9 @@ use pteron_mlir::{Diagnostic, FromBefOptions, Options, PrintOptions};
 
 /// The outcome of parsing or translating a program.
 pub enum Translation<T> {
-    /// The result.
+    /// The translated program.
     Done(T),
-    /// The errors, each with its location.
+    /// The translation failed with these errors, each with its location.
     Refused(Vec<Diagnostic>),
 }
 
@@ -16,8 +16,8 @@ pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: boo
     let pieces = if split { pteron_mlir::split(source) } else { vec![(0, source)] };
     let mut left = Vec::new();
     for (lines, piece) in pieces {
-        let made = pteron_mlir::parse(piece, name).and_then(|module| pteron_mlir::to_bef(&module, options));
-        let wrong = pteron_mlir::check_diagnostics(piece, name, &made.err().unwrap_or_default());
+        let result = pteron_mlir::parse(piece, name).and_then(|module| pteron_mlir::to_bef(&module, options));
+        let wrong = pteron_mlir::check_diagnostics(piece, name, &result.err().unwrap_or_default());
         left.extend(wrong.into_iter().map(|d| d.shifted_by_lines(name, lines).quoted_from(name, source)));
     }
     if left.is_empty() { Translation::Done(()) } else { Translation::Refused(left) }
@@ -25,8 +25,8 @@ pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: boo
 
 /// Translates MLIR text to the bytes of a BEF file.
 pub fn to_bef(source: &[u8], name: &str, options: Options) -> Translation<Vec<u8>> {
-    let made = pteron_mlir::parse(source, name).and_then(|module| pteron_mlir::to_bef(&module, options));
-    match made {
+    let result = pteron_mlir::parse(source, name).and_then(|module| pteron_mlir::to_bef(&module, options));
+    match result {
         Ok(bytes) => Translation::Done(bytes),
         Err(diagnostics) => {
             let quoted = diagnostics.into_iter().map(|d| match &d.quote {
@@ -38,7 +38,7 @@ pub fn to_bef(source: &[u8], name: &str, options: Options) -> Translation<Vec<u8
     }
 }
 
-/// A warning, if a BEF file lacks optional sections and its MLIR text will therefore lose attributes or types.
+/// A warning if a BEF file lacks optional sections, without which its MLIR text lacks attributes or types.
 pub fn missing_sections(bytes: &[u8], name: &str) -> Option<Diagnostic> {
     let file = pteron_bef::File::open(bytes).ok()?;
     let optional = [
@@ -64,7 +64,7 @@ fn warning(name: &str, message: &str) -> Diagnostic {
 ///
 /// Returns a warning if this does not give the bytes of the file: parts that the text leaves out (attributes that no
 /// kernel uses, another order of tables or of used-by lists), or a variant of the format that is not written.
-pub fn not_the_same(bytes: &[u8], text: &str, name: &str) -> Translation<Option<Diagnostic>> {
+pub fn round_trip_warning(bytes: &[u8], text: &str, name: &str) -> Translation<Option<Diagnostic>> {
     match to_bef(text.as_bytes(), name, Options::default()) {
         Translation::Done(again) if again == bytes => Translation::Done(None),
         Translation::Done(_) => {
@@ -76,7 +76,7 @@ pub fn not_the_same(bytes: &[u8], text: &str, name: &str) -> Translation<Option<
     }
 }
 
-/// Translates the bytes of a BEF file to MLIR text. Locations that are not printed need no form in text.
+/// Translates a BEF file to MLIR text. Locations without an MLIR notation are an error only if they are printed.
 pub fn to_text(bytes: &[u8], name: &str, print: PrintOptions) -> Result<Translation<String>> {
     let program = pteron_bef::File::open(bytes)
         .and_then(|file| file.verify())

@@ -2,33 +2,33 @@
 
 use std::collections::HashMap;
 
-/// What a value is compared by when no source node tells which one it is in the other program.
+/// Properties by which a value is matched with one of the other program.
 #[derive(Debug)]
 pub(super) struct Fingerprint {
-    /// The step or operator that computes it.
+    /// The step or operator that computes the value.
     pub(super) kind: String,
-    /// The source line or node that it comes from, if the program says it.
+    /// The source line or node of the value, if the program records it.
     pub(super) source: Option<String>,
     /// The sizes other than 1, in ascending order: layouts may differ.
     pub(super) sizes: Vec<usize>,
-    /// Mean and standard deviation.
+    /// The mean and standard deviation of the elements.
     moments: [f64; 2],
-    /// The quantiles of its elements, which do not depend on their order, from the minimum to the maximum.
+    /// The quantiles of the elements from minimum to maximum, which do not depend on the layout.
     quantiles: [f64; QUANTILES],
-    /// Whether its elements are quantized: they differ from those that they stand for by scale and zero point.
+    /// Whether the elements are quantized values, to which scale and zero point are not yet applied.
     pub(super) is_quantized: bool,
 }
 
 const QUANTILES: usize = 16;
 
-/// The elements of a value that quantiles are taken of.
+/// Maximum number of elements of a value from which its quantiles are computed.
 const SAMPLED: usize = 4096;
 
 /// The largest difference of quantiles, relative to their size, of values that are taken to be the same, and the weight of
 /// that.
 const CLOSE: [(f64, u32); 3] = [(0.01, 6), (0.03, 4), (0.1, 2)];
 
-/// The maximum number of pairs that are weighed at once. Of longer parts, only the values near each other are.
+/// The maximum number of candidate pairs per alignment; longer lists are split in halves.
 const MAX_PAIRS: usize = 1 << 22;
 
 impl Fingerprint {
@@ -47,20 +47,20 @@ impl Fingerprint {
         Self { kind, source, sizes, moments: [mean, deviation], quantiles, is_quantized: false }
     }
 
-    /// The quantiles in deviations from the mean: the same for quantized values and what they stand for.
-    fn standardized(&self) -> [f64; QUANTILES] {
+    /// The quantiles, standardized by mean and deviation: equal for quantized and dequantized values.
+    fn standardized_quantiles(&self) -> [f64; QUANTILES] {
         let [mean, deviation] = self.moments;
         self.quantiles.map(|x| if deviation == 0.0 { 0.0 } else { (x - mean) / deviation })
     }
 
-    /// The weight of pairing two values; `None` if they cannot be the same.
+    /// How well two values match, as the weight of their pair; `None` if they cannot be the same value.
     fn weight(&self, other: &Self) -> Option<u32> {
         if self.sizes != other.sizes {
             return None;
         }
         let difference = match self.is_quantized || other.is_quantized {
-            true => difference(&self.standardized(), &other.standardized()),
-            false => difference(&self.quantiles, &other.quantiles),
+            true => relative_difference(&self.standardized_quantiles(), &other.standardized_quantiles()),
+            false => relative_difference(&self.quantiles, &other.quantiles),
         };
         let closeness = CLOSE.iter().find(|(most, _)| difference <= *most).map_or(0, |(_, weight)| *weight);
         let same_source = self.source.is_some() && self.source == other.source;
@@ -70,8 +70,8 @@ impl Fingerprint {
     }
 }
 
-/// The largest difference of numbers, relative to the largest of them.
-fn difference(a: &[f64], b: &[f64]) -> f64 {
+/// The largest absolute difference of corresponding numbers, relative to the largest magnitude.
+fn relative_difference(a: &[f64], b: &[f64]) -> f64 {
     let scale = a.iter().chain(b).fold(0.0, |scale: f64, x| x.abs().max(scale));
     let one = |(a, b): (&f64, &f64)| match a == b || (a.is_nan() && b.is_nan()) {
         true => 0.0,
@@ -80,12 +80,12 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(one).fold(0.0, f64::max)
 }
 
-/// Pairs of values of two programs, in the order of both.
+/// Pairs the values of two programs, as indices, in an order that both programs keep.
 pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     let (mut from_a, mut from_b) = (0, 0);
     for (i, j) in anchors(a, b).into_iter().chain([(a.len(), b.len())]) {
-        let part = weighed(&a[from_a..i], &b[from_b..j]);
+        let part = heaviest_pairs(&a[from_a..i], &b[from_b..j]);
         pairs.extend(part.into_iter().map(|(x, y)| (from_a + x, from_b + y)));
         if i < a.len() && j < b.len() {
             pairs.push((i, j));
@@ -95,10 +95,10 @@ pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize
     pairs
 }
 
-/// Pairs that are beyond doubt, between which the others are sought: equal values of the same kind that occur once in each.
+/// Unambiguous pairs, which bound the search for others: values of equal kind, sizes and moments, unique in both.
 fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     type Key<'f> = (&'f str, &'f [usize], [u32; 2]);
-    fn once<'f>(all: &[&'f Fingerprint]) -> HashMap<Key<'f>, Option<usize>> {
+    fn unique_values<'f>(all: &[&'f Fingerprint]) -> HashMap<Key<'f>, Option<usize>> {
         let mut at: HashMap<Key<'f>, Option<usize>> = HashMap::new();
         for (i, f) in all.iter().enumerate() {
             let moments = f.moments.map(|x| (x as f32).to_bits());
@@ -106,7 +106,7 @@ fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
         }
         at
     }
-    let (in_a, in_b) = (once(a), once(b));
+    let (in_a, in_b) = (unique_values(a), unique_values(b));
     let mut pairs: Vec<(usize, usize)> =
         in_a.iter().filter_map(|(key, &i)| Some((i?, (*in_b.get(key)?)?))).collect();
     pairs.sort_unstable();
@@ -129,11 +129,11 @@ fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
 
 /// The pairs of greatest weight in all, in the order of both (Needleman and Wunsch, 1970). Long parts are divided in the
 /// middle, so that the cost grows with their length.
-fn weighed(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
+fn heaviest_pairs(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     if a.len().saturating_mul(b.len()) > MAX_PAIRS {
         let (i, j) = (a.len() / 2, b.len() / 2);
-        let mut pairs = weighed(&a[..i], &b[..j]);
-        pairs.extend(weighed(&a[i..], &b[j..]).into_iter().map(|(x, y)| (i + x, j + y)));
+        let mut pairs = heaviest_pairs(&a[..i], &b[..j]);
+        pairs.extend(heaviest_pairs(&a[i..], &b[j..]).into_iter().map(|(x, y)| (i + x, j + y)));
         return pairs;
     }
     let width = b.len() + 1;

@@ -1,6 +1,6 @@
 use crate::tolerance::Tolerance;
 
-/// Decides which values differ.
+/// The criteria by which two values differ.
 pub(super) struct Judge {
     pub(super) tolerance: Tolerance,
     pub(super) min_sqnr: Option<f64>,

@@ -2,7 +2,7 @@
 
 use super::align::{Fingerprint, align};
 use super::judge::Judge;
-use super::measure::{Closeness, Sums, fitted};
+use super::measure::{Closeness, Sums, linear_fit};
 use super::record::{Recorded, RecordedLayer};
 use super::{Layer, MIN_SQNR};
 use crate::Result;
@@ -11,9 +11,9 @@ use pteron_operator::EValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-pub(super) fn pairs(a: &Recorded, b: &Recorded, same_instructions: bool) -> Vec<(usize, usize)> {
+pub(super) fn pair_layers(a: &Recorded, b: &Recorded, same_instructions: bool) -> Vec<(usize, usize)> {
     if same_instructions {
-        return pairs_of_places(a, b);
+        return pair_by_place(a, b);
     }
     fn fingerprints(side: &Recorded) -> Vec<&Fingerprint> {
         side.layers.iter().map(|layer| &layer.fingerprint).collect()
@@ -21,8 +21,8 @@ pub(super) fn pairs(a: &Recorded, b: &Recorded, same_instructions: bool) -> Vec<
     align(&fingerprints(a), &fingerprints(b))
 }
 
-/// The pairs of values of the same place and iteration.
-pub(super) fn pairs_of_places(a: &Recorded, b: &Recorded) -> Vec<(usize, usize)> {
+/// Pairs the values with the same instruction, output and iteration.
+pub(super) fn pair_by_place(a: &Recorded, b: &Recorded) -> Vec<(usize, usize)> {
     let keys = |side: &Recorded| -> Vec<_> {
         let mut seen = HashMap::new();
         let key = |layer: &RecordedLayer| {
@@ -37,13 +37,20 @@ pub(super) fn pairs_of_places(a: &Recorded, b: &Recorded) -> Vec<(usize, usize)>
 }
 
 impl Judge {
-    pub(super) fn layers(&self, a: &Recorded, b: &Recorded, pairs: &[(usize, usize)]) -> Result<Vec<Layer>> {
+    pub(super) fn compare_layers(
+        &self,
+        a: &Recorded,
+        b: &Recorded,
+        pairs: &[(usize, usize)],
+    ) -> Result<Vec<Layer>> {
         let both = pairs.iter().map(|&(i, j)| (&a.layers[i], &b.layers[j]));
-        both.filter(|(a, b)| a.elements.len() == b.elements.len()).map(|(a, b)| self.layer(a, b)).collect()
+        both.filter(|(a, b)| a.elements.len() == b.elements.len())
+            .map(|(a, b)| self.compare_layer(a, b))
+            .collect()
     }
 
-    fn layer(&self, a: &RecordedLayer, b: &RecordedLayer) -> Result<Layer> {
-        let closeness = closest(a, b);
+    fn compare_layer(&self, a: &RecordedLayer, b: &RecordedLayer) -> Result<Layer> {
+        let closeness = best_closeness(a, b);
         let same_type = a.tensor.dtype() == b.tensor.dtype() && a.tensor.sizes() == b.tensor.sizes();
         let differs = match self.min_sqnr {
             None if same_type => {
@@ -65,13 +72,13 @@ impl Judge {
     }
 }
 
-/// How close two values are. If the programs lay them out differently, in the order of dimensions in which they are closest.
-pub(super) fn closest(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
+/// How close two values are, in the order of dimensions in which they are closest, since layouts may differ.
+pub(super) fn best_closeness(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
     let close = |of_b: &[f64]| {
         let (mut of_a, mut of_b) = (Cow::Borrowed(&a.elements[..]), Cow::Borrowed(of_b));
         match (a.fingerprint.is_quantized, b.fingerprint.is_quantized) {
-            (false, true) => of_b = fitted(&of_b, &of_a).into(),
-            (true, false) => of_a = fitted(&of_a, &of_b).into(),
+            (false, true) => of_b = linear_fit(&of_b, &of_a).into(),
+            (true, false) => of_a = linear_fit(&of_a, &of_b).into(),
             _ => {}
         }
         let mut sums = Sums::default();
@@ -87,25 +94,25 @@ pub(super) fn closest(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
         return in_order.unwrap_or_else(|| close(&b.elements));
     }
     let fits = |order: &Vec<usize>| order.iter().zip(&sizes_a).all(|(&d, &size)| sizes_b[d] == size);
-    let orders = orders(sizes_b.len()).into_iter().filter(fits);
-    let all = orders.map(|order| close(&reordered(&b.elements, &sizes_b, &order)));
+    let orders = dimension_orders(sizes_b.len()).into_iter().filter(fits);
+    let all = orders.map(|order| close(&permute(&b.elements, &sizes_b, &order)));
     all.chain(in_order).max_by(|x, y| x.sqnr.total_cmp(&y.sqnr)).unwrap_or_else(|| close(&b.elements))
 }
 
-/// The dimensions up to which the orders of dimensions are tried.
+/// The maximum rank for which all orders of dimensions are tried.
 const MAX_REORDERED: usize = 4;
 
-/// The orders of some dimensions.
-fn orders(dims: usize) -> Vec<Vec<usize>> {
+/// All permutations of `dims` dimensions.
+fn dimension_orders(dims: usize) -> Vec<Vec<usize>> {
     let Some(last) = dims.checked_sub(1) else { return vec![Vec::new()] };
     let with_last = |order: Vec<usize>| {
         (0..dims).map(move |at| [&order[..at], &[last], &order[at..]].concat()).collect::<Vec<_>>()
     };
-    orders(last).into_iter().flat_map(with_last).collect()
+    dimension_orders(last).into_iter().flat_map(with_last).collect()
 }
 
 /// The elements of a row-major tensor with its dimensions in another order.
-fn reordered(elements: &[f64], sizes: &[usize], order: &[usize]) -> Vec<f64> {
+fn permute(elements: &[f64], sizes: &[usize], order: &[usize]) -> Vec<f64> {
     let mut strides = vec![1; sizes.len()];
     (0..sizes.len().saturating_sub(1)).rev().for_each(|d| strides[d] = strides[d + 1] * sizes[d + 1]);
     let mut at = vec![0];
@@ -126,8 +133,8 @@ mod tests {
     #[test]
     fn dimensions_are_reordered() {
         let rows = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
-        assert_eq!(reordered(&rows, &[2, 3], &[1, 0]), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
-        assert_eq!(reordered(&rows, &[2, 3], &[0, 1]), rows);
-        assert_eq!((orders(0).len(), orders(3).len()), (1, 6));
+        assert_eq!(permute(&rows, &[2, 3], &[1, 0]), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        assert_eq!(permute(&rows, &[2, 3], &[0, 1]), rows);
+        assert_eq!((dimension_orders(0).len(), dimension_orders(3).len()), (1, 6));
     }
 }

@@ -4,14 +4,14 @@ use crate::{Result, show};
 use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 use serde::Serialize;
 
-/// How close the values of one program are to those of another. JSON has `null` for what is infinite.
+/// How close values of two programs are. In JSON, infinite numbers are `null`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Closeness {
-    /// The largest absolute difference; infinite if an element is NaN or infinite in only one of them.
+    /// The largest absolute difference; infinite if an element is NaN or infinite in only one program.
     pub largest: f64,
-    /// The ratio of the signal to the noise, in decibels: `10 log10(Σ a² / Σ (a - b)²)`, infinite if they are equal.
+    /// The signal-to-noise ratio in decibels: `10 log10(Σ a² / Σ (a - b)²)`, infinite if the values are equal.
     pub sqnr: f64,
-    /// The cosine of the angle between them; 1 if both are zero.
+    /// The cosine similarity; 1 if both are zero.
     pub cosine: f64,
 }
 
@@ -56,7 +56,7 @@ impl Sums {
     }
 }
 
-/// The elements of a tensor of numbers in row-major order; a complex number is two.
+/// The elements of a numeric tensor in row-major order; a complex element gives two numbers.
 pub(super) fn elements(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
     let mut tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
     if tensor.dtype().is_complex() {
@@ -74,7 +74,7 @@ pub(super) fn elements(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
 
 /// The line `slope x + offset` that is nearest to `y`, applied to `x`: what an 8-bit tensor stands for, if that is known of no
 /// other source than the values that it should have.
-pub(super) fn fitted(x: &[f64], y: &[f64]) -> Vec<f64> {
+pub(super) fn linear_fit(x: &[f64], y: &[f64]) -> Vec<f64> {
     let count = x.len().max(1) as f64;
     let (mean_x, mean_y) = (x.iter().sum::<f64>() / count, y.iter().sum::<f64>() / count);
     let (mut covariance, mut variance) = (0.0, 0.0);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn quantized_values_fit_those_they_stand_for() {
-        assert_eq!(fitted(&[-128.0, 0.0, 127.0], &[-64.0, 0.0, 63.5]), [-64.0, 0.0, 63.5]);
-        assert_eq!(fitted(&[3.0, 3.0], &[1.0, 2.0]), [1.5, 1.5]);
+        assert_eq!(linear_fit(&[-128.0, 0.0, 127.0], &[-64.0, 0.0, 63.5]), [-64.0, 0.0, 63.5]);
+        assert_eq!(linear_fit(&[3.0, 3.0], &[1.0, 2.0]), [1.5, 1.5]);
     }
 }

@@ -21,25 +21,25 @@ use crate::tolerance::Tolerance;
 use pteron_runtime::{LoadOptions, Program};
 use serde::Serialize;
 
-/// The signal-to-noise ratio, in decibels, of outputs that are the same but for the precision of their arithmetic.
+/// The minimum signal-to-noise ratio, in decibels, for outputs computed with different precisions.
 pub const MIN_SQNR: f64 = 20.0;
 
-/// One of two programs.
+/// One of the two programs of a comparison, with its load options.
 #[derive(Clone, Copy)]
 pub struct Side<'p> {
     pub program: &'p Program,
-    /// How it is loaded.
+    /// The options with which methods of the program are loaded.
     pub options: &'p LoadOptions,
 }
 
-/// What to compare, and how closely.
+/// The method to compare, and how close values must be.
 #[derive(Debug, Clone, Default)]
 pub struct ComparisonOptions {
     /// The method; by default `forward`, or the only one.
     pub method: Option<String>,
-    /// How far apart values of programs with the same precision may be.
+    /// The tolerance for programs with the same precision.
     pub tolerance: Tolerance,
-    /// If given, values are close if their signal-to-noise ratio is at least this, whatever the precision.
+    /// Minimum signal-to-noise ratio in decibels; if given, it replaces the tolerance for all precisions.
     pub min_sqnr: Option<f64>,
 }
 
@@ -53,32 +53,32 @@ pub struct Comparison {
     pub min_sqnr: Option<f64>,
     /// The outputs, over all samples.
     pub outputs: Vec<OutputComparison>,
-    /// The layers that both programs have, on the first sample, in the order of the second.
+    /// The values that both programs compute on the first sample, in the order of the second program.
     pub layers: Vec<Layer>,
-    /// The number of values of each program that the other one does not have.
+    /// For each program, the number of values that the other one does not compute.
     pub unpaired: [usize; 2],
     /// The first layer that differs, as an index into `layers`; `None` if the programs agree.
     pub first: Option<usize>,
-    /// If both programs have the same instructions: the first one whose result differs when they run as written.
+    /// The first instruction whose result differs when both run as written; `None` if their instructions differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instruction: Option<String>,
     /// Whether the programs agree.
     pub agree: bool,
 }
 
-/// An output of two programs.
+/// The comparison of one output over all samples.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputComparison {
-    /// Its name in the first program that has one.
+    /// The output's name in the first program that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How close it is over all samples; `None` if it is no tensor of numbers.
+    /// The closeness over all samples; `None` if the output is no numeric tensor.
     #[serde(flatten)]
     pub closeness: Option<Closeness>,
     /// The share of rows whose largest element is at the same position; `None` if it has no rows of floating-point numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_top: Option<f64>,
-    /// How it differs on the first sample on which it does, if it does.
+    /// How the output differs on the first sample that shows a difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
 }
@@ -86,18 +86,18 @@ pub struct OutputComparison {
 /// A value that both programs compute.
 #[derive(Debug, Clone, Serialize)]
 pub struct Layer {
-    /// What computes it in the first program: `linear, instruction 5 (aten::gelu.out)`.
+    /// The step that computes the value in the first program: `linear, instruction 5 (aten::gelu.out)`.
     pub a: String,
-    /// What computes it in the second.
+    /// The step that computes the value in the second program.
     pub b: String,
-    /// The source line or node that it comes from, if a program says it.
+    /// The source line or node of the value, if a program records it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Its sizes in the second program.
+    /// The value's sizes in the second program.
     pub sizes: Vec<usize>,
-    /// How close it is.
+    /// The closeness of the two programs' values.
     #[serde(flatten)]
     pub closeness: Closeness,
-    /// Whether it differs by more than is allowed.
+    /// Whether the values differ by more than is allowed.
     pub differs: bool,
 }

@@ -12,13 +12,14 @@ use pteron_operator::EValue;
 struct OutputSums {
     sums: Sums,
     numbers: bool,
-    /// Rows with the same largest element, and all rows.
+    /// The number of rows whose largest elements have the same position, and the number of all rows.
     tops: Option<(usize, usize)>,
     difference: Option<String>,
 }
 
-/// Runs both programs on all samples and compares their outputs.
-pub(super) fn outputs(
+/// Runs both programs on all samples and compares their outputs. The methods are loaded anew, prepared and without the recorder
+/// of values, which copies every value of a run and may run the programs as written.
+pub(super) fn compare_outputs(
     a: Side<'_>,
     b: Side<'_>,
     method: &str,
@@ -53,7 +54,7 @@ pub(super) fn outputs(
 impl OutputSums {
     fn add(&mut self, a: &EValue, b: &EValue, judge: &Judge) -> Result<()> {
         let (EValue::Tensor(x), EValue::Tensor(y)) = (a, b) else {
-            self.judge(a, b, judge);
+            self.note_difference(a, b, judge);
             return Ok(());
         };
         if x.sizes() != y.sizes() {
@@ -62,7 +63,7 @@ impl OutputSums {
             return Ok(());
         }
         let (Some(of_x), Some(of_y)) = (elements(x)?, elements(y)?) else {
-            self.judge(a, b, judge);
+            self.note_difference(a, b, judge);
             return Ok(());
         };
         self.numbers = true;
@@ -71,17 +72,17 @@ impl OutputSums {
         if x.dtype().is_floating() && width > 1 {
             let (same, rows) = self.tops.get_or_insert((0, 0));
             for (x, y) in of_x.chunks_exact(width).zip(of_y.chunks_exact(width)) {
-                *same += usize::from(top(x) == top(y));
+                *same += usize::from(argmax(x) == argmax(y));
                 *rows += 1;
             }
         }
         if judge.min_sqnr.is_none() {
-            self.judge(a, b, judge);
+            self.note_difference(a, b, judge);
         }
         Ok(())
     }
 
-    fn judge(&mut self, a: &EValue, b: &EValue, judge: &Judge) {
+    fn note_difference(&mut self, a: &EValue, b: &EValue, judge: &Judge) {
         if let Err(difference) = compare(b, a, &judge.tolerance) {
             self.difference.get_or_insert(difference.to_string());
         }
@@ -100,7 +101,7 @@ impl OutputSums {
     }
 }
 
-/// The position of the largest element, the first of equal ones.
-fn top(row: &[f64]) -> usize {
+/// The index of the largest element; the first one if several are equal.
+fn argmax(row: &[f64]) -> usize {
     row.iter().enumerate().fold(0, |best, (i, x)| if *x > row[best] { i } else { best })
 }

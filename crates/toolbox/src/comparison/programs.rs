@@ -1,9 +1,9 @@
 //! The comparison of two programs.
 
 use super::judge::Judge;
-use super::layers::{pairs, pairs_of_places};
-use super::outputs::outputs;
-use super::record::{Run, recorded};
+use super::layers::{pair_by_place, pair_layers};
+use super::outputs::compare_outputs;
+use super::record::{Run, record_layers};
 use super::{Comparison, ComparisonOptions, MIN_SQNR, Side};
 use crate::{Error, Result};
 use pteron_format::pte::Instruction;
@@ -27,18 +27,18 @@ pub fn compare_programs(
         Some(name) => name.clone(),
         None => crate::run::default_method(a.program)?,
     };
-    let same_instructions = instructions(a.program, &method)? == instructions(b.program, &method)?;
+    let same_instructions = called_names(a.program, &method)? == called_names(b.program, &method)?;
     // Programs with other instructions fuse other ones: as written, they have more values in common.
     let layers =
-        |side| recorded(side, &method, first, Run { no_prepare: !same_instructions, is_second: true });
+        |side| record_layers(side, &method, first, Run { no_prepare: !same_instructions, is_second: true });
     let (of_a, of_b) = (layers(a)?, layers(b)?);
     let same_precision = of_a.reduced_precisions() == of_b.reduced_precisions();
     let min_sqnr = options.min_sqnr.or((!same_precision).then_some(MIN_SQNR));
     let judge = Judge { tolerance: options.tolerance, min_sqnr };
-    let outputs = outputs(a, b, &method, samples, &judge)?;
-    let pairs = pairs(&of_a, &of_b, same_instructions);
+    let outputs = compare_outputs(a, b, &method, samples, &judge)?;
+    let pairs = pair_layers(&of_a, &of_b, same_instructions);
     let unpaired = [of_a.layers.len() - pairs.len(), of_b.layers.len() - pairs.len()];
-    let layers = judge.layers(&of_a, &of_b, &pairs)?;
+    let layers = judge.compare_layers(&of_a, &of_b, &pairs)?;
     let outputs_agree = outputs.iter().all(|output| output.difference.is_none());
     // Where instructions differ, a pair may be of two values that are not meant to be equal.
     let agree = outputs_agree && !(same_instructions && layers.iter().any(|layer| layer.differs));
@@ -50,8 +50,8 @@ pub fn compare_programs(
             break;
         }
         let run = Run { no_prepare: true, is_second };
-        let (of_a, of_b) = (recorded(a, &method, first, run)?, recorded(b, &method, first, run)?);
-        let layers = judge.layers(&of_a, &of_b, &pairs_of_places(&of_a, &of_b))?;
+        let (of_a, of_b) = (record_layers(a, &method, first, run)?, record_layers(b, &method, first, run)?);
+        let layers = judge.compare_layers(&of_a, &of_b, &pair_by_place(&of_a, &of_b))?;
         instruction = layers.into_iter().find(|layer| layer.differs).map(|layer| layer.b);
     }
     let samples = samples.len();
@@ -69,7 +69,7 @@ pub fn compare_programs(
 }
 
 /// The operators and backends that the instructions of a method call, in order.
-fn instructions(program: &Program, method: &str) -> Result<Vec<String>> {
+fn called_names(program: &Program, method: &str) -> Result<Vec<String>> {
     let plan = program.method_meta(method)?.plan();
     let name = |instruction: &Instruction| match instruction {
         Instruction::KernelCall { op_index, .. } => {

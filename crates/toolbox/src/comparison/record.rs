@@ -13,7 +13,7 @@ use pteron_tensor::{ScalarType, Tensor};
 use pteron_trace::Place;
 use std::collections::HashSet;
 
-/// The values of a run.
+/// The values that a run computed.
 pub(super) struct Recorded {
     pub(super) layers: Vec<RecordedLayer>,
     pub(super) is_quantized: bool,
@@ -22,7 +22,7 @@ pub(super) struct Recorded {
 pub(super) struct RecordedLayer {
     pub(super) place: Place,
     pub(super) output: usize,
-    /// What computes it.
+    /// The step that computes the value, as text.
     pub(super) text: String,
     pub(super) tensor: Tensor,
     pub(super) elements: Vec<f64>,
@@ -30,7 +30,7 @@ pub(super) struct RecordedLayer {
 }
 
 impl Recorded {
-    /// The kinds of arithmetic that are less precise than f32: whether any is quantized, and the half-precision types.
+    /// The precisions below f32: whether any value is quantized, and the half-precision types.
     pub(super) fn reduced_precisions(&self) -> (bool, HashSet<ScalarType>) {
         let halves = self.layers.iter().map(|layer| layer.tensor.dtype());
         let halves = halves.filter(|dtype| matches!(dtype, ScalarType::Half | ScalarType::BFloat16));
@@ -38,31 +38,31 @@ impl Recorded {
     }
 }
 
-/// How a method runs for its values.
+/// How a method runs when its values are recorded.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) no_prepare: bool,
-    /// Whether it is run once before: then regions with dynamic shapes are lowered.
+    /// Whether a warm-up run precedes it, in which regions with dynamic shapes are lowered.
     pub(super) is_second: bool,
 }
 
 /// Runs a method, prepared or as written, and records the value of each instruction and of each node of its delegates.
-pub(super) fn recorded(side: Side<'_>, method: &str, inputs: &[EValue], run: Run) -> Result<Recorded> {
+pub(super) fn record_layers(side: Side<'_>, method: &str, inputs: &[EValue], run: Run) -> Result<Recorded> {
     let Side { program, options } = side;
     let values = inputs.iter().map(EValue::try_clone).collect::<Result<_, _>>()?;
     let request =
         Request { method: Some(method.to_owned()), values: Some(values), repeat: 1, ..Request::default() };
     let options = LoadOptions { no_prepare: run.no_prepare || options.no_prepare, ..options.clone() };
-    let nodes = NodeKinds::of(program, method, &options.backends)?;
+    let nodes = NodeKinds::read(program, method, &options.backends)?;
     let profile = profile::record(program, &request, true, run.is_second, options)?;
     profile.recording.expect_values()?;
     let values: Vec<Value> = profile.recording.blocks.into_iter().flat_map(|block| block.values).collect();
     let of_nodes: HashSet<_> =
-        values.iter().filter(|v| v.place.node.is_some()).map(|v| instruction(v.place)).collect();
+        values.iter().filter(|v| v.place.node.is_some()).map(|v| instruction_index(v.place)).collect();
     let mut layers = Vec::new();
     for value in values {
         let is_output = value.place.chain.is_none();
-        let is_of_nodes = value.place.node.is_none() && of_nodes.contains(&instruction(value.place));
+        let is_of_nodes = value.place.node.is_none() && of_nodes.contains(&instruction_index(value.place));
         if is_output || is_of_nodes || value.tensor.numel() == 0 {
             continue;
         }
@@ -73,8 +73,9 @@ pub(super) fn recorded(side: Side<'_>, method: &str, inputs: &[EValue], run: Run
             what += &format!(", {node}");
         }
         let source = nodes.source(value.place, &value.name).or(frame);
-        let text = described(&value, &what);
-        let mut fingerprint = Fingerprint::new(kind(&value.name), source, value.tensor.sizes(), &elements);
+        let text = describe(&value, &what);
+        let mut fingerprint =
+            Fingerprint::new(operator_kind(&value.name), source, value.tensor.sizes(), &elements);
         fingerprint.is_quantized = is_byte(value.tensor.dtype());
         layers.push(RecordedLayer {
             place: value.place,
@@ -91,7 +92,7 @@ pub(super) fn recorded(side: Side<'_>, method: &str, inputs: &[EValue], run: Run
     Ok(Recorded { layers, is_quantized })
 }
 
-fn instruction(place: Place) -> Option<(u32, u32)> {
+fn instruction_index(place: Place) -> Option<(u32, u32)> {
     place.chain.zip(place.instruction)
 }
 
@@ -104,15 +105,15 @@ fn is_quantized_operator(name: &str) -> bool {
 }
 
 /// The kind of a step or operator: `add` for `aten::add.out`, `linear` for `quantized_linear`.
-fn kind(name: &str) -> String {
+fn operator_kind(name: &str) -> String {
     let name = name.rsplit("::").next().unwrap_or(name);
     let name = name.split('.').next().unwrap_or(name).trim_start_matches('_');
     name.strip_prefix("quantized_").unwrap_or(name).to_owned()
 }
 
-/// `linear, instruction 5 (aten::gelu.out)`, or without the step if that is the operator.
-fn described(value: &Value, what: &str) -> String {
-    let Some((chain, instruction)) = instruction(value.place) else { return what.to_owned() };
+/// Describes a value: `linear, instruction 5 (aten::gelu.out)`; the step is omitted if it is the operator.
+fn describe(value: &Value, what: &str) -> String {
+    let Some((chain, instruction)) = instruction_index(value.place) else { return what.to_owned() };
     let chain = if chain == 0 { String::new() } else { format!("{chain}:") };
     let step = match what.contains(&value.name) {
         true => String::new(),
@@ -132,7 +133,7 @@ mod tests {
             ("quantized_linear", "linear"),
             ("aten::add.Scalar_out", "add"),
         ] {
-            assert_eq!(kind(name), expected);
+            assert_eq!(operator_kind(name), expected);
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::{Closeness, Comparison, Layer};
 use crate::show;
 
-/// The layers that are listed at most, without `all`.
+/// Maximum number of layers that are listed without `all`.
 const MAX_LISTED: usize = 12;
 
 impl Comparison {
@@ -17,7 +17,7 @@ impl Comparison {
                 .as_ref()
                 .map_or_else(|| format!("output {index}"), |name| show::name(name).to_string());
             let mut row = vec![name];
-            row.extend(numbers(output.closeness.as_ref()));
+            row.extend(closeness_cells(output.closeness.as_ref()));
             row.push(
                 output.same_top.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
             );
@@ -57,7 +57,7 @@ impl Comparison {
                 (_, true) => "differs",
                 _ => "",
             };
-            let mut row = numbers(Some(&layer.closeness)).to_vec();
+            let mut row = closeness_cells(Some(&layer.closeness)).to_vec();
             row.extend([layer.b.clone(), mark.to_owned()]);
             row
         };
@@ -86,8 +86,8 @@ impl Comparison {
     }
 }
 
-/// Largest difference, ratio and cosine.
-fn numbers(closeness: Option<&Closeness>) -> [String; 3] {
+/// The cells for largest difference, signal-to-noise ratio and cosine.
+fn closeness_cells(closeness: Option<&Closeness>) -> [String; 3] {
     let Some(Closeness { largest, sqnr, cosine }) = closeness else {
         return ["-", "-", "-"].map(str::to_owned);
     };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 const CHUNK: u64 = 1 << 18;
 
 /// Reads the header of a `.gguf` file: metadata and tensor table.
-pub(crate) fn head(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Gguf> {
+pub(crate) fn read_header(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Gguf> {
     let reader = BufReader::with_capacity(1 << 16, LoaderReader::new(loader));
     gguf::read(reader, loader.size(), &limits.format).in_file(loader.name())
 }
@@ -26,7 +26,7 @@ pub(super) fn read(
     limits: &Limits,
     progress: &Progress,
 ) -> Result<Contents> {
-    let file = head(loader, limits)?;
+    let file = read_header(loader, limits)?;
     let wrong = |name: &str, problem: &str| Error::bad_file(loader.name(), format!("`{name}`: {problem}"));
     let bytes_of = source(loader, progress);
     let mut builder = Builder::new();
@@ -44,7 +44,7 @@ pub(super) fn read(
                     let problem = format!("{bytes} bytes of float32, more than the {most} that are allowed");
                     return Err(wrong(&tensor.name, &problem));
                 }
-                (layout, dequantized(loader, &tensor, bytes, progress))
+                (layout, dequantized_blob(loader, &tensor, bytes, progress))
             }
             None => {
                 let problem = format!(
@@ -73,7 +73,7 @@ fn layout_of_rows(tensor: &Tensor) -> Result<TensorLayout, String> {
 }
 
 /// The dequantized float32 values, computed while the blob is written. `bytes` is their size.
-fn dequantized(
+fn dequantized_blob(
     loader: &Arc<dyn DataLoader>,
     tensor: &Tensor,
     bytes: u64,

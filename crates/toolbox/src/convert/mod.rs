@@ -8,9 +8,9 @@ mod safetensors;
 #[path = "no_safetensors.rs"]
 mod safetensors;
 
-pub(crate) use gguf::head as gguf_head;
+pub(crate) use gguf::read_header as gguf_head;
 
-use crate::edit::{Output, undeclared_data};
+use crate::edit::{Output, undeclared_fields};
 use crate::file::{File, Progress, source};
 use crate::{Error, Result, kind};
 use pteron_format::FileKind;
@@ -24,7 +24,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Metadata that is listed at most if it is lost.
+/// Maximum number of lost metadata entries that are listed.
 const MAX_LISTED: usize = 5;
 
 /// An output format.
@@ -51,7 +51,7 @@ impl Format {
     }
 
     /// The format of a file, by its extension.
-    pub fn of(path: &Path) -> Option<Self> {
+    pub fn from_path(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Self::ALL.into_iter().find(|format| format.extension() == extension)
     }
@@ -69,7 +69,7 @@ pub struct Options {
 pub struct Converted {
     /// The number of entries of the new file.
     pub entries: usize,
-    /// What the new format could not keep.
+    /// Descriptions of what the new format could not keep.
     pub lost: Vec<String>,
     /// Bytes of the source file.
     pub bytes_before: u64,
@@ -81,7 +81,7 @@ pub struct Converted {
 }
 
 impl Converted {
-    fn of(loader: &dyn DataLoader, entries: usize, lost: Vec<String>, file: Output) -> Self {
+    fn new(loader: &dyn DataLoader, entries: usize, lost: Vec<String>, file: Output) -> Self {
         Self { entries, lost, bytes_before: loader.size(), bytes_after: file.bytes(), file }
     }
 }
@@ -108,21 +108,21 @@ pub fn convert(
     progress: &Progress,
 ) -> Result<Converted> {
     let mut lost = Vec::new();
-    let found = kind::of(&**loader)?;
-    if options.keep_quantized && found != Some(FileKind::Gguf) {
+    let kind = kind::file_kind(&**loader)?;
+    if options.keep_quantized && kind != Some(FileKind::Gguf) {
         let problem = "keep-quantized is for .gguf files: this file has no quantized blocks";
         return Err(Error::bad_file(loader.name(), problem));
     }
-    let contents = match found {
+    let contents = match kind {
         Some(FileKind::Ptd) => {
             let data = File::open_data(Arc::clone(loader), "convert", limits)?;
             if to == Format::Ptd {
                 progress.begin("copying", loader.size());
                 let entries = data.tables().named_data.len();
-                let file = Output::copy(loader, progress);
-                return Ok(Converted::of(&**loader, entries, Vec::new(), file));
+                let file = Output::copy_of(loader, progress);
+                return Ok(Converted::new(&**loader, entries, Vec::new(), file));
             }
-            lost = undeclared_data(&data)?;
+            lost = undeclared_fields(&data)?;
             let alignments = data.tables().segment_alignments();
             let most = alignments.iter().copied().max().unwrap_or(1);
             if most > pteron_format::ptd::DEFAULT_SEGMENT_ALIGNMENT {
@@ -135,7 +135,7 @@ pub fn convert(
         Some(FileKind::Zip) => npz::read(loader, limits, progress)?,
         Some(FileKind::Gguf) => gguf::read(loader, options, limits, progress)?,
         other => {
-            return Err(kind::wrong(
+            return Err(kind::wrong_format(
                 &**loader,
                 other,
                 "convert",
@@ -152,12 +152,12 @@ pub fn convert(
     let file = match to {
         Format::Ptd => {
             progress.begin("comparing", loader.size());
-            Output::data_within(contents.builder, limits, progress)?
+            Output::named_data_within(contents.builder, limits, progress)?
         }
         Format::Safetensors => safetensors::write(contents, loader.name(), progress)?,
         Format::Npz => npz::write(contents.builder, progress)?,
     };
-    Ok(Converted::of(&**loader, entries, lost, file))
+    Ok(Converted::new(&**loader, entries, lost, file))
 }
 
 /// The layout of a row-major tensor.
@@ -181,7 +181,7 @@ fn meta_of(layout: &TensorLayout) -> Result<TensorMeta> {
 
 /// The bytes of a tensor permuted to another dim order, computed while the blob is written. Only whole elements move,
 /// so that byte order does not matter.
-fn reordered(blob: Blob<'static>, meta: TensorMeta, to: DimOrder) -> Blob<'static> {
+fn permuted_blob(blob: Blob<'static>, meta: TensorMeta, to: DimOrder) -> Blob<'static> {
     Blob::stream(blob.len(), move |out| {
         let bytes = blob.to_vec().map_err(io::Error::other)?;
         let moved = Tensor::from_bytes(meta.clone(), &bytes)

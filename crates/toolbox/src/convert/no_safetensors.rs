@@ -8,13 +8,13 @@ use pteron_runtime::DataLoader;
 use std::sync::Arc;
 
 pub(super) fn write(_: Contents, file: &str, _: &Progress) -> Result<Output> {
-    Err(left_out(file))
+    Err(no_feature_error(file))
 }
 
 pub(super) fn read(loader: &Arc<dyn DataLoader>, _: &Progress) -> Result<Contents> {
-    Err(left_out(loader.name()))
+    Err(no_feature_error(loader.name()))
 }
 
-fn left_out(file: &str) -> Error {
+fn no_feature_error(file: &str) -> Error {
     Error::bad_file(file, "this build has no .safetensors: it leaves out the feature `safetensors`")
 }

@@ -31,13 +31,13 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
                 "it holds `{name}`, which is no .npy file; is it an archive of NumPy arrays?"
             )));
         };
-        let array = open_array(&mut entry, most).map_err(|e| wrong(format!("`{name}`: {e}")))?;
+        let array = open_npy(&mut entry, most).map_err(|e| wrong(format!("`{name}`: {e}")))?;
         let layout = layout_of(array.meta()).map_err(|e| wrong(format!("`{name}`: {e}")))?;
         let len = array.meta().nbytes() as u64;
         let (loader, progress) = (Arc::clone(loader), progress.clone());
         let blob = Blob::stream(len, move |out| {
             let mut zip = ZipArchive::new(LoaderReader::new(&loader))?;
-            let array = open_array(zip.by_index(index)?, most).and_then(npy::Array::read);
+            let array = open_npy(zip.by_index(index)?, most).and_then(npy::Array::read);
             let mut array = array.map_err(io::Error::other)?;
             let dtype = array.dtype();
             let mut view = array.view_mut();
@@ -50,7 +50,7 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
     Ok(Contents { builder, metadata: BTreeMap::new() })
 }
 
-/// What follows the name of an array in an archive.
+/// The suffix of array names in an archive.
 const SUFFIX: &str = ".npy";
 
 /// Writes entries as an `.npz` without compression, as `numpy.savez` does. Blobs become uint8 vectors.
@@ -59,8 +59,8 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
     // Reject unsupported layouts before any output is written.
     for entry in &builder.entries {
         entry.layout.as_ref().map(meta_of).transpose().context(|| format!("`{}`", name(&entry.key)))?;
-        let (found, most) = (entry.key.len(), usize::from(u16::MAX) - SUFFIX.len());
-        if found > most {
+        let (len, most) = (entry.key.len(), usize::from(u16::MAX) - SUFFIX.len());
+        if len > most {
             return Err(Error::input(format!(
                 "the key `{}` is too long for an .npz, in which a name has at most {most} bytes",
                 name(&entry.key)
@@ -70,7 +70,7 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
     Ok(Output::stream(bytes, progress, move |out| {
         let mut zip = ZipWriter::new_stream(out);
         for entry in &builder.entries {
-            let array = array_of(entry).map_err(|e| io::Error::other(one_line(&e)))?;
+            let array = npy_file(entry).map_err(|e| io::Error::other(one_line(&e)))?;
             let options = SimpleFileOptions::default()
                 .compression_method(CompressionMethod::Stored)
                 .large_file(array.bytes() >= u64::from(u32::MAX));
@@ -83,7 +83,7 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
 }
 
 /// Converts an entry to a `.npy` file.
-fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
+fn npy_file(entry: &Entry<'_>) -> Result<npy::File> {
     let meta = match &entry.layout {
         Some(layout) => meta_of(layout)?,
         None => {
@@ -92,8 +92,9 @@ fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
         }
     };
     if meta.nbytes() as u64 != entry.blob.len() {
-        let (expected, found) = (meta.nbytes(), usize::try_from(entry.blob.len()).unwrap_or(usize::MAX));
-        return Err(pteron_tensor::Error::WrongByteCount { expected, found }.into());
+        let (expected, found_bytes) =
+            (meta.nbytes(), usize::try_from(entry.blob.len()).unwrap_or(usize::MAX));
+        return Err(pteron_tensor::Error::WrongByteCount { expected, found: found_bytes }.into());
     }
     let mut tensor = Tensor::zeros(meta)?;
     let dtype = tensor.dtype();
@@ -104,7 +105,7 @@ fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
 }
 
 /// Reads the header of an array and checks its size in bytes against the limit `most`.
-fn open_array<R: Read>(entry: R, most: u64) -> Result<npy::Array<R>, String> {
+fn open_npy<R: Read>(entry: R, most: u64) -> Result<npy::Array<R>, String> {
     let array = npy::Array::open(entry)?;
     match array.meta().nbytes() as u64 {
         bytes if bytes > most => Err(format!("it is an array of {bytes} bytes; at most {most} are read")),

@@ -1,4 +1,4 @@
-use super::{Contents, is_row_major, meta_of, reordered, row_major};
+use super::{Contents, is_row_major, meta_of, permuted_blob, row_major};
 use crate::edit::Output;
 use crate::file::{Progress, source};
 use crate::{Error, Result, one_line, show};
@@ -39,7 +39,7 @@ const TYPES: &[(ScalarType, Dtype)] = &[
     (ScalarType::Float8E4M3FNUZ, Dtype::F8_E4M3FNUZ),
 ];
 
-/// The properties of a `.ptd` that `.safetensors` cannot represent, kept in its metadata as JSON.
+/// The properties of a `.ptd` that `.safetensors` cannot represent, stored as JSON in the metadata.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Notes {
@@ -95,7 +95,7 @@ pub(super) fn write(contents: Contents, file: &str, progress: &Progress) -> Resu
                     false => {
                         notes.dim_orders.insert(entry.key.clone(), layout.dim_order.clone());
                         let order = DimOrder::contiguous(shape.len());
-                        (dtype, shape, reordered(entry.blob, meta_of(layout)?, order))
+                        (dtype, shape, permuted_blob(entry.blob, meta_of(layout)?, order))
                     }
                 }
             }
@@ -181,7 +181,7 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Result<
             && order.len() == sizes.len()
             && !is_row_major(order)
         {
-            blob = reordered(blob, meta_of(&layout)?, DimOrder::new(order)?);
+            blob = permuted_blob(blob, meta_of(&layout)?, DimOrder::new(order)?);
             layout.dim_order = order.clone();
         }
         builder.entries.push(Entry { key, layout: Some(layout), blob, alignment: 1 });

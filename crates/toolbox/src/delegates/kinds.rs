@@ -12,42 +12,42 @@ pub struct NodeKinds {
     /// For each delegate, the debug handle of each node.
     handles: Vec<Vec<Option<u32>>>,
     are_quantized: bool,
-    /// What the delegates compute, if the program says it.
+    /// The source nodes of the delegates, if the program records them.
     sources: DelegateSources,
-    /// The delegate that the instruction at (chain, instruction) calls.
+    /// For each delegate call, by chain and instruction: the index of the delegate.
     called: HashMap<(u32, u32), usize>,
 }
 
 impl NodeKinds {
     /// Reads the payloads of a method. Payloads that no registered backend can read contribute no kinds.
-    pub fn of(program: &Program, method: &str, backends: &BackendRegistry) -> Result<Self> {
+    pub fn read(program: &Program, method: &str, backends: &BackendRegistry) -> Result<Self> {
         let plan = program.method_meta(method)?.plan();
         // It is only shown: what cannot be read is not there.
         let sources = program.method_meta(method)?.delegate_sources().ok().flatten().unwrap_or_default();
-        let mut found = Self { sources, ..Self::default() };
+        let mut kinds = Self { sources, ..Self::default() };
         for delegate in &plan.delegates {
             let Some(backend) = backends.get(&delegate.id) else {
-                found.kinds.push(Vec::new());
-                found.handles.push(Vec::new());
+                kinds.kinds.push(Vec::new());
+                kinds.handles.push(Vec::new());
                 continue;
             };
-            let bytes = super::read(program, delegate)?;
+            let bytes = super::read_payload(program, delegate)?;
             let contents = backend.contents(&bytes).and_then(|read| read.ok()).unwrap_or_default();
-            found.are_quantized |= contents.values.iter().any(|value| !value.quantization.is_empty());
-            found.handles.push(contents.nodes.iter().map(|node| node.debug_handle).collect());
-            found.kinds.push(contents.nodes.into_iter().map(|node| node.kind).collect());
+            kinds.are_quantized |= contents.values.iter().any(|value| !value.quantization.is_empty());
+            kinds.handles.push(contents.nodes.iter().map(|node| node.debug_handle).collect());
+            kinds.kinds.push(contents.nodes.into_iter().map(|node| node.kind).collect());
         }
         for (c, chain) in plan.chains.iter().enumerate() {
             for (i, instruction) in chain.instructions.iter().enumerate() {
                 if let Instruction::DelegateCall { delegate_index, .. } = instruction {
-                    found.called.insert((c as u32, i as u32), *delegate_index as usize);
+                    kinds.called.insert((c as u32, i as u32), *delegate_index as usize);
                 }
             }
         }
-        Ok(found)
+        Ok(kinds)
     }
 
-    /// Whether a payload has quantized values.
+    /// Whether any payload has quantized values.
     pub(crate) fn are_quantized(&self) -> bool {
         self.are_quantized
     }
@@ -65,11 +65,11 @@ impl NodeKinds {
         let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
         let source = self.sources.delegates.get(delegate)?;
         let by_name = source.describe_handle(&DebugHandle::Str(name.to_owned()));
-        by_name.or_else(|| source.describe_handle(&DebugHandle::Int(self.handle(delegate, place.node?))))
+        by_name.or_else(|| source.describe_handle(&DebugHandle::Int(self.debug_handle(delegate, place.node?))))
     }
 
     /// The debug handle of a payload's node: the one that its backend lists, or its number.
-    fn handle(&self, delegate: usize, node: u32) -> u32 {
+    fn debug_handle(&self, delegate: usize, node: u32) -> u32 {
         let listed = self.handles.get(delegate).and_then(|nodes| nodes.get(usize::try_from(node).ok()?));
         listed.copied().flatten().unwrap_or(node)
     }

@@ -22,7 +22,7 @@ const HEAD: usize = 64;
 #[derive(Debug, Clone, Serialize)]
 pub struct DelegatePayload {
     pub method: String,
-    /// Its index in the method's delegate table.
+    /// The delegate's index in the method's delegate table.
     pub index: usize,
     /// The backend's id.
     pub backend: String,
@@ -47,13 +47,13 @@ pub struct DelegatePayload {
 /// The nodes and tensors of a payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct Contents {
-    /// The format with its version.
+    /// The name and version of the format.
     pub format: String,
     /// The tensors.
     pub values: Vec<ValueReport>,
     /// The nodes, in execution order.
     pub nodes: Vec<NodeReport>,
-    /// The contents as the backend reported them; values and nodes above are derived from it.
+    /// The contents as the backend reported them, from which `values` and `nodes` are derived.
     #[serde(skip)]
     pub read: PayloadContents,
 }
@@ -61,24 +61,24 @@ pub struct Contents {
 /// A tensor of a payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct ValueReport {
-    /// Its name, in the format's notation.
+    /// The tensor's name, in the format's notation.
     pub name: String,
-    /// The type of its elements, in the format's notation.
+    /// The type of the tensor's elements, in the format's notation.
     pub dtype: String,
-    /// Its sizes for the example inputs of the export.
+    /// The tensor's sizes for the example inputs of the export.
     pub sizes: Vec<usize>,
-    /// Its quantization parameters; absent if it is not quantized.
+    /// The tensor's quantization parameters; absent if it is not quantized.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
-    /// The bytes of its quantization scales, if they are stored separately.
+    /// The bytes of the tensor's quantization scales, if they are stored separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scales: Option<Source>,
     /// `input`, `output`, `constant` or `internal`.
     pub role: &'static str,
-    /// For an input or output, its index among the arguments of a call.
+    /// The tensor's index among the arguments of a call, if it is an input or output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub argument: Option<usize>,
-    /// For a constant, the location of its bytes.
+    /// For a constant, the location of the bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Source>,
 }
@@ -86,29 +86,29 @@ pub struct ValueReport {
 /// Location of constant bytes: in the payload, or in named data.
 #[derive(Debug, Clone, Serialize)]
 pub struct Source {
-    /// Their offset in the payload.
+    /// The offset of the bytes in the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// Their key in the named data.
+    /// The key of the bytes in the named data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Their size.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 /// A node of a payload.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeReport {
-    /// Its kind, in the format's notation.
+    /// The node's kind, in the format's notation.
     pub kind: String,
-    /// Names of the values that it reads.
+    /// Names of the values that the node reads.
     pub inputs: Vec<String>,
-    /// Names of the values that it writes.
+    /// Names of the values that the node writes.
     pub outputs: Vec<String>,
-    /// Its parameters.
+    /// The node's parameters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub attributes: String,
-    /// Its id in the exporter's debug maps.
+    /// The node's id in the exporter's debug maps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debug_handle: Option<u32>,
 }
@@ -132,7 +132,7 @@ pub fn payload(
     delegate: &BackendDelegate,
     backends: &BackendRegistry,
 ) -> Result<DelegatePayload> {
-    let bytes = read(program, delegate)?;
+    let bytes = read_payload(program, delegate)?;
     let (contents, problem) = match backends.get(&delegate.id).and_then(|backend| backend.contents(&bytes)) {
         Some(Ok(read)) => (Some(Contents::new(read)), None),
         Some(Err(error)) => (None, Some(error.to_string())),
@@ -146,7 +146,7 @@ pub fn payload(
         number: delegate.processed.index,
         bytes: bytes.len() as u64,
         magic: sniff_payload(&bytes[..bytes.len().min(HEAD)]).map(str::to_owned),
-        mlir: mlir(&bytes, &plan.name),
+        mlir: mlir_text(&bytes, &plan.name),
         contents,
         problem,
     })
@@ -154,7 +154,7 @@ pub fn payload(
 
 /// The MLIR text of a payload, if it is a valid BEF program.
 #[cfg(feature = "bef")]
-fn mlir(bytes: &[u8], name: &str) -> Option<String> {
+fn mlir_text(bytes: &[u8], name: &str) -> Option<String> {
     use crate::bef::{Translation, to_text};
     match bytes.starts_with(&pteron_bef::HEADER).then(|| to_text(bytes, name, Default::default()))?.ok()? {
         Translation::Done(text) => Some(text),
@@ -163,12 +163,12 @@ fn mlir(bytes: &[u8], name: &str) -> Option<String> {
 }
 
 #[cfg(not(feature = "bef"))]
-fn mlir(_: &[u8], _: &str) -> Option<String> {
+fn mlir_text(_: &[u8], _: &str) -> Option<String> {
     None
 }
 
 /// The bytes of a payload.
-pub(crate) fn read(program: &Program, delegate: &BackendDelegate) -> Result<FreeableBuffer> {
+pub(crate) fn read_payload(program: &Program, delegate: &BackendDelegate) -> Result<FreeableBuffer> {
     let range = program.tables().delegate_data(delegate);
     Ok(program.load_range(range, Purpose::Backend(&delegate.id))?)
 }

@@ -22,7 +22,7 @@ pub(super) fn align<T: PartialEq>(a: &[T], b: &[T]) -> Vec<Pair> {
     let (mid_a, mid_b) = (&a[prefix..a.len() - suffix], &b[prefix..b.len() - suffix]);
     let mut pairs: Vec<Pair> = (0..prefix).map(|i| Pair::Both(i, i)).collect();
     match mid_a.len().checked_mul(mid_b.len()) {
-        Some(cells) if cells <= MAX_CELLS && middle(mid_a, mid_b, prefix, &mut pairs).is_ok() => {}
+        Some(cells) if cells <= MAX_CELLS && align_middle(mid_a, mid_b, prefix, &mut pairs).is_ok() => {}
         _ => {
             for i in 0..mid_a.len().max(mid_b.len()) {
                 match (mid_a.get(i), mid_b.get(i)) {
@@ -41,7 +41,12 @@ pub(super) fn align<T: PartialEq>(a: &[T], b: &[T]) -> Vec<Pair> {
 
 /// The longest common subsequence by dynamic programming over all suffixes. Fails if there is no memory for the table;
 /// no pairs are added then.
-fn middle<T: PartialEq>(a: &[T], b: &[T], base: usize, pairs: &mut Vec<Pair>) -> pteron_tensor::Result<()> {
+fn align_middle<T: PartialEq>(
+    a: &[T],
+    b: &[T],
+    base: usize,
+    pairs: &mut Vec<Pair>,
+) -> pteron_tensor::Result<()> {
     let width = b.len() + 1;
     let mut longest = pteron_tensor::memory::filled((a.len() + 1) * width, 0u32)?;
     for i in (0..a.len()).rev() {

@@ -10,7 +10,7 @@ use std::hash::Hash;
 pub(super) struct Dataflow {
     a: RaisedMethod,
     b: RaisedMethod,
-    /// Values written by instructions, and inputs.
+    /// The pairing of values written by instructions, and of inputs.
     results: Pairing<Definition>,
     instructions: Pairing<usize>,
     /// Values whose contents do not come from one known instruction: state, or results of another block. They
@@ -32,8 +32,8 @@ impl<T> Default for Pairing<T> {
 }
 
 impl<T: Copy + Eq + Hash> Pairing<T> {
-    /// Pairs two items; `false` if one of them is already paired with another.
-    pub(super) fn connect(&mut self, a: T, b: T) -> bool {
+    /// Pairs two items; returns `false` if one of them is already paired with another.
+    pub(super) fn pair(&mut self, a: T, b: T) -> bool {
         *self.a_to_b.entry(a).or_insert(b) == b && *self.b_to_a.entry(b).or_insert(a) == a
     }
 }
@@ -47,16 +47,16 @@ impl Dataflow {
         Self { a, b, results, instructions, others, pairs: BTreeSet::new() }
     }
 
-    /// Pairs two inputs.
-    pub(super) fn input(&mut self, a: i32, b: i32) {
-        for (x, y) in self.tensors(a, b) {
-            self.results.connect((None, x), (None, y));
+    /// Pairs the values of two method inputs.
+    pub(super) fn pair_inputs(&mut self, a: i32, b: i32) {
+        for (x, y) in self.tensor_pairs(a, b) {
+            self.results.pair((None, x), (None, y));
             self.pairs.insert((x, y));
         }
     }
 
     /// Pairs two instructions; `values` are the pairs of their operands. Returns `false` if they read different data.
-    pub(super) fn instruction(
+    pub(super) fn pair_instructions(
         &mut self,
         a: Place,
         b: Place,
@@ -66,17 +66,17 @@ impl Dataflow {
         let (Some(in_a), Some(in_b)) = (self.a.instruction(at_a), self.b.instruction(at_b)) else {
             return false;
         };
-        let mut is_same = self.instructions.connect(at_a, at_b);
+        let mut is_same = self.instructions.pair(at_a, at_b);
         let mut written = Vec::new();
-        let values: Vec<_> = values.flat_map(|(x, y)| self.tensors(x, y)).collect();
-        let (read_a, read_b) = (reads(&in_a), reads(&in_b));
-        let (defined_a, defined_b) = (defined(&in_a), defined(&in_b));
+        let values: Vec<_> = values.flat_map(|(x, y)| self.tensor_pairs(x, y)).collect();
+        let (read_a, read_b) = (reaching_definitions(&in_a), reaching_definitions(&in_b));
+        let (defined_a, defined_b) = (defined_values(&in_a), defined_values(&in_b));
         for (x, y) in values {
             self.pairs.insert((x, y));
             let defined = (defined_a.contains(&x), defined_b.contains(&y));
             is_same &= match (read_a.get(&x).copied(), read_b.get(&y).copied()) {
-                (Some(a), Some(b)) => self.agree((x, a), (y, b)),
-                (None, None) if defined == (false, false) => self.others.connect(x, y),
+                (Some(a), Some(b)) => self.definitions_match((x, a), (y, b)),
+                (None, None) if defined == (false, false) => self.others.pair(x, y),
                 (None, None) => defined == (true, true),
                 _ => false,
             };
@@ -85,15 +85,15 @@ impl Dataflow {
             }
         }
         // Only now: an instruction that reads a value it also writes reads the older definition.
-        written.into_iter().for_each(|(a, b)| _ = self.results.connect(a, b));
+        written.into_iter().for_each(|(a, b)| _ = self.results.pair(a, b));
         is_same
     }
 
     /// Whether two outputs hold the same data when an execution ends.
-    pub(super) fn output(&mut self, a: i32, b: i32) -> bool {
-        self.tensors(a, b).into_iter().all(|(x, y)| {
+    pub(super) fn outputs_match(&mut self, a: i32, b: i32) -> bool {
+        self.tensor_pairs(a, b).into_iter().all(|(x, y)| {
             self.pairs.insert((x, y));
-            self.agree((x, self.a.result(x)), (y, self.b.result(y)))
+            self.definitions_match((x, self.a.result(x)), (y, self.b.result(y)))
         })
     }
 
@@ -102,7 +102,7 @@ impl Dataflow {
         self.pairs.into_iter()
     }
 
-    fn agree(&mut self, (x, a): (usize, ReachingDef), (y, b): (usize, ReachingDef)) -> bool {
+    fn definitions_match(&mut self, (x, a): (usize, ReachingDef), (y, b): (usize, ReachingDef)) -> bool {
         match (a, b) {
             // The bytes of constants are compared separately.
             (ReachingDef::Constant, ReachingDef::Constant) => true,
@@ -111,29 +111,29 @@ impl Dataflow {
             (
                 ReachingDef::Whole { instruction: i, value: v },
                 ReachingDef::Whole { instruction: j, value: w },
-            ) => self.results.connect((i, v), (j, w)),
+            ) => self.results.pair((i, v), (j, w)),
             (ReachingDef::Parts { latest: Some(i) }, ReachingDef::Parts { latest: Some(j) }) => {
-                self.instructions.connect(i, j)
+                self.instructions.pair(i, j)
             }
             (ReachingDef::Parts { latest: None }, ReachingDef::Parts { latest: None })
-            | (ReachingDef::Unknown, ReachingDef::Unknown) => self.others.connect(x, y),
+            | (ReachingDef::Unknown, ReachingDef::Unknown) => self.others.pair(x, y),
             _ => false,
         }
     }
 
-    /// The tensors of two values (a tensor, or a list of tensors), paired by position.
-    fn tensors(&self, a: i32, b: i32) -> Vec<(usize, usize)> {
+    /// Pairs of the tensors in two values (tensors or lists of tensors), by position.
+    fn tensor_pairs(&self, a: i32, b: i32) -> Vec<(usize, usize)> {
         self.a.tensors(a).into_iter().zip(self.b.tensors(b)).collect()
     }
 }
 
-/// For each value that an instruction reads, the definition that it finds there.
-fn reads(instruction: &RaisedInstruction) -> HashMap<usize, ReachingDef> {
+/// For each value that an instruction reads, the definition that reaches the read.
+fn reaching_definitions(instruction: &RaisedInstruction) -> HashMap<usize, ReachingDef> {
     instruction.reads.iter().map(|read| (read.value, read.found)).collect()
 }
 
 /// The values that an instruction writes or turns into views.
-fn defined(instruction: &RaisedInstruction) -> HashSet<usize> {
+fn defined_values(instruction: &RaisedInstruction) -> HashSet<usize> {
     let views = instruction.views.iter().map(|view| view.value);
     instruction.writes.iter().copied().chain(views).collect()
 }
@@ -181,7 +181,7 @@ mod tests {
         let (kernels, backends) = (pteron_kernels::registry(), BackendRegistry::new());
         let registries = Registries { kernels: &kernels, backends: &backends };
         let report = diff(a, b, registries, &Progress::default()).expect("both are read");
-        report.of_meaning().differences.into_iter().map(|difference| difference.place).collect()
+        report.only_meaning().differences.into_iter().map(|difference| difference.place).collect()
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) fn diff(a: &PtdDataMap, b: &PtdDataMap, notes: &mut Notes) -> Result<
             continue;
         }
         let (range_a, range_b) = (a.tables().data_range(entry), b.tables().data_range(other));
-        notes.bytes(place, (a.loader(), range_a), (b.loader(), range_b))?;
+        notes.compare_bytes(place, (a.loader(), range_a), (b.loader(), range_b))?;
     }
     for entry in b.tables().named_data.iter().filter(|entry| a.tables().get(&entry.key).is_none()) {
         notes.note(Class::Meaning, format!("entry {}", quoted(&entry.key)), None, Some(what(b, entry)));

@@ -24,9 +24,9 @@ use std::sync::Arc;
 /// The differences between two files.
 #[derive(Debug, Serialize)]
 pub struct DiffReport {
-    /// The first file.
+    /// The name of the first file.
     pub a: String,
-    /// The second.
+    /// The name of the second file.
     pub b: String,
     /// The differences, in the order of the first file.
     pub differences: Vec<Difference>,
@@ -35,35 +35,35 @@ pub struct DiffReport {
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Whether it can change what is computed.
+    /// Whether the difference can change what is computed.
     pub class: Class,
-    /// Where it is: `forward, instruction 3`.
+    /// The place of the difference: `forward, instruction 3`.
     pub place: String,
     /// The text of the first file; absent if it has no counterpart.
     pub a: Option<String>,
     /// The text of the second file; absent if it has no counterpart.
     pub b: Option<String>,
-    /// The instruction of the first file that differs: its method and its position.
+    /// The instruction of the first file that differs: method and place.
     #[serde(skip)]
     pub instruction: Option<(String, Place)>,
 }
 
-/// The class of a difference.
+/// The class of a difference: whether it can change results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// It can change the results, or what is needed to compute them.
+    /// The difference can change the results, or the requirements to compute them.
     Meaning,
-    /// It cannot change the results: headers, alignments, memory plans, names, source frames.
+    /// The difference cannot change results: headers, alignments, memory plans, names, source frames.
     Form,
 }
 
 /// The registries that a comparison of programs needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Registries<'a> {
-    /// Tells which arguments an operator writes.
+    /// The kernels, whose schemas say which arguments an operator writes.
     pub kernels: &'a KernelRegistry,
-    /// Reads the payloads of delegates.
+    /// The backends that read the payloads of delegates.
     pub backends: &'a BackendRegistry,
 }
 
@@ -126,7 +126,7 @@ pub fn diff_test_cases(a: &dyn DataLoader, b: &dyn DataLoader, limits: &Limits) 
 impl DiffReport {
     /// Drops the differences that cannot change results.
     #[must_use]
-    pub fn of_meaning(mut self) -> Self {
+    pub fn only_meaning(mut self) -> Self {
         self.differences.retain(|difference| difference.class == Class::Meaning);
         self
     }
@@ -165,20 +165,20 @@ struct Notes {
 }
 
 impl Notes {
-    /// Notes a difference if the two texts differ.
+    /// Records a difference if the two texts differ.
     fn compare(&mut self, class: Class, place: impl FnOnce() -> String, a: &str, b: &str) {
         if a != b {
             self.note(class, place(), Some(a.to_owned()), Some(b.to_owned()));
         }
     }
 
-    /// Notes a difference.
+    /// Records a difference.
     fn note(&mut self, class: Class, place: String, a: Option<String>, b: Option<String>) {
         self.differences.push(Difference { class, place, a, b, instruction: None });
     }
 
-    /// Attributes all differences from index `since` on to an instruction of the first file.
-    fn about(&mut self, since: usize, method: &str, place: Place) {
+    /// Sets the instruction of all differences from index `since` on.
+    fn set_instruction(&mut self, since: usize, method: &str, place: Place) {
         for difference in &mut self.differences[since..] {
             difference.instruction = Some((method.to_owned(), place));
         }
@@ -206,8 +206,8 @@ impl Notes {
         Ok(digest)
     }
 
-    /// Notes a difference if the bytes of two ranges differ.
-    fn bytes(
+    /// Records a difference if the bytes of two ranges differ.
+    fn compare_bytes(
         &mut self,
         place: impl FnOnce() -> String,
         a: (&Arc<dyn DataLoader>, Range<u64>),

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// A payload that its backend has read.
 struct ReadPayload<'a> {
     program: &'a Program,
-    /// Its byte range in the file.
+    /// The payload's byte range in the file.
     range: Range<u64>,
     contents: PayloadContents,
 }
@@ -72,7 +72,7 @@ pub(super) fn diff(
                 };
                 let mut wired = true;
                 for (x, y) in used(node_a).into_iter().zip(used(node_b)) {
-                    wired &= wiring.connect(x, y) && a.same_argument(x, &b, y);
+                    wired &= wiring.pair(x, y) && a.same_argument(x, &b, y);
                     compared.insert((x, y));
                 }
                 if !wired {
@@ -84,7 +84,7 @@ pub(super) fn diff(
         }
     }
     for (x, y) in compared {
-        constants(place, (&a, x), (&b, y), notes)?;
+        compare_constants(place, (&a, x), (&b, y), notes)?;
     }
     if notes.differences.len() == before {
         let len = |range: &Range<u64>| range.end - range.start;
@@ -101,7 +101,7 @@ impl<'a> ReadPayload<'a> {
         backends: &BackendRegistry,
     ) -> Result<Option<Self>> {
         let Some(backend) = backends.get(&delegate.id) else { return Ok(None) };
-        let contents = backend.contents(&delegates::read(program, delegate)?);
+        let contents = backend.contents(&delegates::read_payload(program, delegate)?);
         let range = program.tables().delegate_data(delegate);
         Ok(contents.and_then(|read| read.ok()).map(|contents| Self { program, range, contents }))
     }
@@ -129,7 +129,7 @@ impl<'a> ReadPayload<'a> {
     }
 
     /// The file range of constant bytes; `None` if they are not in the file.
-    fn place(&self, bytes: &PayloadBytes) -> Option<Range<u64>> {
+    fn file_range(&self, bytes: &PayloadBytes) -> Option<Range<u64>> {
         match bytes {
             PayloadBytes::Payload(part) => {
                 let start = self.range.start.checked_add(part.start)?;
@@ -141,7 +141,7 @@ impl<'a> ReadPayload<'a> {
 }
 
 /// Compares the bytes and the scales of two constants.
-fn constants(
+fn compare_constants(
     place: &str,
     a: (&ReadPayload<'_>, usize),
     b: (&ReadPayload<'_>, usize),
@@ -157,9 +157,9 @@ fn constants(
         let (Some(bytes_a), Some(bytes_b)) = (bytes_a, bytes_b) else { continue };
         let names = if x.name == y.name { x.name.clone() } else { format!("{} and {}", x.name, y.name) };
         let of = || format!("{place}, {names} {}{what}", x.type_text());
-        match (a.0.place(&bytes_a), b.0.place(&bytes_b)) {
+        match (a.0.file_range(&bytes_a), b.0.file_range(&bytes_b)) {
             (Some(range_a), Some(range_b)) => {
-                notes.bytes(of, (a.0.program.loader(), range_a), (b.0.program.loader(), range_b))?;
+                notes.compare_bytes(of, (a.0.program.loader(), range_a), (b.0.program.loader(), range_b))?;
             }
             _ => notes.compare(Class::Meaning, of, &bytes_a.to_string(), &bytes_b.to_string()),
         }

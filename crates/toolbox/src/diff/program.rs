@@ -2,7 +2,7 @@ use super::align::{Pair, align};
 use super::dataflow::Dataflow;
 use super::{Class, Notes, Registries, payload};
 use crate::Result;
-use crate::show::{byte_text, items, quoted, typed};
+use crate::show::{byte_text, items, layout_of_fields, quoted};
 use pteron_format::pte::{
     DeviceType, EValue, ExecutionPlan, Instruction, InvalidMethod, Tensor, TensorData, TensorShapeDynamism,
     VerifiedProgram,
@@ -13,18 +13,20 @@ use std::collections::HashSet;
 
 pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: &mut Notes) -> Result<()> {
     let (tables_a, tables_b) = (a.tables(), b.tables());
-    notes.compare(Class::Form, || "header".to_owned(), &header(tables_a), &header(tables_b));
+    notes.compare(Class::Form, || "header".to_owned(), &header_text(tables_a), &header_text(tables_b));
     let version = |p: &VerifiedProgram| format!("schema version {}", p.version);
     notes.compare(Class::Meaning, || "program".to_owned(), &version(tables_a), &version(tables_b));
 
     for plan in &tables_a.execution_plan {
         match tables_b.plan(&plan.name) {
-            Some(other) => method((a, plan), (b, other), registries, notes)?,
-            None => notes.note(Class::Meaning, format!("method {}", plan.name), Some(sketch(plan)), None),
+            Some(other) => compare_methods((a, plan), (b, other), registries, notes)?,
+            None => {
+                notes.note(Class::Meaning, format!("method {}", plan.name), Some(method_outline(plan)), None)
+            }
         }
     }
     for plan in tables_b.execution_plan.iter().filter(|plan| tables_a.plan(&plan.name).is_none()) {
-        notes.note(Class::Meaning, format!("method {}", plan.name), None, Some(sketch(plan)));
+        notes.note(Class::Meaning, format!("method {}", plan.name), None, Some(method_outline(plan)));
     }
 
     let invalid = |program: &VerifiedProgram| {
@@ -57,7 +59,7 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
         let place = || format!("named data {}", quoted(&entry.key));
         let range = tables_a.named_data(&entry.key).unwrap_or_default();
         match tables_b.named_data(&entry.key) {
-            Some(other) => notes.bytes(place, (a.loader(), range), (b.loader(), other))?,
+            Some(other) => notes.compare_bytes(place, (a.loader(), range), (b.loader(), other))?,
             None => notes.note(Class::Meaning, place(), Some(bytes(tables_a, &entry.key)), None),
         }
     }
@@ -68,7 +70,7 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
     Ok(())
 }
 
-fn header(program: &VerifiedProgram) -> String {
+fn header_text(program: &VerifiedProgram) -> String {
     let constants = if program.has_inline_constants() { "inline" } else { "in a segment" };
     match &program.header().extended {
         None => format!("no extended header, constants {constants}"),
@@ -94,12 +96,12 @@ fn constant_alignment(program: &VerifiedProgram) -> String {
     }
 }
 
-fn sketch(plan: &ExecutionPlan) -> String {
+fn method_outline(plan: &ExecutionPlan) -> String {
     let steps: usize = plan.chains.iter().map(|chain| chain.instructions.len()).sum();
     format!("{} inputs, {} outputs, {steps} instructions", plan.inputs.len(), plan.outputs.len())
 }
 
-fn method(
+fn compare_methods(
     a: (&Program, &ExecutionPlan),
     b: (&Program, &ExecutionPlan),
     registries: Registries<'_>,
@@ -118,7 +120,7 @@ fn method(
         let (text_a, text_b) = (list(plan_a, ids_a), list(plan_b, ids_b));
         notes.compare(Class::Meaning, || format!("{name}, {what}"), &text_a, &text_b);
         if what == "inputs" {
-            ids_a.iter().zip(ids_b).for_each(|(&x, &y)| dataflow.input(x, y));
+            ids_a.iter().zip(ids_b).for_each(|(&x, &y)| dataflow.pair_inputs(x, y));
         }
     }
     for (delegate_a, delegate_b, index) in
@@ -145,7 +147,7 @@ fn method(
             }
         }
         let place = || format!("{name}, payload of delegate {index} ({})", delegate_a.id);
-        notes.bytes(place, of_a, of_b)?;
+        notes.compare_bytes(place, of_a, of_b)?;
     }
     let chains = |plan: &ExecutionPlan| format!("{} chains", plan.chains.len());
     notes.compare(Class::Meaning, || name.clone(), &chains(plan_a), &chains(plan_b));
@@ -168,13 +170,13 @@ fn method(
                 }
                 Pair::Both(i, j) => {
                     let (step_a, step_b) = (&chain_a.instructions[i], &chain_b.instructions[j]);
-                    let pairs = ids(step_a).into_iter().zip(ids(step_b));
-                    if !dataflow.instruction(
+                    let pairs = operand_ids(step_a).into_iter().zip(operand_ids(step_b));
+                    if !dataflow.pair_instructions(
                         Place::instruction(index as u32, i as u32),
                         Place::instruction(index as u32, j as u32),
                         pairs,
                     ) {
-                        let text = crate::print::instruction;
+                        let text = crate::print::instruction_text;
                         let place = format!("{name}, instruction {i}{of} works on other values");
                         let (x, y) = (text(plan_a, step_a), text(plan_b, step_b));
                         notes.note(Class::Meaning, place, Some(x), Some(y));
@@ -182,7 +184,7 @@ fn method(
                 }
             }
             if let Pair::OnlyA(i) | Pair::Both(i, _) = pair {
-                notes.about(before, name, Place::instruction(index as u32, i as u32));
+                notes.set_instruction(before, name, Place::instruction(index as u32, i as u32));
             }
         }
         for (what, ids_a, ids_b) in
@@ -204,14 +206,14 @@ fn method(
         }
     }
     let outputs = plan_a.outputs.iter().zip(&plan_b.outputs);
-    if outputs.filter(|&(&x, &y)| !dataflow.output(x, y)).count() > 0 {
+    if outputs.filter(|&(&x, &y)| !dataflow.outputs_match(x, y)).count() > 0 {
         let place = format!("{name}, outputs");
         let (x, y) = (format!("%{:?}", plan_a.outputs), format!("%{:?}", plan_b.outputs));
         notes.note(Class::Meaning, place, Some(x), Some(y));
     }
     for (x, y) in dataflow.into_pairs() {
         if let (EValue::Tensor(x_tensor), EValue::Tensor(y_tensor)) = (&plan_a.values[x], &plan_b.values[y]) {
-            tensor(name, (a.0, x, x_tensor), (b.0, y, y_tensor), notes)?;
+            compare_tensor_data(name, (a.0, x, x_tensor), (b.0, y, y_tensor), notes)?;
         }
     }
     let devices = |plan: &ExecutionPlan| {
@@ -257,7 +259,7 @@ fn method(
 
 /// The values that inputs, outputs and instructions refer to, items of lists included.
 fn used_values(plan: &ExecutionPlan) -> HashSet<i32> {
-    let operands = plan.chains.iter().flat_map(|chain| &chain.instructions).flat_map(ids);
+    let operands = plan.chains.iter().flat_map(|chain| &chain.instructions).flat_map(operand_ids);
     let mut used: HashSet<i32> = operands.chain(plan.inputs.iter().chain(&plan.outputs).copied()).collect();
     for value in used.clone().into_iter().filter_map(|id| plan.values.get(usize::try_from(id).ok()?)) {
         match value {
@@ -270,7 +272,7 @@ fn used_values(plan: &ExecutionPlan) -> HashSet<i32> {
 }
 
 /// The ids of an instruction's operands, in order.
-fn ids(step: &Instruction) -> Vec<i32> {
+fn operand_ids(step: &Instruction) -> Vec<i32> {
     match step {
         Instruction::KernelCall { args, .. } | Instruction::DelegateCall { args, .. } => args.clone(),
         Instruction::MoveCall { move_from, move_to } => vec![*move_from, *move_to],
@@ -281,7 +283,7 @@ fn ids(step: &Instruction) -> Vec<i32> {
 
 /// An instruction as text without value ids.
 fn step_text(plan: &ExecutionPlan, step: &Instruction) -> String {
-    let args = ids(step).into_iter().map(|id| value_text(plan, id)).collect::<Vec<_>>().join(", ");
+    let args = operand_ids(step).into_iter().map(|id| value_text(plan, id)).collect::<Vec<_>>().join(", ");
     match step {
         Instruction::KernelCall { op_index, .. } => {
             let operator = usize::try_from(*op_index).ok().and_then(|index| plan.operators.get(index));
@@ -330,7 +332,7 @@ fn value_text(plan: &ExecutionPlan, id: i32) -> String {
 }
 
 fn tensor_text(tensor: &Tensor) -> String {
-    let text = typed(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
+    let text = layout_of_fields(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
     match tensor.shape_dynamism {
         TensorShapeDynamism::Static => text,
         _ => text.replacen('[', "[at most ", 1),
@@ -338,7 +340,7 @@ fn tensor_text(tensor: &Tensor) -> String {
 }
 
 /// Compares the data of two corresponding tensors: where it is stored and, for constants and initial values, its bytes.
-fn tensor(
+fn compare_tensor_data(
     method: &str,
     (program_a, id_a, a): (&Program, usize, &Tensor),
     (program_b, id_b, b): (&Program, usize, &Tensor),
@@ -350,9 +352,9 @@ fn tensor(
     match (program_a.tables().tensor_data(a), program_b.tables().tensor_data(b)) {
         (TensorData::Constant(x), TensorData::Constant(y))
         | (TensorData::Initial(x), TensorData::Initial(y)) => {
-            notes.bytes(place, (program_a.loader(), x), (program_b.loader(), y))?;
+            notes.compare_bytes(place, (program_a.loader(), x), (program_b.loader(), y))?;
         }
-        (x, y) => notes.compare(Class::Meaning, place, &kind(&x), &kind(&y)),
+        (x, y) => notes.compare(Class::Meaning, place, &storage_text(&x), &storage_text(&y)),
     }
     let device = |tensor: &Tensor| tensor.device().unwrap_or_else(|| "CPU".to_owned());
     notes.compare(Class::Meaning, || format!("{}, device", place()), &device(a), &device(b));
@@ -374,7 +376,7 @@ fn tensor(
     Ok(())
 }
 
-fn kind(data: &TensorData<'_>) -> String {
+fn storage_text(data: &TensorData<'_>) -> String {
     match data {
         TensorData::Constant(_) => "a constant of the program".to_owned(),
         TensorData::Initial(_) => "planned, with an initial value in the program".to_owned(),
@@ -440,12 +442,12 @@ mod tests {
     fn devices_gradients_and_chains_are_compared() {
         let (kernels, backends) = (pteron_kernels::registry(), BackendRegistry::new());
         let registries = Registries { kernels: &kernels, backends: &backends };
-        let found = |other: &File| {
+        let differences = |other: &File| {
             let report =
                 diff(&program(|_| ()), other, registries, &Progress::default()).expect("both are read");
             report.differences.into_iter().map(|d| (d.class, d.place)).collect::<Vec<_>>()
         };
-        assert_eq!(found(&program(|_| ())), []);
+        assert_eq!(differences(&program(|_| ())), []);
         let device = |tensor: &mut Tensor| {
             let info = ExtraTensorInfo { device_type: DeviceType::Cuda, ..ExtraTensorInfo::default() };
             tensor.extra_tensor_info = Some(info);
@@ -467,7 +469,7 @@ mod tests {
             ),
         ];
         for (other, class, place) in cases {
-            assert_eq!(found(&other), [(class, place.to_owned())]);
+            assert_eq!(differences(&other), [(class, place.to_owned())]);
         }
     }
 }

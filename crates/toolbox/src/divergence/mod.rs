@@ -26,14 +26,14 @@ use pteron_trace::Place;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// The run to compare with.
+/// The other run, with which a prepared run is compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Against<'a> {
     /// The same method, executed without preparation.
     AsWritten,
-    /// A recording with its debug buffer.
+    /// An ETDump with its debug buffer.
     Recorded {
-        /// The recording.
+        /// The ETDump.
         dump: &'a ETDump,
         /// The debug buffer, which holds the bytes of the recorded tensors.
         buffer: &'a [u8],
@@ -47,7 +47,7 @@ pub struct Divergence {
     /// If no inputs were given, a description of those that were used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zeros: Option<Vec<String>>,
-    /// The number of values of the other run.
+    /// The number of values that the other run recorded.
     pub recorded: usize,
     /// The compared values, in the order of the other run.
     pub values: Vec<ComparedValue>,
@@ -55,12 +55,12 @@ pub struct Divergence {
     pub fused: Vec<FusedValue>,
     /// The first value that differs, as an index into `values`.
     pub first: Option<usize>,
-    /// The operands of that value: the nearest results that were compared, and the fused ones in between.
+    /// The operands of the first value that differs: the nearest compared results, and fused ones in between.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<Operand>,
 }
 
-/// A value that both runs have.
+/// A value that both runs computed.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedValue {
     /// Chain and instruction; `None` for an output of the method.
@@ -78,11 +78,11 @@ pub struct ComparedValue {
     pub output: usize,
     /// The largest absolute difference; `None` if the values cannot be subtracted.
     pub largest: Option<f64>,
-    /// How the values differ, if by more than the tolerance.
+    /// How the values differ, if by more than is tolerated.
     pub difference: Option<String>,
 }
 
-/// A value that was not compared.
+/// A value that was not compared, because the run fused its instruction.
 #[derive(Debug, Clone, Serialize)]
 pub struct FusedValue {
     /// Chain and instruction; `None` for an output of the method.
@@ -106,27 +106,27 @@ pub fn find(
     let request = Request { repeat: 1, ..request.clone() };
     let warm = matches!(against, Against::AsWritten);
     let name = request.resolve(program)?.method;
-    let nodes = NodeKinds::of(program, &name, &options.backends)?;
+    let nodes = NodeKinds::read(program, &name, &options.backends)?;
     let raised = program.raise(&name, &options.kernels)?;
     let run = |options| profile::record(program, &request, true, warm, options);
     let Profile { method, zeros, recording, .. } = run(options.clone())?;
-    let found = values_of(recording)?;
+    let values = recorded_values(recording)?;
     let (expected, empty) = match against {
         Against::AsWritten => {
             let as_written = LoadOptions { no_prepare: true, ..options };
             let empty = "the method computes no tensors, so there is nothing to compare";
-            (keyed(values_of(run(as_written)?.recording)?), empty)
+            (number_iterations(recorded_values(run(as_written)?.recording)?), empty)
         }
         Against::Recorded { dump, buffer } => {
-            let recorded = recorded(dump, buffer)?;
-            let recorded = results_alone(recorded, &found, &raised);
-            (keyed(recorded), "the ETDump holds no intermediate values; record it with them")
+            let recorded = etdump_values(dump, buffer)?;
+            let recorded = drop_delegate_inputs(recorded, &values, &raised);
+            (number_iterations(recorded), "the ETDump holds no intermediate values; record it with them")
         }
     };
     if expected.is_empty() {
         return Err(Error::input(empty));
     }
-    let mut known: HashMap<Key, Value> = keyed(found).into_iter().collect();
+    let mut known: HashMap<Key, Value> = number_iterations(values).into_iter().collect();
     let mut report = Divergence {
         method,
         zeros,
@@ -151,24 +151,24 @@ pub fn find(
         };
         let (found_as, expected_as) = (value.tensor.dtype(), expected.tensor.dtype());
         tolerance.rounded_to = coarser_half_type(tolerance.rounded_to, found_as);
-        let found = rounded(value.tensor, expected_as)?;
-        let (a, b) = (EValue::Tensor(found), EValue::Tensor(rounded(expected.tensor, found_as)?));
+        let actual = round_to(value.tensor, expected_as)?;
+        let (a, b) = (EValue::Tensor(actual), EValue::Tensor(round_to(expected.tensor, found_as)?));
         let difference = compare(&a, &b, &tolerance).err();
         if difference.is_some() {
             report.first.get_or_insert(report.values.len());
         }
-        if let (EValue::Tensor(found), EValue::Tensor(expected)) = (&a, &b) {
-            report.values.push(ComparedValue::new(&key, place, found, expected, difference));
+        if let (EValue::Tensor(actual), EValue::Tensor(expected)) = (&a, &b) {
+            report.values.push(ComparedValue::new(&key, place, actual, expected, difference));
         }
     }
     if report.values.is_empty() {
         return Err(Error::input("the two runs have no value in common: they are not of the same program"));
     }
-    report.operands = operands::of_first(&report, &raised);
+    report.operands = operands::operands_of_first(&report, &raised);
     Ok(report)
 }
 
-/// The half-precision type with the fewest mantissa bits, of those seen so far and `dtype`.
+/// The half-precision type with fewer mantissa bits of `seen` and `dtype`; `None` if neither is a half-precision type.
 fn coarser_half_type(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
     match (seen, dtype) {
         (_, ScalarType::BFloat16) => Some(ScalarType::BFloat16),
@@ -178,16 +178,16 @@ fn coarser_half_type(seen: Option<ScalarType>, dtype: ScalarType) -> Option<Scal
 }
 
 /// Rounds an f32 tensor to `dtype` if that is a half-precision type; otherwise returns the tensor unchanged.
-fn rounded(tensor: Tensor, dtype: ScalarType) -> Result<Tensor> {
+fn round_to(tensor: Tensor, dtype: ScalarType) -> Result<Tensor> {
     match (tensor.dtype(), dtype) {
-        (ScalarType::Float, ScalarType::Half) => convert(&tensor, dtype, f16::from_f32),
-        (ScalarType::Float, ScalarType::BFloat16) => convert(&tensor, dtype, bf16::from_f32),
+        (ScalarType::Float, ScalarType::Half) => map_elements(&tensor, dtype, f16::from_f32),
+        (ScalarType::Float, ScalarType::BFloat16) => map_elements(&tensor, dtype, bf16::from_f32),
         _ => Ok(tensor),
     }
 }
 
 /// Converts the elements of an f32 tensor by `round`; the result is row-major.
-fn convert<T: Element>(tensor: &Tensor, dtype: ScalarType, round: impl Fn(f32) -> T) -> Result<Tensor> {
+fn map_elements<T: Element>(tensor: &Tensor, dtype: ScalarType, round: impl Fn(f32) -> T) -> Result<Tensor> {
     let mut halves = Tensor::zeros(TensorMeta::contiguous(dtype, tensor.sizes())?)?;
     let elements = tensor.to_vec::<f32>()?;
     halves.as_mut_slice::<T>()?.iter_mut().zip(elements).for_each(|(half, x)| *half = round(x));
@@ -203,7 +203,7 @@ struct Key {
 }
 
 /// Numbers the iterations of values; `values` is in the order of computation.
-fn keyed(values: Vec<Value>) -> Vec<(Key, Value)> {
+fn number_iterations(values: Vec<Value>) -> Vec<(Key, Value)> {
     let mut seen: HashMap<(Place, usize), usize> = HashMap::new();
     let key = |value: Value| {
         let iteration = seen.entry((value.place, value.output)).or_default();
@@ -215,13 +215,13 @@ fn keyed(values: Vec<Value>) -> Vec<(Key, Value)> {
 }
 
 /// The values of a recording. Fails if some were not recorded.
-fn values_of(recording: Recording) -> Result<Vec<Value>> {
+fn recorded_values(recording: Recording) -> Result<Vec<Value>> {
     recording.expect_values()?;
     Ok(recording.blocks.into_iter().flat_map(|b| b.values).collect())
 }
 
 /// The tensors of the first block of an ETDump that recorded values.
-fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
+fn etdump_values(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
     let debug = |run: &etdump::RunData| run.events.iter().filter_map(|e| e.debug_event.clone()).collect();
     let blocks = dump.run_data.iter().map(debug);
     let events: Vec<etdump::DebugEvent> =
@@ -250,7 +250,7 @@ fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
         };
         for tensor in tensors {
             let name = event.name.clone().unwrap_or_default();
-            values.push(Value { name, place, output, tensor: tensor_of(&tensor, buffer)? });
+            values.push(Value { name, place, output, tensor: read_tensor(&tensor, buffer)? });
             output += 1;
         }
     }
@@ -258,8 +258,8 @@ fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
 }
 
 /// Drops the inputs of delegate calls from a recording: ExecuTorch records all arguments of a call, the results last, whereas
-/// `found` has only the results.
-fn results_alone(recorded: Vec<Value>, found: &[Value], raised: &RaisedMethod) -> Vec<Value> {
+/// `computed` has only the results.
+fn drop_delegate_inputs(recorded: Vec<Value>, computed: &[Value], raised: &RaisedMethod) -> Vec<Value> {
     let outputs = |values: &[Value]| {
         let mut outputs: HashMap<Place, usize> = HashMap::new();
         for value in values {
@@ -268,7 +268,7 @@ fn results_alone(recorded: Vec<Value>, found: &[Value], raised: &RaisedMethod) -
         }
         outputs
     };
-    let (all, results) = (outputs(&recorded), outputs(found));
+    let (all, results) = (outputs(&recorded), outputs(computed));
     let inputs = |place: Place| match results.get(&place) {
         Some(results) if place.node.is_none() && raised.calls_delegate(place) => {
             all[&place].saturating_sub(*results)
@@ -283,7 +283,7 @@ fn results_alone(recorded: Vec<Value>, found: &[Value], raised: &RaisedMethod) -
 }
 
 /// Reads a recorded tensor into row-major order.
-fn tensor_of(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
+fn read_tensor(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
     let wrong = |why: &str| {
         Error::input(format!(
             "a recorded tensor {:?} of type {} at byte {} {why}",
@@ -298,7 +298,7 @@ fn tensor_of(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
         .data_range(buffer.len() as u64)
         .ok_or_else(|| wrong(&format!("is not within the debug buffer, which has {} bytes", buffer.len())))?;
     let bytes = &buffer[range.start as usize..range.end as usize];
-    let meta = TensorMeta::new(dtype, &sizes, order_of(&sizes, &tensor.strides))?;
+    let meta = TensorMeta::new(dtype, &sizes, dim_order_of_strides(&sizes, &tensor.strides))?;
     if meta.strides().iter().zip(&tensor.strides).zip(&sizes).any(|((&a, &b), &n)| n > 1 && a as i64 != b) {
         return Err(wrong(&format!(
             "has strides {:?}, which are not those of a dense tensor",
@@ -313,7 +313,7 @@ fn tensor_of(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
 }
 
 /// The dim order of a dense tensor with these strides: the dimensions from the largest stride to the smallest.
-fn order_of(sizes: &[usize], strides: &[i64]) -> DimOrder {
+fn dim_order_of_strides(sizes: &[usize], strides: &[i64]) -> DimOrder {
     let mut order: Vec<u8> = (0..sizes.len().min(u8::MAX.into()) as u8).collect();
     if strides.len() == sizes.len() {
         order.sort_by_key(|&d| std::cmp::Reverse(strides[usize::from(d)]));
@@ -325,7 +325,7 @@ impl ComparedValue {
     fn new(
         key: &Key,
         place: Option<InstructionPlace>,
-        found: &Tensor,
+        actual: &Tensor,
         expected: &Tensor,
         difference: Option<Difference>,
     ) -> Self {
@@ -337,12 +337,12 @@ impl ComparedValue {
             source,
             iteration: key.iteration,
             output: key.output,
-            largest: largest(found, expected),
+            largest: largest_difference(actual, expected),
             difference: difference.map(|d| d.to_string()),
         }
     }
 
-    /// Where the value comes from: `instruction 3 (aten::add.out), output 0`.
+    /// The name of the value: `instruction 3 (aten::add.out), output 0`.
     pub fn name(&self) -> String {
         let mut text = name(self.place, &self.what, self.iteration, self.output);
         if let Some(source) = &self.source {
@@ -362,7 +362,7 @@ impl FusedValue {
         }
     }
 
-    /// Where the value comes from: `instruction 3 (aten::add.out), output 0`.
+    /// The name of the value: `instruction 3 (aten::add.out), output 0`.
     pub fn name(&self) -> String {
         name(self.place, &self.what, self.iteration, self.output)
     }
@@ -392,7 +392,7 @@ fn ordinal(n: usize) -> String {
 }
 
 /// The largest absolute difference of two tensors; infinite if an element is NaN or infinite in only one of them.
-fn largest(a: &Tensor, b: &Tensor) -> Option<f64> {
+fn largest_difference(a: &Tensor, b: &Tensor) -> Option<f64> {
     let row_major = |t: &Tensor| t.to_dim_order(DimOrder::contiguous(t.rank())).ok();
     let (left, right) = (row_major(a)?, row_major(b)?);
     let (a, b) = (show::numbers(&left)?, show::numbers(&right)?);
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn loop_iterations_have_distinct_keys() {
-        let keys: Vec<_> = keyed(vec![value(3, 0), value(3, 1), value(4, 0), value(3, 0)])
+        let keys: Vec<_> = number_iterations(vec![value(3, 0), value(3, 1), value(4, 0), value(3, 0)])
             .into_iter()
             .map(|(k, _)| (k.place.instruction.unwrap(), k.iteration, k.output))
             .collect();
@@ -480,9 +480,9 @@ mod tests {
         let plain = Tensor::from_slice(&sizes, &[1.0f32, 1.0001, 65536.0, 0.1]).unwrap();
         for order in [[0, 1, 2, 3], [0, 2, 3, 1]] {
             let x = plain.to_dim_order(DimOrder::new(&order).unwrap()).unwrap();
-            let halves = rounded(x.clone(), ScalarType::Half).unwrap();
+            let halves = round_to(x.clone(), ScalarType::Half).unwrap();
             assert_eq!(halves.to_vec::<f16>().unwrap(), [1.0, 1.0, f32::INFINITY, 0.1].map(f16::from_f32));
-            let (elements, same) = (x.bytes().as_ptr(), rounded(x, ScalarType::Float).unwrap());
+            let (elements, same) = (x.bytes().as_ptr(), round_to(x, ScalarType::Float).unwrap());
             assert_eq!(same.bytes().as_ptr(), elements, "it was copied");
         }
     }
@@ -491,19 +491,19 @@ mod tests {
     fn recorded_tensors_are_read_in_logical_order() {
         let bytes: Vec<u8> = [1i32, 2, 3, 4, 5, 6].iter().flat_map(|v| v.to_le_bytes()).collect();
         let mut tensor = etdump::Tensor { scalar_type: 3, sizes: vec![2, 3], strides: vec![1, 2], offset: 0 };
-        let read = tensor_of(&tensor, &bytes).unwrap();
+        let read = read_tensor(&tensor, &bytes).unwrap();
         assert_eq!(read.as_slice::<i32>().unwrap(), [1, 3, 5, 2, 4, 6]);
         tensor.offset = 4;
-        let e = tensor_of(&tensor, &bytes).unwrap_err().to_string();
+        let e = read_tensor(&tensor, &bytes).unwrap_err().to_string();
         assert!(e.contains("not within the debug buffer, which has 24 bytes"), "{e}");
         (tensor.offset, tensor.strides) = (0, vec![3, 3]);
-        assert!(tensor_of(&tensor, &bytes).unwrap_err().to_string().contains("strides [3, 3]"));
+        assert!(read_tensor(&tensor, &bytes).unwrap_err().to_string().contains("strides [3, 3]"));
     }
 
     #[test]
     fn largest_difference_handles_nan_and_infinity() {
         let t = |v: &[f32]| Tensor::from_slice(&[v.len()], v).unwrap();
-        assert_eq!(largest(&t(&[1.0, f32::NAN]), &t(&[1.5, f32::NAN])), Some(0.5));
-        assert_eq!(largest(&t(&[f32::NAN]), &t(&[1.0])), Some(f64::INFINITY));
+        assert_eq!(largest_difference(&t(&[1.0, f32::NAN]), &t(&[1.5, f32::NAN])), Some(0.5));
+        assert_eq!(largest_difference(&t(&[f32::NAN]), &t(&[1.0])), Some(f64::INFINITY));
     }
 }

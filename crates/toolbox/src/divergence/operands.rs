@@ -7,14 +7,14 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A result that the first value that differs was computed from.
+/// A result from which the first differing value was computed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Operand {
     /// Chain and instruction.
     pub place: (u32, u32),
     /// The operator, or the kind of instruction.
     pub what: String,
-    /// The outcome of its comparison.
+    /// The outcome of comparing the result.
     pub state: OperandState,
 }
 
@@ -22,13 +22,13 @@ pub struct Operand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OperandState {
-    /// It agrees in both runs.
+    /// The result agrees in both runs.
     Agrees,
-    /// It differs as well.
+    /// The result differs as well.
     Differs,
-    /// It is fused into its consumer, so that it has no value.
+    /// The result is fused into its consumer, so that it has no value.
     Fused,
-    /// It was not compared.
+    /// The result was not compared.
     Unknown,
 }
 
@@ -48,11 +48,11 @@ impl fmt::Display for Operand {
 
 /// The results that the first differing value reads and, transitively through fused results, their operands; in
 /// instruction order.
-pub(super) fn of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operand> {
+pub(super) fn operands_of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operand> {
     let first = report.first.and_then(|first| report.values[first].place);
     let place = |(chain, instruction)| Place::instruction(chain, instruction);
     let Some(first) = first.and_then(|first| raised.index_of(place(first))) else { return Vec::new() };
-    let states = states(report);
+    let states = operand_states(report);
     let (mut known, mut open, mut operands) = (BTreeSet::from([first]), vec![first], BTreeMap::new());
     while let Some(instruction) = open.pop().and_then(|index| raised.instruction(index)) {
         for read in &instruction.reads {
@@ -74,7 +74,7 @@ pub(super) fn of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operan
     operands.into_values().collect()
 }
 
-fn states(report: &Divergence) -> BTreeMap<(u32, u32), OperandState> {
+fn operand_states(report: &Divergence) -> BTreeMap<(u32, u32), OperandState> {
     let fused = report.fused.iter().filter_map(|value| Some((value.place?, OperandState::Fused)));
     let mut states: BTreeMap<_, _> = fused.collect();
     for value in &report.values {

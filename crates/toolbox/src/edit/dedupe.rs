@@ -1,4 +1,4 @@
-use super::externalize::{Digests, is_input_or_output, kept_constant, keys_in_use, make_external};
+use super::externalize::{Digests, constant_to_keep, is_input_or_output, keys_in_use, make_external};
 use super::keys::{DedupBuilder, layout_of};
 use super::{Output, finish, revise};
 use crate::file::{Progress, source};
@@ -20,7 +20,7 @@ pub struct Deduped {
     pub bytes_shared: u64,
     /// Bytes of all programs before the edit.
     pub bytes_before: u64,
-    /// Bytes of all programs and of the shared weights after it.
+    /// Bytes of all programs and of the shared weights after the edit.
     pub bytes_after: u64,
     /// The shared weights.
     #[serde(skip)]
@@ -30,13 +30,13 @@ pub struct Deduped {
 /// One of the programs that share weights.
 #[derive(Debug, Serialize)]
 pub struct Member {
-    /// The old file.
+    /// The name of the old file.
     pub file: String,
-    /// Its size in bytes.
+    /// The old file's size in bytes.
     pub bytes_before: u64,
     /// The size of the new file in bytes.
     pub bytes_after: u64,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
@@ -50,21 +50,22 @@ pub struct Member {
 /// data moves only if no program has different bytes under its key. Weights that [`externalize`](super::externalize())
 /// leaves in a program stay here too.
 pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Result<Deduped> {
-    let all: Vec<Weights> = programs.iter().map(|program| Weights::of(program, at_least.max(1))).collect();
-    let lengths = common(all.iter().map(|weights| weights.ranges().map(len).collect()));
-    let total = all.iter().flat_map(Weights::ranges).filter(|r| lengths.contains(&len(r)));
-    progress.begin("comparing", total.map(len).sum());
+    let all: Vec<Weights> =
+        programs.iter().map(|program| Weights::of_program(program, at_least.max(1))).collect();
+    let lengths = in_several(all.iter().map(|weights| weights.file_ranges().map(range_len).collect()));
+    let total = all.iter().flat_map(Weights::file_ranges).filter(|r| lengths.contains(&range_len(r)));
+    progress.begin("comparing", total.map(range_len).sum());
     let mut digests: Vec<Digests<'_>> =
         programs.iter().map(|program| Digests { program, progress, known: HashMap::new() }).collect();
     let mut seen: Vec<HashSet<String>> = Vec::new();
     for (weights, digests) in all.iter().zip(&mut digests) {
-        let mut found = HashSet::new();
-        for range in weights.ranges().filter(|range| lengths.contains(&len(range))) {
-            found.insert(digests.of(range.clone())?.to_owned());
+        let mut digests_of_program = HashSet::new();
+        for range in weights.file_ranges().filter(|range| lengths.contains(&range_len(range))) {
+            digests_of_program.insert(digests.sha256(range.clone())?.to_owned());
         }
-        seen.push(found);
+        seen.push(digests_of_program);
     }
-    let shared = common(seen.into_iter());
+    let shared = in_several(seen.into_iter());
 
     let mut data = DedupBuilder::new(programs.iter().flat_map(keys_in_use).collect());
     let mut revisions = Vec::new();
@@ -78,7 +79,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
         // No runtime supports inline constants together with external weights.
         revision.move_constants_to_segment();
         for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {
-            let digest = digests.of(range.clone())?;
+            let digest = digests.sha256(range.clone())?;
             let alignment =
                 segments.get(key.as_str()).map_or(1, |&index| revision.alignment_of_segment(index));
             data.blob(key, digest, alignment, || bytes_of(range.clone()))?;
@@ -116,7 +117,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
             program: output,
         });
     }
-    let data = Output::data(data.into_builder(), progress)?;
+    let data = Output::named_data(data.into_builder(), progress)?;
     Ok(Deduped {
         keys,
         bytes_shared,
@@ -129,23 +130,23 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
 
 /// The weights of a program that are candidates for sharing.
 struct Weights {
-    /// Method, value, and file range.
+    /// Constants: index of the method, index of the value, and file range.
     constants: Vec<(usize, usize, Range<u64>)>,
-    /// Key and file range.
+    /// Named data: key and file range.
     named: Vec<(String, Range<u64>)>,
 }
 
 impl Weights {
-    fn of(program: &Program, at_least: u64) -> Self {
+    fn of_program(program: &Program, at_least: u64) -> Self {
         let tables = program.tables();
         let mut constants = Vec::new();
-        let stays = kept_constant(program);
+        let stays = constant_to_keep(program);
         for (p, plan) in tables.execution_plan.iter().enumerate() {
             for (v, tensor) in
                 plan.values.iter().enumerate().filter_map(|(v, value)| Some((v, value.as_tensor()?)))
             {
                 if let TensorData::Constant(range) = tables.tensor_data(tensor)
-                    && len(&range) >= at_least
+                    && range_len(&range) >= at_least
                     && Some(&range) != stays.as_ref()
                     && !is_input_or_output(plan, v)
                 {
@@ -155,23 +156,23 @@ impl Weights {
         }
         let shareable = tables.named_data.iter().filter(|entry| !is_own_key(&entry.key));
         let named = shareable.filter_map(|entry| {
-            let range = tables.named_data(&entry.key).filter(|range| len(range) >= at_least)?;
+            let range = tables.named_data(&entry.key).filter(|range| range_len(range) >= at_least)?;
             Some((entry.key.clone(), range))
         });
         Self { constants, named: named.collect() }
     }
 
-    fn ranges(&self) -> impl Iterator<Item = &Range<u64>> {
+    fn file_ranges(&self) -> impl Iterator<Item = &Range<u64>> {
         self.constants.iter().map(|(_, _, range)| range).chain(self.named.iter().map(|(_, range)| range))
     }
 }
 
-fn len(range: &Range<u64>) -> u64 {
+fn range_len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// The items that occur in at least two of the sets.
-fn common<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
+/// The items that are in at least two of the sets.
+fn in_several<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
     let mut counts: HashMap<T, usize> = HashMap::new();
     for item in sets.flatten() {
         *counts.entry(item).or_default() += 1;
@@ -191,8 +192,8 @@ fn movable_keys(
     for ((program, weights), digests) in programs.iter().zip(all).zip(digests) {
         for entry in &program.tables().named_data {
             let range = weights.named.iter().find(|(key, _)| *key == entry.key).map(|(_, range)| range);
-            let meaning = match range.filter(|range| lengths.contains(&len(range))) {
-                Some(range) => Some(digests.of(range.clone())?.to_owned()),
+            let meaning = match range.filter(|range| lengths.contains(&range_len(range))) {
+                Some(range) => Some(digests.sha256(range.clone())?.to_owned()),
                 None => None,
             };
             meanings.entry(&entry.key).or_default().insert(meaning);

@@ -18,7 +18,7 @@ pub struct Embedded {
     pub named_data: Vec<String>,
     /// Keys of tensors that the program does not use and that were left out.
     pub left_out: Vec<String>,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
@@ -26,7 +26,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Everything that is not in the new program: what could not be kept, and what was left out.
+    /// Descriptions of all that the new program lacks: lost fields, and unused tensors.
     pub fn not_kept(&self) -> Vec<String> {
         let left_out = self.left_out.iter().map(|key| format!("the tensor `{key}`, to which nothing refers"));
         self.lost.iter().cloned().chain(left_out).collect()
@@ -135,9 +135,9 @@ fn check_fit(tensor: &Tensor, entry: &NamedData, file: &str) -> Result<()> {
     if entry.tensor_layout.as_ref() == Some(&wanted) {
         return Ok(());
     }
-    let found = entry.tensor_layout.as_ref().map_or_else(|| "a blob".to_owned(), crate::show::layout);
+    let actual = entry.tensor_layout.as_ref().map_or_else(|| "a blob".to_owned(), crate::show::layout);
     Err(Error::bad_file(
         file,
-        format!("`{}` is {found}; the program asks for {}", entry.key, crate::show::layout(&wanted)),
+        format!("`{}` is {actual}; the program asks for {}", entry.key, crate::show::layout(&wanted)),
     ))
 }

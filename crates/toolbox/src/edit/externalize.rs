@@ -14,7 +14,7 @@ use std::ops::Range;
 pub struct MoveOptions {
     /// Moves only weights of at least this many bytes.
     pub at_least: u64,
-    /// Moves the initial values of mutable tensors, too.
+    /// Also moves the initial values of mutable tensors.
     pub initial: bool,
     /// Moves only weights whose names fit one of these; all, if there are none. The name of a weight without one is the
     /// SHA-256 of its bytes.
@@ -28,12 +28,12 @@ pub struct Externalized {
     pub keys: Vec<String>,
     /// Bytes of the moved weights; weights with equal bytes count once.
     pub bytes: u64,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// The new program.
     #[serde(skip)]
     pub program: Output,
-    /// The weights.
+    /// The file of the moved weights.
     #[serde(skip)]
     pub data: Output,
 }
@@ -75,13 +75,13 @@ pub fn externalize(program: &Program, options: &MoveOptions, progress: &Progress
     for entry in tables.named_data.iter().filter(|entry| moved.contains(entry.key.as_str())) {
         let range = tables.named_data(&entry.key).unwrap_or_default();
         let alignment = revision.alignment_of_segment(entry.segment_index);
-        data.blob(&entry.key, digests.of(range.clone())?, alignment, || bytes_of(range))?;
+        data.blob(&entry.key, digests.sha256(range.clone())?, alignment, || bytes_of(range))?;
     }
     revision.program.named_data.retain(|entry| !moved.contains(entry.key.as_str()));
 
     // No runtime supports inline constants together with external weights.
     revision.move_constants_to_segment();
-    let stays = kept_constant(program);
+    let stays = constant_to_keep(program);
     for (plan, new) in tables.execution_plan.iter().zip(&mut revision.program.execution_plan) {
         for (id, (old, new)) in plan.values.iter().zip(&mut new.values).enumerate() {
             let (EValue::Tensor(old), EValue::Tensor(new)) = (old, new) else { continue };
@@ -96,13 +96,13 @@ pub fn externalize(program: &Program, options: &MoveOptions, progress: &Progress
             let name = old.fully_qualified_name().filter(|name| !name.is_empty());
             let is_wanted = match name {
                 Some(name) => is_wanted(name),
-                None => options.names.is_empty() || is_wanted(digests.of(range.clone())?),
+                None => options.names.is_empty() || is_wanted(digests.sha256(range.clone())?),
             };
             let is_small = range.end - range.start < options.at_least.max(1);
             if !is_wanted || is_small || Some(&range) == stays.as_ref() {
                 continue;
             }
-            let digest = digests.of(range.clone())?;
+            let digest = digests.sha256(range.clone())?;
             let key = data.tensor(name, digest, layout_of(old), || bytes_of(range));
             make_external(new, key);
         }
@@ -121,7 +121,7 @@ pub fn externalize(program: &Program, options: &MoveOptions, progress: &Progress
         bytes: data.bytes(),
         lost,
         program,
-        data: Output::data(data.into_builder(), progress)?,
+        data: Output::named_data(data.into_builder(), progress)?,
     })
 }
 
@@ -132,7 +132,7 @@ pub(super) fn is_input_or_output(plan: &ExecutionPlan, id: usize) -> bool {
 
 /// The smallest non-empty constant, if the program has empty constants as well. It must stay in the program, because the
 /// reference runtime refuses the empty segment that would be left.
-pub(super) fn kept_constant(program: &Program) -> Option<Range<u64>> {
+pub(super) fn constant_to_keep(program: &Program) -> Option<Range<u64>> {
     let tables = program.tables();
     let constants = tables.execution_plan.iter().flat_map(|plan| &plan.values).filter_map(EValue::as_tensor);
     let ranges = constants.filter_map(|tensor| match tables.tensor_data(tensor) {
@@ -156,7 +156,7 @@ pub(super) fn keys_in_use(program: &Program) -> HashSet<String> {
     tables.named_data.iter().map(|entry| entry.key.as_str()).chain(external).map(str::to_owned).collect()
 }
 
-/// Makes a tensor external, with this key.
+/// Makes a tensor external: its data is looked up by this key.
 pub(super) fn make_external(tensor: &mut Tensor, key: String) {
     let info = tensor.extra_tensor_info.get_or_insert_default();
     info.fully_qualified_name = Some(key);
@@ -173,7 +173,7 @@ pub(super) struct Digests<'p> {
 }
 
 impl Digests<'_> {
-    pub(super) fn of(&mut self, range: Range<u64>) -> Result<&str> {
+    pub(super) fn sha256(&mut self, range: Range<u64>) -> Result<&str> {
         if !self.known.contains_key(&range) {
             let digest = sha256(self.program.loader(), range.clone(), self.progress)?;
             self.known.insert(range.clone(), digest);

@@ -47,7 +47,7 @@ pub(crate) struct DedupBuilder {
     /// Blobs by the SHA-256 of their bytes.
     blobs: HashMap<String, Blob<'static>>,
     /// For each assigned key, the SHA-256 of its bytes and its layout.
-    taken: HashMap<String, (String, Option<TensorLayout>)>,
+    assigned: HashMap<String, (String, Option<TensorLayout>)>,
     /// Keys that are in use elsewhere and are not assigned to tensors.
     reserved: HashSet<String>,
 }
@@ -76,12 +76,12 @@ impl DedupBuilder {
             .chain(numbered);
         loop {
             let Some(key) = candidates.next() else { unreachable!("there is always a further number") };
-            match self.taken.get(&key) {
+            match self.assigned.get(&key) {
                 Some((bytes, known)) if bytes == sha256 && known.as_ref() == Some(&layout) => return key,
                 Some(_) => {}
                 None if self.reserved.contains(&key) => {}
                 None => {
-                    self.taken.insert(key.clone(), (sha256.to_owned(), Some(layout.clone())));
+                    self.assigned.insert(key.clone(), (sha256.to_owned(), Some(layout.clone())));
                     self.push(key.clone(), sha256, (Some(layout), 1), blob);
                     return key;
                 }
@@ -97,11 +97,11 @@ impl DedupBuilder {
         alignment: u64,
         blob: impl FnOnce() -> Blob<'static>,
     ) -> Result<()> {
-        match self.taken.get(key) {
+        match self.assigned.get(key) {
             Some((bytes, None)) if bytes == sha256 => Ok(()),
             Some(_) => Err(Error::input(format!("the key `{key}` stands for two things"))),
             None => {
-                self.taken.insert(key.to_owned(), (sha256.to_owned(), None));
+                self.assigned.insert(key.to_owned(), (sha256.to_owned(), None));
                 self.push(key.to_owned(), sha256, (None, alignment), blob);
                 Ok(())
             }

@@ -47,15 +47,15 @@ impl Output {
         (self.write)(out).in_file("the new file")
     }
 
-    /// All bytes in memory, for files known to be small.
+    /// The bytes of the file in memory; for files known to be small.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write_to(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// A file that is laid out and verified.
-    pub(crate) fn prepared<H: 'static>(
+    /// An output of a file that is laid out and verified.
+    pub(crate) fn from_prepared<H: 'static>(
         prepared: pteron_format::container::Prepared<'static, H>,
         bytes: u64,
         progress: &Progress,
@@ -63,13 +63,13 @@ impl Output {
         Self::stream(bytes, progress, move |out| prepared.write_to(out))
     }
 
-    /// The bytes of an existing file.
-    pub(crate) fn copy(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Self {
-        Self::overwritten(loader, Vec::new(), progress)
+    /// A byte-for-byte copy of an existing file.
+    pub(crate) fn copy_of(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Self {
+        Self::with_overwritten(loader, Vec::new(), progress)
     }
 
-    /// The bytes of an existing file, with others in these ranges, which are in ascending order and do not overlap.
-    pub(crate) fn overwritten(
+    /// An existing file with these ranges overwritten; they are in ascending order and do not overlap.
+    pub(crate) fn with_overwritten(
         loader: &Arc<dyn DataLoader>,
         ranges: Vec<(Range<u64>, Blob<'static>)>,
         progress: &Progress,
@@ -87,13 +87,13 @@ impl Output {
         Self::stream(bytes, progress, move |out| pieces.iter().try_for_each(|piece| piece.copy_to(out)))
     }
 
-    /// Lays out and verifies named data, within the default limits.
-    pub(crate) fn data(builder: ptd::Builder<'static>, progress: &Progress) -> Result<Self> {
-        Self::data_within(builder, &Limits::default(), progress)
+    /// Lays out named data, and verifies it with the default limits.
+    pub(crate) fn named_data(builder: ptd::Builder<'static>, progress: &Progress) -> Result<Self> {
+        Self::named_data_within(builder, &Limits::default(), progress)
     }
 
-    /// Lays out and verifies named data, within these limits.
-    pub(crate) fn data_within(
+    /// Lays out named data, and verifies it with these limits.
+    pub(crate) fn named_data_within(
         builder: ptd::Builder<'static>,
         limits: &Limits,
         progress: &Progress,
@@ -103,7 +103,7 @@ impl Output {
         Ok(Self { bytes, write: Box::new(move |out| prepared.write_to(out)), progress: progress.clone() })
     }
 
-    /// A file of `bytes` bytes that `write` produces.
+    /// An output of `bytes` bytes that `write` streams.
     pub(crate) fn stream(
         bytes: u64,
         progress: &Progress,
@@ -132,7 +132,7 @@ pub(crate) fn revise(program: &Program, progress: &Progress) -> Result<pte::Revi
 pub(crate) fn finish(revision: pte::Revision<'static>, progress: &Progress) -> Result<(Output, Vec<String>)> {
     let revised = revision.finish(&pteron_format::Limits::DEFAULT).in_file("the new program")?;
     let bytes = revised.prepared.header().file_len;
-    Ok((Output::prepared(revised.prepared, bytes, progress), revised.lost))
+    Ok((Output::from_prepared(revised.prepared, bytes, progress), revised.lost))
 }
 
 /// Starts an edit of named data.
@@ -150,7 +150,7 @@ pub(crate) fn finish_data(
 ) -> Result<(Output, Vec<String>)> {
     let revised = revision.finish(&pteron_format::Limits::DEFAULT).in_file("the new named data")?;
     let bytes = revised.prepared.header().file_len;
-    Ok((Output::prepared(revised.prepared, bytes, progress), revised.lost))
+    Ok((Output::from_prepared(revised.prepared, bytes, progress), revised.lost))
 }
 
 /// What a program that is compiled from this one does not have: what only an edit of its file keeps, and named data, if there
@@ -169,8 +169,8 @@ pub fn lost_by_recompiling(program: &Program) -> Result<Vec<String>> {
     Ok(lost)
 }
 
-/// What is lost if named data is written again from what was read of it, such as fields that its schema lacks, in words.
-pub(crate) fn undeclared_data(data: &PtdDataMap) -> Result<Vec<String>> {
+/// Descriptions of fields of named data that an edit loses, because this build's schema lacks them.
+pub(crate) fn undeclared_fields(data: &PtdDataMap) -> Result<Vec<String>> {
     let tables = data.tables();
     let bytes = data.loader().load(0, tables.header().tables_size, Purpose::Program)?;
     Ok(ptd::undeclared_parts(tables, &bytes))

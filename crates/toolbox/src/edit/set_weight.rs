@@ -18,7 +18,7 @@ pub struct WeightSet {
     pub layout: String,
     /// The number of tensors, in all methods, that use the weight; 1 for a `.ptd`.
     pub tensors: usize,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// The new file.
     #[serde(skip)]
@@ -32,12 +32,12 @@ pub struct WeightSet {
 /// old bytes keep them. A bfloat16 weight, a type that NumPy lacks, takes a float32 array, which is rounded.
 pub fn set_weight(file: &File, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
     match file {
-        File::Program(program) => in_program(program, name, array, progress),
-        File::Data(data) => in_data(data, name, array, progress),
+        File::Program(program) => set_in_program(program, name, array, progress),
+        File::Data(data) => set_in_data(data, name, array, progress),
     }
 }
 
-fn in_program(program: &Program, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
+fn set_in_program(program: &Program, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
     let tables = program.tables();
     let all = || tables.execution_plan.iter().flat_map(|plan| &plan.values).filter_map(EValue::as_tensor);
     let stored = |t: &Tensor| t.constant_idx().is_some() || t.initial_data_idx().is_some();
@@ -47,7 +47,7 @@ fn in_program(program: &Program, name: &str, array: &Path, progress: &Progress) 
         Some(number) => t.constant_idx() == Some(number),
         None => stored(t) && t.fully_qualified_name() == Some(name),
     };
-    let Some(first) = all().find(|t| wanted(t)) else { return Err(no_such_weight(program, name)) };
+    let Some(first) = all().find(|t| wanted(t)) else { return Err(no_such_weight_error(program, name)) };
     let layout = super::keys::layout_of(first);
     if let Some(other) = all().filter(|t| wanted(t)).find(|t| super::keys::layout_of(t) != layout) {
         return Err(Error::input(format!(
@@ -56,27 +56,27 @@ fn in_program(program: &Program, name: &str, array: &Path, progress: &Progress) 
             show::layout(&super::keys::layout_of(other))
         )));
     }
-    let blob = Blob::bytes(values(&layout, array)?);
+    let blob = Blob::bytes(array_bytes(&layout, array)?);
     let tensors = all().filter(|t| wanted(t)).count();
     let mut ranges: Vec<_> =
-        all().filter(|t| wanted(t)).filter_map(|t| range_of(tables, t)).filter(|r| !r.is_empty()).collect();
+        all().filter(|t| wanted(t)).filter_map(|t| file_range(tables, t)).filter(|r| !r.is_empty()).collect();
     ranges.sort_by_key(|range| range.start);
     ranges.dedup();
     let done = |file, lost| WeightSet { layout: show::layout(&layout), tensors, lost, file };
-    let apart = ranges.windows(2).all(|pair| !overlap(&pair[0], &pair[1]));
+    let apart = ranges.windows(2).all(|pair| !ranges_overlap(&pair[0], &pair[1]));
     let is_shared = || {
-        let others = all().filter(|t| !wanted(t)).filter_map(|t| range_of(tables, t));
+        let others = all().filter(|t| !wanted(t)).filter_map(|t| file_range(tables, t));
         let named = tables.named_data.iter().filter_map(|entry| tables.named_data(&entry.key));
         let delegates = tables.execution_plan.iter().flat_map(|plan| &plan.delegates);
         let mut others = others.chain(named).chain(delegates.map(|delegate| tables.delegate_data(delegate)));
         others.any(|other| {
             let first = ranges.partition_point(|range| range.end <= other.start);
-            ranges.get(first).is_some_and(|range| overlap(range, &other))
+            ranges.get(first).is_some_and(|range| ranges_overlap(range, &other))
         })
     };
-    if apart && (!is_shared() || has(program.loader(), &ranges, &blob, progress)?) {
+    if apart && (!is_shared() || has_bytes(program.loader(), &ranges, &blob, progress)?) {
         let patches = ranges.into_iter().map(|range| (range, blob.clone())).collect();
-        return Ok(done(Output::overwritten(program.loader(), patches, progress), Vec::new()));
+        return Ok(done(Output::with_overwritten(program.loader(), patches, progress), Vec::new()));
     }
     program.require_valid_methods()?;
     let mut revision = revise(program, progress)?;
@@ -97,20 +97,20 @@ fn in_program(program: &Program, name: &str, array: &Path, progress: &Progress) 
     Ok(done(file, lost))
 }
 
-/// The byte range in the file of a weight.
-fn range_of(tables: &VerifiedProgram, tensor: &Tensor) -> Option<Range<u64>> {
+/// The byte range of a weight in the file.
+fn file_range(tables: &VerifiedProgram, tensor: &Tensor) -> Option<Range<u64>> {
     match tables.tensor_data(tensor) {
         TensorData::Constant(range) | TensorData::Initial(range) => Some(range),
         _ => None,
     }
 }
 
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+fn ranges_overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// Whether all of these ranges of a file have these bytes already.
-fn has(
+/// Whether each of these ranges of the file already contains the blob's bytes.
+fn has_bytes(
     loader: &Arc<dyn DataLoader>,
     ranges: &[Range<u64>],
     blob: &Blob<'static>,
@@ -129,7 +129,7 @@ fn has(
 }
 
 #[cold]
-fn no_such_weight(program: &Program, name: &str) -> Error {
+fn no_such_weight_error(program: &Program, name: &str) -> Error {
     let tables = program.tables();
     let all = tables.execution_plan.iter().flat_map(|plan| &plan.values).filter_map(|v| v.as_tensor());
     let stored = all.filter(|t| t.constant_idx().is_some() || t.initial_data_idx().is_some());
@@ -148,7 +148,7 @@ fn no_such_weight(program: &Program, name: &str) -> Error {
     })
 }
 
-fn in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
+fn set_in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
     let tables = data.tables();
     let Some(index) = tables.named_data.iter().position(|entry| entry.key == name) else {
         return Err(pteron_runtime::Error::NoSuchKey {
@@ -162,14 +162,14 @@ fn in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> 
         return Err(Error::input(format!("`{name}` is a blob, not a tensor")));
     };
     let text = show::layout(layout);
-    let blob = Blob::bytes(values(layout, array)?);
+    let blob = Blob::bytes(array_bytes(layout, array)?);
     let range = tables.data_range(entry);
     let others = tables.named_data.iter().enumerate().filter(|(other, _)| *other != index);
-    let is_shared = |(_, other): (usize, &NamedData)| overlap(&range, &tables.data_range(other));
+    let is_shared = |(_, other): (usize, &NamedData)| ranges_overlap(&range, &tables.data_range(other));
     let is_shared = others.clone().any(is_shared);
-    if !is_shared || has(data.loader(), std::slice::from_ref(&range), &blob, progress)? {
+    if !is_shared || has_bytes(data.loader(), std::slice::from_ref(&range), &blob, progress)? {
         let patch = if range.is_empty() { Vec::new() } else { vec![(range, blob)] };
-        let file = Output::overwritten(data.loader(), patch, progress);
+        let file = Output::with_overwritten(data.loader(), patch, progress);
         return Ok(WeightSet { layout: text, tensors: 1, lost: Vec::new(), file });
     }
     let mut revision = revise_data(data, progress)?;
@@ -180,14 +180,14 @@ fn in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> 
 
 /// The values of a `.npy` file as the little-endian bytes of a tensor of this layout. Shape and type are checked before the
 /// elements are read.
-fn values(layout: &TensorLayout, path: &Path) -> Result<Vec<u8>> {
+fn array_bytes(layout: &TensorLayout, path: &Path) -> Result<Vec<u8>> {
     let array = npy::open(path)?;
     let dtype = ScalarType::from_i8(layout.scalar_type)?;
     let sizes: Vec<usize> = layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
-    let found = array.meta().dtype();
-    let is_rounded = found == ScalarType::Float && dtype == ScalarType::BFloat16;
-    let is_raw = npy::raw(dtype) && found.size() == dtype.size();
-    if **array.meta().sizes() != *sizes || !(found == dtype || is_rounded || is_raw) {
+    let array_dtype = array.meta().dtype();
+    let is_rounded = array_dtype == ScalarType::Float && dtype == ScalarType::BFloat16;
+    let is_raw = npy::is_written_raw(dtype) && array_dtype.size() == dtype.size();
+    if **array.meta().sizes() != *sizes || !(array_dtype == dtype || is_rounded || is_raw) {
         let problem = format!("a {}; the weight is {}", array.meta(), show::layout(layout));
         return Err(Error::bad_file(path, problem));
     }

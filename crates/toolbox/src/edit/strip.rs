@@ -5,7 +5,7 @@ use pteron_format::pte::{ExtraTensorInfo, is_delegate_sources_key, is_value_name
 use pteron_runtime::Program;
 use serde::Serialize;
 
-/// What to strip besides stack traces.
+/// The parts to strip besides stack traces.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StripOptions {
     /// Also strips the names of inputs and outputs, those that tensors have in the source model, except those that are keys of
@@ -23,7 +23,7 @@ pub struct Stripped {
     /// The methods that stay as they are, because they are not valid.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
-    /// What could not be kept.
+    /// Descriptions of what the edit could not keep.
     pub lost: Vec<String>,
     /// Bytes of the old file.
     pub bytes_before: u64,

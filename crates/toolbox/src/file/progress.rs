@@ -7,26 +7,26 @@ pub struct Progress(Option<Arc<dyn Listener>>);
 
 /// Receives the progress of long operations.
 pub trait Listener: Send + Sync {
-    /// A phase of the work begins, such as `writing`, that will process about `bytes` bytes.
+    /// A phase such as `writing` begins, which will process about `bytes` bytes.
     fn begin(&self, what: &'static str, bytes: u64);
-    /// Another `bytes` bytes of the phase are done.
+    /// The current phase has processed `bytes` more bytes.
     fn advance(&self, bytes: u64);
 }
 
 impl Progress {
-    /// Reports to this listener.
+    /// A progress that reports to this listener.
     pub fn new(listener: impl Listener + 'static) -> Self {
         Self(Some(Arc::new(listener)))
     }
 
-    /// See [`Listener::begin`].
+    /// Reports that a phase begins: see [`Listener::begin`].
     pub fn begin(&self, what: &'static str, bytes: u64) {
         if let Some(listener) = &self.0 {
             listener.begin(what, bytes);
         }
     }
 
-    /// See [`Listener::advance`].
+    /// Reports processed bytes: see [`Listener::advance`].
     pub fn advance(&self, bytes: u64) {
         if let Some(listener) = &self.0 {
             listener.advance(bytes);

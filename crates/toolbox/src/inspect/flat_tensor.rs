@@ -10,9 +10,9 @@ pub struct FlatTensorReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
-    /// Bytes that were read for the report, without those that identified the format.
+    /// Bytes that were read for the report, not counting those that identified the format.
     pub bytes_read: u64,
     /// The version of the file's schema.
     pub version: u32,
@@ -26,15 +26,15 @@ pub struct FlatTensorReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct EntryReport {
     pub key: String,
-    /// The segment that holds it.
+    /// The index of the segment that contains the entry.
     pub segment: u32,
-    /// Its size in bytes.
+    /// The entry's size in bytes.
     pub bytes: u64,
-    /// The scalar type; absent for a blob.
+    /// The scalar type of a tensor; absent for a blob.
     pub dtype: Option<String>,
-    /// The sizes; absent for a blob.
+    /// The sizes of a tensor; absent for a blob.
     pub sizes: Option<Vec<i32>>,
-    /// The dim order; absent for a blob.
+    /// The dim order of a tensor; absent for a blob.
     pub dim_order: Option<Vec<u8>>,
 }
 

@@ -13,9 +13,9 @@ pub struct GgufReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
-    /// Bytes that were read for the report, without those that identified the format.
+    /// Bytes that were read for the report, not counting those that identified the format.
     pub bytes_read: u64,
     /// The version of the format.
     pub version: u32,
@@ -29,11 +29,11 @@ pub struct GgufReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct GgufTensorReport {
     pub name: String,
-    /// Its element or block type: `F32`, `Q8_0`.
+    /// The tensor's element or block type: `F32`, `Q8_0`.
     pub kind: &'static str,
-    /// Its sizes, outermost first.
+    /// The tensor's sizes, outermost first.
     pub sizes: Vec<u64>,
-    /// Its size in bytes.
+    /// The tensor's size in bytes.
     pub bytes: u64,
 }
 
@@ -51,13 +51,13 @@ pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Gg
         file: loader.name().to_owned(),
         bytes: loader.size(),
         version: file.version,
-        metadata: file.metadata.into_iter().map(|(key, v)| (key, value(&v))).collect(),
+        metadata: file.metadata.into_iter().map(|(key, v)| (key, value_json(&v))).collect(),
         tensors: tensors.collect(),
         bytes_read: loader.bytes_loaded().saturating_sub(before),
     })
 }
 
-fn value(v: &Value) -> serde_json::Value {
+fn value_json(v: &Value) -> serde_json::Value {
     match v {
         Value::Unsigned(v) => json!(v),
         Value::Signed(v) => json!(v),
@@ -65,7 +65,7 @@ fn value(v: &Value) -> serde_json::Value {
         Value::Bool(v) => json!(v),
         Value::String(v) => json!(v),
         Value::Array { len, first } => {
-            json!({"len": len, "first": first.iter().map(value).collect::<Vec<_>>()})
+            json!({"len": len, "first": first.iter().map(value_json).collect::<Vec<_>>()})
         }
         _ => serde_json::Value::Null,
     }

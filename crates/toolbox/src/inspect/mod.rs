@@ -41,22 +41,22 @@ use std::sync::Arc;
 pub enum Report {
     /// An ExecuTorch program.
     Pte(Box<ProgramReport>),
-    /// Named data.
+    /// A file of named data.
     Ptd(FlatTensorReport),
     /// A program in the Binary Executable Format.
     #[cfg(feature = "bef")]
     Bef(BefReport),
     /// A bundled program: a program with test cases.
     Bpte(Box<BundleReport>),
-    /// A recording of a runtime.
+    /// An ETDump: events that a runtime recorded.
     Etdump(EtdumpReport),
-    /// What an exporter recorded of a program.
+    /// An ETRecord: what an exporter recorded about a program.
     Etrecord(EtrecordReport),
-    /// The weights of a language model.
+    /// A `.gguf` file with the weights of a language model.
     Gguf(GgufReport),
 }
 
-/// Fails if a report is of a program that has methods, but none that is valid.
+/// Fails if the reported program has methods, but no valid one.
 pub fn require_valid_method(loader: &Arc<dyn DataLoader>, report: &Report, limits: &Limits) -> Result<()> {
     match report {
         Report::Pte(program) if program.methods.is_empty() && !program.invalid_methods.is_empty() => {
@@ -74,7 +74,7 @@ pub fn inspect(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<Report> {
-    match kind::of(&**loader)? {
+    match kind::file_kind(&**loader)? {
         Some(FileKind::Pte) => Ok(Report::Pte(Box::new(program::report(loader, kernels, backends, limits)?))),
         Some(FileKind::Ptd) => Ok(Report::Ptd(flat_tensor::report(loader, limits)?)),
         #[cfg(feature = "bef")]
@@ -97,7 +97,7 @@ pub fn inspect(
             }
             let expected =
                 "programs (.pte, .bpte, .bef), named data (.ptd), ETDumps, ETRecords and .gguf files";
-            Err(kind::wrong(&**loader, other, "inspect", expected))
+            Err(kind::wrong_format(&**loader, other, "inspect", expected))
         }
     }
 }

@@ -21,9 +21,9 @@ pub struct ProgramReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
-    /// Bytes that were read for the report, without those that identified the format.
+    /// Bytes that were read for the report, not counting those that identified the format.
     pub bytes_read: u64,
     /// If the file is an archive, the size of the program that it is compiled to. The report has no header, segments and
     /// offsets then, since no file has them.
@@ -46,7 +46,7 @@ pub struct ProgramReport {
     pub constants: Vec<ConstantReport>,
 }
 
-/// The header of a program.
+/// The header of a program file.
 #[derive(Debug, Clone, Serialize)]
 pub struct HeaderReport {
     /// Bytes of the tables, the header included.
@@ -57,7 +57,7 @@ pub struct HeaderReport {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ExtendedHeaderReport {
-    /// Its length in bytes: 24 before release 1.0, 32 since.
+    /// The header's length in bytes: 24 before release 1.0, 32 since.
     pub length: u32,
     /// The file offset of the segments.
     pub segment_base_offset: u64,
@@ -74,33 +74,33 @@ pub struct MethodReport {
     /// The symbols in the allowed sizes of its inputs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub symbols: BTreeMap<String, SymbolReport>,
-    /// Its values by kind.
+    /// The number of values of the method by kind.
     pub values: BTreeMap<String, usize>,
-    /// Its instructions by kind.
+    /// The number of instructions of the method by kind.
     pub instructions: InstructionCounts,
-    /// The operators it calls, most frequent first.
+    /// The operators that the method calls, most frequent first.
     pub operators: Vec<OperatorReport>,
-    /// The parts that are delegated.
+    /// The delegates of the method.
     pub delegates: Vec<DelegateReport>,
-    /// The arenas of its memory plan.
+    /// The arenas of the method's memory plan.
     pub arenas: Vec<ArenaReport>,
-    /// The number of its tensors by storage.
+    /// The number of tensors of the method by storage.
     pub tensors: TensorCounts,
-    /// What is missing to run it here; absent if nothing is.
+    /// What this build lacks to run the method; absent if nothing is missing.
     pub missing: Option<MissingReport>,
 }
 
 /// A method that is not valid.
 #[derive(Debug, Clone, Serialize)]
 pub struct InvalidMethodReport {
-    /// Its name, if that can be read.
+    /// The method's name, if it can be read.
     pub name: Option<String>,
-    /// The first problem.
+    /// The first problem that makes the method invalid.
     pub problem: String,
-    /// The members of enums and unions that this reader does not know: the path and the number of each.
+    /// Members of enums and unions that this reader does not know: path and number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
-    /// What can be read of it; nothing in it is verified.
+    /// The readable parts of the method, unverified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readable: Option<Box<MethodReport>>,
 }
@@ -108,7 +108,7 @@ pub struct InvalidMethodReport {
 /// An input or output.
 #[derive(Debug, Clone, Serialize)]
 pub struct ValueReport {
-    /// Its name, if the program says it.
+    /// The value's name, if the program records it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The kind of value: `Tensor`, `Int`, ….
@@ -158,9 +158,9 @@ pub struct InstructionCounts(pub BTreeMap<String, usize>);
 /// An operator that a method calls.
 #[derive(Debug, Clone, Serialize)]
 pub struct OperatorReport {
-    /// Its full name.
+    /// The operator's full name.
     pub name: String,
-    /// The number of instructions that call it.
+    /// The number of instructions that call it, in the method.
     pub calls: usize,
     /// Whether the registry has a kernel for it.
     pub available: bool,
@@ -169,7 +169,7 @@ pub struct OperatorReport {
 /// A part of a method that a backend executes.
 #[derive(Debug, Clone, Serialize)]
 pub struct DelegateReport {
-    /// Its index in the method's delegate table.
+    /// The delegate's index in the method's delegate table.
     pub index: usize,
     /// The backend's id.
     pub backend: String,
@@ -188,18 +188,18 @@ pub struct DelegateReport {
     /// The values of the compile specs as text: escaped, and shortened if they are long.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub compile_spec_values: BTreeMap<String, String>,
-    /// The number of instructions that call it.
+    /// The number of instructions that call it, in the method.
     pub calls: usize,
 }
 
 /// An arena of a memory plan.
 #[derive(Debug, Clone, Serialize)]
 pub struct ArenaReport {
-    /// Its memory id, from 1.
+    /// The arena's memory id, from 1.
     pub memory_id: usize,
-    /// Its size in bytes.
+    /// The arena's size in bytes.
     pub bytes: u64,
-    /// The number of tensors that are planned into it.
+    /// The number of tensors that are planned into the arena.
     pub tensors: usize,
     /// The device, if it is not the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,15 +209,15 @@ pub struct ArenaReport {
 /// The number of a method's tensors by storage.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TensorCounts {
-    /// In the program, never written.
+    /// Tensors whose data is in the program and is never written.
     pub constant: usize,
-    /// In an arena.
+    /// Tensors in an arena without an initial value.
     pub planned: usize,
-    /// In an arena, with an initial value in the program.
+    /// Tensors in an arena with an initial value in the program.
     pub mutable: usize,
-    /// In a `.ptd` file.
+    /// Tensors whose data is in a `.ptd` file.
     pub external: usize,
-    /// Without storage: an input or output whose memory the caller of the reference runtime provides.
+    /// Tensors without storage: inputs and outputs whose memory the caller provides.
     pub unplanned: usize,
     /// The keys of the tensors in a `.ptd` file.
     pub external_keys: Vec<String>,
@@ -226,27 +226,27 @@ pub struct TensorCounts {
     pub devices: BTreeMap<String, usize>,
 }
 
-/// What is missing to run a method.
+/// The operators, backends and devices that are missing to run a method.
 #[derive(Debug, Clone, Serialize)]
 pub struct MissingReport {
     /// Operators without a kernel.
     pub operators: Vec<String>,
     /// Backends that are not registered, or not available.
     pub backends: Vec<String>,
-    /// Devices of its memory plan that are not there.
+    /// Devices of the method's memory plan that this machine lacks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
-    /// All of these as sentences, with calls and sizes.
+    /// A sentence for each missing item, with calls and sizes.
     pub sentences: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct SegmentReport {
-    /// Its offset in the file.
+    /// The segment's offset in the file.
     pub offset: u64,
-    /// Its size in bytes.
+    /// The segment's size in bytes.
     pub bytes: u64,
-    /// Descriptions of its users.
+    /// Descriptions of what uses the segment.
     pub holds: Vec<String>,
 }
 
@@ -256,24 +256,24 @@ pub struct NamedDataReport {
     pub key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub segment: Option<u32>,
-    /// Its size in bytes.
+    /// The entry's size in bytes.
     pub bytes: u64,
 }
 
 /// A constant, or the initial value of a mutable tensor.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConstantReport {
-    /// Its size in bytes.
+    /// The constant's size in bytes.
     pub bytes: u64,
-    /// Its scalar type.
+    /// The constant's scalar type.
     pub dtype: String,
     pub sizes: Vec<i32>,
     pub dim_order: Vec<u8>,
-    /// Its name in the model, if the exporter kept it.
+    /// The constant's name in the model, if the exporter kept it.
     pub name: Option<String>,
-    /// Whether it is the initial value of a mutable tensor.
+    /// Whether the constant is the initial value of a mutable tensor.
     pub mutable: bool,
-    /// The methods that use it.
+    /// The methods that use the constant.
     pub methods: Vec<String>,
 }
 
@@ -288,7 +288,7 @@ pub(super) fn report(
     let (header, tables) = (program.header(), program.tables());
     let methods = program
         .methods()
-        .map(|meta| method(&program, meta, kernels, backends))
+        .map(|meta| method_report(&program, meta, kernels, backends))
         .collect::<Result<Vec<_>>>()?;
     let archive = loader.compiled_from();
     let is_file = archive.is_none();
@@ -323,7 +323,7 @@ pub(super) fn report(
         invalid_methods: program
             .invalid_methods()
             .iter()
-            .map(|method| invalid(&program, method, kernels))
+            .map(|method| invalid_report(&program, method, kernels))
             .collect(),
         segments: segments.collect(),
         named_data: named_data.collect(),
@@ -332,7 +332,7 @@ pub(super) fn report(
     })
 }
 
-fn method(
+fn method_report(
     program: &Program,
     meta: MethodMeta<'_>,
     kernels: &KernelRegistry,
@@ -349,12 +349,12 @@ fn method(
     let allowed = meta.input_sizes()?;
     let names = meta.value_names()?;
     let reports = |values: Vec<ValueMeta>, names: Vec<Option<String>>| -> Vec<ValueReport> {
-        values.iter().zip(names).map(|(meta, name)| ValueReport { name, ..value(meta) }).collect()
+        values.iter().zip(names).map(|(meta, name)| ValueReport { name, ..value_report(meta) }).collect()
     };
     let mut inputs = reports(meta.inputs(), names.inputs);
     let mut outputs = reports(meta.outputs(), names.outputs);
     for (reports, ids) in [(&mut inputs, &plan.inputs), (&mut outputs, &plan.outputs)] {
-        reports.iter_mut().zip(ids).for_each(|(report, &id)| report.device = device(plan, id));
+        reports.iter_mut().zip(ids).for_each(|(report, &id)| report.device = device_name(plan, id));
     }
     for (i, input) in inputs.iter_mut().enumerate() {
         input.allowed = allowed.as_ref().and_then(|allowed| allowed.sizes(i)).map(|sizes| {
@@ -368,11 +368,11 @@ fn method(
         outputs,
         symbols: allowed.map(symbols).unwrap_or_default(),
         values: value_kinds(plan),
-        instructions: instructions(plan),
+        instructions: count_instructions(plan),
         operators: operators(plan, kernels),
         delegates,
         arenas: arenas(plan),
-        tensors: tensors(plan),
+        tensors: count_tensors(plan),
         missing: (!missing.is_empty()).then(|| MissingReport::new(&missing)),
     })
 }
@@ -396,7 +396,7 @@ fn value_kinds(plan: &pte::ExecutionPlan) -> BTreeMap<String, usize> {
     counts
 }
 
-fn instructions(plan: &pte::ExecutionPlan) -> InstructionCounts {
+fn count_instructions(plan: &pte::ExecutionPlan) -> InstructionCounts {
     let mut counts = InstructionCounts::default();
     for instruction in plan.chains.iter().flat_map(|c| &c.instructions) {
         *counts.0.entry(instruction.kind().to_owned()).or_default() += 1;
@@ -448,25 +448,29 @@ fn delegates(program: &Program, plan: &pte::ExecutionPlan) -> Vec<DelegateReport
     plan.delegates.iter().enumerate().map(report).collect()
 }
 
-fn device(plan: &pte::ExecutionPlan, id: i32) -> Option<String> {
+fn device_name(plan: &pte::ExecutionPlan, id: i32) -> Option<String> {
     plan.values.get(usize::try_from(id).ok()?)?.as_tensor()?.device()
 }
 
-fn invalid(program: &Program, method: &pte::InvalidMethod, kernels: &KernelRegistry) -> InvalidMethodReport {
+fn invalid_report(
+    program: &Program,
+    method: &pte::InvalidMethod,
+    kernels: &KernelRegistry,
+) -> InvalidMethodReport {
     let unknown = method.unknown.iter().map(|error| format!("{}, {}", error.path(), error.found()));
     let readable = method.plan.as_ref().map(|plan| {
-        let values = |ids: &[i32]| ids.iter().map(|&id| unverified(plan, id)).collect();
+        let values = |ids: &[i32]| ids.iter().map(|&id| unverified_value(plan, id)).collect();
         Box::new(MethodReport {
             name: plan.name.clone(),
             inputs: values(&plan.inputs),
             outputs: values(&plan.outputs),
             symbols: BTreeMap::new(),
             values: value_kinds(plan),
-            instructions: instructions(plan),
+            instructions: count_instructions(plan),
             operators: operators(plan, kernels),
             delegates: delegates(program, plan),
             arenas: arenas(plan),
-            tensors: tensors(plan),
+            tensors: count_tensors(plan),
             missing: None,
         })
     });
@@ -479,7 +483,7 @@ fn invalid(program: &Program, method: &pte::InvalidMethod, kernels: &KernelRegis
 }
 
 /// An input or output of a method that is not valid.
-fn unverified(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
+fn unverified_value(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
     let value = usize::try_from(id).ok().and_then(|index| plan.values.get(index));
     let tensor = value.and_then(pte::EValue::as_tensor);
     let sizes = |t: &pte::Tensor| t.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
@@ -498,7 +502,7 @@ fn unverified(plan: &pte::ExecutionPlan, id: i32) -> ValueReport {
     }
 }
 
-fn value(meta: &ValueMeta) -> ValueReport {
+fn value_report(meta: &ValueMeta) -> ValueReport {
     let tensor = meta.tensor.as_ref();
     ValueReport {
         name: None,
@@ -545,7 +549,7 @@ fn arenas(plan: &pte::ExecutionPlan) -> Vec<ArenaReport> {
         .collect()
 }
 
-fn tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
+fn count_tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
     let mut counts = TensorCounts::default();
     for t in plan.values.iter().filter_map(pte::EValue::as_tensor) {
         if let Some(device) = t.device() {

@@ -9,16 +9,16 @@ use crate::show::{bytes, count, line, name, write_table};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-/// How much [`write_text`] shows.
+/// The level of detail of [`write_text`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Detail {
-    /// Long lists are not truncated.
+    /// Whether long lists are shown completely.
     pub all: bool,
-    /// The values and the instructions of methods are counted by kind.
+    /// Whether values and instructions of methods are counted by kind.
     pub counts: bool,
 }
 
-/// Rows of a long list that are shown by default.
+/// Maximum number of rows of a list that are shown by default.
 const FEW: usize = 12;
 
 /// The report as text. Long lists are truncated unless `all` is set. The text is not stable across releases; use the
@@ -131,7 +131,7 @@ fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::
             if several {
                 what = format!("{what} in {}", c.methods.join(", ")).trim_start().to_owned();
             }
-            vec![bytes(c.bytes), format!("{}{:?}{}", c.dtype, c.sizes, in_order(&c.dim_order)), what]
+            vec![bytes(c.bytes), format!("{}{:?}{}", c.dtype, c.sizes, dim_order_note(&c.dim_order)), what]
         });
         write_truncated(out, rows, all, "><<")?;
     }
@@ -158,11 +158,11 @@ fn bundle_text(out: &mut dyn Write, b: &BundleReport, detail: Detail) -> fmt::Re
     for suite in &b.suites {
         writeln!(out, "\ntest cases of {}", name(&suite.method))?;
         let rows = suite.cases.iter().enumerate().map(|(i, case)| {
-            let given = case.outputs.join(" ");
+            let outputs = case.outputs.join(" ");
             vec![
                 i.to_string(),
                 case.inputs.join(" "),
-                if given.is_empty() { given } else { format!("-> {given}") },
+                if outputs.is_empty() { outputs } else { format!("-> {outputs}") },
             ]
         });
         write_truncated(out, rows, detail.all, "><<")?;
@@ -250,7 +250,7 @@ fn method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt
             let note = if o.available { "" } else { "  (no kernel here)" };
             vec![o.calls.to_string(), format!("{}{note}", name(&o.name))]
         });
-        few_at(out, rows, all, "><", 4)?;
+        write_few_rows(out, rows, all, "><", 4)?;
     }
     if detail.counts {
         let counts = |counts: &BTreeMap<String, usize>| {
@@ -280,10 +280,10 @@ fn method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt
                 bytes(d.bytes),
                 magic.to_owned(),
                 count(d.calls, "call"),
-                specs(&d.compile_spec_values, all),
+                specs_text(&d.compile_spec_values, all),
             ]
         });
-        few_at(out, rows, all, "><><<<", 4)?;
+        write_few_rows(out, rows, all, "><><<<", 4)?;
     }
     if !m.arenas.is_empty() {
         writeln!(out, "  memory plan")?;
@@ -311,13 +311,13 @@ fn method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt
     }
     if t.external > 0 {
         let rows = t.external_keys.iter().map(|k| vec![name(k).to_string()]);
-        few_at(out, rows, all, "<", 4)?;
+        write_few_rows(out, rows, all, "<", 4)?;
     }
     Ok(())
 }
 
 /// The compile specs of a delegate: a few of them, unless `all` is set.
-fn specs(values: &BTreeMap<String, String>, all: bool) -> String {
+fn specs_text(values: &BTreeMap<String, String>, all: bool) -> String {
     let shown = values.iter().take(if all { usize::MAX } else { 3 });
     let shown: Vec<String> = shown.map(|(key, value)| format!("{}={value}", name(key))).collect();
     let more = match values.len() - shown.len() {
@@ -335,7 +335,7 @@ fn value_text(v: &ValueReport) -> String {
         };
     };
     let mut text = format!("{dtype}{:?}", v.sizes.as_deref().unwrap_or(&[]));
-    text.push_str(&in_order(v.dim_order.as_deref().unwrap_or(&[])));
+    text.push_str(&dim_order_note(v.dim_order.as_deref().unwrap_or(&[])));
     match (&v.allowed, v.dynamic) {
         (Some(allowed), Some(true)) => {
             text.push_str(&format!(", sizes at most these: [{}]", allowed.join(", ")));
@@ -353,7 +353,7 @@ fn value_text(v: &ValueReport) -> String {
 }
 
 /// A note on the dim order; empty if it is row-major.
-fn in_order(order: &[u8]) -> String {
+fn dim_order_note(order: &[u8]) -> String {
     match order.iter().enumerate().all(|(i, &d)| i == usize::from(d)) {
         true => String::new(),
         false => format!(" in dim order {order:?}"),
@@ -371,7 +371,7 @@ fn flat_tensor_text(out: &mut dyn Write, f: &FlatTensorReport, all: bool) -> fmt
             (Some(dtype), Some(sizes)) => format!("{dtype}{sizes:?}"),
             _ => "blob".to_owned(),
         };
-        what.push_str(&in_order(e.dim_order.as_deref().unwrap_or(&[])));
+        what.push_str(&dim_order_note(e.dim_order.as_deref().unwrap_or(&[])));
         vec![bytes(e.bytes), name(&e.key).to_string(), what, format!("segment {}", e.segment)]
     });
     write_truncated(out, rows, all, "><<<")
@@ -383,11 +383,11 @@ fn write_truncated(
     all: bool,
     align: &str,
 ) -> fmt::Result {
-    few_at(out, rows, all, align, 2)
+    write_few_rows(out, rows, all, align, 2)
 }
 
 /// Writes a table, truncated to [`FEW`] rows unless `all` is set.
-fn few_at(
+fn write_few_rows(
     out: &mut dyn Write,
     rows: impl ExactSizeIterator<Item = Vec<String>>,
     all: bool,

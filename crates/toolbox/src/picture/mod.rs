@@ -20,7 +20,7 @@ use std::path::Path;
 /// of the input.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Preparation {
-    /// The size to resize to.
+    /// The size to which a picture is resized.
     pub resize: Option<Resize>,
     /// The center crop: height and width. If it is larger than the picture, the border is black.
     pub crop: Option<(usize, usize)>,
@@ -34,12 +34,12 @@ pub struct Preparation {
     pub channels_last: bool,
 }
 
-/// A size to resize to.
+/// The size to which a picture is resized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
-    /// The size of the shorter side; the aspect ratio is kept.
+    /// The shorter side to this size; the aspect ratio is kept.
     Shorter(usize),
-    /// Height and width.
+    /// To this height and width.
     To(usize, usize),
 }
 
@@ -83,7 +83,7 @@ pub fn read(
     decode(&path.display().to_string(), &[], meta, preparation)
 }
 
-/// Fails, as [`read`] does.
+/// Fails as [`read`]: this build cannot read pictures.
 #[cfg(not(feature = "image"))]
 pub fn decode(
     name: &str,

@@ -21,12 +21,12 @@ pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result
     prepare_image(path, meta, preparation, || stream::read(path))
 }
 
-/// As [`read`], from the bytes of the file; `name` is the file's name in errors.
+/// Decodes the bytes of a picture as [`read`] does; errors name the file `name`.
 pub fn decode(name: &str, bytes: &[u8], meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
     prepare_image(Path::new(name), meta, preparation, || Ok(bytes))
 }
 
-/// Decodes and prepares a picture. `bytes` is called only after `meta` has been found to take a picture.
+/// Decodes and prepares a picture. `bytes` is called only if an input of type `meta` can be a picture.
 fn prepare_image<B: AsRef<[u8]>>(
     path: &Path,
     meta: &TensorMeta,
@@ -35,7 +35,8 @@ fn prepare_image<B: AsRef<[u8]>>(
 ) -> Result<Tensor> {
     let unfit =
         |why: &str| Error::input(format!("an image ({}) cannot be the input {meta}: {why}", path.display()));
-    let place = PictureDims::of(meta.sizes(), preparation.channels_last).map_err(|why| unfit(&why))?;
+    let place =
+        PictureDims::from_sizes(meta.sizes(), preparation.channels_last).map_err(|why| unfit(&why))?;
     let kind = meta.dtype();
     let holds_bytes =
         matches!(kind, ScalarType::Byte | ScalarType::Short | ScalarType::Int | ScalarType::Long);
@@ -44,15 +45,15 @@ fn prepare_image<B: AsRef<[u8]>>(
             "an image gives floating-point numbers, or its bytes to uint8, int16, int32 and int64",
         ));
     }
-    if holds_bytes && preparation.has_values() {
+    if holds_bytes && preparation.has_normalization() {
         return Err(unfit("integers are the bytes of a picture as they are, without scale, mean and std"));
     }
-    let values = preparation.values(place.channels).map_err(|why| unfit(&why))?;
+    let values = preparation.normalizers(place.channels).map_err(|why| unfit(&why))?;
 
     let image =
         image::load_from_memory(bytes()?.as_ref()).map_err(|e| Error::bad_file(path, one_line(&e)))?;
-    let pixels = pixels(&image, place.channels);
-    let pixels = preparation.shaped(pixels, &place).map_err(|why| unfit(&why))?;
+    let pixels = to_pixels(&image, place.channels);
+    let pixels = preparation.resize_and_crop(pixels, &place).map_err(|why| unfit(&why))?;
 
     let (channels, area) = (place.channels, place.height * place.width);
     let at = |i: usize| match preparation.channels_last {
@@ -63,24 +64,27 @@ fn prepare_image<B: AsRef<[u8]>>(
     let floats = (0..area * channels).map(at).map(|(i, channel)| values[channel](pixels.bytes[i]));
     let sizes = meta.sizes();
     match kind {
-        ScalarType::Byte => filled(sizes, bytes),
-        ScalarType::Short => filled(sizes, bytes.map(i16::from)),
-        ScalarType::Int => filled(sizes, bytes.map(i32::from)),
-        ScalarType::Long => filled(sizes, bytes.map(i64::from)),
-        ScalarType::Half => filled(sizes, floats.map(f16::from_f32)),
-        ScalarType::BFloat16 => filled(sizes, floats.map(bf16::from_f32)),
-        ScalarType::Double => filled(sizes, floats.map(f64::from)),
-        _ => filled(sizes, floats),
+        ScalarType::Byte => tensor_of_elements(sizes, bytes),
+        ScalarType::Short => tensor_of_elements(sizes, bytes.map(i16::from)),
+        ScalarType::Int => tensor_of_elements(sizes, bytes.map(i32::from)),
+        ScalarType::Long => tensor_of_elements(sizes, bytes.map(i64::from)),
+        ScalarType::Half => tensor_of_elements(sizes, floats.map(f16::from_f32)),
+        ScalarType::BFloat16 => tensor_of_elements(sizes, floats.map(bf16::from_f32)),
+        ScalarType::Double => tensor_of_elements(sizes, floats.map(f64::from)),
+        _ => tensor_of_elements(sizes, floats),
     }
 }
 
 /// A tensor of these elements; `sizes` must match their number.
-fn filled<T: Element>(sizes: &[usize], elements: impl ExactSizeIterator<Item = T>) -> Result<Tensor> {
+fn tensor_of_elements<T: Element>(
+    sizes: &[usize],
+    elements: impl ExactSizeIterator<Item = T>,
+) -> Result<Tensor> {
     Ok(Tensor::from_slice(sizes, &memory::collected(elements)?)?)
 }
 
 /// The bytes of a picture, converted to 1, 3 or 4 channels. Grey is computed by ITU-R 601, as Pillow does.
-fn pixels(image: &DynamicImage, channels: usize) -> Pixels {
+fn to_pixels(image: &DynamicImage, channels: usize) -> Pixels {
     let (width, height) = (image.width() as usize, image.height() as usize);
     let bytes = match channels {
         4 => image.to_rgba8().into_raw(),
@@ -97,7 +101,7 @@ fn pixels(image: &DynamicImage, channels: usize) -> Pixels {
     Pixels { width, height, channels, bytes }
 }
 
-/// The dimensions of the picture in an input.
+/// The channels, height and width of an input that takes a picture.
 struct PictureDims {
     channels: usize,
     height: usize,
@@ -105,8 +109,8 @@ struct PictureDims {
 }
 
 impl PictureDims {
-    /// The dimensions for an input of these sizes, or why it takes no picture.
-    fn of(sizes: &[usize], channels_last: bool) -> Result<Self, String> {
+    /// The dimensions of an input of these sizes, or the reason why it takes no picture.
+    fn from_sizes(sizes: &[usize], channels_last: bool) -> Result<Self, String> {
         let (count, three) = match *sizes {
             [n, a, b, c] => (n, [a, b, c]),
             [a, b, c] => (1, [a, b, c]),
@@ -151,16 +155,16 @@ fn check_size(height: usize, width: usize) -> Result<(), String> {
 
 impl Preparation {
     /// Whether scale, mean or standard deviation is set.
-    fn has_values(&self) -> bool {
+    fn has_normalization(&self) -> bool {
         self.scale.is_some() || !self.mean.is_empty() || !self.std.is_empty()
     }
 
-    /// For each channel, the function from a byte to the element.
-    fn values(&self, channels: usize) -> Result<Vec<impl Fn(u8) -> f32>, String> {
-        let of = |name: &str, given: &[f32], channel: usize, default: f32| match given.len() {
+    /// For each channel, the function that normalizes a byte to an element.
+    fn normalizers(&self, channels: usize) -> Result<Vec<impl Fn(u8) -> f32>, String> {
+        let of = |name: &str, values: &[f32], channel: usize, default: f32| match values.len() {
             0 => Ok(default),
-            1 => Ok(given[0]),
-            n if n == channels => Ok(given[channel]),
+            1 => Ok(values[0]),
+            n if n == channels => Ok(values[channel]),
             n => Err(format!("--{name} has {n} values for {channels} channels; give it 1 or {channels}")),
         };
         let scale = self.scale;
@@ -177,9 +181,9 @@ impl Preparation {
     }
 
     /// Resizes and crops the picture to the size of the input.
-    fn shaped(&self, mut pixels: Pixels, place: &PictureDims) -> Result<Pixels, String> {
+    fn resize_and_crop(&self, mut pixels: Pixels, place: &PictureDims) -> Result<Pixels, String> {
         if self.resize.is_none() && self.crop.is_none() {
-            return pixels.resized(place.width, place.height);
+            return pixels.resize(place.width, place.height);
         }
         let (height, width) = match self.resize {
             None => (pixels.height, pixels.width),
@@ -195,10 +199,10 @@ impl Preparation {
             }
         };
         check_size(height, width)?;
-        pixels = pixels.resized(width, height)?;
+        pixels = pixels.resize(width, height)?;
         if let Some((height, width)) = self.crop {
             check_size(height, width)?;
-            pixels = pixels.centre(width, height)?;
+            pixels = pixels.center_crop(width, height)?;
         }
         match (pixels.height, pixels.width) == (place.height, place.width) {
             true => Ok(pixels),

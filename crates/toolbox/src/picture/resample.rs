@@ -15,8 +15,8 @@ pub(super) struct Pixels {
 }
 
 impl Pixels {
-    /// Reserves memory for a picture. Fails, with the size of the picture, if there is not enough.
-    fn room(width: usize, height: usize, channels: usize) -> Result<Vec<u8>, String> {
+    /// Reserves memory for the bytes of a picture; the error says its size.
+    fn reserve(width: usize, height: usize, channels: usize) -> Result<Vec<u8>, String> {
         let bytes = width.saturating_mul(height).saturating_mul(channels);
         let mut room = Vec::new();
         let no_room =
@@ -27,16 +27,16 @@ impl Pixels {
 
     /// Resizes the picture. RGBA pictures are resized with premultiplied alpha, so that the colours of transparent pixels
     /// do not bleed into their neighbours.
-    pub(super) fn resized(mut self, width: usize, height: usize) -> Result<Self, String> {
+    pub(super) fn resize(mut self, width: usize, height: usize) -> Result<Self, String> {
         if self.channels != 4 || (width, height) == (self.width, self.height) {
-            return self.each_resized(width, height);
+            return self.resize_channels(width, height);
         }
-        self.each_colour(|colour, opacity| {
+        self.map_colours(|colour, opacity| {
             let product = u32::from(colour) * u32::from(opacity) + 128;
             (((product >> 8) + product) >> 8) as u8
         });
-        let mut resized = self.each_resized(width, height)?;
-        resized.each_colour(|colour, opacity| match opacity {
+        let mut resized = self.resize_channels(width, height)?;
+        resized.map_colours(|colour, opacity| match opacity {
             0 | 255 => colour,
             _ => (255 * u32::from(colour) / u32::from(opacity)).min(255) as u8,
         });
@@ -44,7 +44,7 @@ impl Pixels {
     }
 
     /// Replaces each colour of RGBA pixels by `change(colour, opacity)`.
-    fn each_colour(&mut self, change: impl Fn(u8, u8) -> u8) {
+    fn map_colours(&mut self, change: impl Fn(u8, u8) -> u8) {
         for pixel in self.bytes.as_chunks_mut::<4>().0 {
             let [colours @ .., opacity] = pixel;
             colours.iter_mut().for_each(|colour| *colour = change(*colour, *opacity));
@@ -52,26 +52,26 @@ impl Pixels {
     }
 
     /// Resizes each channel separately.
-    fn each_resized(self, width: usize, height: usize) -> Result<Self, String> {
+    fn resize_channels(self, width: usize, height: usize) -> Result<Self, String> {
         let across = match width == self.width {
             true => self,
             false => {
-                let steps = steps(self.width, width);
-                self.resampled(width, self.height, &steps, |x, y| (x, y * self.width), 1)?
+                let steps = filter_taps(self.width, width);
+                self.filter_pass(width, self.height, &steps, |x, y| (x, y * self.width), 1)?
             }
         };
         match height == across.height {
             true => Ok(across),
             false => {
-                let steps = steps(across.height, height);
-                across.resampled(width, height, &steps, |x, y| (y, x), width)
+                let steps = filter_taps(across.height, height);
+                across.filter_pass(width, height, &steps, |x, y| (y, x), width)
             }
         }
     }
 
     /// One filter pass: computes each pixel (x, y) of the new picture. `place` maps it to the index of its step and to
     /// the first pixel of the line that the filter runs along; `stride` is the distance between pixels of the line.
-    fn resampled(
+    fn filter_pass(
         &self,
         width: usize,
         height: usize,
@@ -79,7 +79,7 @@ impl Pixels {
         place: impl Fn(usize, usize) -> (usize, usize),
         stride: usize,
     ) -> Result<Self, String> {
-        let mut bytes = Self::room(width, height, self.channels)?;
+        let mut bytes = Self::reserve(width, height, self.channels)?;
         for y in 0..height {
             for x in 0..width {
                 let (step, line) = place(x, y);
@@ -97,9 +97,9 @@ impl Pixels {
     }
 
     /// The center crop of this size; if it is larger than the picture, the border is black.
-    pub(super) fn centre(&self, width: usize, height: usize) -> Result<Self, String> {
-        let (left, top) = (offset(self.width, width), offset(self.height, height));
-        let mut bytes = Self::room(width, height, self.channels)?;
+    pub(super) fn center_crop(&self, width: usize, height: usize) -> Result<Self, String> {
+        let (left, top) = (crop_offset(self.width, width), crop_offset(self.height, height));
+        let mut bytes = Self::reserve(width, height, self.channels)?;
         bytes.resize(width * height * self.channels, 0);
         for y in 0..height {
             let Some(from) = y.checked_add_signed(top).filter(|&y| y < self.height) else { continue };
@@ -117,21 +117,21 @@ impl Pixels {
 
 /// The offset of a center crop of size `to`; negative if the crop is larger than the picture. Halves are rounded to even
 /// when cropping, down when padding.
-fn offset(from: usize, to: usize) -> isize {
+fn crop_offset(from: usize, to: usize) -> isize {
     match from.checked_sub(to) {
         Some(cut) => (cut as f64 / 2.0).round_ties_even() as isize,
         None => -(((to - from) / 2) as isize),
     }
 }
 
-/// The source pixels of a new pixel, and their fixed-point weights.
+/// The filter taps of a new pixel: first source pixel, and fixed-point weights.
 struct Step {
     first: usize,
     weights: Vec<i32>,
 }
 
 /// The filter taps of each of `to` pixels over `from` source pixels.
-fn steps(from: usize, to: usize) -> Vec<Step> {
+fn filter_taps(from: usize, to: usize) -> Vec<Step> {
     let scale = from as f64 / to as f64;
     let reach = scale.max(1.0);
     let step = |i: usize| {
@@ -156,16 +156,16 @@ mod tests {
 
     #[test]
     fn weights_form_a_triangle_filter() {
-        assert_eq!(row(&[0, 100]).resized(4, 1).unwrap().bytes, [0, 25, 75, 100]);
-        assert_eq!(row(&[7; 9]).resized(4, 3).unwrap().bytes, [7; 12]);
-        assert_eq!(row(&[10, 20, 30]).resized(1, 1).unwrap().bytes, [20]);
-        assert_eq!(row(&[5]).resized(3, 2).unwrap().bytes, [5; 6]);
+        assert_eq!(row(&[0, 100]).resize(4, 1).unwrap().bytes, [0, 25, 75, 100]);
+        assert_eq!(row(&[7; 9]).resize(4, 3).unwrap().bytes, [7; 12]);
+        assert_eq!(row(&[10, 20, 30]).resize(1, 1).unwrap().bytes, [20]);
+        assert_eq!(row(&[5]).resize(3, 2).unwrap().bytes, [5; 6]);
     }
 
     #[test]
     fn center_crops_cut_or_pad() {
-        assert_eq!(row(&[1, 2, 3, 4, 5]).centre(3, 1).unwrap().bytes, [2, 3, 4]);
-        assert_eq!(row(&[1, 2, 3, 4]).centre(1, 1).unwrap().bytes, [3]);
-        assert_eq!(row(&[1, 2]).centre(5, 2).unwrap().bytes, [0, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(row(&[1, 2, 3, 4, 5]).center_crop(3, 1).unwrap().bytes, [2, 3, 4]);
+        assert_eq!(row(&[1, 2, 3, 4]).center_crop(1, 1).unwrap().bytes, [3]);
+        assert_eq!(row(&[1, 2]).center_crop(5, 2).unwrap().bytes, [0, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

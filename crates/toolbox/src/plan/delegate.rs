@@ -10,7 +10,7 @@ use serde::Serialize;
 /// packs weights.
 #[derive(Debug, Serialize)]
 pub struct DelegatePlan {
-    /// Its index in the method's delegate table.
+    /// The delegate's index in the method's delegate table.
     pub index: usize,
     /// The backend's id.
     pub backend: String,
@@ -35,18 +35,20 @@ pub(super) fn delegates_of(
     let mut all = Vec::new();
     for (index, delegate) in plan.delegates.iter().enumerate() {
         let Some(backend) = backends.get(&delegate.id) else { continue };
-        let Some(Ok(contents)) = backend.contents(&delegates::read(program, delegate)?) else { continue };
-        let (peak, at) = peak(&contents);
+        let Some(Ok(contents)) = backend.contents(&delegates::read_payload(program, delegate)?) else {
+            continue;
+        };
+        let (peak, at) = peak_bytes(&contents);
         all.push(DelegatePlan {
             index,
             backend: delegate.id.clone(),
             nodes: contents.nodes.len(),
-            constants: constants(&contents),
+            constants: constant_bytes(&contents),
             intermediates: contents
                 .values
                 .iter()
                 .filter(|v| is_internal(v))
-                .fold(0, |n, v| n.saturating_add(bytes(v))),
+                .fold(0, |n, v| n.saturating_add(value_bytes(v))),
             peak,
             peak_at: (peak > 0).then(|| format!("node {at} {}", contents.nodes[at].kind)),
         });
@@ -58,12 +60,12 @@ fn is_internal(value: &PayloadValue) -> bool {
     value.role == PayloadRole::Internal
 }
 
-fn bytes(value: &PayloadValue) -> u64 {
+fn value_bytes(value: &PayloadValue) -> u64 {
     let elements = value.sizes.iter().fold(1u64, |n, &size| n.saturating_mul(size as u64));
     elements.saturating_mul(u64::from(value.bits)).div_ceil(8)
 }
 
-fn constants(contents: &PayloadContents) -> u64 {
+fn constant_bytes(contents: &PayloadContents) -> u64 {
     let data = contents.values.iter().flat_map(|value| {
         let own = match &value.role {
             PayloadRole::Constant(bytes) => Some(bytes),
@@ -76,7 +78,7 @@ fn constants(contents: &PayloadContents) -> u64 {
 }
 
 /// The peak of the bytes of live intermediate tensors, and the first node at which it is reached.
-fn peak(contents: &PayloadContents) -> (u64, usize) {
+fn peak_bytes(contents: &PayloadContents) -> (u64, usize) {
     let mut last_use = vec![0; contents.values.len()];
     for (index, node) in contents.nodes.iter().enumerate() {
         node.inputs.iter().chain(&node.outputs).for_each(|&v| last_use[v] = index);
@@ -85,7 +87,7 @@ fn peak(contents: &PayloadContents) -> (u64, usize) {
     let (mut now, mut peak, mut at) = (0u64, 0, 0);
     for (index, node) in contents.nodes.iter().enumerate() {
         for &v in node.outputs.iter().filter(|&&v| is_internal(&contents.values[v])) {
-            let size = bytes(&contents.values[v]);
+            let size = value_bytes(&contents.values[v]);
             now = now.saturating_add(size);
             ending[last_use[v]] = ending[last_use[v]].saturating_add(size);
         }
@@ -127,6 +129,6 @@ mod tests {
             values: vec![value(1), value(10), value(2), value(4)],
             nodes: vec![node(&[], 0), node(&[0], 1), node(&[1], 2), node(&[0, 2], 3)],
         };
-        assert_eq!(peak(&contents), (4 * (1 + 10 + 2), 2));
+        assert_eq!(peak_bytes(&contents), (4 * (1 + 10 + 2), 2));
     }
 }

@@ -13,19 +13,19 @@ struct Life {
     bytes: Range<u64>,
     first: i64,
     last: i64,
-    /// All instructions that write it.
+    /// The indices of the instructions that write the value.
     writes: Vec<i64>,
     role: &'static str,
 }
 
 impl Life {
-    fn touch(&mut self, at: i64) {
+    fn extend_to(&mut self, at: i64) {
         self.first = self.first.min(at);
         self.last = self.last.max(at);
     }
 }
 
-/// Describes an instruction, given its index over all chains.
+/// Describes the instruction at index `at` over all chains.
 pub(super) fn describe(raised: &RaisedMethod, at: i64) -> String {
     match usize::try_from(at).ok().map(|index| raised.name(index)) {
         None => "when inputs are set".to_owned(),
@@ -45,12 +45,12 @@ pub(super) fn blocks(raised: &RaisedMethod) -> Vec<Block> {
     let plan = raised.plan();
     let steps: Vec<RaisedInstruction> = raised.instructions().collect();
     let end = steps.len() as i64;
-    let mut lives: Vec<Option<Life>> = plan.values.iter().map(planned).collect();
+    let mut lives: Vec<Option<Life>> = plan.values.iter().map(planned_life).collect();
     let mut owners: Vec<usize> = (0..lives.len()).collect();
     for (at, step) in steps.iter().enumerate() {
         let mut touch = |id: usize, writes: bool| {
             let Some(Some(life)) = lives.get_mut(id) else { return };
-            life.touch(at as i64);
+            life.extend_to(at as i64);
             life.writes.extend(writes.then_some(at as i64));
         };
         step.reads.iter().for_each(|read| touch(read.value, false));
@@ -61,7 +61,7 @@ pub(super) fn blocks(raised: &RaisedMethod) -> Vec<Block> {
         }
         for view in &step.views {
             touch(view.value, true);
-            let root = root(&mut owners, view.of);
+            let root = owner_of(&mut owners, view.of);
             if root != view.value && owners[view.value] == view.value {
                 owners[view.value] = root;
             }
@@ -69,7 +69,7 @@ pub(super) fn blocks(raised: &RaisedMethod) -> Vec<Block> {
     }
     let mut live_at = |id: &i32, at: i64, role: &'static str, writes: bool| {
         let Some(life) = usize::try_from(*id).ok().and_then(|id| lives.get_mut(id)?.as_mut()) else { return };
-        life.touch(at);
+        life.extend_to(at);
         life.writes.extend(writes.then_some(at));
         life.role = role;
     };
@@ -79,27 +79,27 @@ pub(super) fn blocks(raised: &RaisedMethod) -> Vec<Block> {
     for (id, life) in lives.iter_mut().enumerate() {
         let Some(life) = life else { continue };
         if owners[id] == id && life.role != "state" && life.first <= life.last {
-            match raised.holder(id).map(|holder| root(&mut owners, holder)).filter(|&root| root != id) {
+            match raised.holder(id).map(|holder| owner_of(&mut owners, holder)).filter(|&root| root != id) {
                 Some(holder) => owners[id] = holder,
                 None if raised.is_read_first(id) && !outputs.contains(&id) => life.role = "state",
                 None => {}
             }
         }
         if life.role == "state" {
-            life.touch(-1);
-            life.touch(end);
+            life.extend_to(-1);
+            life.extend_to(end);
             life.writes.push(-1);
         }
     }
-    let owners: Vec<usize> = (0..owners.len()).map(|id| root(&mut owners, id)).collect();
+    let owners: Vec<usize> = (0..owners.len()).map(|id| owner_of(&mut owners, id)).collect();
     let chains: Vec<Range<usize>> = raised.chains().collect();
     let moved = follow_moves(&chains, &steps, &lives);
-    let mut blocks = gather(plan, &lives, &owners, &moved);
-    close_loops(&steps, &mut blocks);
+    let mut blocks = gather_blocks(plan, &lives, &owners, &moved);
+    extend_over_loops(&steps, &mut blocks);
     blocks
 }
 
-fn planned(value: &EValue) -> Option<Life> {
+fn planned_life(value: &EValue) -> Option<Life> {
     let tensor = value.as_tensor()?;
     let place = tensor.allocation_info?;
     let start = place.offset();
@@ -117,8 +117,8 @@ fn has_initial_value(tensor: &Tensor) -> bool {
     tensor.initial_data_idx().is_some() || tensor.is_external()
 }
 
-/// The root of a chain of views: the value that owns the memory (union-find with path halving).
-fn root(owners: &mut [usize], mut id: usize) -> usize {
+/// The value that owns the memory of view `id` (union-find with path halving).
+fn owner_of(owners: &mut [usize], mut id: usize) -> usize {
     while owners[id] != id {
         owners[id] = owners[owners[id]];
         id = owners[id];
@@ -146,7 +146,7 @@ fn follow_moves(
             };
             let needed = match moves.checked_mul(steps.len()) {
                 Some(work) if work <= MAX_WORK => {
-                    let inside = reachable(chain, at, steps);
+                    let inside = reachable_ranges(chain, at, steps);
                     let mut needed: Vec<(i64, i64)> = inside
                         .into_iter()
                         .map(|(from, to)| (from as i64, (to as i64).min(last)))
@@ -168,7 +168,7 @@ fn follow_moves(
 
 /// The instructions of a chain that can be executed after `from`, as inclusive ranges. A jump on a
 /// constant condition has one successor.
-fn reachable(chain: &Range<usize>, from: usize, steps: &[RaisedInstruction]) -> Vec<(usize, usize)> {
+fn reachable_ranges(chain: &Range<usize>, from: usize, steps: &[RaisedInstruction]) -> Vec<(usize, usize)> {
     let mut seen = vec![false; chain.len()];
     let mut open = vec![from + 1];
     while let Some(mut at) = open.pop() {
@@ -195,8 +195,8 @@ fn reachable(chain: &Range<usize>, from: usize, steps: &[RaisedInstruction]) -> 
     ranges
 }
 
-/// Makes one block for each value that is not a view, together with its views.
-fn gather(
+/// Makes one block per value that is not a view; the value's views belong to its block.
+fn gather_blocks(
     plan: &ExecutionPlan,
     lives: &[Option<Life>],
     owners: &[usize],
@@ -209,7 +209,9 @@ fn gather(
         let owner = owners[id];
         let layout = || {
             let tensor = plan.values[owner].as_tensor();
-            tensor.map_or_else(String::new, |t| crate::show::typed(t.scalar_type, &t.sizes, &t.dim_order))
+            tensor.map_or_else(String::new, |t| {
+                crate::show::layout_of_fields(t.scalar_type, &t.sizes, &t.dim_order)
+            })
         };
         let block = blocks[owner].get_or_insert_with(|| Block {
             memory_id: life.memory_id,
@@ -236,12 +238,12 @@ fn gather(
         }
     }
     let mut blocks: Vec<Block> = blocks.into_iter().flatten().collect();
-    blocks.iter_mut().for_each(|block| block.life = joined(std::mem::take(&mut block.life)));
+    blocks.iter_mut().for_each(|block| block.life = merge_ranges(std::mem::take(&mut block.life)));
     blocks
 }
 
 /// Sorts inclusive ranges and merges overlapping and adjacent ones.
-fn joined(mut ranges: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
+fn merge_ranges(mut ranges: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
     ranges.sort_unstable();
     let mut all: Vec<(i64, i64)> = Vec::new();
     for (first, last) in ranges {
@@ -254,7 +256,7 @@ fn joined(mut ranges: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
 }
 
 /// Extends the lifetime of blocks that are live at the start of a loop to the whole loop.
-fn close_loops(steps: &[RaisedInstruction], blocks: &mut [Block]) {
+fn extend_over_loops(steps: &[RaisedInstruction], blocks: &mut [Block]) {
     /// Limit of loops times blocks; beyond it, overlapping loops are merged.
     const MAX_WORK: usize = 1 << 24;
     let mut loops: Vec<(i64, i64)> = Vec::new();
@@ -263,7 +265,7 @@ fn close_loops(steps: &[RaisedInstruction], blocks: &mut [Block]) {
         loops.extend((target <= at).then_some((target as i64, at as i64)));
     }
     if loops.len().saturating_mul(blocks.len()) > MAX_WORK {
-        loops = joined(loops);
+        loops = merge_ranges(loops);
         for block in blocks {
             let within = |&(first, last): &(i64, i64)| {
                 let (start, end) = *loops[..loops.partition_point(|l| l.0 <= last)].last()?;
@@ -271,7 +273,7 @@ fn close_loops(steps: &[RaisedInstruction], blocks: &mut [Block]) {
             };
             let more: Vec<(i64, i64)> = block.life.iter().filter_map(within).collect();
             block.life.extend(more);
-            block.life = joined(std::mem::take(&mut block.life));
+            block.life = merge_ranges(std::mem::take(&mut block.life));
         }
         return;
     }
@@ -279,7 +281,7 @@ fn close_loops(steps: &[RaisedInstruction], blocks: &mut [Block]) {
         for block in blocks.iter_mut() {
             if block.life.iter().any(|&(first, last)| first < start && last >= start) {
                 block.life.push((start, end));
-                block.life = joined(std::mem::take(&mut block.life));
+                block.life = merge_ranges(std::mem::take(&mut block.life));
             }
         }
     }

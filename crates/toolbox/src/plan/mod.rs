@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
-/// The plans of a program's methods.
+/// The memory plans of a program's methods.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
     pub file: String,
@@ -43,55 +43,55 @@ pub struct MethodPlan {
     pub unknown_operators: Vec<String>,
 }
 
-/// One arena.
+/// The memory plan of an arena.
 #[derive(Debug, Serialize)]
 pub struct ArenaPlan {
-    /// Its memory id, from 1.
+    /// The arena's memory id, from 1.
     pub memory_id: u32,
-    /// Its size in bytes.
+    /// The arena's size in bytes.
     pub bytes: u64,
     /// The peak of the bytes that are live at the same time.
     pub peak: u64,
     /// A description of the first instruction at which the peak is reached.
     pub peak_at: Option<String>,
-    /// Its blocks, sorted by offset, then by lifetime.
+    /// The arena's blocks, sorted by offset, then by lifetime.
     pub blocks: Vec<Block>,
 }
 
 /// A block of memory: a tensor and its views.
 #[derive(Debug, Clone, Serialize)]
 pub struct Block {
-    /// The arena.
+    /// The memory id of the arena.
     #[serde(skip)]
     pub memory_id: u32,
-    /// Its byte range in the arena.
+    /// The block's byte range in the arena.
     pub bytes: Range<u64>,
     /// The instructions during which it is live, as inclusive ranges; indices count over all chains. -1 is before the
     /// first instruction, the number of instructions is after the last.
     pub life: Vec<(i64, i64)>,
-    /// Instructions that write it.
+    /// The indices of the instructions that write the block.
     #[serde(skip)]
     pub writes: Vec<i64>,
-    /// The ids of its values.
+    /// The ids of the block's values.
     pub values: Vec<usize>,
-    /// Its type and sizes.
+    /// The block's type and sizes.
     pub layout: String,
-    /// `input`, `output` or `state` if it is live beyond its uses by instructions; otherwise empty.
+    /// `input`, `output` or `state` if the block is live beyond its uses by instructions; otherwise empty.
     pub role: &'static str,
 }
 
 /// Two blocks that share bytes, of which one is written while the other is live.
 #[derive(Debug, Serialize)]
 pub struct Overlap {
-    /// The arena.
+    /// The memory id of the arena.
     pub memory_id: u32,
     /// The first block.
     pub one: Block,
     /// The second block.
     pub other: Block,
-    /// The bytes that they share.
+    /// The byte range that the blocks share.
     pub bytes: Range<u64>,
-    /// An instruction that writes one of them while the other is live.
+    /// The index of an instruction that writes one block while the other is live.
     pub at: i64,
 }
 
@@ -102,10 +102,10 @@ impl PlanReport {
     }
 }
 
-/// The plans of a program. `kernels` tells which arguments an operator writes, `backends` read the payloads.
+/// The memory plans of a program. `kernels` says which arguments an operator writes; `backends` read payloads.
 pub fn plan(program: &Program, kernels: &KernelRegistry, backends: &BackendRegistry) -> Result<PlanReport> {
     let plans = program.tables().execution_plan.iter();
-    let methods = plans.map(|plan| method(program, plan, kernels, backends)).collect::<Result<_>>()?;
+    let methods = plans.map(|plan| method_plan(program, plan, kernels, backends)).collect::<Result<_>>()?;
     Ok(PlanReport { file: program.loader().name().to_owned(), methods })
 }
 
@@ -125,7 +125,7 @@ pub fn plan_of(
     Ok(report)
 }
 
-fn method(
+fn method_plan(
     program: &Program,
     plan: &ExecutionPlan,
     kernels: &KernelRegistry,
@@ -142,7 +142,7 @@ fn method(
         let mut blocks = by_arena.remove(&memory_id).unwrap_or_default();
         blocks.sort_by_key(|block| (block.bytes.start, block.life.first().copied(), block.bytes.end));
         find_overlaps(&blocks, &mut overlaps);
-        let (peak, at) = peak(&blocks);
+        let (peak, at) = peak_bytes(&blocks);
         arenas.push(ArenaPlan {
             memory_id,
             bytes: u64::try_from(size).unwrap_or(0),
@@ -161,7 +161,7 @@ fn method(
     })
 }
 
-/// Pairs of overlapping blocks that a report lists for an arena at most.
+/// Maximum number of overlapping pairs of blocks that a report lists per arena.
 pub const MAX_OVERLAPS: usize = 1000;
 
 /// Finds the pairs of blocks of which one is overwritten by the other while it is live. `blocks` is sorted by offset.
@@ -169,7 +169,7 @@ fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
     let mut pairs = BTreeSet::new();
     for_each_overlap(blocks, |a, b| {
         let (a, b) = (a.min(b), a.max(b));
-        if clash(&blocks[a], &blocks[b]).is_some() {
+        if overwriting_instruction(&blocks[a], &blocks[b]).is_some() {
             pairs.insert((b, a));
         }
         pairs.len() < MAX_OVERLAPS
@@ -177,7 +177,7 @@ fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
     for (b, a) in pairs {
         let (one, other) = (&blocks[a], &blocks[b]);
         let bytes = other.bytes.start..one.bytes.end.min(other.bytes.end);
-        let at = clash(one, other).unwrap_or_default();
+        let at = overwriting_instruction(one, other).unwrap_or_default();
         overlaps.push(Overlap {
             memory_id: one.memory_id,
             one: one.clone(),
@@ -230,7 +230,7 @@ fn for_each_overlap(blocks: &[Block], mut met: impl FnMut(usize, usize) -> bool)
 
 /// The first instruction that writes one of two blocks while the other is live. Overlapping lifetimes alone are no
 /// conflict: the blocks may be live on different execution paths.
-fn clash(a: &Block, b: &Block) -> Option<i64> {
+fn overwriting_instruction(a: &Block, b: &Block) -> Option<i64> {
     let is_live =
         |block: &Block, at: i64| block.life.iter().any(|&(first, last)| (first..=last).contains(&at));
     let writes = |by: &Block, over: &Block| by.writes.iter().copied().filter(|&at| is_live(over, at)).min();
@@ -239,7 +239,7 @@ fn clash(a: &Block, b: &Block) -> Option<i64> {
 
 /// The peak of the bytes of live blocks, and the first instruction at which it is reached. Bytes that several
 /// blocks share count for each of them.
-fn peak(blocks: &[Block]) -> (u64, i64) {
+fn peak_bytes(blocks: &[Block]) -> (u64, i64) {
     let mut changes: BTreeMap<i64, i128> = BTreeMap::new();
     for block in blocks {
         let len = i128::from(block.bytes.end - block.bytes.start);
@@ -291,8 +291,8 @@ mod tests {
                 .map(|(start, len, first, more)| block(start..start + len, (first, first + more)))
                 .collect();
             blocks.sort_by_key(|b| b.bytes.start);
-            let mut found = BTreeSet::new();
-            for_each_overlap(&blocks, |a, b| found.insert((a.min(b), a.max(b))));
+            let mut pairs = BTreeSet::new();
+            for_each_overlap(&blocks, |a, b| pairs.insert((a.min(b), a.max(b))));
             let meet = |a: &Block, b: &Block| {
                 a.bytes.start < b.bytes.end
                     && b.bytes.start < a.bytes.end
@@ -301,7 +301,7 @@ mod tests {
             };
             for b in 0..blocks.len() {
                 for a in 0..b {
-                    prop_assert_eq!(found.contains(&(a, b)), meet(&blocks[a], &blocks[b]), "{} and {}", a, b);
+                    prop_assert_eq!(pairs.contains(&(a, b)), meet(&blocks[a], &blocks[b]), "{} and {}", a, b);
                 }
             }
         }

@@ -2,9 +2,9 @@ use super::{Block, MethodPlan, PlanReport};
 use crate::show::{bytes, count, line, name, table};
 use std::fmt::{self, Write};
 
-/// Columns of a chart of lifetimes.
+/// Width of a chart of lifetimes, in characters.
 const COLUMNS: usize = 48;
-/// Blocks of an arena that are shown by default.
+/// Maximum number of blocks of an arena that are shown by default.
 const FEW: usize = 24;
 
 /// The plans as text: for each arena its size, its peak, and a chart with one row per block and one column per
@@ -37,8 +37,8 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
             let rows = arena.blocks.iter().take(arena.blocks.len() - hidden).map(|block| {
                 vec![
                     format!("{}..{}", block.bytes.start, block.bytes.end),
-                    chart(block, method.instructions),
-                    values(block),
+                    lifetime_bar(block, method.instructions),
+                    value_ids(block),
                     block.layout.clone(),
                     block.role.to_owned(),
                 ]
@@ -75,43 +75,43 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
                 line(&names)
             )?;
         }
-        overlaps(out, method)?;
+        write_overlaps(out, method)?;
     }
     Ok(())
 }
 
-/// Only the overlaps, one per line; empty if there are none.
+/// The overlaps of blocks as text, one per line; empty if there are none.
 pub fn overlaps_text(report: &PlanReport) -> String {
     let mut out = String::new();
     for method in report.methods.iter().filter(|method| !method.overlaps.is_empty()) {
         let written =
-            writeln!(out, "method {}", name(&method.name)).and_then(|()| overlaps(&mut out, method));
+            writeln!(out, "method {}", name(&method.name)).and_then(|()| write_overlaps(&mut out, method));
         debug_assert!(written.is_ok(), "a String takes all text");
     }
     out
 }
 
-fn overlaps(out: &mut String, method: &MethodPlan) -> fmt::Result {
+fn write_overlaps(out: &mut String, method: &MethodPlan) -> fmt::Result {
     for overlap in &method.overlaps {
         writeln!(
             out,
             "  OVERLAP in arena {}: {} ({}, bytes {}..{}) and {} ({}, bytes {}..{}) are both needed {}",
             overlap.memory_id,
-            values(&overlap.one),
+            value_ids(&overlap.one),
             overlap.one.layout,
             overlap.one.bytes.start,
             overlap.one.bytes.end,
-            values(&overlap.other),
+            value_ids(&overlap.other),
             overlap.other.layout,
             overlap.other.bytes.start,
             overlap.other.bytes.end,
-            when(overlap.at)
+            instruction_text(overlap.at)
         )?;
     }
     Ok(())
 }
 
-fn when(at: i64) -> String {
+fn instruction_text(at: i64) -> String {
     if at < 0 {
         "when inputs are set".to_owned()
     } else {
@@ -119,7 +119,7 @@ fn when(at: i64) -> String {
     }
 }
 
-fn values(block: &Block) -> String {
+fn value_ids(block: &Block) -> String {
     let ids: Vec<String> = block.values.iter().take(4).map(|id| format!("%{id}")).collect();
     match block.values.len() {
         0..=4 => ids.join(" "),
@@ -128,7 +128,7 @@ fn values(block: &Block) -> String {
 }
 
 /// A bar over the columns in which a block is live.
-fn chart(block: &Block, instructions: usize) -> String {
+fn lifetime_bar(block: &Block, instructions: usize) -> String {
     // One more moment each before the first and after the last instruction.
     let moments = instructions as i64 + 2;
     let columns = moments.min(COLUMNS as i64);

@@ -1,6 +1,6 @@
 //! Prints the graphs that regions of a method's instructions are lowered through, after any pass.
 
-use super::program::frame;
+use super::program::frame_text;
 use crate::show::{count, name};
 use crate::{Error, Result};
 use pteron_engine::passes::{PASSES, run_until};
@@ -22,13 +22,13 @@ pub fn stages() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl Stage {
-    /// After the last pass: the graph that is lowered to steps.
+    /// The stage after the last pass, whose graph is lowered to steps.
     pub fn last() -> Self {
         Self(PASSES.len())
     }
 
-    /// The stage of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    /// The stage with this name, if there is one.
+    pub fn by_name(name: &str) -> Option<Self> {
         stages().position(|(stage, _)| stage == name).map(Self)
     }
 }
@@ -53,16 +53,16 @@ pub fn graphs(
         let instructions = count(plan.chains.iter().map(|c| c.instructions.len()).sum(), "instruction");
         let graphs = loaded.graphs();
         let _ = writeln!(out, "method {}: {instructions}, {}", name(&method), count(graphs.len(), "graph"));
-        for found in &graphs {
-            listing(&mut out, plan, found, stage, &options)?;
+        for region in &graphs {
+            write_graph(&mut out, plan, region, stage, &options)?;
         }
     }
     Ok(out)
 }
 
-/// The graph of a region at a stage.
-pub fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
-    let mut graph: Graph = found.graph.clone();
+/// The graph of a prepared region at a stage of compilation.
+pub fn graph_at_stage(region: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
+    let mut graph: Graph = region.graph.clone();
     if stage != Stage(0) {
         graph.specialize_to_bounds();
     }
@@ -70,21 +70,21 @@ pub fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) 
     graph
 }
 
-fn listing(
+fn write_graph(
     out: &mut String,
     plan: &ExecutionPlan,
-    found: &MethodGraph<'_>,
+    region: &MethodGraph<'_>,
     stage: Stage,
     options: &LoadOptions,
 ) -> Result<()> {
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
-    let calls = found.graph.num_nodes();
-    let graph = at_stage(found, stage, &ctx);
-    let (first, end) = (found.instructions.start, found.instructions.end);
+    let calls = region.graph.num_nodes();
+    let graph = graph_at_stage(region, stage, &ctx);
+    let (first, end) = (region.instructions.start, region.instructions.end);
     let _ = write!(out, "\ninstructions {first}..{end}");
     if plan.chains.len() > 1 {
-        let _ = write!(out, " of chain {}", found.chain);
+        let _ = write!(out, " of chain {}", region.chain);
     }
     let became = if stage == Stage::last() && !graph.has_numbers() {
         let steps = Executable::new(graph.clone(), &ctx)
@@ -94,16 +94,16 @@ fn listing(
         count(graph.num_nodes(), "node")
     };
     let _ = write!(out, ": {} became {became}", count(calls, "node"));
-    let bounds = if found.is_dynamic { ", for the upper bounds of sizes" } else { "" };
+    let bounds = if region.is_dynamic { ", for the upper bounds of sizes" } else { "" };
     let numbers = if graph.has_numbers() { "; numbers are known when it runs" } else { "" };
     let _ = writeln!(out, "{bounds}{numbers}");
-    let source = |place: Place| source(plan, place);
+    let source = |place: Place| source_comment(plan, place);
     let _ = write!(out, "{}", graph.listing(&source));
     Ok(())
 }
 
 /// The operator of an instruction, and the line of its innermost source frame.
-fn source(plan: &ExecutionPlan, place: Place) -> Option<String> {
+fn source_comment(plan: &ExecutionPlan, place: Place) -> Option<String> {
     let chain = plan.chains.get(usize::try_from(place.chain?).ok()?)?;
     let at = usize::try_from(place.instruction?).ok()?;
     let mut text = match chain.instructions.get(at)? {
@@ -118,7 +118,7 @@ fn source(plan: &ExecutionPlan, place: Place) -> Option<String> {
         _ => return None,
     };
     if let Some(last) = chain.stacktrace.get(at).and_then(|frames| frames.items.last()) {
-        let _ = write!(text, " at {}", frame(last));
+        let _ = write!(text, " at {}", frame_text(last));
     }
     Some(text)
 }

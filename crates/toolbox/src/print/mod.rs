@@ -5,19 +5,19 @@ mod flat_tensor;
 mod graph;
 mod program;
 
-pub use graph::{Stage, at_stage, graphs, stages};
-pub use program::{argument as argument_text, instruction, place as place_text, tensor_type};
+pub use graph::{Stage, graph_at_stage, graphs, stages};
+pub use program::{argument_text, instruction_text, place_text, tensor_type};
 
 use crate::Result;
 use crate::file::File;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrintOptions {
-    /// Prints what chains declare to take and give, and all source frames of an instruction, not only the innermost.
+    /// Whether the inputs and outputs of chains, and all source frames of an instruction, are printed.
     pub frames: bool,
 }
 
-/// Prints a file as text. Only its tables are read.
+/// Prints the tables of a file as text; its segments are not read.
 pub fn print(file: &File, options: PrintOptions) -> Result<String> {
     let mut out = String::new();
     let written = print_to(&mut out, file, options);

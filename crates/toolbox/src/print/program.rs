@@ -1,5 +1,7 @@
 use super::PrintOptions;
-use crate::show::{byte_text, bytes, count, items, line, name, number, quoted, typed, write_table};
+use crate::show::{
+    byte_text, bytes, count, items, layout_of_fields, line, name, number, quoted, write_table,
+};
 use pteron_format::pte::{
     Chain, DataLocation, EValue, ExecutionPlan, Frame, Instruction, InvalidMethod, Tensor, TensorData,
     TensorShapeDynamism, VerifiedProgram,
@@ -37,17 +39,17 @@ pub(super) fn print(out: &mut dyn Write, program: &Program, options: PrintOption
     }
     for plan in &tables.execution_plan {
         writeln!(out)?;
-        method(out, tables, plan, options, &HashSet::new())?;
+        print_method(out, tables, plan, options, &HashSet::new())?;
     }
     for invalid in tables.invalid_methods() {
         writeln!(out)?;
-        invalid_method(out, tables, invalid, options)?;
+        print_invalid_method(out, tables, invalid, options)?;
     }
-    data(out, tables)
+    print_data(out, tables)
 }
 
-/// Prints what can be read of a method that is not valid.
-fn invalid_method(
+/// Prints the readable parts of an invalid method.
+fn print_invalid_method(
     out: &mut dyn Write,
     program: &VerifiedProgram,
     invalid: &InvalidMethod,
@@ -61,11 +63,11 @@ fn invalid_method(
     let Some(plan) = &invalid.plan else { return Ok(()) };
     let unknown =
         invalid.unknown.iter().filter_map(|error| error.path().split_once("].")).map(|(_, path)| path);
-    method(out, program, plan, options, &unknown.collect())
+    print_method(out, program, plan, options, &unknown.collect())
 }
 
 /// Prints a method. `unknown` are the paths of the members of unions that this reader does not know.
-fn method(
+fn print_method(
     out: &mut dyn Write,
     program: &VerifiedProgram,
     plan: &ExecutionPlan,
@@ -103,7 +105,7 @@ fn method(
         };
         match value {
             EValue::Tensor(tensor) => {
-                vec![format!("%{id}"), tensor_type(tensor), place(program, tensor), role.to_owned()]
+                vec![format!("%{id}"), tensor_type(tensor), place_text(program, tensor), role.to_owned()]
             }
             EValue::Null if is_unknown(&format!("values[{id}].val")) => {
                 vec![
@@ -113,7 +115,7 @@ fn method(
                     role.to_owned(),
                 ]
             }
-            other => vec![format!("%{id}"), scalar(plan, other, false), String::new(), role.to_owned()],
+            other => vec![format!("%{id}"), scalar_text(plan, other, false), String::new(), role.to_owned()],
         }
     });
     write_table(out, rows, "<<<<", 4)?;
@@ -148,7 +150,7 @@ fn method(
     Ok(())
 }
 
-/// The compile specs of a delegate that are printed.
+/// Maximum number of compile specs of a delegate that are printed.
 const FEW_SPECS: usize = 20;
 
 fn print_chain(
@@ -166,16 +168,16 @@ fn print_chain(
     for (index, step) in chain.instructions.iter().enumerate() {
         match is_unknown(index) {
             true => write!(out, "    {index:>width$}  an instruction of an unknown kind")?,
-            false => write!(out, "    {index:>width$}  {}", instruction(plan, step))?,
+            false => write!(out, "    {index:>width$}  {}", instruction_text(plan, step))?,
         }
         let frames = chain.stacktrace.get(index).map_or(&[][..], |list| &list.items);
         match frames {
-            [.., last] if !options.frames => writeln!(out, "  ; {}", frame(last))?,
+            [.., last] if !options.frames => writeln!(out, "  ; {}", frame_text(last))?,
             _ => writeln!(out)?,
         }
         if options.frames {
             for each in frames {
-                writeln!(out, "    {:width$}    ; {}", "", frame(each))?;
+                writeln!(out, "    {:width$}    ; {}", "", frame_text(each))?;
                 if let Some(context) = each.context.as_deref().filter(|context| !context.is_empty()) {
                     writeln!(out, "    {:width$}    ;   {}", "", name(context.trim()))?;
                 }
@@ -187,9 +189,9 @@ fn print_chain(
 
 /// An instruction as text: `aten::add.out(%0, %1, %2=1, %4, %4) -> float32[2, 2]`. Operands that are not tensors are
 /// printed with their values.
-pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
+pub fn instruction_text(plan: &ExecutionPlan, step: &Instruction) -> String {
     let args = |ids: &[i32]| {
-        let list = items(ids.iter().map(|&id| argument(plan, id)));
+        let list = items(ids.iter().map(|&id| argument_text(plan, id)));
         list.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or(&list).to_owned()
     };
     match step {
@@ -210,23 +212,26 @@ pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
         }
         Instruction::MoveCall { move_from, move_to } => format!("%{move_to} = move %{move_from}"),
         Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
-            format!("jump to {destination_instruction} if {} is false", argument(plan, *cond_value_index))
+            format!(
+                "jump to {destination_instruction} if {} is false",
+                argument_text(plan, *cond_value_index)
+            )
         }
         Instruction::FreeCall { value_index } => format!("free %{value_index}"),
     }
 }
 
 /// An operand of an instruction: `%3`, or `%4=1` if it is not a tensor.
-pub fn argument(plan: &ExecutionPlan, id: i32) -> String {
+pub fn argument_text(plan: &ExecutionPlan, id: i32) -> String {
     match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
         None | Some(EValue::Tensor(_)) => format!("%{id}"),
-        Some(other) => format!("%{id}={}", scalar(plan, other, true)),
+        Some(other) => format!("%{id}={}", scalar_text(plan, other, true)),
     }
 }
 
 /// A value as text; mostly used for values that are not tensors. The items of an int list are values themselves; their
 /// integers are printed. `short` omits the kind.
-fn scalar(plan: &ExecutionPlan, value: &EValue, short: bool) -> String {
+fn scalar_text(plan: &ExecutionPlan, value: &EValue, short: bool) -> String {
     let kind = |kind: &str, text: String| if short { text } else { format!("{kind} {text}") };
     match value {
         EValue::Null => "none".to_owned(),
@@ -245,19 +250,19 @@ fn scalar(plan: &ExecutionPlan, value: &EValue, short: bool) -> String {
         }
         EValue::DoubleList(all) => kind("double[]", items(all.iter().map(|v| format!("{v:?}")))),
         EValue::BoolList(all) => kind("bool[]", items(all.iter())),
-        EValue::TensorList(ids) => kind("tensor[]", tensors(ids)),
-        EValue::OptionalTensorList(ids) => kind("tensor?[]", tensors(ids)),
+        EValue::TensorList(ids) => kind("tensor[]", tensor_list_text(ids)),
+        EValue::OptionalTensorList(ids) => kind("tensor?[]", tensor_list_text(ids)),
     }
 }
 
-fn tensors(ids: &[i32]) -> String {
+fn tensor_list_text(ids: &[i32]) -> String {
     let item = |&id: &i32| if id < 0 { "none".to_owned() } else { format!("%{id}") };
     items(ids.iter().map(item))
 }
 
 /// Type, sizes and dim order of a tensor: `float32[at most 8, 2]` if the sizes are upper bounds.
 pub fn tensor_type(tensor: &Tensor) -> String {
-    let text = typed(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
+    let text = layout_of_fields(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
     match tensor.shape_dynamism {
         TensorShapeDynamism::Static => text,
         TensorShapeDynamism::DynamicBound => text.replacen('[', "[at most ", 1),
@@ -265,18 +270,18 @@ pub fn tensor_type(tensor: &Tensor) -> String {
     }
 }
 
-/// Where a tensor's data is stored, and its name.
-pub fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
+/// The place of a tensor's data, and the tensor's name.
+pub fn place_text(program: &VerifiedProgram, tensor: &Tensor) -> String {
     let mut text = match program.tensor_data(tensor) {
         TensorData::Constant(range) => {
             format!("constant {}, bytes {}..{} of the file", tensor.data_buffer_idx, range.start, range.end)
         }
         TensorData::Initial(range) => {
-            format!("{}, starts as bytes {}..{} of the file", arena(tensor), range.start, range.end)
+            format!("{}, starts as bytes {}..{} of the file", arena_text(tensor), range.start, range.end)
         }
         TensorData::External(key) => format!("outside, key {}", quoted(key)),
-        TensorData::ExternalInitial(key) => format!("{}, starts as key {}", arena(tensor), quoted(key)),
-        TensorData::Planned => arena(tensor),
+        TensorData::ExternalInitial(key) => format!("{}, starts as key {}", arena_text(tensor), quoted(key)),
+        TensorData::Planned => arena_text(tensor),
         TensorData::Unplanned => "memory of the caller".to_owned(),
     };
     if let Some(name) = tensor.fully_qualified_name().filter(|_| !tensor.is_external()) {
@@ -288,7 +293,7 @@ pub fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
     text
 }
 
-fn arena(tensor: &Tensor) -> String {
+fn arena_text(tensor: &Tensor) -> String {
     tensor.allocation_info.map_or_else(String::new, |place| {
         let start = place.offset();
         let end = start.saturating_add(tensor.nbytes().unwrap_or(0));
@@ -297,12 +302,12 @@ fn arena(tensor: &Tensor) -> String {
 }
 
 /// A source frame: `model.py:12 in forward`.
-pub(super) fn frame(frame: &Frame) -> String {
+pub(super) fn frame_text(frame: &Frame) -> String {
     let file = frame.filename.as_deref().unwrap_or("?");
     format!("{}:{} in {}", name(file), frame.lineno, name(frame.name.as_deref().unwrap_or("?")))
 }
 
-fn data(out: &mut dyn Write, program: &VerifiedProgram) -> fmt::Result {
+fn print_data(out: &mut dyn Write, program: &VerifiedProgram) -> fmt::Result {
     if !program.segments.is_empty() {
         writeln!(out, "\n{}", count(program.segments.len(), "segment"))?;
         let uses = crate::inspect::uses_of_segments(program);

@@ -16,10 +16,10 @@ mod record;
 mod report;
 
 pub use record::{Allocation, Block, Recorder, Recording, Span, Value};
-pub use report::{OperatorTime, Report, StepTime, time};
+pub use report::{OperatorTime, Report, StepTime, time_text};
 
 use crate::Result;
-use crate::run::{Request, ResolvedCall, once};
+use crate::run::{Request, ResolvedCall, run_once};
 use pteron_operator::EValue;
 use pteron_runtime::{AsWritten, LoadOptions, Program};
 use std::sync::Arc;
@@ -30,9 +30,9 @@ pub struct Profile {
     pub method: String,
     /// If no inputs were given, descriptions of those that were used, such as `1x1x8x8xf32`.
     pub zeros: Option<Vec<String>>,
-    /// Loading, then each run.
+    /// The recorded events of loading, then of each run.
     pub recording: Recording,
-    /// The instructions that run as they are written, because preparing them would exceed the memory limit.
+    /// The instructions that run unprepared, because preparing them would exceed the memory limit.
     pub as_written: Vec<AsWritten>,
 }
 
@@ -56,14 +56,14 @@ pub(crate) fn record(
     let recorder = Arc::new(Recorder::new(values));
     options.tracer = Some(Arc::clone(&recorder) as _);
     let mut method = program.load_method(&name, options)?;
-    recorder.block("Default");
+    recorder.end_block("Default");
     if warm {
         method.set_tracer(None);
-        once(&mut method, &inputs)?;
+        run_once(&mut method, &inputs)?;
         method.set_tracer(Some(Arc::clone(&recorder) as _));
     }
     for _ in 0..request.repeat.max(1) {
-        once(&mut method, &inputs)?;
+        run_once(&mut method, &inputs)?;
         if values {
             for i in 0..method.num_outputs() {
                 if let EValue::Tensor(tensor) = method.output(i)? {
@@ -71,7 +71,7 @@ pub(crate) fn record(
                 }
             }
         }
-        recorder.block("Execute");
+        recorder.end_block("Execute");
     }
     let as_written = method.as_written().to_vec();
     Ok(Profile { method: name, zeros, recording: recorder.finish(), as_written })

@@ -13,7 +13,7 @@ use std::thread::{self, ThreadId};
 /// The recorded events, in blocks: loading, then each execution.
 #[derive(Debug, Clone, Default)]
 pub struct Recording {
-    /// The blocks, in order.
+    /// The blocks of events, in chronological order.
     pub blocks: Vec<Block>,
     /// For BEF programs, in which [`Place::chain`] is the index of a function, the names of the functions.
     pub functions: Vec<String>,
@@ -41,7 +41,7 @@ impl Recording {
 /// A block of events.
 #[derive(Debug, Clone, Default)]
 pub struct Block {
-    /// Its name, as in ETDumps: `Default` for loading, `Execute` for an execution.
+    /// The block's name, as in ETDumps: `Default` for loading, `Execute` for an execution.
     pub name: String,
     /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
@@ -57,18 +57,18 @@ pub struct Span {
     pub kind: SpanKind,
     /// The method, operator or backend.
     pub name: Arc<str>,
-    /// The instruction.
+    /// The place of the instruction.
     pub place: Place,
-    /// When it began.
+    /// When the span began.
     pub start: u64,
-    /// When it ended.
+    /// When the span ended.
     pub end: u64,
     /// The thread's number, from 1 in the order of their first spans.
     pub thread: usize,
 }
 
 impl Span {
-    /// Nanoseconds from start to end.
+    /// The duration in nanoseconds.
     pub fn nanoseconds(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
@@ -76,9 +76,9 @@ impl Span {
 
 #[derive(Debug, Clone)]
 pub struct Allocation {
-    /// The arena or allocator.
+    /// The name of the arena or allocator.
     pub owner: String,
-    /// Its size.
+    /// The size of the allocation in bytes.
     pub bytes: usize,
 }
 
@@ -87,26 +87,26 @@ pub struct Allocation {
 pub struct Value {
     /// The operator or backend that wrote it; empty for an output of the method.
     pub name: String,
-    /// The instruction; empty for an output of the method.
+    /// The place of the instruction; empty for an output of the method.
     pub place: Place,
-    /// The index among its outputs.
+    /// The index of the tensor among the outputs of the instruction or method.
     pub output: usize,
-    /// The tensor, row-major.
+    /// The computed tensor, in row-major order.
     pub tensor: Tensor,
 }
 
 /// An [`EventTracer`] that keeps every event.
 pub struct Recorder {
-    /// A unique number.
+    /// A number that identifies the recorder in this process.
     id: u64,
     zero: Instant,
     values: bool,
     limit: usize,
-    /// The number of executions so far, and of other spans.
+    /// The numbers of recorded executions and of other spans.
     counts: [AtomicUsize; 2],
     complete_until: AtomicU64,
     threads: Mutex<HashMap<ThreadId, Arc<Mutex<Spans>>>>,
-    kept: Mutex<RecordedValue>,
+    recorded: Mutex<RecordedValue>,
 }
 
 #[derive(Default)]
@@ -140,7 +140,7 @@ impl Recorder {
             counts: Default::default(),
             complete_until: AtomicU64::new(u64::MAX),
             threads: Mutex::default(),
-            kept: Mutex::default(),
+            recorded: Mutex::default(),
         }
     }
 
@@ -165,7 +165,7 @@ impl Recorder {
     }
 
     /// Ends the current block, which holds all events since the previous one, and names it.
-    pub fn block(&self, name: &str) {
+    pub fn end_block(&self, name: &str) {
         let mut threads: Vec<_> = lock(&self.threads).values().map(Arc::clone).collect();
         threads.sort_by_key(|spans| lock(spans).thread);
         let mut spans: Vec<Span> = Vec::new();
@@ -177,16 +177,16 @@ impl Recorder {
         }
         // The sort is stable: spans of one thread, already in order, stay so.
         spans.sort_by_key(|span| span.end);
-        let mut kept = lock(&self.kept);
-        let block = std::mem::take(&mut kept.block);
-        kept.done.push(Block { name: name.to_owned(), spans, ..block });
+        let mut recorded = lock(&self.recorded);
+        let block = std::mem::take(&mut recorded.block);
+        recorded.done.push(Block { name: name.to_owned(), spans, ..block });
     }
 
     /// Records an output of the method.
     pub fn output(&self, output: usize, tensor: &Tensor) -> Result<()> {
         let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
         let value = Value { name: String::new(), place: Place::default(), output, tensor };
-        lock(&self.kept).block.values.push(value);
+        lock(&self.recorded).block.values.push(value);
         Ok(())
     }
 
@@ -194,22 +194,22 @@ impl Recorder {
     pub fn finish(&self) -> Recording {
         let left_out = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed).saturating_sub(self.limit);
         let complete_until = self.complete_until.swap(u64::MAX, Ordering::Relaxed);
-        let mut kept = lock(&self.kept);
+        let mut recorded = lock(&self.recorded);
         Recording {
-            blocks: std::mem::take(&mut kept.done),
-            lost_value: kept.lost_value.take(),
+            blocks: std::mem::take(&mut recorded.done),
+            lost_value: recorded.lost_value.take(),
             functions: Vec::new(),
             left_out: self.counts.iter().map(left_out).sum(),
             complete_until: (complete_until < u64::MAX).then_some(complete_until),
         }
     }
 
-    fn since_zero(&self, at: Instant) -> u64 {
+    fn nanoseconds_since_start(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.zero).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// The buffer of this thread's spans, created on first use.
-    fn of_this_thread(&self) -> Arc<Mutex<Spans>> {
+    fn spans_of_this_thread(&self) -> Arc<Mutex<Spans>> {
         let mut threads = lock(&self.threads);
         let thread = threads.len() + 1;
         let new = || Arc::new(Mutex::new(Spans { thread, spans: Vec::new(), names: HashSet::new() }));
@@ -238,7 +238,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl EventTracer for Recorder {
     fn span(&self, span: &pteron_trace::Span<'_>) {
-        let (start, end) = (self.since_zero(span.start), self.since_zero(span.end));
+        let (start, end) = (self.nanoseconds_since_start(span.start), self.nanoseconds_since_start(span.end));
         let count = &self.counts[usize::from(span.kind != SpanKind::Execute)];
         if count.fetch_add(1, Ordering::Relaxed) >= self.limit {
             self.complete_until.fetch_min(end, Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl EventTracer for Recorder {
         let recorded = MINE.try_with(|mine| {
             let mut mine = mine.borrow_mut();
             if mine.as_ref().is_none_or(|(id, _)| *id != self.id) {
-                *mine = Some((self.id, self.of_this_thread()));
+                *mine = Some((self.id, self.spans_of_this_thread()));
             }
             if let Some((_, spans)) = &*mine {
                 lock(spans).push(span, start, end);
@@ -255,12 +255,12 @@ impl EventTracer for Recorder {
         });
         if recorded.is_err() {
             // The thread is exiting: its thread-local storage is already destroyed.
-            lock(&self.of_this_thread()).push(span, start, end);
+            lock(&self.spans_of_this_thread()).push(span, start, end);
         }
     }
 
     fn allocation(&self, owner: &str, bytes: usize) {
-        lock(&self.kept).block.allocations.push(Allocation { owner: owner.to_owned(), bytes });
+        lock(&self.recorded).block.allocations.push(Allocation { owner: owner.to_owned(), bytes });
     }
 
     fn wants_values(&self) -> bool {
@@ -270,10 +270,10 @@ impl EventTracer for Recorder {
     fn value(&self, name: &str, place: Place, output: usize, dtype: &str, sizes: &[usize], bytes: &[u8]) {
         let meta = ScalarType::parse(dtype).and_then(|dtype| TensorMeta::contiguous(dtype, sizes).ok());
         let Some(meta) = meta else { return };
-        let mut kept = lock(&self.kept);
+        let mut recorded = lock(&self.recorded);
         match Tensor::from_bytes(meta, bytes) {
-            Ok(tensor) => kept.block.values.push(Value { name: name.to_owned(), place, output, tensor }),
-            Err(_) => _ = kept.lost_value.get_or_insert(bytes.len()),
+            Ok(tensor) => recorded.block.values.push(Value { name: name.to_owned(), place, output, tensor }),
+            Err(_) => _ = recorded.lost_value.get_or_insert(bytes.len()),
         }
     }
 }
@@ -299,9 +299,9 @@ mod tests {
         // Another recorder replaces the thread's cache in between; the thread keeps its number.
         record(&Recorder::new(false), "x");
         record(&recorder, "c");
-        recorder.block("first");
+        recorder.end_block("first");
         record(&recorder, "d");
-        recorder.block("second");
+        recorder.end_block("second");
         let recording = recorder.finish();
         assert_eq!(names(&recording.blocks[0]), [("a", 1), ("b", 2), ("c", 1)]);
         assert_eq!(names(&recording.blocks[1]), [("d", 1)]);
@@ -314,7 +314,7 @@ mod tests {
         ["a", "b", "c", "d"].iter().for_each(|name| record(&recorder, name));
         let tracer = Tracer::new(&recorder);
         tracer.end(tracer.start(), SpanKind::Execute, "run", Place::default());
-        recorder.block("");
+        recorder.end_block("");
         let recording = recorder.finish();
         assert_eq!(names(&recording.blocks[0]), [("a", 1), ("b", 1), ("run", 1)]);
         assert_eq!(recording.left_out, 2);

@@ -21,19 +21,19 @@ pub struct Report {
     pub runs: usize,
     /// The time to load the method, preparation included.
     pub load_us: f64,
-    /// The part of loading that prepared kernels and lowered regions.
+    /// The time within loading to prepare kernels and lower regions.
     pub prepare_us: f64,
     /// The time of a run, without setting the inputs.
     pub run_us: f64,
     /// The time of the fastest run.
     pub fastest_run_us: f64,
-    /// The part of a run outside operators and delegates.
+    /// The time of a run outside operators and delegates.
     pub outside_us: f64,
     /// The operators, by descending time.
     pub operators: Vec<OperatorTime>,
     /// The steps, in execution order.
     pub steps: Vec<StepTime>,
-    /// What runs slower than it could, because preparing it would exceed the memory limit.
+    /// Sentences about instructions that run unprepared, because preparing them would exceed the memory limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub as_written: Vec<String>,
 }
@@ -59,7 +59,7 @@ pub struct StepTime {
     /// If the instruction calls a delegate, the node of its payload whose result it computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Whether a delegate reported the step. It is a part of the call before it, whose time includes it.
+    /// Whether a delegate reported the step: the time of the preceding call includes it.
     #[serde(skip_serializing_if = "is_false")]
     pub in_delegate: bool,
     /// The operator, the kind of fused step, or the backend.
@@ -97,7 +97,7 @@ impl Profile {
         let mut inside = 0.0;
         for block in self.recording.blocks.iter().filter(|b| b.name == "Execute") {
             let mut nameless = 0;
-            for span in in_call_order(&block.spans) {
+            for span in spans_in_call_order(&block.spans) {
                 let time = us(span.nanoseconds());
                 let in_delegate = span.kind == SpanKind::DelegateStep;
                 // Steps without an instruction are identified by their order in the run.
@@ -105,7 +105,7 @@ impl Profile {
                 nameless += usize::from(order > 0);
                 let key = (span.place, &*span.name, order, in_delegate);
                 let at = *by_step.entry(key).or_insert_with(|| {
-                    steps.push(step(program, &self.method, kernels, nodes, span));
+                    steps.push(step_time(program, &self.method, kernels, nodes, span));
                     steps.len() - 1
                 });
                 steps[at].calls += 1.0;
@@ -149,14 +149,14 @@ impl Profile {
             outside_us: (run_us - inside / count).max(0.0),
             operators,
             steps,
-            as_written: self.as_written.iter().map(as_written).collect(),
+            as_written: self.as_written.iter().map(as_written_text).collect(),
         }
     }
 }
 
 /// The spans of kernels and delegates in the order in which they ended, each followed by the steps that the delegate
 /// reported during the call; they ended before it.
-fn in_call_order(spans: &[Span]) -> Vec<&Span> {
+fn spans_in_call_order(spans: &[Span]) -> Vec<&Span> {
     let mut ordered = Vec::new();
     let mut steps: HashMap<(Option<u32>, Option<u32>), Vec<&Span>> = HashMap::new();
     for span in spans {
@@ -180,7 +180,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// A sentence about instructions that run as they are written.
-fn as_written(noted: &AsWritten) -> String {
+fn as_written_text(noted: &AsWritten) -> String {
     let AsWritten { chain, instructions, reason } = noted;
     let chain = if *chain == 0 { String::new() } else { format!("{chain}:") };
     let last = instructions.end.saturating_sub(1);
@@ -191,7 +191,7 @@ fn as_written(noted: &AsWritten) -> String {
     format!("{which} as written, with weights that are not packed: {reason}")
 }
 
-fn step(
+fn step_time(
     program: &Program,
     method: &str,
     kernels: &KernelRegistry,
@@ -199,7 +199,7 @@ fn step(
     span: &Span,
 ) -> StepTime {
     let place = span.place.chain.zip(span.place.instruction);
-    let named = place.and_then(|(c, i)| instruction(program, method, kernels, c, i));
+    let named = place.and_then(|(c, i)| instruction_summary(program, method, kernels, c, i));
     let is_step = span.kind == SpanKind::DelegateStep;
     let (operator, shapes) = match nodes.text(span.place) {
         // The call is listed above it.
@@ -222,7 +222,7 @@ fn step(
 }
 
 /// The operator or delegate that an instruction calls, and the types of its input and output tensors.
-fn instruction(
+fn instruction_summary(
     program: &Program,
     method: &str,
     kernels: &KernelRegistry,
@@ -246,27 +246,27 @@ fn instruction(
         |i: usize| kernel.as_ref().is_some_and(|k| k.schema().args.get(i).is_some_and(|a| a.written));
     // Values after the schema's arguments repeat outputs that are among the arguments already.
     let declared = kernel.as_ref().map_or(args.len(), |k| k.schema().args.len());
-    let (mut taken, mut given) = (Vec::new(), Vec::new());
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for (i, &arg) in args.iter().take(declared).enumerate() {
-        let side = if written(i) { &mut given } else { &mut taken };
+        let side = if written(i) { &mut outputs } else { &mut inputs };
         match plan.values.get(arg as usize) {
-            Some(pte::EValue::Tensor(t)) => side.extend(shape(t)),
+            Some(pte::EValue::Tensor(t)) => side.extend(shape_text(t)),
             Some(pte::EValue::TensorList(ids)) => {
                 let tensors = ids.iter().filter_map(|&id| plan.values.get(id as usize)?.as_tensor());
-                side.extend(tensors.filter_map(shape));
+                side.extend(tensors.filter_map(shape_text));
             }
             _ => {}
         }
     }
-    let shapes = match (taken.is_empty(), given.is_empty()) {
-        (_, true) => taken.join(", "),
-        (true, false) => format!("-> {}", given.join(", ")),
-        _ => format!("{} -> {}", taken.join(", "), given.join(", ")),
+    let shapes = match (inputs.is_empty(), outputs.is_empty()) {
+        (_, true) => inputs.join(", "),
+        (true, false) => format!("-> {}", outputs.join(", ")),
+        _ => format!("{} -> {}", inputs.join(", "), outputs.join(", ")),
     };
     Some((name, shapes))
 }
 
-fn shape(t: &pte::Tensor) -> Option<String> {
+fn shape_text(t: &pte::Tensor) -> Option<String> {
     let sizes: Vec<usize> = t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(0)).collect();
     Some(type_text(ScalarType::from_i8(t.scalar_type).ok()?, &sizes))
 }
@@ -280,18 +280,29 @@ impl Report {
             "{}: {}, {} each, the fastest {}; loaded in {}, {} of it preparing",
             name(&self.method),
             count(self.runs, "run"),
-            time(self.run_us),
-            time(self.fastest_run_us),
-            time(self.load_us),
-            time(self.prepare_us),
+            time_text(self.run_us),
+            time_text(self.fastest_run_us),
+            time_text(self.load_us),
+            time_text(self.prepare_us),
         );
         let mut rows = vec![["operator", "calls", "total", "share", "a call"].map(str::to_owned).to_vec()];
         for o in &self.operators {
             let mean = o.total_us / o.calls;
-            rows.push(vec![o.name.clone(), calls(o.calls), time(o.total_us), percent(o.share), time(mean)]);
+            rows.push(vec![
+                o.name.clone(),
+                calls_text(o.calls),
+                time_text(o.total_us),
+                percent_text(o.share),
+                time_text(mean),
+            ]);
         }
         let outside = if self.run_us > 0.0 { 100.0 * self.outside_us / self.run_us } else { 0.0 };
-        rows.push(vec!["(between)".to_owned(), String::new(), time(self.outside_us), percent(outside)]);
+        rows.push(vec![
+            "(between)".to_owned(),
+            String::new(),
+            time_text(self.outside_us),
+            percent_text(outside),
+        ]);
         let _ = write!(out, "\n{}", table(rows, "<>>>>", 0));
         self.as_written.iter().for_each(|noted| _ = writeln!(out, "\n{}", line(noted)));
         if !steps {
@@ -311,7 +322,14 @@ impl Report {
                 None => format!("{indent}{}", s.name),
             };
             let shapes = s.shapes.as_ref().or(s.source.as_ref()).cloned().unwrap_or_default();
-            rows.push(vec![at, name, calls(s.calls), time(s.total_us), percent(s.share), shapes]);
+            rows.push(vec![
+                at,
+                name,
+                calls_text(s.calls),
+                time_text(s.total_us),
+                percent_text(s.share),
+                shapes,
+            ]);
         }
         let _ = write!(out, "\n{}", table(rows, "><>>><", 0));
         out
@@ -319,12 +337,12 @@ impl Report {
 }
 
 /// Formats calls per run: an integer unless runs differ.
-pub(super) fn calls(n: f64) -> String {
+pub(super) fn calls_text(n: f64) -> String {
     if (n - n.round()).abs() < 1e-6 { format!("{}", n.round()) } else { format!("{n:.1}") }
 }
 
 /// Formats a time in microseconds with a suitable unit.
-pub fn time(us: f64) -> String {
+pub fn time_text(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.2} µs"),
         us if us < 1e6 => format!("{:.3} ms", us / 1e3),
@@ -332,6 +350,6 @@ pub fn time(us: f64) -> String {
     }
 }
 
-pub(super) fn percent(share: f64) -> String {
+pub(super) fn percent_text(share: f64) -> String {
     format!("{share:.1} %")
 }

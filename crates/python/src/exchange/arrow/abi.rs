@@ -5,10 +5,10 @@ use pyo3::types::PyCapsule;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
-/// The maximum number of children or buffers of a type or array: more is broken.
+/// The maximum number of children or buffers of a type or array; one with more is rejected.
 pub(super) const MAX_CHILDREN: usize = 1 << 20;
 
-/// `ArrowSchema`.
+/// `ArrowSchema` of the Arrow C data interface.
 #[repr(C)]
 pub(super) struct ArrowSchema {
     pub(super) format: *const c_char,
@@ -22,7 +22,7 @@ pub(super) struct ArrowSchema {
     pub(super) private_data: *mut c_void,
 }
 
-/// `ArrowArray`.
+/// `ArrowArray` of the Arrow C data interface.
 #[repr(C)]
 pub(super) struct ArrowArray {
     pub(super) length: i64,
@@ -37,7 +37,7 @@ pub(super) struct ArrowArray {
     pub(super) private_data: *mut c_void,
 }
 
-/// `ArrowArrayStream`.
+/// `ArrowArrayStream` of the Arrow C stream interface.
 #[repr(C)]
 pub(super) struct ArrowArrayStream {
     pub(super) get_schema: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
@@ -47,15 +47,15 @@ pub(super) struct ArrowArrayStream {
     pub(super) private_data: *mut c_void,
 }
 
-/// One of the structs. Its `release` is null if it is empty: released or moved.
+/// A struct of the Arrow C interface. Its `release` is null if it is empty: released or moved.
 pub(super) trait Released: Sized {
-    /// The name of capsules that hold it.
+    /// The name of capsules that contain the struct.
     const NAME: &'static CStr;
 
-    /// An empty struct.
+    /// Creates an empty struct.
     fn empty() -> Self;
 
-    /// Whether it is not empty.
+    /// Whether the struct is not empty.
     fn is_full(&self) -> bool;
 
     /// Releases its contents.
@@ -154,14 +154,14 @@ impl<T: Released> Owned<T> {
     pub(super) fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
         let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(T::NAME))?.cast::<T>();
         // SAFETY: a capsule of this name holds such a struct. A consumer may move it out and leave an empty one.
-        let taken = unsafe { ptr::replace(pointer.as_ptr(), T::empty()) };
-        if !taken.is_full() {
+        let contents = unsafe { ptr::replace(pointer.as_ptr(), T::empty()) };
+        if !contents.is_full() {
             return Err(pyo3::exceptions::PyValueError::new_err(format!(
-                "the capsule `{}` was taken by somebody before",
+                "the capsule `{}` was contents by somebody before",
                 T::NAME.to_string_lossy()
             )));
         }
-        Ok(Self(Box::new(taken)))
+        Ok(Self(Box::new(contents)))
     }
 }
 

@@ -6,7 +6,7 @@ use pteron::tensor::memory;
 use pteron::{ScalarType, Shape};
 use pteron_toolbox::batch::{Column, Row};
 
-/// A column with borrowed memory.
+/// An Arrow column with borrowed memory, whose rows can be read.
 pub(crate) struct ArrowColumn<'a> {
     name: String,
     levels: Vec<Level<'a>>,
@@ -32,7 +32,7 @@ struct Level<'a> {
 }
 
 enum Kind<'a> {
-    /// Lists of a fixed size.
+    /// Lists of this fixed size.
     Fixed(usize),
     /// Lists with these offsets.
     Lists(&'a [i32]),
@@ -41,7 +41,7 @@ enum Kind<'a> {
 }
 
 /// The error for a column of an unsupported type.
-fn unreadable(name: &str, field: &Field) -> String {
+fn unsupported_type(name: &str, field: &Field) -> String {
     let kind = if field.has_dictionary() { "a dictionary of" } else { "of" };
     format!(
         "column `{name}` is {kind} the Arrow type `{}`; columns are numbers, truth values or bytes, and lists of them",
@@ -112,7 +112,7 @@ impl<'a> ArrowColumn<'a> {
             level.validity = Some(unsafe { buffer(node, 0, end.div_ceil(8))? });
         }
         if field.has_dictionary() {
-            return Err(unreadable(&self.name, field));
+            return Err(unsupported_type(&self.name, field));
         }
         let fixed = |prefix: &str| format.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
         // SAFETY: the interface defines which buffers arrays of a format have, and their lengths.
@@ -151,11 +151,11 @@ impl<'a> ArrowColumn<'a> {
                     (_, Some(size)) => Kind::Fixed(size),
                     ("+l", _) => Kind::Lists(offsets(node)?),
                     ("+L", _) => Kind::LargeLists(offsets(node)?),
-                    _ => return Err(unreadable(&self.name, field)),
+                    _ => return Err(unsupported_type(&self.name, field)),
                 };
                 self.levels.push(level);
                 let (Some(field), Some(node)) = (field.children.first(), node.children.first()) else {
-                    return Err(unreadable(&self.name, field));
+                    return Err(unsupported_type(&self.name, field));
                 };
                 return self.descend(field, node);
             }
@@ -204,7 +204,7 @@ fn dtype_of(format: &str) -> Option<ScalarType> {
 
 /// The position of the first element of `count` lists, their total number of elements, and the length of each list. Fails if
 /// the lists have different lengths.
-fn lists<T: Copy + TryInto<usize>>(
+fn list_offsets<T: Copy + TryInto<usize>>(
     offsets: &[T],
     first: usize,
     count: usize,
@@ -264,12 +264,12 @@ impl Column for ArrowColumn<'_> {
                 }
                 Kind::Lists(offsets) => {
                     let size;
-                    (first, count, size) = lists(offsets, first, count)?;
+                    (first, count, size) = list_offsets(offsets, first, count)?;
                     size
                 }
                 Kind::LargeLists(offsets) => {
                     let size;
-                    (first, count, size) = lists(offsets, first, count)?;
+                    (first, count, size) = list_offsets(offsets, first, count)?;
                     size
                 }
             };

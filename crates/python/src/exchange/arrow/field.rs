@@ -19,7 +19,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// A nullable field.
+    /// Creates a nullable field.
     pub(super) fn new(format: &str, name: &str, children: Vec<Field>) -> Self {
         let string = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
         let (format, name) = (string(format), string(name));
@@ -27,7 +27,7 @@ impl Field {
     }
 
     /// The struct type of a batch.
-    pub(crate) fn of_batch(children: Vec<Field>) -> Self {
+    pub(crate) fn batch(children: Vec<Field>) -> Self {
         Self { flags: 0, ..Self::new("+s", "", children) }
     }
 
@@ -36,7 +36,7 @@ impl Field {
         self.format.to_str().unwrap_or_default()
     }
 
-    /// The name.
+    /// The name of the column.
     pub(crate) fn name(&self) -> String {
         self.name.to_string_lossy().into_owned()
     }
@@ -65,18 +65,18 @@ impl Field {
     }
 
     /// Copies a schema; `None` if it is broken, or nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
-    pub(super) fn of(schema: &ArrowSchema) -> Option<Self> {
-        Self::nested(schema, super::MAX_DEPTH)
+    pub(super) fn from_schema(schema: &ArrowSchema) -> Option<Self> {
+        Self::from_schema_at(schema, super::MAX_DEPTH)
     }
 
-    fn nested(schema: &ArrowSchema, depth: usize) -> Option<Self> {
+    fn from_schema_at(schema: &ArrowSchema, depth: usize) -> Option<Self> {
         let depth = depth.checked_sub(1)?;
         // SAFETY: a schema that was not released has `n_children` children, each valid unless it is null.
         let children = unsafe { super::abi::children(schema.children, schema.n_children)? };
-        let children = children.into_iter().map(|child| Self::nested(child, depth));
+        let children = children.into_iter().map(|child| Self::from_schema_at(child, depth));
         // SAFETY: a dictionary is null or valid.
         let dictionary = match unsafe { schema.dictionary.as_ref() } {
-            Some(dictionary) => Some(Box::new(Self::nested(dictionary, depth)?)),
+            Some(dictionary) => Some(Box::new(Self::from_schema_at(dictionary, depth)?)),
             None => None,
         };
         Some(Self {
@@ -91,7 +91,7 @@ impl Field {
 
     /// Exports the field to a consumer.
     pub(super) fn export(&self) -> ArrowSchema {
-        let mut kept = Box::new(SchemaOwner {
+        let mut owner = Box::new(SchemaOwner {
             field: Self { children: Vec::new(), dictionary: None, ..self.clone() },
             children: self.children.iter().map(|child| Box::into_raw(Box::new(child.export()))).collect(),
             dictionary: match &self.dictionary {
@@ -100,19 +100,19 @@ impl Field {
             },
         });
         ArrowSchema {
-            format: kept.field.format.as_ptr(),
-            name: kept.field.name.as_ptr(),
-            metadata: kept
+            format: owner.field.format.as_ptr(),
+            name: owner.field.name.as_ptr(),
+            metadata: owner
                 .field
                 .metadata
                 .as_ref()
                 .map_or(ptr::null(), |bytes| bytes.as_ptr().cast::<c_char>()),
             flags: self.flags,
-            n_children: kept.children.len() as i64,
-            children: kept.children.as_mut_ptr(),
-            dictionary: kept.dictionary,
+            n_children: owner.children.len() as i64,
+            children: owner.children.as_mut_ptr(),
+            dictionary: owner.dictionary,
             release: Some(release),
-            private_data: Box::into_raw(kept).cast(),
+            private_data: Box::into_raw(owner).cast(),
         }
     }
 }
@@ -124,12 +124,13 @@ struct SchemaOwner {
     dictionary: *mut ArrowSchema,
 }
 
-/// The `release` of exported schemas.
+/// The `release` callback of exported schemas.
 unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
-        let kept = Box::from_raw((*schema).private_data.cast::<SchemaOwner>());
-        for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {
+        let owner = Box::from_raw((*schema).private_data.cast::<SchemaOwner>());
+        for child in owner.children.iter().copied().chain([owner.dictionary]).filter(|child| !child.is_null())
+        {
             let mut child = Box::from_raw(child);
             super::abi::Released::release(&mut *child);
         }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// releasing them recurses.
 const MAX_DEPTH: usize = 64;
 
-fn broken(what: &str) -> PyErr {
+fn broken_error(what: &str) -> PyErr {
     PyValueError::new_err(format!(
         "an Arrow {what} is broken: it lacks parts, has a negative size, or is nested deeper than {MAX_DEPTH} levels"
     ))
@@ -46,8 +46,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn of(field: Field, array: Owned<ArrowArray>) -> PyResult<Self> {
-        let node = Node::of(&array.0).ok_or_else(|| broken("array"))?;
+    fn from_array(field: Field, array: Owned<ArrowArray>) -> PyResult<Self> {
+        let node = Node::from_array(&array.0).ok_or_else(|| broken_error("array"))?;
         Ok(Self { field, node, owner: Arc::new(Owner::Imported(ImportedArray(array))) })
     }
 
@@ -56,7 +56,7 @@ impl Table {
         let capsules = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_array__"))?;
         let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = capsules.extract()?;
         let (schema, array) = (Owned::<ArrowSchema>::take(&schema)?, Owned::<ArrowArray>::take(&array)?);
-        Self::of(Field::of(&schema.0).ok_or_else(|| broken("schema"))?, array)
+        Self::from_array(Field::from_schema(&schema.0).ok_or_else(|| broken_error("schema"))?, array)
     }
 
     /// The number of rows.
@@ -73,7 +73,7 @@ impl Table {
             return Err(PyValueError::new_err("an Arrow array has another number of columns than its type"));
         }
         let columns = self.field.children.iter().zip(&self.node.children).map(|(field, node)| {
-            let node = node.clone().shown_by(&self.node);
+            let node = node.clone().slice_to_parent(&self.node);
             let node = node.ok_or_else(|| PyValueError::new_err("a column has fewer rows than its batch"))?;
             Ok(Self { field: field.clone(), node, owner: Arc::clone(&self.owner) })
         });
@@ -87,10 +87,10 @@ impl Table {
         unsafe { ArrowColumn::new(&self.field, &self.node) }
     }
 
-    /// A newly created column.
-    pub(crate) fn made(made: OwnedArray) -> Self {
-        let owner = Arc::new(Owner::Buffers(made.buffers));
-        Self { field: made.field, node: made.node, owner }
+    /// A column of a newly created array.
+    pub(crate) fn from_owned(array: OwnedArray) -> Self {
+        let owner = Arc::new(Owner::Buffers(array.buffers));
+        Self { field: array.field, node: array.node, owner }
     }
 
     /// Combines columns into a batch.
@@ -103,7 +103,7 @@ impl Table {
             owners.push(column.owner);
         }
         let node = Node::new(rows, 0, vec![ptr::null()], nodes);
-        Self { field: Field::of_batch(fields), node, owner: Arc::new(Owner::Several(owners)) }
+        Self { field: Field::batch(fields), node, owner: Arc::new(Owner::Several(owners)) }
     }
 
     /// Exports the type and the array to a consumer, as capsules.
@@ -127,14 +127,14 @@ pub(crate) struct Stream {
 impl Stream {
     /// Imports the stream of an object with `__arrow_c_stream__`.
     pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let given = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_stream__"))?;
-        let mut stream = Owned::<ArrowArrayStream>::take(&given)?;
+        let capsule = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_stream__"))?;
+        let mut stream = Owned::<ArrowArrayStream>::take(&capsule)?;
         let mut schema = Owned::<ArrowSchema>::empty();
         let get = stream.0.get_schema;
         // SAFETY: a stream that was not released has this function, which fills an empty struct.
         let code = get.map_or(-1, |get| unsafe { get(&raw mut *stream.0, &raw mut *schema.0) });
         Self::check(&mut stream, code)?;
-        Ok(Self { field: Field::of(&schema.0).ok_or_else(|| broken("schema"))?, stream })
+        Ok(Self { field: Field::from_schema(&schema.0).ok_or_else(|| broken_error("schema"))?, stream })
     }
 
     fn check(stream: &mut Owned<ArrowArrayStream>, code: c_int) -> PyResult<()> {
@@ -169,7 +169,7 @@ impl Stream {
         let code = get.map_or(-1, |get| unsafe { get(&raw mut *self.stream.0, &raw mut *array.0) });
         Self::check(&mut self.stream, code)?;
         match array.0.is_full() {
-            true => Table::of(self.field.clone(), array).map(Some),
+            true => Table::from_array(self.field.clone(), array).map(Some),
             false => Ok(None),
         }
     }

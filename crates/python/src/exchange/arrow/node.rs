@@ -27,7 +27,7 @@ unsafe impl Send for Node {}
 // SAFETY: as above.
 unsafe impl Sync for Node {}
 
-/// Keeps buffers alive.
+/// The owner of an array's buffers, which keeps them alive.
 #[expect(dead_code, reason = "held only for their destructors")]
 pub(crate) enum Owner {
     Imported(super::ImportedArray),
@@ -63,16 +63,16 @@ impl Node {
 
     /// Reads an array; `None` if one of its lengths or counts is negative or overflows, if it lacks children or buffers, or if it
     /// is nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
-    pub(super) fn of(array: &ArrowArray) -> Option<Self> {
-        Self::nested(array, super::MAX_DEPTH)
+    pub(super) fn from_array(array: &ArrowArray) -> Option<Self> {
+        Self::from_array_at(array, super::MAX_DEPTH)
     }
 
-    fn nested(array: &ArrowArray, depth: usize) -> Option<Self> {
+    fn from_array_at(array: &ArrowArray, depth: usize) -> Option<Self> {
         let depth = depth.checked_sub(1)?;
         let count = |n: i64| usize::try_from(n).ok();
         // SAFETY: an array that was not released has `n_children` children, each valid unless it is null.
         let children = unsafe { super::abi::children(array.children, array.n_children)? };
-        let children = children.into_iter().map(|child| Self::nested(child, depth));
+        let children = children.into_iter().map(|child| Self::from_array_at(child, depth));
         let children = children.collect::<Option<_>>()?;
         let n_buffers = count(array.n_buffers).filter(|&n| n <= super::abi::MAX_CHILDREN)?;
         (n_buffers == 0 || !array.buffers.is_null()).then_some(())?;
@@ -80,7 +80,7 @@ impl Node {
         let buffers = unsafe { (0..n_buffers).map(|i| *array.buffers.add(i)).collect() };
         // SAFETY: a dictionary is null or valid.
         let dictionary = match unsafe { array.dictionary.as_ref() } {
-            Some(dictionary) => Some(Box::new(Self::nested(dictionary, depth)?)),
+            Some(dictionary) => Some(Box::new(Self::from_array_at(dictionary, depth)?)),
             None => None,
         };
         let (length, offset) = (count(array.length)?, count(array.offset)?);
@@ -88,8 +88,8 @@ impl Node {
         Some(Self { length, null_count: array.null_count, offset, buffers, children, dictionary })
     }
 
-    /// The rows of a struct's child that are within the offset and length of the parent; `None` if the child is too short.
-    pub(super) fn shown_by(mut self, parent: &Node) -> Option<Self> {
+    /// Slices a struct's child to the offset and length of the parent; `None` if the child is too short.
+    pub(super) fn slice_to_parent(mut self, parent: &Node) -> Option<Self> {
         if parent.offset != 0 || parent.length != self.length {
             (parent.offset + parent.length <= self.length).then_some(())?;
             self.offset += parent.offset;
@@ -102,7 +102,7 @@ impl Node {
     /// Exports the array to a consumer; the struct keeps `owner` alive.
     pub(super) fn export(&self, owner: &Arc<Owner>) -> ArrowArray {
         let export = |node: &Node| Box::into_raw(Box::new(node.export(owner)));
-        let mut kept = Box::new(ArrayOwner {
+        let mut array_owner = Box::new(ArrayOwner {
             _owner: Arc::clone(owner),
             buffers: self.buffers.clone(),
             children: self.children.iter().map(export).collect(),
@@ -112,13 +112,13 @@ impl Node {
             length: self.length as i64,
             null_count: self.null_count,
             offset: self.offset as i64,
-            n_buffers: kept.buffers.len() as i64,
-            n_children: kept.children.len() as i64,
-            buffers: kept.buffers.as_mut_ptr(),
-            children: kept.children.as_mut_ptr(),
-            dictionary: kept.dictionary,
+            n_buffers: array_owner.buffers.len() as i64,
+            n_children: array_owner.children.len() as i64,
+            buffers: array_owner.buffers.as_mut_ptr(),
+            children: array_owner.children.as_mut_ptr(),
+            dictionary: array_owner.dictionary,
             release: Some(release),
-            private_data: Box::into_raw(kept).cast(),
+            private_data: Box::into_raw(array_owner).cast(),
         }
     }
 }
@@ -131,12 +131,18 @@ struct ArrayOwner {
     dictionary: *mut ArrowArray,
 }
 
-/// The `release` of exported arrays.
+/// The `release` callback of exported arrays.
 unsafe extern "C" fn release(array: *mut ArrowArray) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
-        let kept = Box::from_raw((*array).private_data.cast::<ArrayOwner>());
-        for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {
+        let array_owner = Box::from_raw((*array).private_data.cast::<ArrayOwner>());
+        for child in array_owner
+            .children
+            .iter()
+            .copied()
+            .chain([array_owner.dictionary])
+            .filter(|child| !child.is_null())
+        {
             let mut child = Box::from_raw(child);
             Released::release(&mut *child);
         }

@@ -27,7 +27,7 @@ pub(crate) struct OwnedArray {
 
 impl OwnedArray {
     /// Copies bytes to a new buffer of the array, and returns its address.
-    fn keep(buffers: &mut Vec<AlignedBuffer>, bytes: &[u8]) -> Result<*const c_void> {
+    fn push_buffer(buffers: &mut Vec<AlignedBuffer>, bytes: &[u8]) -> Result<*const c_void> {
         let buffer = AlignedBuffer::from_slice(bytes)?;
         let start = buffer.as_ptr().cast();
         buffers.push(buffer);
@@ -39,7 +39,7 @@ impl OwnedArray {
         let nulls = valid.iter().filter(|&&valid| !valid).count();
         match nulls {
             0 => Ok((ptr::null(), 0)),
-            _ => Ok((Self::keep(buffers, &bits(valid.iter().copied()))?, nulls)),
+            _ => Ok((Self::push_buffer(buffers, &pack_bits(valid.iter().copied()))?, nulls)),
         }
     }
 
@@ -47,7 +47,7 @@ impl OwnedArray {
     ///
     /// # Errors
     /// If Arrow lacks the element type, or if rows do not have the fixed sizes of the list type.
-    pub(crate) fn of_output(column: &OutputColumn, name: &str, lists: Lists) -> Result<Self> {
+    pub(crate) fn from_output(column: &OutputColumn, name: &str, lists: Lists) -> Result<Self> {
         let mut buffers = Vec::new();
         let rows = column.valid.len();
         let wrong = |row: &Shape| {
@@ -67,9 +67,9 @@ impl OwnedArray {
             (Cells::Equal { row, .. }, _) => row,
             (Cells::Ragged { .. }, _) => &[],
         };
-        let (format, elements) = elements(column.spec.dtype, column.cells.bytes(), name)?;
+        let (format, elements) = arrow_elements(column.spec.dtype, column.cells.bytes(), name)?;
         let count = column.cells.bytes().len() / column.spec.dtype.size();
-        let data = Self::keep(&mut buffers, &elements)?;
+        let data = Self::push_buffer(&mut buffers, &elements)?;
         let rank = column.spec.row.len();
         let (validity, nulls) = Self::validity(&mut buffers, &column.valid)?;
         let top = |depth: usize| if depth == 0 { (validity, nulls) } else { (ptr::null(), 0) };
@@ -86,9 +86,9 @@ impl OwnedArray {
                     node = Node::new(length, missing, vec![start], vec![node]);
                 }
                 Lists::Any => {
-                    let offsets = offsets(&column.cells, rows, depth, name)?;
+                    let offsets = offset_bytes(&column.cells, rows, depth, name)?;
                     let length = offsets.len() / size_of::<i32>() - 1;
-                    let offsets = Self::keep(&mut buffers, &offsets)?;
+                    let offsets = Self::push_buffer(&mut buffers, &offsets)?;
                     field = Field::new("+l", name, vec![field]);
                     node = Node::new(length, missing, vec![start, offsets], vec![node]);
                 }
@@ -98,16 +98,17 @@ impl OwnedArray {
     }
 
     /// A nullable column of strings.
-    pub(crate) fn of_texts(name: &str, texts: &[Option<String>]) -> Result<Self> {
+    pub(crate) fn from_texts(name: &str, texts: &[Option<String>]) -> Result<Self> {
         let mut buffers = Vec::new();
         let valid: Vec<bool> = texts.iter().map(Option::is_some).collect();
         let (validity, nulls) = Self::validity(&mut buffers, &valid)?;
         let (mut bytes, mut offsets) = (Vec::new(), vec![0; size_of::<i32>()]);
         for text in texts {
             bytes.extend_from_slice(text.as_deref().unwrap_or_default().as_bytes());
-            offsets.extend(offset(bytes.len(), name)?.to_ne_bytes());
+            offsets.extend(checked_offset(bytes.len(), name)?.to_ne_bytes());
         }
-        let (offsets, bytes) = (Self::keep(&mut buffers, &offsets)?, Self::keep(&mut buffers, &bytes)?);
+        let (offsets, bytes) =
+            (Self::push_buffer(&mut buffers, &offsets)?, Self::push_buffer(&mut buffers, &bytes)?);
         let field = Field::new("u", name, Vec::new());
         let node = Node::new(texts.len(), nulls, vec![validity, offsets, bytes], Vec::new());
         Ok(Self { field, node, buffers })
@@ -115,7 +116,7 @@ impl OwnedArray {
 }
 
 /// Packs booleans into bits.
-fn bits(values: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
+fn pack_bits(values: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
     let mut bits = vec![0; values.len().div_ceil(8)];
     for (i, value) in values.enumerate() {
         bits[i / 8] |= u8::from(value) << (i % 8);
@@ -124,7 +125,7 @@ fn bits(values: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
 }
 
 /// The Arrow format of elements, and their bytes in that format.
-fn elements<'a>(
+fn arrow_elements<'a>(
     dtype: ScalarType,
     bytes: &'a [u8],
     name: &str,
@@ -141,7 +142,7 @@ fn elements<'a>(
         ScalarType::Half => "e",
         ScalarType::Float => "f",
         ScalarType::Double => "g",
-        ScalarType::Bool => return Ok(("b", bits(bytes.iter().map(|&byte| byte != 0)).into())),
+        ScalarType::Bool => return Ok(("b", pack_bits(bytes.iter().map(|&byte| byte != 0)).into())),
         // Arrow lacks bfloat16: convert it to float32, which is exact.
         ScalarType::BFloat16 => {
             let wide = bytes.chunks_exact(2).map(|pair| bf16::from_ne_bytes([pair[0], pair[1]]).to_f32());
@@ -154,7 +155,7 @@ fn elements<'a>(
     Ok((format, bytes.into()))
 }
 
-fn offset(n: usize, name: &str) -> Result<i32> {
+fn checked_offset(n: usize, name: &str) -> Result<i32> {
     i32::try_from(n).map_err(|_| {
         Failure::Input(format!(
             "column `{name}` has more than 2,147,483,647 elements: give it fewer rows at a time"
@@ -163,7 +164,7 @@ fn offset(n: usize, name: &str) -> Result<i32> {
 }
 
 /// The offsets of the lists of a level, as bytes.
-fn offsets(cells: &Cells, rows: usize, depth: usize, name: &str) -> Result<Vec<u8>> {
+fn offset_bytes(cells: &Cells, rows: usize, depth: usize, name: &str) -> Result<Vec<u8>> {
     let mut all = vec![0; size_of::<i32>()];
     let mut end = 0;
     for i in 0..rows {
@@ -173,7 +174,7 @@ fn offsets(cells: &Cells, rows: usize, depth: usize, name: &str) -> Result<Vec<u
         };
         for _ in 0..row[..depth].iter().product() {
             end += row[depth];
-            all.extend(offset(end, name)?.to_ne_bytes());
+            all.extend(checked_offset(end, name)?.to_ne_bytes());
         }
     }
     Ok(all)

@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 /// The name of the capsule that holds the API.
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// More versions than a type provides tables for; a longer chain is broken.
+/// The maximum length of the chain of API versions; a longer one is rejected.
 const MAX_VERSIONS: usize = 16;
 
 /// `DLPackExchangeAPIHeader` of `dlpack.h`.
@@ -31,7 +31,7 @@ struct Api {
 }
 
 /// The memory of an object whose type provides the API; `None` if it does not, or not in a supported version.
-pub(super) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Option<BorrowedTensor>> {
+pub(super) fn borrow_by_api(object: &Bound<'_, PyAny>) -> PyResult<Option<BorrowedTensor>> {
     let py = object.py();
     let kind = object.get_type();
     let Some(capsule) = kind.getattr_opt(pyo3::intern!(py, "__dlpack_c_exchange_api__"))? else {

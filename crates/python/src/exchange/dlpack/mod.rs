@@ -19,7 +19,7 @@ pub(crate) const CPU: i32 = 1;
 pub(crate) const NAME: &CStr = c"dltensor";
 const TAKEN: &CStr = c"used_dltensor";
 
-/// The same for capsules with the versioned struct, which also has flags such as read-only.
+/// The names of a capsule with the versioned struct, before and after a consumer has taken it.
 const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSIONED_TAKEN: &CStr = c"used_dltensor_versioned";
 
@@ -30,7 +30,7 @@ const MINOR: u32 = 0;
 /// The flag of read-only memory.
 const READ_ONLY: u64 = 1;
 
-/// More dimensions than any library supports; a struct with more is broken.
+/// The maximum number of dimensions; a struct with more is rejected.
 const MAX_DIMS: i32 = 64;
 
 /// `DLTensor` of `dlpack.h`.
@@ -82,29 +82,29 @@ pub(super) struct Place<'a> {
     pub(super) start: *mut u8,
     pub(super) element: Element,
     pub(super) sizes: &'a [i64],
-    /// In elements; `None` for row-major order.
+    /// The strides in elements; `None` for row-major order.
     pub(super) strides: Option<&'a [i64]>,
     pub(super) is_read_only: bool,
 }
 
 impl BorrowedTensor {
     /// The memory of an object whose type provides DLPack's C exchange API, or which has `__dlpack__`; `None` if it has neither.
-    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        if let Some(lent) = api::lend(object)? {
-            return lent.checked().map(Some);
+    pub(super) fn borrow(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        if let Some(lent) = api::borrow_by_api(object)? {
+            return lent.check_supported().map(Some);
         }
         match object.getattr(pyo3::intern!(object.py(), "__dlpack__")) {
-            Ok(method) => Self::asked(object, &method)?.checked().map(Some),
+            Ok(method) => Self::from_dunder(object, &method)?.check_supported().map(Some),
             Err(_) => Ok(None),
         }
     }
 
-    /// Calls `__dlpack__`.
-    fn asked(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// Borrows the tensor that the object's `__dlpack__` returns.
+    fn from_dunder(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = object.py();
         if let Ok(device) = object.call_method0(pyo3::intern!(py, "__dlpack_device__")) {
             let (kind, index): (i32, i32) = device.extract()?;
-            on_cpu(kind, index)?;
+            require_cpu(kind, index)?;
         }
         let options = PyDict::new(py);
         options.set_item(pyo3::intern!(py, "max_version"), (MAJOR, MINOR))?;
@@ -113,24 +113,24 @@ impl BorrowedTensor {
             Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call0()?,
             called => called?,
         };
-        Self::take(capsule.cast::<PyCapsule>()?)
+        Self::from_capsule(capsule.cast::<PyCapsule>()?)
     }
 
-    /// Takes the struct of a capsule.
-    fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
+    /// Takes the struct out of a capsule, which is marked as used.
+    fn from_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let is_versioned = capsule.is_valid_checked(Some(VERSIONED));
-        let (name, taken) = if is_versioned { (VERSIONED, VERSIONED_TAKEN) } else { (NAME, TAKEN) };
+        let (name, used_name) = if is_versioned { (VERSIONED, VERSIONED_TAKEN) } else { (NAME, TAKEN) };
         let pointer = capsule.pointer_checked(Some(name))?;
         // SAFETY: the object is a capsule, and the new name is static. With the new name, the capsule's destructor does not
         // delete the struct.
-        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), taken.as_ptr()) } != 0 {
+        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used_name.as_ptr()) } != 0 {
             return Err(PyErr::fetch(capsule.py()));
         }
         Ok(if is_versioned { Self::Versioned(pointer.cast()) } else { Self::Plain(pointer.cast()) })
     }
 
     /// Checks that the version is supported, and that the memory is main memory.
-    fn checked(self) -> PyResult<Self> {
+    fn check_supported(self) -> PyResult<Self> {
         if let Self::Versioned(managed) = &self {
             // SAFETY: the struct begins with its version in every version.
             let (major, minor) = unsafe { (managed.as_ref().major, managed.as_ref().minor) };
@@ -140,11 +140,11 @@ impl BorrowedTensor {
             }
         }
         let tensor = self.tensor();
-        on_cpu(tensor.device_type, tensor.device_id)?;
+        require_cpu(tensor.device_type, tensor.device_id)?;
         Ok(self)
     }
 
-    /// The tensor; its version must be supported.
+    /// The `DLTensor` in the struct, whose version must be supported.
     fn tensor(&self) -> &DlTensor {
         // SAFETY: both variants hold a valid struct until its deleter is called, which happens on drop.
         unsafe {
@@ -155,7 +155,7 @@ impl BorrowedTensor {
         }
     }
 
-    /// The location and layout. `None` if the tensor cannot be read here.
+    /// The location and layout of the tensor; `None` if its type or layout is not supported.
     pub(super) fn place(&self) -> Option<Place<'_>> {
         let tensor = self.tensor();
         if tensor.lanes != 1 || !(0..=MAX_DIMS).contains(&tensor.ndim) {
@@ -179,7 +179,7 @@ impl BorrowedTensor {
         };
         let offset = usize::try_from(tensor.byte_offset).ok()?;
         let start = tensor.data.cast::<u8>().wrapping_add(offset);
-        Some(Place { start, element: element(tensor.code, tensor.bits)?, sizes, strides, is_read_only })
+        Some(Place { start, element: element_type(tensor.code, tensor.bits)?, sizes, strides, is_read_only })
     }
 }
 
@@ -205,7 +205,7 @@ impl Drop for BorrowedTensor {
 }
 
 /// Fails if a device is not main memory.
-fn on_cpu(kind: i32, index: i32) -> PyResult<()> {
+fn require_cpu(kind: i32, index: i32) -> PyResult<()> {
     match kind {
         CPU => Ok(()),
         _ => Err(PyTypeError::new_err(format!(
@@ -215,7 +215,7 @@ fn on_cpu(kind: i32, index: i32) -> PyResult<()> {
 }
 
 /// The element type of a DLPack type code and number of bits.
-fn element(code: u8, bits: u8) -> Option<Element> {
+fn element_type(code: u8, bits: u8) -> Option<Element> {
     Some(Element::Known(match (code, bits) {
         (0, 8) => ScalarType::Char,
         (0, 16) => ScalarType::Short,
@@ -242,9 +242,9 @@ fn element(code: u8, bits: u8) -> Option<Element> {
 }
 
 /// The type code and bits of a type; types that DLPack lacks become unsigned integers of the same size.
-fn code(dtype: ScalarType) -> (u8, u8) {
+fn type_code(dtype: ScalarType) -> (u8, u8) {
     let bits = (dtype.size() * 8) as u8;
-    let known = (0..=13).find(|&code| element(code, bits) == Some(Element::Known(dtype)));
+    let known = (0..=13).find(|&code| element_type(code, bits) == Some(Element::Known(dtype)));
     (known.unwrap_or(1), bits)
 }
 
@@ -260,7 +260,7 @@ pub(crate) fn export<'py>(py: Python<'py>, storage: &Arc<Storage>) -> PyResult<B
     let numbers = meta.sizes().iter().chain(meta.strides().iter()).map(|&n| n as i64).collect();
     let mut context = Box::new(Exported { _storage: Arc::clone(storage), numbers });
     let shape = context.numbers.as_mut_ptr();
-    let (code, bits) = code(meta.dtype());
+    let (code, bits) = type_code(meta.dtype());
     let tensor = DlTensor {
         data: storage.start().cast(),
         device_type: CPU,

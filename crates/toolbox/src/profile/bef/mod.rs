@@ -7,7 +7,7 @@ mod report;
 
 pub use report::{CallTime, FunctionTime, InitTime, KernelTime, PlaceTime, Report};
 
-use super::nesting::{covered, self_times};
+use super::nesting::{self_times, union_length};
 use super::{Recorder, Recording, Span};
 use crate::bef::RunOptions;
 use crate::{Context, Result};
@@ -21,10 +21,10 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Spans of kernels and tasks that a profile keeps at most, 64 bytes each. Later spans are not recorded.
+/// Maximum number of spans that a profile records, 64 bytes each; later ones are dropped.
 pub const MAX_SPANS: usize = 4_000_000;
 
-/// Levels of nested regions that are followed to find the enclosing function.
+/// Maximum number of nested regions through which the enclosing function is searched.
 const MAX_NESTING: usize = 64;
 
 /// The name of the row for tasks that kernels enqueued on the work queue.
@@ -33,7 +33,7 @@ const TASKS: &str = "(tasks)";
 /// The recorded run of a BEF program.
 #[derive(Debug)]
 pub struct Profile {
-    /// Opening the program, then all runs.
+    /// The events of opening the program, then of all runs.
     pub recording: Recording,
     /// The exit code of [`crate::bef::run`]: 0 if exactly the expected errors occurred, otherwise 1.
     pub exit_code: i32,
@@ -63,7 +63,7 @@ pub fn profile(
     let (bytes, tracer) = (Arc::clone(&program), Arc::clone(&recorder));
     let times = repeat.max(1).saturating_add(1);
     let exit_code = driver::run_traced(bytes, &options, times, tracer, stdout, stderr);
-    recorder.block("Execute");
+    recorder.end_block("Execute");
     let mut recording = recorder.finish();
     let verified = pteron_bef::File::open(&program).and_then(|file| file.verify());
     // An invalid program has not run; it needs no labels.
@@ -106,7 +106,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// The indices of the spans of one run. Runs do not overlap.
-    fn of(&self, run: &Span) -> Range<usize> {
+    fn spans_of_run(&self, run: &Span) -> Range<usize> {
         let start = self.spans.partition_point(|s| s.end < run.start);
         start..start.max(self.spans.partition_point(|s| s.end <= run.end))
     }
@@ -161,14 +161,14 @@ impl Profile {
                 .map(|s| s.nanoseconds() as f64 / 1e3)
                 .sum(),
             init: first,
-            functions: functions.iter().map(|runs| self.function(&program, runs, &work)).collect(),
+            functions: functions.iter().map(|runs| self.function_time(&program, runs, &work)).collect(),
             not_run: self.options.functions.iter().filter(takes_arguments).cloned().collect(),
             spans_left_out: self.recording.left_out,
         })
     }
 
     /// The times of a function, averaged over its completely recorded runs without the warm-up run.
-    fn function(&self, program: &Verified<'_>, runs: &[&Span], work: &Work<'_>) -> FunctionTime {
+    fn function_time(&self, program: &Verified<'_>, runs: &[&Span], work: &Work<'_>) -> FunctionTime {
         let until = self.recording.complete_until.unwrap_or(u64::MAX);
         let complete = &runs[..runs.partition_point(|run| run.end < until)];
         let (runs, cut) = match complete {
@@ -178,9 +178,9 @@ impl Profile {
 
         let mut kernels: BTreeMap<&str, CallTime> = BTreeMap::new();
         let mut places: BTreeMap<(u32, u32), (&str, CallTime)> = BTreeMap::new();
-        let (mut whole, mut inside, mut recorded) = (0, 0, 0);
+        let (mut total, mut inside, mut recorded) = (0, 0, 0);
         for run in runs {
-            let range = work.of(run);
+            let range = work.spans_of_run(run);
             for i in range.clone() {
                 let (span, own) = (work.spans[i], work.self_times[i]);
                 let name = if span.kind == SpanKind::Task { TASKS } else { &*span.name };
@@ -190,16 +190,16 @@ impl Profile {
                     time.add(span.nanoseconds(), own);
                 }
             }
-            whole += run.nanoseconds();
-            inside += covered(&work.spans[range.clone()]);
+            total += run.nanoseconds();
+            inside += union_length(&work.spans[range.clone()]);
             recorded += range.len();
         }
 
         let per_run = |ns: f64| ns / 1e3 / runs.len() as f64;
-        let run_us = per_run(whole as f64);
+        let run_us = per_run(total as f64);
         let mut kernels: Vec<KernelTime> =
             kernels.into_iter().map(|(name, time)| KernelTime { name: name.to_owned(), time }).collect();
-        kernels.iter_mut().for_each(|k| k.time.per_run(runs.len(), run_us));
+        kernels.iter_mut().for_each(|k| k.time.average_over(runs.len(), run_us));
         kernels.sort_by(|a, b| b.time.self_us.total_cmp(&a.time.self_us));
         // Regions follow the function that they belong to.
         let mut places: Vec<_> = places.into_iter().collect();
@@ -209,7 +209,7 @@ impl Profile {
         });
         let mut sources = Sources::new(program);
         let place = |((function, kernel), (name, mut time)): ((u32, u32), (&str, CallTime))| {
-            time.per_run(runs.len(), run_us);
+            time.average_over(runs.len(), run_us);
             PlaceTime {
                 function: self.recording.functions.get(function as usize).cloned().unwrap_or_default(),
                 kernel,
@@ -224,7 +224,7 @@ impl Profile {
             cut,
             run_us,
             fastest_run_us: runs.iter().map(|r| r.nanoseconds()).min().unwrap_or(0) as f64 / 1e3,
-            outside_us: per_run(whole.saturating_sub(inside) as f64),
+            outside_us: per_run(total.saturating_sub(inside) as f64),
             recording_us: per_run(self.cost * recorded as f64),
             kernels,
             places: places.into_iter().map(place).collect(),
@@ -235,7 +235,7 @@ impl Profile {
 /// Looks up the source locations of kernels.
 struct Sources<'a> {
     program: &'a Verified<'a>,
-    /// The last function that was looked up.
+    /// The last function that was looked up, by its index.
     last: Option<(u32, FunctionRecord<'a>)>,
 }
 

@@ -1,7 +1,7 @@
 //! The report on a BEF program.
 
 use super::MAX_SPANS;
-use crate::profile::report::{calls, percent, time};
+use crate::profile::report::{calls_text, percent_text, time_text};
 use crate::show::{count, line, name, table};
 use serde::Serialize;
 use std::fmt::Write;
@@ -27,7 +27,7 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize)]
 pub struct InitTime {
     pub name: String,
-    /// How long it took.
+    /// The duration of the run.
     pub run_us: f64,
 }
 
@@ -35,11 +35,11 @@ pub struct InitTime {
 /// others.
 #[derive(Debug, Clone, Serialize)]
 pub struct FunctionTime {
-    /// The function.
+    /// The name of the function.
     pub name: String,
     /// The number of runs.
     pub runs: usize,
-    /// Whether there is only one run and recording stopped during it, so that its later spans are missing.
+    /// Whether recording stopped during the only run, so that its later spans are missing.
     pub cut: bool,
     /// The duration of a run, until its results were available and all its tasks were done.
     pub run_us: f64,
@@ -58,7 +58,7 @@ pub struct FunctionTime {
 /// The calls of one kernel at all places.
 #[derive(Debug, Clone, Serialize)]
 pub struct KernelTime {
-    /// The kernel; `(tasks)` for tasks that kernels enqueued on the work queue.
+    /// The name of the kernel; `(tasks)` for tasks that kernels enqueued on the work queue.
     pub name: String,
     /// The times of the calls.
     #[serde(flatten)]
@@ -72,7 +72,7 @@ pub struct PlaceTime {
     pub function: String,
     /// The index of the call in the function.
     pub kernel: u32,
-    /// The kernel.
+    /// The name of the kernel.
     pub name: String,
     /// The source location, if the program records it: `file:line:column`.
     pub location: Option<String>,
@@ -86,9 +86,9 @@ pub struct PlaceTime {
 pub struct CallTime {
     /// The number of calls.
     pub calls: f64,
-    /// Their total time, including nested spans on the same thread.
+    /// The total time of the calls, including nested spans on the same thread.
     pub total_us: f64,
-    /// Their self time, without nested spans.
+    /// The self time of the calls, without nested spans.
     pub self_us: f64,
     /// The self time as a percentage of the run. With several threads, the sum of all shares can exceed 100.
     pub share: f64,
@@ -103,7 +103,7 @@ impl CallTime {
     }
 
     /// Converts sums over `runs` runs to the mean of one run, and computes the share.
-    pub(super) fn per_run(&mut self, runs: usize, run_us: f64) {
+    pub(super) fn average_over(&mut self, runs: usize, run_us: f64) {
         let runs = runs.max(1) as f64;
         self.calls /= runs;
         self.total_us /= runs;
@@ -115,9 +115,9 @@ impl CallTime {
 impl Report {
     /// The report as text; with `places`, also by place.
     pub fn text(&self, places: bool) -> String {
-        let mut out = format!("{}: opened in {}", line(&self.program), time(self.load_us));
+        let mut out = format!("{}: opened in {}", line(&self.program), time_text(self.load_us));
         if let Some(init) = &self.init {
-            let _ = write!(out, "; {}, which ran before, took {}", name(&init.name), time(init.run_us));
+            let _ = write!(out, "; {}, which ran before, took {}", name(&init.name), time_text(init.run_us));
         }
         out.push('\n');
         if self.spans_left_out > 0 {
@@ -149,7 +149,7 @@ impl FunctionTime {
     fn write(&self, places: bool, out: &mut String) {
         let runs = count(self.runs, "run");
         let (mean, fastest, recording) =
-            (time(self.run_us), time(self.fastest_run_us), time(self.recording_us));
+            (time_text(self.run_us), time_text(self.fastest_run_us), time_text(self.recording_us));
         let _ = writeln!(
             out,
             "{}: {runs}, {mean} each, the fastest {fastest}; about {recording} of it recording",
@@ -161,15 +161,21 @@ impl FunctionTime {
         let head = ["kernel", "calls", "total", "self", "share", "a call"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         let row = |name: &str, t: &CallTime| {
-            vec![name.to_owned(), calls(t.calls), time(t.total_us), time(t.self_us), percent(t.share)]
+            vec![
+                name.to_owned(),
+                calls_text(t.calls),
+                time_text(t.total_us),
+                time_text(t.self_us),
+                percent_text(t.share),
+            ]
         };
         for k in &self.kernels {
             let mut row = row(&k.name, &k.time);
-            row.push(time(k.time.self_us / k.time.calls));
+            row.push(time_text(k.time.self_us / k.time.calls));
             rows.push(row);
         }
         let outside = if self.run_us > 0.0 { 100.0 * self.outside_us / self.run_us } else { 0.0 };
-        let between = ["(between)", "", "", &time(self.outside_us), &percent(outside)];
+        let between = ["(between)", "", "", &time_text(self.outside_us), &percent_text(outside)];
         rows.push(between.map(str::to_owned).to_vec());
         let _ = write!(out, "\n{}", table(rows, "<>>>>>", 0));
         if !places || self.places.is_empty() {
