@@ -57,7 +57,7 @@ pub(super) fn of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operan
     while let Some(instruction) = open.pop().and_then(|index| raised.instruction(index)) {
         for read in &instruction.reads {
             let (ReachingDef::Whole { instruction: Some(from), .. }
-            | ReachingDef::Parts { latest: Some(from) }) = read.found
+            | ReachingDef::Parts { latest: Some(from) }) = read.def
             else {
                 continue;
             };
