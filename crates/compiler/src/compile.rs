@@ -14,7 +14,7 @@ use pteron_exported::{ExportedProgram, TensorSpec, VarId};
 use pteron_format::container::Blob;
 use pteron_format::ptd;
 use pteron_format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
-use pteron_ir::{SharedBytes, reopened};
+use pteron_ir::{SharedBytes, reopen_or_share};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -398,7 +398,7 @@ impl DelegateKeys {
                     bytes: Arc::clone(bytes),
                 };
                 let known = self.0.entry(key.clone()).or_insert_with(new);
-                let is_same = || reopened(&known.bytes).bytes() == reopened(bytes).bytes();
+                let is_same = || reopen_or_share(&known.bytes).bytes() == reopen_or_share(bytes).bytes();
                 if !Arc::ptr_eq(&known.bytes, bytes) && !is_same() {
                     let (first, second) = (known.method.clone(), program.name.clone());
                     return Err(DelegationError::SameKeyInMethods { key: key.clone(), first, second });

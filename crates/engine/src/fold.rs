@@ -26,7 +26,7 @@ const MAX_GROWTH: usize = 8;
 /// Results of at most this many bytes are folded whatever the size of the operands.
 const SMALL: usize = 256 << 20;
 
-/// Names the use of memory in budget errors.
+/// What takes the memory, in errors of an exhausted budget.
 const CONSTANTS: &str = "its constants";
 
 /// The maximum size in bytes of a result that is computed eagerly.
@@ -52,13 +52,13 @@ pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
         return false;
     }
     let kind = Arc::clone(node.kind());
-    let Some(constants) = constants(&kind, inputs, &metas, graph.budget(), ctx) else { return false };
+    let Some(constants) = fold_results(&kind, inputs, &metas, graph.budget(), ctx) else { return false };
     graph.fold(id, constants);
     true
 }
 
 /// The results of a node as constants; a large result is lazy.
-fn constants(
+fn fold_results(
     kind: &Arc<dyn Kind>,
     inputs: Vec<(TensorMeta, Constant)>,
     outputs: &[TensorMeta],
@@ -108,7 +108,7 @@ pub(crate) fn to_layout(
     lazy_constant(derivation, meta, graph.budget(), ctx)
 }
 
-/// The constant before a conversion to another layout, if it was derived by one.
+/// The constant that was converted to another layout, if this one was derived so.
 pub(crate) fn before_relayout(constant: &Constant) -> Option<(TensorMeta, Constant)> {
     let derivation = constant.derivation()?;
     operation::<Relayout>(&**derivation.kind())?;
@@ -122,7 +122,7 @@ fn is_computable(kind: &dyn Kind) -> bool {
         None => {
             operation::<Cast>(kind).is_some()
                 || operation::<Relayout>(kind).is_some()
-                || rounding(kind).is_some()
+                || sole_unary(kind).is_some()
         }
     }
 }
@@ -146,7 +146,7 @@ pub fn compute(
     } else if operation::<Relayout>(kind).is_some() {
         x.relayout(&mut out).ok()?;
     } else {
-        compute::unary(ctx.pool(), ctx.isa(), rounding(kind)?, x.storage().ok()?, out.storage_mut().ok()?);
+        compute::unary(ctx.pool(), ctx.isa(), sole_unary(kind)?, x.storage().ok()?, out.storage_mut().ok()?);
     }
     Some(())
 }
@@ -155,8 +155,8 @@ fn operation<T: 'static>(kind: &dyn Kind) -> Option<&T> {
     (kind.downcast_ref::<OpKind>()?.operation() as &dyn Any).downcast_ref()
 }
 
-/// The function of an elementwise node that applies exactly one unary function, such as rounding to half precision.
-fn rounding(kind: &dyn Kind) -> Option<pteron_operator::Unary> {
+/// The unary function of an elementwise node that applies nothing else, such as a rounding to half precision.
+fn sole_unary(kind: &dyn Kind) -> Option<pteron_operator::Unary> {
     match &operation::<Pointwise>(kind)?.0.instrs[..] {
         &[Instr::Input(0), Instr::Unary(f, 0)] => Some(f),
         _ => None,
@@ -209,8 +209,8 @@ impl Bytes for LazyConstant {
     }
 }
 
-/// The matrix before transposition, if a constant with this meta was derived as its transpose.
-pub(crate) fn untransposed(meta: &TensorMeta, constant: &Constant) -> Option<(TensorMeta, Constant)> {
+/// The matrix that was transposed to a constant with this meta. `None` if the constant was not derived so.
+pub(crate) fn before_transpose(meta: &TensorMeta, constant: &Constant) -> Option<(TensorMeta, Constant)> {
     let derivation = constant.derivation()?;
     let Meaning::View(ViewOf::Permute(dims)) = derivation.meaning()? else { return None };
     let matrix = derivation.argument(0)?;

@@ -24,38 +24,38 @@ pub enum LayoutReq {
 pub(crate) fn satisfies(meta: &TensorMeta, req: LayoutReq, input0: Option<&TensorMeta>) -> bool {
     match req {
         LayoutReq::Any => true,
-        LayoutReq::RowMajor => is_plain(meta),
+        LayoutReq::RowMajor => is_row_major(meta),
         LayoutReq::Image(layout) => has_layout(meta, layout),
         LayoutReq::AnyImage => image_layout(meta).is_some(),
         LayoutReq::SameAsInput0 => input0.is_some_and(|from| {
             from.sizes() == meta.sizes() && from.dim_order().same_layout(meta.dim_order(), meta.sizes())
         }),
-        LayoutReq::ReshapeOfInput0 => input0.is_some_and(|from| reshapes(from, meta)),
+        LayoutReq::ReshapeOfInput0 => input0.is_some_and(|from| is_reshape_of(from, meta)),
     }
 }
 
 /// Whether a tensor is row-major.
-fn is_plain(meta: &TensorMeta) -> bool {
+fn is_row_major(meta: &TensorMeta) -> bool {
     meta.dim_order().same_layout(&DimOrder::contiguous(meta.rank()), meta.sizes())
 }
 
 /// Whether a reshape between the metas moves no elements: both are row-major, or they have the same dimensions apart
 /// from those of size 1.
-fn reshapes(from: &TensorMeta, to: &TensorMeta) -> bool {
+fn is_reshape_of(from: &TensorMeta, to: &TensorMeta) -> bool {
     let steps = |m: &TensorMeta| -> Vec<(usize, usize)> {
         m.sizes().iter().copied().zip(m.strides().iter().copied()).filter(|(n, _)| *n != 1).collect()
     };
     let same = from.dtype() == to.dtype() && from.numel() == to.numel();
-    same && (from.numel() == 0 || is_plain(from) && is_plain(to) || steps(from) == steps(to))
+    same && (from.numel() == 0 || is_row_major(from) && is_row_major(to) || steps(from) == steps(to))
 }
 
 /// Whether a tensor is an image in this layout.
 pub(crate) fn has_layout(meta: &TensorMeta, layout: Layout) -> bool {
-    meta.rank() >= 3 && meta.dim_order().same_layout(&order_of(layout, meta.rank()), meta.sizes())
+    meta.rank() >= 3 && meta.dim_order().same_layout(&dim_order_of(layout, meta.rank()), meta.sizes())
 }
 
 /// The dim order of images `[N, C, space..]` in a layout.
-pub(crate) fn order_of(layout: Layout, rank: usize) -> DimOrder {
+pub(crate) fn dim_order_of(layout: Layout, rank: usize) -> DimOrder {
     let mut order: Vec<u8> = (0..rank as u8).collect();
     if layout == Layout::ChannelsLast && rank >= 3 {
         order[1..].rotate_left(1);
@@ -68,6 +68,6 @@ pub(crate) fn order_of(layout: Layout, rank: usize) -> DimOrder {
 pub(crate) fn image_layout(meta: &TensorMeta) -> Option<Layout> {
     let layouts = [Layout::ChannelsFirst, Layout::ChannelsLast];
     let named =
-        layouts.into_iter().find(|&l| meta.rank() >= 3 && *meta.dim_order() == order_of(l, meta.rank()));
+        layouts.into_iter().find(|&l| meta.rank() >= 3 && *meta.dim_order() == dim_order_of(l, meta.rank()));
     named.or_else(|| layouts.into_iter().find(|&l| has_layout(meta, l)))
 }

@@ -11,7 +11,7 @@ pub struct Operands<'g> {
     node: NodeId,
 }
 
-/// The error that a node cannot run.
+/// Fails with the error that a node cannot run, because of this problem.
 pub(crate) fn refuse<T>(problem: impl Into<String>) -> Result<T> {
     Err(Error::invalid(problem))
 }
@@ -30,7 +30,7 @@ impl<'g> Operands<'g> {
         value.map(|&v| self.graph.meta(v)).ok_or_else(|| Error::invalid("too few operands"))
     }
 
-    /// Those of all inputs.
+    /// Element type, sizes and layout of each input.
     pub fn inputs(&self) -> Vec<&'g TensorMeta> {
         self.graph.node(self.node).inputs().iter().map(|&v| self.graph.meta(v)).collect()
     }
@@ -60,20 +60,20 @@ impl<'g> Operands<'g> {
     ///
     /// # Errors
     /// They are others.
-    pub fn count(&self, inputs: usize, outputs: usize) -> Result<()> {
+    pub fn check_counts(&self, inputs: usize, outputs: usize) -> Result<()> {
         let node = self.graph.node(self.node);
-        let found = (node.inputs().len(), node.outputs().len());
-        if found == (inputs, outputs) {
+        let actual = (node.inputs().len(), node.outputs().len());
+        if actual == (inputs, outputs) {
             return Ok(());
         }
-        refuse(format!("{} operands and {} results, expected {inputs} and {outputs}", found.0, found.1))
+        refuse(format!("{} operands and {} results, expected {inputs} and {outputs}", actual.0, actual.1))
     }
 
     /// Checks that all operands and results are float32.
     ///
     /// # Errors
     /// One is not.
-    pub fn all_floats(&self) -> Result<()> {
+    pub fn check_all_floats(&self) -> Result<()> {
         let node = self.graph.node(self.node);
         let mut all = node.inputs().iter().chain(node.outputs()).map(|&v| self.graph.meta(v));
         match all.find(|meta| !is_float(meta)) {
@@ -83,7 +83,7 @@ impl<'g> Operands<'g> {
     }
 
     /// Checks that an operand is a float32 constant with `len` elements.
-    pub(crate) fn vector(&self, i: usize, len: usize) -> Result<()> {
+    pub(crate) fn check_vector(&self, i: usize, len: usize) -> Result<()> {
         let meta = self.constant(i)?;
         match meta.numel() == len && is_float(meta) {
             true => Ok(()),
@@ -92,7 +92,7 @@ impl<'g> Operands<'g> {
     }
 
     /// Checks that an operand has the type and sizes of the result.
-    pub(crate) fn same_as_output(&self, i: usize) -> Result<()> {
+    pub(crate) fn check_same_as_output(&self, i: usize) -> Result<()> {
         let (meta, out) = (self.input(i)?, self.output(0)?);
         match meta.dtype() == out.dtype() && meta.sizes() == out.sizes() {
             true => Ok(()),
@@ -101,8 +101,8 @@ impl<'g> Operands<'g> {
     }
 
     /// Checks that there is one operand and one result, of the same sizes.
-    pub(crate) fn same_sizes(&self) -> Result<()> {
-        self.count(1, 1)?;
+    pub(crate) fn check_same_sizes(&self) -> Result<()> {
+        self.check_counts(1, 1)?;
         let (from, to) = (self.input(0)?, self.output(0)?);
         match from.sizes() == to.sizes() {
             true => Ok(()),
@@ -111,13 +111,13 @@ impl<'g> Operands<'g> {
     }
 
     /// Checks the residual, which is the last operand, if `present`.
-    pub(crate) fn residual(&self, present: bool) -> Result<()> {
+    pub(crate) fn check_residual(&self, present: bool) -> Result<()> {
         let last = self.graph.node(self.node).inputs().len().saturating_sub(1);
-        if present { self.same_as_output(last) } else { Ok(()) }
+        if present { self.check_same_as_output(last) } else { Ok(()) }
     }
 
     /// Checks that an operand is float32 and broadcasts to the result.
-    pub(crate) fn broadcasts(&self, i: usize) -> Result<()> {
+    pub(crate) fn check_broadcasts(&self, i: usize) -> Result<()> {
         let (meta, out) = (self.input(i)?, self.output(0)?);
         let lead = out.rank().checked_sub(meta.rank());
         let fits = |lead: usize| {
@@ -130,8 +130,8 @@ impl<'g> Operands<'g> {
         }
     }
 
-    /// Checks that the result has no sizes but those that the operands broadcast to.
-    pub(crate) fn is_broadcast(&self) -> Result<()> {
+    /// Checks that each size of the result is a size of an operand, or 1, as broadcasting requires.
+    pub(crate) fn check_broadcast_result(&self) -> Result<()> {
         let (inputs, out) = (self.inputs(), self.output(0)?);
         // Dimensions counted from the last, which broadcasting aligns.
         let is_given = |back: usize, size: usize| {
@@ -146,7 +146,7 @@ impl<'g> Operands<'g> {
 
     /// Checks the product of operand 0 with the weights, operand 1. Returns the inner size, at most `max_inner`, and the
     /// outer size of the weights.
-    pub(crate) fn product(&self, out_major: bool, max_inner: usize) -> Result<(usize, usize)> {
+    pub(crate) fn check_product(&self, out_major: bool, max_inner: usize) -> Result<(usize, usize)> {
         let (x, weights, out) = (self.input(0)?, self.constant(1)?, self.output(0)?);
         let &[rows, columns] = &**weights.sizes() else {
             return refuse(format!("the weights are {weights}, expected a matrix"));
@@ -161,9 +161,9 @@ impl<'g> Operands<'g> {
         Ok((inner, outer))
     }
 
-    /// The input, which must be a non-empty f32 image, and its number of channels.
-    pub(crate) fn image(&self) -> Result<(&'g TensorMeta, usize)> {
-        self.all_floats()?;
+    /// Checks that input 0 is a non-empty f32 image. Returns it and its number of channels.
+    pub(crate) fn check_image(&self) -> Result<(&'g TensorMeta, usize)> {
+        self.check_all_floats()?;
         let x = self.input(0)?;
         match &**x.sizes() {
             [_, channels, _, ..] if x.numel() > 0 => Ok((x, *channels)),

@@ -22,11 +22,11 @@ const MAX_PARTS: usize = 16;
 /// A value as a strided view of another, scaled by a factor.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
-    /// The value that holds the elements; `None` for a view without one ([`Self::stored`], [`Self::whole`]).
+    /// The value that has the elements; `None` for a view without one ([`Self::from_stored`], [`Self::row_major`]).
     pub(crate) root: Option<ValueId>,
     /// The offset of the first element.
     pub(crate) offset: usize,
-    /// A factor of every element.
+    /// The factor by which every element is multiplied.
     pub(crate) factor: f32,
     /// The parts of each dimension, slowest-varying first; a dimension of size 1 has none.
     dims: Vec<SmallVec<[SizeStride; 2]>>,
@@ -35,11 +35,15 @@ pub(crate) struct View {
 impl View {
     /// A value as a view of the furthest value, at most [`MAX_NODES`] nodes back, whose elements it views.
     pub(crate) fn of(graph: &Graph, value: ValueId) -> Option<Self> {
-        Self::through(graph, value, |_| true)
+        Self::through_nodes(graph, value, |_| true)
     }
 
-    /// As [`Self::of`], but sees only through nodes with these results.
-    pub(crate) fn through(graph: &Graph, value: ValueId, sees: impl Fn(ValueId) -> bool) -> Option<Self> {
+    /// As [`Self::of`], but sees only through nodes for whose results `sees` returns true.
+    pub(crate) fn through_nodes(
+        graph: &Graph,
+        value: ValueId,
+        sees: impl Fn(ValueId) -> bool,
+    ) -> Option<Self> {
         // Walks back from the value as long as each node is a view of its input.
         let mut chain = Vec::new();
         let mut at = value;
@@ -48,12 +52,12 @@ impl View {
             chain.push((node, change));
             at = graph.node(node).inputs()[0];
         }
-        let mut view = Self::dense(graph, at)?;
+        let mut view = Self::identity(graph, at)?;
         for (node, change) in chain.into_iter().rev() {
             let out = graph.node(node).outputs()[0];
-            view = match view.then(&change, graph.meta(out).sizes()) {
+            view = match view.apply(&change, graph.meta(out).sizes()) {
                 Some(next) if next.sizes() == **graph.meta(out).sizes() => next,
-                _ => Self::dense(graph, out)?,
+                _ => Self::identity(graph, out)?,
             };
         }
         Some(view)
@@ -64,7 +68,7 @@ impl View {
         let mut stride = 1;
         let mut dims: Vec<_> = Vec::with_capacity(sizes.len());
         for &n in sizes.iter().rev() {
-            dims.push(part(n, stride));
+            dims.push(dim_parts(n, stride));
             stride *= n;
         }
         dims.reverse();
@@ -72,23 +76,23 @@ impl View {
     }
 
     /// A row-major f32 value as a view of itself.
-    fn dense(graph: &Graph, value: ValueId) -> Option<Self> {
+    fn identity(graph: &Graph, value: ValueId) -> Option<Self> {
         let meta = graph.meta(value);
-        if !plain(graph, value) || meta.numel() == 0 {
+        if !is_row_major_f32(graph, value) || meta.numel() == 0 {
             return None;
         }
-        let dims = meta.sizes().iter().zip(meta.strides().iter()).map(|(&n, &s)| part(n, s)).collect();
+        let dims = meta.sizes().iter().zip(meta.strides().iter()).map(|(&n, &s)| dim_parts(n, s)).collect();
         Some(Self { root: Some(value), offset: 0, factor: 1.0, dims })
     }
 
-    /// A view from its stored description, with these parts for each dimension.
-    pub(crate) fn stored(offset: usize, factor: f32, dims: &[Vec<SizeStride>]) -> Self {
+    /// The view with this serialized description: its offset, its factor, and the parts of each dimension.
+    pub(crate) fn from_stored(offset: usize, factor: f32, dims: &[Vec<SizeStride>]) -> Self {
         Self { root: None, offset, factor, dims: dims.iter().map(|dim| dim.as_slice().into()).collect() }
     }
 
     /// How a node changes its only input to a view of it, if it does: by a call, which copies, or by a reshape, which
     /// moves nothing.
-    pub(crate) fn step(graph: &Graph, node: NodeId) -> Option<StepPattern> {
+    pub(crate) fn step_pattern(graph: &Graph, node: NodeId) -> Option<StepPattern> {
         match ViewOp::of(graph, node)? {
             ViewOp::Reshape => Some(StepPattern::Nothing),
             ViewOp::View(_) => Some(StepPattern::Elements),
@@ -96,7 +100,7 @@ impl View {
         }
     }
 
-    /// The parts of each dimension.
+    /// The sizes and strides of the parts of each dimension.
     pub(crate) fn dims(&self) -> Vec<Vec<SizeStride>> {
         self.dims.iter().map(|dim| dim.to_vec()).collect()
     }
@@ -111,9 +115,9 @@ impl View {
         count.is_some_and(|count| count > 0) && last.is_some_and(|last| last < len)
     }
 
-    /// The sizes.
+    /// The size of each dimension.
     pub(crate) fn sizes(&self) -> Vec<usize> {
-        self.dims.iter().map(size).collect()
+        self.dims.iter().map(dim_size).collect()
     }
 
     /// The parts of all dimensions, with adjacent ones merged where their strides allow it.
@@ -129,7 +133,7 @@ impl View {
     }
 
     /// The size and stride of a dimension, if it has at most one part.
-    pub(crate) fn single(&self, dim: usize) -> Option<SizeStride> {
+    pub(crate) fn single_part(&self, dim: usize) -> Option<SizeStride> {
         match self.dims[dim].as_slice() {
             [] => Some((1, 0)),
             [part] => Some(*part),
@@ -138,7 +142,7 @@ impl View {
     }
 
     /// The offset of each index of a dimension, including the offset of the view.
-    pub(crate) fn starts(&self, dim: usize) -> Vec<usize> {
+    pub(crate) fn offsets_along(&self, dim: usize) -> Vec<usize> {
         let mut starts = vec![self.offset];
         for &(n, s) in &self.dims[dim] {
             starts = starts.iter().flat_map(|&at| (0..n).map(move |i| at + i * s)).collect();
@@ -175,11 +179,11 @@ impl View {
     /// The view broadcast to `sizes`, which have at least as many dimensions.
     pub(crate) fn expand(&self, sizes: &[usize]) -> Option<Self> {
         let lead = sizes.len().checked_sub(self.dims.len())?;
-        let mut dims: Vec<_> = sizes[..lead].iter().map(|&n| part(n, 0)).collect();
+        let mut dims: Vec<_> = sizes[..lead].iter().map(|&n| dim_parts(n, 0)).collect();
         for (dim, &n) in self.dims.iter().zip(&sizes[lead..]) {
-            dims.push(match size(dim) {
+            dims.push(match dim_size(dim) {
                 m if m == n => dim.clone(),
-                1 => part(n, 0),
+                1 => dim_parts(n, 0),
                 _ => return None,
             });
         }
@@ -187,7 +191,7 @@ impl View {
     }
 
     /// Applies the view operation of a node, whose result has these sizes.
-    fn then(mut self, change: &ViewOp, sizes: &[usize]) -> Option<Self> {
+    fn apply(mut self, change: &ViewOp, sizes: &[usize]) -> Option<Self> {
         match change {
             ViewOp::Reshape => return self.reshape(sizes),
             ViewOp::Scale(factor) => self.factor *= factor,
@@ -196,25 +200,25 @@ impl View {
                 self.dims = order.iter().map(|&d| self.dims.get(d).cloned()).collect::<Option<_>>()?;
             }
             &ViewOp::View(ViewOf::Select { dim, index }) => {
-                let (_, stride) = self.single(dim)?;
+                let (_, stride) = self.single_part(dim)?;
                 self.offset += index * stride;
                 self.dims.remove(dim);
             }
             &ViewOp::View(ViewOf::Slice { dim, start, end, step }) => {
-                let (_, stride) = self.single(dim)?;
+                let (_, stride) = self.single_part(dim)?;
                 let len = end.saturating_sub(start).div_ceil(step);
                 if len == 0 {
                     return None;
                 }
                 self.offset += start * stride;
-                self.dims[dim] = part(len, step * stride);
+                self.dims[dim] = dim_parts(len, step * stride);
             }
         }
         (self.dims.iter().map(|d| d.len()).sum::<usize>() <= MAX_PARTS).then_some(self)
     }
 }
 
-/// See [`View::step`].
+/// What a node that views its input moves: see [`View::step_pattern`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StepPattern {
     Nothing,
@@ -232,7 +236,7 @@ impl ViewOp {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let (&[from], &[to]) = (node.inputs(), node.outputs()) else { return None };
-        if !plain(graph, from) || !plain(graph, to) {
+        if !is_row_major_f32(graph, from) || !is_row_major_f32(graph, to) {
             return None;
         }
         if as_op::<Reshape>(graph, id).is_some() {
@@ -248,8 +252,8 @@ impl ViewOp {
     }
 }
 
-/// Whether a value is f32 and row-major: views are only formed of such values.
-fn plain(graph: &Graph, value: ValueId) -> bool {
+/// Whether a value is f32 and row-major. Views exist only of such values.
+fn is_row_major_f32(graph: &Graph, value: ValueId) -> bool {
     let meta = graph.meta(value);
     meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
 }
@@ -263,11 +267,11 @@ pub(crate) fn scale_of(expression: &Expression) -> Option<f32> {
     }
 }
 
-fn part(n: usize, stride: usize) -> SmallVec<[SizeStride; 2]> {
+fn dim_parts(n: usize, stride: usize) -> SmallVec<[SizeStride; 2]> {
     if n == 1 { SmallVec::new() } else { SmallVec::from_slice(&[(n, stride)]) }
 }
 
-fn size(dim: &SmallVec<[SizeStride; 2]>) -> usize {
+fn dim_size(dim: &SmallVec<[SizeStride; 2]>) -> usize {
     dim.iter().map(|p| p.0).product()
 }
 
@@ -291,15 +295,15 @@ mod tests {
         let mut turned = x;
         turned.dims.swap(0, 1);
         assert_eq!(turned.reshape(&[2, 2, 3, 2]).unwrap().parts(), [(4, 1), (6, 4)]);
-        assert!(turned.reshape(&[8, 3]).unwrap().single(0).is_none());
+        assert!(turned.reshape(&[8, 3]).unwrap().single_part(0).is_none());
         assert!(turned.reshape(&[3, 8]).is_none());
-        assert_eq!(turned.reshape(&[8, 3]).unwrap().starts(0), [0, 12, 1, 13, 2, 14, 3, 15]);
+        assert_eq!(turned.reshape(&[8, 3]).unwrap().offsets_along(0), [0, 12, 1, 13, 2, 14, 3, 15]);
     }
 
     #[test]
     fn expanded_dimensions_have_stride_zero() {
         let x = view(&[3, 1]).expand(&[2, 3, 4]).unwrap();
         assert_eq!((x.sizes(), x.parts()), (vec![2, 3, 4], vec![(2, 0), (3, 1), (4, 0)]));
-        assert_eq!(x.reshape(&[6, 4]).unwrap().starts(0), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(x.reshape(&[6, 4]).unwrap().offsets_along(0), [0, 1, 2, 0, 1, 2]);
     }
 }

@@ -31,7 +31,7 @@ pub use print::PrintOptions;
 pub use select::{Callable, Selection, Slot};
 pub use size::{Bounds, Ranges, Size, SymExpr, SymOp};
 
-use pteron_ir::{Bytes, SharedBytes, reopened};
+use pteron_ir::{Bytes, SharedBytes, reopen_or_share};
 use pteron_tensor::{DimOrder, ScalarType};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -255,7 +255,7 @@ impl ConstantTensor {
     /// see [`Bytes::reopen`].
     #[must_use]
     pub fn reopened(&self) -> Self {
-        Self { bytes: reopened(&self.bytes), ..self.clone() }
+        Self { bytes: reopen_or_share(&self.bytes), ..self.clone() }
     }
 }
 

@@ -24,7 +24,7 @@ impl Block {
     }
 }
 
-/// The end of a block.
+/// The last instruction of a block: a jump, a branch or a return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terminator {
     pub(crate) targets: SmallVec<[BlockId; 2]>,

@@ -135,8 +135,8 @@ impl Call {
                 }
                 CallArg::Tensors(n) => {
                     // All are taken, even if one is not a tensor.
-                    let given: SmallVec<[_; 4]> = (0..*n).map(|_| view(next())).collect();
-                    given.into_iter().collect::<Option<_>>().map_or(Arg::Unknown, Arg::Tensors)
+                    let views: SmallVec<[_; 4]> = (0..*n).map(|_| view(next())).collect();
+                    views.into_iter().collect::<Option<_>>().map_or(Arg::Unknown, Arg::Tensors)
                 }
                 CallArg::OptionalTensors(present) => {
                     let list = present.iter().map(|p| if *p { view(next()) } else { None });
@@ -173,7 +173,7 @@ impl Call {
         inputs: &[TensorView<'a>],
         outputs: impl IntoIterator<Item = TensorViewMut<'a>>,
     ) -> Result<()> {
-        self.execute_on(ctx, inputs, None, outputs)
+        self.execute_in_place(ctx, inputs, None, outputs)
     }
 
     /// As [`Self::execute`], with an input that is not in `inputs` at this position, because it aliases an out
@@ -181,18 +181,18 @@ impl Call {
     ///
     /// # Errors
     /// As [`Self::execute`].
-    pub fn execute_on<'a>(
+    pub fn execute_in_place<'a>(
         &'a self,
         ctx: &KernelContext<'_>,
         inputs: &[TensorView<'a>],
         in_place: Option<(usize, Arg<'a>)>,
         outputs: impl IntoIterator<Item = TensorViewMut<'a>>,
     ) -> Result<()> {
-        let (mut views, mut taken) = (inputs.iter(), 0);
+        let (mut views, mut num_taken) = (inputs.iter(), 0);
         let args = self.arguments_from(&mut || {
-            taken += 1;
+            num_taken += 1;
             match &in_place {
-                Some((at, arg)) if *at + 1 == taken => Some(arg.clone()),
+                Some((at, arg)) if *at + 1 == num_taken => Some(arg.clone()),
                 _ => views.next().map(|view| Arg::Tensor(*view)),
             }
         });
@@ -295,14 +295,15 @@ impl Kind for Call {
                 "argument {at} (`{name}`) does not fit the schema `{schema}`: exactly the arguments that a kernel writes are outs"
             ));
         }
-        let taken: usize = self.args.iter().map(CallArg::inputs).sum();
-        let given: usize = self.outs.iter().map(|o| if let CallOut::Tensors(n) = o { *n } else { 1 }).sum();
-        if taken != inputs {
-            return Err(format!("its arguments take {taken} inputs, and it has {inputs}"));
+        let num_inputs: usize = self.args.iter().map(CallArg::inputs).sum();
+        let num_outputs: usize =
+            self.outs.iter().map(|o| if let CallOut::Tensors(n) = o { *n } else { 1 }).sum();
+        if num_inputs != inputs {
+            return Err(format!("its arguments take {num_inputs} inputs, and it has {inputs}"));
         }
         // A pass may have dropped unused outputs.
-        if given < outputs {
-            return Err(format!("its outs define {given} outputs, and it has {outputs}"));
+        if num_outputs < outputs {
+            return Err(format!("its outs define {num_outputs} outputs, and it has {outputs}"));
         }
         Ok(())
     }

@@ -33,8 +33,8 @@ impl Graph {
             return;
         }
         let at = self.nodes[node.index()].use_at[slot];
-        self.forget_use(old, at);
-        let at = self.note_use(value, User::Node(node), slot);
+        self.remove_use(old, at);
+        let at = self.add_use(value, User::Node(node), slot);
         let node = &mut self.nodes[node.index()];
         (node.inputs[slot], node.use_at[slot]) = (value, at);
     }
@@ -46,7 +46,7 @@ impl Graph {
         }
         self.values[old.index()].terminator_uses = 0;
         for used in std::mem::take(&mut self.values[old.index()].uses) {
-            let at = self.note_use(new, used.user, used.slot);
+            let at = self.add_use(new, used.user, used.slot);
             match used.user {
                 User::Node(node) => {
                     let node = &mut self.nodes[node.index()];
@@ -67,8 +67,8 @@ impl Graph {
             User::Terminator(block) => {
                 let end = &self.blocks[block.index()];
                 let (old, at) = (end.terminator.operands[used.slot], end.use_at[used.slot]);
-                self.forget_use(old, at);
-                let at = self.note_use(new, used.user, used.slot);
+                self.remove_use(old, at);
+                let at = self.add_use(new, used.user, used.slot);
                 let end = &mut self.blocks[block.index()];
                 (end.terminator.operands[used.slot], end.use_at[used.slot]) = (new, at);
             }
@@ -85,7 +85,7 @@ impl Graph {
         let mut origins = if is_used { theirs.origins.clone() } else { std::mem::take(&mut theirs.origins) };
         let (theirs_sorted, own) = (theirs.origins_sorted, &mut self.nodes[node.index()]);
         let is_before = match (origins.last(), own.origins.first()) {
-            (Some(last), Some(first)) => key(last) < key(first),
+            (Some(last), Some(first)) => program_order_key(last) < program_order_key(first),
             _ => true,
         };
         // Usually nodes absorb in program order. Then the lists are disjoint, and the longer one is moved as it is.
@@ -95,7 +95,7 @@ impl Graph {
             origins.retain(|o| !own.origins.contains(o));
         }
         origins.extend(own.origins.drain(..));
-        own.origins_sorted = sorted || are_sorted(&origins);
+        own.origins_sorted = sorted || are_in_program_order(&origins);
         own.origins = origins;
     }
 
@@ -103,7 +103,7 @@ impl Graph {
     pub fn set_origins(&mut self, node: NodeId, origins: &[Place]) {
         let node = &mut self.nodes[node.index()];
         node.origins = origins.iter().copied().collect();
-        node.origins_sorted = are_sorted(origins);
+        node.origins_sorted = are_in_program_order(origins);
     }
 
     /// Sets the instruction whose result a value is.
@@ -173,7 +173,7 @@ impl Graph {
         known.iter().zip(inputs).for_each(|(theirs, v)| ours[theirs.index()] = Some(*v));
         for id in other.order() {
             let theirs = other.node(id);
-            let inputs = theirs.inputs().iter().map(|&v| self.import(other, v, &mut ours));
+            let inputs = theirs.inputs().iter().map(|&v| self.import_value(other, v, &mut ours));
             let inputs: Vec<ValueId> = inputs.collect();
             let outputs = theirs.outputs().iter().map(|&v| {
                 let value = other.value(v);
@@ -194,16 +194,16 @@ impl Graph {
                 ours[v.index()] = Some(value);
             }
         }
-        Ok(other.outputs().iter().map(|&v| self.import(other, v, &mut ours)).collect())
+        Ok(other.outputs().iter().map(|&v| self.import_value(other, v, &mut ours)).collect())
     }
 
     /// The value in this graph for a value of a graph that is being inlined. Constants are copied on first use.
-    fn import(&mut self, other: &Graph, theirs: ValueId, ours: &mut [Option<ValueId>]) -> ValueId {
+    fn import_value(&mut self, other: &Graph, theirs: ValueId, ours: &mut [Option<ValueId>]) -> ValueId {
         if let Some(v) = ours[theirs.index()] {
             return v;
         }
         let value = other.value(theirs);
-        let v = self.value_of(value.ty(), value.meta().clone(), Def::Constant);
+        let v = self.add_value(value.ty(), value.meta().clone(), Def::Constant);
         self.values[v.index()].constant = value.constant().cloned();
         ours[theirs.index()] = Some(v);
         v
@@ -237,7 +237,7 @@ impl Graph {
     /// Frees the kind, effects and origins of a node that is no longer in a block.
     fn clear(&mut self, node: NodeId) {
         let removed = &mut self.nodes[node.index()];
-        removed.kind = Self::removed();
+        removed.kind = Self::removed_kind();
         removed.effects.clear();
         removed.origins = Default::default();
     }
@@ -282,7 +282,7 @@ impl Graph {
 
     pub(crate) fn add_inputs(&mut self, node: NodeId, inputs: &[ValueId]) {
         for (slot, &value) in inputs.iter().enumerate() {
-            let at = self.note_use(value, User::Node(node), slot);
+            let at = self.add_use(value, User::Node(node), slot);
             let node = &mut self.nodes[node.index()];
             node.inputs.push(value);
             node.use_at.push(at);
@@ -292,13 +292,13 @@ impl Graph {
     fn clear_inputs(&mut self, node: NodeId) {
         while let Some(value) = self.nodes[node.index()].inputs.pop() {
             if let Some(at) = self.nodes[node.index()].use_at.pop() {
-                self.forget_use(value, at);
+                self.remove_use(value, at);
             }
         }
     }
 
     /// Adds a use. Returns its index in the value's use list.
-    pub(crate) fn note_use(&mut self, value: ValueId, user: User, slot: usize) -> u32 {
+    pub(crate) fn add_use(&mut self, value: ValueId, user: User, slot: usize) -> u32 {
         self.work += 1;
         let uses = &mut self.values[value.index()].uses;
         uses.push(Use { user, slot });
@@ -308,7 +308,7 @@ impl Graph {
     }
 
     /// Removes a use. The last use of the list takes its index, and that use's user is updated.
-    pub(crate) fn forget_use(&mut self, value: ValueId, at: u32) {
+    pub(crate) fn remove_use(&mut self, value: ValueId, at: u32) {
         self.work += 1;
         let value = &mut self.values[value.index()];
         let gone = value.uses.swap_remove(at as usize);
@@ -392,11 +392,11 @@ impl Graph {
 }
 
 /// The sort key of an instruction in program order.
-fn key(place: &Place) -> (Option<u32>, Option<u32>, Option<u32>) {
+fn program_order_key(place: &Place) -> (Option<u32>, Option<u32>, Option<u32>) {
     (place.chain, place.instruction, place.node)
 }
 
 /// Whether places are in program order without duplicates.
-fn are_sorted(places: &[Place]) -> bool {
-    places.is_sorted_by(|a, b| key(a) < key(b))
+fn are_in_program_order(places: &[Place]) -> bool {
+    places.is_sorted_by(|a, b| program_order_key(a) < program_order_key(b))
 }

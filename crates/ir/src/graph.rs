@@ -9,7 +9,7 @@ use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Names the use of memory in budget errors.
+/// What takes the memory, in errors of an exhausted budget.
 const CONSTANTS: &str = "its computed constants";
 
 /// The purpose of a graph result.
@@ -47,7 +47,7 @@ pub struct Graph {
     origin: Place,
     /// The number of nodes that are in blocks.
     pub(crate) num_nodes: usize,
-    /// Steps of work done by edits, for tests that the cost of passes is linear.
+    /// A count of the steps that edits take, for tests that the cost of passes is linear.
     pub(crate) work: u64,
     /// The memory budget of the constants that passes compute.
     budget: Budget,
@@ -121,7 +121,7 @@ impl Graph {
 
     /// Adds a constant tensor. It must have at least as many bytes as the meta needs.
     pub fn constant(&mut self, meta: TensorMeta, constant: Constant) -> ValueId {
-        let id = self.value_of(Type::Tensor, meta, Def::Constant);
+        let id = self.add_value(Type::Tensor, meta, Def::Constant);
         self.values[id.index()].constant = Some(constant);
         id
     }
@@ -130,7 +130,7 @@ impl Graph {
     ///
     /// # Errors
     /// The budget is exhausted.
-    pub fn computed(&mut self, tensor: Tensor) -> pteron_operator::Result<ValueId> {
+    pub fn computed_constant(&mut self, tensor: Tensor) -> pteron_operator::Result<ValueId> {
         let tensor = CountedTensor::new(tensor, CONSTANTS, &self.budget)?;
         Ok(self.constant(tensor.meta().clone(), tensor.into()))
     }
@@ -147,7 +147,7 @@ impl Graph {
     ///
     /// # Errors
     /// The budget is exhausted, or the allocation fails.
-    pub fn copied(&self, of: &TensorView<'_>) -> pteron_operator::Result<CountedTensor> {
+    pub fn copy_of(&self, of: &TensorView<'_>) -> pteron_operator::Result<CountedTensor> {
         CountedTensor::copied(of, CONSTANTS, &self.budget)
     }
 
@@ -163,12 +163,12 @@ impl Graph {
 
     /// Adds a constant scalar.
     pub fn scalar(&mut self, scalar: Scalar) -> ValueId {
-        let id = self.value_of(Type::Scalar, scalar_meta(scalar.dtype()), Def::Constant);
+        let id = self.add_value(Type::Scalar, scalar_meta(scalar.dtype()), Def::Constant);
         self.values[id.index()].constant = Some(Constant::Scalar(scalar));
         id
     }
 
-    pub(crate) fn value_of(&mut self, ty: Type, meta: TensorMeta, def: Def) -> ValueId {
+    pub(crate) fn add_value(&mut self, ty: Type, meta: TensorMeta, def: Def) -> ValueId {
         let id = ValueId::new(self.values.len());
         self.values.push(Value::new(ty, meta, self.origin, def));
         id
@@ -183,7 +183,7 @@ impl Graph {
     /// Adds a parameter to a block. Terminators that target the block must pass one value more from then on.
     pub fn parameter(&mut self, block: BlockId, ty: Type, meta: TensorMeta) -> ValueId {
         let index = self.blocks[block.index()].parameters.len();
-        let id = self.value_of(ty, meta, Def::Parameter(block, index));
+        let id = self.add_value(ty, meta, Def::Parameter(block, index));
         self.blocks[block.index()].parameters.push(id);
         id
     }
@@ -287,7 +287,7 @@ impl Graph {
     ) -> NodeId {
         let id = NodeId::new(self.nodes.len());
         let results = outputs.into_iter().enumerate();
-        let outputs = results.map(|(i, (ty, meta))| self.value_of(ty, meta, Def::Node(id, i))).collect();
+        let outputs = results.map(|(i, (ty, meta))| self.add_value(ty, meta, Def::Node(id, i))).collect();
         let known = self.origin != Place::default();
         self.nodes.push(Node {
             kind,
@@ -333,10 +333,10 @@ impl Graph {
             let end = &mut self.blocks[block.index()];
             (end.terminator.operands.pop(), end.use_at.pop())
         } {
-            self.forget_use(value, at);
+            self.remove_use(value, at);
         }
         let user = User::Terminator(block);
-        let use_at = terminator.operands.iter().enumerate().map(|(slot, &v)| self.note_use(v, user, slot));
+        let use_at = terminator.operands.iter().enumerate().map(|(slot, &v)| self.add_use(v, user, slot));
         let use_at = use_at.collect();
         let slot = &mut self.blocks[block.index()];
         (slot.terminator, slot.use_at) = (terminator, use_at);
@@ -425,7 +425,7 @@ impl Graph {
 
     /// Whether the graph uses scalars that are computed in it or passed to it. Such a graph only describes the data
     /// flow; it can be lowered once those scalars are known and have become attributes.
-    pub fn has_numbers(&self) -> bool {
+    pub fn has_dynamic_scalars(&self) -> bool {
         let is_constant = |v: &Value| v.def == Def::Constant;
         self.values.iter().any(|v| v.ty == Type::Scalar && !v.uses.is_empty() && !is_constant(v))
     }
@@ -512,7 +512,7 @@ impl Graph {
         self.work
     }
 
-    pub(crate) fn removed() -> Arc<dyn Kind> {
+    pub(crate) fn removed_kind() -> Arc<dyn Kind> {
         Arc::new(Removed)
     }
 }

@@ -14,7 +14,7 @@ enum Kind {
 
 impl SourceId {
     /// A new id, different from all others.
-    pub fn numbered() -> Self {
+    pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Kind::Numbered(NEXT.fetch_add(1, Ordering::Relaxed)))
     }
@@ -33,25 +33,25 @@ pub struct Identity {
     source: SourceId,
     start: u64,
     len: u64,
-    made: &'static str,
+    function: &'static str,
 }
 
 impl Identity {
     /// `len` bytes of a source, beginning at `start`.
     pub fn new(source: SourceId, start: u64, len: usize) -> Self {
-        Self { source, start, len: len as u64, made: "" }
+        Self { source, start, len: len as u64, function: "" }
     }
 
-    /// Where the bytes begin in `source`, if they are stored there as they are.
+    /// The offset of the bytes in `source`, if they are stored there unchanged.
     pub fn start_in(&self, source: SourceId) -> Option<u64> {
-        (self.source == source && self.made.is_empty()).then_some(self.start)
+        (self.source == source && self.function.is_empty()).then_some(self.start)
     }
 
     /// The result of the function with this name on these bytes. It may depend only on the bytes and on the sizes of
     /// the result.
     #[must_use]
-    pub fn made(self, function: &'static str) -> Self {
-        Self { made: function, ..self }
+    pub fn transformed_by(self, function: &'static str) -> Self {
+        Self { function, ..self }
     }
 }
 
@@ -61,14 +61,14 @@ mod tests {
 
     #[test]
     fn identities_differ_by_source_range_and_function() {
-        let (a, b) = (SourceId::numbered(), SourceId::numbered());
+        let (a, b) = (SourceId::unique(), SourceId::unique());
         let file = SourceId::file([1, 2, 3, 4, 5]);
         let all = [
             Identity::new(a, 0, 8),
             Identity::new(b, 0, 8),
             Identity::new(a, 8, 8),
             Identity::new(a, 0, 16),
-            Identity::new(a, 0, 8).made("halves"),
+            Identity::new(a, 0, 8).transformed_by("halves"),
             Identity::new(file, 0, 8),
             Identity::new(SourceId::file([1, 2, 3, 4, 6]), 0, 8),
         ];

@@ -95,7 +95,7 @@ pub use kind::{Effect, IntoKind, Kind, Memory};
 pub use node::Node;
 pub use parse::ParseError;
 pub use print::Listing;
-pub use value::{Bytes, Constant, Def, SharedBytes, Type, Use, User, Value, reopened};
+pub use value::{Bytes, Constant, Def, SharedBytes, Type, Use, User, Value, reopen_or_share};
 pub use verify::Malformed;
 
 macro_rules! id {

@@ -34,7 +34,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// What it computes.
+    /// The kind of the node: what it computes.
     pub fn kind(&self) -> &Arc<dyn Kind> {
         &self.kind
     }

@@ -50,13 +50,13 @@ use std::collections::HashMap;
 /// The maximum size of all constants of a listing together, in bytes.
 pub const MAX_CONSTANTS: usize = 1 << 26;
 
-/// A line that is not part of a listing.
+/// The error for a text that is not a listing, with the line where it goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ParseError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there: what was expected and what was found.
+    /// What was expected in this line, and what was found.
     pub problem: String,
 }
 
@@ -79,16 +79,16 @@ impl Graph {
         let mut last = 1;
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             last = at + 1;
-            parser.line(last, line.trim()).map_err(|problem| ParseError { line: last, problem })?;
+            parser.parse_line(last, line.trim()).map_err(|problem| ParseError { line: last, problem })?;
         }
         match parser.next {
-            Next::End => parser.link(),
+            Next::End => parser.add_terminators(),
             _ => Err(ParseError { line: last, problem: "expected `}`, found the end of the text".into() }),
         }
     }
 }
 
-/// What the next line is.
+/// What the next line may be.
 enum Next {
     Header,
     /// A node or a terminator.
@@ -122,21 +122,21 @@ struct Target<'t> {
 }
 
 impl<'t> Parser<'t> {
-    fn line(&mut self, line: usize, text: &'t str) -> Result {
+    fn parse_line(&mut self, line: usize, text: &'t str) -> Result {
         let mut cursor = Cursor::new(text);
         match self.next {
             Next::Header => self.header(&mut cursor),
-            Next::Node => match end(&mut cursor)? {
+            Next::Node => match parse_terminator(&mut cursor)? {
                 Some(end) => {
                     self.ends.push((line, self.graph.cursor(), end));
                     self.next = Next::Block;
-                    cursor.end()
+                    cursor.expect_end()
                 }
                 None => self.definition(&mut cursor),
             },
             Next::Block if cursor.eat("}") => {
                 self.next = Next::End;
-                cursor.end()
+                cursor.expect_end()
             }
             Next::Block => self.block(&mut cursor),
             Next::End => Err(format!("expected the end of the text, found `{text}`")),
@@ -157,10 +157,10 @@ impl<'t> Parser<'t> {
                 (Type::Scalar, Some(_)) => {
                     return Err(format!("expected a tensor, found the scalar %{name}"));
                 }
-                (Type::Tensor, Some(found)) => {
+                (Type::Tensor, Some(state)) => {
                     let (value, number) = self.graph.state(meta);
-                    if found != number {
-                        return Err(format!("expected state {number} for input {at}, found state {found}"));
+                    if state != number {
+                        return Err(format!("expected state {number} for input {at}, found state {state}"));
                     }
                     value
                 }
@@ -169,7 +169,7 @@ impl<'t> Parser<'t> {
         }
         self.next = Next::Node;
         cursor.expect(" {")?;
-        cursor.end()
+        cursor.expect_end()
     }
 
     fn block(&mut self, cursor: &mut Cursor<'t>) -> Result {
@@ -178,20 +178,20 @@ impl<'t> Parser<'t> {
         if self.blocks.insert(number, block).is_some() {
             return Err(format!("^{number} is defined twice"));
         }
-        for Typed { name, ty, meta } in cursor.list("(", ")", Cursor::typed)? {
+        for Typed { name, ty, meta } in cursor.list("(", ")", Cursor::typed_name)? {
             let value = self.graph.parameter(block, ty, meta);
             self.define(name, value)?;
         }
         self.graph.set_cursor(block);
         self.next = Next::Node;
         cursor.expect(":")?;
-        cursor.end()
+        cursor.expect_end()
     }
 
-    /// A constant, a scalar or a node.
+    /// Parses a line that defines a constant, a scalar or the results of a node.
     fn definition(&mut self, cursor: &mut Cursor<'t>) -> Result {
         let results = match cursor.starts_with("%") {
-            true => cursor.list("", " = ", Cursor::typed)?,
+            true => cursor.list("", " = ", Cursor::typed_name)?,
             false => Vec::new(),
         };
         let word = cursor.until_any(&[' ', '(']);
@@ -256,7 +256,7 @@ impl<'t> Parser<'t> {
         let kernel = self.kernels.get(operator).ok_or_else(|| format!("`{operator}` has no kernel"))?;
         let inputs = cursor.list("(", ")", Cursor::operand)?.into_iter().map(|name| {
             let Some(name) = name else { return Ok(Input::None) };
-            let value = self.value(name)?;
+            let value = self.value_named(name)?;
             Ok(Input::Value(value, self.graph.value(value).ty()))
         });
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
@@ -289,12 +289,12 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn value(&self, name: &str) -> Result<ValueId> {
+    fn value_named(&self, name: &str) -> Result<ValueId> {
         self.values.get(name).copied().ok_or_else(|| format!("%{name} is not defined"))
     }
 
-    /// Adds the terminators.
-    fn link(mut self) -> std::result::Result<Graph, ParseError> {
+    /// Adds the terminators, and returns the complete graph.
+    fn add_terminators(mut self) -> std::result::Result<Graph, ParseError> {
         let mut results = None;
         for (line, block, end) in std::mem::take(&mut self.ends) {
             let end = self.terminator(end, &mut results).map_err(|problem| ParseError { line, problem })?;
@@ -308,11 +308,12 @@ impl<'t> Parser<'t> {
         let block = |number: &str| {
             self.blocks.get(number).copied().ok_or_else(|| format!("^{number} is not defined"))
         };
-        let values =
-            |names: Vec<&str>| names.into_iter().map(|name| self.value(name)).collect::<Result<Vec<_>>>();
+        let values = |names: Vec<&str>| {
+            names.into_iter().map(|name| self.value_named(name)).collect::<Result<Vec<_>>>()
+        };
         Ok(match end {
-            End::Return(found) => {
-                let (names, lives): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+            End::Return(lives_by_name) => {
+                let (names, lives): (Vec<_>, Vec<_>) = lives_by_name.into_iter().unzip();
                 if *results.get_or_insert_with(|| lives.clone()) != lives {
                     return Err("expected the results of the first `return`, found others".into());
                 }
@@ -320,7 +321,7 @@ impl<'t> Parser<'t> {
             }
             End::Jump(to) => Terminator::jump(block(to.block)?, &values(to.values)?),
             End::Branch(condition, then, otherwise) => Terminator::branch(
-                self.value(condition)?,
+                self.value_named(condition)?,
                 (block(then.block)?, &values(then.values)?),
                 (block(otherwise.block)?, &values(otherwise.values)?),
             ),
@@ -329,22 +330,22 @@ impl<'t> Parser<'t> {
 }
 
 fn parameter<'t>(cursor: &mut Cursor<'t>) -> Result<(Typed<'t>, Option<usize>)> {
-    let typed = cursor.typed()?;
+    let typed = cursor.typed_name()?;
     let state = if cursor.eat(" state ") { Some(cursor.number()?) } else { None };
     Ok((typed, state))
 }
 
-/// The number of `^number`.
+/// Reads `^number` and returns the digits.
 fn block_number<'t>(cursor: &mut Cursor<'t>) -> Result<&'t str> {
     cursor.expect("^")?;
     match cursor.digits() {
-        "" => Err(cursor.wrong("the number of a block")),
+        "" => Err(cursor.expected_error("the number of a block")),
         number => Ok(number),
     }
 }
 
-/// A terminator; `None` if the line is none.
-fn end<'t>(cursor: &mut Cursor<'t>) -> Result<Option<End<'t>>> {
+/// Reads a terminator. `None` if the line is not one.
+fn parse_terminator<'t>(cursor: &mut Cursor<'t>) -> Result<Option<End<'t>>> {
     let target = |cursor: &mut Cursor<'t>| -> Result<Target<'t>> {
         Ok(Target { block: block_number(cursor)?, values: cursor.list("(", ")", Cursor::name)? })
     };
@@ -388,16 +389,16 @@ fn effect(cursor: &mut Cursor<'_>) -> Result<Option<Effect>> {
     })
 }
 
-/// The origins at the end of a line, which may have none.
+/// Reads the origins of a node from the end of its line, which may have none.
 fn origins(cursor: &mut Cursor<'_>) -> Result<Vec<Place>> {
     if !cursor.eat("  // ") {
-        cursor.end()?;
+        cursor.expect_end()?;
     }
-    Ok(cursor.rest().split(", ").filter_map(place).collect())
+    Ok(cursor.rest().split(", ").filter_map(parse_place).collect())
 }
 
-/// The place at the start of a text.
-fn place(text: &str) -> Option<Place> {
+/// Parses the place at the start of a text.
+fn parse_place(text: &str) -> Option<Place> {
     let mut words = text.split(' ');
     let first = words.next()?;
     if first == "node" {

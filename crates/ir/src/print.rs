@@ -39,26 +39,26 @@ impl fmt::Display for Listing<'_> {
         if !graph.name.is_empty() {
             write!(f, " {}", shown(&graph.name))?;
         }
-        self.parameters(f, graph.entry())?;
+        self.write_parameters(f, graph.entry())?;
         writeln!(f, " {{")?;
-        self.constants(f)?;
+        self.write_constants(f)?;
         for block in graph.blocks() {
             if block != graph.entry() {
                 write!(f, "^{}", block.index())?;
-                self.parameters(f, block)?;
+                self.write_parameters(f, block)?;
                 writeln!(f, ":")?;
             }
             for node in graph.nodes_of(block) {
-                self.node(f, node)?;
+                self.write_node(f, node)?;
             }
-            self.terminator(f, block)?;
+            self.write_terminator(f, block)?;
         }
         writeln!(f, "}}")
     }
 }
 
 impl Listing<'_> {
-    fn parameters(&self, f: &mut fmt::Formatter<'_>, block: BlockId) -> fmt::Result {
+    fn write_parameters(&self, f: &mut fmt::Formatter<'_>, block: BlockId) -> fmt::Result {
         write!(f, "(")?;
         for (i, &v) in self.graph.block(block).parameters().iter().enumerate() {
             write!(f, "{}{}", if i > 0 { ", " } else { "" }, Typed(self.graph, v))?;
@@ -69,22 +69,22 @@ impl Listing<'_> {
         write!(f, ")")
     }
 
-    /// The constants that are used.
-    fn constants(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Writes a line for each constant that is used.
+    fn write_constants(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut seen = HashSet::new();
         for block in self.graph.blocks() {
             let nodes = self.graph.nodes_of(block).flat_map(|n| self.graph.node(n).inputs());
             let ends = self.graph.block(block).terminator().operands();
             for &v in nodes.chain(ends) {
                 if self.graph.producer(v).is_none() && self.graph.is_constant(v) && seen.insert(v) {
-                    self.constant(f, v)?;
+                    self.write_constant(f, v)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn constant(&self, f: &mut fmt::Formatter<'_>, v: ValueId) -> fmt::Result {
+    fn write_constant(&self, f: &mut fmt::Formatter<'_>, v: ValueId) -> fmt::Result {
         let value = self.graph.value(v);
         write!(f, "  {} = ", Typed(self.graph, v))?;
         match value.constant() {
@@ -94,11 +94,11 @@ impl Listing<'_> {
                 _ => write!(f, "constant")?,
             },
         }
-        self.origins(f, &[value.origin()])?;
+        self.write_origins(f, &[value.origin()])?;
         writeln!(f)
     }
 
-    fn node(&self, f: &mut fmt::Formatter<'_>, id: NodeId) -> fmt::Result {
+    fn write_node(&self, f: &mut fmt::Formatter<'_>, id: NodeId) -> fmt::Result {
         let node = self.graph.node(id);
         write!(f, "  ")?;
         for (i, &v) in node.outputs().iter().enumerate() {
@@ -113,11 +113,11 @@ impl Listing<'_> {
         for effect in node.effects() {
             write!(f, " {effect:?}")?;
         }
-        self.origins(f, node.origins())?;
+        self.write_origins(f, node.origins())?;
         writeln!(f)
     }
 
-    fn terminator(&self, f: &mut fmt::Formatter<'_>, block: BlockId) -> fmt::Result {
+    fn write_terminator(&self, f: &mut fmt::Formatter<'_>, block: BlockId) -> fmt::Result {
         let end = self.graph.block(block).terminator();
         let target = |i: usize| format!("^{}({})", end.targets()[i].index(), List(end.values(i)));
         match (end.condition(), end.targets().len()) {
@@ -138,7 +138,7 @@ impl Listing<'_> {
         }
     }
 
-    fn origins(&self, f: &mut fmt::Formatter<'_>, origins: &[Place]) -> fmt::Result {
+    fn write_origins(&self, f: &mut fmt::Formatter<'_>, origins: &[Place]) -> fmt::Result {
         let mut separator = "  // ";
         for &origin in origins {
             match (origin.chain, origin.instruction, origin.node) {
@@ -158,7 +158,7 @@ impl Listing<'_> {
     }
 }
 
-/// `%3: float32[2, 3]`
+/// A value with its type, printed as `%3: float32[2, 3]`.
 struct Typed<'g>(&'g Graph, ValueId);
 
 impl fmt::Display for Typed<'_> {
@@ -174,7 +174,7 @@ impl fmt::Display for Typed<'_> {
     }
 }
 
-/// `%3, %4`
+/// A list of values, printed as `%3, %4`.
 struct List<'g>(&'g [ValueId]);
 
 impl fmt::Display for List<'_> {

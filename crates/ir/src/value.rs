@@ -65,7 +65,7 @@ pub trait Bytes: Send + Sync {
 
 /// The same bytes through another handle, so that reading it does not keep loaded bytes in this one: see
 /// [`Bytes::reopen`].
-pub fn reopened(bytes: &SharedBytes) -> SharedBytes {
+pub fn reopen_or_share(bytes: &SharedBytes) -> SharedBytes {
     bytes.reopen().unwrap_or_else(|| Arc::clone(bytes))
 }
 
@@ -87,7 +87,7 @@ pub enum Constant {
 }
 
 impl From<Tensor> for Constant {
-    /// A tensor that is not counted against a budget: see [`Graph::computed`](crate::Graph::computed).
+    /// A tensor that is not counted against a budget: see [`Graph::computed_constant`](crate::Graph::computed_constant).
     fn from(tensor: Tensor) -> Self {
         CountedTensor::from(tensor).into()
     }
@@ -134,7 +134,7 @@ impl Constant {
     /// see [`Bytes::reopen`].
     pub fn reopen(&self) -> Self {
         match self {
-            Self::Shared(bytes) => Self::Shared(reopened(bytes)),
+            Self::Shared(bytes) => Self::Shared(reopen_or_share(bytes)),
             other => other.clone(),
         }
     }

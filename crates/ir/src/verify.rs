@@ -7,7 +7,7 @@ use pteron_tensor::ScalarType;
 pub struct Malformed {
     /// The block, node or value.
     pub place: String,
-    /// What is wrong there.
+    /// The invariant that it breaks.
     pub problem: String,
 }
 
@@ -28,7 +28,7 @@ impl Graph {
             for node in self.nodes_of(block) {
                 self.verify_node(block, node, &dominators)?;
             }
-            self.verify_end(block, &dominators)?;
+            self.verify_terminator(block, &dominators)?;
         }
         let reached: usize = self.blocks().map(|b| self.nodes_of(b).count()).sum();
         if reached != self.num_nodes() {
@@ -58,8 +58,8 @@ impl Graph {
         let at = || format!("node {} ({})", id.index(), node.name());
         for (slot, (&value, &use_at)) in node.inputs.iter().zip(&node.use_at).enumerate() {
             let used = Use { user: User::Node(id), slot };
-            let kept = self.values[value.index()].uses.get(use_at as usize) == Some(&used);
-            check(kept, at, || {
+            let is_listed = self.values[value.index()].uses.get(use_at as usize) == Some(&used);
+            check(is_listed, at, || {
                 format!("its input {slot} is missing from the use list of %{}", value.index())
             })?;
             let defined = match self.value(value).def() {
@@ -81,13 +81,15 @@ impl Graph {
         node.kind.check(node.inputs.len(), node.outputs.len()).or_else(|problem| check(false, at, || problem))
     }
 
-    fn verify_end(&self, block: BlockId, dominators: &Dominators) -> Result {
+    fn verify_terminator(&self, block: BlockId, dominators: &Dominators) -> Result {
         let (data, end) = (&self.blocks[block.index()], self.block(block).terminator());
         let at = || format!("the end of block {}", block.index());
         for (slot, (&value, &use_at)) in end.operands().iter().zip(&data.use_at).enumerate() {
             let used = Use { user: User::Terminator(block), slot };
-            let kept = self.values[value.index()].uses.get(use_at as usize) == Some(&used);
-            check(kept, at, || format!("operand {slot} is missing from the use list of %{}", value.index()))?;
+            let is_listed = self.values[value.index()].uses.get(use_at as usize) == Some(&used);
+            check(is_listed, at, || {
+                format!("operand {slot} is missing from the use list of %{}", value.index())
+            })?;
             let defined = match self.value(value).def() {
                 Def::Node(by, _) => self.node(by).block().is_some_and(|b| dominators.dominates(b, block)),
                 Def::Parameter(b, _) => dominators.dominates(b, block),
@@ -109,17 +111,17 @@ impl Graph {
 
     fn verify_targets(&self, end: &Terminator, at: impl Fn() -> String + Copy) -> Result {
         if end.is_return() {
-            let (found, expected) = (end.operands().len(), self.results().len());
-            let problem = || format!("it returns {found} values; the graph has {expected} results");
-            return check(found == expected, at, problem);
+            let (count, expected) = (end.operands().len(), self.results().len());
+            let problem = || format!("it returns {count} values; the graph has {expected} results");
+            return check(count == expected, at, problem);
         }
         for (i, &target) in end.targets().iter().enumerate() {
-            let (given, taken) = (end.values(i), self.blocks.get(target.index()));
+            let (values, block) = (end.values(i), self.blocks.get(target.index()));
             check(target.index() != 0, at, || "its target is the entry block".into())?;
-            let Some(taken) = taken else { return check(false, at, || "its target does not exist".into()) };
-            let taken = taken.parameters();
-            let fits = given.len() == taken.len()
-                && given.iter().zip(taken).all(|(&g, &t)| {
+            let Some(block) = block else { return check(false, at, || "its target does not exist".into()) };
+            let parameters = block.parameters();
+            let fits = values.len() == parameters.len()
+                && values.iter().zip(parameters).all(|(&g, &t)| {
                     let (g, t) = (self.value(g), self.value(t));
                     g.ty() == t.ty()
                         && (g.ty() == Type::Scalar || g.meta().dtype() == t.meta().dtype())
@@ -134,11 +136,11 @@ impl Graph {
         let value = self.value(id);
         let at = || format!("%{}", id.index());
         for used in &value.uses {
-            let found = match used.user {
+            let operand = match used.user {
                 User::Node(node) => self.node(node).inputs.get(used.slot),
                 User::Terminator(block) => self.block(block).terminator().operands().get(used.slot),
             };
-            check(found == Some(&id), at, || format!("{used:?} does not use it"))?;
+            check(operand == Some(&id), at, || format!("{used:?} does not use it"))?;
         }
         let terminators = value.uses.iter().filter(|u| matches!(u.user, User::Terminator(_))).count();
         check(terminators == value.terminator_uses as usize, at, || {
@@ -159,7 +161,7 @@ impl Graph {
         }
     }
 
-    /// The number of each state that is among the results, with its value when an execution ends.
+    /// The number of each state that is a result, with its value at the end of an execution.
     pub fn final_states(&self) -> impl Iterator<Item = (usize, ValueId)> + '_ {
         self.results().iter().zip(self.outputs()).filter_map(|(live, &v)| match live {
             Live::State(state) => Some((*state, v)),
@@ -191,7 +193,7 @@ struct Dominators {
 }
 
 impl Dominators {
-    /// By Cooper, Harvey and Kennedy's iteration over the blocks in reverse postorder.
+    /// Computes the tree by Cooper, Harvey and Kennedy's iteration over the blocks in reverse postorder.
     fn of(graph: &Graph) -> Self {
         let count = graph.num_blocks();
         let order = reverse_postorder(graph);

@@ -89,15 +89,15 @@ fn absorbed(len: usize) -> (Vec<usize>, u64) {
         graph.remove_dead(pair[0]);
     }
     graph.verify().unwrap();
-    let kept = nodes.iter().map(|&node| graph.node(node).origins().len());
-    (kept.collect(), graph.work() - before)
+    let counts = nodes.iter().map(|&node| graph.node(node).origins().len());
+    (counts.collect(), graph.work() - before)
 }
 
 /// The node that a chain is fused to has each instruction once, and origin lists are moved, not copied.
 #[test]
 fn absorbed_nodes_keep_no_origins() {
-    let (kept, work) = absorbed(100);
-    assert_eq!((kept.iter().sum::<usize>(), kept[99]), (100, 100));
+    let (counts, work) = absorbed(100);
+    assert_eq!((counts.iter().sum::<usize>(), counts[99]), (100, 100));
     let (_, more) = absorbed(1000);
     assert!(more <= 11 * work, "{work} steps, {more} of ten times the nodes");
 }
@@ -138,17 +138,17 @@ fn effects_other_than_reads_keep_unused_nodes() {
 #[test]
 fn bounded_sizes_are_printed_and_verified() {
     let long = TensorMeta::contiguous(ScalarType::Float, &[3]).unwrap();
-    let passes = |bounded: bool, given: TensorMeta| {
+    let passes = |bounded: bool, meta_of_input: TensorMeta| {
         let mut graph = Graph::new();
-        let x = graph.input(given);
+        let x = graph.input(meta_of_input);
         let end = graph.add_block();
-        let taken = graph.parameter(end, Type::Tensor, meta());
+        let parameter = graph.parameter(end, Type::Tensor, meta());
         if bounded {
-            graph.set_bounded(taken);
+            graph.set_bounded(parameter);
         }
         graph.set_terminator(graph.entry(), Terminator::jump(end, &[x]));
         graph.set_cursor(end);
-        graph.output(taken);
+        graph.output(parameter);
         (graph.verify().is_ok(), graph)
     };
     let short = TensorMeta::contiguous(ScalarType::Float, &[1]).unwrap();

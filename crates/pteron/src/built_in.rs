@@ -13,7 +13,7 @@ pub(crate) struct BuiltIn {
     /// The name by which users choose it, in lower case.
     #[cfg(feature = "compile")]
     pub(crate) name: &'static str,
-    /// What it is for, as help texts say it.
+    /// Its description in help texts.
     #[cfg(feature = "compile")]
     pub(crate) about: &'static str,
     /// Registers the run-time half, which computes with these kernels.

@@ -17,7 +17,7 @@ use std::path::Path;
 pub struct ErrorFacts {
     /// The kind of the outermost error in the chain that has one.
     pub kind: ErrorKind,
-    /// The file.
+    /// The path of the file that the error is about.
     pub file: Option<String>,
     /// The field of the file, the instruction, the weight or the limit that the error is about.
     pub path: Option<String>,
@@ -25,9 +25,9 @@ pub struct ErrorFacts {
     pub offset: Option<u64>,
     /// What to do about it.
     pub remedy: Option<Remedy>,
-    /// The method.
+    /// The name of the method that the error is about.
     pub method: Option<String>,
-    /// The chain, and the index of the instruction in it.
+    /// The index of the chain, and the index of the instruction in the chain.
     pub instruction: Option<(usize, usize)>,
     /// Operators that are missing.
     pub operators: Vec<String>,
@@ -41,7 +41,7 @@ pub struct ErrorFacts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// None of the others.
+    /// An error of none of the other kinds.
     #[default]
     Other,
     /// A file cannot be opened, read or written.
@@ -68,7 +68,7 @@ pub enum ErrorKind {
     Tensor,
 }
 
-/// What to do about an error. A front end whose options have other names than in Rust phrases it with its own names.
+/// What to do about an error, in a form that front ends can phrase with the names of their own options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {

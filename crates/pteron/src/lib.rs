@@ -146,11 +146,11 @@ fn all_kernels() -> Arc<KernelRegistry> {
 /// Every backend of the library: `BefBackend` with the feature `bef-backend` and `XnnpackBackend` with `xnnpack`. Both
 /// features are on by default.
 pub fn backend_registry() -> BackendRegistry {
-    backends_of(&all_kernels())
+    backends_with(&all_kernels())
 }
 
 /// The backends of the library, which compute with these kernels.
-fn backends_of(kernels: &Arc<KernelRegistry>) -> BackendRegistry {
+fn backends_with(kernels: &Arc<KernelRegistry>) -> BackendRegistry {
     let none = BackendRegistry::new();
     built_in::BACKENDS.iter().fold(none, |backends, built_in| (built_in.register)(backends, kernels))
 }
@@ -158,7 +158,7 @@ fn backends_of(kernels: &Arc<KernelRegistry>) -> BackendRegistry {
 /// Options with every operator and backend of the library, and one thread.
 pub fn load_options() -> LoadOptions {
     let kernels = all_kernels();
-    let backends = backends_of(&kernels);
+    let backends = backends_with(&kernels);
     LoadOptions::new(kernels).backends(backends)
 }
 

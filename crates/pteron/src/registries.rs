@@ -35,7 +35,7 @@ pub struct Registries {
     recoverers: Vec<Arc<dyn Recover + Send + Sync>>,
 }
 
-/// A backend to compile for that was added, under the name by which users choose it.
+/// A backend that was added as a target of compilation, with the name by which users choose it.
 #[cfg(feature = "compile")]
 #[derive(Clone)]
 struct NamedDelegation {
@@ -49,7 +49,7 @@ impl Default for Registries {
     fn default() -> Self {
         let kernels = crate::all_kernels();
         Self {
-            backends: crate::backends_of(&kernels),
+            backends: crate::backends_with(&kernels),
             kernels,
             #[cfg(feature = "compile")]
             delegations: Vec::new(),
@@ -98,7 +98,7 @@ impl Registries {
         self
     }
 
-    /// The operators.
+    /// The kernels of all operators.
     pub fn kernels(&self) -> &Arc<KernelRegistry> {
         &self.kernels
     }
@@ -129,7 +129,7 @@ impl Registries {
         Some((built_in.delegation)(&self.kernels, target))
     }
 
-    /// What converts payloads back to operators.
+    /// The recoverers, which convert payloads back to operators.
     #[cfg(feature = "compile")]
     pub fn recoverers(&self) -> &[Arc<dyn Recover + Send + Sync>] {
         &self.recoverers

@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// The largest size that is chosen for a symbol without an upper bound, above its minimum.
 const UNBOUNDED: i64 = 16;
 
-/// How a backend is tested.
+/// The settings of a test of backends.
 #[derive(Debug, Clone)]
 pub struct Check {
     /// The operators and the run-time halves.
@@ -45,22 +45,22 @@ pub struct Check {
     pub cases: usize,
     /// The seed of inputs and sizes.
     pub seed: u64,
-    /// The allowed differences.
+    /// The allowed differences between outputs.
     pub tolerance: Tolerance,
 }
 
-/// What was compared.
+/// What a successful test has compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The names of the methods.
     pub methods: Vec<String>,
-    /// The parts that backends have taken.
+    /// The number of delegates: the parts that backends have taken.
     pub delegates: usize,
-    /// The comparisons of outputs that were equal within the tolerance.
+    /// The number of comparisons of outputs. All were equal within the tolerance.
     pub compared: usize,
 }
 
-/// A delegated model that does not do what it does as written.
+/// A delegated model whose outputs differ from those of the model without delegates.
 #[derive(Debug)]
 pub struct Mismatch {
     /// The method, the case and the sizes of its inputs.
@@ -78,7 +78,7 @@ impl fmt::Display for Mismatch {
 impl std::error::Error for Mismatch {}
 
 impl Check {
-    /// Eight cases, with the tolerance of each element type.
+    /// A test of eight cases, with the default tolerance of each element type.
     pub fn new(registries: Registries, delegation: Vec<Delegation>) -> Self {
         Self { registries, delegation, cases: 8, seed: 0, tolerance: Tolerance::default() }
     }
@@ -93,8 +93,9 @@ impl Check {
             let place = place.to_owned();
             move |e: crate::Error| Mismatch { place, problem: crate::tools::one_line(&e) }
         };
-        let plain = self.program(&archive, Vec::new()).map_err(at("the model as written"))?;
-        let delegated = self.program(&archive, self.delegation.clone()).map_err(at("the delegated model"))?;
+        let plain = self.compile_program(&archive, Vec::new()).map_err(at("the model as written"))?;
+        let delegated =
+            self.compile_program(&archive, self.delegation.clone()).map_err(at("the delegated model"))?;
         let models =
             models(&archive).map_err(|problem| Mismatch { place: "the archive".to_owned(), problem })?;
         let mut report = Report::default();
@@ -106,29 +107,29 @@ impl Check {
             report.methods.push(name.clone());
             let expected = plain.load_method(name, self.registries.load_options());
             let mut expected = expected.map_err(unable("as written"))?;
-            let mut found = Vec::new();
+            let mut delegated_methods = Vec::new();
             for no_prepare in [false, true] {
                 let how = if no_prepare { "delegated, not prepared" } else { "delegated" };
-                let options = LoadOptions { no_prepare, ..self.poisoning() };
-                found.push((how, delegated.load_method(name, options).map_err(unable(how))?));
+                let options = LoadOptions { no_prepare, ..self.poisoning_options() };
+                delegated_methods.push((how, delegated.load_method(name, options).map_err(unable(how))?));
             }
             for case in 0..self.cases {
-                report.compared += self.case(model, case, &mut expected, &mut found)?;
+                report.compared += self.run_case(model, case, &mut expected, &mut delegated_methods)?;
             }
         }
         Ok(report)
     }
 
     /// Runs one case, and returns the number of outputs that were compared.
-    fn case(
+    fn run_case(
         &self,
         model: &ExportedProgram,
         case: usize,
         expected: &mut Method,
-        found: &mut [(&str, Method)],
+        delegated: &mut [(&str, Method)],
     ) -> Result<usize, Mismatch> {
         let mut random = Random::new(self.seed, case);
-        let inputs = inputs(model, expected, case, &mut random);
+        let inputs = random_inputs(model, expected, case, &mut random);
         let inputs =
             inputs.map_err(|problem| Mismatch { place: format!("method `{}`", model.name), problem })?;
         let sizes = inputs.iter().filter_map(|input| input.as_tensor().ok().map(|t| t.meta().to_string()));
@@ -137,25 +138,29 @@ impl Check {
         let failed = |how: &str, problem: String| Mismatch { place: place(how), problem };
         let error = |how: &str, e: crate::Error| failed(how, crate::tools::one_line(&e));
         let right = expected.execute(&inputs).map_err(|e| error("as written", e))?;
-        for (how, method) in found.iter_mut() {
+        for (how, method) in delegated.iter_mut() {
             let outputs = method.execute(&inputs).map_err(|e| error(how, e))?;
             for (index, (output, right)) in outputs.iter().zip(&right).enumerate() {
                 compare(output, right, &self.tolerance)
                     .map_err(|difference| failed(how, format!("output {index}: {difference}")))?;
             }
         }
-        Ok(found.len() * right.len())
+        Ok(delegated.len() * right.len())
     }
 
-    fn program(&self, archive: &Arc<dyn DataLoader>, delegation: Vec<Delegation>) -> crate::Result<Program> {
+    fn compile_program(
+        &self,
+        archive: &Arc<dyn DataLoader>,
+        delegation: Vec<Delegation>,
+    ) -> crate::Result<Program> {
         let table = OperatorTable::all(self.registries.kernels());
         let options = Options { delegation, source_frames: true, ..Options::default() };
         let compiled = compile::from_loader(archive, &table, &options, &mut |_, _, _| {})?;
         Program::load(compile::in_memory(Arc::clone(archive), &compiled), &Limits::default())
     }
 
-    /// Options whose delegates get poisoned outputs.
-    fn poisoning(&self) -> LoadOptions {
+    /// Load options whose backends get outputs filled with the poison pattern.
+    fn poisoning_options(&self) -> LoadOptions {
         let ids = self.registries.backends().ids();
         let backends = ids.filter_map(|id| self.registries.backends().get(id));
         let poisoned =
@@ -174,13 +179,13 @@ fn models(archive: &Arc<dyn DataLoader>) -> Result<Vec<ExportedProgram>, String>
 }
 
 /// Inputs of a case: tensors of seeded elements, in sizes that the export allows.
-fn inputs(
+fn random_inputs(
     model: &ExportedProgram,
     method: &Method,
     case: usize,
     random: &mut Random,
 ) -> Result<Vec<EValue>, String> {
-    let ranges = chosen(&model.ranges, case, random);
+    let ranges = choose_sizes(&model.ranges, case, random);
     let declared: Vec<ValueMeta> = method.meta().inputs();
     let mut inputs = Vec::new();
     for (var, declared) in model.user_inputs().zip(declared) {
@@ -199,15 +204,15 @@ fn inputs(
     Ok(inputs)
 }
 
-/// A value for each symbol: the largest in the first case, the smallest in the second, then any.
-fn chosen(ranges: &Ranges, case: usize, random: &mut Random) -> Ranges {
+/// Chooses a value for each symbol: the largest in the first case, the smallest in the second, then a random one.
+fn choose_sizes(ranges: &Ranges, case: usize, random: &mut Random) -> Ranges {
     let choose = |bounds: &Bounds| {
         let min = bounds.min.max(1);
         let max = if bounds.max > 1 << 20 { min + UNBOUNDED } else { bounds.max.max(min) };
         match case {
             0 => max,
             1 => min,
-            _ => min + (random.next() % ((max - min) as u64 + 1)) as i64,
+            _ => min + (random.next_u64() % ((max - min) as u64 + 1)) as i64,
         }
     };
     let mut choose = choose;
@@ -222,17 +227,17 @@ impl Random {
         Self((seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(2 * case as u64 + 1) | 1)
     }
 
-    fn next(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 >> 16
     }
 
-    /// Floats from -1 to 1; integers 0 or 1, which are valid indices.
+    /// A tensor of random elements: floats from -1 to 1; integers 0 or 1, which are valid indices.
     fn tensor(&mut self, meta: TensorMeta) -> Result<Tensor, String> {
         let mut tensor = Tensor::zeros(meta).map_err(|e| e.to_string())?;
-        let mut float = || (self.next() % 2049) as f32 / 1024.0 - 1.0;
+        let mut float = || (self.next_u64() % 2049) as f32 / 1024.0 - 1.0;
         let filled = match tensor.dtype() {
             ScalarType::Float => tensor.storage_mut::<f32>().map(|e| e.fill_with(float)),
             ScalarType::Double => tensor.storage_mut::<f64>().map(|e| e.fill_with(|| f64::from(float()))),
@@ -247,7 +252,7 @@ impl Random {
                 let mut view = tensor.view_mut();
                 let lowest = if cfg!(target_endian = "big") { width - 1 } else { 0 };
                 let elements = view.bytes_mut().chunks_exact_mut(width);
-                elements.for_each(|element| element[lowest] = (self.next() & 1) as u8);
+                elements.for_each(|element| element[lowest] = (self.next_u64() & 1) as u8);
                 Ok(())
             }
         };
@@ -298,12 +303,14 @@ impl Delegate for Poisoned {
         self.calls += 1;
         let seed = self.calls;
         for (index, out) in outputs.iter_mut().enumerate() {
-            each_tensor(out, &mut |view| poison(view, seed + index as u64));
+            for_each_tensor(out, &mut |view| poison(view, seed + index as u64));
         }
         self.delegate.execute(ctx, inputs, outputs)?;
         for (index, out) in outputs.iter_mut().enumerate() {
             let mut unwritten = None;
-            each_tensor(out, &mut |view| unwritten = unwritten.or(left(view, seed + index as u64)));
+            for_each_tensor(out, &mut |view| {
+                unwritten = unwritten.or(count_poisoned(view, seed + index as u64))
+            });
             if let Some((count, first)) = unwritten {
                 return Err(BackendError::new(format!(
                     "output {index}: the delegate has not written {count} elements, the first at {first} in memory"
@@ -314,7 +321,7 @@ impl Delegate for Poisoned {
     }
 }
 
-fn each_tensor(out: &mut Out<'_>, visit: &mut dyn FnMut(&mut TensorViewMut<'_>)) {
+fn for_each_tensor(out: &mut Out<'_>, visit: &mut dyn FnMut(&mut TensorViewMut<'_>)) {
     match out {
         Out::Tensor(view) => visit(view),
         Out::Tensors(views) => views.iter_mut().for_each(visit),
@@ -322,11 +329,11 @@ fn each_tensor(out: &mut Out<'_>, visit: &mut dyn FnMut(&mut TensorViewMut<'_>))
     }
 }
 
-/// Bytes of the pattern: different at each element, so that a delegate is unlikely to write them.
-fn pattern(seed: u64, element: usize, bytes: &mut [u8]) {
+/// Writes the poison pattern of an element: different at each element, so that a delegate is unlikely to write it.
+fn poison_pattern(seed: u64, element: usize, bytes: &mut [u8]) {
     let mut random = Random((seed << 32 | element as u64 | 1 << 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for chunk in bytes.chunks_mut(4) {
-        let word = random.next().to_le_bytes();
+        let word = random.next_u64().to_le_bytes();
         chunk.copy_from_slice(&word[..chunk.len()]);
     }
 }
@@ -336,12 +343,12 @@ fn poison(view: &mut TensorViewMut<'_>, seed: u64) {
     if view.dtype() != ScalarType::Bool {
         let width = view.dtype().to_real().size();
         let elements = view.bytes_mut().chunks_exact_mut(width).enumerate();
-        elements.for_each(|(element, bytes)| pattern(seed, element, bytes));
+        elements.for_each(|(element, bytes)| poison_pattern(seed, element, bytes));
     }
 }
 
-/// The number of elements that have the pattern, and the first, if they are too many to be chance.
-fn left(view: &mut TensorViewMut<'_>, seed: u64) -> Option<(usize, usize)> {
+/// The number of elements that still have the poison pattern, and the first. `None` if so few can be chance.
+fn count_poisoned(view: &mut TensorViewMut<'_>, seed: u64) -> Option<(usize, usize)> {
     if view.dtype() == ScalarType::Bool {
         return None;
     }
@@ -349,7 +356,7 @@ fn left(view: &mut TensorViewMut<'_>, seed: u64) -> Option<(usize, usize)> {
     let mut expected = vec![0; width];
     let (mut count, mut first, mut all) = (0, None, 0);
     for (element, bytes) in view.bytes().chunks_exact(width).enumerate() {
-        pattern(seed, element, &mut expected);
+        poison_pattern(seed, element, &mut expected);
         all += 1;
         if bytes == expected {
             count += 1;

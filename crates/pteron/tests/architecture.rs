@@ -175,16 +175,16 @@ fn unsafe_code_of_the_web_crate_is_in_one_file() {
 
 /// The paths and texts of the Rust sources in a folder and its subfolders.
 fn sources(folder: &Path) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            found.extend(sources(&path));
+            files.extend(sources(&path));
         } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push((path.display().to_string(), std::fs::read_to_string(&path).expect("a source file")));
+            files.push((path.display().to_string(), std::fs::read_to_string(&path).expect("a source file")));
         }
     }
-    found
+    files
 }
 
 #[test]

@@ -482,15 +482,15 @@ fn steps_of_opaque_delegates_are_below_their_call() {
     let module = Module::load(Arc::clone(program.loader()), options.clone()).unwrap();
     let method = Some(method_of(&module));
     let request = run::Request { method, repeat: 3, ..run::Request::default() };
-    let found = profile::profile(&program, &request, false, options).unwrap();
-    let nodes = NodeKinds::read(&program, &found.method, &backends).unwrap();
-    let report = found.report(&program, &kernels, &nodes);
+    let profiled = profile::profile(&program, &request, false, options).unwrap();
+    let nodes = NodeKinds::read(&program, &profiled.method, &backends).unwrap();
+    let report = profiled.report(&program, &kernels, &nodes);
     let names: Vec<_> = report.steps.iter().map(|step| (&*step.name, step.in_delegate)).collect();
     let call = names.iter().position(|step| *step == (ID, false)).expect("the call");
     assert_eq!(names[call + 1..call + 3], [("First", true), ("Second", true)]);
     assert!((report.steps[call + 1].calls - 1.0).abs() < 1e-9);
     let mut trace = Vec::new();
-    profile::chrome::trace(&found.recording, &mut trace).unwrap();
+    profile::chrome::trace(&profiled.recording, &mut trace).unwrap();
     let trace = String::from_utf8(trace).unwrap();
     assert!(trace.contains("\"name\":\"Second\"") && trace.contains("\"node\":1"), "{trace}");
 }

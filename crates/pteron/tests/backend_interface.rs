@@ -178,9 +178,9 @@ fn runtime_specs_apply_to_one_load_only() {
     assert_eq!([run(&mut plain), run(&mut plain)], [0.0, 0.0]);
     let error = with(OptionValue::Bool(true)).unwrap_err();
     let cause = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
-    let whole = format!("{error}: {cause}");
+    let text = format!("{error}: {cause}");
     for part in ["forward", "Offset", "delegate 0", "expected a number"] {
-        assert!(whole.contains(part), "{whole}");
+        assert!(text.contains(part), "{text}");
     }
 }
 
@@ -200,17 +200,17 @@ fn errors_name_backends_that_are_unavailable_or_not_registered() {
 #[test]
 fn memory_of_backends_is_limited() {
     let backends = registry();
-    let whole = |error: &dyn std::error::Error| {
+    let full_text = |error: &dyn std::error::Error| {
         format!("{error}: {}", error.source().map_or_else(String::new, ToString::to_string))
     };
     let mut limited = options(&backends);
     limited.limits.backend_bytes = 4096;
     let error = program(LARGE).load_method("forward", limited.clone()).unwrap_err();
-    let text = whole(&error);
+    let text = full_text(&error);
     assert!(text.contains("of `Limits::backend_bytes`") && text.contains("delegate 0"), "{text}");
     let mut method = program(LARGE_RUN).load_method("forward", limited).unwrap();
     let error = method.execute(&[Random(1).tensor(2)]).unwrap_err();
-    let text = whole(&error);
+    let text = full_text(&error);
     assert!(text.contains("4097 bytes, 4096 are left"), "{text}");
     assert!(text.contains("forward") && text.contains("1 (delegate 0 of `Offset`)"), "{text}");
 }

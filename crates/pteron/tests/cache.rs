@@ -57,13 +57,13 @@ fn a_cached_program_computes_the_same_and_is_compiled_once() {
         ["corpus/models/cnn_small/model.pte", "corpus/tiny/xnn_mlp/model.pte", "archives/attention/model.pt2"]
     {
         let file = testdata(file);
-        let kept = kept_in(&cache, &file, &[]);
-        let written = fs::metadata(&kept).unwrap().modified().unwrap();
-        assert_close(&scores(&kept), &scores(&file));
-        assert_eq!(kept_in(&cache, &file, &[]), kept);
-        assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), written);
+        let cached = kept_in(&cache, &file, &[]);
+        let written = fs::metadata(&cached).unwrap().modified().unwrap();
+        assert_close(&scores(&cached), &scores(&file));
+        assert_eq!(kept_in(&cache, &file, &[]), cached);
+        assert_eq!(fs::metadata(&cached).unwrap().modified().unwrap(), written);
         let backends =
-            Module::open(&kept, pteron::load_options()).unwrap().method_meta("forward").unwrap().backends();
+            Module::open(&cached, pteron::load_options()).unwrap().method_meta("forward").unwrap().backends();
         assert_eq!(backends.len(), 1, "{backends:?}");
     }
 }
@@ -92,8 +92,8 @@ fn a_damaged_file_is_compiled_again() {
     let folder = folder("damaged");
     let cache = Cache::new(&folder, Isa::detect());
     let file = testdata("corpus/tiny/xnn_mlp/model.pte");
-    let kept = kept_in(&cache, &file, &[]);
-    let good = fs::read(&kept).unwrap();
+    let cached = kept_in(&cache, &file, &[]);
+    let good = fs::read(&cached).unwrap();
     let mut damages = vec![Vec::new(), good[..good.len() / 2].to_vec(), [&good[..], b"x"].concat()];
     for place in [0, good.len() / 3, good.len() - 1] {
         let mut changed = good.clone();
@@ -101,10 +101,10 @@ fn a_damaged_file_is_compiled_again() {
         damages.push(changed);
     }
     for damaged in damages {
-        fs::write(&kept, damaged).unwrap();
-        assert_eq!(kept_in(&cache, &file, &[]), kept);
-        assert!(fs::read(&kept).unwrap() == good);
-        assert_eq!(programs(&folder), std::slice::from_ref(&kept));
+        fs::write(&cached, damaged).unwrap();
+        assert_eq!(kept_in(&cache, &file, &[]), cached);
+        assert!(fs::read(&cached).unwrap() == good);
+        assert_eq!(programs(&folder), std::slice::from_ref(&cached));
     }
 }
 
@@ -134,19 +134,20 @@ fn a_replaced_file_is_compiled_again() {
 fn links_in_the_folder_are_not_followed() {
     let folder = folder("links");
     let file = testdata("corpus/tiny/xnn_mlp/model.pte");
-    let made = folder.join("made");
-    let cache = Cache::new(&made, Isa::detect());
+    let cache_folder = folder.join("made");
+    let cache = Cache::new(&cache_folder, Isa::detect());
     kept_in(&cache, &file, &[]);
-    let names: Vec<_> = fs::read_dir(&made).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        fs::read_dir(&cache_folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     for name in names {
         for target in ["precious", "none"] {
-            fs::remove_dir_all(&made).unwrap();
-            fs::create_dir(&made).unwrap();
+            fs::remove_dir_all(&cache_folder).unwrap();
+            fs::create_dir(&cache_folder).unwrap();
             fs::write(folder.join("precious"), "precious").unwrap();
-            std::os::unix::fs::symlink(Path::new("..").join(target), made.join(&name)).unwrap();
-            let kept = kept_in(&cache, &file, &[]);
-            assert!(fs::symlink_metadata(&kept).unwrap().is_file());
+            std::os::unix::fs::symlink(Path::new("..").join(target), cache_folder.join(&name)).unwrap();
+            let cached = kept_in(&cache, &file, &[]);
+            assert!(fs::symlink_metadata(&cached).unwrap().is_file());
             assert_eq!(fs::read(folder.join("precious")).unwrap(), b"precious");
             assert!(!folder.join("none").exists());
         }
@@ -158,22 +159,22 @@ fn external_weights_are_embedded_in_the_cached_program() {
     let cache = Cache::new(folder("outside"), Isa::detect());
     let file = testdata("corpus/tiny/xnn_mlp_weights_ptd/model.pte");
     let data = [testdata("corpus/tiny/xnn_mlp_weights_ptd/xnn_weights.ptd")];
-    let kept = kept_in(&cache, &file, &data);
-    assert_close(&scores(&kept), &scores(&testdata("corpus/tiny/xnn_mlp/model.pte")));
+    let cached = kept_in(&cache, &file, &data);
+    assert_close(&scores(&cached), &scores(&testdata("corpus/tiny/xnn_mlp/model.pte")));
 }
 
 #[test]
 fn concurrent_requests_compile_once() {
     let folder = folder("at-once");
     let file = testdata("corpus/models/cnn_small/model.pte");
-    let kept: Vec<PathBuf> = std::thread::scope(|scope| {
+    let cached: Vec<PathBuf> = std::thread::scope(|scope| {
         let tasks: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| kept_in(&Cache::new(&folder, Isa::detect()), &file, &[])))
             .collect();
         tasks.into_iter().map(|task| task.join().unwrap()).collect()
     });
-    assert!(kept.iter().all(|path| *path == kept[0]));
-    assert_eq!(programs(&folder), &kept[..1]);
+    assert!(cached.iter().all(|path| *path == cached[0]));
+    assert_eq!(programs(&folder), &cached[..1]);
 }
 
 #[test]

@@ -257,8 +257,8 @@ fn killed_saves_leave_the_old_or_the_new_state() {
         model.model.load_checkpoint("forward", &file).unwrap_or_else(|e| {
             panic!("kill {kill}: the file is broken: {e}");
         });
-        let found = model.state();
-        steps = (reported..=reported + 1).find(|&n| states[n] == found).unwrap_or_else(|| {
+        let state = model.state();
+        steps = (reported..=reported + 1).find(|&n| states[n] == state).unwrap_or_else(|| {
             panic!("kill {kill}: the file holds neither the state after {reported} steps nor the next");
         });
         // Temporary files left behind by an interrupted save.

@@ -136,9 +136,13 @@ fn planted_faults_are_found_at_their_node() {
                 if comparison.agree {
                     continue;
                 }
-                let found = comparison.instruction.clone().unwrap_or_default();
+                let instruction = comparison.instruction.clone().unwrap_or_default();
                 let expected = format!("instruction {instruction} (");
-                assert!(found.contains(&expected), "{}, {what}: {found:?} for {expected}", file.display());
+                assert!(
+                    instruction.contains(&expected),
+                    "{}, {what}: {instruction:?} for {expected}",
+                    file.display()
+                );
                 *count += 1;
             }
         }

@@ -121,7 +121,7 @@ impl DelegateGraph for Payload {
             }
             HOLDS => {
                 graph.set_budget(request.budget.clone());
-                let c = graph.computed(Tensor::from_slice(&[4], &[1.0f32; 4])?)?;
+                let c = graph.computed_constant(Tensor::from_slice(&[4], &[1.0f32; 4])?)?;
                 let alpha = CallArg::Scalar(1i64.into());
                 let args = vec![CallArg::Tensor, CallArg::Tensor, alpha, CallArg::Out(0)];
                 vec![Self::call(&mut graph, "aten::add.out", args, &[inputs[0], c])]

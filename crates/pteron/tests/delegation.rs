@@ -80,7 +80,7 @@ fn delegation(operator: &'static str, payload: u64, data: u64) -> Delegation {
 struct Addresses {
     payload: AtomicUsize,
     data: AtomicUsize,
-    kept: Mutex<Vec<FreeableBuffer>>,
+    buffers: Mutex<Vec<FreeableBuffer>>,
 }
 
 struct Other(Arc<Addresses>);
@@ -101,7 +101,7 @@ impl Backend for Other {
         let behind = |bytes: &FreeableBuffer| bytes.as_ptr().addr() % 4096;
         self.0.payload.fetch_max(behind(&processed), Ordering::SeqCst);
         self.0.data.fetch_max(behind(&data), Ordering::SeqCst);
-        self.0.kept.lock().unwrap().extend([processed, data]);
+        self.0.buffers.lock().unwrap().extend([processed, data]);
         Ok(Box::new(Nothing))
     }
 }
@@ -222,15 +222,15 @@ fn operators_are_left_whole_for_backends_that_take_them() {
         bytes
     };
     let takes = || vec![delegation("aten.lstm", 0, 1)];
-    let taken = |compiled: &Compiled| {
+    let num_delegated = |compiled: &Compiled| {
         compiled.methods[0]
             .delegates
             .iter()
             .map(|part| part.operators.get(lstm).copied().unwrap_or(0))
             .sum::<usize>()
     };
-    assert!(taken(&compiled(&[lstm], takes())) > 0);
-    assert_eq!(taken(&compiled(&[], takes())), 0);
+    assert!(num_delegated(&compiled(&[lstm], takes())) > 0);
+    assert_eq!(num_delegated(&compiled(&[], takes())), 0);
     // Nothing takes them: they are decomposed as ever.
     assert!(bytes(&compiled(&[lstm], Vec::new())) == bytes(&compiled(&[], Vec::new())));
 }
@@ -281,7 +281,7 @@ fn a_backend_gets_channels_last_images_if_it_prefers_them() {
             .flat_map(|output| output.as_tensor().unwrap().as_slice::<f32>().unwrap().to_vec())
             .collect()
     };
-    let (expected, found) = (run(&compiled(Vec::new()).unwrap()), run(&preferring));
-    assert_eq!(expected.len(), found.len());
-    assert!(expected.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + a.abs())));
+    let (expected, actual) = (run(&compiled(Vec::new()).unwrap()), run(&preferring));
+    assert_eq!(expected.len(), actual.len());
+    assert!(expected.iter().zip(&actual).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + a.abs())));
 }

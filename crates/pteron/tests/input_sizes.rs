@@ -65,13 +65,13 @@ fn run(loader: &Loader, no_prepare: bool, sizes: [&[usize]; 3]) -> Result<(), St
     options.no_prepare = no_prepare;
     let mut method = program(loader).load_method("forward", options).expect("it loads");
     let inputs = sizes.map(ones);
-    let whole = method.execute(&inputs).map(drop).map_err(|e| pteron::tools::one_line(&e));
+    let together = method.execute(&inputs).map(drop).map_err(|e| pteron::tools::one_line(&e));
     // A clone, a session and inputs that are set one by one behave alike.
     let mut forked = method.fork().expect("it can be forked");
     let set = |(i, input): (usize, &EValue)| forked.set_input(i, input);
     let one_by_one = inputs.iter().enumerate().try_for_each(set).and_then(|()| forked.run());
-    assert_eq!(one_by_one.map_err(|e| pteron::tools::one_line(&e)), whole);
-    whole
+    assert_eq!(one_by_one.map_err(|e| pteron::tools::one_line(&e)), together);
+    together
 }
 
 #[test]

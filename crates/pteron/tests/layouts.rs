@@ -49,16 +49,16 @@ fn run(module: &mut Module, inputs: &[EValue]) -> Vec<f32> {
 }
 
 /// The ratio of signal to quantization noise over all runs, in dB.
-fn signal_to_noise(expected: &[Vec<f32>], found: &[Vec<f32>]) -> f64 {
-    let pairs = || expected.iter().flatten().zip(found.iter().flatten());
+fn signal_to_noise(expected: &[Vec<f32>], actual: &[Vec<f32>]) -> f64 {
+    let pairs = || expected.iter().flatten().zip(actual.iter().flatten());
     let noise: f64 = pairs().map(|(a, b)| f64::from(a - b).powi(2)).sum();
     10.0 * (pairs().map(|(a, _)| f64::from(*a).powi(2)).sum::<f64>() / noise).log10()
 }
 
 fn nodes(compiled: &Compiled) -> [usize; 2] {
     let method = &compiled.methods[0];
-    let taken = method.delegates.iter().flat_map(|delegate| delegate.operators.values()).sum();
-    [taken, method.left.iter().map(|left| left.count).sum()]
+    let delegated = method.delegates.iter().flat_map(|delegate| delegate.operators.values()).sum();
+    [delegated, method.left.iter().map(|left| left.count).sum()]
 }
 
 #[test]
@@ -84,15 +84,15 @@ fn every_layout_is_quantized_and_delegated_like_row_major_tensors() {
         for (quantize, at_least) in schemes {
             for (backend, delegation) in &backends {
                 let compiled = compiled(&archive, quantize.clone(), delegation.clone());
-                let [taken, left] = nodes(&compiled);
+                let [delegated, left] = nodes(&compiled);
                 let what = format!("{layout}, {quantize:?}, {backend}");
                 assert!(
-                    left == 0 && (taken > 0) != delegation.is_empty(),
-                    "{what}: {taken} taken, {left} left"
+                    left == 0 && (delegated > 0) != delegation.is_empty(),
+                    "{what}: {delegated} taken, {left} left"
                 );
                 let mut module = load(&compiled);
-                let found: Vec<_> = runs.iter().map(|inputs| run(&mut module, inputs)).collect();
-                let ratio = signal_to_noise(&expected, &found);
+                let actual: Vec<_> = runs.iter().map(|inputs| run(&mut module, inputs)).collect();
+                let ratio = signal_to_noise(&expected, &actual);
                 assert!(ratio >= at_least, "{what}: {ratio:.1} dB");
             }
         }

@@ -157,8 +157,8 @@ fn arenas_use_memory_only_for_the_sizes_that_occur() {
             let [EValue::Tensor(sum)] = &module.forward(&input).unwrap()[..] else { panic!("one tensor") };
             assert_eq!(sum.as_slice::<f32>().unwrap(), [3.0 * (1 << 20) as f32]);
         }
-        let held = resident().saturating_sub(before);
-        assert!(held < 64 << 20, "{held} bytes");
+        let resident_bytes = resident().saturating_sub(before);
+        assert!(resident_bytes < 64 << 20, "{resident_bytes} bytes");
     }
     let limits = Limits { arena_bytes: 1 << 30, ..Limits::none() };
     let e = Module::open(&path, pteron::load_options().limits(limits)).unwrap().load_method("forward");

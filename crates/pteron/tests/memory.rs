@@ -109,9 +109,9 @@ fn run_on(method: &mut Method, side: usize) -> Vec<f32> {
 }
 
 /// Packed weights give the same sums up to rounding.
-fn assert_close(found: &[f32], expected: &[f32]) {
-    assert_eq!(found.len(), expected.len());
-    for (a, b) in found.iter().zip(expected) {
+fn assert_close(actual: &[f32], expected: &[f32]) {
+    assert_eq!(actual.len(), expected.len());
+    for (a, b) in actual.iter().zip(expected) {
         assert!((a - b).abs() <= 1e-4 * b.abs(), "{a} and {b}");
     }
 }
@@ -342,8 +342,8 @@ fn a_method_that_loads_within_a_limit_also_runs() {
 fn mapped(path: &std::path::Path) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut lines = maps.lines().skip_while(|line| !line.ends_with(path.to_str().unwrap()));
-    let held = lines.find_map(|line| line.strip_prefix("Rss:")).expect("the file is mapped");
-    held.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    let resident = lines.find_map(|line| line.strip_prefix("Rss:")).expect("the file is mapped");
+    resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
 #[cfg(target_os = "linux")]
@@ -355,8 +355,8 @@ fn mapped_pages_are_released_once_weights_are_packed() {
     let unchanged = unsafe { pteron::Unchanged::promise() };
     let program = Program::map(&file.0, unchanged).unwrap();
     let mut method = program.load_method("forward", pteron::load_options()).unwrap();
-    let held = mapped(&file.0);
-    assert!(held <= WEIGHTS, "{held} bytes of {LAYERS} weights of {WEIGHTS}");
+    let resident = mapped(&file.0);
+    assert!(resident <= WEIGHTS, "{resident} bytes of {LAYERS} weights of {WEIGHTS}");
     assert_close(&run(&mut method), &expected);
     // As written, instructions read the weights in the map.
     let options = LoadOptions { no_prepare: true, ..pteron::load_options() };

@@ -66,9 +66,9 @@ fn a_replaced_kernel_is_called_wherever_the_program_calls_it() {
                 let mut kernels = pteron::kernel_registry();
                 let inner = kernels.get(&name).unwrap();
                 kernels.replace(Counted { inner, calls: Arc::clone(&calls) });
-                let found = run(case, kernels, no_prepare);
+                let actual = run(case, kernels, no_prepare);
                 let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3 + 1e-3 * a.abs();
-                assert!(expected.iter().zip(&found).all(close), "{case}, {name} replaced");
+                assert!(expected.iter().zip(&actual).all(close), "{case}, {name} replaced");
                 counts.push(calls.load(Ordering::Relaxed));
             }
             assert!(counts[0] > 0 && counts[1] >= counts[0], "{case}: {name} is called {counts:?} times");

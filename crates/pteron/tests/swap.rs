@@ -197,10 +197,10 @@ fn executions_never_fail_nor_see_a_mixture_while_weights_are_swapped() {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let first = returned.load(Ordering::SeqCst);
-                    let found = output(&mut module, x);
+                    let actual = output(&mut module, x);
                     let last = begun.load(Ordering::SeqCst);
-                    let fits = (first..=last).any(|n| found == expected[n % 4]);
-                    assert!(fits, "an execution between swaps {first} and {last} gave {found:?}");
+                    let fits = (first..=last).any(|n| actual == expected[n % 4]);
+                    assert!(fits, "an execution between swaps {first} and {last} gave {actual:?}");
                     executions.fetch_add(1, Ordering::Relaxed);
                 }
             });

@@ -11,10 +11,10 @@ fn a_program_delegated_to_the_accelerator_gives_equal_results() {
     let without = toy::compiled(archive.clone(), false).unwrap();
     let with = toy::compiled(archive, true).unwrap();
     assert!(with.windows(14).any(|bytes| bytes == b"ToyAccelerator"));
-    let (expected, found) = (toy::outputs(without).unwrap(), toy::outputs(with).unwrap());
-    assert!(expected.len() > 10 && expected.len() == found.len());
-    for (expected, found) in expected.iter().zip(&found) {
-        assert_eq!((expected.dtype(), expected.sizes()), (found.dtype(), found.sizes()));
-        assert!(expected.bytes().iter().eq(found.bytes()), "{expected:?} and {found:?}");
+    let (expected, actual) = (toy::outputs(without).unwrap(), toy::outputs(with).unwrap());
+    assert!(expected.len() > 10 && expected.len() == actual.len());
+    for (expected, actual) in expected.iter().zip(&actual) {
+        assert_eq!((expected.dtype(), expected.sizes()), (actual.dtype(), actual.sizes()));
+        assert!(expected.bytes().iter().eq(actual.bytes()), "{expected:?} and {actual:?}");
     }
 }

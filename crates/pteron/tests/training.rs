@@ -29,14 +29,14 @@ fn batch(sample: &Json) -> [EValue; 2] {
     [Tensor::from_slice(&[1, 2], &x).unwrap().into(), Tensor::from_slice(&[1], &y).unwrap().into()]
 }
 
-fn options(given: &Json) -> SgdOptions {
-    let number = |name: &str| given[name].as_f64().unwrap_or(0.0);
+fn options(json: &Json) -> SgdOptions {
+    let number = |name: &str| json[name].as_f64().unwrap_or(0.0);
     SgdOptions {
         lr: number("lr"),
         momentum: number("momentum"),
         dampening: number("dampening"),
         weight_decay: number("weight_decay"),
-        nesterov: given["nesterov"].as_bool().unwrap_or(false),
+        nesterov: json["nesterov"].as_bool().unwrap_or(false),
     }
 }
 
@@ -94,9 +94,9 @@ fn trained_parameters_equal_those_of_the_reference() {
     for (name, tensor) in parameters {
         let mut expected = Vec::new();
         flatten(&recorded["final_params"][name], &mut expected);
-        let found = tensor.storage::<f32>().unwrap();
-        assert_eq!(found.len(), expected.len(), "{name}");
-        assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "{name}");
+        let actual = tensor.storage::<f32>().unwrap();
+        assert_eq!(actual.len(), expected.len(), "{name}");
+        assert!(actual.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "{name}");
     }
 }
 
@@ -197,7 +197,7 @@ fn optimizers() -> Vec<(&'static str, Box<dyn Fn() -> Box<dyn Optimizer>>)> {
 fn a_resumed_run_equals_an_uninterrupted_one() {
     let path = std::env::temp_dir().join(format!("pteron-run-{}.ptd", std::process::id()));
     for (name, optimizer) in optimizers() {
-        let whole = Run::new(optimizer()).go_on(40);
+        let uninterrupted = Run::new(optimizer()).go_on(40);
         // Saved between steps, and between the two batches of one.
         for before in [20, 21] {
             let mut first = Run::new(optimizer());
@@ -211,7 +211,7 @@ fn a_resumed_run_equals_an_uninterrupted_one() {
             let mut second = Run { batches: before, ..Run::new(other) };
             second.model.load_training("forward", &path, &mut *second.optimizer).unwrap();
             losses.extend(second.go_on(40 - before));
-            assert_eq!(losses, whole, "{name}, resumed after {before} batches");
+            assert_eq!(losses, uninterrupted, "{name}, resumed after {before} batches");
             assert_eq!(second.optimizer.state().numbers["steps"], 20.0);
         }
     }

@@ -187,7 +187,7 @@ impl AsWritten<'_> {
             sources.inputs.extend(self.raised.tensors(id).into_iter().map(|value| (value, node)));
         }
         for read in all.iter().flat_map(|step| &step.reads) {
-            let before = matches!(read.found, ReachingDef::Parts { latest: None } | ReachingDef::Unknown);
+            let before = matches!(read.def, ReachingDef::Parts { latest: None } | ReachingDef::Unknown);
             if before && self.raised.is_read_first(read.value) && !sources.states.contains_key(&read.value) {
                 let tensor = plan.values.get(read.value).and_then(EValue::as_tensor);
                 let name = tensor.and_then(|t| t.fully_qualified_name()).unwrap_or("state");
@@ -286,7 +286,7 @@ impl AsWritten<'_> {
         let definitions: HashMap<usize, (u32, bool)> = step
             .reads
             .iter()
-            .filter_map(|r| Some((r.value, sources.definition(r.value, r.found)?)))
+            .filter_map(|r| Some((r.value, sources.definition(r.value, r.def)?)))
             .collect();
         let declared = schema.map_or(args.len(), |s| s.args.len());
         for (i, &id) in args.iter().take(declared).enumerate() {

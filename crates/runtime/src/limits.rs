@@ -96,7 +96,7 @@ impl Limits {
     }
 
     /// Checks the total size of all arenas against the limit.
-    pub(crate) fn arena(&self, needed: u64) -> Result<usize> {
+    pub(crate) fn check_arena(&self, needed: u64) -> Result<usize> {
         if needed > self.arena_bytes {
             return Err(Error::Limit {
                 what: "the memory plan".to_owned(),
@@ -118,7 +118,7 @@ impl Limits {
 }
 
 /// Converts the error of an exhausted memory budget.
-pub(crate) fn over_memory(error: pteron_operator::Error) -> Error {
+pub(crate) fn memory_limit_error(error: pteron_operator::Error) -> Error {
     match error {
         pteron_operator::Error::Limit { what, needed, limit } => Error::Limit {
             what: format!("a method with {what}"),

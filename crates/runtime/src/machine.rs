@@ -12,20 +12,20 @@ const UNCOUNTED: u64 = 8 << 20;
 pub fn free_memory() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok();
     let memory = read("/proc/meminfo").unwrap_or_default();
-    let machine = kilobytes(&memory, "MemAvailable:");
-    let installed = kilobytes(&memory, "MemTotal:").unwrap_or(u64::MAX);
+    let machine = bytes_of_line(&memory, "MemAvailable:");
+    let installed = bytes_of_line(&memory, "MemTotal:").unwrap_or(u64::MAX);
     let groups = read("/proc/self/cgroup").and_then(|text| {
         let file = |path: &str| fs::read_to_string(Path::new("/sys/fs/cgroup").join(path)).ok();
-        groups(&text, Machine { available: machine.unwrap_or(u64::MAX), installed }, &file)
+        control_group_memory(&text, Machine { available: machine.unwrap_or(u64::MAX), installed }, &file)
     });
     let space = read("/proc/self/limits")
         .zip(read("/proc/self/status"))
-        .and_then(|(limits, status)| address_space(&limits, &status))
+        .and_then(|(limits, status)| free_address_space(&limits, &status))
         .map(|left| left.saturating_sub(UNCOUNTED));
     [machine, groups, space].into_iter().flatten().min()
 }
 
-/// Bytes of `/proc/meminfo`: `MemAvailable` and `MemTotal`, the largest number where it does not say.
+/// `MemAvailable` and `MemTotal` of `/proc/meminfo` in bytes; `u64::MAX` if they are unknown.
 #[derive(Clone, Copy)]
 struct Machine {
     available: u64,
@@ -33,7 +33,7 @@ struct Machine {
 }
 
 /// The value of a line with this label, converted from kilobytes to bytes.
-fn kilobytes(text: &str, label: &str) -> Option<u64> {
+fn bytes_of_line(text: &str, label: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(label))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -41,7 +41,11 @@ fn kilobytes(text: &str, label: &str) -> Option<u64> {
 /// The least memory left in any control group of `/proc/self/cgroup` or its ancestors, for cgroup v1 and v2. `file`
 /// reads a file by its path below `/sys/fs/cgroup`. Reading these files takes a good part of the start of a process, so
 /// only the files of groups that can leave less than the machine has available are read.
-fn groups(cgroup: &str, machine: Machine, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+fn control_group_memory(
+    cgroup: &str,
+    machine: Machine,
+    file: &dyn Fn(&str) -> Option<String>,
+) -> Option<u64> {
     let mut least = None;
     for line in cgroup.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -67,7 +71,7 @@ fn groups(cgroup: &str, machine: Machine, file: &dyn Fn(&str) -> Option<String>)
                 let mut free = most.saturating_sub(used);
                 if free < enough {
                     let stat = file(&format!("{root}{group}{slash}memory.stat")).unwrap_or_default();
-                    free = most.saturating_sub(used.saturating_sub(reclaimable(&stat, prefix)));
+                    free = most.saturating_sub(used.saturating_sub(reclaimable_bytes(&stat, prefix)));
                 }
                 least = Some(least.map_or(free, |l: u64| l.min(free)));
             }
@@ -83,7 +87,7 @@ fn groups(cgroup: &str, machine: Machine, file: &dyn Fn(&str) -> Option<String>)
 
 /// Bytes of a control group that the kernel reclaims under memory pressure: the page cache (active and inactive) and
 /// reclaimable slabs, but not `shmem`.
-fn reclaimable(stat: &str, prefix: &str) -> u64 {
+fn reclaimable_bytes(stat: &str, prefix: &str) -> u64 {
     let fields = stat.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once(' '));
     let given_up =
         fields.filter(|(name, _)| matches!(*name, "inactive_file" | "active_file" | "slab_reclaimable"));
@@ -91,10 +95,10 @@ fn reclaimable(stat: &str, prefix: &str) -> u64 {
 }
 
 /// The address space left: the limit in `/proc/self/limits` minus `VmSize` in `/proc/self/status`.
-fn address_space(limits: &str, status: &str) -> Option<u64> {
+fn free_address_space(limits: &str, status: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     let most = line.split_whitespace().next()?.parse::<u64>().ok()?;
-    Some(most.saturating_sub(kilobytes(status, "VmSize:")?))
+    Some(most.saturating_sub(bytes_of_line(status, "VmSize:")?))
 }
 
 #[cfg(test)]
@@ -104,8 +108,11 @@ mod tests {
 
     #[test]
     fn available_memory_is_read_from_meminfo() {
-        assert_eq!(kilobytes("MemTotal:  100 kB\nMemAvailable:     64 kB\n", "MemAvailable:"), Some(65536));
-        assert_eq!(kilobytes("MemTotal:  100 kB\n", "MemAvailable:"), None);
+        assert_eq!(
+            bytes_of_line("MemTotal:  100 kB\nMemAvailable:     64 kB\n", "MemAvailable:"),
+            Some(65536)
+        );
+        assert_eq!(bytes_of_line("MemTotal:  100 kB\n", "MemAvailable:"), None);
         assert_eq!(free_memory().is_some(), cfg!(target_os = "linux"));
     }
 
@@ -127,7 +134,7 @@ mod tests {
             Some(text.to_owned())
         };
         let least = |cgroup, file: &dyn Fn(&str) -> Option<String>| {
-            groups(cgroup, Machine { available: u64::MAX, installed: u64::MAX }, file)
+            control_group_memory(cgroup, Machine { available: u64::MAX, installed: u64::MAX }, file)
         };
         assert_eq!(least("0::/a/b\n", &file), Some(350));
         assert_eq!(least("0::/a/b\n", &|path| file(path).filter(|_| !path.starts_with("a/m"))), Some(700));
@@ -146,11 +153,11 @@ mod tests {
             }
         };
         let machine = Machine { available: 50, installed: 100 };
-        assert_eq!(groups("0::/\n", machine, &of("150")), None);
+        assert_eq!(control_group_memory("0::/\n", machine, &of("150")), None);
         assert_eq!(seen.take(), ["memory.max"]);
-        assert_eq!(groups("0::/\n", machine, &of("120")), Some(50));
+        assert_eq!(control_group_memory("0::/\n", machine, &of("120")), Some(50));
         assert_eq!(seen.take(), ["memory.max", "memory.current"]);
-        assert_eq!(groups("0::/\n", machine, &of("119")), Some(49));
+        assert_eq!(control_group_memory("0::/\n", machine, &of("119")), Some(49));
         assert_eq!(seen.take(), ["memory.max", "memory.current", "memory.stat"]);
     }
 
@@ -158,9 +165,9 @@ mod tests {
     fn address_space_left_is_limit_minus_used() {
         let status = "VmPeak:  9 kB\nVmSize:\t 1 kB\n";
         assert_eq!(
-            address_space("Max address space         4096      unlimited   bytes", status),
+            free_address_space("Max address space         4096      unlimited   bytes", status),
             Some(3072)
         );
-        assert_eq!(address_space("Max address space      unlimited   unlimited  bytes", status), None);
+        assert_eq!(free_address_space("Max address space      unlimited   unlimited  bytes", status), None);
     }
 }

@@ -143,10 +143,10 @@ impl Module {
         }
         // All are checked before the first is replaced. Their state is in their arenas, which the module may hold.
         for (method, new) in self.methods.values_mut().zip(&renewed) {
-            with_arenas(&mut self.shared, method, |method| method.check_renewal(new))?;
+            with_arenas(&mut self.shared, method, |method| method.check_replaceable_by(new))?;
         }
         for (method, new) in self.methods.values_mut().zip(renewed) {
-            with_arenas(&mut self.shared, method, |method| method.renew(new))?;
+            with_arenas(&mut self.shared, method, |method| method.replace_by(new))?;
         }
         (self.options, self.version) = (options, version);
         Ok(true)
@@ -187,7 +187,7 @@ impl Module {
         }
         let mut shared = Vec::new();
         for size in sizes {
-            shared.push(AlignedBuffer::zeroed(self.options.limits.arena(size)?)?);
+            shared.push(AlignedBuffer::zeroed(self.options.limits.check_arena(size)?)?);
         }
         let mut methods = BTreeMap::new();
         for name in self.program.method_names() {
@@ -210,7 +210,7 @@ impl Module {
     /// Loads a method now instead of at its first call.
     pub fn load_method(&mut self, name: &str) -> Result<()> {
         self.apply_swapped_data()?;
-        self.loaded(name).map(|_| ())
+        self.up_to_date_method(name).map(|_| ())
     }
 
     /// The loaded methods, ordered by name.
@@ -223,14 +223,14 @@ impl Module {
         self.methods.remove(name).is_some()
     }
 
-    /// A method, loaded if it was not. If the methods share memory, it is without it: see [`Self::with_method`].
+    /// A method, loaded first if necessary. If methods share memory arenas, it has none of them: see [`Self::with_method`].
     pub fn method(&mut self, name: &str) -> Result<&mut Method> {
         self.apply_swapped_data()?;
-        self.loaded(name)
+        self.up_to_date_method(name)
     }
 
-    /// A method with the data that the module uses now, loaded if it was not.
-    fn loaded(&mut self, name: &str) -> Result<&mut Method> {
+    /// A method with the data that the module uses now, loaded first if necessary.
+    fn up_to_date_method(&mut self, name: &str) -> Result<&mut Method> {
         if !self.methods.contains_key(name) {
             let method = self.program.load_method(name, self.options.clone())?;
             self.methods.insert(name.to_owned(), method);
@@ -277,7 +277,7 @@ impl Module {
         self.with_method(name, |method| method.load_checkpoint(path))
     }
 
-    /// Calls `act` with a method, loaded if it was not, that has its memory, shared or not.
+    /// Calls `act` with a method, loaded first if necessary. It has its memory arenas, even if methods share them.
     pub fn with_method<T, E: From<crate::Error>>(
         &mut self,
         name: &str,
@@ -285,7 +285,7 @@ impl Module {
     ) -> Result<T, E> {
         self.apply_swapped_data()?;
         let mut shared = self.shared.take();
-        let result = match self.loaded(name) {
+        let result = match self.up_to_date_method(name) {
             Ok(method) => with_arenas(&mut shared, method, act),
             Err(error) => Err(error.into()),
         };
@@ -305,9 +305,9 @@ fn with_arenas<T>(
     method: &mut Method,
     act: impl FnOnce(&mut Method) -> T,
 ) -> T {
-    shared.iter_mut().for_each(|shared| method.take_memory(shared));
+    shared.iter_mut().for_each(|shared| method.swap_memory(shared));
     let result = act(method);
-    shared.iter_mut().for_each(|shared| method.take_memory(shared));
+    shared.iter_mut().for_each(|shared| method.swap_memory(shared));
     result
 }
 

@@ -22,7 +22,7 @@ pub struct LoadOptions {
     pub isa: Isa,
     /// Run the instructions one by one as written: prepare no kernels, lower no regions.
     pub no_prepare: bool,
-    /// Keep the graph of each region as it is before any pass: see [`Method::graphs`](crate::Method::graphs).
+    /// Keep a copy of each region's graph before passes change it: see [`Method::graphs`](crate::Method::graphs).
     pub keep_graphs: bool,
     /// The resource limits of the method.
     pub limits: Limits,

@@ -113,11 +113,11 @@ fn freeing_a_segment_returns_its_memory() {
     let range = opened.tables().named_data("weights").unwrap();
     let mut segment = opened.load_range(range, Purpose::Named).unwrap();
     assert_eq!((segment.len(), segment[SIZE - 1]), (SIZE, 9));
-    let held = memory().unwrap();
+    let used = memory().unwrap();
     segment.free();
     let after = memory().unwrap();
-    assert!(held > before + SIZE as u64 * 9 / 10, "{before} before, {held} with the segment");
-    assert!(after < held - SIZE as u64 * 9 / 10, "{held} with the segment, {after} when it was freed");
+    assert!(used > before + SIZE as u64 * 9 / 10, "{before} before, {used} with the segment");
+    assert!(after < used - SIZE as u64 * 9 / 10, "{used} with the segment, {after} when it was freed");
 }
 
 #[test]
@@ -184,17 +184,17 @@ fn longer_headers_with_unknown_fields_are_accepted() {
 
 #[test]
 fn unknown_versions_are_refused_and_both_versions_named() {
-    for (at, digits, known, found) in [(6, b"13", "`ET12`", "`ET13`"), (10, b"01", "`eh00`", "`eh01`")] {
+    for (at, digits, known, actual) in [(6, b"13", "`ET12`", "`ET13`"), (10, b"01", "`eh00`", "`eh01`")] {
         let mut file = program(vec![1], 128);
         file[at..at + 2].copy_from_slice(digits);
         let error = causes(&load(file).unwrap_err());
-        assert!(error.contains(known) && error.contains(found), "{error}");
+        assert!(error.contains(known) && error.contains(actual), "{error}");
     }
-    for (at, digits, known, found) in [(6, b"02", "`FT01`", "`FT02`"), (10, b"99", "`FH01`", "`FH99`")] {
+    for (at, digits, known, actual) in [(6, b"02", "`FT01`", "`FT02`"), (10, b"99", "`FH01`", "`FH99`")] {
         let mut file = data();
         file[at..at + 2].copy_from_slice(digits);
         let error = causes(&load_data(file).err().unwrap());
-        assert!(error.contains(known) && error.contains(found), "{error}");
+        assert!(error.contains(known) && error.contains(actual), "{error}");
     }
 }
 

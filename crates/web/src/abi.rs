@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[link(wasm_import_module = "pteron")]
 unsafe extern "C" {
-    /// The time in milliseconds.
+    /// JavaScript's clock, in milliseconds.
     safe fn now() -> f64;
     /// Reports a panic with its message in UTF-8. JavaScript throws, so that it does not return.
     safe fn panicked(address: *const u8, len: usize);
@@ -33,7 +33,7 @@ pub(crate) extern "C" fn pteron_start() -> u32 {
 // SAFETY: no other function of the module has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pteron_buffer(len: usize) -> u32 {
-    ENGINE.with_borrow_mut(|engine| engine.buffer(len).unwrap_or(0))
+    ENGINE.with_borrow_mut(|engine| engine.create_buffer(len).unwrap_or(0))
 }
 
 /// The address of the bytes of a buffer, valid until it is freed; 0 if there is no such buffer.

@@ -47,24 +47,24 @@ pub(crate) type Buffers = Handles<AlignedBuffer>;
 
 impl Buffers {
     /// The bytes of a buffer that a request refers to.
-    pub(crate) fn named(&self, number: u32) -> Result<&[u8]> {
-        self.get(number).map(|buffer| &**buffer).ok_or_else(|| no_buffer(number))
+    pub(crate) fn bytes_of(&self, number: u32) -> Result<&[u8]> {
+        self.get(number).map(|buffer| &**buffer).ok_or_else(|| no_such_buffer(number))
     }
 
-    /// Takes a buffer of which a request transfers the ownership.
-    pub(crate) fn handed_over(&mut self, number: u32) -> Result<AlignedBuffer> {
-        self.take(number).ok_or_else(|| no_buffer(number))
+    /// Removes and returns a buffer whose ownership a request transfers to Rust.
+    pub(crate) fn take_buffer(&mut self, number: u32) -> Result<AlignedBuffer> {
+        self.take(number).ok_or_else(|| no_such_buffer(number))
     }
 
     /// Adds a buffer, and returns its handle for JavaScript.
-    pub(crate) fn give(&mut self, buffer: AlignedBuffer) -> Result<u32> {
+    pub(crate) fn add_buffer(&mut self, buffer: AlignedBuffer) -> Result<u32> {
         self.add(buffer)
-            .ok_or_else(|| Failure::input("all numbers of buffers are used up; load the module anew"))
+            .ok_or_else(|| Failure::invalid_input("all numbers of buffers are used up; load the module anew"))
     }
 }
 
-fn no_buffer(number: u32) -> Failure {
-    Failure::input(format!("there is no buffer {number}"))
+fn no_such_buffer(number: u32) -> Failure {
+    Failure::invalid_input(format!("there is no buffer {number}"))
 }
 
 #[cfg(test)]

@@ -23,12 +23,12 @@ pub struct Engine {
 
 impl Engine {
     /// An engine whose programs use these operators and backends, instead of those of the library.
-    pub fn with(registries: Registries) -> Self {
+    pub fn with_registries(registries: Registries) -> Self {
         Self { registries, ..Self::default() }
     }
 
     /// Creates a buffer of zeros; `None` if there is not enough memory.
-    pub fn buffer(&mut self, len: usize) -> Option<u32> {
+    pub fn create_buffer(&mut self, len: usize) -> Option<u32> {
         self.buffers.add(AlignedBuffer::zeroed(len).ok()?)
     }
 
@@ -50,7 +50,7 @@ impl Engine {
     /// Executes the request in a buffer, and frees the buffer. Returns the buffer of the response, `{"ok": …}` or
     /// `{"error": {"message": …}}`; `None` if there is not enough memory for it.
     pub fn call(&mut self, request: u32) -> Option<u32> {
-        let answer = match self.read(request).and_then(|request| self.answer(request)) {
+        let answer = match self.read_request(request).and_then(|request| self.execute(request)) {
             Ok(value) => json!({ "ok": value }),
             Err(failure) => json!({ "error": failure }),
         };
@@ -58,11 +58,11 @@ impl Engine {
         self.buffers.add(AlignedBuffer::from_slice(text.as_bytes()).ok()?)
     }
 
-    fn read(&mut self, request: u32) -> Result<Request> {
-        Ok(serde_json::from_slice(&self.buffers.handed_over(request)?)?)
+    fn read_request(&mut self, request: u32) -> Result<Request> {
+        Ok(serde_json::from_slice(&self.buffers.take_buffer(request)?)?)
     }
 
-    fn answer(&mut self, request: Request) -> Result<Value> {
+    fn execute(&mut self, request: Request) -> Result<Value> {
         match request {
             Request::About => Ok(json!({
                 "version": env!("CARGO_PKG_VERSION"),
@@ -75,45 +75,47 @@ impl Engine {
             Request::Run { module, method, inputs, repeat } => self.run(module, method, inputs, repeat),
             Request::Random { module, method } => {
                 let Self { buffers, modules, .. } = self;
-                let (opened, method, _) = resolved(modules, module, method)?;
-                let made = random::random_inputs(opened.module()?.program(), &method)?;
-                made.into_iter().map(|value| values::give(value, buffers)).collect()
+                let (opened, method, _) = resolve_method(modules, module, method)?;
+                let inputs = random::random_inputs(opened.module()?.program(), &method)?;
+                inputs.into_iter().map(|value| values::to_response(value, buffers)).collect()
             }
             Request::Picture { module, method, input, picture, preparation } => {
                 let Self { buffers, modules, .. } = self;
-                let (_, method, declared) = resolved(modules, module, method)?;
+                let (_, method, declared) = resolve_method(modules, module, method)?;
                 let info = declared.get(input).and_then(|declared| declared.tensor.as_ref());
-                let no_tensor = || Failure::input(format!("input {input} of method `{method}` is no tensor"));
+                let no_tensor =
+                    || Failure::invalid_input(format!("input {input} of method `{method}` is no tensor"));
                 let meta = &info.ok_or_else(no_tensor)?.meta;
-                let bytes = buffers.named(picture.buffer)?;
-                let made = picture::decode(&picture.name, bytes, meta, &preparation.into())?;
-                values::give(EValue::Tensor(made), buffers)
+                let bytes = buffers.bytes_of(picture.buffer)?;
+                let tensor = picture::decode(&picture.name, bytes, meta, &preparation.into())?;
+                values::to_response(EValue::Tensor(tensor), buffers)
             }
             Request::Top { tensor, count, labels } => {
                 let Input::Tensor { dtype, sizes, buffer } = tensor else {
-                    return Err(Failure::input("only a tensor has largest elements"));
+                    return Err(Failure::invalid_input("only a tensor has largest elements"));
                 };
-                let (meta, bytes) = values::tensor(&dtype, &sizes, buffer, &self.buffers)?;
+                let (meta, bytes) = values::borrow_tensor(&dtype, &sizes, buffer, &self.buffers)?;
                 Ok(serde_json::to_value(top_k(&Tensor::from_bytes(meta, bytes)?, count, &labels)?)?)
             }
             Request::Report { module, profile } => self.report(module, profile),
             Request::Inspect { module } => {
-                self.modules.get(module).ok_or_else(|| no_module(module))?.inspect()
+                self.modules.get(module).ok_or_else(|| no_such_module(module))?.inspect()
             }
         }
     }
 
     fn load(&mut self, file: File, data: Vec<File>) -> Result<Value> {
-        let mut taken =
-            |File { name, buffer }: File| Ok::<_, Failure>((name, self.buffers.handed_over(buffer)?));
-        let (name, bytes) = taken(file)?;
-        let data = data.into_iter().map(taken).collect::<Result<_>>()?;
+        let mut take_file =
+            |File { name, buffer }: File| Ok::<_, Failure>((name, self.buffers.take_buffer(buffer)?));
+        let (name, bytes) = take_file(file)?;
+        let data = data.into_iter().map(take_file).collect::<Result<_>>()?;
         let start = Instant::now();
         let mut opened = OpenFile::new(name, bytes, data, &self.registries)?;
         let mut described = opened.describe()?;
-        described["ms"] = json!(milliseconds(start.elapsed()));
+        described["ms"] = json!(to_milliseconds(start.elapsed()));
         let number = self.modules.add(opened);
-        described["module"] = json!(number.ok_or_else(|| Failure::input("too many modules were opened"))?);
+        described["module"] =
+            json!(number.ok_or_else(|| Failure::invalid_input("too many modules were opened"))?);
         Ok(described)
     }
 
@@ -125,14 +127,17 @@ impl Engine {
         repeat: usize,
     ) -> Result<Value> {
         let Self { buffers, modules, .. } = self;
-        let (opened, name, declared) = resolved(modules, module, method)?;
-        let given = values::given(&declared, inputs, buffers)?;
+        let (opened, name, declared) = resolve_method(modules, module, method)?;
+        let given_inputs = values::borrowed_inputs(&declared, inputs, buffers)?;
         let start = Instant::now();
         let method = opened.module()?.method(&name)?;
         let load = start.elapsed();
         let once = |method: &mut Method| {
             let start = Instant::now();
-            given.iter().enumerate().try_for_each(|(index, input)| InputValue::set(input, method, index))?;
+            given_inputs
+                .iter()
+                .enumerate()
+                .try_for_each(|(index, input)| InputValue::set(input, method, index))?;
             method.run()?;
             Ok::<_, Failure>(start.elapsed())
         };
@@ -147,17 +152,19 @@ impl Engine {
         }
         // The clock may be too coarse for a single run, so the mean is measured over all of them.
         let mean = start.elapsed().checked_div(u32::try_from(repeat).unwrap_or(u32::MAX));
-        let outputs =
-            outputs.into_iter().map(|value| values::give(value, buffers)).collect::<Result<Vec<_>>>()?;
+        let outputs = outputs
+            .into_iter()
+            .map(|value| values::to_response(value, buffers))
+            .collect::<Result<Vec<_>>>()?;
         let latency = Latency::from_durations(times).map(|latency| {
             json!({
                 "runs": latency.runs, "min": latency.min_ms, "median": latency.median_ms, "p99": latency.p99_ms,
-                "mean": mean.map(milliseconds),
+                "mean": mean.map(to_milliseconds),
             })
         });
         Ok(json!({
             "method": name, "outputs": outputs,
-            "loadMs": milliseconds(load), "ms": milliseconds(first), "latency": latency,
+            "loadMs": to_milliseconds(load), "ms": to_milliseconds(first), "latency": latency,
         }))
     }
 
@@ -166,31 +173,31 @@ impl Engine {
         let run = match profile {
             None => None,
             Some(Profile { method, inputs, repeat }) => {
-                let (_, method, declared) = resolved(modules, module, method)?;
-                Some((method, values::values(&declared, inputs, buffers)?, repeat))
+                let (_, method, declared) = resolve_method(modules, module, method)?;
+                Some((method, values::owned_inputs(&declared, inputs, buffers)?, repeat))
             }
         };
-        let page = modules.get_mut(module).ok_or_else(|| no_module(module))?.report(run)?;
-        Ok(json!({ "buffer": buffers.give(AlignedBuffer::from_slice(page.as_bytes())?)? }))
+        let page = modules.get_mut(module).ok_or_else(|| no_such_module(module))?.report(run)?;
+        Ok(json!({ "buffer": buffers.add_buffer(AlignedBuffer::from_slice(page.as_bytes())?)? }))
     }
 }
 
-/// A module, the name of the selected or default method, and its inputs.
-fn resolved(
+/// The open file `module`, the name of the selected or default method, and the description of its inputs.
+fn resolve_method(
     modules: &mut Handles<OpenFile>,
     module: u32,
     method: Option<String>,
 ) -> Result<(&mut OpenFile, String, Vec<ValueMeta>)> {
-    let opened = modules.get_mut(module).ok_or_else(|| no_module(module))?;
-    let method = opened.method(method)?;
+    let opened = modules.get_mut(module).ok_or_else(|| no_such_module(module))?;
+    let method = opened.method_or_default(method)?;
     let declared = opened.module()?.method_meta(&method)?.inputs();
     Ok((opened, method, declared))
 }
 
-fn no_module(number: u32) -> Failure {
-    Failure::input(format!("there is no module {number}: it has been disposed of"))
+fn no_such_module(number: u32) -> Failure {
+    Failure::invalid_input(format!("there is no module {number}: it has been disposed of"))
 }
 
-fn milliseconds(time: Duration) -> f64 {
+fn to_milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }

@@ -40,12 +40,12 @@ struct FailureDetails {
 
 impl Failure {
     /// An error for an invalid request.
-    pub(crate) fn input(message: impl Into<String>) -> Self {
+    pub(crate) fn invalid_input(message: impl Into<String>) -> Self {
         Self(Box::new(FailureDetails { message: message.into(), kind: "input", ..FailureDetails::default() }))
     }
 
     /// Prefixes the message with the index of an input.
-    pub(crate) fn of_input(mut self, index: usize) -> Self {
+    pub(crate) fn at_input(mut self, index: usize) -> Self {
         self.0.message = format!("input {index}: {}", self.0.message);
         self
     }
@@ -56,7 +56,7 @@ impl<E: Error + 'static> From<E> for Failure {
         let ErrorFacts { kind, file, path, offset, remedy, method, operators, backends, .. } =
             ErrorFacts::of(&error);
         let message = pteron_toolbox::one_line(&error);
-        let (kind, remedy) = (name(kind), remedy.and_then(remedy_text));
+        let (kind, remedy) = (kind_name(kind), remedy.and_then(remedy_text));
         Self(Box::new(FailureDetails {
             message,
             kind,
@@ -72,7 +72,7 @@ impl<E: Error + 'static> From<E> for Failure {
 }
 
 /// The name of a kind of error in JavaScript.
-fn name(kind: ErrorKind) -> &'static str {
+fn kind_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Format => "format",
         ErrorKind::Compile => "compile",

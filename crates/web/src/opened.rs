@@ -61,11 +61,11 @@ impl OpenFile {
         let name = self.file.name();
         self.module
             .as_mut()
-            .ok_or_else(|| Failure::input(format!("{name} has no methods: only programs run")))
+            .ok_or_else(|| Failure::invalid_input(format!("{name} has no methods: only programs run")))
     }
 
-    /// The given name, or that of the default method.
-    pub(crate) fn method(&mut self, name: Option<String>) -> Result<String> {
+    /// `name`, or the name of the default method if it is `None`.
+    pub(crate) fn method_or_default(&mut self, name: Option<String>) -> Result<String> {
         match name {
             Some(name) => Ok(name),
             None => Ok(default_method(self.module()?.program())?),
@@ -79,8 +79,10 @@ impl OpenFile {
             return Ok(json!({ "name": name, "bytes": bytes, "methods": [] }));
         };
         let names = module.method_names();
-        let methods =
-            names.iter().map(|name| method(&module.method_meta(name)?)).collect::<Result<Vec<_>>>()?;
+        let methods = names
+            .iter()
+            .map(|name| describe_method(&module.method_meta(name)?))
+            .collect::<Result<Vec<_>>>()?;
         let main = default_method(module.program()).ok();
         Ok(json!({ "name": name, "bytes": bytes, "main": main, "methods": methods }))
     }
@@ -100,9 +102,9 @@ impl OpenFile {
                 let program = self.module()?.program();
                 let request =
                     Request { method: Some(method), values: Some(values), repeat, ..Request::default() };
-                let found = profile::profile(program, &request, false, options.clone())?;
-                let nodes = NodeKinds::read(program, &found.method, &options.backends)?;
-                Some(found.report(program, &options.kernels, &nodes))
+                let profile = profile::profile(program, &request, false, options.clone())?;
+                let nodes = NodeKinds::read(program, &profile.method, &options.backends)?;
+                Some(profile.report(program, &options.kernels, &nodes))
             }
         };
         let measured = Measured { profile: times.as_ref(), ..Measured::default() };
@@ -112,13 +114,13 @@ impl OpenFile {
 
 /// A loader for a buffer taken from JavaScript. Weights are used in place.
 fn loader(name: String, bytes: AlignedBuffer) -> Arc<dyn DataLoader> {
-    Arc::new(BytesLoader::named(name, FreeableBuffer::read(bytes)))
+    Arc::new(BytesLoader::named(name, FreeableBuffer::owned(bytes)))
 }
 
-fn method(meta: &MethodMeta<'_>) -> Result<Value> {
+fn describe_method(meta: &MethodMeta<'_>) -> Result<Value> {
     let names = meta.value_names()?;
     let values = |values: Vec<ValueMeta>, names: Vec<Option<String>>| -> Vec<Value> {
-        values.iter().zip(names).map(|(meta, name)| value(meta, name)).collect()
+        values.iter().zip(names).map(|(meta, name)| describe_value(meta, name)).collect()
     };
     Ok(json!({
         "name": meta.name(),
@@ -129,7 +131,7 @@ fn method(meta: &MethodMeta<'_>) -> Result<Value> {
     }))
 }
 
-fn value(meta: &ValueMeta, name: Option<String>) -> Value {
+fn describe_value(meta: &ValueMeta, name: Option<String>) -> Value {
     let fixed = match &meta.traced {
         Some(EValue::Int(v)) => json!(v.to_string()),
         Some(EValue::Double(v)) => json!(v.to_string()),

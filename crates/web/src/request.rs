@@ -3,7 +3,7 @@
 use pteron_toolbox::picture::{Preparation, Preset, Resize};
 use serde::Deserialize;
 
-/// A request.
+/// A request from JavaScript.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "call", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Request {
@@ -97,17 +97,17 @@ impl From<Pictures> for Preparation {
             Sides::Both([height, width]) => Resize::To(height, width),
         });
         let crop = crop.map(|[height, width]| (height, width));
-        let mut made = Self { resize, crop, channels_last, ..Self::default() };
+        let mut preparation = Self { resize, crop, channels_last, ..Self::default() };
         match preset {
-            Some(Usual::Unit) => Preset::Unit.apply(&mut made),
-            Some(Usual::Signed) => Preset::Signed.apply(&mut made),
-            Some(Usual::Imagenet) => Preset::ImageNet.apply(&mut made),
+            Some(Usual::Unit) => Preset::Unit.apply(&mut preparation),
+            Some(Usual::Signed) => Preset::Signed.apply(&mut preparation),
+            Some(Usual::Imagenet) => Preset::ImageNet.apply(&mut preparation),
             None => {}
         }
-        made.scale = scale.or(made.scale);
-        made.mean = mean.unwrap_or(made.mean);
-        made.std = std.unwrap_or(made.std);
-        made
+        preparation.scale = scale.or(preparation.scale);
+        preparation.mean = mean.unwrap_or(preparation.mean);
+        preparation.std = std.unwrap_or(preparation.std);
+        preparation
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn options_for_images_equal_those_of_the_command() {
         let json = r#"{"preset": "imagenet", "resize": 256, "crop": [224, 224], "std": [1]}"#;
-        let made = Preparation::from(serde_json::from_str::<Pictures>(json).unwrap());
+        let preparation = Preparation::from(serde_json::from_str::<Pictures>(json).unwrap());
         let mut expected = Preparation {
             resize: Some(Resize::Shorter(256)),
             crop: Some((224, 224)),
@@ -126,7 +126,7 @@ mod tests {
         };
         Preset::ImageNet.apply(&mut expected);
         expected.std = vec![1.0];
-        assert_eq!(made, expected);
+        assert_eq!(preparation, expected);
         let both = serde_json::from_str::<Pictures>(r#"{"resize": [8, 9], "channelsLast": true}"#).unwrap();
         let both = Preparation::from(both);
         assert_eq!((both.resize, both.channels_last), (Some(Resize::To(8, 9)), true));

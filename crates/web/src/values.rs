@@ -7,7 +7,7 @@ use pteron::tensor::{DimOrder, TensorMeta, TensorView};
 use pteron::{EValue, Method, ScalarType, Tensor, ValueMeta};
 use serde_json::{Value, json};
 
-/// An input. The elements of tensors are borrowed from a buffer.
+/// An input of a method. The elements of tensors are borrowed from a buffer.
 pub(crate) enum InputValue<'b> {
     Tensor(TensorMeta, &'b [u8]),
     Value(EValue),
@@ -33,7 +33,7 @@ impl InputValue<'_> {
 }
 
 /// Converts the inputs of a request to those of a method. Inputs that the exporter fixed may be omitted, all or none.
-pub(crate) fn given<'b>(
+pub(crate) fn borrowed_inputs<'b>(
     declared: &[ValueMeta],
     inputs: Vec<Input>,
     buffers: &'b Buffers,
@@ -45,32 +45,39 @@ pub(crate) fn given<'b>(
             true => format!("{open} inputs"),
             false => format!("{} inputs, or {open} without those that the exporter fixed", declared.len()),
         };
-        return Err(Failure::input(format!("the method takes {wanted}; it was given {}", inputs.len())));
+        return Err(Failure::invalid_input(format!(
+            "the method takes {wanted}; it was given {}",
+            inputs.len()
+        )));
     }
     let mut inputs = inputs.into_iter();
-    let mut found = Vec::with_capacity(declared.len());
+    let mut converted = Vec::with_capacity(declared.len());
     for (index, declared) in declared.iter().enumerate() {
         let input = match (&declared.traced, all) {
             (Some(_), false) => Input::Fixed,
             _ => inputs.next().unwrap_or(Input::None),
         };
-        found.push(one(input, declared, buffers).map_err(|failure| failure.of_input(index))?);
+        converted.push(convert_input(input, declared, buffers).map_err(|failure| failure.at_input(index))?);
     }
-    Ok(found)
+    Ok(converted)
 }
 
-/// Converts the inputs of a request to those of a method, as [`given`] does, but copies the tensors.
-pub(crate) fn values(declared: &[ValueMeta], inputs: Vec<Input>, buffers: &Buffers) -> Result<Vec<EValue>> {
-    given(declared, inputs, buffers)?.into_iter().map(InputValue::into_value).collect()
+/// As [`borrowed_inputs`], but copies the elements of tensors.
+pub(crate) fn owned_inputs(
+    declared: &[ValueMeta],
+    inputs: Vec<Input>,
+    buffers: &Buffers,
+) -> Result<Vec<EValue>> {
+    borrowed_inputs(declared, inputs, buffers)?.into_iter().map(InputValue::into_value).collect()
 }
 
-fn one<'b>(input: Input, declared: &ValueMeta, buffers: &'b Buffers) -> Result<InputValue<'b>> {
+fn convert_input<'b>(input: Input, declared: &ValueMeta, buffers: &'b Buffers) -> Result<InputValue<'b>> {
     Ok(InputValue::Value(match input {
         Input::Tensor { dtype, sizes, buffer } => {
-            let (meta, bytes) = tensor(&dtype, &sizes, buffer, buffers)?;
+            let (meta, bytes) = borrow_tensor(&dtype, &sizes, buffer, buffers)?;
             return Ok(InputValue::Tensor(meta, bytes));
         }
-        Input::Number { value } => number(&value, declared)?,
+        Input::Number { value } => parse_number(&value, declared)?,
         Input::Bool { value } => EValue::Bool(value),
         Input::String { value } => EValue::String(value),
         Input::None => EValue::None,
@@ -79,27 +86,27 @@ fn one<'b>(input: Input, declared: &ValueMeta, buffers: &'b Buffers) -> Result<I
 }
 
 /// Parses a number as the type that the method expects.
-fn number(text: &str, declared: &ValueMeta) -> Result<EValue> {
+fn parse_number(text: &str, declared: &ValueMeta) -> Result<EValue> {
     let value = match declared.tag {
         pteron::Tag::Double => text.parse().map(EValue::Double).ok(),
         _ => text.parse().map(EValue::Int).ok(),
     };
-    value.ok_or_else(|| Failure::input(format!("`{text}` is not {}", declared.tag)))
+    value.ok_or_else(|| Failure::invalid_input(format!("`{text}` is not {}", declared.tag)))
 }
 
 /// A tensor whose elements are in a buffer.
-pub(crate) fn tensor<'b>(
+pub(crate) fn borrow_tensor<'b>(
     dtype: &str,
     sizes: &[usize],
     buffer: u32,
     buffers: &'b Buffers,
 ) -> Result<(TensorMeta, &'b [u8])> {
     let dtype = ScalarType::parse(dtype)
-        .ok_or_else(|| Failure::input(format!("there is no type of elements `{dtype}`")))?;
-    let (meta, bytes) = (TensorMeta::contiguous(dtype, sizes)?, buffers.named(buffer)?);
+        .ok_or_else(|| Failure::invalid_input(format!("there is no type of elements `{dtype}`")))?;
+    let (meta, bytes) = (TensorMeta::contiguous(dtype, sizes)?, buffers.bytes_of(buffer)?);
     match bytes.len() == meta.nbytes() {
         true => Ok((meta, bytes)),
-        false => Err(Failure::input(format!(
+        false => Err(Failure::invalid_input(format!(
             "{meta} has {} elements, which are {} bytes; {} bytes were given",
             meta.numel(),
             meta.nbytes(),
@@ -109,31 +116,31 @@ pub(crate) fn tensor<'b>(
 }
 
 /// Converts a value for a response, with the elements of tensors in new buffers.
-pub(crate) fn give(value: EValue, buffers: &mut Buffers) -> Result<Value> {
+pub(crate) fn to_response(value: EValue, buffers: &mut Buffers) -> Result<Value> {
     let list = |values: Vec<Value>| json!({ "kind": "list", "values": values });
     Ok(match value {
         EValue::None => json!({ "kind": "none" }),
         EValue::Int(v) => json!({ "kind": "int", "value": v.to_string() }),
-        EValue::Double(v) => json!({ "kind": "double", "value": spelled(v) }),
+        EValue::Double(v) => json!({ "kind": "double", "value": format_number(v) }),
         EValue::Bool(v) => json!({ "kind": "bool", "value": v }),
         EValue::String(v) => json!({ "kind": "string", "value": v }),
-        EValue::Tensor(tensor) => give_tensor(tensor, buffers)?,
+        EValue::Tensor(tensor) => tensor_to_response(tensor, buffers)?,
         EValue::ListInt(all) => {
             list(all.into_iter().map(|v| json!({ "kind": "int", "value": v.to_string() })).collect())
         }
         EValue::ListDouble(all) => {
-            list(all.into_iter().map(|v| json!({ "kind": "double", "value": spelled(v) })).collect())
+            list(all.into_iter().map(|v| json!({ "kind": "double", "value": format_number(v) })).collect())
         }
         EValue::ListBool(all) => {
             list(all.into_iter().map(|v| json!({ "kind": "bool", "value": v })).collect())
         }
         EValue::ListTensor(all) => {
-            list(all.into_iter().map(|tensor| give_tensor(tensor, buffers)).collect::<Result<_>>()?)
+            list(all.into_iter().map(|tensor| tensor_to_response(tensor, buffers)).collect::<Result<_>>()?)
         }
         EValue::ListOptionalTensor(all) => list(
             all.into_iter()
                 .map(|tensor| {
-                    tensor.map_or_else(|| Ok(json!({ "kind": "none" })), |t| give_tensor(t, buffers))
+                    tensor.map_or_else(|| Ok(json!({ "kind": "none" })), |t| tensor_to_response(t, buffers))
                 })
                 .collect::<Result<_>>()?,
         ),
@@ -141,7 +148,7 @@ pub(crate) fn give(value: EValue, buffers: &mut Buffers) -> Result<Value> {
 }
 
 /// Formats a number so that JavaScript's `Number` parses it.
-fn spelled(value: f64) -> String {
+fn format_number(value: f64) -> String {
     match value {
         v if v.is_nan() => "NaN".to_owned(),
         f64::INFINITY => "Infinity".to_owned(),
@@ -150,7 +157,7 @@ fn spelled(value: f64) -> String {
     }
 }
 
-fn give_tensor(tensor: Tensor, buffers: &mut Buffers) -> Result<Value> {
+fn tensor_to_response(tensor: Tensor, buffers: &mut Buffers) -> Result<Value> {
     let tensor = match tensor.meta().is_row_major() {
         true => tensor,
         false => tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?,
@@ -160,7 +167,7 @@ fn give_tensor(tensor: Tensor, buffers: &mut Buffers) -> Result<Value> {
         "kind": "tensor",
         "dtype": meta.dtype().name(),
         "sizes": meta.sizes().iter().collect::<Vec<_>>(),
-        "buffer": buffers.give(buffer)?,
+        "buffer": buffers.add_buffer(buffer)?,
     }))
 }
 
@@ -176,7 +183,7 @@ mod tests {
             (f64::NAN, "NaN"),
             (f64::NEG_INFINITY, "-Infinity"),
         ] {
-            assert_eq!(spelled(value), text);
+            assert_eq!(format_number(value), text);
         }
     }
 
@@ -186,10 +193,10 @@ mod tests {
         let rows = Tensor::from_slice(&[1, 2, 1, 2], &[1u8, 2, 3, 4]).unwrap();
         let last = rows.to_dim_order(DimOrder::new(&[0, 2, 3, 1]).unwrap()).unwrap();
         assert_eq!(last.bytes(), [1, 3, 2, 4]);
-        let given = give(EValue::Tensor(last), &mut buffers).unwrap();
+        let response = to_response(EValue::Tensor(last), &mut buffers).unwrap();
         let expected = json!({ "kind": "tensor", "dtype": "uint8", "sizes": [1, 2, 1, 2], "buffer": 1 });
-        assert_eq!((given, buffers.named(1).unwrap()), (expected, &[1u8, 2, 3, 4][..]));
-        let lists = give(EValue::ListOptionalTensor(vec![None]), &mut buffers).unwrap();
+        assert_eq!((response, buffers.bytes_of(1).unwrap()), (expected, &[1u8, 2, 3, 4][..]));
+        let lists = to_response(EValue::ListOptionalTensor(vec![None]), &mut buffers).unwrap();
         assert_eq!(lists, json!({ "kind": "list", "values": [{ "kind": "none" }] }));
     }
 }

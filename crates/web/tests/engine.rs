@@ -12,7 +12,7 @@ struct Client(Engine);
 
 impl Client {
     fn give(&mut self, bytes: &[u8]) -> u32 {
-        let buffer = self.0.buffer(bytes.len()).unwrap();
+        let buffer = self.0.create_buffer(bytes.len()).unwrap();
         self.0.bytes_mut(buffer).unwrap().copy_from_slice(bytes);
         buffer
     }
@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// The numbers of open modules and buffers.
-    fn held(&mut self) -> (u64, u64) {
+    fn open_handles(&mut self) -> (u64, u64) {
         let about = self.call(json!({ "call": "about" }));
         (about["modules"].as_u64().unwrap(), about["buffers"].as_u64().unwrap())
     }
@@ -81,11 +81,11 @@ fn a_picture_is_classified() {
     let request = json!({
         "call": "picture", "module": module, "input": 0, "picture": picture, "preparation": { "preset": "unit" },
     });
-    let made = client.call(request);
+    let input = client.call(request);
     client.take(&buffer);
-    let request = json!({ "call": "run", "module": module, "inputs": [&made], "repeat": 3 });
+    let request = json!({ "call": "run", "module": module, "inputs": [&input], "repeat": 3 });
     let ran = client.call(request);
-    client.take(&made["buffer"]);
+    client.take(&input["buffer"]);
     assert_eq!((&ran["method"], &ran["latency"]["runs"]), (&json!("forward"), &json!(3)));
     assert!(ran["ms"].as_f64().unwrap() > 0.0 && ran["latency"]["mean"].as_f64().unwrap() > 0.0);
     let scores = &ran["outputs"][0];
@@ -96,11 +96,11 @@ fn a_picture_is_classified() {
     let scores = floats(&client.take(&scores["buffer"]));
     assert!((scores.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{scores:?}");
 
-    assert_eq!(client.held(), (1, 0));
+    assert_eq!(client.open_handles(), (1, 0));
     assert_eq!(client.call(json!({ "call": "close", "module": module })), json!(true));
     let failed = client.fail(json!({ "call": "random", "module": module }));
     assert_eq!(failed["message"], "there is no module 1: it has been disposed of");
-    assert_eq!(client.held(), (0, 0));
+    assert_eq!(client.open_handles(), (0, 0));
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn reports_show_the_file_and_the_times_of_its_nodes() {
     let module = client.load("examples/digits/digits.pte")["module"].clone();
     let inputs = client.call(json!({ "call": "random", "module": module }));
     let page = |client: &mut Client, profile: Value| {
-        let made = client.call(json!({ "call": "report", "module": module, "profile": profile }));
-        String::from_utf8(client.take(&made["buffer"])).unwrap()
+        let response = client.call(json!({ "call": "report", "module": module, "profile": profile }));
+        String::from_utf8(client.take(&response["buffer"])).unwrap()
     };
     let plain = page(&mut client, Value::Null);
     assert!(plain.starts_with("<!doctype html>") && plain.contains("digits.pte"));
@@ -134,8 +134,8 @@ fn archives_are_compiled_and_other_files_are_shown() {
     let file = client.file(WEIGHTS);
     let opened = client.call(json!({ "call": "load", "file": file, "data": [] }));
     assert_eq!(opened["methods"], json!([]));
-    let made = client.call(json!({ "call": "report", "module": opened["module"], "profile": null }));
-    assert!(String::from_utf8(client.take(&made["buffer"])).unwrap().contains("external_constant.ptd"));
+    let response = client.call(json!({ "call": "report", "module": opened["module"], "profile": null }));
+    assert!(String::from_utf8(client.take(&response["buffer"])).unwrap().contains("external_constant.ptd"));
     let failed = client.fail(json!({ "call": "run", "module": opened["module"], "inputs": [], "repeat": 0 }));
     assert_eq!(failed["message"], "_default_external_constant.ptd has no methods: only programs run");
 }
@@ -175,20 +175,20 @@ fn errors_have_a_kind_a_message_and_a_location() {
     let text = load(&mut client, b"hello");
     assert_eq!(text["kind"], "format");
     assert!(text["message"].as_str().unwrap().contains("model.pte is text"), "{text}");
-    assert_eq!(client.held(), (0, 0));
+    assert_eq!(client.open_handles(), (0, 0));
 
     let module = client.load("examples/digits/digits.pte")["module"].clone();
     let zeros = client.give(&[0; 252]);
     let mut run = |inputs: Value| {
         client.fail(json!({ "call": "run", "module": module, "inputs": inputs, "repeat": 0 }))
     };
-    let given = |dtype: &str, sizes: Value| json!([{ "kind": "tensor", "dtype": dtype, "sizes": sizes, "buffer": zeros }]);
+    let tensor = |dtype: &str, sizes: Value| json!([{ "kind": "tensor", "dtype": dtype, "sizes": sizes, "buffer": zeros }]);
     for (inputs, problem) in [
         (json!([]), "the method takes 1 inputs; it was given 0"),
-        (given("float32", json!([1, 1, 8, 8])), "64 elements, which are 256 bytes; 252 bytes were given"),
-        (given("float32", json!([1, 1, 7, 9])), "[1, 1, 8, 8]"),
-        (given("uint8", json!([252])), "float32"),
-        (given("float33", json!([63])), "there is no type of elements `float33`"),
+        (tensor("float32", json!([1, 1, 8, 8])), "64 elements, which are 256 bytes; 252 bytes were given"),
+        (tensor("float32", json!([1, 1, 7, 9])), "[1, 1, 8, 8]"),
+        (tensor("uint8", json!([252])), "float32"),
+        (tensor("float33", json!([63])), "there is no type of elements `float33`"),
         (json!([{ "kind": "number", "value": "a" }]), "input 0: `a` is not"),
         (json!([{ "kind": "bool", "value": true }]), "input"),
         (
@@ -205,6 +205,6 @@ fn errors_have_a_kind_a_message_and_a_location() {
     assert_eq!((&failed["kind"], &failed["method"]), (&json!("input"), &json!("backward")));
     let failed = client.fail(json!({ "call": "sing" }));
     assert!(failed["kind"] == "error" && failed["message"].as_str().unwrap().contains("sing"), "{failed}");
-    let short = client.0.buffer(0).unwrap();
+    let short = client.0.create_buffer(0).unwrap();
     assert!(client.0.call(short).is_some() && client.0.call(short).is_some());
 }

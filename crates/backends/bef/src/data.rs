@@ -53,7 +53,7 @@ impl Bytes for Stored {
     }
 }
 
-/// Bytes that are not loaded.
+/// A constant whose bytes are not loaded, with its length in bytes.
 struct Absent(usize);
 
 impl Bytes for Absent {
@@ -84,7 +84,7 @@ impl Data {
         let (mut data, machine) = (Self::default(), weight_layout(isa));
         for (index, value) in payload.values.iter().enumerate() {
             if let Some(constant) = &value.constant {
-                data.resolve(constant, named, &machine, memory)
+                data.load_constant(constant, named, &machine, memory)
                     .map_err(|e| Error::new(format!("constant %{index}: {e}")))?;
             }
         }
@@ -93,12 +93,12 @@ impl Data {
 
     /// Constants whose bytes are known already, by key.
     #[cfg(feature = "compile")]
-    pub(crate) fn of(by_key: HashMap<String, SharedBytes>) -> Self {
+    pub(crate) fn from_bytes_by_key(by_key: HashMap<String, SharedBytes>) -> Self {
         Self { by_key }
     }
 
     /// Constants of a payload that is checked without its named data: they have sizes, but no bytes.
-    pub(crate) fn absent(payload: &Payload) -> Self {
+    pub(crate) fn without_bytes(payload: &Payload) -> Self {
         let mut by_key: HashMap<String, SharedBytes> = HashMap::new();
         for constant in payload.values.iter().filter_map(|value| value.constant.as_ref()) {
             if let Some(key) = &constant.key {
@@ -109,7 +109,7 @@ impl Data {
         Self { by_key }
     }
 
-    fn resolve(
+    fn load_constant(
         &mut self,
         constant: &Constant,
         named: Option<&dyn NamedDataMap>,
@@ -121,15 +121,17 @@ impl Data {
             let map = named.ok_or_else(|| {
                 Error::new(format!("its bytes are the named data `{key}`, and there is no named data"))
             })?;
-            let plain = map.constant(key).map_err(|e| unreadable(key, &e))?;
-            let plain = plain.aligned(ALIGNMENT, "its constants", memory).map_err(|e| no_room(&e))?.shared();
+            let plain = map.constant(key).map_err(|e| unreadable_data(key, &e))?;
+            let plain =
+                plain.aligned(ALIGNMENT, "its constants", memory).map_err(|e| out_of_memory(&e))?.shared();
             // Packed forms that are missing or for other machines are skipped; those weights are packed again.
             let fits = |layout: &str| layout.strip_prefix(machine).is_some_and(|rest| rest.starts_with(' '));
             let fitting =
                 constant.laid_out.iter().filter(|laid| fits(&laid.layout) && map.contains(&laid.key));
             let laid_out = fitting.map(|laid| {
-                let bytes = map.data(&laid.key).map_err(|e| unreadable(&laid.key, &e))?;
-                let bytes = bytes.aligned(ALIGNMENT, "its constants", memory).map_err(|e| no_room(&e))?;
+                let bytes = map.data(&laid.key).map_err(|e| unreadable_data(&laid.key, &e))?;
+                let bytes =
+                    bytes.aligned(ALIGNMENT, "its constants", memory).map_err(|e| out_of_memory(&e))?;
                 Ok((laid.layout.clone(), Arc::new(bytes) as SharedBytes))
             });
             let laid_out = laid_out.collect::<Result<_>>()?;
@@ -157,10 +159,10 @@ impl Data {
     }
 }
 
-fn unreadable(key: &str, e: &pteron_runtime::Error) -> Error {
+fn unreadable_data(key: &str, e: &pteron_runtime::Error) -> Error {
     Error::new(format!("its bytes are the named data `{key}`: {e}"))
 }
 
-fn no_room(e: &pteron_operator::Error) -> Error {
+fn out_of_memory(e: &pteron_operator::Error) -> Error {
     Error::new(e.to_string())
 }

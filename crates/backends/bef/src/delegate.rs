@@ -49,11 +49,11 @@ impl PayloadBackend for BefBackend {
     }
 
     fn without_data(&self, payload: Payload) -> Option<StoredGraph> {
-        let data = Data::absent(&payload);
+        let data = Data::without_bytes(&payload);
         Some(StoredGraph { payload, data, kernels: Arc::clone(&self.kernels) })
     }
 
-    fn exported(graph: &StoredGraph) -> Result<[Vec<TensorMeta>; 2], BackendError> {
+    fn exported_metas(graph: &StoredGraph) -> Result<[Vec<TensorMeta>; 2], BackendError> {
         Ok(max_metas(&graph.payload)?)
     }
 }

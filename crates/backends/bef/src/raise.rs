@@ -24,21 +24,21 @@ pub(crate) fn raise(
     let mut raise = Raise {
         payload,
         kernels,
-        numbers: evaluate(payload, request.inputs)?,
+        numbers: evaluate_expressions(payload, request.inputs)?,
         graph: Graph::new(),
         values: vec![None; payload.values.len()],
         bytes: request.bytes,
     };
     raise.graph.set_name(payload.name.as_str());
     raise.graph.set_budget(request.budget.clone());
-    raise.arguments(request.inputs)?;
+    raise.add_inputs(request.inputs)?;
     for (index, value) in payload.values.iter().enumerate() {
-        raise.constant(index, value, data).map_err(|e| Error::new(format!("constant %{index}: {e}")))?;
+        raise.add_constant(index, value, data).map_err(|e| Error::new(format!("constant %{index}: {e}")))?;
     }
     for (index, node) in payload.nodes.iter().enumerate() {
         raise.graph.set_origin(Place::node(u32::try_from(index).unwrap_or(u32::MAX)));
         let named = |e: Error| Error::new(format!("node {index} ({}): {e}", node.op.name()));
-        raise.node(node).map_err(named)?;
+        raise.add_node(node).map_err(named)?;
     }
     raise.graph.set_origin(Place::default());
     if payload.outputs.len() != request.outputs.len() {
@@ -49,7 +49,7 @@ pub(crate) fn raise(
         ));
     }
     for &output in &payload.outputs {
-        let value = raise.value(output)?;
+        let value = raise.value_of_index(output)?;
         raise.graph.output(value);
     }
     Ok(raise.graph)
@@ -58,7 +58,7 @@ pub(crate) fn raise(
 /// The metas of the tensor inputs and outputs, with all symbols at their maxima.
 pub(crate) fn max_metas(payload: &Payload) -> Result<[Vec<TensorMeta>; 2]> {
     let symbols: Vec<Option<i64>> = payload.maxima.iter().map(|&max| Some(max)).collect();
-    let numbers = numbers_of(payload, &symbols);
+    let numbers = values_of_expressions(payload, &symbols);
     let metas = |values: &[usize]| -> Result<Vec<TensorMeta>> {
         let tensors = values.iter().map(|&v| &payload.values[v].ty).filter(|ty| **ty != Type::Number);
         tensors.map(|ty| meta(ty, &numbers)).collect()
@@ -68,8 +68,8 @@ pub(crate) fn max_metas(payload: &Payload) -> Result<[Vec<TensorMeta>; 2]> {
 
 /// Evaluates the expressions for tensor inputs with these metas. A size that is a single symbol binds it; sizes that
 /// are other expressions must match.
-fn evaluate(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>> {
-    let declared: Vec<_> = payload.values[..payload.inputs].iter().filter_map(tensor).collect();
+fn evaluate_expressions(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>> {
+    let declared: Vec<_> = payload.values[..payload.inputs].iter().filter_map(tensor_type).collect();
     if declared.len() != inputs.len() {
         return fail(format!("the call has {} input tensors, the payload {}", inputs.len(), declared.len()));
     }
@@ -92,10 +92,10 @@ fn evaluate(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>
             symbols[symbol] = symbols[symbol].or(Some(actual));
         }
     }
-    let numbers = numbers_of(payload, &symbols);
+    let numbers = values_of_expressions(payload, &symbols);
     for (i, ((_, sizes, _), meta)) in declared.iter().zip(inputs).enumerate() {
         for (size, &actual) in sizes.iter().zip(meta.sizes().iter()) {
-            let expected = number_value(&numbers, *size)?;
+            let expected = value_of_number(&numbers, *size)?;
             if usize::try_from(expected) != Ok(actual) {
                 return fail(format!("input {i} has a size {actual}, the payload's is {expected}"));
             }
@@ -105,7 +105,7 @@ fn evaluate(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>
 }
 
 /// The values of the payload's expressions; an error for one that has none.
-fn numbers_of(payload: &Payload, symbols: &[Option<i64>]) -> Vec<Result<i64>> {
+fn values_of_expressions(payload: &Payload, symbols: &[Option<i64>]) -> Vec<Result<i64>> {
     let value = |e: &Expression| {
         e.evaluate(|symbol| symbols.get(symbol).copied().flatten())
             .ok_or_else(|| Error::new(format!("the size `{e}` has no value")))
@@ -113,14 +113,14 @@ fn numbers_of(payload: &Payload, symbols: &[Option<i64>]) -> Vec<Result<i64>> {
     payload.expressions.iter().map(value).collect()
 }
 
-fn tensor(value: &Value) -> Option<(pteron_tensor::ScalarType, &[Number], pteron_tensor::DimOrder)> {
+fn tensor_type(value: &Value) -> Option<(pteron_tensor::ScalarType, &[Number], pteron_tensor::DimOrder)> {
     match &value.ty {
         Type::Tensor { dtype, sizes, dim_order } => Some((*dtype, sizes, *dim_order)),
         Type::Number => None,
     }
 }
 
-fn number_value(numbers: &[Result<i64>], number: Number) -> Result<i64> {
+fn value_of_number(numbers: &[Result<i64>], number: Number) -> Result<i64> {
     match number {
         Number::Int(v) => Ok(v),
         Number::Expression(index) => numbers
@@ -133,7 +133,7 @@ fn number_value(numbers: &[Result<i64>], number: Number) -> Result<i64> {
 fn meta(ty: &Type, numbers: &[Result<i64>]) -> Result<TensorMeta> {
     let Type::Tensor { dtype, sizes, dim_order } = ty else { return fail("a number is used as a tensor") };
     let size = |&number: &Number| {
-        let size = number_value(numbers, number)?;
+        let size = value_of_number(numbers, number)?;
         usize::try_from(size).map_err(|_| Error::new(format!("a size is {size}")))
     };
     let sizes: Vec<usize> = sizes.iter().map(size).collect::<Result<_>>()?;
@@ -153,7 +153,7 @@ struct Raise<'a> {
 }
 
 impl Raise<'_> {
-    fn arguments(&mut self, inputs: &[TensorMeta]) -> Result<()> {
+    fn add_inputs(&mut self, inputs: &[TensorMeta]) -> Result<()> {
         let mut metas = inputs.iter();
         for index in 0..self.payload.inputs {
             if self.payload.values[index].ty == Type::Number {
@@ -165,7 +165,7 @@ impl Raise<'_> {
         Ok(())
     }
 
-    fn constant(&mut self, index: usize, value: &Value, data: &Data) -> Result<()> {
+    fn add_constant(&mut self, index: usize, value: &Value, data: &Data) -> Result<()> {
         let Some(constant) = &value.constant else { return Ok(()) };
         let meta = meta(&value.ty, &self.numbers)?;
         if meta.nbytes() as u64 != constant.bytes {
@@ -176,13 +176,14 @@ impl Raise<'_> {
         Ok(())
     }
 
-    fn value(&self, index: usize) -> Result<ValueId> {
+    fn value_of_index(&self, index: usize) -> Result<ValueId> {
         let value = self.values.get(index).copied().flatten();
         value.ok_or_else(|| Error::new(format!("%{index} is not defined")))
     }
 
-    fn node(&mut self, node: &Node) -> Result<()> {
-        let inputs: Vec<ValueId> = node.inputs.iter().map(|&v| self.value(v)).collect::<Result<_>>()?;
+    fn add_node(&mut self, node: &Node) -> Result<()> {
+        let inputs: Vec<ValueId> =
+            node.inputs.iter().map(|&v| self.value_of_index(v)).collect::<Result<_>>()?;
         let mut metas = Vec::with_capacity(node.outputs.len());
         for &output in &node.outputs {
             let meta = meta(&self.payload.values[output].ty, &self.numbers)?;
@@ -191,7 +192,7 @@ impl Raise<'_> {
         }
         let appended = match &node.op {
             Op::Call { operator, args } => {
-                let call = self.call(operator, args, node.outputs.len())?;
+                let call = self.graph_call(operator, args, node.outputs.len())?;
                 self.graph.append(call, &inputs, metas)
             }
             Op::Node(kind) => {
@@ -206,7 +207,7 @@ impl Raise<'_> {
         Ok(())
     }
 
-    fn call(&self, operator: &str, args: &[Arg], outputs: usize) -> Result<Call> {
+    fn graph_call(&self, operator: &str, args: &[Arg], outputs: usize) -> Result<Call> {
         let Some(kernel) = self.kernels.get(operator) else {
             return fail(format!("it needs the operator {operator}, which is not registered"));
         };
@@ -214,7 +215,7 @@ impl Raise<'_> {
             return fail("its results depend on more than elements and sizes");
         }
         let outs = outs(kernel.schema(), args, outputs)?;
-        let value = |index: usize| number_value(&self.numbers, Number::Expression(index));
+        let value = |index: usize| value_of_number(&self.numbers, Number::Expression(index));
         let args = args.iter().map(|arg| arg.to_graph(&value)).collect::<Result<_>>()?;
         Ok(Call::new(kernel, args, outs))
     }

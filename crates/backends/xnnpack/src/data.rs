@@ -23,7 +23,7 @@ impl Data {
         memory: &Budget,
     ) -> Result<Self> {
         let mut data = Self { constants: vec![None; payload.constants.len()] };
-        payload.values.iter().try_for_each(|value| data.of_value(payload, value, bytes, named, memory))?;
+        payload.values.iter().try_for_each(|value| data.load_value(payload, value, bytes, named, memory))?;
         Ok(data)
     }
 
@@ -37,12 +37,12 @@ impl Data {
         let mut data = Self { constants: vec![None; payload.constants.len()] };
         let values = payload.values.iter().enumerate();
         let failed = values
-            .filter_map(|(v, value)| Some((v, data.of_value(payload, value, bytes, named, memory).err()?)));
+            .filter_map(|(v, value)| Some((v, data.load_value(payload, value, bytes, named, memory).err()?)));
         let failed = failed.collect();
         (data, failed)
     }
 
-    fn of_value(
+    fn load_value(
         &mut self,
         payload: &Payload,
         value: &Value,
@@ -52,7 +52,7 @@ impl Data {
     ) -> Result<()> {
         let Role::Constant(index) = value.role else { return Ok(()) };
         let size = value.datatype.nbytes(&value.dims).unwrap_or(u64::MAX);
-        self.need(payload, index, size, bytes, named, memory)
+        self.load_with_size(payload, index, size, bytes, named, memory)
             .map_err(|e| Error::new(format!("value %{}: {e}", value.id)))?;
         let (scales, width) = match &value.quantization {
             Quantization::PerChannel { scales, .. } => (scales, 4),
@@ -61,13 +61,13 @@ impl Data {
         };
         if let Scales::Constant { index, count } = scales {
             let size = *count as u64 * width;
-            let present = self.need(payload, *index, size, bytes, named, memory);
+            let present = self.load_with_size(payload, *index, size, bytes, named, memory);
             present.map_err(|e| Error::new(format!("the scales of value %{}: {e}", value.id)))?;
         }
         Ok(())
     }
 
-    fn need(
+    fn load_with_size(
         &mut self,
         payload: &Payload,
         index: usize,
@@ -94,13 +94,13 @@ impl Data {
     }
 
     /// The bytes of a constant, read now and released when the handle is dropped.
-    fn bytes(&self, index: usize) -> Result<ConstantBytes> {
+    fn read_constant(&self, index: usize) -> Result<ConstantBytes> {
         let constant = self.constant(index)?.reopen();
         constant.read().map_err(|e| Error::new(pteron_runtime::one_line(&e)))?;
         Ok(constant)
     }
 
-    fn of_role(value: &Value) -> Result<usize> {
+    fn constant_index(value: &Value) -> Result<usize> {
         match value.role {
             Role::Constant(index) => Ok(index),
             _ => fail(format!("value %{} is not constant", value.id)),
@@ -108,18 +108,18 @@ impl Data {
     }
 
     /// The bytes of a constant value, read now and released when the handle is dropped.
-    pub(crate) fn of(&self, value: &Value) -> Result<ConstantBytes> {
-        self.bytes(Self::of_role(value)?)
+    pub(crate) fn read_value(&self, value: &Value) -> Result<ConstantBytes> {
+        self.read_constant(Self::constant_index(value)?)
     }
 
     /// A constant value as a graph constant, whose bytes are read when they are packed.
-    pub(crate) fn shared(&self, value: &Value) -> Result<pteron_engine::Constant> {
-        Ok(self.constant(Self::of_role(value)?)?.to_graph())
+    pub(crate) fn graph_constant(&self, value: &Value) -> Result<pteron_engine::Constant> {
+        Ok(self.constant(Self::constant_index(value)?)?.to_graph())
     }
 
     /// The bytes of a constant value, which are read when something uses them.
-    pub(crate) fn bytes_of(&self, value: &Value) -> Result<ConstantBytes> {
-        Ok(self.constant(Self::of_role(value)?)?.reopen())
+    pub(crate) fn reopen_value(&self, value: &Value) -> Result<ConstantBytes> {
+        Ok(self.constant(Self::constant_index(value)?)?.reopen())
     }
 
     /// The scales of a tensor, of its channels or of its groups. Group scales that are stored as bytes are bf16.
@@ -132,15 +132,15 @@ impl Data {
         };
         let scales: Vec<f32> = match scales {
             // The reference reads group scales as bf16, so inline f32 scales are rounded to it.
-            Scales::Inline(scales) if !wide => scales.iter().map(|s| truncated(*s)).collect(),
+            Scales::Inline(scales) if !wide => scales.iter().map(|s| truncate_to_bf16(*s)).collect(),
             Scales::Inline(scales) => scales.clone(),
             Scales::Constant { index, count } if wide => {
-                let bytes = self.bytes(*index)?;
+                let bytes = self.read_constant(*index)?;
                 let words = bytes.chunks_exact(4).take(*count);
                 words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
             }
             Scales::Constant { index, count } => {
-                let bytes = self.bytes(*index)?;
+                let bytes = self.read_constant(*index)?;
                 let halves = bytes.chunks_exact(2).take(*count);
                 halves.map(|b| f32::from_le_bytes([0, 0, b[0], b[1]])).collect()
             }
@@ -153,7 +153,7 @@ impl Data {
 }
 
 /// Rounds a group scale to bf16 as the reference does. The first releases stored group scales as f32.
-fn truncated(scale: f32) -> f32 {
+fn truncate_to_bf16(scale: f32) -> f32 {
     f32::from_bits((scale * 1.003_891_1).to_bits() & 0xffff_0000)
 }
 
@@ -168,7 +168,7 @@ fn load_constant(
         Constant::Payload(range) => {
             let range = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
             let part = range.and_then(|(start, end)| bytes.slice(start..end));
-            ConstantBytes::resident(part.ok_or_else(|| Error::new("its bytes are not in the payload"))?)
+            ConstantBytes::in_memory(part.ok_or_else(|| Error::new("its bytes are not in the payload"))?)
         }
         Constant::Named { key, .. } => {
             let map = named.ok_or_else(|| {
@@ -215,15 +215,15 @@ mod tests {
         let aligned = FreeableBuffer::from_bytes(&[7; 32]).unwrap();
         let misaligned = aligned.slice(1..17).unwrap();
         let data = Data::load(&payload(), &aligned.slice(0..16).unwrap(), None, &memory).unwrap();
-        assert_eq!((&data.bytes(1).unwrap()[..], memory.held()), (&[7; 16][..], 0));
+        assert_eq!((&data.read_constant(1).unwrap()[..], memory.held()), (&[7; 16][..], 0));
         let error = Data::load(&payload(), &misaligned, None, &memory).err().unwrap().to_string();
         assert!(error.starts_with("value %2: ") && error.contains("32"), "{error}");
         let memory = Budget::new(32);
         let data = Data::load(&payload(), &misaligned, None, &memory).unwrap();
-        assert_eq!((&data.bytes(2).unwrap()[..], memory.held()), (&[7; 16][..], 32));
+        assert_eq!((&data.read_constant(2).unwrap()[..], memory.held()), (&[7; 16][..], 32));
         drop(data);
         assert_eq!(memory.held(), 0);
         let (data, failed) = Data::load_present(&payload(), &misaligned, None, &Budget::new(16));
-        assert_eq!((failed.len(), data.bytes(1).is_ok()), (1, true));
+        assert_eq!((failed.len(), data.read_constant(1).is_ok()), (1, true));
     }
 }

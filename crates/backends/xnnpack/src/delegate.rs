@@ -53,7 +53,7 @@ impl PayloadBackend for XnnpackBackend {
         Ok(RaisedPayload { payload, data, num_inputs, kernels: Arc::clone(&self.kernels) })
     }
 
-    fn exported(graph: &RaisedPayload) -> Result<[Vec<TensorMeta>; 2], BackendError> {
+    fn exported_metas(graph: &RaisedPayload) -> Result<[Vec<TensorMeta>; 2], BackendError> {
         Ok(example_metas(&graph.payload)?)
     }
 
@@ -64,7 +64,7 @@ impl PayloadBackend for XnnpackBackend {
         match graph.raise(request) {
             Ok(graph) => Ok(Some(graph)),
             // Whether values fit each other is known when a call gives their actual sizes.
-            Err(e) if e.is_of_sizes() => Ok(None),
+            Err(e) if e.depends_on_sizes() => Ok(None),
             Err(e) => Err(e.into()),
         }
     }

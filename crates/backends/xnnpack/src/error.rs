@@ -9,7 +9,7 @@ pub(crate) struct Error {
     message: String,
     /// Whether the sizes of values do not fit each other. A payload records the sizes for which it was exported, which
     /// are upper bounds if the program has dynamic sizes, so values that do not fit there may fit in a call.
-    is_of_sizes: bool,
+    depends_on_sizes: bool,
 }
 
 /// The result of raising or running a payload.
@@ -17,16 +17,16 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_of_sizes: false }
+        Self { message: message.into(), depends_on_sizes: false }
     }
 
-    /// Whether other sizes might not have this error.
-    pub(crate) fn is_of_sizes(&self) -> bool {
-        self.is_of_sizes
+    /// Whether the error is about sizes, so that a call with other sizes may succeed.
+    pub(crate) fn depends_on_sizes(&self) -> bool {
+        self.depends_on_sizes
     }
 
     /// Prefixes the error with a node of a payload.
-    pub(crate) fn at(self, payload: &Payload, node: usize) -> Self {
+    pub(crate) fn at_node(self, payload: &Payload, node: usize) -> Self {
         let message = format!("node {node} ({}): {}", payload.nodes[node].name, self.message);
         Self { message, ..self }
     }
@@ -39,7 +39,7 @@ pub(crate) fn fail<T>(message: impl fmt::Display) -> Result<T> {
 
 /// An error with this message about sizes that do not fit each other.
 pub(crate) fn fail_sizes<T>(message: impl fmt::Display) -> Result<T> {
-    Err(Error { message: message.to_string(), is_of_sizes: true })
+    Err(Error { message: message.to_string(), depends_on_sizes: true })
 }
 
 impl From<pteron_tensor::Error> for Error {

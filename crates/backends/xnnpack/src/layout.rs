@@ -32,7 +32,7 @@ impl<Id: Copy> Layout<Id> {
 
     /// Another value in this layout.
     #[cfg(feature = "compile")]
-    pub(crate) fn with(self, id: Id) -> Self {
+    pub(crate) fn with_id(self, id: Id) -> Self {
         match self {
             Self::Nhwc(_) => Self::Nhwc(id),
             Self::Nchw(_) => Self::Nchw(id),
@@ -96,8 +96,8 @@ pub(crate) trait LayoutViews {
     /// The payload's id of a value.
     fn payload_id(&self, v: usize) -> u32;
 
-    /// The value without a permutation: in NHWC, the payload's order, unless only NCHW was computed.
-    fn available(&mut self, v: usize) -> Result<Layout<Self::Id>> {
+    /// A value in the layout in which it is available: NHWC, the payload's order, unless only NCHW was computed.
+    fn available_layout(&mut self, v: usize) -> Result<Layout<Self::Id>> {
         match *self.layouts(v) {
             LayoutCache { nchw: Some(nchw), nhwc: None } => Ok(Layout::Nchw(nchw)),
             _ => self.nhwc(v).map(Layout::Nhwc),
@@ -134,8 +134,8 @@ pub(crate) trait LayoutViews {
         Ok(nchw)
     }
 
-    /// Values in a common layout: NCHW if one of them is only available so.
-    fn in_common_layout(&mut self, vs: &[usize]) -> Result<(Vec<Self::Id>, Layout<Self::Id>)> {
+    /// Values in a common layout: NCHW if one of them is only available in NCHW.
+    fn to_common_layout(&mut self, vs: &[usize]) -> Result<(Vec<Self::Id>, Layout<Self::Id>)> {
         let is_nchw = vs.iter().any(|&v| self.is_only_nchw(v));
         let ids = vs.iter().map(|&v| if is_nchw { self.nchw(v) } else { self.nhwc(v) });
         let ids = ids.collect::<Result<Vec<_>>>()?;
@@ -166,8 +166,8 @@ pub(crate) trait LayoutViews {
 
     /// A value with permuted dimensions. A transpose between NHWC and NCHW only changes the layout in which it is
     /// known.
-    fn transposed(&mut self, v: usize, perm: &[usize]) -> Result<Layout<Self::Id>> {
-        Ok(match self.available(v)? {
+    fn transposed_layout(&mut self, v: usize, perm: &[usize]) -> Result<Layout<Self::Id>> {
+        Ok(match self.available_layout(v)? {
             Layout::Nchw(id) if *perm == NHWC_TO_NCHW => Layout::Nhwc(id),
             Layout::Nchw(id) => {
                 let perm: Vec<usize> = perm.iter().map(|&d| NCHW_TO_NHWC[d]).collect();

@@ -17,7 +17,7 @@ pub(crate) fn support(
     named: Option<&dyn NamedDataMap>,
 ) -> PayloadSupport {
     let mut absent: Vec<String> =
-        payload.constants.iter().filter_map(key).filter(|key| !has(named, key)).collect();
+        payload.constants.iter().filter_map(named_key).filter(|key| !contains_key(named, key)).collect();
     absent.sort_unstable();
     absent.dedup();
     // Any number of constants may refer to the same bytes, so copies of misaligned ones are limited.
@@ -29,14 +29,14 @@ pub(crate) fn support(
         kind: payload.nodes[node].name.to_owned(),
         reason,
     };
-    let mut refused: Vec<RefusedNode> = match raised(payload, kernels, &data, &unread) {
+    let mut refused: Vec<RefusedNode> = match refused_at_export_sizes(payload, kernels, &data, &unread) {
         Ok(nodes) => nodes.into_iter().map(refuse).collect(),
         // The payload's inputs are invalid, so no node can run.
         Err(error) => payload.nodes.iter().enumerate().map(|(i, _)| refuse((i, error.to_string()))).collect(),
     };
     for (v, error) in failed {
         let Role::Constant(index) = payload.values[v].role else { continue };
-        let is_absent = key(&payload.constants[index]).is_some_and(|key| !has(named, &key));
+        let is_absent = named_key(&payload.constants[index]).is_some_and(|key| !contains_key(named, &key));
         let reader = payload.nodes.iter().position(|node| node.inputs.contains(&v));
         if let (false, Some(node)) = (is_absent, reader) {
             refused.push(refuse((node, error.to_string())));
@@ -46,7 +46,7 @@ pub(crate) fn support(
     PayloadSupport { refused, absent }
 }
 
-fn raised(
+fn refused_at_export_sizes(
     payload: &Payload,
     kernels: &KernelRegistry,
     data: &Data,
@@ -56,13 +56,13 @@ fn raised(
     refused_nodes(payload, data, kernels, &GraphRequest::new(&inputs, &outputs, usize::MAX), unread)
 }
 
-fn key(constant: &Constant) -> Option<String> {
+fn named_key(constant: &Constant) -> Option<String> {
     match constant {
         Constant::Named { key, .. } => Some(key.clone()),
         Constant::Payload(_) => None,
     }
 }
 
-fn has(named: Option<&dyn NamedDataMap>, key: &str) -> bool {
+fn contains_key(named: Option<&dyn NamedDataMap>, key: &str) -> bool {
     named.is_some_and(|map| map.contains(key))
 }

@@ -36,17 +36,17 @@ fn payloads_of_the_reference_are_read() {
 fn damaged_payloads_are_read_or_refused() {
     let mut random = Random(7);
     let (mut read_anyway, mut refused) = (0, 0);
-    for (_, whole) in support::payloads() {
+    for (_, full) in support::payloads() {
         // Only damage to the flatbuffer, which comes first, matters.
-        let tables = whole.len().min(64 << 10);
+        let tables = full.len().min(64 << 10);
         for _ in 0..60 {
-            let mut bytes = whole.clone();
+            let mut bytes = full.clone();
             random.mutate(&mut bytes[..tables]);
             if read(&bytes) { read_anyway += 1 } else { refused += 1 }
         }
         for _ in 0..20 {
             let end = random.below(tables);
-            assert!(!read(&whole[..end]), "a payload cut at byte {end}");
+            assert!(!read(&full[..end]), "a payload cut at byte {end}");
         }
     }
     assert!(read_anyway > 0 && refused > 0, "{read_anyway} read, {refused} refused");

@@ -44,11 +44,11 @@ fn exactly_the_unsupported_nodes_are_listed() {
         Node::new(ATTENTION, &[0, 0, 0, 0, 0, 4]),
         transpose,
     ];
-    let found = support_of(&values, &nodes);
-    assert!(found.absent.is_empty());
-    let refused: Vec<_> = found.refused.iter().map(|node| (node.node, node.kind.as_str())).collect();
+    let support = support_of(&values, &nodes);
+    assert!(support.absent.is_empty());
+    let refused: Vec<_> = support.refused.iter().map(|node| (node.node, node.kind.as_str())).collect();
     assert_eq!(refused, [(0, "Add"), (2, "ScaledDotProductAttention")]);
-    assert!(found.refused[0].reason.contains("from fp32, fp16 to fp32"), "{}", found.refused[0].reason);
+    assert!(support.refused[0].reason.contains("from fp32, fp16 to fp32"), "{}", support.refused[0].reason);
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn loadable_payloads_have_no_unsupported_nodes() {
     let mut looked_at = 0;
     for (name, bytes) in support::payloads() {
         let payload = FreeableBuffer::from_bytes(&bytes).unwrap();
-        let found = backend.support(&payload, None).unwrap().unwrap();
-        assert_eq!(found.refused, [], "{name}");
-        looked_at += usize::from(found.absent.is_empty());
+        let support = backend.support(&payload, None).unwrap().unwrap();
+        assert_eq!(support.refused, [], "{name}");
+        looked_at += usize::from(support.absent.is_empty());
     }
     assert!(looked_at > 0);
 }

@@ -16,7 +16,7 @@ use pteron_format::pte::{
     ContainerMetadata, DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, MAX_OWN_BYTES,
     NamedBlob, Operator, ValueNames, value_names_key,
 };
-use pteron_ir::reopened;
+use pteron_ir::reopen_or_share;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ fn add_delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> V
         for data in &module.result.named_data {
             if known.insert(data.key.clone()) {
                 let bytes = Arc::clone(&data.bytes);
-                let write = move |out: &mut dyn Write| out.write_all(reopened(&bytes).bytes());
+                let write = move |out: &mut dyn Write| out.write_all(reopen_or_share(&bytes).bytes());
                 let blob = Blob::stream(data.bytes.len() as u64, write);
                 builder.named_data.push(NamedBlob { key: data.key.clone(), blob, alignment: data.alignment });
             }

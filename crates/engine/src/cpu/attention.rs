@@ -1,7 +1,7 @@
 //! Multi-head attention that reads its operands through strided views.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::ops::attention::Attention;
 use crate::strided::View;
 use pteron_kernels::compute::{
@@ -30,7 +30,7 @@ impl Lower for Attention {
 /// Matrices in memory, one for each head of each item of the batch.
 #[derive(Debug)]
 struct Operand {
-    /// Which input of the node holds it.
+    /// The index of the node's input that contains the matrices.
     input: usize,
     starts: Vec<usize>,
     rows: usize,
@@ -41,8 +41,8 @@ struct Operand {
 impl Operand {
     /// A view of three dimensions as matrices. `None` if rows or columns have no single stride.
     fn new(input: usize, view: &View) -> Option<Self> {
-        let ((rows, rs), (cols, cs)) = (view.single(1)?, view.single(2)?);
-        Some(Self { input, starts: view.starts(0), rows, cols, strides: (rs, cs) })
+        let ((rows, rs), (cols, cs)) = (view.single_part(1)?, view.single_part(2)?);
+        Some(Self { input, starts: view.offsets_along(0), rows, cols, strides: (rs, cs) })
     }
 
     /// `rows` rows of the `i`th matrix, from `first` on.
@@ -64,7 +64,7 @@ pub(crate) struct AttentionStep {
     v: Operand,
     mask: Option<Operand>,
     alpha: f32,
-    /// The factor of `v`.
+    /// The factor by which `v` is multiplied.
     beta: f32,
     isa: Isa,
 }
@@ -94,7 +94,7 @@ impl AttentionStep {
 
     /// Packs the keys and values of an item's heads, if there are enough queries to reuse them. A head for which there
     /// is no memory is read unpacked.
-    fn packed(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize) -> Vec<Option<Packed>> {
+    fn pack_heads(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize) -> Vec<Option<Packed>> {
         let mut packed: Vec<Option<Packed>> = (0..self.spec.heads).map(|_| None).collect();
         if self.q.rows >= 2 * at_once {
             pool.parallel_chunks_mut(&mut packed, 1, 1, &|head, packed| {
@@ -108,8 +108,8 @@ impl AttentionStep {
     }
 
     /// Computes an item, in blocks of `at_once` queries.
-    fn item(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize, out: &mut [f32]) {
-        let packed = self.packed(pool, reads, item, at_once);
+    fn compute_item(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize, out: &mut [f32]) {
+        let packed = self.pack_heads(pool, reads, item, at_once);
         let block = at_once * self.spec.heads * self.v.cols;
         let scores = || {
             let len = at_once * self.k.cols;
@@ -119,17 +119,17 @@ impl AttentionStep {
         if pool.threads() == 1 {
             let mut scores = scores();
             for (i, out) in out.chunks_mut(block).enumerate() {
-                self.rows(reads, &packed, (item, i * at_once), out, &mut scores);
+                self.compute_rows(reads, &packed, (item, i * at_once), out, &mut scores);
             }
             return;
         }
         pool.parallel_chunks_mut(out, block, 1, &|i, out| {
-            self.rows(reads, &packed, (item, i * at_once), out, &mut scores());
+            self.compute_rows(reads, &packed, (item, i * at_once), out, &mut scores());
         });
     }
 
     /// Computes the rows of `out` for all heads: the queries of an item from `first` on.
-    fn rows(
+    fn compute_rows(
         &self,
         reads: &[&[f32]],
         packed: &[Option<Packed>],
@@ -209,7 +209,7 @@ impl Step for AttentionStep {
         mut writes: Writes<'a>,
     ) -> Result<()> {
         let reads = reads.iter().map(|r| r.storage::<f32>()).collect::<Result<Vec<_>, _>>()?;
-        let out = only(&mut writes)?.storage_mut::<f32>()?;
+        let out = only_output(&mut writes)?.storage_mut::<f32>()?;
         let (items, heads) = (self.spec.items, self.spec.heads);
         let (queries, keys, values) = (self.q.rows, self.k.cols, self.v.cols);
         let row = heads * values;
@@ -222,11 +222,11 @@ impl Step for AttentionStep {
         if items >= pool.threads() {
             let grain = (SPLIT_WORK * items / work.max(1)).max(1);
             pool.parallel_chunks_mut(out, queries * row, grain, &|item, out| {
-                self.item(Pool::alone(), &reads, item, at_once, out);
+                self.compute_item(Pool::alone(), &reads, item, at_once, out);
             });
         } else {
             let each = out.chunks_exact_mut(queries * row).enumerate();
-            each.for_each(|(item, out)| self.item(pool, &reads, item, at_once, out));
+            each.for_each(|(item, out)| self.compute_item(pool, &reads, item, at_once, out));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 pub(crate) struct CallStep {
     call: Call,
-    /// The input whose memory the only output has, with its meta.
+    /// The index of the input that the only output overwrites in place, with its meta.
     in_place: Option<(usize, TensorMeta)>,
 }
 
@@ -26,10 +26,10 @@ impl Step for CallStep {
         writes: Writes<'a>,
     ) -> Result<()> {
         let in_place = self.in_place.as_ref().map(|(at, meta)| (*at, Arg::InPlace { out: 0, meta }));
-        self.call.execute_on(ctx, reads, in_place, writes)
+        self.call.execute_in_place(ctx, reads, in_place, writes)
     }
 
-    fn overwritable(&self) -> SmallVec<[usize; 2]> {
+    fn overwritable_reads(&self) -> SmallVec<[usize; 2]> {
         match self.call.outs[..] {
             [CallOut::Tensor] => {
                 self.call.kernel.in_place().iter().filter_map(|&at| self.call.input_at(at)).collect()

@@ -1,7 +1,7 @@
 //! Conversions between f32 and half precision.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::ops::cast::Cast;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -60,6 +60,6 @@ impl Step for CastStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        convert_halves(ctx, &reads[0], only(&mut writes)?)
+        convert_halves(ctx, &reads[0], only_output(&mut writes)?)
     }
 }

@@ -1,7 +1,7 @@
 //! Channel shuffle.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::layouts::image_layout;
 use crate::ops::channel_shuffle::ChannelShuffle;
 use pteron_kernels::compute::Layout;
@@ -14,7 +14,7 @@ const GRAIN: usize = 1 << 14;
 impl Lower for ChannelShuffle {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let x = node.input(0)?;
-        let layout = image_layout(x).filter(|_| self.takes(x));
+        let layout = image_layout(x).filter(|_| self.accepts(x));
         let layout = layout.ok_or_else(|| {
             Error::invalid(format!("the channels of {x} cannot be shuffled in {} groups", self.groups))
         })?;
@@ -38,7 +38,7 @@ impl Step for ChannelShuffleStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        let (x, out) = (&reads[0], only(&mut writes)?);
+        let (x, out) = (&reads[0], only_output(&mut writes)?);
         match x.dtype() {
             ScalarType::Float => self.shuffle(ctx, x.storage::<f32>()?, out.storage_mut::<f32>()?),
             _ => self.shuffle(ctx, x.bytes(), out.bytes_mut()),

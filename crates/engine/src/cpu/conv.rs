@@ -3,11 +3,11 @@
 use super::lowering::{Lower, Lowered, Lowering};
 use super::pack_store::ConvPack;
 use super::packs::Packed;
-use super::step::{Step, Writes, only, residual};
+use super::step::{Step, Writes, only_output, residual};
 use super::weights::view_of;
 use crate::fold;
 use crate::graph::Constant;
-use crate::ops::conv::{Convolution, frame};
+use crate::ops::conv::{Convolution, conv_frame};
 use pteron_kernels::compute::{Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Method, Tail};
 use pteron_operator::{KernelContext, Result};
 use pteron_tensor::{TensorMeta, TensorView};
@@ -15,26 +15,26 @@ use std::sync::Arc;
 
 impl Lower for Convolution {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
-        Ok(Lowered::step(self.step(node)?, self.reads()))
+        Ok(Lowered::step(self.build_step(node)?, self.reads()))
     }
 }
 
 impl Convolution {
     /// The indices of the inputs that its step reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = usize> + use<> {
-        [0].into_iter().chain(self.residual.then_some(self.inputs() - 1))
+        [0].into_iter().chain(self.residual.then_some(self.num_inputs() - 1))
     }
 
     /// Lowers the convolution of a node, whose inputs begin with those of the convolution and whose output is the
     /// convolution's.
-    pub(crate) fn step(&self, node: &mut Lowering<'_>) -> Result<ConvStep> {
-        let frame = frame(node.input(0)?, node.output(0)?, self.space);
-        let (conv, bias) = self.weights(node, 1, &frame)?;
+    pub(crate) fn build_step(&self, node: &mut Lowering<'_>) -> Result<ConvStep> {
+        let frame = conv_frame(node.input(0)?, node.output(0)?, self.space);
+        let (conv, bias) = self.packed_weights(node, 1, &frame)?;
         Ok(ConvStep { conv, frame, bias, spec: *self })
     }
 
     /// The packed weights, input `slot` of a node, and the bias, the next input if there is one.
-    pub(crate) fn weights(
+    pub(crate) fn packed_weights(
         &self,
         node: &Lowering<'_>,
         slot: usize,
@@ -44,9 +44,9 @@ impl Convolution {
         let (meta, source) = stored_weights(node, slot)?;
         let method = Method::of(&spec.params, spec.layout, frame);
         let form = ConvPack { params: spec.params, layout: spec.layout, order: *meta.dim_order(), method };
-        let conv = node.packs.conv(isa, &source, form, || {
+        let conv = node.packs.packed_conv(isa, &source, form, || {
             let stored = view_of(&source, &meta)?;
-            let weights = weights_of(&spec.params, &meta, stored.storage()?);
+            let weights = conv_weights(&spec.params, &meta, stored.storage()?);
             Ok(Conv::of(isa, spec.params, method, &weights, spec.layout, spec.layout)?)
         })?;
         Ok((conv, node.floats_if(spec.bias, slot + 1)?))
@@ -56,7 +56,7 @@ impl Convolution {
 /// The weights at an input of a node, in the layout in which they are stored: a conversion to row-major is undone if
 /// they can be packed without it.
 pub(crate) fn stored_weights(node: &Lowering<'_>, slot: usize) -> Result<(TensorMeta, Constant)> {
-    let (meta, constant) = (node.input(slot)?, node.owner(slot)?);
+    let (meta, constant) = (node.input(slot)?, node.constant_input(slot)?);
     // Storable packed weights must refer to the constant itself.
     let stored = if node.packs.is_storing() { None } else { fold::before_relayout(constant) };
     let stored = stored.filter(|(meta, _)| tap_stride(meta).is_some());
@@ -65,7 +65,7 @@ pub(crate) fn stored_weights(node: &Lowering<'_>, slot: usize) -> Result<(Tensor
 
 /// Weights `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`, whose meta has a
 /// [`tap_stride`].
-pub(crate) fn weights_of<'a, T: Copy>(
+pub(crate) fn conv_weights<'a, T: Copy>(
     params: &ConvParams,
     meta: &TensorMeta,
     values: &'a [T],
@@ -114,7 +114,7 @@ impl ConvStep {
         let residual = residual(self.spec.residual, reads)?;
         let activation = self.spec.activation;
         let epilogue = ConvEpilogue { bias: self.bias.as_deref(), residual, activation, tail };
-        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
+        let (x, out) = (reads[0].storage::<f32>()?, only_output(&mut writes)?.storage_mut::<f32>()?);
         self.conv.run(ctx.pool(), &self.frame, x, out, &epilogue);
         Ok(())
     }

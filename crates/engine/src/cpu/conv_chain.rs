@@ -2,8 +2,8 @@
 
 use super::lowering::{Lower, Lowered, Lowering};
 use super::packs::Packed;
-use super::step::{Step, Writes, only, residual};
-use crate::ops::conv::frame;
+use super::step::{Step, Writes, only_output, residual};
+use crate::ops::conv::conv_frame;
 use crate::ops::conv_chain::ConvChain;
 use pteron_kernels::compute::{Activation, Conv, ConvFrame, Link, chain};
 use pteron_operator::{Error, KernelContext, Result};
@@ -16,11 +16,11 @@ impl Lower for ConvChain {
         let out = node.output(0)?;
         let impossible = || Error::invalid("the image sizes of chained convolutions do not match");
         let mut convs = Vec::with_capacity(self.convs.len());
-        let (mut slot, mut frame) = (1, frame(node.input(0)?, out, 2));
+        let (mut slot, mut frame) = (1, conv_frame(node.input(0)?, out, 2));
         for conv in &self.convs {
             let output = conv.params.output_size(frame.input, [0; 3]).ok_or_else(impossible)?;
             frame.output = output;
-            let (weights, bias) = conv.weights(node, slot, &frame)?;
+            let (weights, bias) = conv.packed_weights(node, slot, &frame)?;
             convs.push(ChainedConv { conv: weights, frame, bias, activation: conv.activation });
             slot += 1 + usize::from(conv.bias);
             frame.input = output;
@@ -28,7 +28,7 @@ impl Lower for ConvChain {
         if frame.input[1..] != out.sizes()[2..] {
             return Err(impossible());
         }
-        let residual = self.residual().then_some(slot);
+        let residual = self.has_residual().then_some(slot);
         Ok(Lowered::step(
             ConvChainStep { convs, residual: residual.is_some() },
             [0].into_iter().chain(residual),
@@ -63,7 +63,7 @@ impl Step for ConvChainStep {
             activation: link.activation,
         });
         let links: SmallVec<[Link<'_>; 4]> = links.collect();
-        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
+        let (x, out) = (reads[0].storage::<f32>()?, only_output(&mut writes)?.storage_mut::<f32>()?);
         chain(ctx.pool(), &links, x, out, residual(self.residual, reads)?);
         Ok(())
     }

@@ -12,10 +12,10 @@ use smallvec::SmallVec;
 
 impl Lower for ConvPass {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
-        let others = self.conv.inputs()..node.inputs();
+        let others = self.conv.num_inputs()..node.inputs();
         let metas = others.clone().map(|i| node.input(i)).collect::<Result<Vec<_>>>()?;
         let pass = Pass::in_place(&self.pass, &metas, node.output(0)?, node.isa());
-        let conv = self.conv.step(node)?;
+        let conv = self.conv.build_step(node)?;
         Ok(Lowered::step(ConvPassStep { conv, pass }, self.conv.reads().chain(others)))
     }
 }
@@ -38,7 +38,7 @@ impl Step for ConvPassStep {
         for other in others {
             inputs.push(other.storage()?);
         }
-        let tail = |at: usize, part: &mut [f32]| self.pass.part(&inputs, at, part);
+        let tail = |at: usize, part: &mut [f32]| self.pass.compute_range(&inputs, at, part);
         self.conv.run_with(ctx, own, writes, Some(Tail(&tail)))
     }
 }

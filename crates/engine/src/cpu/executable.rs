@@ -7,7 +7,7 @@ use pteron_trace::{Place, SpanKind, Tracer};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Names the use of workspace memory in budget errors.
+/// What takes the memory of workspaces, in errors of an exhausted budget.
 pub(crate) const WORKSPACE: &str = "its workspaces";
 
 /// A graph ready to run: steps in execution order, packed weights, and a workspace with an offset for every value.
@@ -21,7 +21,7 @@ pub struct Executable {
     pub(crate) workspace: usize,
     /// The span kind with which steps are traced.
     pub(crate) kind: SpanKind,
-    pub(crate) held: Reservation,
+    pub(crate) reservation: Reservation,
     /// The instruction of the step that failed last.
     pub(crate) failed: Place,
 }
@@ -29,7 +29,7 @@ pub struct Executable {
 impl Executable {
     /// An executable that shares the steps and their packed weights, with its own workspace.
     pub fn fork(&self) -> Result<Self> {
-        let held = self.held.try_clone(WORKSPACE)?;
+        let reservation = self.reservation.try_clone(WORKSPACE)?;
         let mut arena = Arenas::new();
         arena.push(AlignedBuffer::long_lived(self.workspace)?);
         Ok(Self {
@@ -40,7 +40,7 @@ impl Executable {
             arena,
             workspace: self.workspace,
             kind: self.kind,
-            held,
+            reservation,
             failed: Place::default(),
         })
     }
@@ -48,7 +48,7 @@ impl Executable {
     /// Marks the executable as a delegate's: its steps are traced as [`SpanKind::DelegateStep`], within the delegate's
     /// call.
     #[must_use]
-    pub fn of_delegate(mut self) -> Self {
+    pub fn traced_as_delegate(mut self) -> Self {
         self.kind = SpanKind::DelegateStep;
         self
     }
@@ -86,14 +86,14 @@ impl Executable {
         if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
             return Err(Error::invalid("the numbers of inputs or outputs differ from the graph's"));
         }
-        for (given, &input) in inputs.iter().zip(&*self.inputs) {
+        for (input_view, &input) in inputs.iter().zip(&*self.inputs) {
             let expected = &self.values[input].meta;
-            let (order, sizes) = (given.meta().dim_order(), expected.sizes());
-            let same = given.meta().sizes() == sizes && given.dtype() == expected.dtype();
+            let (order, sizes) = (input_view.meta().dim_order(), expected.sizes());
+            let same = input_view.meta().sizes() == sizes && input_view.dtype() == expected.dtype();
             if !same || !order.same_layout(expected.dim_order(), sizes) {
-                let given = given.meta();
+                let input_view = input_view.meta();
                 return Err(Error::invalid(format!(
-                    "the input is {given}, and the graph was lowered for {expected}"
+                    "the input is {input_view}, and the graph was lowered for {expected}"
                 )));
             }
         }
@@ -107,8 +107,8 @@ impl Executable {
             let memory = Memory { arena: &mut self.arena, inputs, outputs: &mut direct };
             // Set before the step runs, which may unwind.
             self.failed = step.origin();
-            if let Err(error) = step.traced(ctx, (tracer, self.kind), &self.values, memory) {
-                return Err(step.named(error));
+            if let Err(error) = step.run_traced(ctx, (tracer, self.kind), &self.values, memory) {
+                return Err(step.with_step_name(error));
             }
             pteron_pool::checkpoint();
         }

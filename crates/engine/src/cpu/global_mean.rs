@@ -1,7 +1,7 @@
 //! Global average pooling.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::layouts::image_layout;
 use crate::ops::global_mean::GlobalMean;
 use pteron_kernels::compute::{Isa, Layout, column_means, row_means};
@@ -32,7 +32,7 @@ impl Step for GlobalMeanStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
+        let (x, out) = (reads[0].storage::<f32>()?, only_output(&mut writes)?.storage_mut::<f32>()?);
         let Self { pixels, channels, layout, isa } = *self;
         if out.is_empty() || pixels == 0 {
             out.fill(f32::NAN);

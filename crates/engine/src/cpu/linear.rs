@@ -3,7 +3,7 @@
 use super::lowering::{Lower, Lowered, Lowering};
 use super::pack_store::MatrixPack;
 use super::packs::{Packed, pack_matrix};
-use super::step::{Step, Writes, only, residual};
+use super::step::{Step, Writes, only_output, residual};
 use crate::ops::linear::Linear;
 use pteron_kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use pteron_operator::{Error, KernelContext, Result};
@@ -18,8 +18,8 @@ impl Lower for Linear {
         };
         let (k, n) = if spec.out_major { (columns, rows) } else { (rows, columns) };
         let form = MatrixPack { rows: k, columns: n, transposed: spec.out_major };
-        let source = node.owner(1)?;
-        let weights = node.packs.matrix(isa, source, form, || pack_matrix(isa, source, form))?;
+        let source = node.constant_input(1)?;
+        let weights = node.packs.packed_matrix(isa, source, form, || pack_matrix(isa, source, form))?;
         let bias = node.floats_if(spec.bias, 2)?;
         let last = node.inputs() - 1;
         let reads = [0].into_iter().chain(spec.residual.then_some(last));
@@ -44,7 +44,7 @@ impl Step for LinearStep {
     ) -> Result<()> {
         let (k, n) = (self.weights.rows(), self.weights.cols());
         let x = reads[0].storage::<f32>()?;
-        let out = only(&mut writes)?.storage_mut::<f32>()?;
+        let out = only_output(&mut writes)?.storage_mut::<f32>()?;
         let m = out.len() / n.max(1);
         let residual = residual(self.spec.residual, reads)?.map(|r| (1.0, MatRef::new(r, m, n)));
         let epilogue = Epilogue {

@@ -1,7 +1,7 @@
 //! Table lookup: a function of one 8-bit value.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::ops::lookup::Lookup;
 use pteron_kernels::compute::{Isa, lookup};
 use pteron_operator::{KernelContext, Result};
@@ -23,7 +23,7 @@ impl Step for LookupStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        lookup(ctx.pool(), self.1, &self.0, reads[0].bytes(), only(&mut writes)?.bytes_mut());
+        lookup(ctx.pool(), self.1, &self.0, reads[0].bytes(), only_output(&mut writes)?.bytes_mut());
         Ok(())
     }
 }

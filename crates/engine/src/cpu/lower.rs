@@ -4,13 +4,13 @@ mod pack;
 mod uses;
 
 use self::pack::LoweredAhead;
-use self::uses::{Uses, overwrite_dying};
+use self::uses::{Uses, overwrite_dead_inputs};
 use super::executable::{Executable, WORKSPACE};
 use super::lowering::Lowered;
 use super::operations;
 use super::packs::Packs;
 use super::placed::{PlacedStep, Slot, Source};
-use super::plan::{Lifetime, place};
+use super::plan::{Lifetime, plan_offsets};
 use super::step::Step;
 use crate::graph::{Constant, Graph, NodeId, ValueId};
 use crate::operation::as_op;
@@ -31,12 +31,12 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
             "a graph of several blocks cannot be lowered at once; lower it block by block",
         ));
     }
-    forget_unused(&mut graph);
+    drop_unused_constants(&mut graph);
     // A node that lowers to an alias runs nothing: its output is its input.
     let mut alias: Vec<usize> = (0..graph.num_values()).collect();
     let mut steps = Vec::new();
     // The reads of each value by nodes that are not lowered yet. Reads at run time are not subtracted.
-    let mut remaining: Vec<usize> = uses_of_values(&graph);
+    let mut remaining: Vec<usize> = count_uses(&graph);
     let nodes = graph.order();
     let mut ahead = LoweredAhead::new(ctx.pool());
     for (i, &node) in nodes.iter().enumerate() {
@@ -52,19 +52,19 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
                 continue;
             }
         };
-        let unread = no_longer_read(&graph, node, &reads, &mut remaining);
-        steps.push(placed(&graph, node, step, &reads));
+        let unread = inputs_no_longer_read(&graph, node, &reads, &mut remaining);
+        steps.push(build_placed_step(&graph, node, step, &reads));
         unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
     let uses = Uses::of(&graph, &steps, &alias);
-    let shared = overwrite_dying(&graph, &mut steps, &alias, &uses);
-    let (values, workspace) = slots(&graph, &uses, &shared, &alias, packs);
+    let shared = overwrite_dead_inputs(&graph, &mut steps, &alias, &uses);
+    let (values, workspace) = assign_slots(&graph, &uses, &shared, &alias, packs);
     for step in &mut steps {
         step.touches_outputs = step.inputs.iter().chain(&step.outputs).any(|&v| values[v].output.is_some());
     }
-    let (values, [inputs, outputs]) = numbered(&graph, values, &mut steps);
+    let (values, [inputs, outputs]) = compact_slots(&graph, values, &mut steps);
     values.iter().try_for_each(check_readable)?;
-    let held = packs.budget().take(WORKSPACE, workspace)?;
+    let reservation = packs.budget().take(WORKSPACE, workspace)?;
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::long_lived(workspace)?);
     Ok(Executable {
@@ -75,13 +75,13 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
         arena,
         workspace,
         kind: SpanKind::Kernel,
-        held,
+        reservation,
         failed: Place::default(),
     })
 }
 
 /// Drops constants that are unused because passes have replaced them.
-fn forget_unused(graph: &mut Graph) {
+fn drop_unused_constants(graph: &mut Graph) {
     let unused: Vec<ValueId> =
         graph.values().filter(|&v| graph.value(v).constant().is_some() && !graph.is_used(v)).collect();
     unused.into_iter().for_each(|v| graph.forget_constant(v));
@@ -97,7 +97,7 @@ fn check_readable(slot: &Slot) -> Result<()> {
     }
 }
 
-fn uses_of_values(graph: &Graph) -> Vec<usize> {
+fn count_uses(graph: &Graph) -> Vec<usize> {
     let mut uses = vec![0; graph.num_values()];
     for node in graph.order() {
         graph.node(node).inputs().iter().for_each(|v| uses[v.index()] += 1);
@@ -107,7 +107,12 @@ fn uses_of_values(graph: &Graph) -> Vec<usize> {
 }
 
 /// The inputs of a node that are no longer read once the node is lowered.
-fn no_longer_read(graph: &Graph, node: NodeId, reads: &[usize], remaining: &mut [usize]) -> Vec<ValueId> {
+fn inputs_no_longer_read(
+    graph: &Graph,
+    node: NodeId,
+    reads: &[usize],
+    remaining: &mut [usize],
+) -> Vec<ValueId> {
     let mut unread = Vec::new();
     for (i, v) in graph.node(node).inputs().iter().enumerate() {
         remaining[v.index()] -= usize::from(reads.binary_search(&i).is_err());
@@ -118,7 +123,7 @@ fn no_longer_read(graph: &Graph, node: NodeId, reads: &[usize], remaining: &mut 
     unread
 }
 
-fn placed(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> PlacedStep {
+fn build_placed_step(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> PlacedStep {
     let node = graph.node(id);
     let origin = |v: Option<&ValueId>| v.map(|&v| graph.value(v).origin()).unwrap_or_default();
     // A converted value is still the result of the same instruction, whose step has already reported it.
@@ -141,7 +146,7 @@ fn placed(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> Pl
 }
 
 /// The storage of each value at run time, and the size of the workspace.
-fn slots(
+fn assign_slots(
     graph: &Graph,
     Uses { first, last, is_read }: &Uses,
     shared: &[usize],
@@ -162,7 +167,7 @@ fn slots(
         let life = &mut lifetimes[block_of[shared[v]]];
         life.last = life.last.max(last[v]);
     }
-    let (offsets, workspace) = place(&lifetimes);
+    let (offsets, workspace) = plan_offsets(&lifetimes);
     let (mut places, mut inputs) = (vec![None; count], vec![None; count]);
     for &v in &written {
         let block = block_of[shared[v]];
@@ -193,7 +198,11 @@ fn slots(
 /// Compacts the slots to the values that are accessed at run time: inputs, outputs and operands of steps. There may be
 /// hundreds of thousands of executables, and values that fusion has removed need no slot. Returns the slots and the
 /// indices of the inputs and outputs.
-fn numbered(graph: &Graph, slots: Vec<Slot>, steps: &mut [PlacedStep]) -> (Vec<Slot>, [Arc<[usize]>; 2]) {
+fn compact_slots(
+    graph: &Graph,
+    slots: Vec<Slot>,
+    steps: &mut [PlacedStep],
+) -> (Vec<Slot>, [Arc<[usize]>; 2]) {
     let mut is_seen = vec![false; slots.len()];
     let ends = graph.inputs().iter().chain(graph.outputs()).map(|v| v.index());
     let operands = steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs).copied());
@@ -206,7 +215,7 @@ fn numbered(graph: &Graph, slots: Vec<Slot>, steps: &mut [PlacedStep]) -> (Vec<S
     for step in steps {
         step.inputs.iter_mut().chain(&mut step.outputs).for_each(|v| *v = numbers[*v]);
     }
-    let kept = slots.into_iter().zip(is_seen).filter_map(|(slot, seen)| seen.then_some(slot));
+    let used_slots = slots.into_iter().zip(is_seen).filter_map(|(slot, seen)| seen.then_some(slot));
     let of = |values: &[ValueId]| values.iter().map(|v| numbers[v.index()]).collect();
-    (kept.collect(), [of(graph.inputs()), of(graph.outputs())])
+    (used_slots.collect(), [of(graph.inputs()), of(graph.outputs())])
 }

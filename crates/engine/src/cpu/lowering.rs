@@ -2,7 +2,7 @@
 
 use super::packs::Packs;
 use super::step::Step;
-use super::weights::unreadable;
+use super::weights::unreadable_weights;
 use crate::graph::{Graph, NodeId, ValueId};
 use pteron_kernels::compute::Isa;
 use pteron_operator::{Error, Result};
@@ -59,7 +59,7 @@ impl<'g> Lowering<'g> {
     /// The input is missing, is not a constant, or its bytes cannot be loaded.
     pub(crate) fn constant(&self, i: usize) -> Result<pteron_tensor::TensorView<'g>> {
         let value = self.value(i)?;
-        self.graph.view(value).ok_or_else(|| unreadable(self.graph.value(value).constant()))
+        self.graph.view(value).ok_or_else(|| unreadable_weights(self.graph.value(value).constant()))
     }
 
     /// The elements of a constant f32 input, in storage order.
@@ -79,8 +79,8 @@ impl<'g> Lowering<'g> {
     }
 
     /// The owner of a constant input's bytes.
-    pub(crate) fn owner(&self, i: usize) -> Result<&'g crate::Constant> {
-        self.graph.value(self.value(i)?).constant().ok_or_else(|| unreadable(None))
+    pub(crate) fn constant_input(&self, i: usize) -> Result<&'g crate::Constant> {
+        self.graph.value(self.value(i)?).constant().ok_or_else(|| unreadable_weights(None))
     }
 
     fn value(&self, i: usize) -> Result<ValueId> {

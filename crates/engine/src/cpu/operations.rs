@@ -28,14 +28,14 @@ use pteron_kernels::compute::Isa;
 use pteron_operator::{Error, Result};
 use std::any::Any;
 
-/// Lowers a node if its operation is of one type.
+/// Lowers a node if its operation is of the type that the function is for; otherwise returns `None`.
 type LowerFn = fn(&dyn Any, &mut Lowering<'_>) -> Option<Result<Lowered>>;
 
 const fn row<T: Operation + Lower>() -> LowerFn {
     |operation, node| Some(operation.downcast_ref::<T>()?.lower(node))
 }
 
-/// One row for each operation.
+/// One function for each type of operation.
 const OPERATIONS: &[LowerFn] = &[
     row::<Attention>(),
     row::<Cast>(),

@@ -64,7 +64,7 @@ pub(crate) enum PackFormat {
     Quantized(QuantizedPack, (u64, usize)),
 }
 
-/// A constant as the right operand of a matrix multiplication.
+/// How a constant is packed as the right operand of a matrix multiplication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct MatrixPack {
     pub(crate) rows: usize,
@@ -73,7 +73,7 @@ pub(crate) struct MatrixPack {
     pub(crate) transposed: bool,
 }
 
-/// A constant as the weights of a convolution.
+/// How a constant is packed as the weights of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ConvPack {
     pub(crate) params: ConvParams,
@@ -85,7 +85,7 @@ pub(crate) struct ConvPack {
     pub(crate) method: Method,
 }
 
-/// A constant as quantized weights.
+/// How a constant is packed as quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum QuantizedPack {
     Matrix { form: MatrixPack, bits: WeightBits, group: usize },
@@ -126,8 +126,8 @@ impl PackStore {
     ) -> Result<(Arc<T>, usize)> {
         let slot = self.lock().slot(key);
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = slot.weights.upgrade().and_then(|weights| weights.downcast().ok()) {
-            return Ok((found, slot.bytes));
+        if let Some(weights) = slot.weights.upgrade().and_then(|weights| weights.downcast().ok()) {
+            return Ok((weights, slot.bytes));
         }
         let (weights, bytes) = pack()?;
         let weights = Arc::new(weights);
@@ -196,24 +196,24 @@ mod tests {
 
     #[test]
     fn weights_are_packed_once_while_they_are_in_use() {
-        let (store, source) = (PackStore::new(), SourceId::numbered());
-        let made = AtomicUsize::new(0);
+        let (store, source) = (PackStore::new(), SourceId::unique());
+        let num_packed = AtomicUsize::new(0);
         let get = |start| {
             let pack = || {
-                made.fetch_add(1, Ordering::Relaxed);
+                num_packed.fetch_add(1, Ordering::Relaxed);
                 Ok((start, 24))
             };
             store.get(key(Identity::new(source, start, 24)), pack).unwrap().0
         };
         let (a, again, b) = (get(0), get(0), get(24));
         assert_eq!((*a, *again, *b), (0, 0, 24));
-        assert_eq!((store.bytes(), made.load(Ordering::Relaxed)), (48, 2));
+        assert_eq!((store.bytes(), num_packed.load(Ordering::Relaxed)), (48, 2));
         drop((a, b));
         assert_eq!(store.bytes(), 24);
         drop(again);
         assert_eq!(store.bytes(), 0);
         get(0);
-        assert_eq!(made.load(Ordering::Relaxed), 3);
+        assert_eq!(num_packed.load(Ordering::Relaxed), 3);
         // Entries of dropped weights are removed, too.
         (0..100).for_each(|i| drop(get(i * 24)));
         assert!(store.lock().slots.len() < 8, "{}", store.lock().slots.len());
@@ -221,26 +221,26 @@ mod tests {
 
     #[test]
     fn threads_that_request_the_same_weights_wait_for_one_packing() {
-        let (store, data) = (PackStore::new(), Identity::new(SourceId::numbered(), 0, 24));
-        let (made, started) = (AtomicUsize::new(0), Barrier::new(4));
+        let (store, data) = (PackStore::new(), Identity::new(SourceId::unique(), 0, 24));
+        let (num_packed, started) = (AtomicUsize::new(0), Barrier::new(4));
         let all: Vec<Arc<usize>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
                         started.wait();
-                        let pack = || Ok((made.fetch_add(1, Ordering::Relaxed), 24));
+                        let pack = || Ok((num_packed.fetch_add(1, Ordering::Relaxed), 24));
                         store.get(key(data), pack).unwrap().0
                     })
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert_eq!((made.load(Ordering::Relaxed), all.iter().all(|n| **n == 0)), (1, true));
+        assert_eq!((num_packed.load(Ordering::Relaxed), all.iter().all(|n| **n == 0)), (1, true));
     }
 
     #[test]
     fn failed_packing_is_retried() {
-        let (store, data) = (PackStore::new(), Identity::new(SourceId::numbered(), 0, 24));
+        let (store, data) = (PackStore::new(), Identity::new(SourceId::unique(), 0, 24));
         let failed = store.get::<u8>(key(data), || Err(pteron_operator::Error::invalid("no room")));
         assert!(failed.is_err());
         assert_eq!(store.get(key(data), || Ok((7u8, 1))).unwrap(), (Arc::new(7), 1));

@@ -80,7 +80,7 @@ struct Table {
     sweep_at: usize,
 }
 
-/// Names the use of memory for packed weights in budget errors.
+/// What takes the memory of packed weights, in errors of an exhausted budget.
 const PACKED: &str = "its packed weights";
 
 /// A fast multiplicative hash with random keys, so that a file cannot be crafted to cause collisions.
@@ -116,7 +116,7 @@ impl KeyedHash {
 }
 
 /// The hash of bytes, with keys that are the same in the whole process.
-fn hashed(bytes: &[u8]) -> u64 {
+fn process_wide_hash(bytes: &[u8]) -> u64 {
     static KEYED: OnceLock<KeyedHash> = OnceLock::new();
     KEYED.get_or_init(KeyedHash::default).hash(bytes)
 }
@@ -155,14 +155,14 @@ fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout, method: Method) ->
 }
 
 impl Packs {
-    /// A cache that also collects the packed weights in storable form: see [`Self::stored`].
-    pub fn storing() -> Self {
+    /// A cache that also collects the packed weights in storable form: see [`Self::take_stored`].
+    pub fn new_storing() -> Self {
         // A separate store: weights that are already packed elsewhere would not be collected.
         Self { store: PackStore::new(), stored: Some(Arc::default()), ..Self::default() }
     }
 
-    /// Takes all packed weights in storable form. Empty unless the cache was made by [`Self::storing`].
-    pub fn stored(&self) -> Vec<StoredWeights> {
+    /// Takes all packed weights in storable form. Empty unless the cache was created by [`Self::new_storing`].
+    pub fn take_stored(&self) -> Vec<StoredWeights> {
         let list = self.stored.as_ref().map(|list| list.lock().unwrap_or_else(PoisonError::into_inner));
         list.map(|mut list| std::mem::take(&mut *list)).unwrap_or_default()
     }
@@ -174,7 +174,7 @@ impl Packs {
 
     /// An empty cache with this memory budget for packed weights and workspaces, which shares packed weights through
     /// `store`.
-    pub fn within(budget: Budget, store: PackStore) -> Self {
+    pub fn with_budget(budget: Budget, store: PackStore) -> Self {
         Self { store, budget, ..Self::default() }
     }
 
@@ -195,7 +195,7 @@ impl Packs {
     }
 
     /// Returns cached weights, or packs them with `pack`, which returns their size in bytes, too.
-    fn shared<T: Send + Sync + 'static>(
+    fn get_or_pack<T: Send + Sync + 'static>(
         &self,
         key: Option<PackKey>,
         pack: impl FnOnce() -> Result<(T, usize)>,
@@ -217,7 +217,7 @@ impl Packs {
     }
 
     /// The packed weights of a matrix multiplication: from the cache, from storage beside the constant, or packed now.
-    pub(crate) fn matrix(
+    pub(crate) fn packed_matrix(
         &self,
         isa: Isa,
         constant: &Constant,
@@ -234,8 +234,8 @@ impl Packs {
     }
 
     /// A convolution with its packed weights, for images in the layout of `form`: found or packed as for
-    /// [`Self::matrix`].
-    pub(crate) fn conv(
+    /// [`Self::packed_matrix`].
+    pub(crate) fn packed_conv(
         &self,
         isa: Isa,
         constant: &Constant,
@@ -259,9 +259,9 @@ impl Packs {
         format: StorageFormat<T, impl Fn(PackedWeightsReader) -> Option<T>>,
         pack: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<Packed<T>>> {
-        let data =
-            identity(constant).unwrap_or_else(|| DataKey::Hash(hashed(constant.bytes()), constant.nbytes()));
-        self.shared(Some(PackKey { data, isa, form }), || {
+        let data = identity_key(constant)
+            .unwrap_or_else(|| DataKey::Hash(process_wide_hash(constant.bytes()), constant.nbytes()));
+        self.get_or_pack(Some(PackKey { data, isa, form }), || {
             let loaded = constant.laid_out(&format.layout).and_then(|bytes| format.load(bytes));
             let (weights, own) = match loaded {
                 // They refer to the stored bytes and take no memory of their own.
@@ -281,7 +281,7 @@ impl Packs {
 
     /// The packed weights of a quantized matrix multiplication; `scales` are the bytes of their scales. They are cached
     /// only if the constant has an identity.
-    pub(crate) fn quantized_matrix(
+    pub(crate) fn packed_quantized_matrix(
         &self,
         isa: Isa,
         constant: &Constant,
@@ -289,12 +289,12 @@ impl Packs {
         scales: &[u8],
         pack: impl FnOnce() -> Result<PackedWeights>,
     ) -> Result<Arc<Packed<PackedWeights>>> {
-        self.quantized(isa, constant, form, scales, pack, PackedWeights::bytes)
+        self.quantized_weights(isa, constant, form, scales, pack, PackedWeights::bytes)
     }
 
     /// A quantized convolution with its packed weights; `scales` are the bytes of their scales. They are cached only if
     /// the constant has an identity.
-    pub(crate) fn quantized_conv(
+    pub(crate) fn packed_quantized_conv(
         &self,
         isa: Isa,
         constant: &Constant,
@@ -302,10 +302,10 @@ impl Packs {
         scales: &[u8],
         pack: impl FnOnce() -> Result<QuantizedConv>,
     ) -> Result<Arc<Packed<QuantizedConv>>> {
-        self.quantized(isa, constant, QuantizedPack::Conv(form), scales, pack, QuantizedConv::bytes)
+        self.quantized_weights(isa, constant, QuantizedPack::Conv(form), scales, pack, QuantizedConv::bytes)
     }
 
-    fn quantized<T: Send + Sync + 'static>(
+    fn quantized_weights<T: Send + Sync + 'static>(
         &self,
         isa: Isa,
         constant: &Constant,
@@ -314,11 +314,11 @@ impl Packs {
         pack: impl FnOnce() -> Result<T>,
         bytes: fn(&T) -> usize,
     ) -> Result<Arc<Packed<T>>> {
-        let key = identity(constant).map(|data| {
-            let scales = (hashed(scales), scales.len());
+        let key = identity_key(constant).map(|data| {
+            let scales = (process_wide_hash(scales), scales.len());
             PackKey { data, isa, form: PackFormat::Quantized(form, scales) }
         });
-        self.shared(key, || self.pack(constant, pack).map(|weights| with_bytes(weights, bytes)))
+        self.get_or_pack(key, || self.pack(constant, pack).map(|weights| with_bytes(weights, bytes)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -326,7 +326,7 @@ impl Packs {
     }
 }
 
-/// Bytes of a matrix that are read at a time while it is packed, if they need not be in memory otherwise.
+/// The number of bytes of a matrix that are read at a time while it is packed, if the matrix is not in memory already.
 const PIECE: usize = 4 << 20;
 
 /// Packs a constant matrix: piece by piece if its bytes are loaded for it, so that a large matrix is not in memory
@@ -354,7 +354,7 @@ pub(crate) fn pack_matrix(isa: Isa, constant: &Constant, form: MatrixPack) -> Re
 }
 
 /// The key of a constant's bytes that is valid in the whole process, if the constant has an identity.
-fn identity(constant: &Constant) -> Option<DataKey> {
+fn identity_key(constant: &Constant) -> Option<DataKey> {
     match constant {
         Constant::Shared(bytes) => bytes.identity().map(DataKey::Known),
         _ => None,
@@ -409,11 +409,11 @@ mod tests {
     /// The packed weights of a constant, and whether they had to be packed.
     fn get(packs: &Packs, constant: &Constant, form: MatrixPack) -> (Arc<Packed<PackedB>>, bool) {
         let mut packed = false;
-        let made = packs.matrix(Isa::default(), constant, form, || {
+        let weights = packs.packed_matrix(Isa::default(), constant, form, || {
             packed = true;
             PackedB::new(Isa::default(), MatRef::new(&[0.0; 4], 2, 2)).map_err(Into::into)
         });
-        (made.unwrap(), packed)
+        (weights.unwrap(), packed)
     }
 
     const FORM: MatrixPack = MatrixPack { rows: 2, columns: 2, transposed: false };
@@ -422,14 +422,14 @@ mod tests {
     fn equal_bytes_are_packed_once_while_the_weights_are_in_use() {
         let packs = Packs::default();
         let (a, again) = (computed(&[1.0, 2.0, 3.0, 4.0]), computed(&[1.0, 2.0, 3.0, 4.0]));
-        let held = get(&packs, &a, FORM);
-        assert!(held.1);
+        let first_weights = get(&packs, &a, FORM);
+        assert!(first_weights.1);
         assert!(!get(&packs, &again, FORM).1);
         assert!(get(&packs, &a, MatrixPack { transposed: true, ..FORM }).1);
         assert!(get(&packs, &computed(&[1.0, 2.0, 3.0, 5.0]), FORM).1);
         // Computed constants are not shared with another cache.
         assert!(get(&Packs::default(), &a, FORM).1);
-        drop(held);
+        drop(first_weights);
         assert!(get(&packs, &again, FORM).1);
     }
 
@@ -448,19 +448,19 @@ mod tests {
 
     #[test]
     fn methods_share_packed_weights_and_each_counts_them() {
-        let (store, file) = (crate::PackStore::new(), SourceId::numbered());
+        let (store, file) = (crate::PackStore::new(), SourceId::unique());
         let constant = |start| {
             Constant::Shared(Arc::new(Ranged(Identity::new(file, start, 16), [0; 16])) as SharedBytes)
         };
         let budgets = [Budget::new(4096), Budget::new(4096), Budget::new(16)];
-        let methods = budgets.clone().map(|budget| Packs::within(budget, store.clone()));
+        let methods = budgets.clone().map(|budget| Packs::with_budget(budget, store.clone()));
         let first = get(&methods[0], &constant(0), FORM);
         let bytes = first.0.bytes();
         assert_eq!((first.1, store.bytes(), budgets[0].held()), (true, bytes, bytes as u64));
         let second = get(&methods[1], &constant(0), FORM);
         assert_eq!((second.1, store.bytes(), budgets[1].held()), (false, bytes, bytes as u64));
         // Shared weights count fully against each method's budget.
-        let refused = methods[2].matrix(Isa::default(), &constant(0), FORM, || unreachable!());
+        let refused = methods[2].packed_matrix(Isa::default(), &constant(0), FORM, || unreachable!());
         assert!(bytes > 16 && refused.is_err());
         let other = get(&methods[1], &constant(16), FORM);
         assert!(other.1 && !get(&methods[1], &constant(16), FORM).1);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The alignment required of output memory that steps write directly: that of the widest element type.
 const OUTPUT_ALIGNMENT: usize = 16;
 
-/// A value at run time.
+/// A value at run time: its meta, and where its bytes are stored.
 pub(crate) struct Slot {
     pub(crate) meta: Arc<TensorMeta>,
     pub(crate) source: Source,
@@ -49,7 +49,7 @@ impl Slot {
             && out.bytes().as_ptr().align_offset(OUTPUT_ALIGNMENT) == 0
     }
 
-    /// The value as a tensor; `lent` returns bytes of the workspace.
+    /// The value as a tensor; `lent` returns the bytes of a workspace extent.
     pub(crate) fn view<'a>(
         &'a self,
         inputs: &[TensorView<'a>],
@@ -91,12 +91,12 @@ impl PlacedStep {
 
     /// Prefixes an error with the name of the step.
     #[cold]
-    pub(crate) fn named(&self, error: Error) -> Error {
+    pub(crate) fn with_step_name(&self, error: Error) -> Error {
         Error::invalid(format!("{}: {error}", self.name))
     }
 
     /// Runs the step and traces it: the span, and the computed values if the listener wants them.
-    pub(crate) fn traced(
+    pub(crate) fn run_traced(
         &self,
         ctx: &KernelContext<'_>,
         (tracer, kind): (Tracer<'_>, SpanKind),
@@ -107,14 +107,19 @@ impl PlacedStep {
         self.run(ctx, values, &mut memory)?;
         tracer.end(started, kind, &self.name, self.origin());
         match tracer.get().filter(|t| t.wants_values()) {
-            Some(listener) => self.report(listener, values, &memory),
+            Some(listener) => self.report_outputs(listener, values, &memory),
             None => Ok(()),
         }
     }
 
     /// Reports the values that the step has computed to a listener.
     #[cold]
-    fn report(&self, listener: &dyn EventTracer, values: &[Slot], memory: &Memory<'_, '_>) -> Result<()> {
+    fn report_outputs(
+        &self,
+        listener: &dyn EventTracer,
+        values: &[Slot],
+        memory: &Memory<'_, '_>,
+    ) -> Result<()> {
         if self.origin() == Place::default() {
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub(crate) struct Lifetime {
 const MAX_LARGEST_FIRST: usize = 4096;
 
 /// The offsets of all values, and the size of the workspace.
-pub(crate) fn place(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
+pub(crate) fn plan_offsets(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     if lifetimes.len() <= MAX_LARGEST_FIRST { largest_first(lifetimes) } else { best_fit(lifetimes) }
 }
 
@@ -95,17 +95,17 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     order.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first));
     let mut offsets = vec![0; lifetimes.len()];
     let mut placed = LiveRanges::new(lifetimes);
-    let (mut taken, mut end) = (Vec::new(), 0);
+    let (mut occupied, mut end) = (Vec::new(), 0);
     for i in order {
         let life = lifetimes[i];
         let size = life.bytes.next_multiple_of(ALIGNMENT);
-        taken.clear();
-        placed.overlapping(life, |j| {
-            taken.push((offsets[j], offsets[j] + lifetimes[j].bytes.next_multiple_of(ALIGNMENT)));
+        occupied.clear();
+        placed.for_each_overlapping(life, |j| {
+            occupied.push((offsets[j], offsets[j] + lifetimes[j].bytes.next_multiple_of(ALIGNMENT)));
         });
-        taken.sort_unstable();
+        occupied.sort_unstable();
         let mut at = 0;
-        for &(start, stop) in &taken {
+        for &(start, stop) in &occupied {
             if at + size <= start {
                 break;
             }
@@ -121,11 +121,11 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
 /// An index of the values that have an offset, by the steps at which they are live.
 struct LiveRanges<'l> {
     lifetimes: &'l [Lifetime],
-    /// Values with short lifetimes, at each step at which they are live.
+    /// For each step, the values with short lifetimes that are live at it.
     living: Vec<Vec<usize>>,
-    /// Values with short lifetimes, at their first step.
+    /// For each step, the values with short lifetimes that begin at it.
     starting: Vec<Vec<usize>>,
-    /// Values with long lifetimes.
+    /// The values with long lifetimes.
     long: Vec<usize>,
 }
 
@@ -150,7 +150,7 @@ impl<'l> LiveRanges<'l> {
     }
 
     /// Calls `f` once with each value that is live at a step of `life`.
-    fn overlapping(&self, life: Lifetime, f: impl FnMut(usize)) {
+    fn for_each_overlapping(&self, life: Lifetime, f: impl FnMut(usize)) {
         let long = self.long.iter().filter(|&&j| {
             let other = self.lifetimes[j];
             other.first <= life.last && life.first <= other.last
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn values_of_a_chain_alternate_between_two_offsets() {
         let chain: Vec<_> = (0..10).map(|i| life(1000, i, i + 1)).collect();
-        let (offsets, size) = place(&chain);
+        let (offsets, size) = plan_offsets(&chain);
         assert_eq!(size, 2048);
         for w in offsets.windows(2) {
             assert_ne!(w[0], w[1]);
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn many_values_are_placed_by_best_fit() {
         let chain: Vec<_> = (0..3 * MAX_LARGEST_FIRST).map(|i| life(1000, i, i + 1)).collect();
-        assert_eq!(place(&chain).1, 2048);
+        assert_eq!(plan_offsets(&chain).1, 2048);
     }
 
     fn assert_disjoint(lives: &[Lifetime], (offsets, size): (Vec<usize>, usize)) {

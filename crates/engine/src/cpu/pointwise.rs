@@ -1,7 +1,7 @@
 //! Runs [`Expression`]s on blocks of elements that stay in the L1 cache, one instruction over a whole block at a time.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::ops::pointwise::Pointwise;
 use pteron_kernels::compute::{Isa, binary, clamp, unary};
 use pteron_operator::{Expression, Instr, KernelContext, Result};
@@ -53,7 +53,7 @@ impl Lower for Pointwise {
 pub(crate) enum InputIndex {
     /// The same index.
     Same,
-    /// The same index of the output's previous contents: the pass is in place.
+    /// The same index, of the output's previous contents: the pass is in place.
     Own,
     /// `(i / inner) % count`: broadcast scalars, rows, columns and channels.
     Cyclic { inner: usize, count: usize },
@@ -164,9 +164,9 @@ fn load_strided(input: &[f32], sizes: &[usize], strides: &[usize], start: usize,
     while !rest.is_empty() {
         // The rest of a row, or as many whole rows as the next dimension has left.
         let n = rest.len().min(sizes[last] - index[last]);
-        let whole = n == sizes[last] && strides[last] == 1 && last > 0;
+        let is_full_rows = n == sizes[last] && strides[last] == 1 && last > 0;
         let mut moved = last;
-        if whole {
+        if is_full_rows {
             moved = last - 1;
             let rows = (rest.len() / n).min(sizes[moved] - index[moved]);
             let (head, tail) = rest.split_at_mut(rows * n);
@@ -200,7 +200,7 @@ fn load_strided(input: &[f32], sizes: &[usize], strides: &[usize], start: usize,
 
 /// Copies rows of `n` elements that begin `step` elements apart. Short rows of a common length are copied in registers.
 fn copy_rows(input: &[f32], step: usize, out: &mut [f32], n: usize) {
-    fn rows<const N: usize>(input: &[f32], step: usize, out: &mut [f32]) {
+    fn copy_short_rows<const N: usize>(input: &[f32], step: usize, out: &mut [f32]) {
         let mut at = 0;
         for row in out.chunks_exact_mut(N) {
             row.copy_from_slice(&input[at..at + N]);
@@ -208,18 +208,18 @@ fn copy_rows(input: &[f32], step: usize, out: &mut [f32], n: usize) {
         }
     }
     match n {
-        2 => rows::<2>(input, step, out),
-        4 => rows::<4>(input, step, out),
-        8 => rows::<8>(input, step, out),
-        16 => rows::<16>(input, step, out),
-        32 => rows::<32>(input, step, out),
+        2 => copy_short_rows::<2>(input, step, out),
+        4 => copy_short_rows::<4>(input, step, out),
+        8 => copy_short_rows::<8>(input, step, out),
+        16 => copy_short_rows::<16>(input, step, out),
+        32 => copy_short_rows::<32>(input, step, out),
         _ => out.chunks_exact_mut(n).enumerate().for_each(|(i, row)| {
             row.copy_from_slice(&input[i * step..i * step + n]);
         }),
     }
 }
 
-/// Where the elements of a register are while a block is computed.
+/// Where the elements of a register are stored while a block is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Location {
     /// In the input itself, at the same indices as in the output.
@@ -308,18 +308,18 @@ impl Pass {
     }
 
     /// Computes outputs `start..start + out.len()`.
-    pub(crate) fn part(&self, inputs: &[&[f32]], start: usize, out: &mut [f32]) {
+    pub(crate) fn compute_range(&self, inputs: &[&[f32]], start: usize, out: &mut [f32]) {
         if out.is_empty() {
             return;
         }
         BLOCKS.with_borrow_mut(|blocks| {
             blocks.resize(blocks.len().max(self.num_blocks), Block([0.0; BLOCK]));
-            self.blocks(inputs, start, out, blocks);
+            self.compute_blocks(inputs, start, out, blocks);
         });
     }
 
-    /// As [`Self::part`], with the scratch blocks of this thread.
-    fn blocks(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], blocks: &mut [Block]) {
+    /// As [`Self::compute_range`], with the scratch blocks of this thread.
+    fn compute_blocks(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], blocks: &mut [Block]) {
         let widest = self.block.min(out.len());
         for (instr, place) in self.instrs.iter().zip(&self.places) {
             match (instr, place) {
@@ -333,7 +333,7 @@ impl Pass {
         for (b, block) in out.chunks_mut(self.block).enumerate() {
             let at = start + b * self.block;
             for i in 0..self.instrs.len() {
-                self.instruction(i, inputs, at, blocks, block);
+                self.run_instruction(i, inputs, at, blocks, block);
             }
             // If the last instruction is only a load, the result is still in an input or a block.
             match self.places[self.instrs.len() - 1] {
@@ -345,7 +345,7 @@ impl Pass {
     }
 
     /// Runs one instruction for the outputs from `at` on.
-    fn instruction(&self, i: usize, inputs: &[&[f32]], at: usize, blocks: &mut [Block], out: &mut [f32]) {
+    fn run_instruction(&self, i: usize, inputs: &[&[f32]], at: usize, blocks: &mut [Block], out: &mut [f32]) {
         let len = out.len();
         if let Instr::Input(n) = self.instrs[i]
             && self.access[n] == InputIndex::Own
@@ -400,13 +400,13 @@ impl Step for Pass {
     ) -> Result<()> {
         let inputs =
             reads.iter().map(|r| r.storage::<f32>()).collect::<Result<SmallVec<[&[f32]; 4]>, _>>()?;
-        let out = only(&mut writes)?.storage_mut::<f32>()?;
+        let out = only_output(&mut writes)?.storage_mut::<f32>()?;
         if ctx.pool().threads() == 1 || out.len() < 2 * PART {
-            self.part(&inputs, 0, out);
+            self.compute_range(&inputs, 0, out);
             return Ok(());
         }
         let inputs = &inputs;
-        ctx.pool().parallel_chunks_mut(out, PART, 1, &|i, part| self.part(inputs, i * PART, part));
+        ctx.pool().parallel_chunks_mut(out, PART, 1, &|i, part| self.compute_range(inputs, i * PART, part));
         Ok(())
     }
 }

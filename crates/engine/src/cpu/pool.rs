@@ -1,8 +1,8 @@
 //! Pooling of channels-last images.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
-use crate::ops::conv::frame;
+use super::step::{Step, Writes, only_output};
+use crate::ops::conv::conv_frame;
 use crate::ops::pool::Pool;
 use pteron_kernels::compute::{ConvFrame, Isa, MaxPoolElement, Pooling, max_pool, pool_windows};
 use pteron_operator::{Error, KernelContext, Result};
@@ -14,7 +14,8 @@ impl Lower for Pool {
         if x.dtype() != ScalarType::Float && self.pooling != Pooling::Max {
             return Err(Error::invalid(format!("{:?} pooling does not support {}", self.pooling, x.dtype())));
         }
-        let step = PoolStep { spec: *self, frame: frame(x, out, 2), channels: x.sizes()[1], isa: node.isa() };
+        let step =
+            PoolStep { spec: *self, frame: conv_frame(x, out, 2), channels: x.sizes()[1], isa: node.isa() };
         Ok(Lowered::step(step, [0]))
     }
 }
@@ -33,7 +34,7 @@ impl Step for PoolStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        let (x, out) = (reads[0], only(&mut writes)?);
+        let (x, out) = (reads[0], only_output(&mut writes)?);
         match x.dtype() {
             ScalarType::Char => self.max_pool::<i8>(ctx, x, out),
             ScalarType::Byte => self.max_pool::<u8>(ctx, x, out),

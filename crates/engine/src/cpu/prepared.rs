@@ -2,7 +2,7 @@
 
 use super::pack_store::MatrixPack;
 use super::packs::{Packed, Packs};
-use crate::fold::untransposed;
+use crate::fold::before_transpose;
 use crate::graph::Constant;
 use pteron_kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use pteron_operator::facts::MatMul;
@@ -23,11 +23,11 @@ pub fn prepare(
     if let Some(prepared) = kernel.prepare(args)? {
         return Ok(Some(prepared));
     }
-    let Some(product) = product(kernel, args) else { return Ok(None) };
+    let Some(product) = constant_weight_matmul(kernel, args) else { return Ok(None) };
     let Some(source) = constant(product.weights) else { return Ok(None) };
     let stored = args.tensor(product.weights)?;
     // As in lowered regions, the matrix is packed from its storage before a transposition.
-    let matrix = untransposed(stored.meta(), &source);
+    let matrix = before_transpose(stored.meta(), &source);
     let viewed = matrix.as_ref().and_then(|(meta, matrix)| Some((matrix.view(meta)?, matrix)));
     let (stored, source, out_major) = match viewed {
         Some((stored, source)) => (stored, source, !product.out_major),
@@ -36,7 +36,7 @@ pub fn prepare(
     let plain = MatRef::new(stored.storage()?, stored.sizes()[0], stored.sizes()[1]);
     let plain = if out_major { plain.t() } else { plain };
     let form = MatrixPack { rows: plain.rows(), columns: plain.cols(), transposed: out_major };
-    let weights = packs.matrix(isa, source, form, || Ok(PackedB::new(isa, plain)?))?;
+    let weights = packs.packed_matrix(isa, source, form, || Ok(PackedB::new(isa, plain)?))?;
     let bias = match product.bias {
         Some(at) => Some(pteron_tensor::memory::copied(args.tensor(at)?.storage::<f32>()?)?),
         None => None,
@@ -46,23 +46,24 @@ pub fn prepare(
 }
 
 /// The matrix multiplication with constant f32 weights that a call means, if it is one.
-fn product(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<MatMul> {
+fn constant_weight_matmul(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<MatMul> {
     let Some(Meaning::MatMul(product)) = kernel.meaning(args) else { return None };
-    let weights = args.tensor(product.weights).ok().filter(|w| w.rank() == 2 && plain_floats(w.meta()))?;
+    let weights =
+        args.tensor(product.weights).ok().filter(|w| w.rank() == 2 && is_row_major_f32(w.meta()))?;
     let columns = weights.sizes()[usize::from(!product.out_major)];
     let fits = |b: TensorView<'_>| {
-        b.numel() == columns && b.sizes().last() == Some(&columns) && plain_floats(b.meta())
+        b.numel() == columns && b.sizes().last() == Some(&columns) && is_row_major_f32(b.meta())
     };
     let bias_fits = product.bias.is_none_or(|at| args.tensor(at).is_ok_and(fits));
     let known = !matches!(args.get(product.x), Arg::Unknown);
     (weights.numel() > 0 && bias_fits && known).then_some(product)
 }
 
-fn plain_floats(meta: &TensorMeta) -> bool {
+fn is_row_major_f32(meta: &TensorMeta) -> bool {
     meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
 }
 
-/// `x w + bias`.
+/// A prepared matrix multiplication: `x w + bias`, with packed weights `w`.
 struct Prepared {
     /// The fallback for calls whose operands have other types, layouts or sizes.
     kernel: Arc<dyn Kernel>,
@@ -81,8 +82,8 @@ impl PreparedKernel for Prepared {
         let fits = x.sizes().last() == Some(&k)
             && self.rank.is_none_or(|rank| rank == x.rank())
             && out.sizes().rank() == x.rank()
-            && plain_floats(x.meta())
-            && plain_floats(out.meta());
+            && is_row_major_f32(x.meta())
+            && is_row_major_f32(out.meta());
         if !fits {
             return self.kernel.execute(ctx, args, outs);
         }

@@ -1,7 +1,7 @@
 //! Quantization of f32 values to 8 bits, and dequantization.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::ops::quantize::{Dequantize, Quantize};
 use pteron_kernels::compute::{Affine, Isa, Quantization, dequantize, quantize};
 use pteron_operator::{KernelContext, Result};
@@ -28,7 +28,7 @@ impl Step for QuantizeStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        quantize(ctx.pool(), self.1, &self.0, reads[0].storage()?, only(&mut writes)?.bytes_mut());
+        quantize(ctx.pool(), self.1, &self.0, reads[0].storage()?, only_output(&mut writes)?.bytes_mut());
         Ok(())
     }
 }
@@ -44,7 +44,7 @@ impl Step for DequantizeStep {
     ) -> Result<()> {
         let x = &reads[0];
         let signed = x.dtype() == ScalarType::Char;
-        dequantize(ctx.pool(), self.1, self.0, signed, x.bytes(), only(&mut writes)?.storage_mut()?);
+        dequantize(ctx.pool(), self.1, self.0, signed, x.bytes(), only_output(&mut writes)?.storage_mut()?);
         Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! Quantized convolution.
 
-use super::conv::{stored_weights, weights_of};
+use super::conv::{conv_weights, stored_weights};
 use super::lowering::{Lower, Lowered, Lowering};
 use super::pack_store::ConvPack;
 use super::packs::Packed;
 use super::quantized_linear::SumBias;
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use super::weights::view_of;
-use crate::ops::conv::frame;
+use crate::ops::conv::conv_frame;
 use crate::ops::quantized_conv::QuantizedConvolution;
 use pteron_kernels::compute::{ConvFrame, ConvParams, Layout, Method};
 use pteron_kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
@@ -18,14 +18,14 @@ use std::sync::Arc;
 impl Lower for QuantizedConvolution {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (meta, source) = stored_weights(node, 1)?;
-        let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
+        let frame = conv_frame(node.input(0)?, node.output(0)?, self.conv.space);
         let (params, frame) = column_to_row(self.conv.params, frame);
         let (isa, scales) = (node.isa(), node.constant(2)?);
         let (layout, method) = (Layout::ChannelsLast, Method::Direct);
         let form = ConvPack { params, layout, order: *meta.dim_order(), method };
-        let conv = node.packs.quantized_conv(isa, &source, form, scales.bytes(), || {
+        let conv = node.packs.packed_quantized_conv(isa, &source, form, scales.bytes(), || {
             let stored = view_of(&source, &meta)?;
-            let weights = weights_of(&params, &meta, stored.storage()?);
+            let weights = conv_weights(&params, &meta, stored.storage()?);
             Ok(QuantizedConv::of(isa, params, &weights, scales.storage()?)?)
         })?;
         let bias = SumBias::of(node, self.conv.bias, 3)?;
@@ -59,7 +59,7 @@ impl Step for QuantizedConvStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        let (x, out) = (&reads[0], only(&mut writes)?);
+        let (x, out) = (&reads[0], only_output(&mut writes)?);
         let activation = self.spec.conv.activation;
         let epilogue = self.bias.epilogue(activation);
         let signed = x.dtype() == ScalarType::Char;

@@ -3,7 +3,7 @@
 use super::lowering::{Lower, Lowered, Lowering};
 use super::pack_store::{MatrixPack, QuantizedPack};
 use super::packs::Packed;
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use super::weights::view_of;
 use crate::ops::quantized_linear::{QuantizedInput, QuantizedLinear};
 use pteron_kernels::compute::qgemm;
@@ -22,10 +22,11 @@ impl Lower for QuantizedLinear {
         let &[rows, columns] = &**node.input(1)?.sizes() else {
             return Err(Error::invalid("the weights of a quantized matrix multiplication are not a matrix"));
         };
-        let (isa, meta, owner, scales) = (node.isa(), node.input(1)?, node.owner(1)?, node.constant(2)?);
+        let (isa, meta, owner, scales) =
+            (node.isa(), node.input(1)?, node.constant_input(1)?, node.constant(2)?);
         let form = MatrixPack { rows, columns, transposed: self.out_major };
         let form = QuantizedPack::Matrix { form, bits: self.bits, group: self.group };
-        let weights = node.packs.quantized_matrix(isa, owner, form, scales.bytes(), || {
+        let weights = node.packs.packed_quantized_matrix(isa, owner, form, scales.bytes(), || {
             let quantized = MatRef::new(view_of(owner, meta)?.storage::<i8>()?, rows, columns);
             let quantized = if self.out_major { quantized.t() } else { quantized };
             let scales = scales.storage()?;
@@ -86,7 +87,7 @@ impl Step for QuantizedLinearStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        let (x, out) = (&reads[0], only(&mut writes)?);
+        let (x, out) = (&reads[0], only_output(&mut writes)?);
         let (weights, isa, pool) = (&**self.weights, self.isa, ctx.pool());
         let (k, n) = (weights.rows(), weights.cols());
         let m = out.as_view().numel() / n.max(1);

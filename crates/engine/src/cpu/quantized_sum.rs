@@ -1,7 +1,7 @@
 //! Addition of quantized values.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::ops::quantized_sum::SumOfQuantized;
 use pteron_kernels::compute::{Isa, QuantizedSum, quantized_sum};
 use pteron_operator::{KernelContext, Result};
@@ -23,7 +23,7 @@ impl Step for SumStep {
         mut writes: Writes<'a>,
     ) -> Result<()> {
         let (a, b) = (reads[0].bytes(), reads[1].bytes());
-        quantized_sum(ctx.pool(), self.1, &self.0, a, b, only(&mut writes)?.bytes_mut());
+        quantized_sum(ctx.pool(), self.1, &self.0, a, b, only_output(&mut writes)?.bytes_mut());
         Ok(())
     }
 }

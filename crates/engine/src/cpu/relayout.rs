@@ -1,7 +1,7 @@
 //! Changes of layout. [`Reshape`] and [`Permute`] move no elements: their results are aliases.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::layouts::image_layout;
 use crate::ops::relayout::{Permute, Relayout, Reshape};
 use pteron_kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
@@ -44,7 +44,7 @@ impl Lower for Relayout {
 
 /// A change of layout. Between the image layouts it transposes the matrix of channels and pixels of each image.
 pub(crate) struct RelayoutStep {
-    /// The rows and columns of each output image as a matrix, if the change is such a transposition.
+    /// The rows and columns of each output image as a matrix, if the change of layout is a transposition of it.
     matrices: Option<(usize, usize)>,
     isa: Isa,
 }
@@ -74,7 +74,7 @@ impl Step for RelayoutStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        let (x, out) = (&reads[0], only(&mut writes)?);
+        let (x, out) = (&reads[0], only_output(&mut writes)?);
         let Some((rows, cols)) = self.matrices else { return Ok(x.relayout(out)?) };
         if x.dtype() != ScalarType::Float {
             let images =

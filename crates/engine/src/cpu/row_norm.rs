@@ -1,7 +1,7 @@
 //! Layer norm and RMS norm.
 
 use super::lowering::{Lower, Lowered, Lowering};
-use super::step::{Step, Writes, only};
+use super::step::{Step, Writes, only_output};
 use crate::ops::row_norm::RowNorm;
 use pteron_kernels::compute::{Isa, layer_norm, rms_norm};
 use pteron_operator::{KernelContext, Result};
@@ -26,7 +26,7 @@ impl Step for RowNormStep {
         mut writes: Writes<'a>,
     ) -> Result<()> {
         let RowNorm { elements, eps, centred, weight, bias } = self.norm;
-        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
+        let (x, out) = (reads[0].storage::<f32>()?, only_output(&mut writes)?.storage_mut::<f32>()?);
         let mut factors = reads[1..].iter();
         let mut next = |there: bool| {
             let factor = if there { factors.next() } else { None };

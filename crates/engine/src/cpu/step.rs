@@ -16,12 +16,12 @@ pub(crate) trait Step: Send + Sync {
     fn run<'a>(&'a self, ctx: &KernelContext<'_>, reads: &[TensorView<'a>], writes: Writes<'a>)
     -> Result<()>;
 
-    /// The reads whose memory the only output may have.
-    fn overwritable(&self) -> SmallVec<[usize; 2]> {
+    /// The indices of the reads that the only output may overwrite in place.
+    fn overwritable_reads(&self) -> SmallVec<[usize; 2]> {
         SmallVec::new()
     }
 
-    /// Gives the only output the memory of a read that is [overwritable](Self::overwritable) and has the output's meta.
+    /// Gives the only output the memory of a read that is [overwritable](Self::overwritable_reads) and has the output's meta.
     /// [`Self::run`] then gets the other reads only, and the output with the elements of this one.
     fn overwrite(&mut self, read: usize, meta: &TensorMeta) {
         let _ = (read, meta);
@@ -29,7 +29,7 @@ pub(crate) trait Step: Send + Sync {
 }
 
 /// The only output of a step.
-pub(crate) fn only<'w, 'a>(writes: &'w mut Writes<'a>) -> Result<&'w mut TensorViewMut<'a>> {
+pub(crate) fn only_output<'w, 'a>(writes: &'w mut Writes<'a>) -> Result<&'w mut TensorViewMut<'a>> {
     match &mut writes[..] {
         [out] => Ok(out),
         _ => Err(Error::invalid("a node does not have exactly one output")),

@@ -10,7 +10,7 @@ impl Lower for Viewed {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let output = node.output(0)?;
         let access = self.views.iter().enumerate().map(|(i, view)| match view {
-            Some(view) => Ok(through(view)),
+            Some(view) => Ok(view_access(view)),
             None => Ok(InputIndex::of(node.input(i)?, output)),
         });
         let access = access.collect::<Result<_>>()?;
@@ -18,8 +18,8 @@ impl Lower for Viewed {
     }
 }
 
-/// The access to a view with the output's sizes, where the output is row-major.
-fn through(view: &View) -> InputIndex {
+/// The access to an input through a view with the sizes of the output, which is row-major.
+fn view_access(view: &View) -> InputIndex {
     let mut parts = view.parts();
     if parts.is_empty() {
         parts.push((1, 0));

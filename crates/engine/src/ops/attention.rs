@@ -11,9 +11,9 @@ use std::fmt;
 /// The output is `[items, queries, heads, values]`. A pass recognizes it, or it is built from [`AttentionParts`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
-    /// `[items * heads, queries, width]`, `[items * heads, width, keys]`, `[items * heads, keys, values]`.
+    /// Queries `[items * heads, queries, width]`, keys `[items * heads, width, keys]`, values `[items * heads, keys, values]`.
     pub(crate) views: [View; 3],
-    /// `[items * heads, queries, keys]`.
+    /// The mask that is added to the scores, `[items * heads, queries, keys]`.
     pub(crate) mask: Option<View>,
     /// The factor of the product of queries and keys, applied before the mask.
     pub(crate) factor: f32,
@@ -47,7 +47,7 @@ pub struct AttentionParts {
 pub struct ViewParts {
     /// The offset of the first element.
     pub offset: usize,
-    /// A factor of every element.
+    /// The factor by which every element is multiplied.
     pub factor: f32,
     /// The size and stride of each run of elements, for each of the three dimensions, slowest-varying first.
     pub dims: Vec<Vec<(usize, usize)>>,
@@ -77,7 +77,7 @@ impl Attention {
     /// The attention with these parameters, all of which are below 2^31. `None` unless there are three or four views of
     /// three dimensions each.
     pub fn from_parts(parts: &AttentionParts) -> Option<Self> {
-        let view = |parts: &ViewParts| View::stored(parts.offset, parts.factor, &parts.dims);
+        let view = |parts: &ViewParts| View::from_stored(parts.offset, parts.factor, &parts.dims);
         let mut views = parts.views.iter().map(view);
         let (q, k, v, mask) = (views.next()?, views.next()?, views.next()?, views.next());
         let is_whole = views.next().is_none() && parts.views.iter().all(|view| view.dims.len() == 3);
@@ -96,7 +96,7 @@ impl Attention {
     pub(crate) fn head_sizes(&self) -> Option<HeadSizes> {
         let heads = self.items.checked_mul(self.heads)?;
         let matrix = |view: &View| {
-            let size = |dim| view.single(dim).map(|(size, _)| size);
+            let size = |dim| view.single_part(dim).map(|(size, _)| size);
             Some((size(1)?, size(2)?)).filter(|_| view.sizes()[0] == heads)
         };
         let [q, k, v] = &self.views;
@@ -141,7 +141,7 @@ impl Operation for Attention {
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let inputs = operands.inputs();
-        operands.count(inputs.len(), 1)?;
+        operands.check_counts(inputs.len(), 1)?;
         match self.fits(&inputs, operands.output(0)?) {
             true => Ok(()),
             false => refuse("the views of attention do not match their operands, each other or the result"),

@@ -14,15 +14,15 @@ pub(crate) fn is_half(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Half | ScalarType::BFloat16)
 }
 
-/// The meta with f32 elements.
-pub(crate) fn widened(meta: &TensorMeta) -> Option<TensorMeta> {
+/// The same sizes and layout with f32 elements.
+pub(crate) fn widened_meta(meta: &TensorMeta) -> Option<TensorMeta> {
     TensorMeta::new(ScalarType::Float, meta.sizes(), *meta.dim_order()).ok()
 }
 
 /// A half-precision constant of a graph, converted to f32.
-pub(crate) fn widen(graph: &Graph, constant: ValueId) -> Option<CountedTensor> {
+pub(crate) fn widen_constant(graph: &Graph, constant: ValueId) -> Option<CountedTensor> {
     let x = graph.view(constant)?;
-    let mut wide = graph.zeros(widened(x.meta())?).ok()?;
+    let mut wide = graph.zeros(widened_meta(x.meta())?).ok()?;
     let mut view = wide.view_mut();
     let out = view.storage_mut::<f32>().ok()?;
     match x.dtype() {
@@ -47,7 +47,7 @@ impl Operation for Cast {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.same_sizes()?;
+        operands.check_same_sizes()?;
         let is_real = |meta: &TensorMeta| {
             matches!(meta.dtype(), ScalarType::Float | ScalarType::Half | ScalarType::BFloat16)
         };

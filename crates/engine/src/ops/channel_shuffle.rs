@@ -17,9 +17,9 @@ pub struct ChannelShuffle {
 
 impl ChannelShuffle {
     /// Whether the channels of an image with this meta can be shuffled.
-    pub fn takes(&self, image: &TensorMeta) -> bool {
-        let whole = image.rank() >= 3 && self.groups > 0 && image.sizes()[1].is_multiple_of(self.groups);
-        whole && matches!(image.dtype(), ScalarType::Float | ScalarType::Char | ScalarType::Byte)
+    pub fn accepts(&self, image: &TensorMeta) -> bool {
+        let has_groups = image.rank() >= 3 && self.groups > 0 && image.sizes()[1].is_multiple_of(self.groups);
+        has_groups && matches!(image.dtype(), ScalarType::Float | ScalarType::Char | ScalarType::Byte)
     }
 }
 
@@ -37,10 +37,10 @@ impl Operation for ChannelShuffle {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        operands.same_as_output(0)?;
+        operands.check_counts(1, 1)?;
+        operands.check_same_as_output(0)?;
         let image = operands.input(0)?;
-        if self.takes(image) {
+        if self.accepts(image) {
             return Ok(());
         }
         refuse(format!("the channels of {image} cannot be shuffled in {} groups", self.groups))

@@ -43,7 +43,7 @@ impl Operation for Convolution {
         if *transposed {
             write!(f, ", transposed")?;
         }
-        epilogue(f, self.residual, self.activation)
+        write_epilogue(f, self.residual, self.activation)
     }
 
     fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
@@ -52,7 +52,7 @@ impl Operation for Convolution {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(check_floats(self, operands)?, 1)
+        operands.check_counts(check_floats(self, operands)?, 1)
     }
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
@@ -137,23 +137,27 @@ pub(crate) fn check_floats(conv: &Convolution, operands: &Operands<'_>) -> Resul
         return refuse(format!("{meta} where float32 is expected"));
     }
     if conv.bias {
-        operands.vector(2, conv.params.out_channels)?;
+        operands.check_vector(2, conv.params.out_channels)?;
     }
     if conv.residual {
-        operands.same_as_output(count - 1)?;
+        operands.check_same_as_output(count - 1)?;
     }
     Ok(count)
 }
 
 impl Convolution {
     /// The number of its inputs.
-    pub(crate) fn inputs(&self) -> usize {
+    pub(crate) fn num_inputs(&self) -> usize {
         2 + usize::from(self.bias) + usize::from(self.residual)
     }
 }
 
 /// Writes the epilogue for listings.
-pub(crate) fn epilogue(f: &mut fmt::Formatter<'_>, residual: bool, activation: Activation) -> fmt::Result {
+pub(crate) fn write_epilogue(
+    f: &mut fmt::Formatter<'_>,
+    residual: bool,
+    activation: Activation,
+) -> fmt::Result {
     if residual {
         write!(f, ", residual")?;
     }
@@ -164,7 +168,7 @@ pub(crate) fn epilogue(f: &mut fmt::Formatter<'_>, residual: bool, activation: A
 }
 
 /// The input and output sizes of a convolution of images `[N, C, space..]` with this number of spatial dimensions.
-pub(crate) fn frame(x: &TensorMeta, out: &TensorMeta, space: usize) -> ConvFrame {
+pub(crate) fn conv_frame(x: &TensorMeta, out: &TensorMeta, space: usize) -> ConvFrame {
     let pixels = |meta: &TensorMeta| {
         let mut all = [1; 3];
         all[3 - space..].copy_from_slice(&meta.sizes()[2..]);

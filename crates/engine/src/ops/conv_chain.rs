@@ -16,7 +16,7 @@ pub(crate) struct ConvChain {
 
 impl ConvChain {
     /// Whether the last convolution has a residual.
-    pub(crate) fn residual(&self) -> bool {
+    pub(crate) fn has_residual(&self) -> bool {
         self.convs.last().is_some_and(|conv| conv.residual)
     }
 }
@@ -35,7 +35,7 @@ impl Operation for ConvChain {
     }
 
     fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
-        let image = i == 0 || i >= inputs || self.residual() && i + 1 == inputs;
+        let image = i == 0 || i >= inputs || self.has_residual() && i + 1 == inputs;
         if image { LayoutReq::Image(Layout::ChannelsLast) } else { LayoutReq::RowMajor }
     }
 }

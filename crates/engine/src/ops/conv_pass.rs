@@ -15,7 +15,7 @@ use std::fmt;
 pub struct ConvPass {
     /// The convolution.
     pub conv: Convolution,
-    /// The expression of its result.
+    /// The elementwise expression that is applied to its result.
     pub pass: Expression,
 }
 
@@ -30,7 +30,7 @@ impl Operation for ConvPass {
     }
 
     fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
-        let own = self.conv.inputs();
+        let own = self.conv.num_inputs();
         match i {
             _ if i < own => self.conv.operand_layout(i, own),
             _ if i < inputs => LayoutReq::Any,
@@ -45,7 +45,7 @@ impl Operation for ConvPass {
         }
         // Input 0 of the pass is the convolution's result.
         let others = self.pass.inputs().max(1) - 1;
-        operands.count(own + others, 1)?;
-        (own..own + others).try_for_each(|i| operands.broadcasts(i))
+        operands.check_counts(own + others, 1)?;
+        (own..own + others).try_for_each(|i| operands.check_broadcasts(i))
     }
 }

@@ -19,8 +19,8 @@ impl Operation for GlobalMean {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
-        let ((x, channels), out) = (operands.image()?, operands.output(0)?);
+        operands.check_counts(1, 1)?;
+        let ((x, channels), out) = (operands.check_image()?, operands.output(0)?);
         if out.numel() == x.sizes()[0] * channels {
             return Ok(());
         }

@@ -35,8 +35,8 @@ impl Operation for GroupFactors {
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let inputs = 1 + usize::from(self.weight) + usize::from(self.bias);
-        operands.count(inputs, 2)?;
-        let (x, channels) = operands.image()?;
+        operands.check_counts(inputs, 2)?;
+        let (x, channels) = operands.check_image()?;
         if self.groups == 0 || !channels.is_multiple_of(self.groups) {
             return refuse(format!("{channels} channels cannot be divided into {} groups", self.groups));
         }

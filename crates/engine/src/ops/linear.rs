@@ -1,6 +1,6 @@
 //! Matrix multiplication with constant weights.
 
-use super::conv::epilogue;
+use super::conv::write_epilogue;
 use crate::graph::Kind;
 use crate::operands::Operands;
 use crate::operation::{OpKind, Operation};
@@ -30,17 +30,17 @@ impl Operation for Linear {
 
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "weights: {}", if self.out_major { "[out, in]" } else { "[in, out]" })?;
-        epilogue(f, self.residual, self.activation)
+        write_epilogue(f, self.residual, self.activation)
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(2 + usize::from(self.bias) + usize::from(self.residual), 1)?;
-        operands.all_floats()?;
-        let (_, outer) = operands.product(self.out_major, usize::MAX)?;
+        operands.check_counts(2 + usize::from(self.bias) + usize::from(self.residual), 1)?;
+        operands.check_all_floats()?;
+        let (_, outer) = operands.check_product(self.out_major, usize::MAX)?;
         if self.bias {
-            operands.vector(2, outer)?;
+            operands.check_vector(2, outer)?;
         }
-        operands.residual(self.residual)
+        operands.check_residual(self.residual)
     }
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {

@@ -32,7 +32,7 @@ impl Operation for Lookup {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.same_sizes()?;
+        operands.check_same_sizes()?;
         let metas = [operands.input(0)?, operands.output(0)?];
         match metas.iter().all(|meta| matches!(meta.dtype(), ScalarType::Char | ScalarType::Byte)) {
             true => Ok(()),

@@ -25,15 +25,15 @@ impl Operation for Pointwise {
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let inputs = operands.inputs().len();
-        operands.count(inputs, 1)?;
+        operands.check_counts(inputs, 1)?;
         if self.0.inputs() > inputs || !is_float(operands.output(0)?) {
             return refuse(format!(
                 "an expression of {} inputs has {inputs} operands, or its result is not float32",
                 self.0.inputs()
             ));
         }
-        (0..inputs).try_for_each(|i| operands.broadcasts(i))?;
-        operands.is_broadcast()
+        (0..inputs).try_for_each(|i| operands.check_broadcasts(i))?;
+        operands.check_broadcast_result()
     }
 
     fn images(&self) -> Images {

@@ -32,11 +32,11 @@ impl Operation for Pool {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
+        operands.check_counts(1, 1)?;
         let (x, out) = (operands.input(0)?, operands.output(0)?);
         let is_byte = matches!(x.dtype(), ScalarType::Char | ScalarType::Byte);
         if self.pooling != Pooling::Max || !is_byte || x.dtype() != out.dtype() {
-            operands.all_floats()?;
+            operands.check_all_floats()?;
         }
         let Windows { kernel, stride, padding, dilation } = &self.windows;
         let fits = x.rank() == 4 && out.rank() == 4 && x.sizes()[..2] == out.sizes()[..2];

@@ -30,7 +30,7 @@ impl Operation for Quantize {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.same_sizes()?;
+        operands.check_same_sizes()?;
         let to = operands.output(0)?.dtype();
         let is_byte = matches!(to, ScalarType::Char | ScalarType::Byte);
         let is_sound = is_byte && self.0.is_sound(to == ScalarType::Char);
@@ -55,7 +55,7 @@ impl Operation for Dequantize {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.same_sizes()?;
+        operands.check_same_sizes()?;
         let from = operands.input(0)?.dtype();
         let is_byte = matches!(from, ScalarType::Char | ScalarType::Byte);
         match is_byte

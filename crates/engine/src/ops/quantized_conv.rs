@@ -1,7 +1,7 @@
 //! Quantized convolution.
 
 use super::conv::{Convolution, check_conv};
-use super::quantized_linear::{check_affine, check_bias, check_output, check_weights, signed};
+use super::quantized_linear::{check_affine, check_bias, check_output, check_weights, is_signed_8_bit};
 use crate::graph::Kind;
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
@@ -41,7 +41,7 @@ impl Operation for QuantizedConvolution {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(3 + usize::from(self.conv.bias), 1)?;
+        operands.check_counts(3 + usize::from(self.conv.bias), 1)?;
         check_conv(&self.conv, operands)?;
         let channels = self.conv.params.out_channels;
         check_weights(operands, channels, true)?;
@@ -50,7 +50,7 @@ impl Operation for QuantizedConvolution {
             return refuse("this convolution has no quantized form");
         }
         check_affine(&self.input)?;
-        let least = if signed(operands.input(0)?)? { -128 } else { 0 };
+        let least = if is_signed_8_bit(operands.input(0)?)? { -128 } else { 0 };
         if !(least..=least + 255).contains(&self.input.zero) {
             return refuse(format!("the zero point {} is out of range of the input", self.input.zero));
         }

@@ -1,6 +1,6 @@
 //! Quantized matrix multiplication.
 
-use super::conv::epilogue;
+use super::conv::write_epilogue;
 use crate::graph::Kind;
 use crate::operands::{Operands, is_float, refuse};
 use crate::operation::{OpKind, Operation};
@@ -63,13 +63,13 @@ impl Operation for QuantizedLinear {
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "weights: {}, ", if self.out_major { "[out, in]" } else { "[in, out]" })?;
         write!(f, "{:?} bits in groups of {}, input: {:?}", self.bits, self.group, self.input)?;
-        epilogue(f, false, self.activation)
+        write_epilogue(f, false, self.activation)
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(3 + usize::from(self.bias), 1)?;
+        operands.check_counts(3 + usize::from(self.bias), 1)?;
         let x = operands.input(0)?;
-        let (inner, outer) = operands.product(self.out_major, PackedWeights::MAX_ROWS)?;
+        let (inner, outer) = operands.check_product(self.out_major, PackedWeights::MAX_ROWS)?;
         let is_one = self.group >= inner;
         if self.group == 0 || !is_one && !self.group.is_multiple_of(PackedWeights::GROUP_UNIT) {
             return refuse(format!("{inner} weights cannot be divided into groups of {}", self.group));
@@ -80,7 +80,7 @@ impl Operation for QuantizedLinear {
         let is_float = x.dtype() == ScalarType::Float;
         match self.input {
             QuantizedInput::Quantized(affine) => {
-                signed(x)?;
+                is_signed_8_bit(x)?;
                 check_affine(&affine)?;
             }
             QuantizedInput::ByTensor { low, high, eps } => {
@@ -106,7 +106,7 @@ impl Operation for QuantizedLinear {
 }
 
 /// Whether a tensor of quantized values is signed.
-pub(crate) fn signed(meta: &TensorMeta) -> Result<bool> {
+pub(crate) fn is_signed_8_bit(meta: &TensorMeta) -> Result<bool> {
     match meta.dtype() {
         ScalarType::Char => Ok(true),
         ScalarType::Byte => Ok(false),
@@ -124,14 +124,14 @@ pub(crate) fn check_affine(affine: &Affine) -> Result<()> {
 
 /// Checks that the weights are `i8`, and that there are `scales` scales, or a single one if `one`.
 pub(crate) fn check_weights<'g>(operands: &Operands<'g>, scales: usize, one: bool) -> Result<&'g TensorMeta> {
-    let (weights, found) = (operands.constant(1)?, operands.constant(2)?);
+    let (weights, scale_meta) = (operands.constant(1)?, operands.constant(2)?);
     if weights.dtype() != ScalarType::Char {
         return refuse(format!("the weights are {weights}, expected int8"));
     }
-    let fits = found.numel() == scales || one && found.numel() == 1;
-    match fits && found.dtype() == ScalarType::Float {
+    let fits = scale_meta.numel() == scales || one && scale_meta.numel() == 1;
+    match fits && scale_meta.dtype() == ScalarType::Float {
         true => Ok(weights),
-        false => refuse(format!("the scales are {found}, expected {scales} of float32")),
+        false => refuse(format!("the scales are {scale_meta}, expected {scales} of float32")),
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn check_output(
     let out = operands.output(0)?;
     let is_sound = match output {
         None => is_float(out),
-        Some(q) => q.is_sound(signed(out)?) && activation.is_simple(),
+        Some(q) => q.is_sound(is_signed_8_bit(out)?) && activation.is_simple(),
     };
     match is_sound {
         true => Ok(()),

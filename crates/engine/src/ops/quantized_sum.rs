@@ -1,6 +1,6 @@
 //! Addition of quantized values.
 
-use super::quantized_linear::signed;
+use super::quantized_linear::is_signed_8_bit;
 use crate::operands::{Operands, refuse};
 use crate::operation::Operation;
 use pteron_kernels::compute::QuantizedSum;
@@ -26,14 +26,14 @@ impl Operation for SumOfQuantized {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(2, 1)?;
-        operands.same_as_output(0)?;
-        operands.same_as_output(1)?;
+        operands.check_counts(2, 1)?;
+        operands.check_same_as_output(0)?;
+        operands.check_same_as_output(1)?;
         let out = operands.output(0)?;
         let QuantizedSum { low, high, signed: is_signed, .. } = self.0;
         let least = if is_signed { -128 } else { 0 };
         let is_sound = least <= low && low <= high && high <= least + 255;
-        match is_sound && signed(out)? == is_signed {
+        match is_sound && is_signed_8_bit(out)? == is_signed {
             true => Ok(()),
             false => refuse(format!("{out} cannot hold sums clamped to {low}..={high}")),
         }

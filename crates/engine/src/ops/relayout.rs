@@ -7,7 +7,7 @@ use pteron_operator::Result;
 use pteron_tensor::TensorMeta;
 use std::fmt;
 
-/// The same bytes under other sizes.
+/// Reinterprets the bytes of a tensor with other sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reshape;
 
@@ -21,7 +21,7 @@ impl Operation for Reshape {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)
+        operands.check_counts(1, 1)
     }
 }
 
@@ -40,8 +40,8 @@ impl Permute {
             let size = (from.sizes().get(d), to.sizes().get(i));
             size.0 == size.1 && (size.0 == Some(&1) || from.strides().get(d) == to.strides().get(i))
         };
-        let whole = dims.len() == from.rank() && dims.len() == to.rank() && from.dtype() == to.dtype();
-        whole && from.numel() == to.numel() && dims.iter().enumerate().all(same)
+        let fits = dims.len() == from.rank() && dims.len() == to.rank() && from.dtype() == to.dtype();
+        fits && from.numel() == to.numel() && dims.iter().enumerate().all(same)
     }
 }
 
@@ -59,7 +59,7 @@ impl Operation for Permute {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
+        operands.check_counts(1, 1)?;
         let (from, to) = (operands.input(0)?, operands.output(0)?);
         if Self::keeps_bytes(&self.dims, from, to) {
             return Ok(());
@@ -68,7 +68,7 @@ impl Operation for Permute {
     }
 }
 
-/// The same elements in another layout.
+/// Converts a tensor to another layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relayout;
 
@@ -82,7 +82,7 @@ impl Operation for Relayout {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(1, 1)?;
+        operands.check_counts(1, 1)?;
         let (from, to) = (operands.input(0)?, operands.output(0)?);
         if from.dtype() == to.dtype() && from.sizes() == to.sizes() {
             return Ok(());

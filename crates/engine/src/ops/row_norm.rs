@@ -32,9 +32,9 @@ impl Operation for RowNorm {
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let factors = usize::from(self.weight) + usize::from(self.bias);
-        operands.count(1 + factors, 1)?;
-        operands.all_floats()?;
-        operands.same_as_output(0)?;
+        operands.check_counts(1 + factors, 1)?;
+        operands.check_all_floats()?;
+        operands.check_same_as_output(0)?;
         let x = operands.input(0)?;
         let mut trailing = x.sizes().iter().rev().scan(1usize, |rows, &size| {
             *rows = rows.checked_mul(size)?;

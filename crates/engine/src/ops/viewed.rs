@@ -12,7 +12,7 @@ use std::fmt;
 #[derive(Debug)]
 pub(crate) struct Viewed {
     pub(crate) expression: Expression,
-    /// The view of each input, if it is not read as it is.
+    /// For each input, the view through which it is read; `None` if it is read directly.
     pub(crate) views: Vec<Option<View>>,
 }
 
@@ -41,14 +41,14 @@ impl Operation for Viewed {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(self.views.len(), 1)?;
+        operands.check_counts(self.views.len(), 1)?;
         let out = operands.output(0)?;
         if self.expression.inputs() > self.views.len() || !is_float(out) {
             return refuse("the result is not float32, or the expression has more inputs than the node");
         }
         for (i, view) in self.views.iter().enumerate() {
             let Some(view) = view else {
-                operands.broadcasts(i)?;
+                operands.check_broadcasts(i)?;
                 continue;
             };
             let root = operands.input(i)?;

@@ -9,12 +9,12 @@ use pteron_operator::{Expression, Unary, formula};
 use pteron_tensor::TensorMeta;
 use std::sync::LazyLock;
 
-/// The spellings of activations in programs that decompose them, and of a clamp as several.
+/// The patterns of decomposed activations with the function that each computes; `None` stands for a chain of clamps.
 static SPELLINGS: LazyLock<Vec<(Option<Unary>, Pattern)>> = LazyLock::new(|| {
     let clamp = (None, any("x").clamp(number("low"), number("high")));
     let spelled = formula::spellings().into_iter();
     let spelled = spelled.map(|(f, spelling)| (Some(f), Pattern::of_expression(&spelling, &[any("x")])));
-    [clamp].into_iter().chain(spelled).map(|(f, pattern)| (f, pattern.such_that(may_be_one_node))).collect()
+    [clamp].into_iter().chain(spelled).map(|(f, pattern)| (f, pattern.such_that(can_be_one_node))).collect()
 });
 
 /// Rewrites every elementwise node that is a known activation together with producers that only it uses.
@@ -28,22 +28,23 @@ pub(super) fn run(graph: &mut Graph) {
 
 fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
     as_op::<Pointwise>(graph, node)?;
-    let (known, found) = SPELLINGS.iter().find_map(|(f, spelling)| Some((f, spelling.find(graph, node)?)))?;
+    let (known, matched) =
+        SPELLINGS.iter().find_map(|(f, spelling)| Some((f, spelling.find(graph, node)?)))?;
     let known = match *known {
         Some(f) => Expression::unary(f),
-        None => Expression::clamp(found.number("low")?, found.number("high")?),
+        None => Expression::clamp(matched.number("low")?, matched.number("high")?),
     };
-    graph.rewrite(node, OpKind::arc(Pointwise(known)), &[found["x"]]);
-    found.parts[1..].iter().for_each(|&part| graph.absorb(node, part));
-    found.parts[1..].iter().for_each(|&part| graph.remove_dead(part));
+    graph.rewrite(node, OpKind::arc(Pointwise(known)), &[matched["x"]]);
+    matched.parts[1..].iter().for_each(|&part| graph.absorb(node, part));
+    matched.parts[1..].iter().for_each(|&part| graph.remove_dead(part));
     Some(())
 }
 
 /// Whether nothing else uses the results of the producers, which have the sizes and the layout of the last result.
-fn may_be_one_node(graph: &Graph, found: &Match) -> bool {
-    let mut metas = found.parts.iter().map(|&part| graph.meta(graph.node(part).outputs()[0]));
+fn can_be_one_node(graph: &Graph, matched: &Match) -> bool {
+    let mut metas = matched.parts.iter().map(|&part| graph.meta(graph.node(part).outputs()[0]));
     let like = |a: &TensorMeta, b: &TensorMeta| a.sizes() == b.sizes() && a.dim_order() == b.dim_order();
-    metas.next().is_some_and(|last| metas.all(|meta| like(meta, last))) && found.is_closed(graph)
+    metas.next().is_some_and(|last| metas.all(|meta| like(meta, last))) && matched.is_closed(graph)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Fuses attention, `softmax(q k + mask) v` in the forms that exporters write, into one node that reads queries, keys
 //! and values through strided views and writes the heads of a query next to each other.
 
-use super::rule::{MAX_CHAIN, Match, Pattern, any, call, node, reshaped, through};
+use super::rule::{MAX_CHAIN, Match, Pattern, any, call, node, reshaped, through_chain};
 use crate::graph::{Graph, NodeId, ValueId, constant, meaning, single_user};
 use crate::operation::{OpKind, as_op, producer_as};
 use crate::ops::attention::Attention;
@@ -18,31 +18,33 @@ use std::sync::{Arc, LazyLock};
 /// yield zeros, and every result may be rounded.
 static ATTENTION: LazyLock<Pattern> = LazyLock::new(|| {
     let select = |condition, yes, no| call(|m| *m == Meaning::Where, [condition, yes, no]);
-    let scaled = through(is_scaling, node(is_product, [any("q"), any("k")]).named("product")).named("scaled");
-    let kept = select(any("kept"), scaled.clone(), any("none")).named("masked").such_that(is_masked);
+    let scaled = through_chain(is_scaling, node(is_batched_matmul, [any("q"), any("k")]).named("product"))
+        .named("scaled");
+    let selected = select(any("kept"), scaled.clone(), any("none")).named("masked").such_that(is_masked);
     let added = (scaled.clone() + any("mask")).named("masked");
-    let added = added.such_that(|graph, found| have_same_sizes(graph, [found["scaled"], found["masked"]]));
+    let added =
+        added.such_that(|graph, matched| have_same_sizes(graph, [matched["scaled"], matched["masked"]]));
     // Rows are fully masked where not any(not (scores == -inf)), or max(scores) == -inf.
     let not = |x| call(|m| *m == Meaning::Not, [x]);
     let is_lowest = |x| call(|m| matches!(m, Meaning::Equals(n) if n.to_f64() == f64::NEG_INFINITY), [x]);
     let tested = reshaped(any("root")).named("tested");
-    let any_of = |x| node(|graph, node| is_of_rows(graph, node, Meaning::Any), [x]);
+    let any_of = |x| node(|graph, node| applies_to_rows(graph, node, Meaning::Any), [x]);
     let largest_of =
-        |x| node(|graph, node| is_of_rows(graph, node, |dim| Meaning::Amax(smallvec![dim])), [x]);
+        |x| node(|graph, node| applies_to_rows(graph, node, |dim| Meaning::Amax(smallvec![dim])), [x]);
     let fully_masked = not(any_of(not(is_lowest(tested.clone())))) | is_lowest(largest_of(tested));
-    let softmax = |scores| rounded(node(is_softmax, [scores]));
-    let scores = rounded(kept | added | scaled).named("scores") & reshaped(any("root"));
+    let softmax = |scores| optionally_rounded(node(is_softmax, [scores]));
+    let scores = optionally_rounded(selected | added | scaled).named("scores") & reshaped(any("root"));
     let safe = select(fully_masked, any("zeros"), softmax(scores.clone())).named("safe");
-    let safe = safe.such_that(|graph, found| {
-        is_zeros(graph, found["zeros"]) && have_same_sizes(graph, [found["scores"], found["tested"]])
+    let safe = safe.such_that(|graph, matched| {
+        is_zeros(graph, matched["zeros"]) && have_same_sizes(graph, [matched["scores"], matched["tested"]])
     });
     let weights = (softmax(scores) | safe).named("weights");
-    let weights = weights.such_that(|graph, found| single_user(graph, found["weights"]).is_some());
-    node(is_product, [reshaped(rounded(weights)).named("p"), any("v")])
+    let weights = weights.such_that(|graph, matched| single_user(graph, matched["weights"]).is_some());
+    node(is_batched_matmul, [reshaped(optionally_rounded(weights)).named("p"), any("v")])
 });
 
-/// What `before` matches, rounded to half precision or not.
-fn rounded(before: Pattern) -> Pattern {
+/// Matches what `before` matches, with or without a rounding to half precision after it.
+fn optionally_rounded(before: Pattern) -> Pattern {
     let to = |f| before.clone().unary(f);
     to(Unary::RoundToHalf) | to(Unary::RoundToBfloat16) | before
 }
@@ -58,34 +60,37 @@ pub(super) fn run(graph: &mut Graph) {
 
 /// Rewrites the attention whose second product is this node.
 fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
-    let found = ATTENTION.find(graph, node)?;
-    let (scores, product) = (found["scores"], found["product"]);
-    let (factor, rounding) = factor(graph, found["scaled"], product, rounding(graph, scores))?;
-    let views = [View::of(graph, found["q"])?, View::of(graph, found["k"])?, View::of(graph, found["v"])?];
-    let kept = found.value("kept");
-    let mask = match (kept, found.value("mask")) {
-        (Some(kept), _) => Some(View::row_major(graph.meta(kept).sizes())),
+    let matched = ATTENTION.find(graph, node)?;
+    let (scores, product) = (matched["scores"], matched["product"]);
+    let (factor, rounding) = scaling_factor(graph, matched["scaled"], product, rounding(graph, scores))?;
+    let views =
+        [View::of(graph, matched["q"])?, View::of(graph, matched["k"])?, View::of(graph, matched["v"])?];
+    let condition = matched.value("kept");
+    let mask = match (condition, matched.value("mask")) {
+        (Some(condition), _) => Some(View::row_major(graph.meta(condition).sizes())),
         (None, Some(mask)) => Some(View::of(graph, mask)?),
         (None, None) => None,
     };
     let mask = match mask {
-        Some(mask) => Some(mask.expand(graph.meta(scores).sizes())?.reshape(graph.meta(found["p"]).sizes())?),
+        Some(mask) => {
+            Some(mask.expand(graph.meta(scores).sizes())?.reshape(graph.meta(matched["p"]).sizes())?)
+        }
         None => None,
     };
     // In half precision, the result is rounded, too.
     let result = graph.node(node).outputs()[0];
-    let result = if rounding.is_some() { only_user_rounds(graph, result)? } else { result };
-    let (items, heads, out) = output(graph, result);
+    let result = if rounding.is_some() { rounded_by_only_user(graph, result)? } else { result };
+    let (items, heads, out) = output_of_attention(graph, result);
     let mut inputs: Vec<ValueId> = views.iter().filter_map(|v| v.root).collect();
     inputs.extend(mask.as_ref().and_then(|m| m.root));
-    let safe = found.value("safe").is_some();
+    let safe = matched.value("safe").is_some();
     let spec = Attention { views, mask, factor, safe, rounding, items, heads };
     spec.head_sizes()?;
-    let (first, softmax) = (graph.producer(product)?, graph.producer(found["weights"])?);
+    let (first, softmax) = (graph.producer(product)?, graph.producer(matched["weights"])?);
     let last = graph.producer(out)?;
-    if let Some(kept) = kept {
-        let select = graph.producer(found["masked"])?;
-        inputs.push(additive_mask(graph, last, select, kept)?);
+    if let Some(condition) = condition {
+        let select = graph.producer(matched["masked"])?;
+        inputs.push(additive_mask(graph, last, select, condition)?);
     }
     let read = graph.node(last).inputs().to_vec();
     for other in [node, softmax, first].into_iter().filter(|&other| other != last) {
@@ -99,14 +104,15 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
 
 /// Converts the boolean mask of a `where` node to an additive one: zero where it is true, negative infinity where it is
 /// false.
-fn additive_mask(graph: &mut Graph, before: NodeId, select: NodeId, kept: ValueId) -> Option<ValueId> {
-    let sizes = *graph.meta(kept).sizes();
+fn additive_mask(graph: &mut Graph, before: NodeId, select: NodeId, condition: ValueId) -> Option<ValueId> {
+    let sizes = *graph.meta(condition).sizes();
     let (zero, none) = (0.0, f32::NEG_INFINITY);
-    if let Some(known) = graph.view(kept) {
-        let mask: Vec<f32> = known.bytes().iter().map(|&kept| if kept != 0 { zero } else { none }).collect();
+    if let Some(known) = graph.view(condition) {
+        let mask: Vec<f32> =
+            known.bytes().iter().map(|&is_kept| if is_kept != 0 { zero } else { none }).collect();
         return constant(graph, &sizes, &mask);
     }
-    let operands = [kept, constant(graph, &[], &[zero])?, constant(graph, &[], &[none])?];
+    let operands = [condition, constant(graph, &[], &[zero])?, constant(graph, &[], &[none])?];
     let meta = TensorMeta::contiguous(ScalarType::Float, &sizes).ok()?;
     let kind = Arc::clone(graph.node(select).kind());
     let node = graph.insert_before(before, kind, &operands, [meta]);
@@ -123,7 +129,7 @@ fn rounding(graph: &Graph, v: ValueId) -> Option<Unary> {
 }
 
 /// Whether a node is a batched matrix multiplication whose sizes match.
-fn is_product(graph: &Graph, node: NodeId) -> bool {
+fn is_batched_matmul(graph: &Graph, node: NodeId) -> bool {
     let (&[a, b], &[out]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return false };
     let size = |v: ValueId| graph.meta(v).sizes();
     meaning(graph, node) == Some(Meaning::BatchMatMul)
@@ -137,11 +143,13 @@ fn is_product(graph: &Graph, node: NodeId) -> bool {
 /// Whether a node is a softmax along the last dimension.
 fn is_softmax(graph: &Graph, node: NodeId) -> bool {
     let (&[x], &[out]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return false };
-    is_of_rows(graph, node, Meaning::Softmax) && graph.meta(x) == graph.meta(out) && is_row_major(graph, x)
+    applies_to_rows(graph, node, Meaning::Softmax)
+        && graph.meta(x) == graph.meta(out)
+        && is_row_major(graph, x)
 }
 
 /// Whether a node has this meaning along the last dimension of its operand.
-fn is_of_rows(graph: &Graph, node: NodeId, along: fn(usize) -> Meaning) -> bool {
+fn applies_to_rows(graph: &Graph, node: NodeId, along: fn(usize) -> Meaning) -> bool {
     let rank = graph.node(node).inputs().first().map_or(0, |&x| graph.meta(x).rank());
     rank > 0 && meaning(graph, node) == Some(along(rank - 1))
 }
@@ -161,13 +169,13 @@ fn is_zeros(graph: &Graph, v: ValueId) -> bool {
 }
 
 /// Whether a `where` selects between scores and negative infinity by a boolean mask.
-fn is_masked(graph: &Graph, found: &Match) -> bool {
-    let mask = graph.meta(found["kept"]);
+fn is_masked(graph: &Graph, matched: &Match) -> bool {
+    let mask = graph.meta(matched["kept"]);
     mask.dtype() == ScalarType::Bool
         && mask.dim_order().is_contiguous()
         && mask.numel() > 0
-        && have_same_sizes(graph, [found["scaled"], found["masked"]])
-        && graph.floats(found["none"]).is_some_and(|none| none.iter().all(|&n| n == f32::NEG_INFINITY))
+        && have_same_sizes(graph, [matched["scaled"], matched["masked"]])
+        && graph.floats(matched["none"]).is_some_and(|none| none.iter().all(|&n| n == f32::NEG_INFINITY))
 }
 
 fn have_same_sizes(graph: &Graph, [a, b]: [ValueId; 2]) -> bool {
@@ -181,8 +189,8 @@ fn is_scaling(graph: &Graph, node: NodeId) -> bool {
         || as_op(graph, node).is_some_and(|Pointwise(expression)| scale_of(expression).is_some())
 }
 
-/// The factor by which a chain of such nodes multiplies a product, and the rounding to half precision of its results.
-fn factor(
+/// The factor by which the nodes from `product` to `scaled` multiply, and the rounding to half precision of their results.
+fn scaling_factor(
     graph: &Graph,
     scaled: ValueId,
     product: ValueId,
@@ -203,19 +211,19 @@ fn factor(
     Some((factor, rounded))
 }
 
-/// The rounding of a value to half precision, if that is its only use.
-fn only_user_rounds(graph: &Graph, v: ValueId) -> Option<ValueId> {
-    only_user(graph, v).filter(|&user| rounding(graph, user).is_some())
+/// The result of rounding a value to half precision, if that is the value's only use.
+fn rounded_by_only_user(graph: &Graph, v: ValueId) -> Option<ValueId> {
+    result_of_only_user(graph, v).filter(|&user| rounding(graph, user).is_some())
 }
 
 /// The items and heads of an attention, and the value to write: the result of a permutation that moves the heads
 /// of a query together, if only view operations up to it follow.
-fn output(graph: &Graph, out: ValueId) -> (usize, usize, ValueId) {
+fn output_of_attention(graph: &Graph, out: ValueId) -> (usize, usize, ValueId) {
     let sizes = graph.meta(out).sizes();
     let (batch, queries, values) = (sizes[0], sizes[1], sizes[2]);
     let mut at = out;
     for _ in 0..MAX_CHAIN {
-        let Some(user) = only_user(graph, at) else { break };
+        let Some(user) = result_of_only_user(graph, at) else { break };
         at = user;
         let Some(view) = View::of(graph, at) else { break };
         if view.root != Some(out) || view.factor != 1.0 || view.offset != 0 {
@@ -241,7 +249,7 @@ fn output(graph: &Graph, out: ValueId) -> (usize, usize, ValueId) {
 }
 
 /// The result of the only user of a value, if the value is its first input and it has one output.
-fn only_user(graph: &Graph, v: ValueId) -> Option<ValueId> {
+fn result_of_only_user(graph: &Graph, v: ValueId) -> Option<ValueId> {
     let user = graph.node(single_user(graph, v)?);
     (user.inputs()[0] == v && user.outputs().len() == 1).then(|| user.outputs()[0])
 }

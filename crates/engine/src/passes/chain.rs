@@ -3,26 +3,26 @@
 
 use crate::graph::{Graph, NodeId, single_use_producer};
 use crate::operation::{OpKind, as_op};
-use crate::ops::conv::{Convolution, frame};
+use crate::ops::conv::{Convolution, conv_frame};
 use crate::ops::conv_chain::ConvChain;
 use pteron_kernels::compute::{ConvFrame, chain_pays, chains};
 
 /// Appends every convolution to the convolution or chain before it where that is faster with this number of threads.
 pub(super) fn run(graph: &mut Graph, threads: usize) {
     for node in graph.order() {
-        append(graph, node, threads);
+        append_to_chain(graph, node, threads);
     }
 }
 
-fn append(graph: &mut Graph, node: NodeId, threads: usize) -> Option<()> {
+fn append_to_chain(graph: &mut Graph, node: NodeId, threads: usize) -> Option<()> {
     let conv = *as_op::<Convolution>(graph, node)?;
     let before = single_use_producer(graph, *graph.node(node).inputs().first()?)?;
     let mut convs = match as_op::<Convolution>(graph, before) {
-        Some(first) if is_link(graph, before, first) => vec![*first],
+        Some(first) if can_be_chained(graph, before, first) => vec![*first],
         Some(_) => return None,
         None => as_op::<ConvChain>(graph, before)?.convs.clone(),
     };
-    let follows = convs.last().is_some_and(|last| !last.residual) && is_link(graph, node, &conv);
+    let follows = convs.last().is_some_and(|last| !last.residual) && can_be_chained(graph, node, &conv);
     if !follows || !chain_pays(&conv.params, &frame_of(graph, node), threads) {
         return None;
     }
@@ -36,12 +36,12 @@ fn append(graph: &mut Graph, node: NodeId, threads: usize) -> Option<()> {
 }
 
 /// Whether the convolution of a node can be part of a chain.
-fn is_link(graph: &Graph, node: NodeId, conv: &Convolution) -> bool {
+fn can_be_chained(graph: &Graph, node: NodeId, conv: &Convolution) -> bool {
     conv.space == 2 && chains(&conv.params, conv.layout, &frame_of(graph, node))
 }
 
 /// The input and output sizes of a 2-d convolution.
 fn frame_of(graph: &Graph, node: NodeId) -> ConvFrame {
     let node = graph.node(node);
-    frame(graph.meta(node.inputs()[0]), graph.meta(node.outputs()[0]), 2)
+    conv_frame(graph.meta(node.inputs()[0]), graph.meta(node.outputs()[0]), 2)
 }

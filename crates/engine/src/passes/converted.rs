@@ -33,44 +33,44 @@ impl ConvertedValues {
     }
 
     /// Sets the preferred form of a value.
-    pub(super) fn set(&mut self, v: ValueId, preferred: ValueId) {
+    pub(super) fn set_preferred(&mut self, v: ValueId, preferred: ValueId) {
         self.others.insert(v, preferred);
     }
 
     /// A value in the preferred form, which has this meta; inserts a conversion before `node` if necessary.
-    pub(super) fn preferred(
+    pub(super) fn to_preferred(
         &mut self,
         graph: &mut Graph,
         node: NodeId,
         v: ValueId,
         meta: TensorMeta,
     ) -> ValueId {
-        if self.changed.contains_key(&v) { v } else { self.other(graph, node, v, meta) }
+        if self.changed.contains_key(&v) { v } else { self.convert_before(graph, node, v, meta) }
     }
 
     /// The preferred form of a value, if it exists.
-    pub(super) fn existing(&self, v: ValueId) -> Option<ValueId> {
+    pub(super) fn existing_preferred(&self, v: ValueId) -> Option<ValueId> {
         if self.changed.contains_key(&v) { Some(v) } else { self.others.get(&v).copied() }
     }
 
     /// Changes an output of a node to the preferred form, which has this meta.
-    pub(super) fn write(&mut self, graph: &mut Graph, output: ValueId, meta: TensorMeta) {
+    pub(super) fn change_to_preferred(&mut self, graph: &mut Graph, output: ValueId, meta: TensorMeta) {
         self.changed.insert(output, graph.meta(output).clone());
         graph.set_meta(output, meta);
     }
 
     /// Gives an unchanged node all inputs in their original form.
-    pub(super) fn keep(&mut self, graph: &mut Graph, node: NodeId) {
+    pub(super) fn keep_original(&mut self, graph: &mut Graph, node: NodeId) {
         for slot in 0..graph.node(node).inputs().len() {
-            self.need_own(graph, node, slot);
+            self.use_original(graph, node, slot);
         }
     }
 
     /// Gives a node an input in its original form.
-    pub(super) fn need_own(&mut self, graph: &mut Graph, node: NodeId, slot: usize) {
+    pub(super) fn use_original(&mut self, graph: &mut Graph, node: NodeId, slot: usize) {
         let v = graph.node(node).inputs()[slot];
         if let Some(meta) = self.changed.get(&v).cloned() {
-            let own = self.other(graph, node, v, meta);
+            let own = self.convert_before(graph, node, v, meta);
             graph.set_input(node, slot, own);
         }
     }
@@ -86,7 +86,7 @@ impl ConvertedValues {
                 None => {
                     let conversion = Arc::clone(&self.conversion);
                     let node = graph.insert_after(producer, conversion, &[v], [meta]);
-                    self.credit(graph, node, v)
+                    self.record_conversion(graph, node, v)
                 }
             };
             let ends = graph.uses(v).iter().filter(|u| matches!(u.user, User::Terminator(_)));
@@ -94,16 +94,16 @@ impl ConvertedValues {
         }
     }
 
-    fn other(&mut self, graph: &mut Graph, before: NodeId, v: ValueId, meta: TensorMeta) -> ValueId {
+    fn convert_before(&mut self, graph: &mut Graph, before: NodeId, v: ValueId, meta: TensorMeta) -> ValueId {
         if let Some(&other) = self.others.get(&v) {
             return other;
         }
         let node = graph.insert_before(before, Arc::clone(&self.conversion), &[v], [meta]);
-        self.credit(graph, node, v)
+        self.record_conversion(graph, node, v)
     }
 
     /// Records a new conversion of a value. The converted value is the result of the same instruction.
-    fn credit(&mut self, graph: &mut Graph, conversion: NodeId, v: ValueId) -> ValueId {
+    fn record_conversion(&mut self, graph: &mut Graph, conversion: NodeId, v: ValueId) -> ValueId {
         let (other, origin) = (graph.node(conversion).outputs()[0], graph.value(v).origin());
         graph.set_value_origin(other, origin);
         self.others.insert(v, other);

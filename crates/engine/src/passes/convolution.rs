@@ -35,10 +35,10 @@ fn convolution(graph: &Graph, node: NodeId, of: &facts::Convolution) -> Option<(
     if !known || !all_float || x.rank() != w.rank() || out.rank() != w.rank() {
         return None;
     }
-    let spread = |given: &facts::Dims, fill: usize| -> Option<[usize; 3]> {
+    let spread = |dims: &facts::Dims, fill: usize| -> Option<[usize; 3]> {
         let mut all = [fill; 3];
         for (i, slot) in all[3 - space..].iter_mut().enumerate() {
-            *slot = *given.get(i).or(given.last())?;
+            *slot = *dims.get(i).or(dims.last())?;
         }
         Some(all)
     };
@@ -63,7 +63,7 @@ fn convolution(graph: &Graph, node: NodeId, of: &facts::Convolution) -> Option<(
         && params.stride.iter().chain(&params.dilation).all(|&n| n > 0 && n < MAX_EXTENT)
         && params.kernel.iter().chain(&params.padding).all(|&n| n < MAX_EXTENT)
         && params.weights() == w.numel()
-        && has_sizes(&params, x, space, out, spread(&of.output_padding, 0)?)
+        && output_sizes_fit(&params, x, space, out, spread(&of.output_padding, 0)?)
         && has_layout(out, layout);
     let conv = Convolution {
         params,
@@ -76,7 +76,13 @@ fn convolution(graph: &Graph, node: NodeId, of: &facts::Convolution) -> Option<(
     sane.then_some((conv, inputs))
 }
 
-fn has_sizes(params: &ConvParams, x: &TensorMeta, space: usize, out: &TensorMeta, extra: [usize; 3]) -> bool {
+fn output_sizes_fit(
+    params: &ConvParams,
+    x: &TensorMeta,
+    space: usize,
+    out: &TensorMeta,
+    extra: [usize; 3],
+) -> bool {
     let pixels = |m: &TensorMeta| {
         let mut all = [1; 3];
         all[3 - space..].copy_from_slice(&m.sizes()[2..]);

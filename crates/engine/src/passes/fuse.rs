@@ -15,7 +15,7 @@ use pteron_tensor::memory::{copied, filled};
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if let Some(Meaning::BatchNorm { eps }) = meaning(graph, node) {
-            batch_norm(graph, node, eps);
+            fold_batch_norm(graph, node, eps);
         }
     }
     bypass_identities(graph);
@@ -31,8 +31,8 @@ struct Affine {
 }
 
 /// Folds a batch norm into the convolution before it; without one, makes it elementwise.
-fn batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
-    let affine = factors(graph, node, eps)?;
+fn fold_batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
+    let affine = batch_norm_factors(graph, node, eps)?;
     let x = graph.node(node).inputs()[0];
     let scaled =
         single_use_producer(graph, x).and_then(|conv| Some((conv, scale_conv(graph, conv, &affine)?)));
@@ -53,7 +53,7 @@ fn batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
 }
 
 /// The factors of a batch norm with constant statistics whose other outputs are unused.
-fn factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
+fn batch_norm_factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
     let node = graph.node(id);
     let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));
     let unused = node.outputs()[1..].iter().all(|&v| !graph.is_used(v));
@@ -61,15 +61,15 @@ fn factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
         return None;
     }
     let channels = x.sizes()[1];
-    let given = |position: usize, default: f32| -> Option<Vec<f32>> {
+    let channel_values = |position: usize, default: f32| -> Option<Vec<f32>> {
         if node.call()?.is_none(position) {
             return filled(channels, default).ok();
         }
         let values = graph.floats(argument(graph, id, position)?)?;
         if values.len() == channels { copied(values).ok() } else { None }
     };
-    let (weight, bias) = (given(1, 1.0)?, given(2, 0.0)?);
-    let (mean, variance) = (given(3, 0.0)?, given(4, 1.0)?);
+    let (weight, bias) = (channel_values(1, 1.0)?, channel_values(2, 0.0)?);
+    let (mean, variance) = (channel_values(3, 0.0)?, channel_values(4, 1.0)?);
     let scale: Vec<f32> =
         weight.iter().zip(&variance).map(|(&w, &v)| (w as f64 / (v as f64 + eps).sqrt()) as f32).collect();
     let shift = bias.iter().zip(&mean).zip(&scale).map(|((b, m), s)| b - m * s).collect();
@@ -91,7 +91,7 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
     if !meta.dim_order().is_contiguous() || meta.numel() == 0 {
         return None;
     }
-    let mut scaled = graph.copied(&graph.view(inputs[1])?).ok()?;
+    let mut scaled = graph.copy_of(&graph.view(inputs[1])?).ok()?;
     let (first, second) = (meta.strides()[0], meta.strides()[1]);
     let rows = scaled.as_mut_slice::<f32>().ok()?.chunks_exact_mut(first).enumerate();
     let scale = |weights: &mut [f32], channel: usize| {
@@ -148,7 +148,7 @@ fn fuse_into_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
         let producer = single_use_producer(graph, inputs[0]).filter(|_| same_meta(inputs[0]))?;
         let kind = operation(graph, producer)?.with_activation(activation)?;
         let inputs = graph.node(producer).inputs().to_vec();
-        return replace_last(graph, node, producer, kind, &inputs);
+        return merge_into_later(graph, node, producer, kind, &inputs);
     }
     if *expression != Expression::binary(Binary::Add) || inputs[0] == inputs[1] {
         return None;
@@ -160,11 +160,11 @@ fn fuse_into_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
             Some((producer, operation(graph, producer)?.with_residual()?, other))
         })?;
     let inputs = [graph.node(producer).inputs(), &[other]].concat();
-    replace_last(graph, node, producer, kind, &inputs)
+    merge_into_later(graph, node, producer, kind, &inputs)
 }
 
 /// Makes the later of two nodes compute both: at its position the residual is available, and its result stays the same.
-fn replace_last(
+fn merge_into_later(
     graph: &mut Graph,
     node: NodeId,
     producer: NodeId,

@@ -12,7 +12,7 @@ const MAX_INSTRS: usize = 48;
 /// Fuses every elementwise node with its producers as long as possible.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
-        while let Some((producer, expression, inputs)) = joined(graph, node) {
+        while let Some((producer, expression, inputs)) = join_with_producer(graph, node) {
             graph.rewrite(node, OpKind::arc(Pointwise(expression)), &inputs);
             graph.absorb(node, producer);
             graph.remove(producer);
@@ -22,7 +22,7 @@ pub(super) fn run(graph: &mut Graph) {
 
 /// The first producer of an input of an elementwise node that is elementwise with the same sizes and layout, is used only
 /// by the node, and keeps the expression short; and the expression and the inputs of both as one node.
-fn joined(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression, Vec<ValueId>)> {
+fn join_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression, Vec<ValueId>)> {
     let Pointwise(expression) = as_op(graph, node)?;
     let inputs = graph.node(node).inputs();
     let to = graph.meta(graph.node(node).outputs()[0]);
@@ -34,14 +34,14 @@ fn joined(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression, Vec<ValueI
             && graph.only_user(v) == Some(node)
             && (from.sizes(), from.dim_order()) == (to.sizes(), to.dim_order())
             && expression.instrs.len() + inner.instrs.len() <= MAX_INSTRS;
-        let (expression, inputs) =
-            fits.then(|| inlined((expression, inputs), slot, (inner, graph.node(producer).inputs())))?;
+        let (expression, inputs) = fits
+            .then(|| inline_expression((expression, inputs), slot, (inner, graph.node(producer).inputs())))?;
         Some((producer, expression, inputs))
     })
 }
 
-/// An expression and its inputs, with another substituted for the input in a slot.
-fn inlined(
+/// An expression and its inputs, with another expression substituted for the input at `slot`.
+fn inline_expression(
     (expression, inputs): (&Expression, &[ValueId]),
     slot: usize,
     (inner, inner_inputs): (&Expression, &[ValueId]),

@@ -1,6 +1,6 @@
 //! Rewrites matrix multiplications with constant matrices.
 
-use crate::fold::untransposed;
+use crate::fold::before_transpose;
 use crate::graph::{Graph, NodeId, ValueId, argument};
 use crate::operation::OpKind;
 use crate::ops::linear::Linear;
@@ -12,7 +12,7 @@ use pteron_tensor::ScalarType;
 /// before the transposition is packed. Returns whether it did.
 pub(super) fn rewrite(graph: &mut Graph, node: NodeId, product: &MatMul) -> bool {
     let Some(w) = argument(graph, node, product.weights) else { return false };
-    let matrix = graph.value(w).constant().and_then(|constant| untransposed(graph.meta(w), constant));
+    let matrix = graph.value(w).constant().and_then(|constant| before_transpose(graph.meta(w), constant));
     let (w, out_major) = match matrix {
         Some((meta, constant)) => {
             let (matrix, origin) = (graph.constant(meta, constant), graph.value(w).origin());

@@ -29,9 +29,9 @@ use pteron_operator::KernelContext;
 
 /// A pass.
 pub struct Pass {
-    /// Its name.
+    /// The name of the pass.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// A description of what the pass does, in one line.
     pub about: &'static str,
     run: fn(&mut Graph, &KernelContext<'_>),
 }
@@ -72,7 +72,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "quantized-outputs",
         about: "fuses quantization into the matrix multiplication or convolution before it",
-        run: |graph, _| quantized::outputs(graph),
+        run: |graph, _| quantized::quantize_outputs(graph),
     },
     Pass {
         name: "tables",

@@ -15,15 +15,15 @@ use pteron_tensor::{ScalarType, TensorMeta};
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         let Some(Meaning::GroupNorm(norm)) = meaning(graph, node) else { continue };
-        let Some(factors) = factors(graph, node, &norm) else { continue };
+        let Some(factors) = group_norm_factors(graph, node, &norm) else { continue };
         let x = graph.node(node).inputs()[0];
         let mut sizes = vec![1; graph.meta(x).rank()];
         sizes[..2].copy_from_slice(&[norm.batch, norm.channels]);
         let Ok(meta) = TensorMeta::contiguous(ScalarType::Float, &sizes) else { continue };
         let inputs = graph.node(node).inputs().to_vec();
-        let made = graph.insert_before(node, OpKind::arc(factors), &inputs, [meta.clone(), meta]);
-        graph.absorb(made, node);
-        let &[scale, shift] = graph.node(made).outputs() else { continue };
+        let factors_node = graph.insert_before(node, OpKind::arc(factors), &inputs, [meta.clone(), meta]);
+        graph.absorb(factors_node, node);
+        let &[scale, shift] = graph.node(factors_node).outputs() else { continue };
         graph.rewrite(node, OpKind::arc(Pointwise(scale_and_shift())), &[x, scale, shift]);
         graph.truncate_outputs(node, 1);
     }
@@ -35,7 +35,7 @@ pub(super) fn scale_and_shift() -> Expression {
 }
 
 /// The factors of a group norm whose statistics are unused.
-fn factors(graph: &Graph, id: NodeId, norm: &GroupNorm) -> Option<GroupFactors> {
+fn group_norm_factors(graph: &Graph, id: NodeId, norm: &GroupNorm) -> Option<GroupFactors> {
     let node = graph.node(id);
     let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));
     let floats = node.inputs().iter().all(|&v| graph.meta(v).dtype() == ScalarType::Float);

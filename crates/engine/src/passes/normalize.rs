@@ -26,7 +26,7 @@ pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
 fn normalize(graph: &mut Graph, node: NodeId, ctx: &KernelContext<'_>) {
     let Some(meaning) = meaning(graph, node) else { return };
     if matches!(meaning, Meaning::Convolution(_)) {
-        make_plain(graph, node, 1, ctx);
+        make_row_major(graph, node, 1, ctx);
     }
     let (call, inputs) = (Arc::clone(graph.node(node).kind()), graph.node(node).inputs().to_vec());
     if rewrite(graph, node, &meaning) && !layouts_fit(graph, node) {
@@ -36,7 +36,7 @@ fn normalize(graph: &mut Graph, node: NodeId, ctx: &KernelContext<'_>) {
 
 /// Makes a constant input of a node row-major. The conversion is lazy: it does not happen if packing reads the original
 /// layout.
-fn make_plain(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelContext<'_>) {
+fn make_row_major(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelContext<'_>) {
     let Some(&value) = graph.node(node).inputs().get(slot) else { return };
     let meta = graph.meta(value);
     let order = DimOrder::contiguous(meta.rank());
@@ -56,30 +56,30 @@ fn make_plain(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelContext<
 /// Rewrites a call to the operation that it means. Returns whether it did.
 fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     match meaning {
-        Meaning::Reshape | Meaning::View(ViewOf::Expand) => same_elements(graph, node),
+        Meaning::Reshape | Meaning::View(ViewOf::Expand) => rewrite_same_elements(graph, node),
         Meaning::View(ViewOf::Permute(dims)) => {
             let Some(v) = argument(graph, node, 0) else { return false };
             let (from, to) = (graph.meta(v), graph.meta(graph.node(node).outputs()[0]));
-            if keeps_order(from, dims, to) {
-                return same_elements(graph, node);
+            if keeps_memory_order(from, dims, to) {
+                return rewrite_same_elements(graph, node);
             }
             // For example the permutation of a channels-last image to rows of channels.
-            let kept = from.numel() > 0 && Permute::keeps_bytes(dims, from, to);
-            if kept {
+            let keeps_bytes = from.numel() > 0 && Permute::keeps_bytes(dims, from, to);
+            if keeps_bytes {
                 graph.rewrite(node, OpKind::new(Permute { dims: dims[..].into() }), &[v]);
             }
-            kept
+            keeps_bytes
         }
         Meaning::Convolution(of) => convolution::rewrite(graph, node, of),
         Meaning::MatMul(of) => matmul::rewrite(graph, node, of),
-        Meaning::Mean(dims) => mean(graph, node, dims),
-        Meaning::Elementwise(expression) => elementwise(graph, node, expression).is_some(),
+        Meaning::Mean(dims) => rewrite_mean(graph, node, dims),
+        Meaning::Elementwise(expression) => rewrite_elementwise(graph, node, expression).is_some(),
         _ => false,
     }
 }
 
 /// Rewrites a call that returns the elements of its first input in order, to a reshape or a change of layout.
-fn same_elements(graph: &mut Graph, node: NodeId) -> bool {
+fn rewrite_same_elements(graph: &mut Graph, node: NodeId) -> bool {
     let (Some(from), Some(&to)) = (argument(graph, node, 0), graph.node(node).outputs().first()) else {
         return false;
     };
@@ -99,10 +99,10 @@ fn same_elements(graph: &mut Graph, node: NodeId) -> bool {
 }
 
 /// Whether a permutation moves only dimensions of size 1, so that the order of elements in memory stays the same.
-fn keeps_order(from: &TensorMeta, dims: &[usize], out: &TensorMeta) -> bool {
+fn keeps_memory_order(from: &TensorMeta, dims: &[usize], out: &TensorMeta) -> bool {
     let long = dims.iter().filter(|&&d| from.sizes().get(d).is_some_and(|&n| n > 1));
-    let kept = from.sizes().iter().filter(|n| **n > 1).eq(out.sizes().iter().filter(|n| **n > 1));
-    kept && long.is_sorted() && from.dim_order().is_contiguous() && out.dim_order().is_contiguous()
+    let same_long_sizes = from.sizes().iter().filter(|n| **n > 1).eq(out.sizes().iter().filter(|n| **n > 1));
+    same_long_sizes && long.is_sorted() && from.dim_order().is_contiguous() && out.dim_order().is_contiguous()
 }
 
 fn is_float(graph: &Graph, node: NodeId) -> bool {
@@ -112,7 +112,7 @@ fn is_float(graph: &Graph, node: NodeId) -> bool {
 }
 
 /// Rewrites a mean over all spatial dimensions of images.
-fn mean(graph: &mut Graph, node: NodeId, dims: &[usize]) -> bool {
+fn rewrite_mean(graph: &mut Graph, node: NodeId, dims: &[usize]) -> bool {
     let Some(x) = argument(graph, node, 0).filter(|_| is_float(graph, node)) else { return false };
     let (meta, out) = (graph.meta(x), graph.meta(graph.node(node).outputs()[0]));
     let mut dims = dims.to_vec();
@@ -128,7 +128,7 @@ fn mean(graph: &mut Graph, node: NodeId, dims: &[usize]) -> bool {
     fits
 }
 
-fn elementwise(graph: &mut Graph, node: NodeId, expression: &Expression) -> Option<()> {
+fn rewrite_elementwise(graph: &mut Graph, node: NodeId, expression: &Expression) -> Option<()> {
     let (inputs, &out) = (graph.node(node).inputs().to_vec(), graph.node(node).outputs().first()?);
     let broadcast = inputs.iter().all(|&v| broadcasts(graph.meta(v), graph.meta(out)));
     if !is_float(graph, node) || expression.inputs() != inputs.len() || !broadcast {

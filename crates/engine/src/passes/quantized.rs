@@ -11,7 +11,7 @@
 //! it falls between two quantized values.
 
 use super::rule::{Match, Pattern, any, call, number, operation, reshaped, result};
-use crate::fold::untransposed;
+use crate::fold::before_transpose;
 use crate::graph::{Constant, Graph, NodeId, ValueId, constant, meaning, single_use_producer};
 use crate::operation::{OpKind, as_op, producer_as};
 use crate::ops::conv::Convolution;
@@ -28,7 +28,7 @@ use pteron_tensor::memory::{collected, copied};
 use pteron_tensor::{ScalarType, TensorMeta, TensorView};
 use std::sync::{Arc, LazyLock};
 
-/// A value that is dequantized: with known parameters, or with those chosen for the value itself.
+/// A dequantized value: with known parameters, or with parameters that are chosen from the value (dynamic quantization).
 static DEQUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
     let chosen =
         |index, name| result(index, |m| matches!(m, Meaning::ChooseQParams(_)), [any("source")]).named(name);
@@ -36,23 +36,23 @@ static DEQUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
     let quantized = call(|m| matches!(m, Meaning::Quantize(_)), [any("source"), scale.clone(), zero.clone()]);
     let dynamic = call(|m| matches!(m, Meaning::Dequantize(_)), [quantized.named("quantized"), scale, zero]);
     let chosen_together =
-        |graph: &Graph, found: &Match| graph.producer(found["scale"]) == graph.producer(found["zero"]);
+        |graph: &Graph, matched: &Match| graph.producer(matched["scale"]) == graph.producer(matched["zero"]);
     let known = operation::<Dequantize>([any("source")]);
     reshaped((known | dynamic.such_that(chosen_together)).named("dequantized"))
 });
 
-/// A quantization, or one of a clamp between it and another.
+/// A quantization of `result`, also of `result` dequantized with the same parameters and then clamped.
 static QUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
     let clamped =
         operation::<Dequantize>([any("result")]).named("dequantized").clamp(number("low"), number("high"));
-    operation::<Quantize>([clamped.such_that(is_between_same) | any("result")])
+    operation::<Quantize>([clamped.such_that(can_skip_requantization) | any("result")])
 });
 
-/// Whether nothing else uses the values between a dequantization and a quantization with the same parameters.
-fn is_between_same(graph: &Graph, found: &Match) -> bool {
-    let from = producer_as(graph, found["dequantized"]).map(|(_, Dequantize(affine))| affine);
-    let to = as_op(graph, found.parts[0]).map(|Quantize(q)| &q.affine);
-    from == to && found.is_closed(graph)
+/// Whether a dequantization and the later quantization have the same parameters, and nothing else uses the values between.
+fn can_skip_requantization(graph: &Graph, matched: &Match) -> bool {
+    let from = producer_as(graph, matched["dequantized"]).map(|(_, Dequantize(affine))| affine);
+    let to = as_op(graph, matched.parts[0]).map(|Quantize(q)| &q.affine);
+    from == to && matched.is_closed(graph)
 }
 
 /// Constant quantized weights that a program dequantizes.
@@ -67,18 +67,18 @@ struct Weights {
 }
 
 /// The quantized weights from which a constant with this meta was derived, if their zero points are 0.
-fn weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
-    if let Some((meta, matrix)) = untransposed(meta, constant) {
-        let found = weights(&meta, &matrix)?;
-        return Some(Weights { transposed: !found.transposed, ..found });
+fn quantized_weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
+    if let Some((meta, matrix)) = before_transpose(meta, constant) {
+        let weights = quantized_weights(&meta, &matrix)?;
+        return Some(Weights { transposed: !weights.transposed, ..weights });
     }
     let derivation = constant.derivation()?;
     let Meaning::Dequantize(affinity) = derivation.meaning()? else { return None };
     let values = derivation.argument(0)?;
     let plain = |m: &TensorMeta| m.dim_order().is_contiguous();
-    let kept = values.0.dtype() == ScalarType::Char;
+    let is_int8 = values.0.dtype() == ScalarType::Char;
     let floats = meta.dtype() == ScalarType::Float && meta.sizes() == values.0.sizes();
-    if !(kept && floats && plain(&values.0) && plain(meta)) {
+    if !(is_int8 && floats && plain(&values.0) && plain(meta)) {
         return None;
     }
     let transposed = false;
@@ -106,9 +106,9 @@ fn weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
 }
 
 /// The quantized weights of a node, whose input 1 is the dequantized weights.
-fn weights_of(graph: &Graph, node: NodeId) -> Option<Weights> {
+fn weights_of_node(graph: &Graph, node: NodeId) -> Option<Weights> {
     let &v = graph.node(node).inputs().get(1)?;
-    weights(graph.meta(v), graph.value(v).constant()?)
+    quantized_weights(graph.meta(v), graph.value(v).constant()?)
 }
 
 /// The elements of an f32 or f64 tensor, as f32.
@@ -130,15 +130,15 @@ pub(super) fn run(graph: &mut Graph) {
     }
     for node in graph.order() {
         if let Some(&linear) = as_op::<Linear>(graph, node) {
-            product(graph, node, &linear);
+            quantize_product(graph, node, &linear);
         } else if let Some(&conv) = as_op::<Convolution>(graph, node) {
-            convolution(graph, node, &conv);
+            quantize_convolution(graph, node, &conv);
         }
     }
 }
 
 /// Whether an 8-bit type is signed; `None` for other types.
-fn signed(dtype: ScalarType) -> Option<bool> {
+fn is_signed_8_bit(dtype: ScalarType) -> Option<bool> {
     match dtype {
         ScalarType::Char => Some(true),
         ScalarType::Byte => Some(false),
@@ -156,7 +156,7 @@ fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
     let sound = |scale: f64, zero: i64, low: i64, high: i64, dtype: ScalarType| {
         let affine = Affine { scale: scale as f32, zero: i32::try_from(zero).ok()? };
         let q = Quantization { affine, low: i32::try_from(low).ok()?, high: i32::try_from(high).ok()? };
-        q.is_sound(signed(dtype)?).then_some(q)
+        q.is_sound(is_signed_8_bit(dtype)?).then_some(q)
     };
     match meaning(graph, node)? {
         Meaning::Quantize(QParams::PerTensor { scale, zero, low, high })
@@ -175,27 +175,27 @@ fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
 
 /// The source of a matrix multiplication's input `x`, how it is quantized, and whether its sizes differ from those of
 /// `x`.
-fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
-    let found = DEQUANTIZED.find_with(graph, x, &[])?;
-    let (meta, source) = (graph.meta(x), found["source"]);
+fn quantized_input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
+    let matched = DEQUANTIZED.find_with(graph, x, &[])?;
+    let (meta, source) = (graph.meta(x), matched["source"]);
     let source_meta = graph.meta(source);
     let (same, plain) = (source_meta.sizes() == meta.sizes(), source_meta.dim_order().is_contiguous());
-    let dequantize = graph.producer(found["dequantized"])?;
+    let dequantize = graph.producer(matched["dequantized"])?;
     if let Some(&Dequantize(affine)) = as_op(graph, dequantize) {
         return plain.then_some((source, QuantizedInput::Quantized(affine), !same));
     }
-    let of = |name| meaning(graph, graph.producer(found[name])?);
+    let of = |name| meaning(graph, graph.producer(matched[name])?);
     let input = match (of("scale")?, of("quantized")?, of("dequantized")?) {
         (Meaning::ChooseQParams(choice), Meaning::Quantize(to), Meaning::Dequantize(from)) => {
-            dynamic(choice, to, from)?
+            dynamic_input(choice, to, from)?
         }
         _ => return None,
     };
     (same && plain && source_meta.dtype() == ScalarType::Float).then_some((source, input, false))
 }
 
-/// The input of a matrix multiplication that is quantized and dequantized with parameters that are chosen so.
-fn dynamic(choice: ChooseQParams, to: QParams, from: QParams) -> Option<QuantizedInput> {
+/// The dynamically quantized input of a matrix multiplication, if its parameters, chosen by `choice`, are supported.
+fn dynamic_input(choice: ChooseQParams, to: QParams, from: QParams) -> Option<QuantizedInput> {
     let QParams::Dynamic { by_row, low, high } = to else { return None };
     let agree = matches!(from, QParams::Dynamic { by_row: rows, .. } if rows == by_row);
     let input = match choice {
@@ -212,9 +212,9 @@ fn dynamic(choice: ChooseQParams, to: QParams, from: QParams) -> Option<Quantize
 }
 
 /// Rewrites a matrix multiplication to a quantized one, if its operands are dequantized.
-fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
+fn quantize_product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
     let inputs = graph.node(node).inputs().to_vec();
-    let weights = weights_of(graph, node).filter(|_| !linear.residual)?;
+    let weights = weights_of_node(graph, node).filter(|_| !linear.residual)?;
     let out_major = linear.out_major != weights.transposed;
     let &[first, second] = &**weights.values.0.sizes() else { return None };
     let (k, inner_axis) = if out_major { (second, 1) } else { (first, 0) };
@@ -222,7 +222,7 @@ fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
     if !along_outputs || k > PackedWeights::MAX_ROWS {
         return None;
     }
-    let (mut x, input, reshaped) = input(graph, inputs[0])?;
+    let (mut x, input, reshaped) = quantized_input(graph, inputs[0])?;
     if reshaped {
         let meta = TensorMeta::contiguous(graph.meta(x).dtype(), graph.meta(inputs[0]).sizes()).ok()?;
         let reshape = graph.insert_before(node, OpKind::arc(Reshape), &[x], [meta]);
@@ -241,9 +241,9 @@ fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
 }
 
 /// Rewrites a convolution to a quantized one, if its operands are dequantized.
-fn convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> Option<()> {
+fn quantize_convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> Option<()> {
     let inputs = graph.node(node).inputs().to_vec();
-    let weights = weights_of(graph, node).filter(|_| !conv.residual)?;
+    let weights = weights_of_node(graph, node).filter(|_| !conv.residual)?;
     let plain = !weights.transposed && weights.axis.is_none_or(|axis| axis == 0);
     if !plain || !QuantizedConv::supports(&conv.params) {
         return None;
@@ -251,7 +251,7 @@ fn convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> Option<()
     let (dequantize, &Dequantize(affine)) = producer_as(graph, inputs[0])?;
     let x = graph.node(dequantize).inputs()[0];
     let meta = graph.meta(x);
-    let least = if signed(meta.dtype())? { -128 } else { 0 };
+    let least = if is_signed_8_bit(meta.dtype())? { -128 } else { 0 };
     let padded = (least..=least + 255).contains(&affine.zero);
     if !padded || meta.dim_order() != graph.meta(inputs[0]).dim_order() {
         return None;
@@ -272,7 +272,7 @@ fn rewrite(graph: &mut Graph, node: NodeId, kind: Arc<dyn Kind>, x: ValueId, wei
 
 /// Fuses quantizations into the quantized operations before them, and clamps between two quantizations into the output
 /// bounds.
-pub(super) fn outputs(graph: &mut Graph) {
+pub(super) fn quantize_outputs(graph: &mut Graph) {
     for node in graph.order() {
         quantize_producer(graph, node);
     }
@@ -281,23 +281,25 @@ pub(super) fn outputs(graph: &mut Graph) {
 /// Fuses a quantization into the producer of its operand, if it is the only user.
 fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     let &Quantize(q) = as_op(graph, node)?;
-    let found = QUANTIZED.find(graph, node)?;
-    let producer = single_use_producer(graph, found["result"])?;
-    let bounds = match (found.number("low"), found.number("high")) {
-        (Some(low), Some(high)) => Some((quantized(&q, low).max(q.low), quantized(&q, high).min(q.high))),
+    let matched = QUANTIZED.find(graph, node)?;
+    let producer = single_use_producer(graph, matched["result"])?;
+    let bounds = match (matched.number("low"), matched.number("high")) {
+        (Some(low), Some(high)) => {
+            Some((quantize_unclamped(&q, low).max(q.low), quantize_unclamped(&q, high).min(q.high)))
+        }
         _ => None,
     };
-    let kind = with_output(graph, producer, q, bounds)?;
+    let kind = with_quantized_output(graph, producer, q, bounds)?;
     let inputs = graph.node(producer).inputs().to_vec();
     graph.rewrite(node, kind, &inputs);
-    let fused: Vec<NodeId> = found.parts[1..].iter().copied().chain([producer]).collect();
+    let fused: Vec<NodeId> = matched.parts[1..].iter().copied().chain([producer]).collect();
     fused.iter().for_each(|&other| graph.absorb(node, other));
     fused.into_iter().for_each(|other| graph.remove(other));
     Some(())
 }
 
-/// The kind of a node with its result quantized; with `bounds`, if it was clamped between two quantizations.
-fn with_output(
+/// The kind of a node that quantizes its result; `bounds` are those of a clamp between two quantizations.
+fn with_quantized_output(
     graph: &Graph,
     node: NodeId,
     q: Quantization,
@@ -321,6 +323,6 @@ fn with_output(
 }
 
 /// The quantized value of an f32 value, saturated to 32 bits but not to the bounds of `q`.
-fn quantized(q: &Quantization, x: f32) -> i32 {
+fn quantize_unclamped(q: &Quantization, x: f32) -> i32 {
     ((x * (1.0 / q.affine.scale)).round_ties_even() as i32).saturating_add(q.affine.zero)
 }

@@ -20,18 +20,19 @@ use pteron_operator::{Meaning, Unary};
 use pteron_tensor::ScalarType;
 use std::sync::{Arc, LazyLock};
 
-/// A decomposed norm of `x`.
+/// A layer norm or RMS norm of `x` without weight and bias, decomposed.
 static NORM: LazyLock<Pattern> = LazyLock::new(|| {
     let x = any("x");
     let of_variance = |index| result(index, |m| matches!(m, Meaning::Variance(_)), [any("x")]);
     let mean = node(is_mean, [x.clone()]) | of_variance(1);
     let centred = x.clone() - mean;
     let variance = mean_square(&centred) | of_variance(0);
-    let norm = over_root(centred.named("centred"), variance) | over_root(x.clone(), mean_square(&x));
-    norm.such_that(|graph, found| row(graph, found).is_some())
+    let norm =
+        divided_by_root(centred.named("centred"), variance) | divided_by_root(x.clone(), mean_square(&x));
+    norm.such_that(|graph, matched| row_len(graph, matched).is_some())
 });
 
-/// The weight and the bias of a norm.
+/// The multiplication of a norm's rows by its weight, and below the addition of its bias.
 static SCALED: LazyLock<Pattern> = LazyLock::new(|| any("rows") * any("vector"));
 static SHIFTED: LazyLock<Pattern> = LazyLock::new(|| any("rows") + any("vector"));
 
@@ -40,8 +41,8 @@ fn mean_square(x: &Pattern) -> Pattern {
     node(is_mean, [square])
 }
 
-/// `x / sqrt(variance + eps)`
-fn over_root(x: Pattern, variance: Pattern) -> Pattern {
+/// Matches `x / sqrt(variance + eps)`, also with a reciprocal square root, and without `eps`.
+fn divided_by_root(x: Pattern, variance: Pattern) -> Pattern {
     let variance = (variance.clone() + number("eps")) | variance;
     let root = variance.clone().unary(Unary::Sqrt);
     let over =
@@ -65,9 +66,9 @@ fn rewrite_call(graph: &mut Graph, node: NodeId) -> Option<()> {
     let (&out, statistics) = graph.node(node).outputs().split_first()?;
     let inputs: Vec<ValueId> = [Some(x), weight, bias].into_iter().flatten().collect();
     let floats = inputs.iter().chain([&out]).all(|&v| graph.meta(v).dtype() == ScalarType::Float);
-    let whole = inputs[1..].iter().all(|&v| graph.meta(v).numel() == elements);
+    let have_row_len = inputs[1..].iter().all(|&v| graph.meta(v).numel() == elements);
     let unused = statistics.iter().all(|&v| !graph.is_used(v));
-    if !floats || !whole || !unused || graph.meta(x) != graph.meta(out) || graph.meta(x).numel() == 0 {
+    if !floats || !have_row_len || !unused || graph.meta(x) != graph.meta(out) || graph.meta(x).numel() == 0 {
         return None;
     }
     let (weight, bias) = (weight.is_some(), bias.is_some());
@@ -80,14 +81,14 @@ fn rewrite_call(graph: &mut Graph, node: NodeId) -> Option<()> {
 /// Rewrites the last node of a decomposed norm, together with the weight and bias that follow.
 fn rewrite_decomposed(graph: &mut Graph, node: NodeId) -> Option<()> {
     as_op::<Pointwise>(graph, node)?;
-    let found = NORM.find(graph, node)?;
-    let (x, out) = (found["x"], graph.node(node).outputs()[0]);
-    if graph.meta(x) != graph.meta(out) || !found.is_closed(graph) {
+    let matched = NORM.find(graph, node)?;
+    let (x, out) = (matched["x"], graph.node(node).outputs()[0]);
+    if graph.meta(x) != graph.meta(out) || !matched.is_closed(graph) {
         return None;
     }
-    let (elements, centred) = (row(graph, &found)?, found.value("centred").is_some());
-    let eps = found.number("eps").unwrap_or(0.0);
-    let (mut last, mut inputs, mut parts) = (node, vec![x], found.parts[1..].to_vec());
+    let (elements, centred) = (row_len(graph, &matched)?, matched.value("centred").is_some());
+    let eps = matched.number("eps").unwrap_or(0.0);
+    let (mut last, mut inputs, mut parts) = (node, vec![x], matched.parts[1..].to_vec());
     let mut norm = RowNorm { elements, eps, centred, weight: false, bias: false };
     if let Some((next, factor)) = apply_to_rows(graph, last, &SCALED, elements) {
         parts.push(last);
@@ -116,7 +117,7 @@ fn rewrite(graph: &mut Graph, node: NodeId, norm: RowNorm, inputs: &[ValueId]) -
 }
 
 /// The dimensions over which a node computes a mean, or a variance and possibly a mean, in order.
-fn statistic(graph: &Graph, node: NodeId) -> Option<Dims> {
+fn reduced_dims(graph: &Graph, node: NodeId) -> Option<Dims> {
     if as_op::<GlobalMean>(graph, node).is_some() {
         return Some((2..graph.meta(graph.node(node).inputs()[0]).rank()).collect());
     }
@@ -130,16 +131,16 @@ fn is_mean(graph: &Graph, node: NodeId) -> bool {
 }
 
 /// The number of elements of a row, if the statistics of a norm reduce the same last dimensions and keep them with size 1.
-fn row(graph: &Graph, norm: &Match) -> Option<usize> {
+fn row_len(graph: &Graph, norm: &Match) -> Option<usize> {
     let sizes = graph.meta(norm["x"]).sizes();
     let mut rank = None;
     for &part in &norm.parts {
-        let Some(dims) = statistic(graph, part) else { continue };
+        let Some(dims) = reduced_dims(graph, part) else { continue };
         let first = sizes.len().checked_sub(dims.len())?;
-        let kept = sizes[..first].iter().copied().chain(dims.iter().map(|_| 1));
+        let reduced_sizes = sizes[..first].iter().copied().chain(dims.iter().map(|_| 1));
         let outputs = graph.node(part).outputs();
         let fits = dims.iter().copied().eq(first..sizes.len())
-            && outputs.iter().all(|&v| graph.meta(v).sizes().iter().copied().eq(kept.clone()))
+            && outputs.iter().all(|&v| graph.meta(v).sizes().iter().copied().eq(reduced_sizes.clone()))
             && *rank.get_or_insert(first) == first;
         fits.then_some(())?;
     }

@@ -35,14 +35,14 @@ pub(super) fn run(graph: &mut Graph, isa: Isa) {
     let mut tables = Tables { isa, functions: HashMap::new() };
     for node in graph.order() {
         let &[out] = graph.node(node).outputs() else { continue };
-        let found = tables.function(graph, node);
+        let function = tables.as_function_of_8_bit(graph, node);
         // Tables are dropped after their last use, to bound the memory in long graphs.
         for v in graph.node(node).inputs() {
-            tables.note_use(*v);
+            tables.count_use(*v);
         }
-        let Some((of, results)) = found else { continue };
+        let Some((of, results)) = function else { continue };
         if let Results::Bytes(table) = &results {
-            replace(graph, node, of, table);
+            replace_by_lookup(graph, node, of, table);
         }
         let uses = graph.uses(out).len();
         if uses > 0 {
@@ -52,7 +52,7 @@ pub(super) fn run(graph: &mut Graph, isa: Isa) {
 }
 
 /// Rewrites a node to a lookup, and removes the nodes that became dead.
-fn replace(graph: &mut Graph, node: NodeId, of: ValueId, table: &Arc<[u8; 256]>) {
+fn replace_by_lookup(graph: &mut Graph, node: NodeId, of: ValueId, table: &Arc<[u8; 256]>) {
     let mut before: Vec<NodeId> = graph.producer(graph.node(node).inputs()[0]).into_iter().collect();
     graph.rewrite(node, OpKind::arc(Lookup(Arc::clone(table))), &[of]);
     while let Some(dead) = before.pop() {
@@ -73,7 +73,7 @@ struct Tables {
 }
 
 impl Tables {
-    fn note_use(&mut self, v: ValueId) {
+    fn count_use(&mut self, v: ValueId) {
         if let Some(function) = self.functions.get_mut(&v) {
             function.uses -= 1;
             if function.uses == 0 {
@@ -83,11 +83,11 @@ impl Tables {
     }
 
     /// The 8-bit value of which a node's result is a function, and the table of results.
-    fn function(&self, graph: &Graph, node: NodeId) -> Option<(ValueId, Results)> {
+    fn as_function_of_8_bit(&self, graph: &Graph, node: NodeId) -> Option<(ValueId, Results)> {
         let (inputs, out) = (graph.node(node).inputs(), graph.node(node).outputs()[0]);
         if let Some(&Dequantize(affine)) = as_op(graph, node) {
             let &[v] = inputs else { return None };
-            let (of, bytes) = self.bytes(graph, v)?;
+            let (of, bytes) = self.as_8_bit_table(graph, v)?;
             let mut results = [0.0; 256];
             let signed = graph.meta(v).dtype() == ScalarType::Char;
             dequantize(Pool::alone(), self.isa, affine, signed, &bytes[..], &mut results);
@@ -123,13 +123,13 @@ impl Tables {
         }
         let pass = Pass::with_access(expression, access, self.isa);
         let mut results = [0.0; 256];
-        pass.part(&operands, 0, &mut results);
+        pass.compute_range(&operands, 0, &mut results);
         Some((of, Results::Floats(Arc::new(results))))
     }
 
     /// The 8-bit value of which an 8-bit value is a function, and the table; for others the value itself and the
     /// identity.
-    fn bytes(&self, graph: &Graph, v: ValueId) -> Option<(ValueId, Arc<[u8; 256]>)> {
+    fn as_8_bit_table(&self, graph: &Graph, v: ValueId) -> Option<(ValueId, Arc<[u8; 256]>)> {
         match self.functions.get(&v) {
             Some(Function { of, results: Results::Bytes(table), .. }) => Some((*of, Arc::clone(table))),
             Some(_) => None,

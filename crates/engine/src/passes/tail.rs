@@ -25,7 +25,7 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
         let fits = conv.layout == Layout::ChannelsLast && graph.meta(v) == graph.meta(out);
         fits.then_some((slot, producer, conv))
     })?;
-    let pass = with_first(expression, slot);
+    let pass = move_input_first(expression, slot);
     let others = inputs.iter().enumerate().filter(|&(i, _)| i != slot).map(|(_, &v)| v);
     let all: Vec<_> = graph.node(producer).inputs().iter().copied().chain(others).collect();
     graph.rewrite(node, OpKind::arc(ConvPass { conv, pass }), &all);
@@ -35,7 +35,7 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
 }
 
 /// The expression with input `slot` moved before the others.
-fn with_first(expression: &Expression, slot: usize) -> Expression {
+fn move_input_first(expression: &Expression, slot: usize) -> Expression {
     let place = |n: usize| match n {
         _ if n == slot => 0,
         _ if n < slot => n + 1,

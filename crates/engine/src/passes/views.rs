@@ -15,7 +15,7 @@ const SHORTEST_ROW: usize = 4;
 /// How much larger than its view a value may be that is kept in memory only for the view.
 const KEPT: usize = 4;
 
-/// A value that is kept whatever its size, in elements.
+/// The number of elements up to which a value may be kept for a view of any size.
 const SMALL: usize = 1 << 14;
 
 /// The users of a value and its aliases that are looked at to find updates in place.
@@ -35,7 +35,7 @@ pub(super) fn run(graph: &mut Graph) {
             continue;
         }
         for &v in inputs.iter().zip(&views).filter_map(|(v, view)| view.is_some().then_some(v)) {
-            unneeded.producers(graph, v).into_iter().for_each(|producer| graph.absorb(node, producer));
+            unneeded.elided_producers(graph, v).into_iter().for_each(|producer| graph.absorb(node, producer));
         }
         let roots =
             inputs.iter().zip(&views).map(|(&v, view)| view.as_ref().and_then(|w| w.root).unwrap_or(v));
@@ -55,13 +55,16 @@ impl ElidableValues {
     fn of(graph: &Graph) -> Self {
         let mut all = Self { values: vec![false; graph.num_values()], any: false };
         for node in graph.order().into_iter().rev() {
-            let Some(moves) = View::step(graph, node) else { continue };
+            let Some(moves) = View::step_pattern(graph, node) else { continue };
             let out = graph.node(node).outputs()[0];
             let uses = graph.uses(out);
             let is_unneeded = |user: User| match user {
-                User::Node(user) if as_op::<Pointwise>(graph, user).is_some() => writes_rows(graph, user),
+                User::Node(user) if as_op::<Pointwise>(graph, user).is_some() => {
+                    writes_row_major(graph, user)
+                }
                 User::Node(user) => {
-                    View::step(graph, user).is_some() && all.values[graph.node(user).outputs()[0].index()]
+                    View::step_pattern(graph, user).is_some()
+                        && all.values[graph.node(user).outputs()[0].index()]
                 }
                 _ => false,
             };
@@ -73,24 +76,24 @@ impl ElidableValues {
         all
     }
 
-    /// The producers of an unneeded value, from itself back.
-    fn producers(&self, graph: &Graph, value: ValueId) -> Vec<NodeId> {
-        let (mut found, mut at) = (Vec::new(), value);
+    /// The nodes that compute a value that need not exist, the last first.
+    fn elided_producers(&self, graph: &Graph, value: ValueId) -> Vec<NodeId> {
+        let (mut nodes, mut at) = (Vec::new(), value);
         while let Some(node) = graph.producer(at).filter(|_| self.values[at.index()]) {
-            found.push(node);
+            nodes.push(node);
             at = graph.node(node).inputs()[0];
         }
-        found
+        nodes
     }
 
     /// The view that `node` can read in place of one of its inputs.
     fn view(&self, graph: &Graph, node: NodeId, input: ValueId) -> Option<View> {
-        let producers = self.producers(graph, input);
-        let moves = |&producer: &NodeId| View::step(graph, producer) == Some(StepPattern::Elements);
+        let producers = self.elided_producers(graph, input);
+        let moves = |&producer: &NodeId| View::step_pattern(graph, producer) == Some(StepPattern::Elements);
         if !producers.iter().any(moves) {
             return None;
         }
-        let view = View::through(graph, input, |v| self.values[v.index()])?;
+        let view = View::through_nodes(graph, input, |v| self.values[v.index()])?;
         let view = view.expand(graph.meta(graph.node(node).outputs()[0]).sizes())?;
         let parts = view.parts();
         let in_rows = match parts.last() {
@@ -101,19 +104,19 @@ impl ElidableValues {
         // If the views do not compose, one of them is needed after all.
         let is_whole = !self.values[root.index()] && parts.len() <= MAX_RANK;
         let fits = in_rows && is_whole && view.factor == 1.0;
-        (fits && stays(graph, root, input, node)).then_some(view)
+        (fits && can_read_root(graph, root, input, node)).then_some(view)
     }
 }
 
 /// Whether a node's result is row-major, so that its elements are in the order of a view's.
-fn writes_rows(graph: &Graph, node: NodeId) -> bool {
+fn writes_row_major(graph: &Graph, node: NodeId) -> bool {
     let out = graph.meta(graph.node(node).outputs()[0]);
     out.dim_order().is_contiguous() && out.numel() > 0
 }
 
 /// Whether `node` can read `root` instead of its view: nothing before `node` would have updated it in place, and it is not
 /// much larger than the view unless it is in memory anyway.
-fn stays(graph: &Graph, root: ValueId, view: ValueId, node: NodeId) -> bool {
+fn can_read_root(graph: &Graph, root: ValueId, view: ValueId, node: NodeId) -> bool {
     let len = graph.meta(root).numel();
     let mut is_kept = len <= SMALL.max(KEPT.saturating_mul(graph.meta(view).numel()))
         || graph.producer(root).is_none()

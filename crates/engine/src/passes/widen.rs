@@ -11,7 +11,7 @@
 use super::converted::ConvertedValues;
 use crate::graph::{Call, CallArg, Graph, NodeId, ValueId, facts};
 use crate::operation::{OpKind, as_op, producer_as};
-use crate::ops::cast::{Cast, is_half, widen, widened};
+use crate::ops::cast::{Cast, is_half, widen_constant, widened_meta};
 use crate::ops::pointwise::Pointwise;
 use pteron_operator::{Expression, Facts, Results, Rounding, Unary};
 use pteron_tensor::{Scalar, ScalarType, bf16, f16};
@@ -33,23 +33,23 @@ pub(super) fn run(graph: &mut Graph) {
     let mut pass =
         Pass { converted: ConvertedValues::new(OpKind::arc(Cast)), large: HashSet::new(), budget: BUDGET };
     for node in graph.order() {
-        match pass.kind(graph, node) {
+        match pass.widening_of(graph, node) {
             Some(kind) => pass.widen(graph, node, kind),
-            None => pass.converted.keep(graph, node),
+            None => pass.converted.keep_original(graph, node),
         }
     }
     pass.converted.finish(graph);
-    cast_once(graph);
+    remove_double_rounding(graph);
 }
 
 /// Removes roundings before conversions to half precision, which round themselves.
-fn cast_once(graph: &mut Graph) {
+fn remove_double_rounding(graph: &mut Graph) {
     for node in graph.order() {
         if as_op::<Cast>(graph, node).is_none() {
             continue;
         }
         let (from, to) = (graph.node(node).inputs()[0], graph.node(node).outputs()[0]);
-        let rounds = rounding(graph.meta(to).dtype()).map(Expression::unary);
+        let rounds = rounding_function(graph.meta(to).dtype()).map(Expression::unary);
         if let Some((before, Pointwise(expression))) = producer_as(graph, from)
             && rounds.as_ref() == Some(expression)
         {
@@ -73,15 +73,15 @@ enum Widened {
 struct Pass {
     /// The values that are available in f32.
     converted: ConvertedValues,
-    /// Constants that are too large to be widened, and the results of moving them.
+    /// Constants that are too large to be widened, and the results of calls that only move their elements.
     large: HashSet<ValueId>,
     /// The remainder of [`BUDGET`].
     budget: usize,
 }
 
 impl Pass {
-    /// How a node is widened; `None` if it stays in its own type.
-    fn kind(&mut self, graph: &Graph, node: NodeId) -> Option<Widened> {
+    /// How a node is widened to f32; `None` if it stays in its own type.
+    fn widening_of(&mut self, graph: &Graph, node: NodeId) -> Option<Widened> {
         let Facts { moves, rounding, .. } = facts(graph, node);
         let (node, call) = (graph.node(node), graph.node(node).call()?);
         let meta = |v: ValueId| self.converted.meta(graph, v);
@@ -137,14 +137,14 @@ impl Pass {
         }
         for slot in 0..graph.node(node).inputs().len() {
             let v = graph.node(node).inputs()[slot];
-            let wide = self.wide(graph, node, v);
+            let wide = self.to_f32(graph, node, v);
             graph.set_input(node, slot, wide);
         }
         for v in graph.node(node).outputs().to_vec() {
-            let Some(to) = rounding(graph.meta(v).dtype()) else { continue };
-            let Some(meta) = widened(graph.meta(v)) else { continue };
+            let Some(to) = rounding_function(graph.meta(v).dtype()) else { continue };
+            let Some(meta) = widened_meta(graph.meta(v)) else { continue };
             if kind == Widened::Exact {
-                self.converted.write(graph, v, meta);
+                self.converted.change_to_preferred(graph, v, meta);
                 continue;
             }
             // Inserts a rounding between the result and its users.
@@ -157,29 +157,29 @@ impl Pass {
             graph.set_value_origin(rounded, graph.value(v).origin());
             graph.set_origins(rounds, &origins);
             graph.set_meta(v, meta.clone());
-            self.converted.write(graph, rounded, meta);
+            self.converted.change_to_preferred(graph, rounded, meta);
         }
     }
 
     /// The value in f32: widens a constant, and inserts a conversion of any other half-precision value.
-    fn wide(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
-        if let Some(wide) = self.converted.existing(v) {
+    fn to_f32(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
+        if let Some(wide) = self.converted.existing_preferred(v) {
             return wide;
         }
         let meta = graph.meta(v);
         if !is_half(meta.dtype()) {
             return v;
         }
-        let Some(meta) = widened(meta) else { return v };
-        match widen(graph, v) {
+        let Some(meta) = widened_meta(meta) else { return v };
+        match widen_constant(graph, v) {
             Some(wide) => {
                 self.budget = self.budget.saturating_sub(wide.bytes().len());
                 let wide = graph.constant(meta, wide.into());
                 graph.set_value_origin(wide, graph.value(v).origin());
-                self.converted.set(v, wide);
+                self.converted.set_preferred(v, wide);
                 wide
             }
-            None => self.converted.preferred(graph, node, v, meta),
+            None => self.converted.to_preferred(graph, node, v, meta),
         }
     }
 }
@@ -191,7 +191,7 @@ fn has_dtype(call: &Call) -> bool {
 }
 
 /// A scalar rounded to a half-precision type.
-fn nearest(number: f64, dtype: ScalarType) -> f64 {
+fn round_scalar(number: f64, dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Half => f16::from_f64(number).to_f64(),
         _ => bf16::from_f64(number).to_f64(),
@@ -201,7 +201,7 @@ fn nearest(number: f64, dtype: ScalarType) -> f64 {
 /// Whether a half-precision type represents all scalar arguments of a call exactly, infinities included.
 fn scalars_are_exact(call: &Call, dtype: ScalarType) -> bool {
     call.args.iter().all(|arg| match arg {
-        CallArg::Scalar(number) => nearest(number.to_f64(), dtype) == number.to_f64(),
+        CallArg::Scalar(number) => round_scalar(number.to_f64(), dtype) == number.to_f64(),
         _ => true,
     })
 }
@@ -210,7 +210,7 @@ fn scalars_are_exact(call: &Call, dtype: ScalarType) -> bool {
 fn round_scalars(call: &mut Call, dtype: ScalarType) {
     for arg in &mut call.args {
         if let CallArg::Scalar(number) = arg {
-            let rounded = nearest(number.to_f64(), dtype);
+            let rounded = round_scalar(number.to_f64(), dtype);
             if rounded != number.to_f64() {
                 *number = Scalar::Double(rounded);
             }
@@ -219,7 +219,7 @@ fn round_scalars(call: &mut Call, dtype: ScalarType) {
 }
 
 /// The function that rounds f32 to a half-precision type; `None` for other types.
-fn rounding(dtype: ScalarType) -> Option<Unary> {
+fn rounding_function(dtype: ScalarType) -> Option<Unary> {
     match dtype {
         ScalarType::Half => Some(Unary::RoundToHalf),
         ScalarType::BFloat16 => Some(Unary::RoundToBfloat16),

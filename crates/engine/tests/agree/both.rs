@@ -81,43 +81,43 @@ impl Both {
     }
 
     /// Adds a call with one out of these sizes and executes it. `None` if the library lacks the operator.
-    pub(crate) fn call(&mut self, name: &str, given: &[Given], sizes: &[usize]) -> Option<ValueId> {
-        self.call_with(name, given, &[sizes]).map(|outs| outs[0])
+    pub(crate) fn call(&mut self, name: &str, args: &[Given], sizes: &[usize]) -> Option<ValueId> {
+        self.call_with(name, args, &[sizes]).map(|outs| outs[0])
     }
 
     pub(crate) fn call_with(
         &mut self,
         name: &str,
-        given: &[Given],
+        args: &[Given],
         sizes: &[&[usize]],
     ) -> Option<Vec<ValueId>> {
         let outs: Vec<_> = sizes.iter().map(|&sizes| (self.dtype, sizes)).collect();
-        self.call_typed(name, given, &outs)
+        self.call_typed(name, args, &outs)
     }
 
     /// Adds a call with outs of these types and sizes and executes it.
     pub(crate) fn call_typed(
         &mut self,
         name: &str,
-        given: &[Given],
+        args: &[Given],
         outs: &[(ScalarType, &[usize])],
     ) -> Option<Vec<ValueId>> {
         let outs = outs.iter().map(|&(dtype, sizes)| TensorMeta::contiguous(dtype, sizes).unwrap());
         self.registry.get(name)?;
-        Some(self.call_into(name, given, outs.collect()).unwrap())
+        Some(self.call_into(name, args, outs.collect()).unwrap())
     }
 
     /// Adds a call with outs of these metas and executes it. `None` if the kernel fails.
     pub(crate) fn call_into(
         &mut self,
         name: &str,
-        given: &[Given],
+        operands: &[Given],
         outs: Vec<TensorMeta>,
     ) -> Option<Vec<ValueId>> {
         let kernel = self.registry.get(name)?;
         let mut tensors: Vec<Tensor> = outs.into_iter().map(|meta| Tensor::zeros(meta).unwrap()).collect();
         let outs = tensors.len();
-        let list = given.iter().map(|g| match g {
+        let list = operands.iter().map(|g| match g {
             Given::Value(v) => Arg::Tensor(self.values[v].view()),
             Given::Ints(v) => Arg::Ints(v.as_slice().into()),
             Given::Scalar(Scalar::Int(v)) => Arg::Int(*v),
@@ -132,11 +132,11 @@ impl Both {
         kernel.execute(&ctx, &args, &mut written).ok()?;
         drop((args, written));
 
-        let inputs = given
+        let inputs = operands
             .iter()
             .filter_map(|g| if let Given::Value(v) = g { Some(*v) } else { None })
             .collect::<Vec<_>>();
-        let args = given.iter().map(|g| match g {
+        let args = operands.iter().map(|g| match g {
             Given::Value(_) => CallArg::Tensor,
             Given::Ints(v) => CallArg::Ints(v.clone()),
             Given::Scalar(s) => CallArg::Scalar(*s),
@@ -193,11 +193,11 @@ impl Both {
                 let mut views: Vec<_> = outs.iter_mut().map(Tensor::view_mut).collect();
                 executable.run(&ctx, Tracer::NONE, &inputs, &mut views).unwrap();
             }
-            for (v, found) in results.iter().zip(&outs) {
-                let (expected, found) = (floats(&self.values[v]), floats(found));
+            for (v, actual) in results.iter().zip(&outs) {
+                let (expected, actual) = (floats(&self.values[v]), floats(actual));
                 let finite = expected.iter().filter(|x| x.is_finite());
                 let largest = finite.fold(1.0f32, |m, x| m.max(x.abs()));
-                for (i, (e, f)) in expected.iter().zip(&found).enumerate() {
+                for (i, (e, f)) in expected.iter().zip(&actual).enumerate() {
                     let same = e == f || (e.is_nan() && f.is_nan());
                     let close = same || (e - f).abs() <= tolerance * largest;
                     assert!(close, "element {i}: {e} one by one, {f} lowered\n{}", self.graph);

@@ -17,7 +17,7 @@ proptest! {
     ) {
         let mut both = Both::new(threads);
         let full = [2, 3, 4, 5];
-        let mut made = vec![both.input(&full, 1), both.input(&full, 2)];
+        let mut values = vec![both.input(&full, 1), both.input(&full, 2)];
         let small: Vec<ValueId> = vec![
             both.constant(&[], 3),
             both.constant(&[5], 4),
@@ -26,7 +26,7 @@ proptest! {
             both.input(&[2, 1, 1, 5], 7),
         ];
         for (kind, a, b, s) in steps {
-            let (x, y) = (made[a % made.len()], made[b % made.len()]);
+            let (x, y) = (values[a % values.len()], values[b % values.len()]);
             let new = match kind {
                 0 => both.call("aten::relu.out", &[value(x)], &full),
                 1 => both.call("aten::sigmoid.out", &[value(x)], &full),
@@ -42,9 +42,9 @@ proptest! {
                 }
                 _ => both.call("aten::mul.out", &[value(x), value(y)], &full),
             };
-            made.extend(new);
+            values.extend(new);
         }
-        let results = [made[made.len() - 1], made[made.len() / 2]];
+        let results = [values[values.len() - 1], values[values.len() / 2]];
         both.check(&results, 1e-5);
     }
 }

@@ -58,10 +58,10 @@ proptest! {
         let dtype = if wide { ScalarType::BFloat16 } else { ScalarType::Half };
         let mut both = Both::of(dtype, 1);
         let n = [3, 40];
-        let mut made = vec![both.input(&n, 1), both.input(&n, 2), both.input(&[40], 3)];
+        let mut values = vec![both.input(&n, 1), both.input(&n, 2), both.input(&[40], 3)];
         let mut masks = Vec::new();
         for (kind, a, b, s) in steps {
-            let (x, y) = (made[a % made.len()], made[b % made.len()]);
+            let (x, y) = (values[a % values.len()], values[b % values.len()]);
             let sizes = if *both.graph.meta(x).sizes() == *both.graph.meta(y).sizes() {
                 both.graph.meta(x).sizes().to_vec()
             } else {
@@ -92,9 +92,9 @@ proptest! {
                     both.call("aten::where.self_out", &[value(mask), value(y), value(x)], &sizes)
                 }
             };
-            made.extend(new);
+            values.extend(new);
         }
-        masks.extend([made[made.len() - 1], made[made.len() / 2]]);
+        masks.extend([values[values.len() - 1], values[values.len() / 2]]);
         both.check(&masks, 0.0);
     }
 }

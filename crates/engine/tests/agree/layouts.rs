@@ -29,10 +29,10 @@ fn unary(both: &mut Both, name: &str, x: ValueId, sizes: &[usize], order: DimOrd
 
 fn mean_over_space(both: &mut Both, x: ValueId, sizes: &[usize], order: DimOrder) -> Option<Vec<ValueId>> {
     let space: Vec<i64> = (2..sizes.len() as i64).collect();
-    let kept: Vec<usize> = sizes.iter().enumerate().map(|(d, &n)| if d < 2 { n } else { 1 }).collect();
+    let mean_sizes: Vec<usize> = sizes.iter().enumerate().map(|(d, &n)| if d < 2 { n } else { 1 }).collect();
     let args = [value(x), Given::Ints(space), Given::Scalar(Scalar::Bool(true)), Given::None];
-    let mean = both.call_into("aten::mean.out", &args, vec![meta(&kept, order)])?;
-    unary(both, "aten::relu.out", mean[0], &kept, order)
+    let mean = both.call_into("aten::mean.out", &args, vec![meta(&mean_sizes, order)])?;
+    unary(both, "aten::relu.out", mean[0], &mean_sizes, order)
 }
 
 fn group_norm(both: &mut Both, x: ValueId, sizes: &[usize], order: DimOrder) -> Option<Vec<ValueId>> {
@@ -192,7 +192,7 @@ fn operations_accept_every_dim_order() {
     for (name, ranks, kind) in kinds {
         for rank in ranks {
             let all = orders(rank);
-            let mut taken = 0;
+            let mut num_accepted = 0;
             for (i, &order) in all.iter().enumerate() {
                 let outs = [all[(i * 7 + 3) % all.len()], order, DimOrder::contiguous(rank)];
                 for sizes in [[2, 4, 3, 5, 2], [1, 4, 3, 1, 2]] {
@@ -203,12 +203,16 @@ fn operations_accept_every_dim_order() {
                         let x = both.input_in(sizes, 1, order);
                         if let Some(results) = kind(&mut both, x, sizes, out) {
                             both.check(&results, 1e-5);
-                            taken += 1;
+                            num_accepted += 1;
                         }
                     }
                 }
             }
-            assert!(taken > all.len() / 2, "{name} of rank {rank} took {taken} of {} orders", all.len());
+            assert!(
+                num_accepted > all.len() / 2,
+                "{name} of rank {rank} took {num_accepted} of {} orders",
+                all.len()
+            );
         }
     }
 }

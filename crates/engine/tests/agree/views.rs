@@ -23,7 +23,7 @@ fn grow(both: &mut Both, kind: usize, (x, sizes): &Sized, other: &Sized, at: usi
         new[dim] = (n - start).div_ceil(step);
         (new, [int(dim), int(start), int(n), int(step)])
     };
-    let (made, sizes) = match kind {
+    let (viewed, sizes) = match kind {
         0 | 1 if rank > 0 => {
             let (new, [dim, start, end, step]) = cut(sizes);
             (both.call("aten::slice_copy.Tensor_out", &[value(x), dim, start, end, step], &new), new)
@@ -63,7 +63,7 @@ fn grow(both: &mut Both, kind: usize, (x, sizes): &Sized, other: &Sized, at: usi
         }
         _ => (both.call("aten::sigmoid.out", &[value(x)], sizes), sizes.clone()),
     };
-    Some((made?, sizes))
+    Some((viewed?, sizes))
 }
 
 proptest! {
@@ -75,15 +75,15 @@ proptest! {
         threads in 1usize..3,
     ) {
         let mut both = Both::new(threads);
-        let mut made: Vec<Sized> =
+        let mut values: Vec<Sized> =
             [(&[3, 4, 8][..], 1), (&[3, 4, 8], 2), (&[4, 8], 3)].map(|(s, seed)| (both.input(s, seed), s.to_vec())).into();
         for (kind, a, b, at) in steps {
             // Mostly the newest values, so that chains become long.
             let pick = |i: usize, len: usize| if i.is_multiple_of(3) { i % len } else { len - 1 - i % 4.min(len) };
-            let (x, other) = (made[pick(a, made.len())].clone(), made[pick(b, made.len())].clone());
-            made.extend(grow(&mut both, kind, &x, &other, at));
+            let (x, other) = (values[pick(a, values.len())].clone(), values[pick(b, values.len())].clone());
+            values.extend(grow(&mut both, kind, &x, &other, at));
         }
-        let results = [made[made.len() - 1].0, made[made.len() / 2].0];
+        let results = [values[values.len() - 1].0, values[values.len() / 2].0];
         both.check(&results, 1e-6);
     }
 }

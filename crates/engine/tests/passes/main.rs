@@ -21,12 +21,12 @@ fn passes_give_the_expected_graphs() {
     let mut wrong = String::new();
     for path in files {
         let text = std::fs::read_to_string(&path).unwrap();
-        let found = ran(&text);
+        let actual = ran(&text);
         if std::env::var_os("PTERON_BLESS").is_some() {
-            std::fs::write(&path, &found).unwrap();
-        } else if found != text {
-            let differs = text.lines().zip(found.lines()).position(|(a, b)| a != b).unwrap_or(0);
-            writeln!(wrong, "{}, line {}:\n{found}", path.display(), differs + 1).unwrap();
+            std::fs::write(&path, &actual).unwrap();
+        } else if actual != text {
+            let differs = text.lines().zip(actual.lines()).position(|(a, b)| a != b).unwrap_or(0);
+            writeln!(wrong, "{}, line {}:\n{actual}", path.display(), differs + 1).unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong}");

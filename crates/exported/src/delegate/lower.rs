@@ -6,7 +6,7 @@ use super::{
     PartitionResult, Partitioner, Preprocess, PreprocessResult, partition,
 };
 use crate::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, SourceFrame, VarId, VarType};
-use pteron_ir::{SharedBytes, reopened};
+use pteron_ir::{SharedBytes, reopen_or_share};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -133,7 +133,9 @@ impl Lowering<'_> {
         check_alignments(&spec.backend_id, &result)?;
         for data in &result.named_data {
             let known = self.keys.entry(data.key.clone()).or_insert_with(|| Arc::clone(&data.bytes));
-            if !Arc::ptr_eq(known, &data.bytes) && reopened(known).bytes() != reopened(&data.bytes).bytes() {
+            if !Arc::ptr_eq(known, &data.bytes)
+                && reopen_or_share(known).bytes() != reopen_or_share(&data.bytes).bytes()
+            {
                 return Err(DelegationError::SameKey { key: data.key.clone() });
             }
         }

@@ -11,20 +11,20 @@ use std::sync::Arc;
 /// An input of a call.
 #[derive(Clone, Copy)]
 pub(super) enum Input {
-    /// `none`
+    /// An absent tensor, written `none`.
     None,
     Value(ValueId, Type),
 }
 
 /// The value of an attribute.
-enum Given {
+enum AttributeValue {
     None,
     Scalar(Scalar),
     Str(String),
     List(Vec<Scalar>),
 }
 
-/// A call with these inputs, the attributes at the cursor, and this many results. Returns it with the inputs of its node.
+/// Builds a call with these inputs, the attributes at the cursor and this many results. Returns it with its node's inputs.
 pub(super) fn call(
     kernel: Arc<dyn Kernel>,
     inputs: &[Input],
@@ -32,9 +32,9 @@ pub(super) fn call(
     results: usize,
 ) -> Result<(Call, Vec<ValueId>)> {
     let schema = kernel.schema();
-    let mut given = attributes(cursor, &schema.args)?;
+    let mut attributes = parse_attributes(cursor, &schema.args)?;
     let mut needed = schema.args.iter().filter(|arg| is_required(arg)).count();
-    let mut left = Left { inputs, operands: Vec::new() };
+    let mut left = Unassigned { inputs, operands: Vec::new() };
     let (mut args, mut outs, mut unnamed) = (Vec::new(), Vec::new(), results);
     for declared in &schema.args {
         needed -= usize::from(is_required(declared));
@@ -44,14 +44,14 @@ pub(super) fn call(
             outs.push(lists.map_or(CallOut::Tensor, CallOut::Tensors));
             CallArg::Out(outs.len() - 1)
         } else if declared.ty == ArgType::Tensor {
-            left.tensor(declared, needed)?
-        } else if let Some(given) = given.remove(&*declared.name) {
-            argument(declared, given)?
-        } else if let Some(computed) = left.scalars(declared.list) {
+            left.take_tensors(declared, needed)?
+        } else if let Some(attributes) = attributes.remove(&*declared.name) {
+            to_call_arg(declared, attributes)?
+        } else if let Some(computed) = left.take_scalars(declared.list) {
             computed
         } else if let Some(default) = &declared.default {
             let mut cursor = Cursor::new(default);
-            argument(declared, value(&mut cursor)?)?
+            to_call_arg(declared, parse_value(&mut cursor)?)?
         } else if declared.optional {
             CallArg::None
         } else {
@@ -76,12 +76,12 @@ fn is_required(arg: &SchemaArg) -> bool {
 }
 
 /// The inputs that are not assigned to arguments, and the node's inputs so far.
-struct Left<'i> {
+struct Unassigned<'i> {
     inputs: &'i [Input],
     operands: Vec<ValueId>,
 }
 
-impl Left<'_> {
+impl Unassigned<'_> {
     fn take(&mut self) -> Option<Input> {
         let (&first, rest) = self.inputs.split_first()?;
         self.inputs = rest;
@@ -91,14 +91,14 @@ impl Left<'_> {
         Some(first)
     }
 
-    /// How many of the next inputs have a property.
-    fn run(&self, is: impl Fn(&Input) -> bool) -> usize {
+    /// The number of inputs from the next one on that all have a property.
+    fn count_while(&self, is: impl Fn(&Input) -> bool) -> usize {
         self.inputs.iter().take_while(|input| is(input)).count()
     }
 
-    /// A tensor or a list of tensors, which leaves the tensors that are `needed` after it.
-    fn tensor(&mut self, declared: &SchemaArg, needed: usize) -> Result<CallArg> {
-        let tensors = self.run(|input| !matches!(input, Input::Value(_, Type::Scalar)));
+    /// Takes a tensor or a list of tensors, but leaves the `needed` tensors of later arguments.
+    fn take_tensors(&mut self, declared: &SchemaArg, needed: usize) -> Result<CallArg> {
+        let tensors = self.count_while(|input| !matches!(input, Input::Value(_, Type::Scalar)));
         if declared.list {
             let present: Vec<bool> = (0..tensors.saturating_sub(needed))
                 .filter_map(|_| self.take())
@@ -117,66 +117,69 @@ impl Left<'_> {
         }
     }
 
-    /// A scalar or a list of scalars that are inputs.
-    fn scalars(&mut self, list: bool) -> Option<CallArg> {
-        let scalars = self.run(|input| matches!(input, Input::Value(_, Type::Scalar)));
-        let taken = if list { scalars } else { scalars.min(1) };
-        for _ in 0..taken {
+    /// Takes an input that is a scalar or, for a list, all scalars that are next. `None` if the next input is no scalar.
+    fn take_scalars(&mut self, list: bool) -> Option<CallArg> {
+        let scalars = self.count_while(|input| matches!(input, Input::Value(_, Type::Scalar)));
+        let num_taken = if list { scalars } else { scalars.min(1) };
+        for _ in 0..num_taken {
             self.take();
         }
-        (taken > 0).then_some(if list { CallArg::Values(taken) } else { CallArg::Value })
+        (num_taken > 0).then_some(if list { CallArg::Values(num_taken) } else { CallArg::Value })
     }
 }
 
-/// `{name: value, name: value}`, if that is next.
-fn attributes<'t>(cursor: &mut Cursor<'t>, declared: &[SchemaArg]) -> Result<HashMap<&'t str, Given>> {
-    let mut given = HashMap::new();
+/// Parses attributes, `{name: value, name: value}`, if they are next.
+fn parse_attributes<'t>(
+    cursor: &mut Cursor<'t>,
+    declared: &[SchemaArg],
+) -> Result<HashMap<&'t str, AttributeValue>> {
+    let mut attributes = HashMap::new();
     if !cursor.starts_with(" {") {
-        return Ok(given);
+        return Ok(attributes);
     }
     cursor.list(" {", "}", |cursor| {
-        let expected = cursor.wrong("an argument's name");
+        let expected = cursor.expected_error("an argument's name");
         let name = cursor.until_any(&[':']);
         cursor.expect(": ")?;
         if !declared.iter().any(|arg| arg.name == name && !arg.written && arg.ty != ArgType::Tensor) {
             return Err(expected);
         }
-        match given.entry(name) {
-            Entry::Vacant(entry) => drop(entry.insert(value(cursor)?)),
+        match attributes.entry(name) {
+            Entry::Vacant(entry) => drop(entry.insert(parse_value(cursor)?)),
             Entry::Occupied(_) => return Err(format!("`{name}` is given twice")),
         }
         Ok(())
     })?;
-    Ok(given)
+    Ok(attributes)
 }
 
-/// A value of an attribute, or of a schema's default.
-fn value(cursor: &mut Cursor<'_>) -> Result<Given> {
+/// Parses the value of an attribute, or of a schema's default.
+fn parse_value(cursor: &mut Cursor<'_>) -> Result<AttributeValue> {
     if cursor.starts_with("\"") || cursor.starts_with("'") {
-        return cursor.string().map(Given::Str);
+        return cursor.string().map(AttributeValue::Str);
     }
     if cursor.eat("None") {
-        return Ok(Given::None);
+        return Ok(AttributeValue::None);
     }
     if !cursor.eat("[") {
-        return scalar(cursor.until_any(&[',', '}'])).map(Given::Scalar);
+        return scalar(cursor.until_any(&[',', '}'])).map(AttributeValue::Scalar);
     }
     let items = cursor.until_any(&[']']);
     cursor.expect("]")?;
     let items = items.split(',').map(str::trim).filter(|item| !item.is_empty());
-    items.map(scalar).collect::<Result<_>>().map(Given::List)
+    items.map(scalar).collect::<Result<_>>().map(AttributeValue::List)
 }
 
-/// The argument with this value.
-fn argument(declared: &SchemaArg, given: Given) -> Result<CallArg> {
+/// Converts an attribute's value to the type that the schema declares.
+fn to_call_arg(declared: &SchemaArg, value: AttributeValue) -> Result<CallArg> {
     let wrong = || format!("expected `{declared}`, found a value of another type for it");
-    let items = match given {
-        Given::None => return Ok(CallArg::None),
-        Given::Str(text) if declared.ty == ArgType::Str && !declared.list => {
+    let items = match value {
+        AttributeValue::None => return Ok(CallArg::None),
+        AttributeValue::Str(text) if declared.ty == ArgType::Str && !declared.list => {
             return Ok(CallArg::Str(text.into()));
         }
-        Given::Str(_) => return Err(wrong()),
-        Given::Scalar(scalar) if !declared.list => {
+        AttributeValue::Str(_) => return Err(wrong()),
+        AttributeValue::Scalar(scalar) if !declared.list => {
             return match (declared.ty, scalar) {
                 (ArgType::Str, _) => Err(wrong()),
                 (ArgType::Scalar, scalar) => Ok(CallArg::Scalar(scalar)),
@@ -187,10 +190,10 @@ fn argument(declared: &SchemaArg, given: Given) -> Result<CallArg> {
                 _ => Err(wrong()),
             };
         }
-        Given::List(_) if !declared.list => return Err(wrong()),
+        AttributeValue::List(_) if !declared.list => return Err(wrong()),
         // A default of one number for a list.
-        Given::Scalar(scalar) => vec![scalar],
-        Given::List(items) => items,
+        AttributeValue::Scalar(scalar) => vec![scalar],
+        AttributeValue::List(items) => items,
     };
     let is_double = |item: &Scalar| matches!(item, Scalar::Double(_));
     let floats = match declared.ty {

@@ -5,14 +5,14 @@ use crate::value::scalar_meta;
 use pteron_tensor::{DimOrder, Scalar, ScalarType, ShapeDynamism, TensorMeta};
 use std::str::FromStr;
 
-/// What is read, or what is wrong.
+/// What was read, or a message that says what is wrong.
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
 
-/// The rest of a line.
+/// The rest of a line, which is not read yet.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'t>(&'t str);
 
-/// `%name: type`
+/// A value's name and type, written `%name: type`.
 pub(super) struct Typed<'t> {
     pub(super) name: &'t str,
     pub(super) ty: Type,
@@ -24,7 +24,7 @@ impl<'t> Cursor<'t> {
         Self(line)
     }
 
-    /// All that is left.
+    /// The text that is not read yet.
     pub(super) fn rest(&self) -> &'t str {
         self.0
     }
@@ -42,44 +42,44 @@ impl<'t> Cursor<'t> {
 
     /// Advances past `text`, which must be next.
     pub(super) fn expect(&mut self, text: &str) -> Result {
-        if self.eat(text) { Ok(()) } else { Err(self.wrong(&format!("`{}`", text.trim()))) }
+        if self.eat(text) { Ok(()) } else { Err(self.expected_error(&format!("`{}`", text.trim()))) }
     }
 
-    /// Checks that nothing is left.
-    pub(super) fn end(&self) -> Result {
-        if self.0.is_empty() { Ok(()) } else { Err(self.wrong("the end of the line")) }
+    /// Checks that the line ends here.
+    pub(super) fn expect_end(&self) -> Result {
+        if self.0.is_empty() { Ok(()) } else { Err(self.expected_error("the end of the line")) }
     }
 
-    /// What was expected here, and what is here.
-    pub(super) fn wrong(&self, expected: &str) -> String {
+    /// The error message that `expected` was expected here, with the text that is here.
+    pub(super) fn expected_error(&self, expected: &str) -> String {
         match self.0 {
             "" => format!("expected {expected}, found the end of the line"),
             rest => format!("expected {expected}, found `{rest}`"),
         }
     }
 
-    /// The text before the next of these marks, or all of it.
+    /// Reads up to the next of these marks, or to the end of the line.
     pub(super) fn until_any(&mut self, marks: &[char]) -> &'t str {
-        self.split(self.0.find(marks).unwrap_or(self.0.len()))
+        self.take_bytes(self.0.find(marks).unwrap_or(self.0.len()))
     }
 
     pub(super) fn digits(&mut self) -> &'t str {
-        self.split(self.0.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.0.len()))
+        self.take_bytes(self.0.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.0.len()))
     }
 
-    fn split(&mut self, at: usize) -> &'t str {
+    fn take_bytes(&mut self, at: usize) -> &'t str {
         let (before, rest) = self.0.split_at(at);
         self.0 = rest;
         before
     }
 
-    /// A number of digits that fits its type.
+    /// Reads a decimal number that fits the type `T`.
     pub(super) fn number<T: FromStr>(&mut self) -> Result<T> {
-        let found = self.wrong("a number");
-        self.digits().parse().map_err(|_| found)
+        let error = self.expected_error("a number");
+        self.digits().parse().map_err(|_| error)
     }
 
-    /// Items with `, ` between them, after `open` and before `close`. An empty `close` is the end of the line.
+    /// Reads items separated by `, `, between `open` and `close`. An empty `close` is the end of the line.
     pub(super) fn list<T>(
         &mut self,
         open: &str,
@@ -97,32 +97,32 @@ impl<'t> Cursor<'t> {
                 continue;
             }
             match close {
-                "" => self.end()?,
+                "" => self.expect_end()?,
                 _ if self.eat(close) => {}
-                _ => return Err(self.wrong(&format!("`,` or `{}`", close.trim()))),
+                _ => return Err(self.expected_error(&format!("`,` or `{}`", close.trim()))),
             }
             return Ok(items);
         }
     }
 
-    /// The name in `%name`.
+    /// Reads `%name` and returns the name.
     pub(super) fn name(&mut self) -> Result<&'t str> {
         self.expect("%")?;
         match self.until_any(&[':', ',', ')', ' ']) {
-            "" => Err(self.wrong("a name")),
+            "" => Err(self.expected_error("a name")),
             name => Ok(name),
         }
     }
 
-    /// The name in `%name`, or `none`.
+    /// Reads `%name` and returns the name, or reads `none`.
     pub(super) fn operand(&mut self) -> Result<Option<&'t str>> {
         if self.eat("none") { Ok(None) } else { self.name().map(Some) }
     }
 
-    pub(super) fn typed(&mut self) -> Result<Typed<'t>> {
+    pub(super) fn typed_name(&mut self) -> Result<Typed<'t>> {
         let name = self.name()?;
         self.expect(": ")?;
-        let expected = self.wrong("a type");
+        let expected = self.expected_error("a type");
         let word = self.until_any(&['[', ' ', ',', ')']);
         if !self.starts_with("[") {
             let dtype = match word {
@@ -146,12 +146,12 @@ impl<'t> Cursor<'t> {
         Ok(Typed { name, ty: Type::Tensor, meta })
     }
 
-    /// A string in quotes, with Rust's escapes.
+    /// Reads a string in quotes, with Rust's escapes.
     pub(super) fn string(&mut self) -> Result<String> {
         let unended = || "expected the end of a string, found the end of the line".to_owned();
         let mut chars = self.0.char_indices();
         let quote = chars.next().map(|(_, c)| c).filter(|c| matches!(c, '"' | '\''));
-        let quote = quote.ok_or_else(|| self.wrong("a string"))?;
+        let quote = quote.ok_or_else(|| self.expected_error("a string"))?;
         let mut text = String::new();
         loop {
             let (at, c) = chars.next().ok_or_else(unended)?;
@@ -181,7 +181,7 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// A number or a boolean.
+/// Parses a number or a boolean.
 pub(super) fn scalar(word: &str) -> Result<Scalar> {
     match word {
         "true" | "True" => return Ok(Scalar::Bool(true)),

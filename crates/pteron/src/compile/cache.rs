@@ -1,6 +1,6 @@
 //! A folder of programs that are compiled once per kind of machine.
 
-use super::failure::failed;
+use super::failure::compile_failure;
 use super::{Compiled, OperatorTable, Options, from_loader, from_program, pt2, to_bef};
 use crate::{DataLoader, Error as Failure, FileLoader, Isa, KernelRegistry, Limits, MergedDataMap};
 use crate::{NamedDataMap, PtdDataMap, replace_entry};
@@ -74,38 +74,38 @@ impl Cache {
     ) -> crate::Result<PathBuf> {
         let file = file.as_ref();
         let name = self.name(file, data)?;
-        if let Some(kept) = self.undamaged(&name) {
-            return Ok(kept);
+        if let Some(cached) = self.find_valid(&name) {
+            return Ok(cached);
         }
         fs::create_dir_all(&self.folder).map_err(|e| io_error(&self.folder, "create", e))?;
         let lock = self.folder.join(format!("{}.lock", name.path));
-        let held = lock_file(&lock).map_err(|e| io_error(&lock, "create", e))?;
-        held.lock().map_err(|e| io_error(&lock, "lock", e))?;
-        if let Some(kept) = self.undamaged(&name) {
-            return Ok(kept);
+        let lock_file = lock_file(&lock).map_err(|e| io_error(&lock, "create", e))?;
+        lock_file.lock().map_err(|e| io_error(&lock, "lock", e))?;
+        if let Some(cached) = self.find_valid(&name) {
+            return Ok(cached);
         }
         let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(file)?);
         let compiled = self.compile(&file, data, kernels)?;
-        let written = |e: pteron_format::Error| failed(&*file, e.into());
+        let written = |e: pteron_format::Error| compile_failure(&*file, e.into());
         let mut checksum = Checksum::default();
         compiled.program.write_to(&mut checksum).map_err(written)?;
-        let kept = self.folder.join(format!("{}-{}.pte", name.version, checksum.name()));
-        replace_entry(&kept, |out| compiled.program.write_to(out).map_err(written))?;
-        self.remove_others(&name, &kept);
-        Ok(kept)
+        let cached = self.folder.join(format!("{}-{}.pte", name.version, checksum.to_hex()));
+        replace_entry(&cached, |out| compiled.program.write_to(out).map_err(written))?;
+        self.remove_others(&name, &cached);
+        Ok(cached)
     }
 
-    /// The cached form of the current version of a source, if there is one whose bytes have the checksum in its name.
-    fn undamaged(&self, name: &Name) -> Option<PathBuf> {
+    /// Finds the cached program for the current version of a source. `None` if no file has the checksum that its name says.
+    fn find_valid(&self, name: &Name) -> Option<PathBuf> {
         let version = format!("{}-", name.version);
-        let mut found = fs::read_dir(&self.folder).ok()?.flatten().filter_map(|entry| {
+        let mut valid = fs::read_dir(&self.folder).ok()?.flatten().filter_map(|entry| {
             let file_name = entry.file_name().into_string().ok()?;
             let checksum = file_name.strip_prefix(&version)?.strip_suffix(".pte")?;
             // The type is that of the entry itself, not of what a link leads to.
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-            (is_file && Checksum::of(&entry.path()).ok()?.name() == checksum).then(|| entry.path())
+            (is_file && Checksum::of_file(&entry.path()).ok()?.to_hex() == checksum).then(|| entry.path())
         });
-        found.next()
+        valid.next()
     }
 
     fn compile(
@@ -132,8 +132,8 @@ impl Cache {
         let (mut path, mut state) = (Digest::default(), Digest::default());
         path.update(format!("{} {:?}", env!("CARGO_PKG_VERSION"), self.isa).as_bytes());
         for part in std::iter::once(file).chain(data.iter().map(PathBuf::as_path)) {
-            let whole = part.canonicalize().map_err(|e| io_error(part, "open", e))?;
-            path.update(format!(" {whole:?}").as_bytes());
+            let absolute = part.canonicalize().map_err(|e| io_error(part, "open", e))?;
+            path.update(format!(" {absolute:?}").as_bytes());
             add_state(part, &mut state).map_err(|e| io_error(part, "open", e))?;
         }
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -143,12 +143,12 @@ impl Cache {
     }
 
     /// Removes older versions of the same program, and damaged ones. Processes that have mapped one keep it until they end.
-    fn remove_others(&self, name: &Name, kept: &Path) {
+    fn remove_others(&self, name: &Name, keep: &Path) {
         let older = format!("{}-", name.path);
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let found = entry.file_name();
-            let found = found.to_string_lossy();
-            if found.starts_with(&older) && found.ends_with(".pte") && entry.path() != kept {
+            let file_name = entry.file_name();
+            let file_name = file_name.to_string_lossy();
+            if file_name.starts_with(&older) && file_name.ends_with(".pte") && entry.path() != keep {
                 // Some systems refuse to remove a file that is in use; the next compilation tries again.
                 let _ = fs::remove_file(entry.path());
             }
@@ -156,7 +156,7 @@ impl Cache {
     }
 }
 
-/// Appends what shows that a file is the same as before.
+/// Adds what identifies a version of a file to a digest: its length, modification time and inode, and bytes of both ends.
 fn add_state(path: &Path, state: &mut Digest) -> io::Result<()> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -165,7 +165,7 @@ fn add_state(path: &Path, state: &mut Digest) -> io::Result<()> {
     #[cfg(not(unix))]
     let inode = 0;
     let len = metadata.len();
-    state.update(format!("{len} {:?} {inode} ", modified(&metadata)).as_bytes());
+    state.update(format!("{len} {:?} {inode} ", modified_nanos(&metadata)).as_bytes());
     for start in [0, len.saturating_sub(KEYED_BYTES).max(KEYED_BYTES)] {
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(start))?;
@@ -181,35 +181,35 @@ fn lock_file(path: &Path) -> io::Result<File> {
     loop {
         match File::options().read(true).write(true).create_new(true).open(path) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made,
+            opened => return opened,
         }
-        let there = match fs::symlink_metadata(path) {
+        let existing = match fs::symlink_metadata(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            there => there?,
+            existing => existing?,
         };
-        if there.is_symlink() {
+        if existing.is_symlink() {
             fs::remove_file(path)?;
             continue;
         }
-        if !there.is_file() {
+        if !existing.is_file() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something else at its place"));
         }
         let file = File::options().read(true).write(true).open(path)?;
-        if is_same(&file.metadata()?, &there) {
+        if is_same_file(&file.metadata()?, &existing) {
             return Ok(file);
         }
     }
 }
 
-/// Whether both are the same file.
+/// Whether two files have the same device and inode number.
 #[cfg(unix)]
-fn is_same(a: &Metadata, b: &Metadata) -> bool {
+fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
 #[cfg(not(unix))]
-fn is_same(_: &Metadata, _: &Metadata) -> bool {
+fn is_same_file(_: &Metadata, _: &Metadata) -> bool {
     true
 }
 
@@ -222,7 +222,7 @@ struct Checksum {
 }
 
 impl Checksum {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn of_file(path: &Path) -> io::Result<Self> {
         let mut checksum = Self::default();
         let mut file = File::open(path)?;
         let mut buffer = vec![0; 1 << 18];
@@ -234,7 +234,7 @@ impl Checksum {
         }
     }
 
-    fn name(self) -> String {
+    fn to_hex(self) -> String {
         format!("{:08x}{:08x}", self.crc.finalize(), self.len)
     }
 }
@@ -252,7 +252,7 @@ impl Write for Checksum {
 }
 
 /// The modification time of a file in nanoseconds since 1970, if the system reports one.
-fn modified(metadata: &Metadata) -> Option<u128> {
+fn modified_nanos(metadata: &Metadata) -> Option<u128> {
     Some(metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos())
 }
 

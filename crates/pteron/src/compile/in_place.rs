@@ -1,6 +1,6 @@
 //! A compiled program that is loaded without being written: its weights stay in the file that it was compiled from.
 
-use super::failure::failed;
+use super::failure::compile_failure;
 use crate::{BytesLoader, DataLoader, Error, FreeableBuffer};
 use pteron_compiler::Compiled;
 use pteron_compiler::pt2::ArchiveFile;
@@ -37,7 +37,7 @@ impl ArchiveFile for FileArchive {
 pub(super) struct CompiledLoader {
     source: Arc<dyn DataLoader>,
     size: u64,
-    /// What the file consists of, at ascending offsets, with zeros between them.
+    /// The parts of the file with their offsets, in ascending order. The bytes between parts are zeros.
     parts: Vec<(u64, Blob<'static>)>,
     id: SourceId,
     loaded: AtomicU64,
@@ -47,7 +47,7 @@ impl CompiledLoader {
     /// Serves `compiled`, which was compiled from `source`.
     pub(super) fn new(source: Arc<dyn DataLoader>, compiled: &Compiled) -> Self {
         let (size, parts) = (compiled.program.header().file_len, compiled.program.parts());
-        Self { source, size, parts, id: SourceId::numbered(), loaded: AtomicU64::new(0) }
+        Self { source, size, parts, id: SourceId::unique(), loaded: AtomicU64::new(0) }
     }
 
     /// The parts that overlap a range.
@@ -57,8 +57,8 @@ impl CompiledLoader {
         self.parts.get(first..end).unwrap_or_default()
     }
 
-    /// A range of a constant, where it is.
-    fn constant(
+    /// A range of a constant's bytes: of the source file, if they are stored there unchanged, otherwise shared from memory.
+    fn load_constant(
         &self,
         constant: &ConstantTensor,
         within: Range<usize>,
@@ -110,7 +110,7 @@ impl DataLoader for CompiledLoader {
             && end <= at + blob.len()
             && let Some(constant) = blob.owner::<ConstantTensor>()
         {
-            return self.constant(&constant, (offset - at) as usize..(end - at) as usize, purpose);
+            return self.load_constant(&constant, (offset - at) as usize..(end - at) as usize, purpose);
         }
         let mut buffer = AlignedBuffer::long_lived(usize::try_from(len).unwrap_or(usize::MAX))?;
         for (at, blob) in parts {
@@ -118,9 +118,9 @@ impl DataLoader for CompiledLoader {
             let start = at.saturating_sub(offset) as usize;
             let target = buffer.get_mut(start..).unwrap_or_default();
             let copied = blob.copy_to(&mut SkippingWriter { skipped, target });
-            copied.map_err(|e| failed(&*self.source, e.into()))?;
+            copied.map_err(|e| compile_failure(&*self.source, e.into()))?;
         }
-        Ok(FreeableBuffer::read(buffer))
+        Ok(FreeableBuffer::owned(buffer))
     }
 
     fn bytes_loaded(&self) -> u64 {
@@ -150,11 +150,11 @@ impl Write for SkippingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let skipped = self.skipped.min(bytes.len() as u64);
         self.skipped -= skipped;
-        let kept = &bytes[skipped as usize..];
+        let rest = &bytes[skipped as usize..];
         let target = std::mem::take(&mut self.target);
-        let fitting = kept.len().min(target.len());
+        let fitting = rest.len().min(target.len());
         let (now, rest) = target.split_at_mut(fitting);
-        now.copy_from_slice(&kept[..now.len()]);
+        now.copy_from_slice(&rest[..now.len()]);
         self.target = rest;
         Ok(bytes.len())
     }

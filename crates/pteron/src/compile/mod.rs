@@ -69,7 +69,7 @@ pub use pteron_backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackR
 use crate::{BytesLoader, DataLoader, EValue, KernelRegistry, NamedDataMap, Registries};
 use delegate::Recover;
 use exported::ConstantTensor;
-use failure::failed;
+use failure::compile_failure;
 use in_place::{CompiledLoader, FileArchive};
 use pt2::ExampleInput;
 use pteron_runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose};
@@ -120,7 +120,7 @@ pub fn in_memory(file: Arc<dyn DataLoader>, compiled: &Compiled) -> Arc<dyn Data
 pub fn named_data(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<Arc<dyn NamedDataMap>> {
     let mut bytes = Vec::new();
     let written = compiled.named_data().and_then(|data| Ok(data.write_to(&mut bytes)?));
-    written.map_err(|e| failed(file, e))?;
+    written.map_err(|e| compile_failure(file, e))?;
     let loader = BytesLoader::named(format!("the weights of {}", file.name()), bytes);
     Ok(Arc::new(PtdDataMap::load(Arc::new(loader), &Limits::default())?))
 }
@@ -140,13 +140,13 @@ pub fn example_inputs(
         return Ok(None);
     }
     let (archive, budget) = (FileArchive(Arc::clone(file)), exported::CompileBudget::new(limits.memory));
-    let examples = pt2::example_inputs(&archive, method, &budget).map_err(|e| failed(&**file, e))?;
+    let examples = pt2::example_inputs(&archive, method, &budget).map_err(|e| compile_failure(&**file, e))?;
     let Some(examples) = examples else { return Ok(None) };
     let mut examples = examples.iter();
     let mut inputs = Vec::new();
     for declared in program.method_meta(method)?.inputs() {
         inputs.push(match (declared.tensor, declared.traced) {
-            (Some(info), _) => match examples.next().map(|example| as_declared(example, &info.meta)) {
+            (Some(info), _) => match examples.next().map(|example| in_declared_layout(example, &info.meta)) {
                 Some(Ok(tensor)) => EValue::Tensor(tensor),
                 _ => return Ok(None),
             },
@@ -157,7 +157,7 @@ pub fn example_inputs(
     Ok(examples.next().is_none().then_some(inputs))
 }
 
-fn as_declared(example: &ExampleInput, meta: &TensorMeta) -> pteron_tensor::Result<Tensor> {
+fn in_declared_layout(example: &ExampleInput, meta: &TensorMeta) -> pteron_tensor::Result<Tensor> {
     let mut tensor = Tensor::zeros(TensorMeta::contiguous(example.dtype, &example.sizes)?)?;
     tensor.view_mut().bytes_mut().copy_from_slice(&example.elements);
     if cfg!(target_endian = "big") {
@@ -239,9 +239,9 @@ pub fn from_program_with(
     program.require_valid_methods()?;
     let bytes = Arc::new(file.load(0, file.size(), Purpose::Program)?);
     let elsewhere = |key: &str| -> Option<ConstantTensor> {
-        let found = data?.data(key).ok()?;
-        let range = 0..found.len();
-        Some(ConstantTensor { name: None, bytes: Arc::new(found), range })
+        let data = data?.data(key).ok()?;
+        let range = 0..data.len();
+        Some(ConstantTensor { name: None, bytes: Arc::new(data), range })
     };
     let source = Recoverable {
         program: program.tables(),
@@ -250,7 +250,7 @@ pub fn from_program_with(
         operators,
         backends: recoverers,
     };
-    retarget(&source, table, options, watch).map_err(|e| failed(&*file, e))
+    retarget(&source, table, options, watch).map_err(|e| compile_failure(&*file, e))
 }
 
 /// The archive that a loader serves, for the functions of [`pt2`].
@@ -269,7 +269,7 @@ pub fn from_loader(
     watch: Watch<'_>,
 ) -> crate::Result<Compiled> {
     let archive = FileArchive(Arc::clone(file));
-    compile(&archive, table, options, watch).map_err(|e| failed(&**file, e))
+    compile(&archive, table, options, watch).map_err(|e| compile_failure(&**file, e))
 }
 
 /// Collects the value ranges that quantization needs, by running a program whose additional outputs are the observed

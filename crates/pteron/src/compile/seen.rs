@@ -45,7 +45,7 @@ pub fn seen_by_partitioners(
     from_loader(archive, table, &Options { delegation, ..options.clone() }, &mut |_, _, _| {})?;
     let programs = std::mem::take(&mut *seen.0.lock().unwrap_or_else(PoisonError::into_inner));
     let operators = Callable::from_registry(kernels, |_| true);
-    let mut found: BTreeMap<String, SeenOperator> = BTreeMap::new();
+    let mut seen_operators: BTreeMap<String, SeenOperator> = BTreeMap::new();
     for program in &programs {
         program.graph.for_each_node(&mut |node| {
             let new = || SeenOperator {
@@ -53,10 +53,10 @@ pub fn seen_by_partitioners(
                 count: 0,
                 args: arguments(program, node, &operators),
             };
-            found.entry(node.target.to_string()).or_insert_with(new).count += 1;
+            seen_operators.entry(node.target.to_string()).or_insert_with(new).count += 1;
         });
     }
-    Ok(found.into_values().collect())
+    Ok(seen_operators.into_values().collect())
 }
 
 fn arguments(program: &ExportedProgram, node: &ExportedNode, operators: &Callable) -> Vec<SeenArgument> {

@@ -86,20 +86,20 @@ fn listed(name: &str) -> &'static [Recursion] {
 
 /// The folders of the crates in a folder and its subfolders, by their path there.
 fn crates(root: &Path) -> BTreeMap<String, PathBuf> {
-    let mut found = BTreeMap::new();
+    let mut files = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.join("src").is_dir() && path.join("Cargo.toml").exists() {
                 let name = path.strip_prefix(root).expect("within the root").display().to_string();
-                found.insert(name.replace('\\', "/"), path);
+                files.insert(name.replace('\\', "/"), path);
             } else if path.is_dir() {
                 folders.push(path);
             }
         }
     }
-    found
+    files
 }
 
 /// The circles of a crate, largest first: the paths of their files in its `src` folder.
@@ -132,8 +132,8 @@ fn components<'f>(edges: &BTreeSet<(&'f Path, &'f Path)>) -> Vec<BTreeSet<&'f Pa
         reached.iter().copied().filter(|other| meet(file, other)).collect()
     };
     // A circle is found from each of its files.
-    let found: BTreeSet<BTreeSet<&Path>> = reached.iter().map(circle).collect();
-    found.into_iter().filter(|files| files.len() > 1).collect()
+    let circles: BTreeSet<BTreeSet<&Path>> = reached.iter().map(circle).collect();
+    circles.into_iter().filter(|files| files.len() > 1).collect()
 }
 
 #[test]

@@ -60,8 +60,8 @@ impl Modules {
             };
             let by_globs =
                 module.names.iter().filter(|name| items.contains(name) && !own(name)).filter_map(|name| {
-                    let found = self.in_globs(id, name, &mut BTreeSet::new());
-                    found.filter(|target| matches!(target, Target::Item(_)))
+                    let target = self.in_globs(id, name, &mut BTreeSet::new());
+                    target.filter(|target| matches!(target, Target::Item(_)))
                 });
             for target in paths.chain(by_globs) {
                 let (Target::Module(target) | Target::Item(target)) = target;
@@ -96,16 +96,16 @@ impl Modules {
         let text = |i: usize| tokens.get(i).map_or("", |token| token.text);
         let (mut i, mut depth, mut attributes) = (0, 0usize, Vec::new());
         while i < tokens.len() {
-            if let Some((end, found)) = attribute(tokens, i) {
+            if let Some((end, attribute_tokens)) = attribute(tokens, i) {
                 i = end;
-                if is_test(&found) {
+                if is_test(&attribute_tokens) {
                     while let Some((end, _)) = attribute(tokens, i) {
                         i = end;
                     }
                     i = skip_item(tokens, i);
                     attributes.clear();
                 } else {
-                    attributes.push(found);
+                    attributes.push(attribute_tokens);
                 }
                 continue;
             }
@@ -231,7 +231,7 @@ impl Modules {
             return None;
         }
         let module = &self.0[id];
-        let found = if let Some(&child) = module.children.get(name) {
+        let target = if let Some(&child) = module.children.get(name) {
             Some(Target::Module(child))
         } else if module.items.contains(name) {
             Some(Target::Item(id))
@@ -241,10 +241,10 @@ impl Modules {
             self.in_globs(id, name, asked)
         };
         // What was not found is not asked again.
-        if found.is_some() {
+        if target.is_some() {
             asked.remove(&(id, name));
         }
-        found
+        target
     }
 
     fn in_globs<'s>(&'s self, id: Id, name: &'s str, asked: &mut BTreeSet<(Id, &'s str)>) -> Option<Target> {

@@ -54,10 +54,10 @@ fn word(text: &str) -> usize {
 }
 
 fn number(text: &str) -> usize {
-    let whole = word(text);
-    match text[whole..].strip_prefix('.') {
-        Some(fraction) if fraction.starts_with(|c: char| c.is_ascii_digit()) => whole + 1 + word(fraction),
-        _ => whole,
+    let digits = word(text);
+    match text[digits..].strip_prefix('.') {
+        Some(fraction) if fraction.starts_with(|c: char| c.is_ascii_digit()) => digits + 1 + word(fraction),
+        _ => digits,
     }
 }
 

@@ -274,13 +274,13 @@ impl Call {
     /// An archive of this node: what it uses are inputs, what it makes are outputs.
     pub(crate) fn archive(&self) -> Vec<u8> {
         let outputs = self.node["outputs"].clone();
-        let mut made = Vec::new();
-        strings(&outputs, &mut made);
+        let mut output_names = Vec::new();
+        strings(&outputs, &mut output_names);
         let tensors = self.tensors.keys().map(|name| (name, json!({"as_tensor": {"name": name}})));
         let numbers = self.numbers.keys().map(|name| (name, json!({"as_sym_int": {"as_name": name}})));
         let inputs: Vec<Value> = tensors
             .chain(numbers)
-            .filter(|(name, _)| !made.contains(&name.as_str()))
+            .filter(|(name, _)| !output_names.contains(&name.as_str()))
             .map(|(_, v)| v)
             .collect();
         let mut results = Vec::new();

@@ -26,9 +26,9 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 fn reserve(bytes: usize) -> bool {
-    let held = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(held, Ordering::Relaxed);
-    if held <= ALL_MEMORY {
+    let in_use = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(in_use, Ordering::Relaxed);
+    if in_use <= ALL_MEMORY {
         return true;
     }
     HELD.fetch_sub(bytes, Ordering::Relaxed);
@@ -138,8 +138,8 @@ impl Exercise {
         let ways = std::mem::take(&mut self.ways);
         let chosen = *count % ways.len();
         for (i, (name, table, options)) in ways.iter().enumerate() {
-            let (held, start) = (HELD.load(Ordering::Relaxed), Instant::now());
-            PEAK.store(held, Ordering::Relaxed);
+            let (in_use, start) = (HELD.load(Ordering::Relaxed), Instant::now());
+            PEAK.store(in_use, Ordering::Relaxed);
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 if let Some(program) = self.compiled(name, bytes, (table, options)).filter(|_| i == chosen) {
                     self.program(program);
@@ -149,7 +149,7 @@ impl Exercise {
                 let what = PANIC.with(|last| last.borrow().clone());
                 self.failures.add(what, &format!("{case}, {name}"));
             }
-            let peak = PEAK.load(Ordering::Relaxed).saturating_sub(held);
+            let peak = PEAK.load(Ordering::Relaxed).saturating_sub(in_use);
             if peak > MOST_MEMORY {
                 self.failures
                     .add("takes too much memory".to_owned(), &format!("{case}, {name}: {peak} bytes"));

@@ -29,7 +29,7 @@ impl CallArgument {
 
 /// The first call of a delegate.
 pub(crate) struct CallArguments<'p> {
-    /// Its chain, and its index in the chain.
+    /// The index of its chain, and its index in the chain.
     pub(crate) place: (usize, usize),
     args: &'p [i32],
     /// The minimum number of inputs: the arguments up to the last one that the delegate cannot write.
@@ -39,16 +39,16 @@ pub(crate) struct CallArguments<'p> {
     /// The arguments up to the last one that has contents before the call. A delegate may overwrite them, but does not
     /// where the file names each result once.
     computed: usize,
-    /// The arguments before the first that has no contents before the call. It may be state that nothing has written yet.
+    /// The number of arguments before the first one without contents before the call, which may be unwritten state.
     likely_inputs: usize,
-    /// The largest number of inputs: not all arguments, if the last has no contents before the call.
+    /// The maximum number of inputs: one fewer than the arguments if the last one has no contents before the call.
     max_inputs: usize,
     metas: Vec<CallArgument>,
 }
 
 impl<'p> CallArguments<'p> {
     /// The first call of each delegate of a plan, by delegate. The values of the plan are loaded.
-    pub(crate) fn of(
+    pub(crate) fn first_calls(
         plan: &'p ExecutionPlan,
         state: &State,
         kernels: &[Option<Arc<dyn Kernel>>],
@@ -60,15 +60,15 @@ impl<'p> CallArguments<'p> {
             for (i, instruction) in chain.instructions.iter().enumerate() {
                 match instruction {
                     Instruction::KernelCall { op_index, args } => {
-                        scan.kernel(kernels.get(*op_index as usize).and_then(Option::as_ref), args);
+                        scan.note_kernel_call(kernels.get(*op_index as usize).and_then(Option::as_ref), args);
                     }
                     Instruction::DelegateCall { delegate_index, args } => {
-                        let call = scan.call((c, i), args);
+                        let call = scan.note_delegate_call((c, i), args);
                         if let Some(first @ None) = calls.get_mut(*delegate_index as usize) {
                             *first = Some(call);
                         }
                     }
-                    Instruction::MoveCall { move_to, .. } => scan.write(*move_to as Id),
+                    Instruction::MoveCall { move_to, .. } => scan.note_write(*move_to as Id),
                     _ => {}
                 }
             }
@@ -77,7 +77,7 @@ impl<'p> CallArguments<'p> {
     }
 
     /// Checks the number of inputs that a delegate says it takes.
-    pub(crate) fn check(&self, inputs: usize) -> Result<(), String> {
+    pub(crate) fn check_num_inputs(&self, inputs: usize) -> Result<(), String> {
         let all = self.args.len();
         if inputs > all {
             return Err(format!("the delegate takes {inputs} inputs, the call has {all} arguments"));
@@ -105,13 +105,13 @@ impl<'p> CallArguments<'p> {
         (self.computed == self.likely_inputs).then_some(self.computed)
     }
 
-    /// The arguments in order.
-    pub(crate) fn list(&self) -> Vec<CallArgument> {
+    /// The types of the arguments, in order.
+    pub(crate) fn arguments(&self) -> Vec<CallArgument> {
         self.metas.clone()
     }
 }
 
-/// A pass over the instructions of a plan, which notes what they have written.
+/// A pass over the instructions of a plan that records which values and bytes they write.
 struct Scan<'s> {
     state: &'s State,
     /// By value, whether it is an input of the method.
@@ -153,31 +153,31 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Notes what a kernel call writes. A call without a kernel is taken to write all of its arguments.
-    fn kernel(&mut self, kernel: Option<&Arc<dyn Kernel>>, args: &[i32]) {
+    /// Records what a kernel call writes. A call without a kernel is assumed to write all of its arguments.
+    fn note_kernel_call(&mut self, kernel: Option<&Arc<dyn Kernel>>, args: &[i32]) {
         for (at, &id) in args.iter().enumerate() {
             let declared = kernel.and_then(|kernel| kernel.schema().args.get(at));
             if declared.is_none_or(|arg| arg.written) {
-                self.write(id as Id);
+                self.note_write(id as Id);
             }
         }
     }
 
-    fn write(&mut self, id: Id) {
+    fn note_write(&mut self, id: Id) {
         match self.state.values.get(id) {
             Some(Value::Tensor(tensor)) => {
                 self.is_written[id] = true;
                 if let Storage::Arena(extent) = tensor.home {
-                    self.write_bytes(extent);
+                    self.note_written_bytes(extent);
                 }
             }
-            Some(Value::Tensors(ids)) => ids.clone().iter().for_each(|&id| self.write(id)),
+            Some(Value::Tensors(ids)) => ids.clone().iter().for_each(|&id| self.note_write(id)),
             _ => {}
         }
     }
 
     /// Adds a range of bytes, merged with the ranges that it touches.
-    fn write_bytes(&mut self, extent: Extent) {
+    fn note_written_bytes(&mut self, extent: Extent) {
         let (mut start, mut end) = (extent.offset, extent.offset.saturating_add(extent.len));
         let touching = |bytes: &BTreeMap<(usize, usize), usize>, start: usize, end: usize| {
             let (&at, &to) = bytes.range(..=(extent.arena, end)).next_back()?;
@@ -199,8 +199,8 @@ impl<'s> Scan<'s> {
         before.is_some_and(|(at, &to)| at.0 == extent.arena && to >= end)
     }
 
-    /// Why a delegate cannot write a value, if it cannot.
-    fn fixed(&self, id: Id) -> Option<&'static str> {
+    /// Why a delegate cannot write a value; `None` if it can.
+    fn why_not_writable(&self, id: Id) -> Option<&'static str> {
         let tensor = self.state.values[id].tensor()?;
         match tensor.home {
             _ if self.is_input[id] => Some("an input of the method"),
@@ -216,30 +216,32 @@ impl<'s> Scan<'s> {
 
     /// Whether a tensor has no contents before a call. `views` says whether it may be another name of bytes that were
     /// written.
-    fn is_empty(&self, id: Id, views: bool) -> bool {
+    fn has_no_contents(&self, id: Id, views: bool) -> bool {
         let Some(tensor) = self.state.values[id].tensor() else { return false };
         let Storage::Arena(extent) = tensor.home else { return false };
         let has_contents = self.is_input[id] || self.is_state[id] || self.is_written[id];
         self.is_straight && !has_contents && !(views && self.are_written(extent))
     }
 
-    /// A call of a delegate; notes that it writes what nothing has written.
-    fn call<'p>(&mut self, place: (usize, usize), args: &'p [i32]) -> CallArguments<'p> {
+    /// Records a delegate call, which writes its outputs. Returns its description.
+    fn note_delegate_call<'p>(&mut self, place: (usize, usize), args: &'p [i32]) -> CallArguments<'p> {
         let ids = || args.iter().map(|&id| id as Id);
         // A value that is listed twice is read first and then written.
         let is_first = |at: usize| !args[..at].contains(&args[at]) || args.len() > MAX_COMPARED;
-        let fixed = |(at, id): (usize, Id)| self.fixed(id).filter(|_| is_first(at)).map(|why| (at + 1, why));
+        let fixed = |(at, id): (usize, Id)| {
+            self.why_not_writable(id).filter(|_| is_first(at)).map(|why| (at + 1, why))
+        };
         let last = ids().enumerate().filter_map(fixed).next_back();
         let min_inputs = last.map_or(0, |(count, _)| count);
         let is_computed = |&(at, id): &(usize, Id)| is_first(at) && self.is_computed(id);
         let computed =
             ids().enumerate().rfind(is_computed).map_or(min_inputs, |(at, _)| min_inputs.max(at + 1));
         let tail = args.len().saturating_sub(1);
-        let is_empty = |&(at, id): &(usize, Id)| at >= computed && self.is_empty(id, at != tail);
+        let is_empty = |&(at, id): &(usize, Id)| at >= computed && self.has_no_contents(id, at != tail);
         let likely_inputs = ids().enumerate().find(is_empty).map_or(args.len(), |(at, _)| at);
         let max_inputs =
             args.len() - usize::from(ids().enumerate().next_back().is_some_and(|last| is_empty(&last)));
-        let metas = ids().map(|id| self.argument(id)).collect();
+        let metas = ids().map(|id| self.argument_of_value(id)).collect();
         let call = CallArguments {
             place,
             args,
@@ -251,14 +253,14 @@ impl<'s> Scan<'s> {
             metas,
         };
         ids()
-            .filter(|&id| self.fixed(id).is_none())
+            .filter(|&id| self.why_not_writable(id).is_none())
             .collect::<Vec<_>>()
             .into_iter()
-            .for_each(|id| self.write(id));
+            .for_each(|id| self.note_write(id));
         call
     }
 
-    fn argument(&self, id: Id) -> CallArgument {
+    fn argument_of_value(&self, id: Id) -> CallArgument {
         let meta = |id: Id| self.state.values[id].tensor().map(|t| t.meta.clone());
         match &self.state.values[id] {
             Value::Tensor(tensor) => CallArgument::Tensor(tensor.meta.clone()),
@@ -268,5 +270,5 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// The arguments of a call up to which each is compared with those before it.
+/// The maximum number of arguments of a call for which each is compared with those before it.
 const MAX_COMPARED: usize = 64;

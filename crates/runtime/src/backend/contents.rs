@@ -103,7 +103,7 @@ impl PayloadValue {
         text
     }
 
-    fn place(&self) -> String {
+    fn location_text(&self) -> String {
         let mut text = match &self.role {
             PayloadRole::Input(index) => format!("input {index}"),
             PayloadRole::Output(index) => format!("output {index}"),
@@ -126,7 +126,7 @@ impl PayloadBytes {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -165,8 +165,11 @@ impl Display for PayloadContents {
         let (values, nodes) = (count(self.values.len(), "value"), count(self.nodes.len(), "node"));
         writeln!(f, "{}: {values}, {nodes}", self.format)?;
         writeln!(f, "values")?;
-        let rows: Vec<[String; 3]> =
-            self.values.iter().map(|value| [value.name.clone(), value.type_text(), value.place()]).collect();
+        let rows: Vec<[String; 3]> = self
+            .values
+            .iter()
+            .map(|value| [value.name.clone(), value.type_text(), value.location_text()])
+            .collect();
         let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
         let (first, second) = (width(0), width(1));
         for [name, kind, place] in &rows {

@@ -43,7 +43,7 @@ impl<'a> BackendInitContext<'a> {
     /// Sizes of dynamic tensors are upper bounds. Empty if no instruction calls the delegate; if several do, these are the
     /// arguments of the first.
     pub fn arguments(&self) -> Vec<CallArgument> {
-        self.call.map_or_else(Vec::new, CallArguments::list)
+        self.call.map_or_else(Vec::new, CallArguments::arguments)
     }
 
     /// How many of [`Self::arguments`] are inputs, if the tables of the method tell.
@@ -54,12 +54,12 @@ impl<'a> BackendInitContext<'a> {
     /// Why loading is to end early, if it is: it was cancelled. A backend that takes long looks at it from time to time,
     /// and returns the reason as its error (`Err(why.into())`).
     pub fn interrupted(&self) -> Option<Interrupted> {
-        interrupted()
+        thread_interruption()
     }
 
-    /// When loading has to be done, if there is a deadline.
+    /// The time at which loading is interrupted, if there is a deadline.
     pub fn deadline(&self) -> Option<Instant> {
-        deadline()
+        thread_deadline()
     }
 
     /// The tracer for events.
@@ -115,12 +115,12 @@ impl<'a> BackendExecutionContext<'a> {
     /// [`Self::pool`] end by themselves. A delegate that waits for a device or loops in another way looks at it from time to
     /// time, and returns the reason as its error (`Err(why.into())`).
     pub fn interrupted(&self) -> Option<Interrupted> {
-        interrupted()
+        thread_interruption()
     }
 
-    /// When the execution has to be done, if there is a deadline.
+    /// The time at which the execution is interrupted, if there is a deadline.
     pub fn deadline(&self) -> Option<Instant> {
-        deadline()
+        thread_deadline()
     }
 
     /// The tracer for events.
@@ -150,13 +150,13 @@ impl<'a> BackendExecutionContext<'a> {
     }
 }
 
-/// Why the computation of this thread is to end early, if it is.
-fn interrupted() -> Option<Interrupted> {
+/// Why this thread's computation has to stop, if it was interrupted.
+fn thread_interruption() -> Option<Interrupted> {
     pteron_pool::armed()?.check().err()
 }
 
 /// The deadline of the computation of this thread.
-fn deadline() -> Option<Instant> {
+fn thread_deadline() -> Option<Instant> {
     pteron_pool::armed()?.deadline()
 }
 

@@ -29,7 +29,7 @@ impl<'a> GraphRequest<'a> {
 
     /// Charges the constants that the graph computes to `budget`.
     #[must_use]
-    pub fn within(self, budget: &Budget) -> Self {
+    pub fn with_budget(self, budget: &Budget) -> Self {
         Self { budget: budget.clone(), ..self }
     }
 }
@@ -75,22 +75,26 @@ pub(crate) fn checked_graph(
     let same = |a: &TensorMeta, b: &TensorMeta| a.dtype() == b.dtype() && a.sizes() == b.sizes();
     let inputs: Vec<&TensorMeta> = graph.inputs().iter().map(|&v| graph.meta(v)).collect();
     if inputs.len() != request.inputs.len() || !inputs.iter().zip(request.inputs).all(|(a, b)| same(a, b)) {
-        return refuse(format!("its inputs are {}, the call's are {}", list(inputs), list(request.inputs)));
+        return refuse(format!(
+            "its inputs are {}, the call's are {}",
+            list_metas(inputs),
+            list_metas(request.inputs)
+        ));
     }
     let outputs: Vec<&TensorMeta> = graph.outputs().iter().map(|&v| graph.meta(v)).collect();
     let alike = |(a, b): (&&TensorMeta, &TensorMeta)| a.dtype() == b.dtype() && a.rank() == b.rank();
     if outputs.len() != request.outputs.len() || !outputs.iter().zip(request.outputs).all(alike) {
         return refuse(format!(
             "its outputs are {}, the call's are {}",
-            list(outputs),
-            list(request.outputs)
+            list_metas(outputs),
+            list_metas(request.outputs)
         ));
     }
     Ok(graph)
 }
 
 /// Metas as a list for an error.
-fn list<'m>(metas: impl IntoIterator<Item = &'m TensorMeta>) -> String {
+fn list_metas<'m>(metas: impl IntoIterator<Item = &'m TensorMeta>) -> String {
     let list: Vec<String> = metas.into_iter().map(TensorMeta::to_string).collect();
     format!("[{}]", list.join(", "))
 }

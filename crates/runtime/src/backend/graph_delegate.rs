@@ -33,7 +33,7 @@ impl GraphDelegate {
     }
 
     /// The executable for a call, from the cache or newly lowered.
-    fn lower(
+    fn executable_for(
         &mut self,
         ctx: &BackendExecutionContext<'_>,
         inputs: Vec<TensorMeta>,
@@ -45,10 +45,11 @@ impl GraphDelegate {
         if let Some(at) = self.lowered.iter().position(is_known) {
             self.lowered[at..].rotate_left(1);
         } else {
-            let request = GraphRequest::new(&inputs, outputs, ctx.bytes_left()).within(ctx.packs.budget());
+            let request =
+                GraphRequest::new(&inputs, outputs, ctx.bytes_left()).with_budget(ctx.packs.budget());
             let graph = checked_graph(&*self.graph, &request)?;
             let executable =
-                Executable::with_packs(graph, ctx.kernels, &mut ctx.packs.clone())?.of_delegate();
+                Executable::with_packs(graph, ctx.kernels, &mut ctx.packs.clone())?.traced_as_delegate();
             if self.lowered.len() == MAX_CACHED {
                 self.lowered.remove(0);
             }
@@ -101,7 +102,7 @@ impl Delegate for GraphDelegate {
         let fixed = |meta: &TensorMeta| meta.clone().with_dynamism(ShapeDynamism::Static);
         let input_metas = inputs.iter().map(|view| fixed(view.meta())).collect();
         let output_metas: Vec<_> = outputs.iter().map(|view| fixed(view.meta())).collect();
-        let executable = self.lower(ctx, input_metas, &output_metas)?;
+        let executable = self.executable_for(ctx, input_metas, &output_metas)?;
         let ran = executable.run(ctx.kernels, ctx.tracer(), &inputs, &mut outputs);
         ran.map_err(|e| at_node(executable.failed_at(), e.into()))
     }

@@ -10,7 +10,7 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, BackendError>) -> Resu
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result,
         Err(payload) if payload.is::<Interrupted>() => resume_unwind(payload),
-        Err(payload) => Err(BackendError::new(format!("it panicked: {}", message(&*payload)))),
+        Err(payload) => Err(BackendError::new(format!("it panicked: {}", panic_message(&*payload)))),
     }
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn drop_guarded<T>(value: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 
-fn message(payload: &(dyn Any + Send)) -> &str {
+fn panic_message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }

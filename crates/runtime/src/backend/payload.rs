@@ -42,9 +42,9 @@ pub trait PayloadBackend: Send + Sync {
     }
 
     /// The metas of the tensor inputs and outputs for which the program was exported: with dynamic sizes, upper bounds.
-    fn exported(graph: &Self::Graph) -> Result<[Vec<TensorMeta>; 2], BackendError>;
+    fn exported_metas(graph: &Self::Graph) -> Result<[Vec<TensorMeta>; 2], BackendError>;
 
-    /// Raises a payload for the metas of [`Self::exported`], which is how a payload is checked when it is loaded. `None`
+    /// Raises a payload for the metas of [`Self::exported_metas`], which is how a payload is checked when it is loaded. `None`
     /// if it fails only because sizes do not fit each other, which other sizes may do.
     fn raise_exported(
         graph: &Self::Graph,
@@ -108,7 +108,7 @@ fn read<B: PayloadBackend>(processed: &[u8]) -> Result<B::Payload, BackendError>
     B::read(processed).map_err(|e| BackendError::new(format!("the payload: {e}")))
 }
 
-/// A graph with the request that it answers.
+/// A graph with the request for which it was raised.
 struct Raised {
     inputs: Vec<TensorMeta>,
     outputs: Vec<TensorMeta>,
@@ -121,8 +121,8 @@ fn raise_exported<B: PayloadBackend>(
     bytes: usize,
     budget: &Budget,
 ) -> Result<Option<Raised>, BackendError> {
-    let [inputs, outputs] = B::exported(graph)?;
-    let request = GraphRequest::new(&inputs, &outputs, bytes).within(budget);
+    let [inputs, outputs] = B::exported_metas(graph)?;
+    let request = GraphRequest::new(&inputs, &outputs, bytes).with_budget(budget);
     let raised = B::raise_exported(graph, &request)?;
     Ok(raised.map(|graph| Raised { inputs, outputs, bytes, graph }))
 }

@@ -35,7 +35,7 @@ pub enum Error {
     Protected {
         /// The file.
         path: PathBuf,
-        /// What it is: `read-only` or `another user's`.
+        /// Why the file is protected: `read-only` or `another user's`.
         why: &'static str,
     },
     /// A byte range outside the file.
@@ -82,11 +82,11 @@ pub enum Error {
         shown_line(what)
     )]
     Limit {
-        /// What is limited.
+        /// What exceeds the limit, such as an arena.
         what: String,
-        /// What is needed.
+        /// The amount that is needed, in the unit of the limit.
         needed: u64,
-        /// What is allowed.
+        /// The amount that the limit allows.
         limit: u64,
         /// The field of `Limits`.
         field: &'static str,
@@ -148,7 +148,7 @@ pub enum Error {
         problem: String,
     },
     /// A backend could not make a delegate.
-    #[error("method `{}`: the backend `{}` cannot load delegate {index}{}", shown(method), shown(backend), from(.source_frame))]
+    #[error("method `{}`: the backend `{}` cannot load delegate {index}{}", shown(method), shown(backend), from_source_line(.source_frame))]
     BackendInit {
         /// The method.
         method: String,
@@ -158,7 +158,7 @@ pub enum Error {
         index: usize,
         /// The source line that the delegate's first call was exported from, if the file records it.
         source_frame: Option<String>,
-        /// Why.
+        /// Why the backend could not create the delegate.
         source: BackendError,
     },
     /// The caller's inputs do not fit the method.
@@ -166,7 +166,7 @@ pub enum Error {
     Input {
         /// The method.
         method: String,
-        /// Which input and why.
+        /// Which input does not fit, and why.
         problem: InputProblem,
     },
     /// An instruction failed.
@@ -176,17 +176,17 @@ pub enum Error {
         method: String,
         /// The instruction.
         at: Box<InstructionPlace>,
-        /// Why.
+        /// Why the instruction failed.
         source: Box<ExecuteError>,
     },
     /// Loading a method was [interrupted](crate::Interrupt).
-    #[error("loading method `{}` was interrupted{}", shown(method), during(.place))]
+    #[error("loading method `{}` was interrupted{}", shown(method), while_loading(.place))]
     Interrupted {
         /// The method.
         method: String,
         /// The delegate that was being loaded, if it was one.
         place: Option<String>,
-        /// Why.
+        /// Why loading was interrupted.
         source: pteron_pool::Interrupted,
     },
     /// An allocation failed, or a shape overflows.
@@ -277,7 +277,7 @@ impl fmt::Display for InstructionPlace {
             write!(f, "{}:", self.chain)?;
         }
         write!(f, "{} ({})", self.instruction, shown(&self.what))?;
-        f.write_str(&from(&self.source_frame))
+        f.write_str(&from_source_line(&self.source_frame))
     }
 }
 
@@ -290,13 +290,13 @@ pub enum InputProblem {
     Count {
         /// The number of inputs of the method.
         expected: usize,
-        /// The number given.
+        /// The number of inputs that were given.
         found: usize,
     },
     /// There is no input with this index.
     #[error("there is no input {index}; the method takes {count}")]
     Index {
-        /// The index.
+        /// The index of the input.
         index: usize,
         /// The number of inputs.
         count: usize,
@@ -318,13 +318,13 @@ pub enum InputProblem {
     /// An input was never set.
     #[error("input {index} has not been set")]
     Unset {
-        /// The index.
+        /// The index of the input.
         index: usize,
     },
     /// The value has another kind than the input.
     #[error("input {index} is {expected}, {found} was given")]
     Kind {
-        /// The index.
+        /// The index of the input.
         index: usize,
         /// The kind in the program.
         expected: Tag,
@@ -334,7 +334,7 @@ pub enum InputProblem {
     /// A number, string or boolean differs from the value that was fixed at export.
     #[error("input {index} was fixed to {expected} when the model was exported, {found} was given")]
     Traced {
-        /// The index.
+        /// The index of the input.
         index: usize,
         /// The value in the program.
         expected: String,
@@ -344,7 +344,7 @@ pub enum InputProblem {
     /// The tensor has another scalar type than the input.
     #[error("input {index} is a tensor of {expected}, one of {found} was given")]
     Dtype {
-        /// The index.
+        /// The index of the input.
         index: usize,
         /// The type in the program.
         expected: ScalarType,
@@ -354,13 +354,13 @@ pub enum InputProblem {
     /// The shape of the tensor is outside the bounds of the input.
     #[error("input {index} has shape {expected}, a tensor of shape {found} was given{hint}")]
     Shape {
-        /// The index.
+        /// The index of the input.
         index: usize,
         /// The shape in the program, with its bounds.
         expected: String,
         /// The shape given.
         found: String,
-        /// What to do.
+        /// What to do about it, for the end of the message.
         hint: &'static str,
     },
     /// A size of the tensor is not one that the export allows.
@@ -369,7 +369,7 @@ pub enum InputProblem {
     /// The tensor has another layout than the input, and it may not be converted.
     #[error("input {index} has dim order {expected}, a tensor of dim order {found} was given")]
     DimOrder {
-        /// The index.
+        /// The index of the input.
         index: usize,
         /// The order in the program.
         expected: DimOrder,
@@ -378,11 +378,11 @@ pub enum InputProblem {
     },
 }
 
-/// The source line of an error.
-fn from(source_frame: &Option<String>) -> String {
+/// The source line of an error, as the end of its message.
+fn from_source_line(source_frame: &Option<String>) -> String {
     source_frame.as_ref().map_or_else(String::new, |frame| format!(", from {}", shown(frame)))
 }
 
-fn during(place: &Option<String>) -> String {
+fn while_loading(place: &Option<String>) -> String {
     place.as_ref().map_or_else(String::new, |place| format!(" in {}", shown(place)))
 }

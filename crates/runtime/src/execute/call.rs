@@ -6,7 +6,7 @@
 
 use crate::error::ExecuteError;
 use crate::open::ConstantBytes;
-use crate::plan::state::{State, constant, present};
+use crate::plan::state::{State, constant_bytes, used_extent};
 use crate::plan::{ArgRef, Id, OutRef, Storage, TensorValue, Value};
 use pteron_operator::{Arg, Error as KernelError, Out, Scratch, ScratchBuffer};
 use pteron_tensor::{Arenas, Extent, Scalar, Shape, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
@@ -44,7 +44,7 @@ impl State {
         let mut ids: SmallVec<[Id; 4]> = SmallVec::new();
         let mut extents: SmallVec<[Extent; 4]> = SmallVec::new();
         for id in outs.iter().flat_map(out_tensors) {
-            extents.push(self.writable(id)?);
+            extents.push(self.writable_extent(id)?);
             ids.push(id);
         }
         let mut metas: SmallVec<[TensorMeta; 2]> = SmallVec::new();
@@ -74,7 +74,7 @@ impl State {
                 first: first_meta.as_ref().filter(|m| m.dynamism() == ShapeDynamism::Static),
                 in_place,
             };
-            let temps = binder.copies(args, &self.arenas, scratch)?;
+            let temps = binder.copy_overlapping_inputs(args, &self.arenas, scratch)?;
             let mut loan = self.arenas.lend();
             let mut views: SmallVec<[TensorViewMut<'_>; 4]> = SmallVec::new();
             for (meta, extent) in metas.iter_mut().zip(&extents) {
@@ -83,10 +83,10 @@ impl State {
             let out_list = bind_outs(outs, views);
             let mut arg_list = ArgList::new();
             for (position, arg) in args.iter().enumerate() {
-                arg_list.push(binder.arg(position, *arg, &temps, &mut loan)?);
+                arg_list.push(binder.bind_arg(position, *arg, &temps, &mut loan)?);
             }
             let written = callee.call(arg_list, out_list)?;
-            produced(outs, written)
+            collect_produced(outs, written)
         };
         let result = pteron_pool::interruptible(attempt).unwrap_or_else(|why| Err(why.into()));
         for (&id, meta) in ids.iter().zip(metas).rev() {
@@ -104,7 +104,7 @@ impl State {
     }
 
     /// The extent that an out writes: the value's current storage if that is in an arena, else its planned storage.
-    fn writable(&mut self, id: Id) -> Result<Extent> {
+    fn writable_extent(&mut self, id: Id) -> Result<Extent> {
         let t = self.values[id].tensor_mut().ok_or_else(|| {
             KernelError::invalid(format!("value {id} is written as a tensor but is not one"))
         })?;
@@ -142,7 +142,7 @@ fn bind_outs<'a>(outs: &[OutRef], views: SmallVec<[TensorViewMut<'a>; 4]>) -> Ou
         .collect()
 }
 
-fn produced(outs: &[OutRef], written: OutList<'_>) -> Result<SmallVec<[Produced; 2]>> {
+fn collect_produced(outs: &[OutRef], written: OutList<'_>) -> Result<SmallVec<[Produced; 2]>> {
     let mut list = SmallVec::new();
     for (out_ref, out) in outs.iter().zip(written) {
         match (out_ref, out) {
@@ -189,12 +189,17 @@ impl<'a> Binder<'a> {
     }
 
     /// Copies every input that overlaps an out, except inputs that may alias the first out.
-    fn copies<'s>(&self, args: &[ArgRef], arenas: &Arenas, scratch: &'s Scratch) -> Result<Temps<'s>> {
+    fn copy_overlapping_inputs<'s>(
+        &self,
+        args: &[ArgRef],
+        arenas: &Arenas,
+        scratch: &'s Scratch,
+    ) -> Result<Temps<'s>> {
         let mut temps = Temps::new();
         let mut copy = |id: Id, position: Option<usize>| -> Result<()> {
             let (meta, t) = self.tensor(id)?;
             let Storage::Arena(extent) = t.storage else { return Ok(()) };
-            let extent = present(extent, meta);
+            let extent = used_extent(extent, meta);
             if !self.extents.iter().any(|e| e.overlaps(&extent))
                 || position.is_some_and(|p| self.shares_first_out(p, meta, extent))
                 || temps.iter().any(|(done, _)| *done == id)
@@ -218,7 +223,7 @@ impl<'a> Binder<'a> {
         Ok(temps)
     }
 
-    fn arg<'v>(
+    fn bind_arg<'v>(
         &self,
         position: usize,
         arg: ArgRef,
@@ -244,23 +249,23 @@ impl<'a> Binder<'a> {
             Value::Tensor(_) => {
                 let (meta, t) = self.tensor(id)?;
                 if let Storage::Arena(extent) = t.storage
-                    && self.shares_first_out(position, meta, present(extent, meta))
+                    && self.shares_first_out(position, meta, used_extent(extent, meta))
                 {
                     return Ok(Arg::InPlace { out: 0, meta });
                 }
-                Arg::Tensor(self.view(id, temps, loan)?)
+                Arg::Tensor(self.bind_view(id, temps, loan)?)
             }
             Value::Tensors(ids) => {
                 let mut list = SmallVec::new();
                 for &id in ids.iter() {
-                    list.push(self.view(id, temps, loan)?);
+                    list.push(self.bind_view(id, temps, loan)?);
                 }
                 Arg::Tensors(list)
             }
             Value::OptionalTensors(ids) => {
                 let mut list = SmallVec::new();
                 for id in ids.iter() {
-                    list.push(id.map(|id| self.view(id, temps, loan)).transpose()?);
+                    list.push(id.map(|id| self.bind_view(id, temps, loan)).transpose()?);
                 }
                 Arg::OptionalTensors(list)
             }
@@ -280,7 +285,7 @@ impl<'a> Binder<'a> {
             .collect()
     }
 
-    fn view<'v>(
+    fn bind_view<'v>(
         &self,
         id: Id,
         temps: &'v Temps<'_>,
@@ -294,8 +299,8 @@ impl<'a> Binder<'a> {
             _ if temps.iter().any(|(done, _)| *done == id) => {
                 temps.iter().find(|(done, _)| *done == id).map_or(&[][..], |(_, b)| b)
             }
-            Storage::Arena(extent) => loan.shared(present(extent, meta))?,
-            Storage::Constant(c) => constant(self.constants, c, meta)?,
+            Storage::Arena(extent) => loan.shared(used_extent(extent, meta))?,
+            Storage::Constant(c) => constant_bytes(self.constants, c, meta)?,
             Storage::Nowhere => return Err(ExecuteError::NoMemory(id)),
         };
         Ok(TensorView::new(meta, bytes)?)

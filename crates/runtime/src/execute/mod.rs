@@ -32,12 +32,12 @@ pub(crate) struct Runner<'a> {
     pub(crate) operators: &'a [Box<str>],
     pub(crate) chains: &'a [Chain],
     pub(crate) backend_bytes: usize,
-    /// Instructions that one execution may run.
+    /// The maximum number of instructions of one execution.
     pub(crate) limit: u64,
-    /// Instructions that may still run.
+    /// The number of instructions that this execution may still run.
     pub(crate) left: u64,
     pub(crate) interrupt: Option<&'a Interrupt>,
-    /// The current instruction.
+    /// The index of the current instruction in its chain.
     pub(crate) at: usize,
     pub(crate) tracer: Tracer<'a>,
 }
@@ -47,31 +47,31 @@ impl<'a> Runner<'a> {
     pub(crate) fn run(&mut self) -> Result<(), (usize, usize, ExecuteError)> {
         for (index, chain) in self.chains.iter().enumerate() {
             self.at = 0;
-            let ran = pteron_pool::interruptible(|| self.start(index, chain));
+            let ran = pteron_pool::interruptible(|| self.start_chain(index, chain));
             let ran = ran.unwrap_or_else(|why| Err((self.at, why.into())));
             ran.map_err(|(instruction, source)| (index, instruction, source))?;
         }
         Ok(())
     }
 
-    /// The context that kernels get.
+    /// The context that is passed to kernels.
     fn context(&self) -> KernelContext<'a> {
         KernelContext::new(self.pool, self.scratch, self.generator).with_isa(self.isa)
     }
 
-    /// Fails if the execution is to end.
-    fn check(&self) -> Result<(), ExecuteError> {
+    /// Fails if the execution was interrupted.
+    fn check_interrupt(&self) -> Result<(), ExecuteError> {
         Ok(self.interrupt.map_or(Ok(()), Interrupt::check)?)
     }
 
-    /// Runs one chain, unless the execution is to end already.
-    fn start(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
-        self.check().map_err(|e| (0, e))?;
-        self.chain(index, chain)
+    /// Runs one chain, unless the execution was interrupted.
+    fn start_chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
+        self.check_interrupt().map_err(|e| (0, e))?;
+        self.run_chain(index, chain)
     }
 
     /// Runs one chain. An error has the index of the instruction.
-    fn chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
+    fn run_chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
         let mut next = 0;
         while let Some(instr) = chain.instrs.get(next) {
             self.at = next;
@@ -87,17 +87,17 @@ impl<'a> Runner<'a> {
             let place = Place::instruction(index as u32, next as u32);
             next = match instr {
                 Instr::Region(region) => {
-                    self.region(region, chain, place)?;
+                    self.run_region(region, chain, place)?;
                     region.next
                 }
-                _ => self.instr(instr, place).map_err(|e| (next, e))?.unwrap_or(next + 1),
+                _ => self.run_instr(instr, place).map_err(|e| (next, e))?.unwrap_or(next + 1),
             };
         }
         Ok(())
     }
 
     /// Runs a region. An error has the index of the instruction that failed.
-    fn region(
+    fn run_region(
         &mut self,
         instr: &RegionCall,
         chain: &Chain,
@@ -109,13 +109,13 @@ impl<'a> Runner<'a> {
         let region = match &mut regions[instr.region] {
             Region::Fixed(lowered) => {
                 lowered.run_at(state, scratch, &ctx, *tracer, start)?;
-                return self.check().map_err(|e| (start, e));
+                return self.check_interrupt().map_err(|e| (start, e));
             }
             Region::Dynamic(region) => region,
         };
         let mut mode = region.choose_mode(state);
         if mode == RunMode::Record && region.is_determined_by_graphs() {
-            mode = self.lower(instr, &ctx, place).map_or(RunMode::Interpret, RunMode::Lowered);
+            mode = self.lower_region(instr, &ctx, place).map_or(RunMode::Interpret, RunMode::Lowered);
         }
         let Self { regions, state, scratch, tracer, .. } = self;
         if let (RunMode::Lowered(index), Region::Dynamic(region)) = (mode, &mut regions[instr.region])
@@ -124,14 +124,14 @@ impl<'a> Runner<'a> {
             match lowered.run_at(state, scratch, &ctx, *tracer, start) {
                 Err((at, ExecuteError::Interrupted(why))) => return Err((at, why.into())),
                 Err(_) => {}
-                Ok(()) => return self.check().map_err(|e| (start, e)),
+                Ok(()) => return self.check_interrupt().map_err(|e| (start, e)),
             }
         }
         for i in start..instr.next {
             let at = Place { instruction: Some(i as u32), ..place };
             let next = if i == start { &*instr.first } else { &chain.instrs[i] };
             self.at = i;
-            self.instr(next, at).map_err(|e| (i, e))?;
+            self.run_instr(next, at).map_err(|e| (i, e))?;
             if let (RunMode::Record, Instr::Kernel(call)) = (mode, next)
                 && let Region::Dynamic(region) = &mut self.regions[instr.region]
             {
@@ -140,7 +140,7 @@ impl<'a> Runner<'a> {
         }
         match (mode, &mut self.regions[instr.region]) {
             (RunMode::Record, _) => {
-                self.lower(instr, &ctx, place);
+                self.lower_region(instr, &ctx, place);
             }
             // The instructions succeeded although the specialization failed.
             (RunMode::Lowered(index), Region::Dynamic(region)) => region.invalidate(index),
@@ -150,7 +150,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Lowers a dynamic region for what was recorded. Returns the index of the specialization.
-    fn lower(&mut self, instr: &RegionCall, ctx: &KernelContext<'_>, place: Place) -> Option<usize> {
+    fn lower_region(&mut self, instr: &RegionCall, ctx: &KernelContext<'_>, place: Place) -> Option<usize> {
         let Region::Dynamic(region) = &mut self.regions[instr.region] else { return None };
         let started = self.tracer.start();
         let Self { state, chains, delegates, packs, .. } = self;
@@ -159,7 +159,7 @@ impl<'a> Runner<'a> {
         index
     }
 
-    fn kernel(&mut self, call: &KernelCall, place: Place) -> Result<(), ExecuteError> {
+    fn call_kernel(&mut self, call: &KernelCall, place: Place) -> Result<(), ExecuteError> {
         let started = self.tracer.start();
         let ctx = self.context();
         let in_place = call.kernel.in_place();
@@ -170,11 +170,11 @@ impl<'a> Runner<'a> {
     }
 
     /// Calls an opaque delegate, or one whose call is in no region.
-    fn delegate(&mut self, call: &DelegateCall, place: Place) -> Result<(), ExecuteError> {
+    fn call_delegate(&mut self, call: &DelegateCall, place: Place) -> Result<(), ExecuteError> {
         let started = self.tracer.start();
         let kernels = self.context();
         let within = self.tracer.get().map(|tracer| Within::new(tracer, place));
-        let must_resize = self.state.unbound(call);
+        let must_resize = self.state.reset_dynamic_outputs(call);
         let entry = &mut self.delegates[call.delegate];
         let ctx = BackendExecutionContext {
             method: self.method,
@@ -203,21 +203,21 @@ impl<'a> Runner<'a> {
 
     /// Runs one instruction. Returns the target if it is a jump that is taken. Fails if the execution is to end, even if
     /// the instruction has run: it is the one that took the time.
-    fn instr(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
-        let next = self.unchecked_instr(instr, place)?;
-        self.check().map(|()| next)
+    fn run_instr(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
+        let next = self.run_instr_unchecked(instr, place)?;
+        self.check_interrupt().map(|()| next)
     }
 
-    fn unchecked_instr(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
+    fn run_instr_unchecked(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
         match instr {
-            Instr::Kernel(call) => self.kernel(call, place)?,
+            Instr::Kernel(call) => self.call_kernel(call, place)?,
             Instr::Folded(call) => self.report_values(&self.operators[call.operator], place, &call.outs)?,
-            Instr::Delegate(call) => self.delegate(call, place)?,
-            // Regions are run by `chain`.
+            Instr::Delegate(call) => self.call_delegate(call, place)?,
+            // Regions are run by `run_chain`.
             Instr::Region(_) => {}
             Instr::Move { from, to } => self.state.move_value(*from, *to),
             Instr::JumpFalse { condition, target } => {
-                if !self.state.truth(*condition)? {
+                if !self.state.is_true(*condition)? {
                     return Ok(Some(*target));
                 }
             }
@@ -241,8 +241,10 @@ impl<'a> Runner<'a> {
                 OutRef::Scalar(_) => &[],
             };
             for &id in ids {
-                let tensor =
-                    self.state.read(id)?.to_dim_order(DimOrder::contiguous(self.state.view(id)?.rank()))?;
+                let tensor = self
+                    .state
+                    .copy_tensor(id)?
+                    .to_dim_order(DimOrder::contiguous(self.state.view(id)?.rank()))?;
                 let dtype = tensor.dtype().name();
                 tracer.value(name, place, output, dtype, tensor.sizes(), tensor.bytes());
                 output += 1;

@@ -15,7 +15,7 @@ fn is_dynamic(meta: &TensorMeta) -> bool {
 impl State {
     /// Gives the dynamic outputs of a delegate call the sizes of their upper bounds. Returns, by output, whether the
     /// delegate has to resize it: it is dynamic, and an input is smaller than its upper bound.
-    pub(super) fn unbound(&mut self, call: &DelegateCall) -> SmallVec<[bool; 3]> {
+    pub(super) fn reset_dynamic_outputs(&mut self, call: &DelegateCall) -> SmallVec<[bool; 3]> {
         let is_smaller = |arg: &ArgRef| {
             let ArgRef::Value(id) = arg else { return false };
             self.values[*id].tensor().is_some_and(|t| is_dynamic(&t.meta) && *t.meta.sizes() != t.bound)
@@ -43,7 +43,7 @@ impl State {
     }
 
     /// The truth value of a jump condition: a boolean, or whether all elements of a tensor of booleans are true.
-    pub(super) fn truth(&self, id: Id) -> Result<bool, ExecuteError> {
+    pub(super) fn is_true(&self, id: Id) -> Result<bool, ExecuteError> {
         match &self.values[id] {
             Value::Bool(b) => Ok(*b),
             Value::Tensor(_) => {

@@ -3,7 +3,7 @@
 use super::Loader;
 use crate::backend::{BackendInitContext, BackendMemory, CallArguments, CompileSpec, DelegateEntry, guarded};
 use crate::convert::usize_of;
-use crate::limits::over_memory;
+use crate::limits::memory_limit_error;
 use crate::open::{CountedDataMap, MergedDataMap, PteDataMap};
 use crate::{BackendError, BackendOptions, Error, FreeableBuffer, NamedDataMap, Purpose, Result};
 use pteron_format::pte;
@@ -12,8 +12,8 @@ use pteron_trace::Tracer;
 use std::sync::Arc;
 
 impl Loader<'_> {
-    /// The delegates, in the order of the plan.
-    pub(super) fn delegates(
+    /// Creates the delegates, in the order of the plan.
+    pub(super) fn load_delegates(
         &mut self,
         tracer: Tracer<'_>,
         kernels: &[Option<Arc<dyn Kernel>>],
@@ -37,18 +37,18 @@ impl Loader<'_> {
         let named_data = named_data.as_ref().map(|m| m as &dyn NamedDataMap);
         let (plan, program) = (self.plan, self.program);
         let data = |t| program.tables().tensor_data(t);
-        let calls = CallArguments::of(plan, &self.state, kernels, data);
+        let calls = CallArguments::first_calls(plan, &self.state, kernels, data);
         let mut entries = Vec::new();
         for (index, call) in calls.iter().enumerate() {
             let alignment = u32::try_from(index).ok().and_then(|index| alignments.payloads.get(&index));
             let alignment = alignment.map_or(Ok(1), |&alignment| usize_of(alignment))?;
-            entries.push(self.delegate(index, call.as_ref(), alignment, named_data, tracer)?);
+            entries.push(self.load_delegate(index, call.as_ref(), alignment, named_data, tracer)?);
         }
         Ok(entries)
     }
 
-    /// Makes a delegate. `call` is its first call, `alignment` that of its payload in memory.
-    fn delegate(
+    /// Creates a delegate. `call` is its first call, `alignment` that of its payload in memory.
+    fn load_delegate(
         &mut self,
         index: usize,
         call: Option<&CallArguments<'_>>,
@@ -62,9 +62,9 @@ impl Loader<'_> {
             .backends
             .get(&delegate.id)
             .ok_or_else(|| self.error(format!("delegate {index}"), "its backend is not registered"))?;
-        let processed = self.payload(delegate)?;
+        let processed = self.load_payload(delegate)?;
         let processed =
-            processed.aligned(alignment, "its aligned payloads", &self.budget).map_err(over_memory)?;
+            processed.aligned(alignment, "its aligned payloads", &self.budget).map_err(memory_limit_error)?;
         let specs: Vec<_> =
             delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();
         let no_specs = BackendOptions::new();
@@ -81,7 +81,7 @@ impl Loader<'_> {
         let make = || -> Result<DelegateEntry, BackendError> {
             let handle = guarded(|| backend.init(&ctx, processed, &specs))?;
             let entry = DelegateEntry::new(delegate.id.as_str().into(), handle)?;
-            let checked = call.map_or(Ok(()), |call| call.check(entry.num_inputs));
+            let checked = call.map_or(Ok(()), |call| call.check_num_inputs(entry.num_inputs));
             checked.map_err(BackendError::new).map(|()| entry)
         };
         let entry = pteron_pool::interruptible(make).unwrap_or_else(|why| Err(why.into()));
@@ -97,7 +97,7 @@ impl Loader<'_> {
             index,
             source_frame: call.and_then(|call| {
                 let (chain, instruction) = call.place;
-                self.program.place(self.meta.index(), chain, instruction).source_frame
+                self.program.place(self.meta.plan_index(), chain, instruction).source_frame
             }),
             source,
         })?;
@@ -106,16 +106,16 @@ impl Loader<'_> {
     }
 
     /// The payload of a delegate, charged to the budget if it takes memory.
-    fn payload(&self, delegate: &pte::BackendDelegate) -> Result<FreeableBuffer> {
+    fn load_payload(&self, delegate: &pte::BackendDelegate) -> Result<FreeableBuffer> {
         let range = self.meta.payload_range(delegate);
         let payload = usize_of(range.end.saturating_sub(range.start))?;
         let reservation = match self.program.loader().takes_memory() {
-            true => Some(self.budget.take("its payloads", payload).map_err(over_memory)?),
+            true => Some(self.budget.take("its payloads", payload).map_err(memory_limit_error)?),
             false => None,
         };
         let processed = self.program.load_range(range, Purpose::Backend(&delegate.id))?;
         Ok(match reservation {
-            Some(reservation) => processed.holding(reservation),
+            Some(reservation) => processed.with_reservation(reservation),
             None => processed,
         })
     }

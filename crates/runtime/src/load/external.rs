@@ -78,18 +78,18 @@ pub(super) struct External<'a> {
 impl External<'_> {
     /// Fails if the data has the tensor with another layout. Returns whether the data knows the layout.
     pub(super) fn check_layout(&self, key: &str, data: &dyn NamedDataMap) -> Result<bool> {
-        let Some(found) = data.tensor_layout(key).map_err(|e| self.error(one_line(&e)))? else {
+        let Some(layout) = data.tensor_layout(key).map_err(|e| self.error(one_line(&e)))? else {
             return Ok(false);
         };
         let meta = self.meta;
-        let same = found.dtype() == meta.dtype()
-            && found.sizes() == meta.sizes()
-            && found.dim_order().same_layout(meta.dim_order(), meta.sizes());
+        let same = layout.dtype() == meta.dtype()
+            && layout.sizes() == meta.sizes()
+            && layout.dim_order().same_layout(meta.dim_order(), meta.sizes());
         if same {
             return Ok(true);
         }
         Err(self.error(format!(
-            "`{key}` is {meta} in the program and {found} in {}: the files do not belong together",
+            "`{key}` is {meta} in the program and {layout} in {}: the files do not belong together",
             data.name()
         )))
     }

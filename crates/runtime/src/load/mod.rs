@@ -9,9 +9,10 @@ pub(crate) use external::check_data;
 
 use crate::backend::DelegateEntry;
 use crate::convert::{from_little_endian, usize_of};
-use crate::limits::over_memory;
+use crate::limits::memory_limit_error;
 use crate::open::{
-    ConstantBytes, Deferred, Elements, InMap, InProgram, MethodMeta, Source, aligned, planned, tensor_meta,
+    ConstantBytes, Deferred, Elements, InMap, InProgram, MethodMeta, Source, align_elements, planned_extent,
+    tensor_meta,
 };
 use crate::plan::resolve::{self, Callee, delegate_call, kernel_call};
 use crate::plan::{Chain, Id, Instr, State, Storage, TensorValue, tables};
@@ -25,7 +26,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A loaded plan, whose calls run as they are written.
+/// A loaded plan, before its calls are prepared, folded or lowered.
 pub(crate) struct Loaded {
     pub(crate) state: State,
     pub(crate) chains: Vec<Chain>,
@@ -48,14 +49,14 @@ pub(crate) fn load(
 ) -> Result<Loaded> {
     let tracer = Tracer::from(options.tracer.as_deref());
     let mut loader = Loader::new(program, meta, options, memory)?;
-    let tables_bytes = usize_of(tables::bytes(meta.plan()))?;
-    loader.reservations.push(loader.budget.take("its tables", tables_bytes).map_err(over_memory)?);
-    loader.values()?;
+    let tables_bytes = usize_of(tables::estimated_bytes(meta.plan()))?;
+    loader.reservations.push(loader.budget.take("its tables", tables_bytes).map_err(memory_limit_error)?);
+    loader.load_values()?;
     let needed = loader.arena_bytes.saturating_add(loader.weight_bytes);
     options.limits.check_memory(|| format!("method `{}` with its weights", loader.name), needed)?;
-    let kernels = loader.kernels();
-    let delegates = loader.delegates(tracer, &kernels)?;
-    let chains = loader.chains(&kernels, &delegates)?;
+    let kernels = loader.kernels_by_operator();
+    let delegates = loader.load_delegates(tracer, &kernels)?;
+    let chains = loader.resolve_chains(&kernels, &delegates)?;
     let Loader { state, plan, weight_bytes, budget, reservations, .. } = loader;
     let ids = |list: &[i32]| list.iter().map(|&i| i as Id).collect::<Vec<_>>();
     let (inputs, outputs) = (ids(&plan.inputs), ids(&plan.outputs));
@@ -129,17 +130,17 @@ impl<'p> Loader<'p> {
     fn allocate(&mut self, size: u64) -> Result<AlignedBuffer> {
         self.arena_bytes = self.arena_bytes.saturating_add(size);
         self.options.limits.check_memory(|| format!("method `{}`", self.name), self.arena_bytes)?;
-        let bytes = self.options.limits.arena(self.arena_bytes).and(usize_of(size))?;
-        self.reservations.push(self.budget.take("its arenas", bytes).map_err(over_memory)?);
+        let bytes = self.options.limits.check_arena(self.arena_bytes).and(usize_of(size))?;
+        self.reservations.push(self.budget.take("its arenas", bytes).map_err(memory_limit_error)?);
         let buffer = AlignedBuffer::zeroed(bytes)?;
         Tracer::from(self.options.tracer.as_deref()).allocation("arena", buffer.len());
         Ok(buffer)
     }
 
-    fn values(&mut self) -> Result<()> {
+    fn load_values(&mut self) -> Result<()> {
         self.check_external()?;
         for (id, value) in self.plan.values.iter().enumerate() {
-            let value = resolve::value(value, |tensor| self.tensor(id, tensor))?;
+            let value = resolve::value(value, |tensor| self.load_tensor(id, tensor))?;
             self.state.values.push(value);
         }
         Ok(())
@@ -150,31 +151,31 @@ impl<'p> Loader<'p> {
         check_present(self.meta, self.options.data.as_deref())
     }
 
-    fn tensor(&mut self, id: Id, t: &pte::Tensor) -> Result<TensorValue> {
+    fn load_tensor(&mut self, id: Id, t: &pte::Tensor) -> Result<TensorValue> {
         let meta = tensor_meta(t)?;
         let external = |loader: &Self, key: &str| {
             external_bytes(loader.name, id, key, &meta, loader.options.data.as_deref())
         };
         let source = self.program.tables().tensor_data(t);
         let storage = match source {
-            TensorData::Planned => Storage::Arena(planned(t, &meta)?),
+            TensorData::Planned => Storage::Arena(planned_extent(t, &meta)?),
             TensorData::Initial(range) => {
-                let extent = planned(t, &meta)?;
+                let extent = planned_extent(t, &meta)?;
                 let target = self.state.arenas.bytes_mut(extent)?;
                 self.program.loader().load_into(range.start, target, Purpose::Mutable)?;
                 from_little_endian(target, meta.dtype());
                 Storage::Arena(extent)
             }
             TensorData::ExternalInitial(key) => {
-                let extent = planned(t, &meta)?;
+                let extent = planned_extent(t, &meta)?;
                 let bytes = external(self, key)?;
                 let target = self.state.arenas.bytes_mut(extent)?;
                 target.copy_from_slice(&bytes);
                 from_little_endian(target, meta.dtype());
                 Storage::Arena(extent)
             }
-            TensorData::External(key) => self.external_constant(id, key, &meta)?,
-            TensorData::Constant(range) => self.constant(range, &meta)?,
+            TensorData::External(key) => self.add_external_constant(id, key, &meta)?,
+            TensorData::Constant(range) => self.add_constant(range, &meta)?,
             TensorData::Unplanned => {
                 let buffer = self.allocate(meta.nbytes() as u64)?;
                 let arena = self.state.arenas.push(buffer);
@@ -191,7 +192,7 @@ impl<'p> Loader<'p> {
     }
 
     /// Adds a constant of the program. If its bytes take memory, they are read on first access.
-    fn constant(&mut self, range: Range<u64>, meta: &TensorMeta) -> Result<Storage> {
+    fn add_constant(&mut self, range: Range<u64>, meta: &TensorMeta) -> Result<Storage> {
         if !self.program.loader().takes_memory() || cfg!(target_endian = "big") {
             return self.push_bytes(self.program.load_constant(range)?, meta);
         }
@@ -205,18 +206,18 @@ impl<'p> Loader<'p> {
                 new
             }
         };
-        Ok(self.push_constant(ConstantBytes::deferred(deferred)))
+        Ok(self.push_constant(ConstantBytes::from_deferred(deferred)))
     }
 
     /// Adds a constant that is stored outside the program.
-    fn external_constant(&mut self, id: Id, key: &str, meta: &TensorMeta) -> Result<Storage> {
+    fn add_external_constant(&mut self, id: Id, key: &str, meta: &TensorMeta) -> Result<Storage> {
         let data = self.options.data.clone();
         if let Some(data) = &data
             && (External { method: self.name, id, meta }).check_layout(key, &**data)?
         {
             let source = InMap(Arc::clone(data), key.to_owned());
             let deferred = self.deferred_constant(source, meta);
-            return Ok(self.push_constant(ConstantBytes::deferred(deferred)));
+            return Ok(self.push_constant(ConstantBytes::from_deferred(deferred)));
         }
         self.push_bytes(external_bytes(self.name, id, key, meta, data.as_deref())?, meta)
     }
@@ -226,13 +227,13 @@ impl<'p> Loader<'p> {
     }
 
     fn push_bytes(&mut self, bytes: FreeableBuffer, meta: &TensorMeta) -> Result<Storage> {
-        let bytes = aligned(bytes, Elements::Of(meta.dtype()))?;
+        let bytes = align_elements(bytes, Elements::Of(meta.dtype()))?;
         let charged = match bytes.takes_memory() {
             true => bytes.len(),
             false => 0,
         };
-        let reservation = self.budget.take("its constants", charged).map_err(over_memory)?;
-        Ok(self.push_constant(ConstantBytes::resident(bytes.holding(reservation))))
+        let reservation = self.budget.take("its constants", charged).map_err(memory_limit_error)?;
+        Ok(self.push_constant(ConstantBytes::in_memory(bytes.with_reservation(reservation))))
     }
 
     fn push_constant(&mut self, constant: ConstantBytes) -> Storage {
@@ -241,15 +242,19 @@ impl<'p> Loader<'p> {
     }
 
     /// The kernel of each entry of the operator table; `None` for an entry that no instruction calls.
-    fn kernels(&self) -> Vec<Option<Arc<dyn Kernel>>> {
+    fn kernels_by_operator(&self) -> Vec<Option<Arc<dyn Kernel>>> {
         self.plan.operators.iter().map(|op| self.options.kernels.get(&op.full_name())).collect()
     }
 
-    fn chains(&self, kernels: &[Option<Arc<dyn Kernel>>], delegates: &[DelegateEntry]) -> Result<Vec<Chain>> {
+    fn resolve_chains(
+        &self,
+        kernels: &[Option<Arc<dyn Kernel>>],
+        delegates: &[DelegateEntry],
+    ) -> Result<Vec<Chain>> {
         let chain = |(c, chain): (usize, &pte::Chain)| {
             let instr = |(i, instruction)| {
-                self.instr(instruction, kernels, delegates).map_err(|problem| {
-                    let at = self.program.place(self.meta.index(), c, i);
+                self.resolve_instr(instruction, kernels, delegates).map_err(|problem| {
+                    let at = self.program.place(self.meta.plan_index(), c, i);
                     self.error(format!("instruction {at}"), problem)
                 })
             };
@@ -259,7 +264,7 @@ impl<'p> Loader<'p> {
         self.plan.chains.iter().enumerate().map(chain).collect()
     }
 
-    fn instr(
+    fn resolve_instr(
         &self,
         instruction: &pte::Instruction,
         kernels: &[Option<Arc<dyn Kernel>>],

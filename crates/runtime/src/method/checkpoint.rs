@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 /// Writes a checkpoint, atomically.
-pub(crate) fn write(builder: Builder<'_>, path: &Path) -> Result<()> {
+pub(crate) fn write_checkpoint(builder: Builder<'_>, path: &Path) -> Result<()> {
     let fail = |e| Error::format(&path.display().to_string(), e);
     replace_file(path, |out| builder.write(out).map(drop).map_err(fail))
 }
@@ -25,14 +25,14 @@ pub(crate) fn write(builder: Builder<'_>, path: &Path) -> Result<()> {
 impl Method {
     /// The persistent tensors (those that outlive an execution) with their keys, in the order of the program's values.
     pub fn state(&self) -> impl Iterator<Item = (String, TensorView<'_>)> {
-        self.persistent().into_iter().filter_map(|(key, id)| Some((key, self.state.view(id).ok()?)))
+        self.persistent_tensors().into_iter().filter_map(|(key, id)| Some((key, self.state.view(id).ok()?)))
     }
 
     /// Writes the persistent tensors to a `.ptd` file. The file is replaced atomically: after a crash it is either the
     /// old or the new one (see [`replace_file`]).
     pub fn save_checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        write(self.checkpoint(path)?, path)
+        write_checkpoint(self.checkpoint(path)?, path)
     }
 
     /// The file that [`Self::save_checkpoint`] writes to a path, to which entries can be added.
@@ -42,7 +42,8 @@ impl Method {
             let sizes: Option<Vec<i32>> = view.sizes().iter().map(|&s| i32::try_from(s).ok()).collect();
             let layout = TensorLayout {
                 scalar_type: view.dtype() as i8,
-                sizes: sizes.ok_or_else(|| self.mismatch(&key, path, "has sizes that a file cannot hold"))?,
+                sizes: sizes
+                    .ok_or_else(|| self.mismatch_error(&key, path, "has sizes that a file cannot hold"))?,
                 dim_order: view.dim_order().to_vec(),
             };
             let blob = match cfg!(target_endian = "big") {
@@ -67,14 +68,14 @@ impl Method {
 
     /// As [`Self::load_checkpoint`], from an open map.
     pub fn restore(&mut self, data: &dyn NamedDataMap) -> Result<()> {
-        let persistent = self.persistent();
+        let persistent = self.persistent_tensors();
         // Everything is read before any tensor is changed.
         let mut read = Vec::with_capacity(persistent.len());
         for (key, id) in &persistent {
             let Some(t) = self.state.values[*id].tensor() else { continue };
             let name = Path::new(data.name());
             if !data.contains(key) {
-                return Err(self.mismatch(key, name, "is not in the file"));
+                return Err(self.mismatch_error(key, name, "is not in the file"));
             }
             let layout = data.tensor_layout(key)?;
             let same = layout.as_ref().is_some_and(|l| {
@@ -83,15 +84,15 @@ impl Method {
                     && l.dim_order().same_layout(t.meta.dim_order(), t.meta.sizes())
             });
             if !same {
-                let found = layout.map_or_else(|| "a blob".to_owned(), |l| l.to_string());
-                let problem = format!("is {} in the method and {found} in the file", t.meta);
-                return Err(self.mismatch(key, name, &problem));
+                let stored = layout.map_or_else(|| "a blob".to_owned(), |l| l.to_string());
+                let problem = format!("is {} in the method and {stored} in the file", t.meta);
+                return Err(self.mismatch_error(key, name, &problem));
             }
             let bytes = data.data(key)?;
             if bytes.len() != t.meta.nbytes() {
                 let problem =
                     format!("is {} bytes in the method and {} in the file", t.meta.nbytes(), bytes.len());
-                return Err(self.mismatch(key, name, &problem));
+                return Err(self.mismatch_error(key, name, &problem));
             }
             let Storage::Arena(extent) = t.home else { continue };
             read.push((*id, extent, bytes));
@@ -106,7 +107,7 @@ impl Method {
         Ok(())
     }
 
-    fn mismatch(&self, key: &str, file: &Path, problem: &str) -> Error {
+    fn mismatch_error(&self, key: &str, file: &Path, problem: &str) -> Error {
         Error::Unsupported(format!(
             "method `{}` and the checkpoint {} do not belong together: `{key}` {problem}",
             self.name(),
@@ -115,7 +116,7 @@ impl Method {
     }
 
     /// Keys and value ids of the persistent tensors, one value for each arena offset.
-    fn persistent(&self) -> Vec<(String, Id)> {
+    fn persistent_tensors(&self) -> Vec<(String, Id)> {
         let tables = self.program.tables();
         let starts_filled = |id: Id| {
             let value = self.meta().plan().values.get(id).and_then(pteron_format::pte::EValue::as_tensor);

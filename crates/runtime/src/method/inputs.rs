@@ -1,7 +1,7 @@
 //! Setting the inputs of a method.
 
 use super::Method;
-use crate::open::{check_shape, check_within};
+use crate::open::{check_shape, check_type_and_shape};
 use crate::plan::{Id, Storage, Value};
 use crate::{Error, InputProblem, Result};
 use pteron_operator::{EValue, Tag};
@@ -36,12 +36,12 @@ impl Method {
 
     fn set_tensor(&mut self, index: usize, id: Id, tensor: TensorView<'_>) -> Result<()> {
         let Some(slot) = self.state.values[id].tensor_mut() else {
-            let expected = tag(&self.state.values[id]);
+            let expected = tag_of(&self.state.values[id]);
             return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
         };
         let expected = (slot.meta.dtype(), slot.meta.dynamism(), &*slot.bound);
         let allowed = self.input_sizes.as_deref();
-        if let Err(problem) = check_within(index, expected, allowed, tensor.dtype(), tensor.sizes()) {
+        if let Err(problem) = check_type_and_shape(index, expected, allowed, tensor.dtype(), tensor.sizes()) {
             return Err(self.input_error(problem));
         }
         slot.meta.resize(tensor.sizes())?;
@@ -67,7 +67,7 @@ impl Method {
         };
         let value = &self.state.values[id];
         let Some(t) = value.tensor() else {
-            let expected = tag(value);
+            let expected = tag_of(value);
             return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
         };
         let (allowed, home) = (self.input_sizes.as_deref(), t.home);
@@ -93,7 +93,7 @@ impl Method {
     }
 }
 
-fn tag(value: &Value) -> Tag {
+fn tag_of(value: &Value) -> Tag {
     match value {
         Value::None => Tag::None,
         Value::Int(_) => Tag::Int,
@@ -111,8 +111,8 @@ fn tag(value: &Value) -> Tag {
 
 /// Checks that a non-tensor input equals the value that the exporter fixed. Doubles may differ by a rounding tolerance:
 /// the reference's 1e-4 absolute and 1e-5 relative.
-fn check_traced(index: usize, expected: &Value, found: &EValue) -> Result<(), InputProblem> {
-    let same = match (expected, found) {
+fn check_traced(index: usize, expected: &Value, actual: &EValue) -> Result<(), InputProblem> {
+    let same = match (expected, actual) {
         (Value::None, EValue::None) => true,
         (Value::Int(a), EValue::Int(b)) => a == b,
         (Value::Bool(a), EValue::Bool(b)) => a == b,
@@ -122,12 +122,12 @@ fn check_traced(index: usize, expected: &Value, found: &EValue) -> Result<(), In
         (Value::Str(a), EValue::String(b)) => **a == **b,
         (Value::Doubles(a), EValue::ListDouble(b)) => **a == **b,
         (Value::Bools(a), EValue::ListBool(b)) => **a == **b,
-        _ => return Err(InputProblem::Kind { index, expected: tag(expected), found: found.tag() }),
+        _ => return Err(InputProblem::Kind { index, expected: tag_of(expected), found: actual.tag() }),
     };
     if same {
         return Ok(());
     }
-    Err(InputProblem::Traced { index, expected: describe_traced(expected), found: describe(found) })
+    Err(InputProblem::Traced { index, expected: describe_traced(expected), found: describe(actual) })
 }
 
 fn describe_traced(value: &Value) -> String {

@@ -24,13 +24,13 @@ impl Program {
             return Err(missing.into());
         }
         let _armed = options.interrupt.as_ref().map(pteron_pool::Interrupt::arm);
-        pteron_pool::interruptible(|| method(self, plan, options))
+        pteron_pool::interruptible(|| load_plan(self, plan, options))
             .unwrap_or_else(|source| Err(Error::Interrupted { method: name.to_owned(), place: None, source }))
     }
 }
 
 /// Loads and prepares a plan whose operators and backends are all present.
-fn method(program: &Program, plan: usize, mut options: LoadOptions) -> Result<Method> {
+fn load_plan(program: &Program, plan: usize, mut options: LoadOptions) -> Result<Method> {
     let tracer_owner = options.tracer.clone();
     let tracer = Tracer::from(tracer_owner.as_deref());
     let started = tracer.start();
@@ -42,7 +42,7 @@ fn method(program: &Program, plan: usize, mut options: LoadOptions) -> Result<Me
     // If the budget cannot hold what preparation needs in addition to the weights, the method runs unprepared.
     let room = loaded.budget.limit().saturating_sub(loaded.budget.held());
     let has_room = loaded.preparation_bytes <= room;
-    let packs = Packs::within(loaded.budget.clone(), options.packed);
+    let packs = Packs::with_budget(loaded.budget.clone(), options.packed);
     let input_set = |id: &usize| matches!(loaded.state.values[*id], Value::None);
     let input_set = loaded.inputs.iter().map(input_set).collect();
     let prepared = if options.no_prepare || !has_room {

@@ -9,7 +9,7 @@ use pteron_tensor::{AlignedBuffer, Extent};
 impl Method {
     /// Swaps the leading planned arenas with `buffers`, as many as there are of both. A module uses this to let its
     /// methods share memory in turn.
-    pub(crate) fn take_memory(&mut self, buffers: &mut [AlignedBuffer]) {
+    pub(crate) fn swap_memory(&mut self, buffers: &mut [AlignedBuffer]) {
         for (i, buffer) in buffers.iter_mut().enumerate().take(self.planned_arenas) {
             if let Some(arena) = self.state.arenas.arena_mut(i) {
                 std::mem::swap(arena, buffer);
@@ -20,8 +20,8 @@ impl Method {
     /// Gives the leading planned arenas up for `buffers`, which a module lends to this method and others, and copies the
     /// initial values of its tensors to them. `buffers` are at least as large as the arenas.
     pub(crate) fn move_memory(&mut self, buffers: &mut [AlignedBuffer]) -> Result<()> {
-        for extent in
-            self.initialized(|data| matches!(data, TensorData::Initial(_) | TensorData::ExternalInitial(_)))
+        for extent in self
+            .extents_with_data(|data| matches!(data, TensorData::Initial(_) | TensorData::ExternalInitial(_)))
         {
             if let Some(buffer) = buffers.get_mut(extent.arena).filter(|_| extent.arena < self.planned_arenas)
                 && let Some(to) = buffer.get_mut(extent.offset..extent.offset.saturating_add(extent.len))
@@ -30,17 +30,17 @@ impl Method {
             }
         }
         let mut swapped: Vec<AlignedBuffer> = buffers.iter().map(|_| AlignedBuffer::default()).collect();
-        self.take_memory(&mut swapped);
+        self.swap_memory(&mut swapped);
         Ok(())
     }
 
     /// The extents of tensors whose initial values come from external data.
     fn initialized_by_data(&self) -> impl Iterator<Item = Extent> {
-        self.initialized(|data| matches!(data, TensorData::ExternalInitial(_)))
+        self.extents_with_data(|data| matches!(data, TensorData::ExternalInitial(_)))
     }
 
-    /// The extents of planned tensors whose data is chosen.
-    fn initialized(&self, chosen: impl Fn(&TensorData<'_>) -> bool) -> impl Iterator<Item = Extent> {
+    /// The arena extents of the tensors for whose data `chosen` returns true.
+    fn extents_with_data(&self, chosen: impl Fn(&TensorData<'_>) -> bool) -> impl Iterator<Item = Extent> {
         let tables = self.program.tables();
         let values = tables.execution_plan[self.plan].values.iter().zip(&self.state.values);
         values.filter_map(move |(value, state)| match state.tensor()?.home {
@@ -49,8 +49,8 @@ impl Method {
         })
     }
 
-    /// Fails unless [`Self::renew`] can replace this method by `new`.
-    pub(crate) fn check_renewal(&self, new: &Method) -> Result<()> {
+    /// Fails unless [`Self::replace_by`] can replace this method by `new`.
+    pub(crate) fn check_replaceable_by(&self, new: &Method) -> Result<()> {
         for extent in new.initialized_by_data() {
             new.state.arenas.bytes(extent)?;
             self.state.arenas.bytes(extent)?;
@@ -60,7 +60,7 @@ impl Method {
 
     /// Replaces this method by `new`, the same method loaded on other data, and keeps the mutable state, except for
     /// tensors whose initial values come from the data. Both methods must have the arenas of their plan.
-    pub(crate) fn renew(&mut self, mut new: Method) -> Result<()> {
+    pub(crate) fn replace_by(&mut self, mut new: Method) -> Result<()> {
         for extent in new.initialized_by_data() {
             let fresh = new.state.arenas.bytes(extent)?;
             self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);

@@ -153,7 +153,7 @@ impl Method {
             return Err(self.input_error(count));
         }
         if outputs.len() != self.outputs.len() {
-            return Err(self.no_output(outputs.len()));
+            return Err(self.no_such_output(outputs.len()));
         }
         for (i, tensor) in inputs.iter().enumerate() {
             self.set_input_tensor(i, *tensor)?;
@@ -169,15 +169,15 @@ impl Method {
 
     /// The index of the input with this name, if the exporter named it.
     pub fn input_index(&self, name: &str) -> Option<usize> {
-        self.position(&self.inputs, name)
+        self.position_of_name(&self.inputs, name)
     }
 
     /// The index of the output with this name, if the exporter named it.
     pub fn output_index(&self, name: &str) -> Option<usize> {
-        self.position(&self.outputs, name)
+        self.position_of_name(&self.outputs, name)
     }
 
-    fn position(&self, ids: &[Id], name: &str) -> Option<usize> {
+    fn position_of_name(&self, ids: &[Id], name: &str) -> Option<usize> {
         ids.iter()
             .position(|&id| self.state.values[id].tensor().is_some_and(|t| t.name.as_deref() == Some(name)))
     }
@@ -194,18 +194,18 @@ impl Method {
 
     /// A copy of an output of the last run.
     pub fn output(&self, index: usize) -> Result<EValue> {
-        let id = *self.outputs.get(index).ok_or_else(|| self.no_output(index))?;
+        let id = *self.outputs.get(index).ok_or_else(|| self.no_such_output(index))?;
         self.copy_out(id)
     }
 
     /// A view of a tensor output of the last run in the method's memory.
     pub fn output_tensor(&self, index: usize) -> Result<TensorView<'_>> {
-        let id = *self.outputs.get(index).ok_or_else(|| self.no_output(index))?;
+        let id = *self.outputs.get(index).ok_or_else(|| self.no_such_output(index))?;
         self.state.view(id).map_err(|e| self.output_error(id, e))
     }
 
     fn copy_out(&self, id: Id) -> Result<EValue> {
-        let tensor = |id: Id| self.state.read(id).map_err(|e| self.output_error(id, e));
+        let tensor = |id: Id| self.state.copy_tensor(id).map_err(|e| self.output_error(id, e));
         Ok(match &self.state.values[id] {
             Value::None => EValue::None,
             Value::Int(v) => EValue::Int(*v),
@@ -303,7 +303,7 @@ impl Method {
         Error::Input { method: self.name.to_string(), problem }
     }
 
-    fn no_output(&self, index: usize) -> Error {
+    fn no_such_output(&self, index: usize) -> Error {
         Error::Unsupported(format!(
             "method `{}` has {} outputs, there is no output {index}",
             self.name,

@@ -8,7 +8,7 @@ use pteron_pool::Interrupt;
 use pteron_trace::{Place, SpanKind, Tracer};
 
 impl Method {
-    /// Runs every chain, in order.
+    /// Runs every chain of the method, in order.
     pub(super) fn run_chains(&mut self) -> Result<()> {
         let tracer = Tracer::from(self.tracer.as_deref());
         let started = tracer.start();

@@ -1,7 +1,7 @@
 //! Executing one loaded method from several threads concurrently.
 
 use crate::convert::usize_of;
-use crate::limits::over_memory;
+use crate::limits::memory_limit_error;
 use crate::method::Method;
 use crate::plan::tables;
 use crate::prepare::region::Region;
@@ -29,8 +29,8 @@ impl Method {
         });
         let arenas = &self.state.arenas;
         let arenas = (0..arenas.len()).filter_map(|i| arenas.arena(i)).map(|arena| arena.len()).sum();
-        let tables = usize_of(tables::bytes(&self.program.tables().execution_plan[self.plan]))?;
-        let take = |what, bytes| self.packs.budget().take(what, bytes).map_err(over_memory);
+        let tables = usize_of(tables::estimated_bytes(&self.program.tables().execution_plan[self.plan]))?;
+        let take = |what, bytes| self.packs.budget().take(what, bytes).map_err(memory_limit_error);
         let reservations = vec![take("its arenas", arenas)?, take("its tables", tables)?];
         Ok(Method {
             program: self.program.clone(),

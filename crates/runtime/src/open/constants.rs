@@ -2,7 +2,7 @@
 //! do not stay in memory beside their packed form.
 
 use crate::convert::from_little_endian;
-use crate::limits::over_memory;
+use crate::limits::memory_limit_error;
 use crate::{DataLoader, FreeableBuffer, Program, Purpose, Result, one_line};
 use pteron_engine::{Bytes, Constant, Derivation, Identity, SharedBytes, SourceId};
 use pteron_operator::Budget;
@@ -18,31 +18,36 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 pub struct ConstantBytes {
     bytes: OnceLock<FreeableBuffer>,
     deferred: Option<Arc<Deferred>>,
-    /// How it was computed, if it was folded.
+    /// How the bytes were computed, if they were folded.
     derivation: Option<Arc<Derivation>>,
 }
 
 impl ConstantBytes {
     /// Bytes that are in memory and stay there.
-    pub fn resident(bytes: FreeableBuffer) -> Self {
+    pub fn in_memory(bytes: FreeableBuffer) -> Self {
         Self { bytes: bytes.into(), deferred: None, derivation: None }
     }
 
     /// Bytes that were computed from other constants.
-    pub(crate) fn folded(bytes: FreeableBuffer, derivation: Option<Derivation>) -> Self {
+    pub(crate) fn from_folded(bytes: FreeableBuffer, derivation: Option<Derivation>) -> Self {
         // A new source: no other constant has these bytes.
-        let bytes = bytes.of_source(SourceId::numbered(), 0);
-        Self { derivation: derivation.map(Arc::new), ..Self::resident(bytes) }
+        let bytes = bytes.with_source(SourceId::unique(), 0);
+        Self { derivation: derivation.map(Arc::new), ..Self::in_memory(bytes) }
     }
 
     /// Bytes that are read on first access.
-    pub(crate) fn deferred(source: Arc<Deferred>) -> Self {
+    pub(crate) fn from_deferred(source: Arc<Deferred>) -> Self {
         Self { bytes: OnceLock::new(), deferred: Some(source), derivation: None }
     }
 
     /// `len` bytes of a file from `offset` on, which are read on first access.
     pub fn of_file(file: Arc<dyn DataLoader>, offset: u64, len: usize) -> Self {
-        Self::deferred(Arc::new(Deferred::new(InFile(file, offset), len, Elements::Blob, &Budget::default())))
+        Self::from_deferred(Arc::new(Deferred::new(
+            InFile(file, offset),
+            len,
+            Elements::Blob,
+            &Budget::default(),
+        )))
     }
 
     /// The number of bytes. Does not read them.
@@ -54,7 +59,7 @@ impl ConstantBytes {
     }
 
     /// Whether the bytes can be read again after they were released.
-    pub fn is_read_again(&self) -> bool {
+    pub fn can_be_reread(&self) -> bool {
         self.deferred.is_some()
     }
 
@@ -93,7 +98,7 @@ impl ConstantBytes {
     /// Releases the bytes. They are read again on the next access if they can be; otherwise they are gone.
     pub(crate) fn release(&mut self) {
         if let Some(bytes) = self.bytes.get() {
-            bytes.give_back_pages();
+            bytes.release_pages();
         }
         self.bytes = match self.deferred {
             Some(_) => OnceLock::new(),
@@ -118,14 +123,14 @@ impl ConstantBytes {
     /// it has read.
     #[must_use]
     pub fn reopen(&self) -> Self {
-        let bytes = if self.is_read_again() { OnceLock::new() } else { self.bytes.clone() };
+        let bytes = if self.can_be_reread() { OnceLock::new() } else { self.bytes.clone() };
         Self { bytes, deferred: self.deferred.clone(), derivation: self.derivation.clone() }
     }
 
-    /// A range of bytes that are not in memory, which is read by itself. `None` if it cannot be.
+    /// A range of the bytes that is read separately. `None` if they are in memory or cannot be read in parts.
     fn part(&self, range: Range<usize>) -> Option<Self> {
         match (&self.deferred, self.bytes.get()) {
-            (Some(deferred), None) => Some(Self::deferred(Arc::new(deferred.part(range)?))),
+            (Some(deferred), None) => Some(Self::from_deferred(Arc::new(deferred.part(range)?))),
             _ => None,
         }
     }
@@ -191,7 +196,7 @@ impl Bytes for InGraph {
 impl Drop for InGraph {
     fn drop(&mut self) {
         if let Some(bytes) = self.0.bytes.get() {
-            bytes.give_back_pages();
+            bytes.release_pages();
         }
     }
 }
@@ -212,7 +217,7 @@ pub(crate) trait Source: Send + Sync {
     /// The source of the bytes and their offset in it, if that is known.
     fn origin(&self) -> Option<(SourceId, u64)>;
 
-    /// Reads the bytes, of which there are `len`.
+    /// Reads all `len` bytes.
     fn read(&self, len: usize) -> Result<FreeableBuffer>;
 
     /// The source of `len` of the bytes from `start` on. `None` if it cannot be read in parts.
@@ -274,23 +279,23 @@ impl Deferred {
         elements: Elements,
         budget: &Budget,
     ) -> Self {
-        Self::boxed(Box::new(source), len, elements, budget)
+        Self::from_source(Box::new(source), len, elements, budget)
     }
 
-    fn boxed(source: Box<dyn Source>, len: usize, elements: Elements, budget: &Budget) -> Self {
-        let (from, start) = source.origin().unwrap_or_else(|| (SourceId::numbered(), 0));
+    fn from_source(source: Box<dyn Source>, len: usize, elements: Elements, budget: &Budget) -> Self {
+        let (from, start) = source.origin().unwrap_or_else(|| (SourceId::unique(), 0));
         let identity = Identity::new(from, start, len);
         Self { source, len, identity, elements, budget: budget.clone(), present: Mutex::default() }
     }
 
-    /// A range of the bytes, unless they are in memory or cannot be read in parts.
+    /// A range of the bytes that is read separately. `None` if they are in memory or cannot be read in parts.
     fn part(&self, range: Range<usize>) -> Option<Self> {
         let is_within = range.start <= range.end && range.end <= self.len;
         if !is_within || lock(&self.present).strong_count() > 0 {
             return None;
         }
         let source = self.source.part(range.start as u64, range.len())?;
-        Some(Self::boxed(source, range.len(), self.elements, &self.budget))
+        Some(Self::from_source(source, range.len(), self.elements, &self.budget))
     }
 
     fn read(&self) -> Result<FreeableBuffer> {
@@ -298,29 +303,29 @@ impl Deferred {
         let read = match present.upgrade() {
             Some(read) => read,
             None => {
-                let read = Arc::new(self.read_anew()?);
+                let read = Arc::new(self.read_source()?);
                 *present = Arc::downgrade(&read);
                 read
             }
         };
-        Ok(FreeableBuffer::part(read, 0..self.len))
+        Ok(FreeableBuffer::part_of(read, 0..self.len))
     }
 
-    fn read_anew(&self) -> Result<FreeableBuffer> {
-        // Charged before the bytes are read, and refunded by `holding` if they take no memory of their own.
-        let reservation = self.budget.take("its constants", self.len).map_err(over_memory)?;
+    fn read_source(&self) -> Result<FreeableBuffer> {
+        // Charged before the bytes are read, and refunded by `with_reservation` if they take no memory of their own.
+        let reservation = self.budget.take("its constants", self.len).map_err(memory_limit_error)?;
         let bytes = self.source.read(self.len)?;
         if bytes.len() < self.len {
             return Err(
                 pteron_tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into()
             );
         }
-        Ok(aligned(bytes, self.elements)?.holding(reservation))
+        Ok(align_elements(bytes, self.elements)?.with_reservation(reservation))
     }
 }
 
-/// The elements of a constant, aligned and in the host's byte order. The bytes are copied only if they are not.
-pub(crate) fn aligned(bytes: FreeableBuffer, elements: Elements) -> Result<FreeableBuffer> {
+/// Converts bytes to aligned elements in the host's byte order. Copies them only if they are not that already.
+pub(crate) fn align_elements(bytes: FreeableBuffer, elements: Elements) -> Result<FreeableBuffer> {
     let alignment = match elements {
         Elements::Of(dtype) => dtype.alignment(),
         Elements::Blob => BLOB_ALIGNMENT,
@@ -333,9 +338,9 @@ pub(crate) fn aligned(bytes: FreeableBuffer, elements: Elements) -> Result<Freea
     if let Elements::Of(dtype) = elements {
         from_little_endian(&mut copy, dtype);
     }
-    let copy = FreeableBuffer::read(copy);
+    let copy = FreeableBuffer::owned(copy);
     Ok(match bytes.origin() {
-        Some((source, start)) => copy.of_source(source, start),
+        Some((source, start)) => copy.with_source(source, start),
         None => copy,
     })
 }

@@ -26,29 +26,29 @@ enum Owner {
 }
 
 impl FreeableBuffer {
-    /// Wraps bytes in memory that the buffer owns.
-    pub fn read(buffer: AlignedBuffer) -> Self {
+    /// Takes the ownership of bytes in memory.
+    pub fn owned(buffer: AlignedBuffer) -> Self {
         let range = 0..buffer.len();
         Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }
     }
 
     /// A copy of these bytes.
     pub fn from_bytes(bytes: &[u8]) -> crate::Result<Self> {
-        Ok(Self::read(AlignedBuffer::from_slice(bytes)?))
+        Ok(Self::owned(AlignedBuffer::from_slice(bytes)?))
     }
 
     /// A range of a mapped file. The range must be in bounds.
-    pub(crate) fn mapped(file: Arc<MappedFile>, range: Range<usize>) -> Self {
+    pub(crate) fn of_mapped(file: Arc<MappedFile>, range: Range<usize>) -> Self {
         Self { owner: Owner::Mapped(file), range, origin: None }
     }
 
     /// A range of bytes with shared ownership. The range must be in bounds.
-    pub(crate) fn shared(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
+    pub(crate) fn of_shared(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
         Self { owner: Owner::Shared(bytes), range, origin: None }
     }
 
-    /// A part of a buffer that stays in memory, and is charged to the budget, as a whole.
-    pub(crate) fn part(parent: Arc<FreeableBuffer>, range: Range<usize>) -> Self {
+    /// A range of a buffer. The entire buffer stays in memory, and charged to its budget, while the range is used.
+    pub(crate) fn part_of(parent: Arc<FreeableBuffer>, range: Range<usize>) -> Self {
         let origin = parent.origin_from(range.start);
         Self { owner: Owner::Part(parent), range, origin }
     }
@@ -56,7 +56,7 @@ impl FreeableBuffer {
     /// Records that these are the bytes at offset `start` of `source`. Data derived from them can then be shared with
     /// all users of the same source.
     #[must_use]
-    pub fn of_source(self, source: SourceId, start: u64) -> Self {
+    pub fn with_source(self, source: SourceId, start: u64) -> Self {
         Self { origin: Some((source, start)), ..self }
     }
 
@@ -84,12 +84,15 @@ impl FreeableBuffer {
 
     /// Ties a budget reservation to the bytes: it is released with the last clone. For bytes that take no memory of
     /// their own, it is released at once.
-    pub fn holding(self, reservation: Reservation) -> Self {
+    pub fn with_reservation(self, reservation: Reservation) -> Self {
         if !self.takes_memory() {
             return self;
         }
         let (range, origin) = (0..self.len(), self.origin);
-        Self { origin, ..Self::shared(Arc::new(Counted { bytes: self, _reservation: reservation }), range) }
+        Self {
+            origin,
+            ..Self::of_shared(Arc::new(Counted { bytes: self, _reservation: reservation }), range)
+        }
     }
 
     /// The same bytes at an address that is a multiple of `alignment`, a power of two. If they are misaligned, this makes a
@@ -113,21 +116,22 @@ impl FreeableBuffer {
         let range = start..start.saturating_add(self.len());
         let place = buffer.get_mut(range.clone()).ok_or(pteron_tensor::Error::OutOfMemory(padded))?;
         place.copy_from_slice(&self);
-        let copy = Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }.holding(reservation);
+        let copy =
+            Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }.with_reservation(reservation);
         Ok(Self { origin: self.origin, ..copy })
     }
 
     /// Releases the pages of a memory map that hold these bytes; the next access reads them again. Does nothing for
     /// bytes that are not mapped.
-    pub(crate) fn give_back_pages(&self) {
-        self.give_back(0..self.len());
+    pub(crate) fn release_pages(&self) {
+        self.release_pages_of(0..self.len());
     }
 
-    fn give_back(&self, part: Range<usize>) {
+    fn release_pages_of(&self, part: Range<usize>) {
         let part = self.range.start + part.start..self.range.start + part.end;
         match &self.owner {
             Owner::Mapped(file) => file.give_back(part),
-            Owner::Part(parent) => parent.give_back(part),
+            Owner::Part(parent) => parent.release_pages_of(part),
             Owner::Freed | Owner::Read(_) | Owner::Shared(_) => {}
         }
     }

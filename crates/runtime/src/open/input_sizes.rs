@@ -1,7 +1,7 @@
 //! What a program says of a method in named data of its own: the sizes that the export allows for the inputs, and what
 //! the delegates compute.
 
-use crate::open::own_data::{entry, wrong};
+use crate::open::own_data::{entry, malformed_entry};
 use crate::{Program, Result};
 use pteron_exported::InputSizes;
 use pteron_exported::delegate::DelegateSources;
@@ -11,12 +11,12 @@ use pteron_format::pte::{EValue, ExecutionPlan, delegate_sources_key, input_size
 pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {
     let key = input_sizes_key(&plan.name);
     let Some(sizes) = entry(program, &plan.name, &key)? else { return Ok(None) };
-    check(&sizes, plan).map_err(|problem| wrong(&plan.name, &key, problem))?;
+    check(&sizes, plan).map_err(|problem| malformed_entry(&plan.name, &key, problem))?;
     Ok(Some(sizes))
 }
 
-/// What the delegates of a plan compute; `None` if the program does not say it.
-pub(crate) fn delegates(program: &Program, plan: &ExecutionPlan) -> Result<Option<DelegateSources>> {
+/// The operators from which the delegates of a plan were compiled; `None` if the program does not record them.
+pub(crate) fn delegate_sources(program: &Program, plan: &ExecutionPlan) -> Result<Option<DelegateSources>> {
     entry(program, &plan.name, &delegate_sources_key(&plan.name))
 }
 

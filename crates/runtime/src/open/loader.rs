@@ -65,7 +65,7 @@ pub trait DataLoader: Send + Sync {
     fn name(&self) -> &str;
 }
 
-/// What the loaders of this module know of their source.
+/// The name, size and identity of a loader's source, and the number of bytes that were loaded from it.
 struct Source {
     name: String,
     size: u64,
@@ -78,7 +78,7 @@ impl Source {
         Self { name, size, id, loaded: AtomicU64::new(0) }
     }
 
-    /// `offset..offset + len` as indices. Fails if it is out of bounds.
+    /// The range `offset..offset + len`. Fails if it is out of bounds.
     fn range(&self, offset: u64, len: u64) -> Result<Range<usize>> {
         match offset.checked_add(len) {
             Some(end) if end <= self.size => {
@@ -91,12 +91,12 @@ impl Source {
         Err(Error::OutOfFile { file: self.name.clone(), offset, len, size: self.size })
     }
 
-    fn count(&self, len: u64) {
+    fn count_loaded(&self, len: u64) {
         self.loaded.fetch_add(len, Ordering::Relaxed);
     }
 }
 
-/// The methods of [`DataLoader`] that a [`Source`] answers.
+/// The methods of [`DataLoader`] that a [`Source`] implements.
 macro_rules! answered_by_source {
     () => {
         fn size(&self) -> u64 {
@@ -131,7 +131,7 @@ impl BytesLoader {
 
     /// As [`Self::new`], with a name for error messages.
     pub fn named(name: impl Into<String>, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        let source = Source::new(name.into(), bytes.as_ref().len() as u64, SourceId::numbered());
+        let source = Source::new(name.into(), bytes.as_ref().len() as u64, SourceId::unique());
         Self { bytes: Arc::new(bytes), source }
     }
 }
@@ -141,8 +141,8 @@ impl DataLoader for BytesLoader {
 
     fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
         let range = self.source.range(offset, len)?;
-        self.source.count(len);
-        Ok(FreeableBuffer::shared(Arc::clone(&self.bytes), range))
+        self.source.count_loaded(len);
+        Ok(FreeableBuffer::of_shared(Arc::clone(&self.bytes), range))
     }
 
     fn takes_memory(&self) -> bool {
@@ -153,7 +153,7 @@ impl DataLoader for BytesLoader {
 /// Reads ranges of a file into aligned memory on demand.
 pub struct FileLoader {
     file: File,
-    /// As error messages show it.
+    /// The path that error messages show.
     path: PathBuf,
     source: Source,
 }
@@ -176,7 +176,7 @@ impl FileLoader {
     }
 
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
-        self.source.count(target.len() as u64);
+        self.source.count_loaded(target.len() as u64);
         read_exact_at(&self.file, target, offset).map_err(|source| Error::Io {
             path: self.path.clone(),
             action: "read",
@@ -192,7 +192,7 @@ impl DataLoader for FileLoader {
         let range = self.source.range(offset, len)?;
         let mut buffer = AlignedBuffer::long_lived(range.len())?;
         self.read(offset, &mut buffer)?;
-        Ok(FreeableBuffer::read(buffer))
+        Ok(FreeableBuffer::owned(buffer))
     }
 
     fn load_into(&self, offset: u64, target: &mut [u8], _: Purpose<'_>) -> Result<()> {
@@ -235,7 +235,7 @@ impl MmapLoader {
     }
 
     /// Fails if the file is shorter than it was when it was mapped.
-    fn check_whole(&self) -> Result<()> {
+    fn check_not_truncated(&self) -> Result<()> {
         let fail = |source| Error::Io { path: self.path.clone(), action: "use the map of", source };
         let (now, then) = (self.file.metadata().map_err(fail)?.len(), self.source.size);
         if now >= then {
@@ -251,9 +251,9 @@ impl DataLoader for MmapLoader {
 
     fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
         let range = self.source.range(offset, len)?;
-        self.check_whole()?;
-        self.source.count(len);
-        Ok(FreeableBuffer::mapped(Arc::clone(&self.map), range))
+        self.check_not_truncated()?;
+        self.source.count_loaded(len);
+        Ok(FreeableBuffer::of_mapped(Arc::clone(&self.map), range))
     }
 
     fn takes_memory(&self) -> bool {
@@ -284,7 +284,7 @@ fn identify(meta: &Metadata) -> SourceId {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let last = meta.mtime().max(meta.ctime());
     if i64::try_from(now.as_secs()).unwrap_or(i64::MAX).saturating_sub(last) < SETTLED {
-        return SourceId::numbered();
+        return SourceId::unique();
     }
     let time = |seconds: i64, nanoseconds: i64| {
         (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
@@ -296,7 +296,7 @@ fn identify(meta: &Metadata) -> SourceId {
 /// This platform does not identify files, so every loader gets a source of its own.
 #[cfg(not(unix))]
 fn identify(_: &Metadata) -> SourceId {
-    SourceId::numbered()
+    SourceId::unique()
 }
 
 #[cfg(unix)]

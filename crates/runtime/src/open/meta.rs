@@ -80,7 +80,7 @@ impl<'p> MethodMeta<'p> {
     }
 
     /// Index of the method in the program's execution plans.
-    pub(crate) fn index(&self) -> usize {
+    pub(crate) fn plan_index(&self) -> usize {
         self.plan
     }
 
@@ -114,7 +114,7 @@ impl<'p> MethodMeta<'p> {
     /// # Errors
     /// It cannot be read.
     pub fn delegate_sources(&self) -> Result<Option<DelegateSources>> {
-        input_sizes::delegates(self.program, self.plan())
+        input_sizes::delegate_sources(self.program, self.plan())
     }
 
     /// The outputs, in order.
@@ -196,11 +196,11 @@ pub fn check_tensor(
     sizes: &[usize],
 ) -> Result<(), InputProblem> {
     let expected = (declared.dtype(), declared.dynamism(), &**declared.sizes());
-    check_within(index, expected, allowed, dtype, sizes)
+    check_type_and_shape(index, expected, allowed, dtype, sizes)
 }
 
 /// As [`check_tensor`], with type, dynamism and bounds as separate values.
-pub(crate) fn check_within(
+pub(crate) fn check_type_and_shape(
     index: usize,
     (expected, dynamism, bound): (ScalarType, ShapeDynamism, &[usize]),
     allowed: Option<&InputSizes>,
@@ -232,7 +232,7 @@ fn shape_problem(
     index: usize,
     dynamism: ShapeDynamism,
     bound: &[usize],
-    found: &[usize],
+    actual: &[usize],
 ) -> Option<InputProblem> {
     let problem = |hint| {
         let dims: Vec<String> = bound
@@ -242,18 +242,18 @@ fn shape_problem(
         Some(InputProblem::Shape {
             index,
             expected: format!("[{}]", dims.join(", ")),
-            found: format!("{found:?}"),
+            found: format!("{actual:?}"),
             hint,
         })
     };
-    if bound.len() != found.len() {
+    if bound.len() != actual.len() {
         return problem("; the rank of an input is fixed when the model is exported");
     }
     match dynamism {
-        ShapeDynamism::Static if bound != found => problem(
+        ShapeDynamism::Static if bound != actual => problem(
             "; the shape was fixed when the model was exported: export with dynamic shapes to vary it",
         ),
-        ShapeDynamism::DynamicBound if found.iter().zip(bound).any(|(f, b)| f > b) => {
+        ShapeDynamism::DynamicBound if actual.iter().zip(bound).any(|(f, b)| f > b) => {
             problem("; export with a larger upper bound to allow more")
         }
         _ => None,
@@ -285,7 +285,7 @@ fn tensor_info(t: &pte::Tensor) -> Option<TensorInfo> {
     })
 }
 
-/// Type, size bounds and layout of a tensor in the file.
+/// The meta of a tensor in the file: its type, its maximum sizes and its layout.
 pub(crate) fn tensor_meta(t: &pte::Tensor) -> pteron_tensor::Result<TensorMeta> {
     let dtype = ScalarType::from_i8(t.scalar_type)?;
     let sizes: Vec<usize> = t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(usize::MAX)).collect();
@@ -297,7 +297,7 @@ pub(crate) fn tensor_meta(t: &pte::Tensor) -> pteron_tensor::Result<TensorMeta> 
 }
 
 /// The arena extent that the memory plan assigns to a tensor.
-pub(crate) fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
+pub(crate) fn planned_extent(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
     let at = t.allocation_info.unwrap_or_default();
     Ok(Extent {
         arena: at.memory_id.saturating_sub(1) as usize,

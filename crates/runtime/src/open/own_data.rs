@@ -4,34 +4,35 @@ use crate::{Error, Program, Purpose, Result};
 use pteron_format::pte::{Alignments, MAX_OWN_BYTES, alignments_key};
 use std::str::FromStr;
 
-/// An entry for a method; `None` if there is none.
+/// Parses the entry with a key for a method. `None` if the program has no such entry.
 pub(crate) fn entry<T: FromStr<Err = String>>(
     program: &Program,
     method: &str,
     key: &str,
 ) -> Result<Option<T>> {
-    let text = text(program, method, key)?;
-    text.map(|text| text.parse().map_err(|problem| wrong(method, key, problem))).transpose()
+    let text = entry_text(program, method, key)?;
+    text.map(|text| text.parse().map_err(|problem| malformed_entry(method, key, problem))).transpose()
 }
 
-fn text(program: &Program, method: &str, key: &str) -> Result<Option<String>> {
+fn entry_text(program: &Program, method: &str, key: &str) -> Result<Option<String>> {
     let Some(range) = program.tables().named_data(key) else { return Ok(None) };
     let len = range.end.saturating_sub(range.start);
     if len > MAX_OWN_BYTES {
         let problem = format!("it has {len} bytes, at most {MAX_OWN_BYTES} are read");
-        return Err(wrong(method, key, problem));
+        return Err(malformed_entry(method, key, problem));
     }
     let bytes = program.load_range(range, Purpose::Program)?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| wrong(method, key, "it is no text".to_owned()))?;
+    let text =
+        std::str::from_utf8(&bytes).map_err(|_| malformed_entry(method, key, "it is no text".to_owned()))?;
     Ok(Some(text.to_owned()))
 }
 
 /// The error that an entry for a method is malformed.
-pub(crate) fn wrong(method: &str, key: &str, problem: String) -> Error {
+pub(crate) fn malformed_entry(method: &str, key: &str, problem: String) -> Error {
     Error::Load { method: method.to_owned(), place: format!("named data `{key}`"), problem }
 }
 
-/// What the delegates of a method ask of the addresses of their payloads and named data.
+/// The alignments that the delegates of a method require of their payloads and named data.
 pub(crate) fn alignments(program: &Program, method: &str) -> Result<Alignments> {
     Ok(entry(program, method, &alignments_key(method))?.unwrap_or_default())
 }

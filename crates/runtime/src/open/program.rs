@@ -95,7 +95,7 @@ impl Program {
         }
         let tables = loader.load(0, header.program_size, Purpose::Program)?;
         let program = pte::VerifiedProgram::read_readable(&tables, &header, &limits.format).map_err(fail)?;
-        let source = loader.source().unwrap_or_else(SourceId::numbered);
+        let source = loader.source().unwrap_or_else(SourceId::unique);
         let (constants, limits) = (Mutex::default(), limits.clone());
         Ok(Self(Arc::new(Inner { loader, source, program, constants, limits })))
     }
@@ -235,7 +235,7 @@ impl Program {
             let what = || format!("bytes {range:?} of {}", self.0.loader.name());
             self.0.limits.check_memory(what, len)?;
         }
-        Ok(self.0.loader.load(range.start, len, purpose)?.of_source(self.0.source, range.start))
+        Ok(self.0.loader.load(range.start, len, purpose)?.with_source(self.0.source, range.start))
     }
 
     /// Identifies the source of the program's bytes.
@@ -257,23 +257,23 @@ impl Program {
             None if self.0.loader.takes_memory() => {
                 let len = range.end.saturating_sub(range.start);
                 if let Some(part) = constants.parts.get(&range).and_then(Weak::upgrade) {
-                    return Ok(FreeableBuffer::part(part, 0..usize_of(len)?));
+                    return Ok(FreeableBuffer::part_of(part, 0..usize_of(len)?));
                 }
                 if constants.has_room(len, segment.end - segment.start) {
                     let part = Arc::new(self.load_range(range.clone(), Purpose::Constant)?);
                     constants.parts.insert(range, Arc::downgrade(&part));
                     constants.bytes += len;
-                    return Ok(FreeableBuffer::part(part, 0..usize_of(len)?));
+                    return Ok(FreeableBuffer::part_of(part, 0..usize_of(len)?));
                 }
-                self.load_whole(segment.clone(), &mut constants)?
+                self.load_segment(segment.clone(), &mut constants)?
             }
-            None => self.load_whole(segment.clone(), &mut constants)?,
+            None => self.load_segment(segment.clone(), &mut constants)?,
         };
         let within = usize_of(range.start - segment.start)?..usize_of(range.end - segment.start)?;
-        Ok(FreeableBuffer::part(all, within))
+        Ok(FreeableBuffer::part_of(all, within))
     }
 
-    fn load_whole(&self, segment: Range<u64>, constants: &mut Constants) -> Result<Arc<FreeableBuffer>> {
+    fn load_segment(&self, segment: Range<u64>, constants: &mut Constants) -> Result<Arc<FreeableBuffer>> {
         let new = Arc::new(self.load_range(segment, Purpose::Constant)?);
         constants.segment = Arc::downgrade(&new);
         Ok(new)

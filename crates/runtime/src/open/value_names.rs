@@ -1,6 +1,6 @@
 //! The names of a method's inputs and outputs, and calls by name.
 
-use crate::open::own_data::{entry, wrong};
+use crate::open::own_data::{entry, malformed_entry};
 use crate::{Error, InputProblem, MethodMeta, Result, ValueMeta};
 use pteron_exported::containers;
 use pteron_format::pte::{ValueNames, value_names_key};
@@ -24,7 +24,7 @@ impl MethodMeta<'_> {
                 "it names {inputs} inputs and {outputs} outputs, the method has {} and {}",
                 expected[0], expected[1]
             );
-            return Err(wrong(self.name(), &key, problem));
+            return Err(malformed_entry(self.name(), &key, problem));
         }
         Ok(names)
     }
@@ -70,12 +70,14 @@ pub fn arrange_inputs<T>(
         return Err(fails(InputProblem::Count { expected: declared.len(), found: positional.len() }));
     }
     let mut inputs: Vec<Option<T>> = declared.iter().map(|_| None).collect();
-    let mut given = positional.len();
+    let mut count = positional.len();
     positional.zip(open).for_each(|(value, i)| inputs[i] = Some(value));
     for (name, value) in named {
-        given += 1;
+        count += 1;
         let at = names.iter().position(|known| known.as_deref() == Some(&name));
-        let Some(at) = at.filter(|&at| at < inputs.len()) else { return Err(fails(unknown(name, names))) };
+        let Some(at) = at.filter(|&at| at < inputs.len()) else {
+            return Err(fails(unknown_name(name, names)));
+        };
         if inputs[at].replace(value).is_some() {
             return Err(fails(InputProblem::Twice { name }));
         }
@@ -83,12 +85,12 @@ pub fn arrange_inputs<T>(
     let is_missing =
         |(input, declared): (&Option<T>, &ValueMeta)| input.is_none() && declared.traced.is_none();
     if inputs.iter().zip(declared).any(is_missing) {
-        return Err(fails(InputProblem::Count { expected: declared.len(), found: given }));
+        return Err(fails(InputProblem::Count { expected: declared.len(), found: count }));
     }
     Ok(inputs)
 }
 
-fn unknown(name: String, names: &[Option<String>]) -> InputProblem {
+fn unknown_name(name: String, names: &[Option<String>]) -> InputProblem {
     let known: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
     let hint = match known.is_empty() {
         true => "; the program does not name its inputs, so give them by position".to_owned(),

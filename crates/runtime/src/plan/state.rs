@@ -18,7 +18,7 @@ pub(crate) struct State {
 
 impl State {
     /// An owned copy of a tensor.
-    pub(crate) fn read(&self, id: Id) -> Result<Tensor> {
+    pub(crate) fn copy_tensor(&self, id: Id) -> Result<Tensor> {
         Ok(self.view(id)?.to_tensor()?)
     }
 
@@ -47,8 +47,8 @@ impl State {
     pub(crate) fn view(&self, id: Id) -> Result<TensorView<'_>> {
         let t = self.values[id].tensor().ok_or(ExecuteError::NoMemory(id))?;
         let bytes = match t.storage {
-            Storage::Arena(extent) => self.arenas.bytes(present(extent, &t.meta))?,
-            Storage::Constant(c) => constant(&self.constants, c, &t.meta)?,
+            Storage::Arena(extent) => self.arenas.bytes(used_extent(extent, &t.meta))?,
+            Storage::Constant(c) => constant_bytes(&self.constants, c, &t.meta)?,
             Storage::Nowhere => return Err(ExecuteError::NoMemory(id)),
         };
         Ok(TensorView::new(&t.meta, bytes)?)
@@ -65,12 +65,12 @@ impl State {
 }
 
 /// The part of an extent that the tensor's current sizes use.
-pub(crate) fn present(extent: Extent, meta: &TensorMeta) -> Extent {
+pub(crate) fn used_extent(extent: Extent, meta: &TensorMeta) -> Extent {
     Extent { len: meta.nbytes(), ..extent }
 }
 
-/// The bytes of a constant that a tensor has.
-pub(crate) fn constant<'a>(
+/// The first bytes of a constant, as many as a tensor with this meta has.
+pub(crate) fn constant_bytes<'a>(
     constants: &'a [ConstantBytes],
     index: usize,
     meta: &TensorMeta,

@@ -11,22 +11,22 @@ const BLOCK: usize = 16;
 
 /// Estimates, before a plan is loaded, the bytes that its values and instructions take both as parsed and as loaded.
 /// Parsed vectors have grown by doubling, so their capacity is about 1.5 times their length on average.
-pub(crate) fn bytes(plan: &pte::ExecutionPlan) -> u64 {
-    let values = plan.values.iter().map(of_value);
+pub(crate) fn estimated_bytes(plan: &pte::ExecutionPlan) -> u64 {
+    let values = plan.values.iter().map(bytes_of_value);
     let chains = plan.chains.iter().map(|chain| {
-        let instructions = chain.instructions.iter().map(of_instruction);
-        instructions.chain(chain.stacktrace.iter().map(of_frames)).fold(0, u64::saturating_add)
+        let instructions = chain.instructions.iter().map(bytes_of_instruction);
+        instructions.chain(chain.stacktrace.iter().map(bytes_of_frames)).fold(0, u64::saturating_add)
     });
     values.chain(chains).fold(0, u64::saturating_add)
 }
 
 /// Bytes per element of a parsed vector, with its spare capacity.
-const fn read<T>() -> usize {
+const fn parsed_bytes<T>() -> usize {
     size_of::<T>() * 3 / 2
 }
 
-fn of_value(value: &pte::EValue) -> u64 {
-    let entry = read::<pte::EValue>() + size_of::<Value>();
+fn bytes_of_value(value: &pte::EValue) -> u64 {
+    let entry = parsed_bytes::<pte::EValue>() + size_of::<Value>();
     let beside = match value {
         pte::EValue::Null | pte::EValue::Int(_) | pte::EValue::Bool(_) | pte::EValue::Double(_) => 0,
         pte::EValue::Tensor(t) => {
@@ -44,8 +44,8 @@ fn of_value(value: &pte::EValue) -> u64 {
     (entry + beside) as u64
 }
 
-fn of_instruction(instruction: &pte::Instruction) -> u64 {
-    let entry = read::<pte::Instruction>() + size_of::<Instr>();
+fn bytes_of_instruction(instruction: &pte::Instruction) -> u64 {
+    let entry = parsed_bytes::<pte::Instruction>() + size_of::<Instr>();
     let beside = match instruction {
         pte::Instruction::KernelCall { args, .. } | pte::Instruction::DelegateCall { args, .. } => {
             3 * BLOCK + (4 + size_of::<ArgRef>()) * args.len() + size_of::<OutRef>()
@@ -55,10 +55,10 @@ fn of_instruction(instruction: &pte::Instruction) -> u64 {
     (entry + beside) as u64
 }
 
-fn of_frames(frames: &pte::FrameList) -> u64 {
+fn bytes_of_frames(frames: &pte::FrameList) -> u64 {
     let text = |text: &Option<String>| text.as_ref().map_or(0, |text| BLOCK + text.len());
     let frame = |frame: &pte::Frame| {
-        read::<pte::Frame>() + text(&frame.filename) + text(&frame.name) + text(&frame.context)
+        parsed_bytes::<pte::Frame>() + text(&frame.filename) + text(&frame.name) + text(&frame.context)
     };
-    (read::<pte::FrameList>() + BLOCK + frames.items.iter().map(frame).sum::<usize>()) as u64
+    (parsed_bytes::<pte::FrameList>() + BLOCK + frames.items.iter().map(frame).sum::<usize>()) as u64
 }

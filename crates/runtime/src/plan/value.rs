@@ -3,7 +3,7 @@
 use pteron_tensor::{Extent, Scalar, Shape, TensorMeta};
 use std::sync::Arc;
 
-/// Index of a value.
+/// The index of a value in the method's table.
 pub(crate) type Id = usize;
 
 /// One entry of the table.
@@ -46,7 +46,7 @@ pub(crate) enum Storage {
     Arena(Extent),
     /// Entry of the method's table of constants.
     Constant(usize),
-    /// Nowhere: freed.
+    /// The tensor was freed and has no bytes.
     Nowhere,
 }
 

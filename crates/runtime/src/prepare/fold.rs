@@ -65,8 +65,8 @@ pub(crate) fn fold(method: &mut Prepared, settings: &Settings<'_>, def_use: &mut
             budget -= bytes;
             for (id, tensor) in ids.into_iter().zip(results) {
                 let (meta, bytes) = tensor.into_parts();
-                let bytes = FreeableBuffer::read(bytes);
-                method.state.constants.push(ConstantBytes::folded(bytes, derivation.clone()));
+                let bytes = FreeableBuffer::owned(bytes);
+                method.state.constants.push(ConstantBytes::from_folded(bytes, derivation.clone()));
                 let storage = Storage::Constant(method.state.constants.len() - 1);
                 if let Some(t) = method.state.values[id].tensor_mut() {
                     (t.meta, t.storage, t.home) = (meta, storage, storage);
@@ -104,7 +104,7 @@ fn compute(
     budget: usize,
 ) -> Option<(Vec<Tensor>, Option<Derivation>)> {
     let mut constants = Constants { state, def_use, inputs: Vec::new() };
-    let args: Vec<_> = call.args.iter().map(|arg| constants.arg(*arg)).collect::<Option<_>>()?;
+    let args: Vec<_> = call.args.iter().map(|arg| constants.call_arg(*arg)).collect::<Option<_>>()?;
     let inputs = constants.inputs;
     let meta = |out: &OutRef| match out {
         OutRef::Tensor(id) => Some(state.values[*id].tensor()?.meta.clone()),

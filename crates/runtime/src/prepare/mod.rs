@@ -33,14 +33,14 @@ pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> 
     let mut def_use = DefUse::of(method.listing());
     // Static regions come first, while no constant is in memory yet: a weight is read when it is packed, and
     // released after that. Folding reads constants and keeps its results, so it is left with the calls in between.
-    region::lower_fixed(&mut method, settings, &def_use);
-    if let Err(e) = release::read_needed(&method) {
+    region::lower_static(&mut method, settings, &def_use);
+    if let Err(e) = release::read_needed_constants(&method) {
         if method.regions.is_empty() {
             return Err(e);
         }
         // What the regions computed from their constants has left no room for the remaining ones.
         region::remove_all(&mut method);
-        release::read_needed(&method)?;
+        release::read_needed_constants(&method)?;
     }
     fold(&mut method, settings, &mut def_use);
     // Calls whose dynamic results were folded are gone, so a run may be static now that was dynamic before.
@@ -80,7 +80,7 @@ pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> 
             };
         }
     }
-    release::unneeded(&mut method);
+    release::release_unneeded(&mut method);
     Ok(method)
 }
 
@@ -97,7 +97,7 @@ fn prepare_call(
         .map(|arg| match *arg {
             ArgRef::Value(id) => static_arg(id, state, def_use),
             ArgRef::Out(out) => match &call.outs[out] {
-                OutRef::Tensor(id) => spec(*id, state),
+                OutRef::Tensor(id) => spec_arg(*id, state),
                 _ => Arg::Unknown,
             },
         })
@@ -118,7 +118,7 @@ pub(crate) fn static_arg<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Arg<
         Value::Tensor(t) if def_use.is_fixed(id) && matches!(t.storage, Storage::Constant(_)) => {
             state.view(id).map_or(Arg::Unknown, Arg::Tensor)
         }
-        Value::Tensor(_) => spec(id, state),
+        Value::Tensor(_) => spec_arg(id, state),
         Value::Ints(ids) => {
             let ints = ids.iter().map(|&i| match &state.values[i] {
                 Value::Int(v) if def_use.is_fixed(i) => Some(*v),
@@ -128,12 +128,12 @@ pub(crate) fn static_arg<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Arg<
         }
         Value::Tensors(ids) => {
             let views: Option<SmallVec<[TensorView<'_>; 4]>> =
-                ids.iter().map(|&i| constant(i, state, def_use)).collect();
+                ids.iter().map(|&i| constant_view(i, state, def_use)).collect();
             views.map_or(Arg::Unknown, Arg::Tensors)
         }
         Value::OptionalTensors(ids) => {
             let views = ids.iter().map(|i| match i {
-                Some(i) => constant(*i, state, def_use).map(Some),
+                Some(i) => constant_view(*i, state, def_use).map(Some),
                 None => Some(None),
             });
             views.collect::<Option<_>>().map_or(Arg::Unknown, Arg::OptionalTensors)
@@ -149,12 +149,12 @@ pub(crate) fn static_arg<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Arg<
     }
 }
 
-fn constant<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Option<TensorView<'a>> {
+fn constant_view<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Option<TensorView<'a>> {
     let t = state.values[id].tensor()?;
     let constant = def_use.is_fixed(id) && matches!(t.storage, Storage::Constant(_));
     if constant { state.view(id).ok() } else { None }
 }
 
-fn spec(id: Id, state: &State) -> Arg<'_> {
+fn spec_arg(id: Id, state: &State) -> Arg<'_> {
     state.values[id].tensor().map_or(Arg::Unknown, |t| Arg::Spec(&t.meta))
 }

@@ -33,7 +33,7 @@ pub(crate) trait Operands {
 
     /// Translates an argument and appends its tensors to the inputs of the call, in order. `None` if it contains a
     /// value that cannot be part of a graph.
-    fn arg(&mut self, arg: ArgRef) -> Option<CallArg> {
+    fn call_arg(&mut self, arg: ArgRef) -> Option<CallArg> {
         let id = match arg {
             ArgRef::Out(i) => return Some(CallArg::Out(i)),
             ArgRef::Value(id) => id,

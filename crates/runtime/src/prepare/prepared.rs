@@ -15,7 +15,7 @@ pub struct AsWritten {
     pub chain: usize,
     /// The range of instructions in the chain.
     pub instructions: std::ops::Range<usize>,
-    /// What exceeds which limit.
+    /// The reason: what exceeds which limit.
     pub reason: String,
 }
 

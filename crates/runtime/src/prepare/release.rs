@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 /// Reads the constants that are needed outside lowered regions. These include the constants of regions that could not
 /// be lowered because their constants could not be read.
-pub(crate) fn read_needed(method: &Prepared) -> Result<()> {
+pub(crate) fn read_needed_constants(method: &Prepared) -> Result<()> {
     let needed = Needed::of(method).constants;
     let constants = &method.state.constants;
     constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
@@ -18,7 +18,7 @@ pub(crate) fn read_needed(method: &Prepared) -> Result<()> {
 
 /// Releases the constants that nothing will read and the delegates that nothing calls because regions have replaced
 /// them. If such a constant is later requested by name, it is read again.
-pub(crate) fn unneeded(method: &mut Prepared) {
+pub(crate) fn release_unneeded(method: &mut Prepared) {
     let Needed { constants, delegates } = Needed::of(method);
     for (delegate, _) in method.delegates.iter_mut().zip(delegates).filter(|(_, called)| !called) {
         delegate.release();
@@ -50,12 +50,12 @@ impl Needed {
             while let Some(instr) = chain.instrs.get(next) {
                 next += 1;
                 match instr {
-                    Instr::Kernel(call) => add(&mut read, &call.args, &call.outs),
+                    Instr::Kernel(call) => add_operands(&mut read, &call.args, &call.outs),
                     // Its results are reported to the tracer.
-                    Instr::Folded(call) => add(&mut read, &packed_later(call), &call.outs),
+                    Instr::Folded(call) => add_operands(&mut read, &packed_later(call), &call.outs),
                     Instr::Delegate(call) => {
                         called[call.delegate] = true;
-                        add(&mut read, &call.args, &call.outs);
+                        add_operands(&mut read, &call.args, &call.outs);
                     }
                     Instr::Move { from, to } => read.extend([*from, *to]),
                     Instr::JumpFalse { condition, .. } => _ = read.insert(*condition),
@@ -63,10 +63,10 @@ impl Needed {
                     Instr::Region(region) => match &method.regions[region.region] {
                         // The instructions of a static region never run one by one.
                         Region::Fixed(lowered) => {
-                            add(&mut read, &lowered.args, &lowered.outs);
+                            add_operands(&mut read, &lowered.args, &lowered.outs);
                             for instr in &chain.instrs[next..region.next] {
                                 if let Instr::Folded(call) = instr {
-                                    add(&mut read, &packed_later(call), &[]);
+                                    add_operands(&mut read, &packed_later(call), &[]);
                                 }
                             }
                             next = region.next;
@@ -76,7 +76,7 @@ impl Needed {
                                 called[call.delegate] = true;
                             }
                             let (args, outs) = region.first.operands();
-                            add(&mut read, args, outs);
+                            add_operands(&mut read, args, outs);
                         }
                     },
                 }
@@ -86,7 +86,7 @@ impl Needed {
         let mut live: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
         let is_named_and_unreadable = |id: &Id| {
             state.values[*id].tensor().is_some_and(|t| match t.home {
-                Storage::Constant(index) => t.name.is_some() && !state.constants[index].is_read_again(),
+                Storage::Constant(index) => t.name.is_some() && !state.constants[index].can_be_reread(),
                 _ => false,
             })
         };
@@ -103,7 +103,7 @@ impl Needed {
     }
 }
 
-fn add(read: &mut HashSet<Id>, args: &[ArgRef], outs: &[OutRef]) {
+fn add_operands(read: &mut HashSet<Id>, args: &[ArgRef], outs: &[OutRef]) {
     read.extend(args.iter().filter_map(|a| if let ArgRef::Value(id) = a { Some(*id) } else { None }));
     for out in outs {
         match out {

@@ -8,7 +8,7 @@ use std::path::Path;
 /// time would replace the file that the earlier one has written with an edit of the old file.
 #[derive(Debug)]
 pub struct EditLock {
-    /// What is at the path, locked; the lock ends when it is closed.
+    /// The locked file at the path. The lock ends when it is closed.
     _file: File,
 }
 
@@ -19,7 +19,7 @@ impl EditLock {
         let path = replaced_path(path);
         let mut waiting = Some(waiting);
         // An edit replaces the file, so the lock that was waited for may be that of a file which is no longer at the path.
-        while let Some(file) = lockable(&path) {
+        while let Some(file) = open_lockable(&path) {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
@@ -37,8 +37,8 @@ impl EditLock {
     }
 }
 
-/// The regular file at a path, opened. Where locks keep others from reading the file, none is taken.
-fn lockable(path: &Path) -> Option<File> {
+/// Opens the regular file at a path. `None` on systems where a lock would keep others from reading the file.
+fn open_lockable(path: &Path) -> Option<File> {
     let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
     if cfg!(unix) && is_file { File::open(path).ok() } else { None }
 }

@@ -85,7 +85,7 @@ fn replace<T, E: From<Error>>(
     }
     let permissions = old.map(|old| old.permissions());
     let result = write_stream(path, part.file(), write)?;
-    part.take_place(target, exists, permissions).map_err(fail)?;
+    part.commit(target, exists, permissions).map_err(fail)?;
     Ok(result)
 }
 
@@ -249,7 +249,7 @@ mod tests {
             let mut part = Part::create_named(&path).unwrap();
             part.file().write_all(bytes).unwrap();
             let permissions = permissions.map(|()| fs::metadata(&path).unwrap().permissions());
-            part.take_place(&path, permissions.is_some(), permissions).unwrap();
+            part.commit(&path, permissions.is_some(), permissions).unwrap();
             drop(part);
             assert_eq!(fs::read(&path).unwrap(), bytes);
             assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 /// Paths of the named temporary files that this process is writing.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Called before the first of them is created.
+/// The callback that runs before the first named temporary file is created.
 static BEFORE: OnceLock<fn()> = OnceLock::new();
 
 /// Registers a callback that runs once, before [`replace_file`](super::replace_file) creates the first named temporary
@@ -20,21 +20,21 @@ pub fn before_unfinished_files(prepare: fn()) {
     let _ = BEFORE.set(prepare);
 }
 
-fn prepare() {
+fn call_registered_callback() {
     static PREPARED: Once = Once::new();
     if let Some(prepare) = BEFORE.get() {
         PREPARED.call_once(prepare);
     }
 }
 
-fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+fn lock_unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Removes the temporary files that [`replace_file`](super::replace_file) is writing in this process, and then calls
 /// `end`. During `end`, no named temporary file is created or renamed. For use when a signal ends the process.
 pub fn discard_unfinished_files<T>(end: impl FnOnce() -> T) -> T {
-    let mut unfinished = unfinished();
+    let mut unfinished = lock_unfinished();
     for path in unfinished.drain(..) {
         let _ = fs::remove_file(path);
     }
@@ -60,10 +60,10 @@ impl Part {
 
     /// Creates a named temporary file for `target`.
     pub(super) fn create_named(target: &Path) -> io::Result<Self> {
-        prepare();
+        call_registered_callback();
         loop {
             let path = fresh_name(target);
-            let mut unfinished = unfinished();
+            let mut unfinished = lock_unfinished();
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     unfinished.push(path.clone());
@@ -88,7 +88,7 @@ impl Part {
     }
 
     /// Syncs the file to disk and renames it to the target, which may exist.
-    pub(super) fn take_place(
+    pub(super) fn commit(
         &mut self,
         target: &Path,
         replaces: bool,
@@ -98,11 +98,11 @@ impl Part {
             self.file.set_permissions(permissions)?;
         }
         self.file.sync_all()?;
-        let mut unfinished = unfinished();
+        let mut unfinished = lock_unfinished();
         if self.path.is_some() || replaces || !link(&self.file, target)? {
             let path = match &self.path {
                 Some(path) => path,
-                None => self.path.insert(name(&self.file, target, &mut unfinished)?),
+                None => self.path.insert(link_under_fresh_name(&self.file, target, &mut unfinished)?),
             };
             fs::rename(path, target)?;
             unfinished.retain(|other| other != path);
@@ -121,7 +121,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             let _ = fs::remove_file(path);
-            unfinished().retain(|other| other != path);
+            lock_unfinished().retain(|other| other != path);
         }
     }
 }
@@ -132,18 +132,18 @@ fn fresh_name(target: &Path) -> PathBuf {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut name = OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
-    name.push(format!(".{}-{number}{}", process(), stale::END));
+    name.push(format!(".{}-{number}{}", process_id(), stale::END));
     target.with_file_name(name)
 }
 
 /// The id of this process; zero on `wasm32-unknown-unknown`, which has neither processes nor files.
-fn process() -> u32 {
+fn process_id() -> u32 {
     if cfg!(all(target_family = "wasm", target_os = "unknown")) { 0 } else { std::process::id() }
 }
 
 /// Links an unnamed file under a fresh name in the folder of the target.
-fn name(file: &File, target: &Path, unfinished: &mut Vec<PathBuf>) -> io::Result<PathBuf> {
-    prepare();
+fn link_under_fresh_name(file: &File, target: &Path, unfinished: &mut Vec<PathBuf>) -> io::Result<PathBuf> {
+    call_registered_callback();
     loop {
         let path = fresh_name(target);
         if link(file, &path)? {

@@ -2,7 +2,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file is not replaced, unless that is asked for: see [`Protected`].
+/// Why a file is replaced only if that is asked for: see [`Protected`].
 pub(super) enum Protection {
     /// Nobody may write to it.
     ReadOnly,
@@ -16,7 +16,7 @@ pub enum Protected {
     /// It stays, and the write fails with [`Error::Protected`](crate::Error::Protected).
     #[default]
     Keep,
-    /// It is replaced. Its permissions are kept, its owner is if that is possible.
+    /// It is replaced. Its permissions are kept, and its owner if possible.
     Replace,
 }
 

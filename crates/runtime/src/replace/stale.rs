@@ -22,7 +22,7 @@ pub(super) fn remove(target: &Path) {
             let abandoned = match file.try_lock() {
                 Ok(()) => true,
                 Err(TryLockError::WouldBlock) => false,
-                Err(TryLockError::Error(_)) => is_gone(process),
+                Err(TryLockError::Error(_)) => has_ended(process),
             };
             if abandoned {
                 let _ = fs::remove_file(entry.path());
@@ -41,7 +41,7 @@ fn process_of(entry: &OsStr, name: &OsStr) -> Option<u32> {
 }
 
 /// Whether `/proc` exists and shows no such process.
-fn is_gone(process: u32) -> bool {
+fn has_ended(process: u32) -> bool {
     Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{process}")).exists()
 }
 
@@ -70,12 +70,12 @@ mod tests {
         for path in [&dead, &living, &other] {
             fs::write(path, "half of it").unwrap();
         }
-        let held = File::open(&living).unwrap();
-        held.lock().unwrap();
+        let locked = File::open(&living).unwrap();
+        locked.lock().unwrap();
         remove(&folder.join("a.pte"));
         assert!(!dead.exists());
         assert!(living.exists() && other.exists());
-        drop(held);
+        drop(locked);
         remove(&folder.join("a.pte"));
         assert!(!living.exists());
         fs::remove_dir_all(folder).unwrap();

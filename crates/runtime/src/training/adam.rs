@@ -1,5 +1,5 @@
 use super::Schedule;
-use super::optimizer::{Optimizer, OptimizerState, Pace, not_negative, same_length};
+use super::optimizer::{Optimizer, OptimizerState, Pace, check_not_negative, check_same_length};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 pub struct Adam {
     options: AdamOptions,
     pace: Pace,
-    /// What is known of each parameter that has been stepped.
+    /// The averages of each parameter that has been updated.
     moments: BTreeMap<String, Moments>,
 }
 
@@ -32,7 +32,7 @@ pub struct AdamOptions {
     pub beta1: f64,
     /// The decay of the average of their squares.
     pub beta2: f64,
-    /// What is added to the denominator.
+    /// The value that is added to the denominator.
     pub eps: f64,
     /// The weight decay.
     pub weight_decay: f64,
@@ -43,7 +43,7 @@ pub struct AdamOptions {
 }
 
 impl Default for AdamOptions {
-    /// Those of `torch.optim.Adam`: a learning rate of 1e-3, averages over 0.9 and 0.999, no weight decay.
+    /// The defaults of `torch.optim.Adam`: a learning rate of 1e-3, decays of 0.9 and 0.999, no weight decay.
     fn default() -> Self {
         Self {
             lr: 1e-3,
@@ -58,14 +58,14 @@ impl Default for AdamOptions {
 }
 
 impl AdamOptions {
-    /// Those of `torch.optim.AdamW`: a decoupled weight decay of 0.01, and otherwise the default.
+    /// The defaults of `torch.optim.AdamW`: a decoupled weight decay of 0.01, otherwise as Adam.
     pub fn adamw() -> Self {
         Self { weight_decay: 0.01, decoupled: true, ..Self::default() }
     }
 
     fn check(&self) -> Result<()> {
         let Self { lr, beta1, beta2, eps, weight_decay, .. } = *self;
-        not_negative("Adam", &[("lr", lr), ("eps", eps), ("weight_decay", weight_decay)])?;
+        check_not_negative("Adam", &[("lr", lr), ("eps", eps), ("weight_decay", weight_decay)])?;
         for (name, beta) in [("beta1", beta1), ("beta2", beta2)] {
             if !(0.0..1.0).contains(&beta) {
                 return Err(Error::Unsupported(format!("Adam: {name} is {beta}, it must be in 0..1")));
@@ -75,13 +75,13 @@ impl AdamOptions {
     }
 }
 
-/// The averages of one parameter.
+/// The averages of one parameter's gradients.
 #[derive(Debug, Clone, Default)]
 struct Moments {
     steps: u64,
     mean: Vec<f32>,
     square: Vec<f32>,
-    /// The greatest `square` of each element; empty unless asked for.
+    /// The greatest `square` of each element so far; empty without `amsgrad`.
     greatest: Vec<f32>,
 }
 
@@ -115,7 +115,7 @@ impl Adam {
         &self.options
     }
 
-    /// Sets the hyperparameters of subsequent steps. What was averaged so far stays.
+    /// Sets the hyperparameters of subsequent steps. The averages stay.
     pub fn set_options(&mut self, options: AdamOptions) -> Result<()> {
         options.check()?;
         self.options = options;
@@ -142,7 +142,7 @@ impl Optimizer for Adam {
         let AdamOptions { beta1, beta2, eps, weight_decay, decoupled, amsgrad, .. } = self.options;
         let lr = self.pace.lr(self.options.lr);
         let n = parameter.len();
-        same_length("Adam", name, n, &[gradient.len()])?;
+        check_same_length("Adam", name, n, &[gradient.len()])?;
         if !self.moments.contains_key(name) {
             self.moments.insert(name.to_owned(), Moments::new(n, amsgrad)?);
         }
@@ -150,9 +150,9 @@ impl Optimizer for Adam {
         if amsgrad && moments.greatest.is_empty() {
             moments.greatest = pteron_tensor::memory::filled(n, 0.0)?;
         }
-        same_length("Adam", name, n, &[moments.mean.len(), moments.square.len()])?;
+        check_same_length("Adam", name, n, &[moments.mean.len(), moments.square.len()])?;
         if amsgrad {
-            same_length("Adam", name, n, &[moments.greatest.len()])?;
+            check_same_length("Adam", name, n, &[moments.greatest.len()])?;
         }
         moments.steps += 1;
         let t = moments.steps as f64;
@@ -231,7 +231,7 @@ impl Optimizer for Adam {
         for (name, moments) in &mut moments {
             moments.steps = state.take(&format!("step.{name}"))? as u64;
         }
-        state.end()?;
+        state.check_all_taken()?;
         *self = Self { options, pace, moments };
         Ok(())
     }

@@ -10,7 +10,7 @@ impl Joint {
         self.accumulated.clone()
     }
 
-    /// Continues from accumulated gradients. Those of the last run are none of them.
+    /// Continues from accumulated gradients, to which the gradients of the last run do not belong.
     pub(super) fn set_accumulated(&mut self, accumulated: BTreeMap<String, Vec<f32>>) {
         self.accumulated = accumulated;
         self.ran = false;
@@ -26,7 +26,7 @@ impl TrainingModule {
     /// If the method has not run, or a gradient is no float32 tensor.
     pub fn accumulate_gradients(&mut self, method: &str) -> Result<()> {
         let mut sums = std::mem::take(&mut self.joint_with_gradients(method)?.accumulated);
-        let added = self.each_gradient(method, &mut |name, _, gradient| {
+        let added = self.for_each_gradient(method, &mut |name, _, gradient| {
             match sums.get_mut(name) {
                 Some(sum) => sum.iter_mut().zip(&mut *gradient).for_each(|(sum, g)| {
                     *sum += *g;
@@ -53,14 +53,14 @@ impl TrainingModule {
     /// As [`Self::accumulate_gradients`].
     pub fn clip_gradient_norm(&mut self, method: &str, max_norm: f64) -> Result<f64> {
         let mut squares = 0.0;
-        self.each_gradient(method, &mut |_, _, gradient| {
+        self.for_each_gradient(method, &mut |_, _, gradient| {
             squares += gradient.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>();
             Ok(())
         })?;
         let norm = squares.sqrt();
         let scale = (max_norm / (norm + 1e-6)).min(1.0) as f32;
         if scale < 1.0 {
-            self.each_gradient(method, &mut |_, _, gradient| {
+            self.for_each_gradient(method, &mut |_, _, gradient| {
                 gradient.iter_mut().for_each(|g| *g *= scale);
                 Ok(())
             })?;
@@ -78,14 +78,14 @@ impl TrainingModule {
                 "gradients cannot be limited to {max}; it must be 0 or more"
             )));
         }
-        self.each_gradient(method, &mut |_, _, gradient| {
+        self.for_each_gradient(method, &mut |_, _, gradient| {
             gradient.iter_mut().for_each(|g| *g = g.clamp(-max, max));
             Ok(())
         })
     }
 
     /// Calls `visit` for every parameter of a method that has run, in the program's order.
-    pub(super) fn each_gradient(&mut self, method: &str, visit: Visit<'_>) -> Result<()> {
+    pub(super) fn for_each_gradient(&mut self, method: &str, visit: Visit<'_>) -> Result<()> {
         self.joint_with_gradients(method)?;
         let Some(joint) = self.joints.get(method) else { return Ok(()) };
         let loaded = self.module.method(method)?;

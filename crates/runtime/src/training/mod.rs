@@ -97,20 +97,20 @@ impl TrainingModule {
     /// The parameters of a method by name, as views into the method's memory.
     pub fn named_parameters(&mut self, method: &str) -> Result<Vec<(&str, TensorView<'_>)>> {
         let first = self.joint(method)?.parameters;
-        self.named(method, first)
+        self.named_outputs(method, first)
     }
 
     /// The gradients of the last run by parameter name, as views into the method's memory, with what was done to them since
     /// ([`Self::accumulate_gradients`], [`Self::clip_gradient_norm`]). Fails before the first run.
     pub fn named_gradients(&mut self, method: &str) -> Result<Vec<(&str, TensorView<'_>)>> {
         let first = self.joint_with_gradients(method)?.gradients;
-        self.named(method, first)
+        self.named_outputs(method, first)
     }
 
     /// Updates every parameter of a method with the gradients of its last run, or with their sums where they were
     /// accumulated. The sums start again at 0.
     pub fn step(&mut self, method: &str, optimizer: &mut dyn Optimizer) -> Result<()> {
-        self.each_gradient(method, &mut |name, parameter, gradient| {
+        self.for_each_gradient(method, &mut |name, parameter, gradient| {
             optimizer.step(name, parameter, gradient)
         })?;
         optimizer.end_step();
@@ -138,7 +138,7 @@ impl TrainingModule {
         &mut self.module
     }
 
-    fn named(&mut self, method: &str, first: usize) -> Result<Vec<(&str, TensorView<'_>)>> {
+    fn named_outputs(&mut self, method: &str, first: usize) -> Result<Vec<(&str, TensorView<'_>)>> {
         let loaded: &Method = self.module.method(method)?;
         let names = self.joints.get(method).map_or(&[][..], |joint| &joint.names);
         let mut list = Vec::with_capacity(names.len());
@@ -162,8 +162,9 @@ impl TrainingModule {
 
     fn read_joint(&mut self, method: &str) -> Result<Joint> {
         let outputs = self.module.method_meta(method)?.outputs().len();
-        let gradients = self.index(&format!("__et_training_gradients_index_{method}"), method)?;
-        let parameters = self.index(&format!("__et_training_parameters_index_{method}"), method)?;
+        let gradients = self.index_from_method(&format!("__et_training_gradients_index_{method}"), method)?;
+        let parameters =
+            self.index_from_method(&format!("__et_training_parameters_index_{method}"), method)?;
         let of_names = format!("__et_training_fqn_{method}");
         let mut names = Vec::new();
         for value in self.module.execute(&of_names, &[])? {
@@ -193,7 +194,7 @@ impl TrainingModule {
     }
 
     /// The index that a constant method returns.
-    fn index(&mut self, name: &str, method: &str) -> Result<usize> {
+    fn index_from_method(&mut self, name: &str, method: &str) -> Result<usize> {
         if !self.module.method_names().contains(&name) {
             return Err(Error::Unsupported(format!(
                 "method `{method}` computes no gradients: the program has no `{name}`; export it with its \

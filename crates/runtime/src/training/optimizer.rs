@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The rule by which parameters are updated with their gradients, and what it remembers between steps.
 pub trait Optimizer {
-    /// The rule's name in a file, such as `sgd`.
+    /// The name of the update rule in a file, such as `sgd`.
     fn name(&self) -> &'static str;
 
     /// Updates one parameter with its gradient.
@@ -39,7 +39,7 @@ pub struct OptimizerState {
 impl OptimizerState {
     /// Removes a number and returns it.
     pub(super) fn take(&mut self, name: &str) -> Result<f64> {
-        self.numbers.remove(name).ok_or_else(|| refused(format!("it has no `{name}`")))
+        self.numbers.remove(name).ok_or_else(|| state_mismatch(format!("it has no `{name}`")))
     }
 
     /// Removes a number that is 0 or 1.
@@ -47,16 +47,16 @@ impl OptimizerState {
         Ok(self.take(name)? != 0.0)
     }
 
-    /// Fails if numbers are left that nothing has taken.
-    pub(super) fn end(&self) -> Result<()> {
+    /// Fails if numbers are left that no call of [`Self::take`] has removed.
+    pub(super) fn check_all_taken(&self) -> Result<()> {
         match self.numbers.keys().next() {
-            Some(name) => Err(refused(format!("`{name}` is unknown"))),
+            Some(name) => Err(state_mismatch(format!("`{name}` is unknown"))),
             None => Ok(()),
         }
     }
 }
 
-fn refused(problem: String) -> Error {
+fn state_mismatch(problem: String) -> Error {
     Error::Unsupported(format!("the state of the optimizer does not fit: {problem}"))
 }
 
@@ -88,7 +88,7 @@ impl Pace {
 }
 
 /// Fails unless a parameter, its gradient and its buffers have the same number of elements.
-pub(super) fn same_length(rule: &str, name: &str, parameter: usize, others: &[usize]) -> Result<()> {
+pub(super) fn check_same_length(rule: &str, name: &str, parameter: usize, others: &[usize]) -> Result<()> {
     match others.iter().find(|&&other| other != parameter) {
         Some(other) => Err(Error::Unsupported(format!(
             "{rule}: `{name}` has {parameter} elements, but its gradient or a buffer has {other}"
@@ -98,7 +98,7 @@ pub(super) fn same_length(rule: &str, name: &str, parameter: usize, others: &[us
 }
 
 /// Fails if a hyperparameter is negative or not a number.
-pub(super) fn not_negative(rule: &str, numbers: &[(&str, f64)]) -> Result<()> {
+pub(super) fn check_not_negative(rule: &str, numbers: &[(&str, f64)]) -> Result<()> {
     match numbers.iter().find(|(_, value)| value.is_nan() || *value < 0.0) {
         Some((name, value)) => {
             Err(Error::Unsupported(format!("{rule}: {name} is {value}, it must be 0 or more")))

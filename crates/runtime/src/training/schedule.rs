@@ -7,14 +7,14 @@ pub struct Schedule {
     /// The number of steps over which the factor rises linearly to 1, before `decay` begins. The first step has
     /// `1 / warmup`.
     pub warmup: u64,
-    /// How the factor falls after that.
+    /// How the factor falls after the warm-up.
     pub decay: Decay,
 }
 
 /// How a learning rate falls. `n` is the number of steps since the end of the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Decay {
-    /// It does not.
+    /// The factor stays 1.
     #[default]
     Constant,
     /// `gamma^(n / every)`, rounded down, as `torch.optim.lr_scheduler.StepLR`.
@@ -62,7 +62,7 @@ impl Schedule {
         }
     }
 
-    /// What describes the schedule in a file.
+    /// The numbers that describe the schedule in a file, with their names.
     pub(super) fn numbers(&self) -> [(&'static str, f64); 4] {
         let (kind, value, steps) = match self.decay {
             Decay::Constant => (0.0, 1.0, 0),

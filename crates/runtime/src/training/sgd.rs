@@ -1,5 +1,5 @@
 use super::Schedule;
-use super::optimizer::{Optimizer, OptimizerState, Pace, not_negative, same_length};
+use super::optimizer::{Optimizer, OptimizerState, Pace, check_not_negative, check_same_length};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub struct Sgd {
     options: SgdOptions,
     pace: Pace,
-    /// The momentum buffer of each parameter that has been stepped.
+    /// The momentum buffer of each parameter that has been updated.
     buffers: BTreeMap<String, Vec<f32>>,
 }
 
@@ -46,7 +46,7 @@ impl Default for SgdOptions {
 impl SgdOptions {
     fn check(&self) -> Result<()> {
         let Self { lr, momentum, dampening, weight_decay, nesterov } = *self;
-        not_negative("SGD", &[("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)])?;
+        check_not_negative("SGD", &[("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)])?;
         if nesterov && (momentum == 0.0 || dampening != 0.0) {
             let problem = "SGD: Nesterov momentum needs a momentum and no dampening";
             return Err(Error::Unsupported(problem.to_owned()));
@@ -114,7 +114,7 @@ impl Optimizer for Sgd {
         let lr = self.pace.lr(self.options.lr) as f32;
         let (momentum, decay) = (momentum as f32, weight_decay as f32);
         let fresh = 1.0 - dampening as f32;
-        same_length("SGD", name, parameter.len(), &[gradient.len()])?;
+        check_same_length("SGD", name, parameter.len(), &[gradient.len()])?;
         let decayed = |p: f32, g: f32| if decay == 0.0 { g } else { g + decay * p };
         if momentum == 0.0 {
             parameter.iter_mut().zip(gradient).for_each(|(p, &g)| *p -= lr * decayed(*p, g));
@@ -125,7 +125,7 @@ impl Optimizer for Sgd {
             self.buffers.insert(name.to_owned(), pteron_tensor::memory::filled(gradient.len(), 0.0)?);
         }
         let Some(buffer) = self.buffers.get_mut(name) else { return Ok(()) };
-        same_length("SGD", name, parameter.len(), &[buffer.len()])?;
+        check_same_length("SGD", name, parameter.len(), &[buffer.len()])?;
         for ((p, &g), v) in parameter.iter_mut().zip(gradient).zip(buffer) {
             let g = decayed(*p, g);
             *v = if first { g } else { momentum * *v + fresh * g };
@@ -168,7 +168,7 @@ impl Optimizer for Sgd {
             nesterov: state.take_flag("nesterov")?,
         };
         options.check()?;
-        state.end()?;
+        state.check_all_taken()?;
         *self = Self { options, pace, buffers: state.buffers.remove(MOMENTUM).unwrap_or_default() };
         Ok(())
     }

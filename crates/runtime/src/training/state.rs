@@ -23,7 +23,7 @@ use std::path::Path;
 const KINDS: [&str; 4] = ["momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 
 /// The key of an entry.
-fn key(method: &str, what: &str) -> String {
+fn entry_key(method: &str, what: &str) -> String {
     format!("{}training.{method}.{what}", pteron_format::pte::OWN_KEY_PREFIX)
 }
 
@@ -41,20 +41,20 @@ impl TrainingModule {
         let loaded: &Method = self.module.method(method)?;
         let path = path.as_ref();
         let mut builder = loaded.checkpoint(path)?;
-        builder.blob(key(method, "optimizer"), Blob::bytes(optimizer.name().as_bytes()));
+        builder.blob(entry_key(method, "optimizer"), Blob::bytes(optimizer.name().as_bytes()));
         let OptimizerState { numbers, buffers } = optimizer.state();
         for (name, number) in numbers {
-            add(&mut builder, key(method, &format!("number.{name}")), &[number])?;
+            add_vector(&mut builder, entry_key(method, &format!("number.{name}")), &[number])?;
         }
         for (kind, buffers) in buffers {
             for (name, buffer) in buffers {
-                add(&mut builder, key(method, &format!("buffer.{kind}.{name}")), &buffer)?;
+                add_vector(&mut builder, entry_key(method, &format!("buffer.{kind}.{name}")), &buffer)?;
             }
         }
         for (name, gradient) in accumulated {
-            add(&mut builder, key(method, &format!("accumulated.{name}")), &gradient)?;
+            add_vector(&mut builder, entry_key(method, &format!("accumulated.{name}")), &gradient)?;
         }
-        crate::method::checkpoint::write(builder, path)
+        crate::method::checkpoint::write_checkpoint(builder, path)
     }
 
     /// Restores what [`Self::save_training`] has written. If anything is missing, or does not fit the method or the optimizer,
@@ -88,7 +88,7 @@ impl TrainingModule {
             .map(|(name, p)| (name.to_owned(), p.numel()))
             .collect();
         let read = |key: &str, name: &str| -> Result<Vec<f32>> {
-            let values = numbers::<f32>(&data, key)?;
+            let values = read_vector::<f32>(&data, key)?;
             match sizes.get(name) {
                 Some(&size) if size == values.len() => Ok(values),
                 _ => Err(refused(format!("`{key}` has {} elements, which no parameter has", values.len()))),
@@ -96,10 +96,10 @@ impl TrainingModule {
         };
         let mut state = OptimizerState::default();
         let mut accumulated = BTreeMap::new();
-        let start = key(method, "");
+        let start = entry_key(method, "");
         for (full_key, rest) in data.keys().filter_map(|key| Some((key, key.strip_prefix(&start)?))) {
             if let Some(name) = rest.strip_prefix("number.") {
-                let [number] = numbers::<f64>(&data, full_key)?[..] else {
+                let [number] = read_vector::<f64>(&data, full_key)?[..] else {
                     return Err(refused(format!("`{full_key}` is not one number")));
                 };
                 state.numbers.insert(name.to_owned(), number);
@@ -129,7 +129,7 @@ impl TrainingModule {
 /// # Errors
 /// If the entry cannot be read.
 pub fn saved_optimizer(data: &PtdDataMap, method: &str) -> Result<Option<String>> {
-    let key = key(method, "optimizer");
+    let key = entry_key(method, "optimizer");
     if !data.contains(&key) {
         return Ok(None);
     }
@@ -142,7 +142,7 @@ fn kind_of(rest: &str) -> Option<(&'static str, &str)> {
 }
 
 /// Adds a tensor of one dimension.
-fn add<T: Element>(builder: &mut Builder<'_>, key: String, values: &[T]) -> Result<()> {
+fn add_vector<T: Element>(builder: &mut Builder<'_>, key: String, values: &[T]) -> Result<()> {
     let Ok(size) = i32::try_from(values.len()) else {
         return Err(Error::Unsupported(format!("`{key}` has more elements than a file can hold")));
     };
@@ -154,7 +154,7 @@ fn add<T: Element>(builder: &mut Builder<'_>, key: String, values: &[T]) -> Resu
 }
 
 /// The elements of an entry.
-fn numbers<T: Element>(data: &PtdDataMap, key: &str) -> Result<Vec<T>> {
+fn read_vector<T: Element>(data: &PtdDataMap, key: &str) -> Result<Vec<T>> {
     let dtype: Option<ScalarType> = data.tensor_layout(key)?.map(|layout| layout.dtype());
     let mut bytes = data.data(key)?.to_vec();
     if dtype != Some(T::DTYPE) || bytes.len() % size_of::<T>() != 0 {

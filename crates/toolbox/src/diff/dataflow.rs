@@ -129,7 +129,7 @@ impl Dataflow {
 
 /// For each value that an instruction reads, the definition that reaches the read.
 fn reaching_definitions(instruction: &RaisedInstruction) -> HashMap<usize, ReachingDef> {
-    instruction.reads.iter().map(|read| (read.value, read.found)).collect()
+    instruction.reads.iter().map(|read| (read.value, read.def)).collect()
 }
 
 /// The values that an instruction writes or turns into views.

@@ -57,7 +57,7 @@ pub(super) fn operands_of_first(report: &Divergence, raised: &RaisedMethod) -> V
     while let Some(instruction) = open.pop().and_then(|index| raised.instruction(index)) {
         for read in &instruction.reads {
             let (ReachingDef::Whole { instruction: Some(from), .. }
-            | ReachingDef::Parts { latest: Some(from) }) = read.found
+            | ReachingDef::Parts { latest: Some(from) }) = read.def
             else {
                 continue;
             };

@@ -86,7 +86,7 @@ fn write_graph(
     if plan.chains.len() > 1 {
         let _ = write!(out, " of chain {}", region.chain);
     }
-    let became = if stage == Stage::last() && !graph.has_numbers() {
+    let became = if stage == Stage::last() && !graph.has_dynamic_scalars() {
         let steps = Executable::new(graph.clone(), &ctx)
             .map_err(|e| Error::Context { context: "lowering a graph".into(), source: Box::new(e) })?;
         count(steps.num_steps(), "step")
@@ -95,7 +95,7 @@ fn write_graph(
     };
     let _ = write!(out, ": {} became {became}", count(calls, "node"));
     let bounds = if region.is_dynamic { ", for the upper bounds of sizes" } else { "" };
-    let numbers = if graph.has_numbers() { "; numbers are known when it runs" } else { "" };
+    let numbers = if graph.has_dynamic_scalars() { "; numbers are known when it runs" } else { "" };
     let _ = writeln!(out, "{bounds}{numbers}");
     let source = |place: Place| source_comment(plan, place);
     let _ = write!(out, "{}", graph.listing(&source));

@@ -1,7 +1,7 @@
 //! Elementwise operations.
 
 use super::Stored;
-use super::text::{expression, expression_texts};
+use super::text::{expression_texts, parse_expression};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
 use pteron_engine::{Affine, Cast, Dequantize, Lookup, Pointwise, Quantization, Quantize};
@@ -15,7 +15,7 @@ impl Stored for Pointwise {
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        Ok(Self(expression(&fields.texts("expression")?)?))
+        Ok(Self(parse_expression(&fields.texts("expression")?)?))
     }
 }
 
@@ -36,8 +36,8 @@ pub(super) fn write_affine(record: &mut Record, names: [&'static str; 2], affine
     record.float(names[0], affine.scale).int(names[1], affine.zero.into());
 }
 
-pub(super) fn affine(fields: &Fields<'_>, [scale, zero]: [&str; 2]) -> Result<Affine> {
-    Ok(Affine { scale: fields.float(scale)?, zero: int(fields, zero)? })
+pub(super) fn read_affine(fields: &Fields<'_>, [scale, zero]: [&str; 2]) -> Result<Affine> {
+    Ok(Affine { scale: fields.float(scale)?, zero: read_i32(fields, zero)? })
 }
 
 pub(super) fn write_quantization(record: &mut Record, quantization: &Quantization) {
@@ -46,11 +46,15 @@ pub(super) fn write_quantization(record: &mut Record, quantization: &Quantizatio
     record.int("low", (*low).into()).int("high", (*high).into());
 }
 
-pub(super) fn quantization(fields: &Fields<'_>) -> Result<Quantization> {
-    Ok(Quantization { affine: affine(fields, AFFINE)?, low: int(fields, "low")?, high: int(fields, "high")? })
+pub(super) fn read_quantization(fields: &Fields<'_>) -> Result<Quantization> {
+    Ok(Quantization {
+        affine: read_affine(fields, AFFINE)?,
+        low: read_i32(fields, "low")?,
+        high: read_i32(fields, "high")?,
+    })
 }
 
-pub(super) fn int(fields: &Fields<'_>, name: &str) -> Result<i32> {
+pub(super) fn read_i32(fields: &Fields<'_>, name: &str) -> Result<i32> {
     let value = fields.int(name)?;
     match i32::try_from(value) {
         Ok(value) => Ok(value),
@@ -66,7 +70,7 @@ impl Stored for Quantize {
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        quantization(fields).map(Self)
+        read_quantization(fields).map(Self)
     }
 }
 
@@ -78,7 +82,7 @@ impl Stored for Dequantize {
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        affine(fields, AFFINE).map(Self)
+        read_affine(fields, AFFINE).map(Self)
     }
 }
 

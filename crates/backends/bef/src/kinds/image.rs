@@ -1,7 +1,7 @@
 //! Operations on images: convolution, pooling, global mean, group norm factors.
 
 use super::Stored;
-use super::text::{activation, activation_text, expression, expression_texts};
+use super::text::{activation_text, expression_texts, parse_activation, parse_expression};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
 use pteron_engine::{
@@ -35,7 +35,7 @@ pub(super) fn read_conv(fields: &Fields<'_>) -> Result<Convolution> {
         layout: if fields.flag("channels_last")? { Layout::ChannelsLast } else { Layout::ChannelsFirst },
         bias: fields.flag("bias")?,
         residual: fields.flag("residual")?,
-        activation: activation(fields.text("activation")?)?,
+        activation: parse_activation(fields.text("activation")?)?,
     })
 }
 
@@ -60,7 +60,7 @@ impl Stored for ConvPass {
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        Ok(Self { conv: read_conv(fields)?, pass: expression(&fields.texts("pass")?)? })
+        Ok(Self { conv: read_conv(fields)?, pass: parse_expression(&fields.texts("pass")?)? })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Matrix multiplication with constant weights, and attention.
 
 use super::Stored;
-use super::text::{activation, activation_text, unary, unary_name};
+use super::text::{activation_text, parse_activation, unary_by_name, unary_name};
 use crate::error::{Error, Result};
 use crate::payload::{Fields, Record};
 use pteron_engine::{Attention, AttentionParts, Linear, ViewParts};
@@ -19,7 +19,7 @@ impl Stored for Linear {
             out_major: fields.flag("out_major")?,
             bias: fields.flag("bias")?,
             residual: fields.flag("residual")?,
-            activation: activation(fields.text("activation")?)?,
+            activation: parse_activation(fields.text("activation")?)?,
         })
     }
 }
@@ -56,12 +56,12 @@ impl Stored for Attention {
         let names = ["factor_q", "factor_k", "factor_v", "factor_mask"];
         let mut views = Vec::new();
         for name in names.into_iter().take(fields.size("operands")?) {
-            views.push(ViewParts { factor: fields.float(name)?, ..view(&mut numbers)? });
+            views.push(ViewParts { factor: fields.float(name)?, ..read_view(&mut numbers)? });
         }
         let rounding = match fields.has("rounding") {
             true => {
                 let name = fields.text("rounding")?;
-                Some(unary(name).ok_or_else(|| Error::new(format!("unknown function `{name}`")))?)
+                Some(unary_by_name(name).ok_or_else(|| Error::new(format!("unknown function `{name}`")))?)
             }
             false => None,
         };
@@ -78,7 +78,7 @@ impl Stored for Attention {
     }
 }
 
-fn view(numbers: &mut impl Iterator<Item = usize>) -> Result<ViewParts> {
+fn read_view(numbers: &mut impl Iterator<Item = usize>) -> Result<ViewParts> {
     let mut next = || numbers.next().ok_or_else(|| Error::new("the views of attention are truncated"));
     let offset = next()?;
     let mut dims = Vec::new();

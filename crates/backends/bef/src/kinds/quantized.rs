@@ -1,9 +1,9 @@
 //! Quantized matrix multiplications, convolutions and additions.
 
 use super::Stored;
-use super::element::{affine, int, quantization, write_affine, write_quantization};
+use super::element::{read_affine, read_i32, read_quantization, write_affine, write_quantization};
 use super::image::{read_conv, write_conv};
-use super::text::{activation, activation_text};
+use super::text::{activation_text, parse_activation};
 use crate::error::{Error, Result, fail};
 use crate::payload::{Fields, Record};
 use pteron_engine::{
@@ -20,7 +20,7 @@ fn write_output(record: &mut Record, output: Option<&Quantization>) {
 }
 
 fn read_output(fields: &Fields<'_>) -> Result<Option<Quantization>> {
-    if fields.flag("quantized")? { quantization(fields).map(Some) } else { Ok(None) }
+    if fields.flag("quantized")? { read_quantization(fields).map(Some) } else { Ok(None) }
 }
 
 const INPUT: [&str; 2] = ["input_scale", "input_zero"];
@@ -53,10 +53,10 @@ impl Stored for QuantizedLinear {
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
         let input = match fields.text("input")? {
-            "quantized" => QuantizedInput::Quantized(affine(fields, INPUT)?),
+            "quantized" => QuantizedInput::Quantized(read_affine(fields, INPUT)?),
             "by_tensor" => QuantizedInput::ByTensor {
-                low: int(fields, "input_low")?,
-                high: int(fields, "input_high")?,
+                low: read_i32(fields, "input_low")?,
+                high: read_i32(fields, "input_high")?,
                 eps: fields.float("input_eps")?,
             },
             "by_row" => QuantizedInput::ByRow,
@@ -69,7 +69,7 @@ impl Stored for QuantizedLinear {
             bits: if fields.flag("four_bits")? { WeightBits::Four } else { WeightBits::Eight },
             group: fields.size("group")?,
             bias: fields.flag("bias")?,
-            activation: activation(fields.text("activation")?)?,
+            activation: parse_activation(fields.text("activation")?)?,
             output: read_output(fields)?,
         })
     }
@@ -99,7 +99,11 @@ impl Stored for QuantizedConvolution {
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        Ok(Self { conv: read_conv(fields)?, input: affine(fields, INPUT)?, output: read_output(fields)? })
+        Ok(Self {
+            conv: read_conv(fields)?,
+            input: read_affine(fields, INPUT)?,
+            output: read_output(fields)?,
+        })
     }
 }
 
@@ -121,7 +125,7 @@ impl Stored for SumOfQuantized {
     fn read(fields: &Fields<'_>) -> Result<Self> {
         let mut numbers = [0; SUM.len()];
         for (number, name) in numbers.iter_mut().zip(SUM) {
-            *number = int(fields, name)?;
+            *number = read_i32(fields, name)?;
         }
         let [fa, fb, za, zb, shift, zero, low, high] = numbers;
         let shift = u32::try_from(shift).ok().filter(|shift| (1..=31).contains(shift));

@@ -46,7 +46,7 @@ pub(super) fn unary_name(function: Unary) -> &'static str {
     UNARY.iter().find(|(_, other)| *other == function).map_or("", |(name, _)| name)
 }
 
-pub(super) fn unary(name: &str) -> Option<Unary> {
+pub(super) fn unary_by_name(name: &str) -> Option<Unary> {
     UNARY.iter().find(|(other, _)| *other == name).map(|(_, function)| *function)
 }
 
@@ -63,16 +63,16 @@ pub(super) fn activation_text(activation: Activation) -> String {
     }
 }
 
-pub(super) fn activation(text: &str) -> Result<Activation> {
+pub(super) fn parse_activation(text: &str) -> Result<Activation> {
     let words: Vec<&str> = text.split(' ').collect();
     let read = || {
         Some(match words[..] {
             ["identity"] => Activation::Identity,
             ["relu"] => Activation::Relu,
             ["clamp", low, high] => Activation::Clamp { low: low.parse().ok()?, high: high.parse().ok()? },
-            ["unary", name] => Activation::Unary(unary(name)?),
+            ["unary", name] => Activation::Unary(unary_by_name(name)?),
             ["bounded", name, low, high] => Activation::Bounded {
-                function: unary(name)?,
+                function: unary_by_name(name)?,
                 low: low.parse().ok()?,
                 high: high.parse().ok()?,
             },
@@ -98,7 +98,7 @@ pub(super) fn expression_texts(expression: &Expression) -> impl Iterator<Item = 
 }
 
 /// Reads an expression from the text of its instructions.
-pub(super) fn expression(texts: &[&str]) -> Result<Expression> {
+pub(super) fn parse_expression(texts: &[&str]) -> Result<Expression> {
     if texts.is_empty() || texts.len() > MAX_INSTRS {
         return Err(Error::new(format!(
             "an expression of {} instructions, expected 1 to {MAX_INSTRS}",
@@ -107,7 +107,7 @@ pub(super) fn expression(texts: &[&str]) -> Result<Expression> {
     }
     let mut instrs = Vec::with_capacity(texts.len());
     for (index, text) in texts.iter().enumerate() {
-        let instr = instr(text, index);
+        let instr = parse_instr(text, index);
         instrs.push(
             instr.ok_or_else(|| {
                 Error::new(format!("instruction {index}, `{text}`, is unknown or malformed"))
@@ -117,7 +117,7 @@ pub(super) fn expression(texts: &[&str]) -> Result<Expression> {
     Ok(Expression { instrs })
 }
 
-fn instr(text: &str, index: usize) -> Option<Instr> {
+fn parse_instr(text: &str, index: usize) -> Option<Instr> {
     let earlier = |word: &str| word.parse().ok().filter(|register: &usize| *register < index);
     let words: Vec<&str> = text.split(' ').collect();
     Some(match words[..] {
@@ -126,7 +126,7 @@ fn instr(text: &str, index: usize) -> Option<Instr> {
         ["clamp", of, low, high] => {
             Instr::Clamp { of: earlier(of)?, low: low.parse().ok()?, high: high.parse().ok()? }
         }
-        [name, a] => Instr::Unary(unary(name)?, earlier(a)?),
+        [name, a] => Instr::Unary(unary_by_name(name)?, earlier(a)?),
         [name, a, b] => {
             let (_, function) = BINARY.iter().find(|(other, _)| *other == name)?;
             Instr::Binary(*function, earlier(a)?, earlier(b)?)
@@ -142,20 +142,20 @@ mod tests {
     #[test]
     fn activations_and_expressions_round_trip() {
         for (name, function) in UNARY {
-            assert_eq!((unary_name(function), unary(name)), (name, Some(function)));
+            assert_eq!((unary_name(function), unary_by_name(name)), (name, Some(function)));
         }
         for text in ["identity", "relu", "clamp 0 6", "clamp -inf 0.1", "unary tanh", "bounded silu -1.5 inf"]
         {
-            assert_eq!(activation_text(activation(text).unwrap()), text);
+            assert_eq!(activation_text(parse_activation(text).unwrap()), text);
         }
         let texts = ["in 0", "const 0.1", "mul 0 1", "exp 2", "clamp 3 -1 1", "in 1", "add 4 5"];
-        assert!(expression_texts(&expression(&texts).unwrap()).eq(texts));
+        assert!(expression_texts(&parse_expression(&texts).unwrap()).eq(texts));
         for wrong in ["", "relu 1", "clamp 0", "unary none", "bounded silu 1"] {
-            assert!(activation(wrong).is_err(), "`{wrong}`");
+            assert!(parse_activation(wrong).is_err(), "`{wrong}`");
         }
         for wrong in [&["exp 0"][..], &["in 0", "exp 1"], &[], &["in 0", "add 0"], &["in -1"], &["in 99999"]]
         {
-            assert!(expression(wrong).is_err(), "{wrong:?}");
+            assert!(parse_expression(wrong).is_err(), "{wrong:?}");
         }
     }
 }

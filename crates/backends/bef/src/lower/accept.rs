@@ -50,16 +50,16 @@ pub(super) fn accept(
     if node.outputs.is_empty() {
         return Err("it has no results".to_owned());
     }
-    node.outputs.iter().try_for_each(|&v| bounded(program, v).map(|_| ()))?;
-    node.operands().try_for_each(|v| operand(program, v))?;
+    node.outputs.iter().try_for_each(|&v| bounded_spec(program, v).map(|_| ()))?;
+    node.operands().try_for_each(|v| check_operand(program, v))?;
     if *node.target == *"aten.view.default" {
-        return view(program, node);
+        return accept_view(program, node);
     }
     let selection = operators.select(program, node).ok_or("no kernel takes it")?;
-    call(program, node, &selection)
+    accept_call(program, node, &selection)
 }
 
-fn view(program: &ExportedProgram, node: &ExportedNode) -> Result<Accepted, Reason> {
+fn accept_view(program: &ExportedProgram, node: &ExportedNode) -> Result<Accepted, Reason> {
     let x = node.arg("self").and_then(Argument::var).ok_or("the view has no operand")?;
     let is_plain = |v: VarId| program.spec(v).is_some_and(|spec| spec.dim_order.is_contiguous());
     match is_plain(x) && is_plain(node.outputs[0]) {
@@ -68,7 +68,11 @@ fn view(program: &ExportedProgram, node: &ExportedNode) -> Result<Accepted, Reas
     }
 }
 
-fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -> Result<Accepted, Reason> {
+fn accept_call(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+    selection: &Selection,
+) -> Result<Accepted, Reason> {
     let schema = selection.kernel.schema();
     match selection.kernel.results() {
         Results::Elements => {}
@@ -152,16 +156,16 @@ fn arg_value(
 }
 
 /// Checks that an operand is a tensor with bounded sizes, or an integer computed from sizes.
-fn operand(program: &ExportedProgram, var: VarId) -> Result<(), Reason> {
+fn check_operand(program: &ExportedProgram, var: VarId) -> Result<(), Reason> {
     match &program.var(var).ty {
-        VarType::Tensor(_) => bounded(program, var).map(|_| ()),
+        VarType::Tensor(_) => bounded_spec(program, var).map(|_| ()),
         VarType::Int(_) => Ok(()),
         _ => Err(format!("%{} is neither a tensor nor an integer", program.var(var).name)),
     }
 }
 
 /// The spec of a value, which must be a tensor whose sizes have upper bounds.
-pub(super) fn bounded(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
+pub(super) fn bounded_spec(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
     let spec = program.spec(var).ok_or_else(|| format!("%{name} is not a tensor"))?;
     if spec.rank() > pteron_tensor::MAX_RANK {

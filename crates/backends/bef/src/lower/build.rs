@@ -1,6 +1,6 @@
 //! Builds the payload of a part, as calls, and of an optimized graph.
 
-use super::accept::{Accepted, ArgValue, Reason, bounded};
+use super::accept::{Accepted, ArgValue, Reason, bounded_spec};
 use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
 use pteron_engine::{Graph, OpKind, Reshape, StoredWeights, ValueId};
@@ -9,7 +9,7 @@ use pteron_exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType,
 };
 use pteron_format::Digest;
-use pteron_ir::{Bytes, SharedBytes, reopened};
+use pteron_ir::{Bytes, SharedBytes, reopen_or_share};
 use pteron_runtime::FreeableBuffer;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -26,15 +26,15 @@ pub(super) struct Blobs {
 
 impl Blobs {
     /// Adds the bytes of a constant and returns the constant.
-    fn add(&mut self, bytes: SharedBytes) -> Constant {
+    fn add_constant(&mut self, bytes: SharedBytes) -> Constant {
         let len = bytes.len() as u64;
-        let key = (len > 0).then(|| self.put(bytes));
+        let key = (len > 0).then(|| self.add_bytes(bytes));
         Constant { key, bytes: len, laid_out: Vec::new() }
     }
 
     /// Adds bytes, unless equal bytes were added before, and returns their key.
-    fn put(&mut self, bytes: SharedBytes) -> String {
-        let key = self.key(reopened(&bytes).bytes());
+    fn add_bytes(&mut self, bytes: SharedBytes) -> String {
+        let key = self.key_of_bytes(reopen_or_share(&bytes).bytes());
         if self.known.insert(key.clone()) {
             if bytes.reopen().is_none() {
                 self.by_address.insert(bytes.bytes().as_ptr_range(), key.clone());
@@ -45,7 +45,7 @@ impl Blobs {
     }
 
     /// The key of bytes: their digest.
-    fn key(&self, bytes: &[u8]) -> String {
+    fn key_of_bytes(&self, bytes: &[u8]) -> String {
         self.by_address.get(&bytes.as_ptr_range()).cloned().unwrap_or_else(|| Digest::hex_digest(bytes))
     }
 
@@ -95,13 +95,13 @@ impl<'p> Builder<'p> {
     /// The payload, and the bytes of its constants.
     pub(super) fn finish(mut self) -> Result<(Payload, Data), Reason> {
         for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
-            let value = self.tensor(output)?;
+            let value = self.value_of_tensor(output)?;
             self.payload.outputs.push(value);
         }
-        Ok((self.payload, Data::of(self.constants)))
+        Ok((self.payload, Data::from_bytes_by_key(self.constants)))
     }
 
-    fn number(&mut self, size: &Size) -> Result<Number, Reason> {
+    fn number_of_size(&mut self, size: &Size) -> Result<Number, Reason> {
         let expression = match size {
             Size::Int(v) => return Ok(Number::Int(*v)),
             Size::Sym(expression) => expression,
@@ -122,23 +122,23 @@ impl<'p> Builder<'p> {
         })))
     }
 
-    fn value(&mut self, var: VarId) -> Result<usize, Reason> {
-        let spec = bounded(self.part, var)?;
+    fn add_value(&mut self, var: VarId) -> Result<usize, Reason> {
+        let spec = bounded_spec(self.part, var)?;
         let (dtype, dim_order) = (spec.dtype, spec.dim_order);
-        let sizes = spec.sizes.iter().map(|size| self.number(size)).collect::<Result<_, _>>()?;
+        let sizes = spec.sizes.iter().map(|size| self.number_of_size(size)).collect::<Result<_, _>>()?;
         let ty = Type::Tensor { dtype, sizes, dim_order };
         self.payload.values.push(Value { ty, constant: None });
         Ok(self.payload.values.len() - 1)
     }
 
     fn define(&mut self, var: VarId) -> Result<usize, Reason> {
-        let value = self.value(var)?;
+        let value = self.add_value(var)?;
         self.value_of.insert(var, value);
         Ok(value)
     }
 
     /// The payload's value for a tensor, which is defined already or a constant.
-    fn tensor(&mut self, var: VarId) -> Result<usize, Reason> {
+    fn value_of_tensor(&mut self, var: VarId) -> Result<usize, Reason> {
         if let Some(&known) = self.value_of.get(&var) {
             return Ok(known);
         }
@@ -154,20 +154,21 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    fn number_of(&mut self, var: VarId) -> Result<Number, Reason> {
+    fn number_of_variable(&mut self, var: VarId) -> Result<Number, Reason> {
         let part = self.part;
         match &part.var(var).ty {
-            VarType::Int(size) => self.number(size),
+            VarType::Int(size) => self.number_of_size(size),
             _ => Err(format!("%{} is not an integer", part.var(var).name)),
         }
     }
 
-    pub(super) fn add(&mut self, node: &ExportedNode, accepted: Accepted) -> Result<(), Reason> {
+    pub(super) fn add_node(&mut self, node: &ExportedNode, accepted: Accepted) -> Result<(), Reason> {
         let (op, inputs) = match accepted {
-            Accepted::View(x) => (Op::Node(OpKind::arc(Reshape)), vec![self.tensor(x)?]),
+            Accepted::View(x) => (Op::Node(OpKind::arc(Reshape)), vec![self.value_of_tensor(x)?]),
             Accepted::Call { operator, args, operands } => {
-                let args = args.into_iter().map(|arg| self.arg(arg)).collect::<Result<_, _>>()?;
-                let inputs = operands.into_iter().map(|v| self.tensor(v)).collect::<Result<_, _>>()?;
+                let args = args.into_iter().map(|arg| self.payload_arg(arg)).collect::<Result<_, _>>()?;
+                let inputs =
+                    operands.into_iter().map(|v| self.value_of_tensor(v)).collect::<Result<_, _>>()?;
                 (Op::Call { operator, args }, inputs)
             }
         };
@@ -177,17 +178,17 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    fn arg(&mut self, value: ArgValue) -> Result<Arg, Reason> {
+    fn payload_arg(&mut self, value: ArgValue) -> Result<Arg, Reason> {
         Ok(match value {
             ArgValue::Known(arg) => arg,
-            ArgValue::Number(var) => match self.number_of(var)? {
+            ArgValue::Number(var) => match self.number_of_variable(var)? {
                 Number::Int(v) => Arg::Scalar(pteron_tensor::Scalar::Int(v)),
                 Number::Expression(index) => Arg::Expression(index),
             },
             ArgValue::Numbers(list) => {
                 let number = |item: &IntArgument| match *item {
                     IntArgument::Int(v) => Ok(Number::Int(v)),
-                    IntArgument::Var(var) => self.number_of(var),
+                    IntArgument::Var(var) => self.number_of_variable(var),
                 };
                 Arg::Ints(list.iter().map(number).collect::<Result<_, _>>()?)
             }
@@ -234,8 +235,8 @@ fn aligned_bytes(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
 pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, blobs: &mut Blobs) {
     let mut of_key: HashMap<String, Vec<LaidOut>> = HashMap::new();
     for StoredWeights { constant, layout, bytes } in weights {
-        let source = blobs.key(constant.reopen().bytes());
-        let key = blobs.put(bytes);
+        let source = blobs.key_of_bytes(constant.reopen().bytes());
+        let key = blobs.add_bytes(bytes);
         of_key.entry(source).or_default().push(LaidOut { layout, key });
     }
     for constant in payload.values.iter_mut().filter_map(|value| value.constant.as_mut()) {
@@ -246,7 +247,7 @@ pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, 
 
 /// The payload of a static graph; adds the bytes of its constants to `blobs`. `source` is the payload that the graph
 /// was raised from. `None` if the graph has nodes that payloads cannot contain, or that could not run.
-pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Option<Payload> {
+pub(super) fn payload_of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Option<Payload> {
     let mut of: HashMap<ValueId, usize> = HashMap::new();
     let mut payload = Payload { name: source.name.clone(), inputs: source.inputs, ..Payload::default() };
     let mut define = |payload: &mut Payload, value: ValueId, constant: Option<Constant>| {
@@ -270,7 +271,7 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
             if constant.nbytes() < len {
                 return None;
             }
-            define(&mut payload, value, Some(blobs.add(Arc::new(GraphConstant { constant, len }))))?;
+            define(&mut payload, value, Some(blobs.add_constant(Arc::new(GraphConstant { constant, len }))))?;
         }
     }
     for id in order {
@@ -304,11 +305,15 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
 }
 
 /// Replaces the local keys of a builder's payload by the final ones, and adds the bytes of its constants to `blobs`.
-pub(super) fn with_keys(mut payload: Payload, data: &Data, blobs: &mut Blobs) -> Result<Payload, Reason> {
+pub(super) fn with_final_keys(
+    mut payload: Payload,
+    data: &Data,
+    blobs: &mut Blobs,
+) -> Result<Payload, Reason> {
     for value in &mut payload.values {
         if let Some(constant) = &value.constant {
             let bytes = data.bytes(constant).map_err(|e| e.to_string())?;
-            value.constant = Some(blobs.add(bytes));
+            value.constant = Some(blobs.add_constant(bytes));
         }
     }
     Ok(payload)

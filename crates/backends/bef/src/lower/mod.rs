@@ -8,7 +8,7 @@ use crate::payload::Payload;
 use crate::raise::{max_metas, raise};
 use crate::{BACKEND_ID, Error};
 use accept::accept;
-use build::{Blobs, Builder, of_graph, store_weights, with_keys};
+use build::{Blobs, Builder, payload_of_graph, store_weights, with_final_keys};
 use pteron_engine::{Executable, Graph, Packs};
 use pteron_exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
@@ -106,7 +106,7 @@ fn unbound_tags(program: &ExportedProgram) -> BTreeMap<Arc<str>, Arc<str>> {
             match &program.var(var).ty {
                 VarType::Tensor(spec) if is_input => {
                     for size in &spec.sizes {
-                        use_symbols(size, &mut symbols.used);
+                        collect_symbols(size, &mut symbols.used);
                         if let Size::Sym(expression) = size
                             && let SymExpr::Symbol(name) = &**expression
                         {
@@ -114,14 +114,14 @@ fn unbound_tags(program: &ExportedProgram) -> BTreeMap<Arc<str>, Arc<str>> {
                         }
                     }
                 }
-                VarType::Int(size) => use_symbols(size, &mut symbols.used),
+                VarType::Int(size) => collect_symbols(size, &mut symbols.used),
                 _ => {}
             }
         }
         for &var in &node.outputs {
             symbols.produced.insert(var);
             let sizes = program.spec(var).map_or(&[][..], |spec| &spec.sizes);
-            sizes.iter().for_each(|size| use_symbols(size, &mut symbols.used));
+            sizes.iter().for_each(|size| collect_symbols(size, &mut symbols.used));
         }
     });
     let unbound = |(tag, symbols): (Arc<str>, Symbols)| {
@@ -131,7 +131,7 @@ fn unbound_tags(program: &ExportedProgram) -> BTreeMap<Arc<str>, Arc<str>> {
     of_tag.into_iter().filter_map(unbound).collect()
 }
 
-fn use_symbols(size: &Size, used: &mut Vec<Arc<str>>) {
+fn collect_symbols(size: &Size, used: &mut Vec<Arc<str>>) {
     if let Size::Sym(expression) = size {
         expression.for_each_symbol(&mut |name| used.push(Arc::clone(name)));
     }
@@ -157,11 +157,11 @@ impl Preprocess for BefPreprocess {
                 problem,
             };
             let accepted = accept(part, node, &self.operators).map_err(refused)?;
-            builder.add(node, accepted).map_err(refused)?;
+            builder.add_node(node, accepted).map_err(refused)?;
         }
         let (calls, data) = builder.finish().map_err(fail)?;
         let names: Vec<String> = part.graph.nodes.iter().map(|node| part.node_name(node)).collect();
-        let lowered = self.lowered(calls, &data, names).map_err(fail)?;
+        let lowered = self.optimize(calls, &data, names).map_err(fail)?;
         let processed_bytes = lowered.payload.to_bytes().map_err(|e| fail(e.to_string()))?;
         let handles = lowered.names.into_iter().enumerate();
         let debug_handle_map =
@@ -180,40 +180,45 @@ struct Lowered {
 
 impl BefPreprocess {
     /// Converts a payload of calls to its stored form: optimized by the passes if its sizes are static.
-    fn lowered(&self, calls: Payload, data: &Data, names: Vec<String>) -> Result<Lowered, String> {
-        let graph = self.check(&calls, data).map_err(|e| e.to_string())?;
+    fn optimize(&self, calls: Payload, data: &Data, names: Vec<String>) -> Result<Lowered, String> {
+        let graph = self.raise_maximum(&calls, data).map_err(|e| e.to_string())?;
         let is_static = calls.expressions.is_empty() && calls.inputs == graph.inputs().len();
-        if let Some(graph) = is_static.then(|| fused(graph.clone())) {
+        if let Some(graph) = is_static.then(|| run_portable_passes(graph.clone())) {
             let mut blobs = Blobs::default();
-            if let Some(mut payload) = of_graph(&graph, &calls, &mut blobs) {
+            if let Some(mut payload) = payload_of_graph(&graph, &calls, &mut blobs) {
                 let of_node = |id| {
                     let places = graph.node(id).origins().iter();
                     places.filter_map(|place| names.get(place.node? as usize).cloned()).collect()
                 };
                 let names = graph.order().into_iter().map(of_node).collect();
-                self.pack(graph, &mut payload, &mut blobs)?;
+                self.store_packed_weights(graph, &mut payload, &mut blobs)?;
                 return Ok(Lowered { payload, blobs, names });
             }
         }
         let mut blobs = Blobs::default();
-        let mut payload = with_keys(calls, data, &mut blobs)?;
-        self.pack(graph, &mut payload, &mut blobs)?;
+        let mut payload = with_final_keys(calls, data, &mut blobs)?;
+        self.store_packed_weights(graph, &mut payload, &mut blobs)?;
         Ok(Lowered { payload, blobs, names: names.into_iter().map(|name| vec![name]).collect() })
     }
 
     /// Stores the weights that the graph's executable packs, if a target is set.
-    fn pack(&self, graph: Graph, payload: &mut Payload, blobs: &mut Blobs) -> Result<(), String> {
+    fn store_packed_weights(
+        &self,
+        graph: Graph,
+        payload: &mut Payload,
+        blobs: &mut Blobs,
+    ) -> Result<(), String> {
         let Some(isa) = self.target else { return Ok(()) };
         let (pool, scratch, generator) = (Pool::serial(), Scratch::new(SCRATCH_BYTES), Generator::new(0));
         let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(isa);
-        let mut packs = Packs::storing();
+        let mut packs = Packs::new_storing();
         Executable::with_packs(graph, &ctx, &mut packs).map_err(|e| e.to_string())?;
-        store_weights(payload, packs.stored(), blobs);
+        store_weights(payload, packs.take_stored(), blobs);
         Ok(())
     }
 
     /// Raises the payload for its maximum sizes.
-    fn check(&self, payload: &Payload, data: &Data) -> Result<Graph, Error> {
+    fn raise_maximum(&self, payload: &Payload, data: &Data) -> Result<Graph, Error> {
         let [inputs, outputs] = max_metas(payload)?;
         raise(payload, data, &self.kernels, &GraphRequest::new(&inputs, &outputs, usize::MAX))
     }
@@ -221,7 +226,7 @@ impl BefPreprocess {
 
 /// Runs the portable passes. Constants are computed with the baseline instruction set, so that compilation is
 /// deterministic across machines.
-fn fused(mut graph: Graph) -> Graph {
+fn run_portable_passes(mut graph: Graph) -> Graph {
     let (pool, scratch, generator) = (Pool::serial(), Scratch::new(SCRATCH_BYTES), Generator::new(0));
     let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::portable());
     pteron_engine::passes::run_until(&mut graph, &ctx, pteron_engine::passes::PORTABLE);

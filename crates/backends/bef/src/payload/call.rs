@@ -11,7 +11,7 @@
 //! | `ints:1,?0` | integers, some of them size expressions |
 //! | `str:mean` | a string |
 
-use super::fields::{ints, text};
+use super::fields::{array_of_ints, string_value};
 use super::{Fields, Number, Record};
 use crate::error::{Error, Result, fail};
 use pteron_bef::{Array, Attribute};
@@ -67,7 +67,7 @@ impl Arg {
             Self::Expression(index) => Attribute::string(Number::Expression(*index).to_string()),
             Self::Str(text) => Attribute::string(format!("str:{text}")),
             Self::Ints(list) => match list.iter().map(known).collect::<Option<Vec<i64>>>() {
-                Some(list) => ints(&list),
+                Some(list) => array_of_ints(&list),
                 None => {
                     let list: Vec<String> = list.iter().map(Number::to_string).collect();
                     Attribute::string(format!("ints:{}", list.join(",")))
@@ -99,7 +99,7 @@ impl Arg {
                 ints.or_else(doubles).or_else(|| array.bools().map(|list| Self::Bools(list.collect())))?
             }
             Attribute::String(_) => {
-                let word = text(value)?;
+                let word = string_value(value)?;
                 match word.split_once(':').unwrap_or((word, "")) {
                     ("none", "") => Self::None,
                     ("tensor", "") => Self::Tensor,
@@ -130,7 +130,7 @@ impl Arg {
     }
 
     /// Whether the declared argument of a schema accepts it.
-    fn fits(&self, declared: &SchemaArg) -> bool {
+    fn fits_schema(&self, declared: &SchemaArg) -> bool {
         let is_empty = matches!(self, Self::Ints(list) if list.is_empty());
         match (self, declared.ty) {
             (Self::Out(_), _) => declared.written,
@@ -214,7 +214,9 @@ pub(crate) fn outs(schema: &Schema, args: &[Arg], outputs: usize) -> Result<Vec<
             schema.args.len()
         ));
     }
-    if let Some((arg, declared)) = args.iter().zip(&schema.args).find(|(arg, declared)| !arg.fits(declared)) {
+    if let Some((arg, declared)) =
+        args.iter().zip(&schema.args).find(|(arg, declared)| !arg.fits_schema(declared))
+    {
         return fail(format!("the argument {arg:?} does not fit `{declared}` of {}", schema.name));
     }
     let written: Vec<&SchemaArg> = schema.args.iter().filter(|declared| declared.written).collect();

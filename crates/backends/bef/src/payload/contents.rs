@@ -54,7 +54,7 @@ impl Payload {
             kind: node.op.name().to_owned(),
             inputs: node.inputs.clone(),
             outputs: node.outputs.clone(),
-            attributes: node.op.attributes(),
+            attributes: node.op.attributes_text(),
             debug_handle: u32::try_from(index).ok(),
         });
         PayloadContents {
@@ -67,7 +67,7 @@ impl Payload {
 
 impl Op {
     /// The attributes, for listings.
-    fn attributes(&self) -> String {
+    fn attributes_text(&self) -> String {
         match self {
             Self::Node(kind) => Attributes(&**kind).to_string(),
             Self::Call { args, .. } => {

@@ -108,7 +108,7 @@ pub struct LaidOut {
 /// A node of a payload.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// What it computes.
+    /// The operation that the node computes.
     pub op: Op,
     /// The values that it reads.
     pub inputs: Vec<usize>,

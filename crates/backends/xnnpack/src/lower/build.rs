@@ -7,7 +7,7 @@ use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, 
 use pteron_exported::delegate::NamedBytes;
 use pteron_exported::{Argument, ExportedProgram, VarId};
 use pteron_format::Digest;
-use pteron_ir::{SharedBytes, reopened};
+use pteron_ir::{SharedBytes, reopen_or_share};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl<'p> Builder<'p> {
             let dims = builder.dims(input)?;
             let is_image = part.spec(input).is_some_and(is_channels_last);
             let dims = if is_image { NCHW_TO_NHWC.map(|d| dims[d]).to_vec() } else { dims };
-            let value = builder.value_of(input, dims, Role::Input(id))?;
+            let value = builder.add_typed_value(input, dims, Role::Input(id))?;
             let layouts = builder.layouts.entry(input).or_default();
             *if is_image { &mut layouts.nhwc } else { &mut layouts.nchw } = Some(value);
             builder.payload.inputs.push(value);
@@ -77,21 +77,22 @@ impl<'p> Builder<'p> {
     /// The payload and its named data.
     pub(super) fn finish(mut self) -> Result<(Payload, Vec<NamedBytes>), Reason> {
         for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
-            let value = if self.leaves_as_nhwc(output) { self.nhwc(output)? } else { self.nchw(output)? };
+            let value =
+                if self.is_nhwc_output(output) { self.to_nhwc(output)? } else { self.to_nchw(output)? };
             self.payload.outputs.push(value);
         }
         Ok((self.payload, self.named))
     }
 
-    /// Whether a value leaves the payload as an NHWC image, if it does.
-    pub(super) fn leaves_as_nhwc(&self, var: VarId) -> bool {
+    /// Whether a value is an NHWC image as an output of the payload.
+    pub(super) fn is_nhwc_output(&self, var: VarId) -> bool {
         self.part.spec(var).is_some_and(is_channels_last)
     }
 
     /// The role of a payload value for `var`, in image layout or not: an output if `var` leaves the payload in that
     /// layout, internal otherwise.
     fn role(&self, var: VarId, is_image: bool) -> Role {
-        let id = self.outputs.get(&var).filter(|_| self.leaves_as_nhwc(var) == is_image);
+        let id = self.outputs.get(&var).filter(|_| self.is_nhwc_output(var) == is_image);
         id.map_or(Role::Internal, |&id| Role::Output(id))
     }
 
@@ -103,7 +104,7 @@ impl<'p> Builder<'p> {
         max.collect::<Result<_, _>>().map_err(|_| format!("%{name} has a size without a bound"))
     }
 
-    fn value(&mut self, dims: Vec<usize>, role: Role) -> usize {
+    fn add_value(&mut self, dims: Vec<usize>, role: Role) -> usize {
         let index = self.payload.values.len();
         self.payload.values.push(Value {
             id: index as u32,
@@ -117,13 +118,13 @@ impl<'p> Builder<'p> {
     }
 
     /// A payload value for a value of the partition, with its quantization if it is int8.
-    fn value_of(&mut self, var: VarId, dims: Vec<usize>, role: Role) -> Result<usize, Reason> {
+    fn add_typed_value(&mut self, var: VarId, dims: Vec<usize>, role: Role) -> Result<usize, Reason> {
         let is_int8 = self.is_int8(var);
         let affine = self.quantization.affine_of(var).filter(|_| is_int8);
         if is_int8 != affine.is_some() {
             return Err(format!("nothing says what the numbers of %{} stand for", self.part.var(var).name));
         }
-        let value = self.value(dims, role);
+        let value = self.add_value(dims, role);
         if let Some(Affine { scale, zero }) = affine {
             let quantization = Quantization::PerTensor { scale, zero_point: zero };
             self.set_type(value, Datatype::Qint8, quantization);
@@ -142,22 +143,22 @@ impl<'p> Builder<'p> {
     }
 
     /// A new intermediate value with the type and quantization of another one.
-    pub(super) fn temporary(&mut self, dims: Vec<usize>, like: usize) -> usize {
-        let value = self.value(dims, Role::Internal);
+    pub(super) fn add_temporary(&mut self, dims: Vec<usize>, like: usize) -> usize {
+        let value = self.add_value(dims, Role::Internal);
         let Value { datatype, quantization, .. } = self.payload.values[like].clone();
         self.set_type(value, datatype, quantization);
         value
     }
 
     /// A constant value with these bytes.
-    pub(super) fn constant(&mut self, bytes: Vec<u8>, dims: Vec<usize>) -> usize {
-        let index = self.constant_bytes("", Arc::new(bytes));
-        self.value(dims, Role::Constant(index))
+    pub(super) fn add_constant(&mut self, bytes: Vec<u8>, dims: Vec<usize>) -> usize {
+        let index = self.add_constant_bytes("", Arc::new(bytes));
+        self.add_value(dims, Role::Constant(index))
     }
 
     /// The index of a constant with these bytes. Its key is `prefix` and the SHA-256 of the bytes.
-    pub(super) fn constant_bytes(&mut self, prefix: &str, bytes: SharedBytes) -> usize {
-        let key = format!("{prefix}{}", Digest::hex_digest(reopened(&bytes).bytes()));
+    pub(super) fn add_constant_bytes(&mut self, prefix: &str, bytes: SharedBytes) -> usize {
+        let key = format!("{prefix}{}", Digest::hex_digest(reopen_or_share(&bytes).bytes()));
         let size = bytes.len() as u64;
         *self.by_key.entry(key.clone()).or_insert_with(|| {
             self.payload.constants.push(Constant::Named { key: key.clone(), size });
@@ -168,21 +169,21 @@ impl<'p> Builder<'p> {
 
     /// The quantized value that a value of the partition dequantizes.
     fn quantized_of(&self, var: VarId) -> Option<VarId> {
-        self.quantization.dequantized(var).map(|(int8, _)| int8)
+        self.quantization.dequantized_source(var).map(|(int8, _)| int8)
     }
 
     /// Whether the payload already has a value for a value of the partition.
-    fn is_there(&self, var: VarId) -> bool {
+    fn is_defined(&self, var: VarId) -> bool {
         self.layouts.get(&var).is_some_and(|layouts| layouts.nhwc.is_some() || layouts.nchw.is_some())
     }
 
     /// A constant value with these float elements.
-    pub(super) fn float_constant(&mut self, elements: &[f32], dims: Vec<usize>) -> usize {
-        self.constant(elements.iter().flat_map(|x| x.to_le_bytes()).collect(), dims)
+    pub(super) fn add_float_constant(&mut self, elements: &[f32], dims: Vec<usize>) -> usize {
+        self.add_constant(elements.iter().flat_map(|x| x.to_le_bytes()).collect(), dims)
     }
 
     /// A value of the partition in its original dimension order.
-    pub(super) fn nchw(&mut self, var: VarId) -> Result<usize, Reason> {
+    pub(super) fn to_nchw(&mut self, var: VarId) -> Result<usize, Reason> {
         // In the order of their cost: the value itself, a transpose of the image, a conversion of the int8 value (which
         // is left out when all users compute on the int8 value), and a constant, which is stored when a node reads it.
         let layouts = self.layouts.get(&var).copied().unwrap_or_default();
@@ -191,42 +192,42 @@ impl<'p> Builder<'p> {
         }
         if let Some(image) = layouts.nhwc {
             let value = self.define_nchw(var)?;
-            self.node(Op::Transpose { perm: NHWC_TO_NCHW.to_vec() }, vec![image], vec![value]);
+            self.add_node(Op::Transpose { perm: NHWC_TO_NCHW.to_vec() }, vec![image], vec![value]);
             return Ok(value);
         }
         if let Some(int8) = self.quantized_of(var) {
-            let (input, value) = (self.nchw(int8)?, self.define_nchw(var)?);
-            self.node(Op::Convert, vec![input], vec![value]);
+            let (input, value) = (self.to_nchw(int8)?, self.define_nchw(var)?);
+            self.add_node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
         }
         let dims = self.dims(var)?;
-        let index = self.constant_bytes("", self.bytes_of(var)?);
-        let value = self.value_of(var, dims, Role::Constant(index))?;
+        let index = self.add_constant_bytes("", self.bytes_of(var)?);
+        let value = self.add_typed_value(var, dims, Role::Constant(index))?;
         self.layouts.entry(var).or_default().nchw = Some(value);
         Ok(value)
     }
 
     /// A 4D value of the partition as an NHWC image.
-    pub(super) fn nhwc(&mut self, var: VarId) -> Result<usize, Reason> {
+    pub(super) fn to_nhwc(&mut self, var: VarId) -> Result<usize, Reason> {
         let layouts = self.layouts.get(&var).copied().unwrap_or_default();
         if let Some(value) = layouts.nhwc {
             return Ok(value);
         }
         if let (None, Some(int8)) = (layouts.nchw, self.quantized_of(var)) {
-            let (input, value) = (self.nhwc(int8)?, self.define_nhwc(var)?);
-            self.node(Op::Convert, vec![input], vec![value]);
+            let (input, value) = (self.to_nhwc(int8)?, self.define_nhwc(var)?);
+            self.add_node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
         }
         let value = match layouts.nchw {
             // Constants are transposed now, so that no runtime has to do it.
             None if is_constant(self.part, var) && !self.is_int8(var) => {
                 let dims = self.dims(var)?;
-                let elements = permuted(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
-                self.float_constant(&elements, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
+                let elements = permute_elements(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
+                self.add_float_constant(&elements, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
             }
             _ => {
-                let (nchw, value) = (self.nchw(var)?, self.define_nhwc(var)?);
-                self.node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![nchw], vec![value]);
+                let (nchw, value) = (self.to_nchw(var)?, self.define_nhwc(var)?);
+                self.add_node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![nchw], vec![value]);
                 value
             }
         };
@@ -236,7 +237,7 @@ impl<'p> Builder<'p> {
 
     /// Whether a value is available as an NHWC image only.
     pub(super) fn is_only_nhwc(&self, var: VarId) -> bool {
-        if let (false, Some(int8)) = (self.is_there(var), self.quantized_of(var)) {
+        if let (false, Some(int8)) = (self.is_defined(var), self.quantized_of(var)) {
             return self.is_only_nhwc(int8);
         }
         self.layouts.get(&var).is_some_and(|layouts| layouts.nhwc.is_some() && layouts.nchw.is_none())
@@ -245,7 +246,7 @@ impl<'p> Builder<'p> {
     /// A new value for a node to write, in the original dimension order.
     pub(super) fn define_nchw(&mut self, var: VarId) -> Result<usize, Reason> {
         let (dims, role) = (self.dims(var)?, self.role(var, false));
-        let value = self.value_of(var, dims, role)?;
+        let value = self.add_typed_value(var, dims, role)?;
         self.layouts.entry(var).or_default().nchw = Some(value);
         Ok(value)
     }
@@ -253,7 +254,7 @@ impl<'p> Builder<'p> {
     /// A new value for a node to write, as an NHWC image.
     pub(super) fn define_nhwc(&mut self, var: VarId) -> Result<usize, Reason> {
         let (dims, role) = (self.dims(var)?, self.role(var, true));
-        let value = self.value_of(var, NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), role)?;
+        let value = self.add_typed_value(var, NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), role)?;
         self.layouts.entry(var).or_default().nhwc = Some(value);
         Ok(value)
     }
@@ -266,11 +267,11 @@ impl<'p> Builder<'p> {
         self.part.row_major_bytes(var).ok_or_else(|| format!("%{} is not defined", self.part.var(var).name))
     }
 
-    pub(super) fn node(&mut self, op: Op, inputs: Vec<usize>, outputs: Vec<usize>) {
-        self.bounded_node(op, inputs, outputs, None);
+    pub(super) fn add_node(&mut self, op: Op, inputs: Vec<usize>, outputs: Vec<usize>) {
+        self.add_bounded_node(op, inputs, outputs, None);
     }
 
-    pub(super) fn bounded_node(
+    pub(super) fn add_bounded_node(
         &mut self,
         op: Op,
         inputs: Vec<usize>,
@@ -285,7 +286,7 @@ impl<'p> Builder<'p> {
 
 /// The elements of a tensor of these sizes with permuted dimensions: `perm` gives for each dimension of the result the
 /// dimension of the input.
-pub(super) fn permuted(from: &[f32], dims: &[usize], perm: &[usize]) -> Vec<f32> {
+pub(super) fn permute_elements(from: &[f32], dims: &[usize], perm: &[usize]) -> Vec<f32> {
     let mut strides = vec![1; dims.len()];
     for d in (1..dims.len()).rev() {
         strides[d - 1] = strides[d] * dims[d];

@@ -26,7 +26,7 @@ impl<'p> Call<'p> {
     }
 
     /// An optional tensor.
-    pub(super) fn optional(&self, name: &str) -> Result<Option<VarId>, Reason> {
+    pub(super) fn optional_tensor(&self, name: &str) -> Result<Option<VarId>, Reason> {
         self.argument(name).map(|_| self.tensor(name)).transpose()
     }
 
@@ -84,9 +84,9 @@ impl<'p> Call<'p> {
     }
 
     /// Fails if an argument has another value than `value`, the only one that the backend supports.
-    pub(super) fn expect(&self, name: &str, value: f64) -> Result<(), Reason> {
+    pub(super) fn expect_value(&self, name: &str, value: f64) -> Result<(), Reason> {
         match self.number(name)? {
-            Some(found) if found != value => Err(format!("`{name}` is {found}, not {value}")),
+            Some(actual) if actual != value => Err(format!("`{name}` is {actual}, not {value}")),
             _ => Ok(()),
         }
     }

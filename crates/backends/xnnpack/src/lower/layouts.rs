@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// The operand of a node that only copies it into another layout.
-pub(super) fn copied(program: &ExportedProgram, node: &ExportedNode) -> Option<VarId> {
+pub(super) fn copied_operand(program: &ExportedProgram, node: &ExportedNode) -> Option<VarId> {
     let name = node.target.strip_prefix("dim_order_ops.")?;
     if !matches!(name, "_to_dim_order_copy.default" | "_clone_dim_order.default") {
         return None;
@@ -20,7 +20,7 @@ pub(super) fn copied(program: &ExportedProgram, node: &ExportedNode) -> Option<V
 pub(super) fn without_copies(program: &ExportedProgram) -> Cow<'_, ExportedProgram> {
     let mut sources = HashMap::new();
     program.graph.for_each_node(&mut |node| {
-        if let (Some(x), Some(&out)) = (copied(program, node), node.outputs.first()) {
+        if let (Some(x), Some(&out)) = (copied_operand(program, node), node.outputs.first()) {
             let source = sources.get(&x).copied().unwrap_or(x);
             sources.insert(out, source);
         }
@@ -52,21 +52,21 @@ fn remove_unused(graph: &mut ExportedGraph, is_unused: &dyn Fn(&ExportedNode) ->
     inner.for_each(|inner| remove_unused(inner, is_unused));
 }
 
-/// The copies next to a node in `supported`. Others are left: a payload that only copies a tensor is worth nothing.
-pub(super) fn copies_beside(program: &ExportedProgram, supported: &HashSet<VarId>) -> Vec<VarId> {
+/// The copies next to a node in `supported`. Other copies are not delegated, as a payload with only a copy gains nothing.
+pub(super) fn adjacent_copies(program: &ExportedProgram, supported: &HashSet<VarId>) -> Vec<VarId> {
     let mut results: HashSet<VarId> = HashSet::new();
     let mut read: HashSet<VarId> = HashSet::new();
     let is_supported =
         |node: &ExportedNode| node.outputs.first().is_some_and(|first| supported.contains(first));
     program.graph.for_each_node(&mut |node| {
-        if is_supported(node) && copied(program, node).is_none() {
+        if is_supported(node) && copied_operand(program, node).is_none() {
             results.extend(&node.outputs);
             read.extend(node.args.iter().flat_map(|(_, arg): &(_, Argument)| arg.vars()));
         }
     });
     let mut copies = Vec::new();
     program.graph.for_each_node(&mut |node| {
-        if let (Some(x), Some(&out)) = (copied(program, node), node.outputs.first())
+        if let (Some(x), Some(&out)) = (copied_operand(program, node), node.outputs.first())
             && (results.contains(&x) || read.contains(&out))
         {
             copies.push(out);

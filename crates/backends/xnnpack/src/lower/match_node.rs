@@ -23,16 +23,16 @@ pub(super) fn match_node(
     }
     match &*node.target {
         "quantized_decomposed.quantize_per_tensor.default" => {
-            expect_int8(quantization.quantizes(node))?;
+            expect_int8(quantization.quantization_by(node))?;
             return call.tensor("input").map(Match::Quantize);
         }
         "quantized_decomposed.dequantize_per_tensor.default" => {
-            expect_int8(quantization.dequantized(call.output()?).map(|(_, affine)| affine))?;
+            expect_int8(quantization.dequantized_source(call.output()?).map(|(_, affine)| affine))?;
             return Ok(Match::Dequantize);
         }
         _ => {}
     }
-    if super::layouts::copied(program, node).is_some() {
+    if super::layouts::copied_operand(program, node).is_some() {
         call.output()?;
         return call.tensor("self").map(Match::Relayout);
     }
@@ -55,12 +55,12 @@ pub(super) fn match_node(
         "_softmax.default" => softmax(&call),
         "linear.default" => {
             let (x, weight) = (call.tensor("input")?, constant("weight")?);
-            linear(&call, x, weight, call.optional("bias")?, false)
+            linear(&call, x, weight, call.optional_tensor("bias")?, false)
         }
         "mm.default" => linear(&call, call.tensor("self")?, call.constant("mat2")?, None, true),
         "addmm.default" => {
-            call.expect("alpha", 1.0)?;
-            call.expect("beta", 1.0)?;
+            call.expect_value("alpha", 1.0)?;
+            call.expect_value("beta", 1.0)?;
             let (x, weight) = (call.tensor("mat1")?, call.constant("mat2")?);
             linear(&call, x, weight, Some(call.tensor("self")?), true)
         }
@@ -70,7 +70,7 @@ pub(super) fn match_node(
         "max_pool2d_with_indices.default" => max_pool(&call, uses),
         "avg_pool2d.default" => avg_pool(&call),
         "max.dim" => {
-            expect_first_alone(&call, uses, "its indices are used")?;
+            expect_only_first_used(&call, uses, "its indices are used")?;
             spatial_max(&call)
         }
         "mean.dim" => spatial_mean(&call),
@@ -98,7 +98,7 @@ fn clamp(call: &Call<'_>, low: Option<f64>, high: Option<f64>) -> Result<Match, 
     }
 }
 
-/// An operator in the rows of elementwise kinds.
+/// Matches an operator of the table of elementwise kinds.
 fn elementwise(call: &Call<'_>) -> Result<Match, Reason> {
     match (Unary::of_target(&call.node.target), Binary::of_target(&call.node.target)) {
         (Some(f), _) => unary(call, f),
@@ -123,7 +123,7 @@ fn unary(call: &Call<'_>, f: Unary) -> Result<Match, Reason> {
 fn expect_required_values(call: &Call<'_>, fixed: &[(&str, Fixed)]) -> Result<(), Reason> {
     for &(name, value) in fixed {
         match (value, call.node.arg(name)) {
-            (Fixed::Int(value), _) => call.expect(name, value as f64)?,
+            (Fixed::Int(value), _) => call.expect_value(name, value as f64)?,
             (Fixed::Str(value), Some(Argument::Str(other))) if other != value => {
                 return Err(format!("`{name}` is `{other}`"));
             }
@@ -165,12 +165,12 @@ fn linear(
     if call.float_spec(x)?.rank() == 0 {
         return Err("the input has no dimensions".to_owned());
     }
-    bias_of(call, bias, if transposed { columns } else { rows })?;
+    check_bias(call, bias, if transposed { columns } else { rows })?;
     Ok(Match::Linear { x, weight, bias, transposed })
 }
 
 /// Checks that a bias is a constant with one element for each output.
-fn bias_of(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Reason> {
+fn check_bias(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Reason> {
     let Some(bias) = bias else { return Ok(()) };
     let fits = call.float_spec(bias)?.known_sizes().is_some_and(|sizes| sizes == [outputs]);
     if fits && super::call::is_constant(call.program, bias) {
@@ -219,8 +219,8 @@ fn convolution(call: &Call<'_>, weight: VarId) -> Result<Match, Reason> {
         groups,
         adjustment,
     };
-    let bias = call.optional("bias")?;
-    bias_of(call, bias, attributes.outputs() as i64)?;
+    let bias = call.optional_tensor("bias")?;
+    check_bias(call, bias, attributes.outputs() as i64)?;
     Ok(Match::Conv(ConvMatch { x, weight, bias, attributes, is_transposed, is_1d }))
 }
 
@@ -233,15 +233,15 @@ fn expect_one_symbol(call: &Call<'_>, var: VarId) -> Result<(), Reason> {
 }
 
 /// Fails with the message `otherwise` if a result other than the first is used.
-fn expect_first_alone(call: &Call<'_>, uses: &Uses<'_>, otherwise: &str) -> Result<(), Reason> {
-    match call.node.outputs.iter().skip(1).any(|&v| uses.any(v)) {
+fn expect_only_first_used(call: &Call<'_>, uses: &Uses<'_>, otherwise: &str) -> Result<(), Reason> {
+    match call.node.outputs.iter().skip(1).any(|&v| uses.is_used(v)) {
         true => Err(otherwise.to_owned()),
         false => Ok(()),
     }
 }
 
 fn batch_norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Match, Reason> {
-    expect_first_alone(call, uses, "more than its first result is used")?;
+    expect_only_first_used(call, uses, "more than its first result is used")?;
     let x = call.tensor("input")?;
     if !matches!(call.float_spec(x)?.rank(), 3 | 4) {
         return Err("its image is not of 3 or 4 dimensions".to_owned());
@@ -249,7 +249,7 @@ fn batch_norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Match, Reason> {
     let elements =
         |name: &str| -> Result<Vec<f32>, Reason> { Ok(floats(call.program, call.constant(name)?)) };
     let (mean, variance) = (elements("running_mean")?, elements("running_var")?);
-    let optional = |name: &str, otherwise: f32| match call.optional(name)? {
+    let optional = |name: &str, otherwise: f32| match call.optional_tensor(name)? {
         Some(_) => elements(name),
         None => Ok(vec![otherwise; mean.len()]),
     };
@@ -285,7 +285,7 @@ fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {
 
 /// Extends the padding at the bottom and at the right such that the windows that `ceil_mode` adds are whole: XNNPACK
 /// omits windows that are not.
-fn with_all_windows(call: &Call<'_>, x: VarId, mut pool: Pool) -> Result<Pool, Reason> {
+fn with_ceil_mode_padding(call: &Call<'_>, x: VarId, mut pool: Pool) -> Result<Pool, Reason> {
     if !call.flag("ceil_mode", false)? {
         return Ok(pool);
     }
@@ -333,15 +333,15 @@ fn spatial_max(call: &Call<'_>) -> Result<Match, Reason> {
 }
 
 fn max_pool(call: &Call<'_>, uses: &Uses<'_>) -> Result<Match, Reason> {
-    expect_first_alone(call, uses, "its indices are used")?;
+    expect_only_first_used(call, uses, "its indices are used")?;
     let (x, pool) = pool(call)?;
-    Ok(Match::MaxPool(x, with_all_windows(call, x, pool)?))
+    Ok(Match::MaxPool(x, with_ceil_mode_padding(call, x, pool)?))
 }
 
 fn avg_pool(call: &Call<'_>) -> Result<Match, Reason> {
     let (x, pool) = pool(call)?;
     // The divisor of a window that reaches beyond the padding depends on where it ends.
-    if with_all_windows(call, x, pool)? != pool {
+    if with_ceil_mode_padding(call, x, pool)? != pool {
         return Err("`ceil_mode` adds windows".to_owned());
     }
     if pool.padding != [0; 4] && call.flag("count_include_pad", true)? {
@@ -419,7 +419,7 @@ fn concat(call: &Call<'_>) -> Result<Match, Reason> {
 }
 
 fn slice(call: &Call<'_>) -> Result<Match, Reason> {
-    call.expect("step", 1.0)?;
+    call.expect_value("step", 1.0)?;
     let x = call.tensor("self")?;
     let spec = call.float_spec(x)?;
     let axis = call.dim(call.int("dim", 0)?, spec.rank())?;

@@ -101,7 +101,7 @@ impl Match {
     /// Whether a node can compute on quantized values, given that all of its operands are dequantized. The inner value
     /// is the quantization that its result must have, if the node only moves elements.
     pub(super) fn quantized_result(&self, quantization: &QuantizationMap<'_>) -> Option<Option<Affine>> {
-        let of = |var: &VarId| quantization.dequantized(*var).map(|(_, affine)| affine);
+        let of = |var: &VarId| quantization.dequantized_source(*var).map(|(_, affine)| affine);
         let moved = |var: &VarId| of(var).map(Some);
         match self {
             Self::Linear { x, .. } | Self::SpatialMean(x) => of(x).map(|_| None),
@@ -125,8 +125,8 @@ impl Match {
     }
 
     /// The same node on the quantized values of its operands.
-    pub(super) fn on_quantized(self, quantization: &QuantizationMap<'_>) -> Self {
-        let of = |var: VarId| quantization.dequantized(var).map_or(var, |(int8, _)| int8);
+    pub(super) fn with_quantized_operands(self, quantization: &QuantizationMap<'_>) -> Self {
+        let of = |var: VarId| quantization.dequantized_source(var).map_or(var, |(int8, _)| int8);
         let operand = |operand| match operand {
             Operand::Var(var) => Operand::Var(of(var)),
             number => number,

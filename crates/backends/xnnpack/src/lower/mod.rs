@@ -52,7 +52,7 @@ impl Partitioner for XnnpackPartitioner {
         logical.graph.for_each_node(&mut |node| {
             let Some(&first) = node.outputs.first() else { return };
             match match_node(&logical, node, &uses) {
-                Ok(_) if uses.quantization.makes_weights(node) => {}
+                Ok(_) if uses.quantization.dequantizes_weights(node) => {}
                 Ok(Match::Relayout(_)) => {}
                 Ok(_) => {
                     supported.insert(first);
@@ -62,7 +62,7 @@ impl Partitioner for XnnpackPartitioner {
                 }
             }
         });
-        let copies = layouts::copies_beside(program, &supported);
+        let copies = layouts::adjacent_copies(program, &supported);
         supported.extend(copies.into_iter().filter(|&var| call::float_spec(program, var).is_ok()));
         let tags = tag_supported(&mut tagged, "xnnpack", &|_, node| supported.contains(&node.outputs[0]));
         // Nodes that dequantize weights go into the partition of the operator that uses them.
@@ -109,8 +109,11 @@ impl Preprocess for XnnpackPreprocess {
             };
             let matched = match_node(part, node, &uses).map_err(refused)?;
             let (target, followers) = target(part, &uses, node, &matched);
-            let matched =
-                if target.on_quantized { matched.on_quantized(&uses.quantization) } else { matched };
+            let matched = if target.on_quantized {
+                matched.with_quantized_operands(&uses.quantization)
+            } else {
+                matched
+            };
             builder.handle = index as u32 + 1;
             let mut names = vec![part.node_name(node)];
             for follower in followers {
@@ -118,7 +121,7 @@ impl Preprocess for XnnpackPreprocess {
                 names.push(part.node_name(&part.graph.nodes[follower]));
             }
             debug_handle_map.insert(DebugHandle::Int(builder.handle), names);
-            builder.add(matched, target).map_err(refused)?;
+            builder.add_match(matched, target).map_err(refused)?;
         }
         let (payload, named_data) = builder.finish().map_err(fail)?;
         let processed_bytes = payload.to_bytes(&[]).map_err(|e| fail(e.to_string()))?;
@@ -180,7 +183,7 @@ fn target<'u>(
         followers.push(index);
     }
     if let (Some(required), Some((quantize, to))) =
-        (matched.quantized_result(&uses.quantization), uses.quantization.quantized(target.var))
+        (matched.quantized_result(&uses.quantization), uses.quantization.quantizing_user(target.var))
         && required.is_none_or(|from| from == to)
         && let Some(index) = uses.sole_user(target.var)
     {
@@ -191,7 +194,7 @@ fn target<'u>(
     (target, followers)
 }
 
-/// The uses of a program's values. Operators that the backend does not support are not taken as quantized ones.
+/// The uses of a program's values. Operators that the backend does not support do not count as quantized ones.
 fn uses_of(program: &ExportedProgram) -> Uses<'_> {
     let mut uses = Uses::of(program);
     let quantized_ops =

@@ -162,18 +162,18 @@ impl<'p> QuantizationMap<'p> {
             return None;
         }
         let operand = |name: &str| node.arg(name).and_then(Argument::var);
-        let (weights, weight_nodes) = self.weights(operand("weight")?)?;
+        let (weights, weight_nodes) = self.match_weights(operand("weight")?)?;
         let x = operand("input")?;
-        if let Some((int8, affine)) = self.dequantized(x) {
+        if let Some((int8, affine)) = self.dequantized_source(x) {
             let axis = usize::from(!is_linear && is_transposed(node));
             let fits = match weights.per {
                 Per::Tensor => true,
-                Per::Channel { axis: found, four_bits: false } => {
-                    found == axis
+                Per::Channel { axis: weight_axis, four_bits: false } => {
+                    weight_axis == axis
                         && (axis == 0 || matches!(node.arg("groups"), None | Some(Argument::Int(1))))
                 }
                 _ => false,
-            } && self.is_quantized_behind(*node.outputs.first()?);
+            } && self.is_only_quantized(*node.outputs.first()?);
             let quantized = QuantizedOp { activation: Activation::Static(int8, affine), weights };
             return fits.then_some((quantized, weight_nodes, Vec::new()));
         }
@@ -198,17 +198,17 @@ impl<'p> QuantizationMap<'p> {
         is_per_tensor && per_channel && !is_transposed(node) && !is_depthwise
     }
 
-    /// Whether the only use of a result, possibly after a clamp, is to be quantized.
-    fn is_quantized_behind(&self, var: VarId) -> bool {
+    /// Whether the only use of a result is a quantization, possibly after a clamp.
+    fn is_only_quantized(&self, var: VarId) -> bool {
         let Some(user) = self.sole_user(var) else { return false };
         let bounds = ["aten.relu.default", "aten.clamp.default", "aten.hardtanh.default"];
         match user.outputs.first() {
-            Some(&bounded) if bounds.contains(&&*user.target) => self.quantized(bounded).is_some(),
-            _ => self.quantizes(user).is_some(),
+            Some(&bounded) if bounds.contains(&&*user.target) => self.quantizing_user(bounded).is_some(),
+            _ => self.quantization_by(user).is_some(),
         }
     }
 
-    /// The user of a value, if it has exactly one and does not escape.
+    /// The only user of a value. `None` if there are several, or if the value is used outside the graph.
     fn sole_user(&self, var: VarId) -> Option<&'p ExportedNode> {
         match self.users.get(&var)?.as_slice() {
             [one] if !self.escaping.contains(&var) => Some(one),
@@ -218,7 +218,7 @@ impl<'p> QuantizationMap<'p> {
 
     /// Matches dequantized constant weights that have no other users. Returns them with the results of the nodes that
     /// dequantize them.
-    fn weights(&self, var: VarId) -> Option<(Weights, Vec<VarId>)> {
+    fn match_weights(&self, var: VarId) -> Option<(Weights, Vec<VarId>)> {
         let mut node = *self.producers.get(&var)?;
         let mut weight_nodes = vec![var];
         self.sole_user(var)?;
@@ -237,7 +237,7 @@ impl<'p> QuantizationMap<'p> {
             return None;
         }
         let is_viewed = weight_nodes.len() > 1;
-        if let Some(affine) = affine(&call).filter(|_| !is_viewed && !four_bits) {
+        if let Some(affine) = affine_arguments(&call).filter(|_| !is_viewed && !four_bits) {
             let weights = Weights { elements: int8, scales: vec![affine.scale], per: Per::Tensor };
             return (affine.zero == 0).then_some((weights, weight_nodes));
         }
@@ -309,25 +309,26 @@ impl<'p> QuantizationMap<'p> {
     }
 
     /// If a value is dequantized from int8 with static parameters: the quantized value and its parameters.
-    pub(super) fn dequantized(&self, var: VarId) -> Option<(VarId, Affine)> {
+    pub(super) fn dequantized_source(&self, var: VarId) -> Option<(VarId, Affine)> {
         let node = *self.producers.get(&var)?;
         let is_one = *node.target == *"quantized_decomposed.dequantize_per_tensor.default";
         let int8 = node.arg("input").filter(|_| is_one)?.var()?;
-        let affine = affine(&Call { program: self.program, node }).filter(|_| self.is_int8(node, int8))?;
+        let affine =
+            affine_arguments(&Call { program: self.program, node }).filter(|_| self.is_int8(node, int8))?;
         Some((int8, affine))
     }
 
     /// The node that quantizes a value, if it is the only user, with its parameters.
-    pub(super) fn quantized(&self, var: VarId) -> Option<(&'p ExportedNode, Affine)> {
+    pub(super) fn quantizing_user(&self, var: VarId) -> Option<(&'p ExportedNode, Affine)> {
         let node = self.sole_user(var)?;
-        Some((node, self.quantizes(node)?))
+        Some((node, self.quantization_by(node)?))
     }
 
     /// The parameters by which a node quantizes its operand to int8.
-    pub(super) fn quantizes(&self, node: &ExportedNode) -> Option<Affine> {
+    pub(super) fn quantization_by(&self, node: &ExportedNode) -> Option<Affine> {
         let is_one = *node.target == *"quantized_decomposed.quantize_per_tensor.default";
         let int8 = *node.outputs.first().filter(|_| is_one)?;
-        affine(&Call { program: self.program, node }).filter(|_| self.is_int8(node, int8))
+        affine_arguments(&Call { program: self.program, node }).filter(|_| self.is_int8(node, int8))
     }
 
     fn is_int8(&self, node: &ExportedNode, int8: VarId) -> bool {
@@ -338,10 +339,12 @@ impl<'p> QuantizationMap<'p> {
 
     /// The quantization parameters of an int8 value, matched from the nodes that produce or use it.
     pub(super) fn affine_of(&self, int8: VarId) -> Option<Affine> {
-        let by_producer = self.producers.get(&int8).and_then(|node| self.quantizes(node));
+        let by_producer = self.producers.get(&int8).and_then(|node| self.quantization_by(node));
         by_producer.or_else(|| {
             let users = self.users.get(&int8)?;
-            users.iter().find_map(|node| self.dequantized(*node.outputs.first()?).map(|(_, affine)| affine))
+            users
+                .iter()
+                .find_map(|node| self.dequantized_source(*node.outputs.first()?).map(|(_, affine)| affine))
         })
     }
 
@@ -358,7 +361,7 @@ impl<'p> QuantizationMap<'p> {
     }
 
     /// Whether a node dequantizes the weights of a quantized operator.
-    pub(super) fn makes_weights(&self, node: &ExportedNode) -> bool {
+    pub(super) fn dequantizes_weights(&self, node: &ExportedNode) -> bool {
         node.outputs.first().is_some_and(|var| self.op_of_weights.contains_key(var))
     }
 
@@ -373,7 +376,7 @@ fn is_transposed(node: &ExportedNode) -> bool {
 }
 
 /// The per-tensor scale and zero point in a node's arguments.
-fn affine(call: &Call<'_>) -> Option<Affine> {
+fn affine_arguments(call: &Call<'_>) -> Option<Affine> {
     let scale = call.number("scale").ok()??;
     let zero = call.int("zero_point", 0).ok()?;
     let scale = scale as f32;
@@ -382,6 +385,6 @@ fn affine(call: &Call<'_>) -> Option<Affine> {
 }
 
 /// Checks that a per-tensor quantize or dequantize node is of int8.
-pub(super) fn expect_int8(found: Option<Affine>) -> Result<Affine, Reason> {
-    found.ok_or_else(|| "it is not of int8 with a scale above 0 and the range -128 to 127".to_owned())
+pub(super) fn expect_int8(affine: Option<Affine>) -> Result<Affine, Reason> {
+    affine.ok_or_else(|| "it is not of int8 with a scale above 0 and the range -128 to 127".to_owned())
 }

@@ -17,112 +17,116 @@ pub(super) fn check(program: &ExportedProgram, node: &ExportedNode, matched: &Ma
         | Match::Quantize(x)
         | Match::Unary(_, x)
         | Match::Clamp { x, .. }
-        | Match::Softmax(x) => same(sizes(*x), out),
+        | Match::Softmax(x) => may_be_same(sizes(*x), out),
         Match::BatchNorm { x, scale, .. } => {
-            same(sizes(*x), out) && sizes(*x).get(1).is_some_and(|size| is(size, scale.len()))
+            may_be_same(sizes(*x), out) && sizes(*x).get(1).is_some_and(|size| may_be(size, scale.len()))
         }
         Match::Binary(_, a, b) => {
             let operands = [a, b].map(|operand| match operand {
                 Operand::Var(var) => sizes(*var),
                 Operand::Number(_) => &[],
             });
-            broadcasts(operands, out)
+            fits_broadcast(operands, out)
         }
-        Match::Linear { x, weight, transposed, .. } => linear(sizes(*x), sizes(*weight), *transposed, out),
-        Match::BatchMatMul(a, b) => batch_mat_mul(sizes(*a), sizes(*b), out),
-        Match::Conv(conv) => convolution(conv, sizes(conv.x), out),
-        Match::MaxPool(x, pool) | Match::AvgPool(x, pool) => pooled(sizes(*x), pool, out),
-        Match::SpatialMax(x, pool) => dropped(sizes(*x), pool, out),
+        Match::Linear { x, weight, transposed, .. } => {
+            fits_linear(sizes(*x), sizes(*weight), *transposed, out)
+        }
+        Match::BatchMatMul(a, b) => fits_batch_mat_mul(sizes(*a), sizes(*b), out),
+        Match::Conv(conv) => fits_convolution(conv, sizes(conv.x), out),
+        Match::MaxPool(x, pool) | Match::AvgPool(x, pool) => fits_pool(sizes(*x), pool, out),
+        Match::SpatialMax(x, pool) => fits_spatial_max(sizes(*x), pool, out),
         Match::SpatialMean(x) => matches!((sizes(*x), out), ([n, c, _, _], [m, d, h, w])
-            if agree(n, m) && agree(c, d) && is(h, 1) && is(w, 1)),
+            if may_be_equal(n, m) && may_be_equal(c, d) && may_be(h, 1) && may_be(w, 1)),
         Match::Resize { x, .. } => {
-            matches!((sizes(*x), out), ([n, c, _, _], [m, d, _, _]) if agree(n, m) && agree(c, d))
+            matches!((sizes(*x), out), ([n, c, _, _], [m, d, _, _]) if may_be_equal(n, m) && may_be_equal(c, d))
         }
-        Match::Transpose { x, perm } => permuted(sizes(*x), perm, out),
-        Match::Reshape(x) => agree(&numel(sizes(*x)), &numel(out)),
+        Match::Transpose { x, perm } => fits_permute(sizes(*x), perm, out),
+        Match::Reshape(x) => may_be_equal(&numel(sizes(*x)), &numel(out)),
         Match::Concat { tensors, axis } => {
-            tensors.iter().all(|&x| same_but(sizes(x), *axis, out)) && {
+            tensors.iter().all(|&x| may_be_same_except(sizes(x), *axis, out)) && {
                 let total = tensors.iter().filter_map(|&x| sizes(x).get(*axis));
                 let total = total.fold(Size::Int(0), |sum, size| sum.add(size));
-                out.get(*axis).is_some_and(|size| agree(size, &total))
+                out.get(*axis).is_some_and(|size| may_be_equal(size, &total))
             }
         }
         Match::Slice { x, axis, .. } => {
             let from = sizes(*x);
             let left = from.iter().enumerate().filter(|(d, _)| d != axis).map(|(_, size)| size);
-            same_but(from, *axis, out)
-                || out.len() + 1 == from.len() && left.zip(out).all(|(a, b)| agree(a, b))
+            may_be_same_except(from, *axis, out)
+                || out.len() + 1 == from.len() && left.zip(out).all(|(a, b)| may_be_equal(a, b))
         }
         Match::Pad { x, pre, post, .. } => {
             let from = sizes(*x);
             let added = pre.iter().zip(post).map(|(pre, post)| Size::Int((pre + post) as i64));
             from.len() == out.len()
-                && from.iter().zip(added).zip(out).all(|((a, more), b)| agree(&a.add(&more), b))
+                && from.iter().zip(added).zip(out).all(|((a, more), b)| may_be_equal(&a.add(&more), b))
         }
     };
     if follows { Ok(()) } else { Err("its sizes do not follow from its operands".to_owned()) }
 }
 
 /// Whether two sizes may be equal.
-fn agree(a: &Size, b: &Size) -> bool {
+fn may_be_equal(a: &Size, b: &Size) -> bool {
     !matches!((a.known(), b.known()), (Some(a), Some(b)) if a != b)
 }
 
 /// Whether a size may be `n`.
-fn is(size: &Size, n: usize) -> bool {
+fn may_be(size: &Size, n: usize) -> bool {
     size.known().is_none_or(|known| usize::try_from(known) == Ok(n))
 }
 
-fn same(a: &[Size], b: &[Size]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(a, b))
+fn may_be_same(a: &[Size], b: &[Size]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| may_be_equal(a, b))
 }
 
-/// Whether all sizes but that of a dimension may be equal.
-fn same_but(a: &[Size], axis: usize, b: &[Size]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).enumerate().all(|(d, (a, b))| d == axis || agree(a, b))
+/// Whether all sizes except along one dimension may be equal.
+fn may_be_same_except(a: &[Size], axis: usize, b: &[Size]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).enumerate().all(|(d, (a, b))| d == axis || may_be_equal(a, b))
 }
 
 fn numel(sizes: &[Size]) -> Size {
     sizes.iter().fold(Size::Int(1), |n, size| n.mul(size))
 }
 
-/// Whether operands broadcast to a result: each of its sizes is that of an operand, and the others have size 1 or none.
-fn broadcasts(operands: [&[Size]; 2], out: &[Size]) -> bool {
+/// Whether operands broadcast to a result: each size is that of an operand, and the other operand has it, 1 or no dimension.
+fn fits_broadcast(operands: [&[Size]; 2], out: &[Size]) -> bool {
     let rank = operands.iter().map(|sizes| sizes.len()).max();
     rank == Some(out.len())
         && out.iter().rev().enumerate().all(|(back, size)| {
             let own = |sizes: &[Size]| sizes.iter().rev().nth(back).cloned().unwrap_or(Size::Int(1));
             let [a, b] = operands.map(own);
             let is_one = |size: &Size| *size == Size::Int(1);
-            (agree(&a, size) || is_one(&a))
-                && (agree(&b, size) || is_one(&b))
-                && (agree(&a, size) || agree(&b, size))
+            (may_be_equal(&a, size) || is_one(&a))
+                && (may_be_equal(&b, size) || is_one(&b))
+                && (may_be_equal(&a, size) || may_be_equal(&b, size))
         })
 }
 
-fn linear(x: &[Size], weights: &[Size], transposed: bool, out: &[Size]) -> bool {
+fn fits_linear(x: &[Size], weights: &[Size], transposed: bool, out: &[Size]) -> bool {
     let [rows, columns] = weights else { return false };
     let (inner, outer) = if transposed { (rows, columns) } else { (columns, rows) };
     match (x, out) {
-        ([batch @ .., x], [lead @ .., last]) => same(batch, lead) && agree(x, inner) && agree(last, outer),
-        _ => false,
-    }
-}
-
-fn batch_mat_mul(a: &[Size], b: &[Size], out: &[Size]) -> bool {
-    match (a, b, out) {
-        ([batch @ .., rows, inner], [others @ .., as_inner, columns], [lead @ .., m, n]) => {
-            same(batch, others)
-                && same(batch, lead)
-                && agree(inner, as_inner)
-                && agree(rows, m)
-                && agree(columns, n)
+        ([batch @ .., x], [lead @ .., last]) => {
+            may_be_same(batch, lead) && may_be_equal(x, inner) && may_be_equal(last, outer)
         }
         _ => false,
     }
 }
 
-fn convolution(conv: &ConvMatch, x: &[Size], out: &[Size]) -> bool {
+fn fits_batch_mat_mul(a: &[Size], b: &[Size], out: &[Size]) -> bool {
+    match (a, b, out) {
+        ([batch @ .., rows, inner], [others @ .., as_inner, columns], [lead @ .., m, n]) => {
+            may_be_same(batch, others)
+                && may_be_same(batch, lead)
+                && may_be_equal(inner, as_inner)
+                && may_be_equal(rows, m)
+                && may_be_equal(columns, n)
+        }
+        _ => false,
+    }
+}
+
+fn fits_convolution(conv: &ConvMatch, x: &[Size], out: &[Size]) -> bool {
     let attributes = &conv.attributes;
     let ([batch, channels, from @ ..], [lead, outputs, to @ ..]) = (x, out) else { return false };
     let rank = if conv.is_1d { 1 } else { 2 };
@@ -146,14 +150,14 @@ fn convolution(conv: &ConvMatch, x: &[Size], out: &[Size]) -> bool {
     });
     from.len() == rank
         && to.len() == rank
-        && agree(batch, lead)
-        && inputs.is_some_and(|inputs| is(channels, inputs))
-        && is(outputs, attributes.outputs())
+        && may_be_equal(batch, lead)
+        && inputs.is_some_and(|inputs| may_be(channels, inputs))
+        && may_be(outputs, attributes.outputs())
         && space
 }
 
-/// The size that a window of a pool leaves of one; `None` if a window does not fit.
-fn of_windows(from: i64, pool: &Pool, d: usize) -> Option<i64> {
+/// The size of a pool's result along dimension `d`; `None` if no window fits.
+fn pooled_size(from: i64, pool: &Pool, d: usize) -> Option<i64> {
     let number = |n: usize| i64::try_from(n).ok();
     let reach =
         number(pool.dilation[d])?.checked_mul(number(pool.window[d])?.checked_sub(1)?)?.checked_add(1)?;
@@ -162,29 +166,29 @@ fn of_windows(from: i64, pool: &Pool, d: usize) -> Option<i64> {
     last.checked_div(number(pool.stride[d])?)?.checked_add(1)
 }
 
-fn pooled(x: &[Size], pool: &Pool, out: &[Size]) -> bool {
+fn fits_pool(x: &[Size], pool: &Pool, out: &[Size]) -> bool {
     let ([n, c, from @ ..], [m, d, to @ ..]) = (x, out) else { return false };
     let space = |d: usize| match (from.get(d).and_then(Size::known), to.get(d).and_then(Size::known)) {
         // In the ceiling mode a last window may reach beyond the padding.
         (Some(from), Some(to)) => {
-            of_windows(from, pool, d).is_some_and(|least| to == least || to == least + 1)
+            pooled_size(from, pool, d).is_some_and(|least| to == least || to == least + 1)
         }
         _ => true,
     };
-    from.len() == 2 && to.len() == 2 && agree(n, m) && agree(c, d) && space(0) && space(1)
+    from.len() == 2 && to.len() == 2 && may_be_equal(n, m) && may_be_equal(c, d) && space(0) && space(1)
 }
 
-/// Whether a result is an image without the dimension that a window as large as the image covers.
-fn dropped(x: &[Size], pool: &Pool, out: &[Size]) -> bool {
+/// Whether a result is the image without the dimension that the window covers entirely.
+fn fits_spatial_max(x: &[Size], pool: &Pool, out: &[Size]) -> bool {
     let gone = if pool.window[0] > 1 { 2 } else { 3 };
     let left = x.iter().enumerate().filter(|(d, _)| *d != gone).map(|(_, size)| size);
-    x.len() == 4 && out.len() == 3 && left.zip(out).all(|(a, b)| agree(a, b))
+    x.len() == 4 && out.len() == 3 && left.zip(out).all(|(a, b)| may_be_equal(a, b))
 }
 
-fn permuted(x: &[Size], perm: &[usize], out: &[Size]) -> bool {
+fn fits_permute(x: &[Size], perm: &[usize], out: &[Size]) -> bool {
     let mut dims = perm.to_vec();
     dims.sort_unstable();
     dims.into_iter().eq(0..x.len())
         && out.len() == x.len()
-        && perm.iter().zip(out).all(|(&d, size)| x.get(d).is_some_and(|from| agree(from, size)))
+        && perm.iter().zip(out).all(|(&d, size)| x.get(d).is_some_and(|from| may_be_equal(from, size)))
 }

@@ -19,7 +19,7 @@ impl<'p> Uses<'p> {
     }
 
     /// Whether a value is used.
-    pub(super) fn any(&self, var: VarId) -> bool {
+    pub(super) fn is_used(&self, var: VarId) -> bool {
         self.count.get(var.index()).is_some_and(|count| *count > 0)
     }
 

@@ -19,14 +19,15 @@ impl Builder<'_> {
         let weights = &quantized.weights;
         let dims = self.dims(weight)?;
         let input = match quantized.activation {
-            Activation::Static(int8, _) => self.nchw(int8)?,
+            Activation::Static(int8, _) => self.to_nchw(int8)?,
             Activation::Dynamic(x) => self.quantized_rows(x)?,
         };
         let filter = match weights.per {
             Per::Group(_) | Per::Channel { four_bits: true, .. } => self.int4_weights(weights, dims)?,
             _ => {
                 let bytes = self.part.row_major_bytes(weights.elements);
-                let value = self.constant(bytes.map_or_else(Vec::new, |data| data.bytes().to_vec()), dims);
+                let value =
+                    self.add_constant(bytes.map_or_else(Vec::new, |data| data.bytes().to_vec()), dims);
                 self.set_weights(value, weights, 0);
                 value
             }
@@ -35,7 +36,7 @@ impl Builder<'_> {
         if let Some(bias) = bias {
             inputs.push(match quantized.activation {
                 Activation::Static(_, input) => self.quantized_bias(bias, input, weights),
-                Activation::Dynamic(_) => self.nchw(bias)?,
+                Activation::Dynamic(_) => self.to_nchw(bias)?,
             });
         }
         Ok(inputs)
@@ -43,13 +44,13 @@ impl Builder<'_> {
 
     /// A float value, dynamically quantized per row.
     fn quantized_rows(&mut self, x: VarId) -> Result<usize, Reason> {
-        let input = self.nchw(x)?;
+        let input = self.to_nchw(x)?;
         Ok(self.dynamically_quantized(input, 1))
     }
 
     /// A batch of images, each dynamically quantized with parameters of its own.
     pub(super) fn quantized_images(&mut self, x: VarId) -> Result<usize, Reason> {
-        let input = self.nhwc(x)?;
+        let input = self.to_nhwc(x)?;
         Ok(self.dynamically_quantized(input, 3))
     }
 
@@ -59,9 +60,9 @@ impl Builder<'_> {
             return known;
         }
         let dims = self.dims_of_value(input).to_vec();
-        let value = self.temporary(dims, input);
+        let value = self.add_temporary(dims, input);
         self.set_type(value, Datatype::Qdint8, Quantization::PerToken { num_nonbatch_dims });
-        self.node(Op::Convert, vec![input], vec![value]);
+        self.add_node(Op::Convert, vec![input], vec![value]);
         self.dynamic_values.insert((input, num_nonbatch_dims), value);
         value
     }
@@ -74,7 +75,7 @@ impl Builder<'_> {
         dims: Vec<usize>,
         channel: usize,
     ) -> usize {
-        let value = self.constant(elements.iter().map(|&n| n as i8 as u8).collect(), dims);
+        let value = self.add_constant(elements.iter().map(|&n| n as i8 as u8).collect(), dims);
         self.set_weights(value, weights, channel);
         value
     }
@@ -95,7 +96,7 @@ impl Builder<'_> {
 
     fn scales(&mut self, scales: &[f32]) -> Scales {
         let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-        Scales::Constant { index: self.constant_bytes("scale_", Arc::new(bytes)), count: scales.len() }
+        Scales::Constant { index: self.add_constant_bytes("scale_", Arc::new(bytes)), count: scales.len() }
     }
 
     /// 4-bit weights: two values per byte, low nibble first, with an offset of 8. Rows are padded to whole bytes.
@@ -107,14 +108,14 @@ impl Builder<'_> {
         let packed = bytes.chunks(columns.max(1)).flat_map(|row| {
             row.chunks(2).map(move |pair| number(&pair[0]) | pair.get(1).map_or(8, number) << 4)
         });
-        let value = self.constant(packed.collect(), dims);
+        let value = self.add_constant(packed.collect(), dims);
         match weights.per {
             Per::Group(group_size) => {
                 // The reference's runtime reads group scales as bf16.
                 let halves = weights.scales.iter().map(|&scale| bf16::from_f32(scale));
                 let bytes: Vec<u8> = halves.flat_map(|half| half.to_bits().to_le_bytes()).collect();
                 let scales = Scales::Constant {
-                    index: self.constant_bytes("scale_", Arc::new(bytes)),
+                    index: self.add_constant_bytes("scale_", Arc::new(bytes)),
                     count: weights.scales.len(),
                 };
                 let quantization = Quantization::PerGroup { scales, channel_dim: 0, group_size };
@@ -137,7 +138,7 @@ impl Builder<'_> {
         let quantized =
             dequantized.iter().enumerate().map(|(i, real)| (real / scale(i)).round_ties_even() as i32);
         let bytes = quantized.flat_map(i32::to_le_bytes).collect();
-        let value = self.constant(bytes, vec![dequantized.len()]);
+        let value = self.add_constant(bytes, vec![dequantized.len()]);
         if weights.per == Per::Tensor {
             let quantization = Quantization::PerTensor { scale: scales[0], zero_point: 0 };
             self.set_type(value, Datatype::Qint32, quantization);

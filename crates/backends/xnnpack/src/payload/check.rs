@@ -3,14 +3,14 @@
 use super::node::{Conv, Node, Op};
 use super::value::{Datatype, Quantization, Role, Value};
 
-/// What was expected and what was found.
+/// A fault in a payload: what was expected, and what was found.
 type Fault = (String, String);
 
-fn fault<T>(expected: impl Into<String>, found: impl ToString) -> Option<T>
+fn fault<T>(expected: impl Into<String>, actual: impl ToString) -> Option<T>
 where
     T: From<Fault>,
 {
-    Some(T::from((expected.into(), found.to_string())))
+    Some(T::from((expected.into(), actual.to_string())))
 }
 
 /// The inconsistency between a value's type, role and quantization, if there is one.
@@ -98,14 +98,17 @@ pub(super) fn check_node(values: &[Value], node: &Node) -> Option<Fault> {
         {
             fault("an image of 4 dimensions", rank)
         }
-        Op::Conv(conv) | Op::ConvTranspose(conv) => {
-            filters(values, node, conv, &[conv.outputs(), conv.kernel[0], conv.kernel[1], conv.group_inputs])
-        }
+        Op::Conv(conv) | Op::ConvTranspose(conv) => check_filters(
+            values,
+            node,
+            conv,
+            &[conv.outputs(), conv.kernel[0], conv.kernel[1], conv.group_inputs],
+        ),
         Op::DepthwiseConv(conv) if conv.group_inputs != 1 => {
             fault("1 input channel of each group", conv.group_inputs)
         }
         Op::DepthwiseConv(conv) => {
-            filters(values, node, conv, &[1, conv.kernel[0], conv.kernel[1], conv.outputs()])
+            check_filters(values, node, conv, &[1, conv.kernel[0], conv.kernel[1], conv.outputs()])
         }
         Op::FullyConnected { transposed } => {
             let (&[rows, columns], true) = (dims(1), rank > 0) else {
@@ -115,7 +118,7 @@ pub(super) fn check_node(values: &[Value], node: &Node) -> Option<Fault> {
                 );
             };
             let outputs = if *transposed { columns } else { rows };
-            bias(values, node, outputs)
+            check_bias(values, node, outputs)
         }
         Op::AvgPool(pool) | Op::MaxPool(pool) | Op::ArgMaxPool(pool) => {
             let [top, right, bottom, left] = pool.padding;
@@ -131,8 +134,8 @@ pub(super) fn check_node(values: &[Value], node: &Node) -> Option<Fault> {
     }
 }
 
-fn filters(values: &[Value], node: &Node, conv: &Conv, expected: &[usize]) -> Option<Fault> {
-    let found = &values[node.inputs[1]].dims;
+fn check_filters(values: &[Value], node: &Node, conv: &Conv, expected: &[usize]) -> Option<Fault> {
+    let dims = &values[node.inputs[1]].dims;
     if conv
         .groups
         .checked_mul(conv.group_inputs.max(conv.group_outputs))
@@ -140,16 +143,16 @@ fn filters(values: &[Value], node: &Node, conv: &Conv, expected: &[usize]) -> Op
     {
         return fault("fewer channels", format!("{} groups", conv.groups));
     }
-    if found != expected {
-        return fault(format!("a filter of {expected:?}"), format!("one of {found:?}"));
+    if dims != expected {
+        return fault(format!("a filter of {expected:?}"), format!("one of {dims:?}"));
     }
-    bias(values, node, conv.outputs())
+    check_bias(values, node, conv.outputs())
 }
 
-fn bias(values: &[Value], node: &Node, outputs: usize) -> Option<Fault> {
-    let found = &values[*node.inputs.get(2)?].dims;
-    if found[..] == [outputs] {
+fn check_bias(values: &[Value], node: &Node, outputs: usize) -> Option<Fault> {
+    let dims = &values[*node.inputs.get(2)?].dims;
+    if dims[..] == [outputs] {
         return None;
     }
-    fault(format!("a bias of [{outputs}]"), format!("one of {found:?}"))
+    fault(format!("a bias of [{outputs}]"), format!("one of {dims:?}"))
 }

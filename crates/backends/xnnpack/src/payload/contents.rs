@@ -8,12 +8,12 @@ pub(super) fn contents(payload: &Payload) -> PayloadContents {
     let identifier = String::from_utf8_lossy(&payload.identifier);
     PayloadContents {
         format: format!("XNNPACK graph {identifier}, version {:?}", payload.version),
-        values: payload.values.iter().map(|v| value(payload, v)).collect(),
-        nodes: payload.nodes.iter().map(node).collect(),
+        values: payload.values.iter().map(|v| describe_value(payload, v)).collect(),
+        nodes: payload.nodes.iter().map(describe_node).collect(),
     }
 }
 
-fn value(payload: &Payload, value: &Value) -> PayloadValue {
+fn describe_value(payload: &Payload, value: &Value) -> PayloadValue {
     let (quantization, scales) = match &value.quantization {
         Quantization::None if value.quantized_by_row => ("quantized by row to int8".to_owned(), None),
         Quantization::None => (String::new(), None),
@@ -21,23 +21,25 @@ fn value(payload: &Payload, value: &Value) -> PayloadValue {
             (format!("scale {scale}, zero point {zero_point}"), None)
         }
         Quantization::PerChannel { scales, channel_dim } => {
-            (format!("{} along dimension {channel_dim}", count(scales)), Some(scales))
+            (format!("{} along dimension {channel_dim}", scale_count_text(scales)), Some(scales))
         }
         Quantization::PerToken { num_nonbatch_dims } => {
             (format!("parameters for each {num_nonbatch_dims} last dimensions"), None)
         }
         Quantization::PerGroup { scales, group_size, .. } => {
-            (format!("{} for groups of {group_size}", count(scales)), Some(scales))
+            (format!("{} for groups of {group_size}", scale_count_text(scales)), Some(scales))
         }
     };
     let scales = match scales {
-        Some(Scales::Constant { index, .. }) => source(payload, *index),
+        Some(Scales::Constant { index, .. }) => location_of_constant(payload, *index),
         _ => None,
     };
     let role = match value.role {
         Role::Input(id) => PayloadRole::Input(id as usize),
         Role::Output(id) => PayloadRole::Output(id as usize),
-        Role::Constant(index) => source(payload, index).map_or(PayloadRole::Internal, PayloadRole::Constant),
+        Role::Constant(index) => {
+            location_of_constant(payload, index).map_or(PayloadRole::Internal, PayloadRole::Constant)
+        }
         Role::Internal => PayloadRole::Internal,
     };
     PayloadValue {
@@ -52,22 +54,22 @@ fn value(payload: &Payload, value: &Value) -> PayloadValue {
     }
 }
 
-fn count(scales: &Scales) -> String {
+fn scale_count_text(scales: &Scales) -> String {
     match scales {
         Scales::Inline(scales) => format!("{} scales", scales.len()),
         Scales::Constant { count, .. } => format!("{count} scales"),
     }
 }
 
-fn source(payload: &Payload, index: usize) -> Option<PayloadBytes> {
+fn location_of_constant(payload: &Payload, index: usize) -> Option<PayloadBytes> {
     Some(match payload.constants.get(index)? {
         Constant::Payload(range) => PayloadBytes::Payload(range.clone()),
         Constant::Named { key, size } => PayloadBytes::Named(key.clone(), *size),
     })
 }
 
-fn node(node: &Node) -> PayloadNode {
-    let parts = [parameters(&node.op), bounds(node.bounds)];
+fn describe_node(node: &Node) -> PayloadNode {
+    let parts = [parameters_text(&node.op), bounds_text(node.bounds)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     PayloadNode {
         kind: node.name.to_owned(),
@@ -78,7 +80,7 @@ fn node(node: &Node) -> PayloadNode {
     }
 }
 
-fn bounds((low, high): (f32, f32)) -> String {
+fn bounds_text((low, high): (f32, f32)) -> String {
     match (low.is_finite(), high.is_finite()) {
         (false, false) => String::new(),
         (true, false) => format!("at least {low}"),
@@ -87,7 +89,7 @@ fn bounds((low, high): (f32, f32)) -> String {
     }
 }
 
-fn parameters(op: &Op) -> String {
+fn parameters_text(op: &Op) -> String {
     match op {
         Op::Conv(c) | Op::DepthwiseConv(c) | Op::ConvTranspose(c) => {
             let mut text = format!("kernel {:?}, stride {:?}", c.kernel, c.stride);

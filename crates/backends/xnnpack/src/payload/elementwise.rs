@@ -15,7 +15,7 @@ pub struct Aten {
     pub fixed: &'static [(&'static str, Fixed)],
 }
 
-/// The value of an argument for which nodes have no field.
+/// The required value of an ATen argument for which nodes have no field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fixed {
     /// A number that scales an operand or the result.
@@ -35,7 +35,7 @@ pub struct Parameter {
     pub value: f32,
 }
 
-/// The enums of the elementwise kinds, and the rest of their rows as data.
+/// Defines the enums of the elementwise kinds, and the ATen operators and parameters of each kind.
 macro_rules! elementwise {
     (
         unary { $(
@@ -62,7 +62,7 @@ macro_rules! elementwise {
             /// All functions, with ATen's defaults of the parameters.
             pub const ALL: &[Self] = &[$( Self::$u $( { $param: $default } )?, )*];
 
-            /// The operators that compute the same.
+            /// The ATen operators that compute the same function.
             pub fn aten(self) -> &'static Aten {
                 match self { $( Self::$u { .. } => &Aten {
                     targets: &[$($u_target),*],
@@ -71,7 +71,7 @@ macro_rules! elementwise {
                 }, )* }
             }
 
-            /// The parameter, of those that have one.
+            /// The parameter of the function, if it has one.
             pub fn parameter(self) -> Option<Parameter> {
                 match self {
                     $( $( Self::$u { $param } => Some(Parameter {
@@ -97,7 +97,7 @@ macro_rules! elementwise {
             /// All functions of two values.
             pub const ALL: &[Self] = &[$( Self::$b, )*];
 
-            /// The operators that compute the same.
+            /// The ATen operators that compute the same function.
             pub fn aten(self) -> &'static Aten {
                 match self { $( Self::$b => &Aten {
                     targets: &[$($b_target),*],

@@ -16,7 +16,7 @@ pub(super) trait Fields {
         Ok(())
     }
 
-    /// The id of a value that the node reads, or of none.
+    /// The id of a value that the node reads, or the id that means "no value".
     fn optional(&mut self, _name: &'static str) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -46,7 +46,7 @@ pub(super) trait Fields {
         Ok(())
     }
 
-    /// The number of elements of the lists of sizes behind it.
+    /// The number of elements of the lists of sizes in the fields after it.
     fn length(&mut self, _name: &'static str, _sizes: &mut Vec<usize>) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -197,7 +197,7 @@ macro_rules! tables {
             }
         }
 
-        /// Makes an operation from the fields that `f` visits. `None` if the schema has no such tag.
+        /// Reads the operation with this tag from the fields that `f` visits. `None` if the schema has no such tag.
         pub(super) fn read<F: Fields>(tag: u8, f: &mut F) -> Result<Option<Op>, F::Error> {
             Ok(Some(match tag {
                 $( $u_tag => {

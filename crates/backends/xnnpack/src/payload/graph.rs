@@ -6,12 +6,12 @@ use pteron_format::flatbuffer::Table;
 use pteron_format::{ErrorKind, Limits, Result};
 use std::collections::HashMap;
 
-/// What defines a value.
+/// What writes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
     /// Nothing has defined it yet.
     Nobody,
-    /// The caller (an input), or it is a constant.
+    /// No node: the value is an input or a constant.
     Caller,
     /// The node with this index.
     Node(usize),
@@ -27,7 +27,7 @@ pub(super) struct Graph<'l> {
     pub(super) by_id: HashMap<u32, usize>,
     /// Value indices by external id.
     pub(super) by_external: HashMap<u32, usize>,
-    /// What defines each value.
+    /// What writes each value, by its index.
     writers: Vec<Writer>,
     /// The number of nodes.
     pub(super) nodes: usize,
@@ -47,7 +47,7 @@ impl<'l> Graph<'l> {
         }
     }
 
-    /// Adds a value, whose ids are its own.
+    /// Adds a value, whose ids no other value may have.
     pub(super) fn add(&mut self, value: Value) {
         let index = self.values.len();
         self.by_id.insert(value.id, index);
@@ -66,8 +66,8 @@ impl<'l> Graph<'l> {
         match self.writers[index] {
             Writer::Nobody => {
                 let expected = "a value that is an input, a constant, or written by a node before";
-                let found = format!("value {id} (xvalues[{index}]), which no node before has written");
-                Err(t.error(ErrorKind::Invalid, field, name, expected, found))
+                let actual = format!("value {id} (xvalues[{index}]), which no node before has written");
+                Err(t.error(ErrorKind::Invalid, field, name, expected, actual))
             }
             _ => Ok(index),
         }
@@ -85,8 +85,8 @@ impl<'l> Graph<'l> {
             Writer::Caller => "an input or a constant".to_owned(),
             Writer::Node(node) => format!("which xnodes[{node}] writes"),
         };
-        let found = format!("value {id} (xvalues[{index}]), {by}");
-        Err(t.error(ErrorKind::Invalid, field, name, "a value that nothing else writes", found))
+        let actual = format!("value {id} (xvalues[{index}]), {by}");
+        Err(t.error(ErrorKind::Invalid, field, name, "a value that nothing else writes", actual))
     }
 
     fn find(&self, t: &Table<'_, '_>, field: usize, name: &'static str, id: u32) -> Result<usize> {
@@ -102,11 +102,11 @@ impl<'l> Graph<'l> {
             |i: &usize| matches!(self.values[*i].role, Role::Output(_)) && self.writers[*i] == Writer::Nobody;
         match (0..self.values.len()).find(missing) {
             Some(index) => {
-                let found = format!(
+                let actual = format!(
                     "the output value {} (xvalues[{index}]), which none writes",
                     self.values[index].id
                 );
-                Err(t.error(ErrorKind::Invalid, 1, "xnodes", "nodes that write every output", found))
+                Err(t.error(ErrorKind::Invalid, 1, "xnodes", "nodes that write every output", actual))
             }
             None => Ok(()),
         }

@@ -9,12 +9,12 @@ const LENGTH: usize = 30;
 pub struct Header {
     /// The flatbuffer with values and nodes.
     pub flatbuffer: Range<u64>,
-    /// The constants after it.
+    /// The constants, after the flatbuffer.
     pub constants: Range<u64>,
 }
 
 impl Header {
-    /// Reads the header. `None` if there is none: then the whole payload is the flatbuffer.
+    /// Reads the header. `None` if the payload has no header and consists of the flatbuffer only.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         if bytes.get(4..8) != Some(b"XH00") {
             return Ok(None);
@@ -36,27 +36,29 @@ impl Header {
             let end = start.checked_add(size).filter(|end| *end <= bytes.len() as u64);
             end.map(|end| start..end).ok_or_else(|| {
                 let expected = format!("a part of the payload of {} bytes", bytes.len());
-                let found = format!("{size} bytes from {start} on");
-                Error::new(ErrorKind::Invalid, format!("header.{name}"), expected, found).at(at)
+                let actual = format!("{size} bytes from {start} on");
+                Error::new(ErrorKind::Invalid, format!("header.{name}"), expected, actual).at(at)
             })
         };
         let flatbuffer = part("flatbuffer_offset", 10, number(10, 4), number(14, 4))?;
         let constants = part("constant_data_offset", 18, number(18, 4), number(22, 8))?;
         if flatbuffer.end - flatbuffer.start < 8 {
-            let found = flatbuffer.end - flatbuffer.start;
+            let actual = flatbuffer.end - flatbuffer.start;
             return Err(
-                Error::new(ErrorKind::Invalid, "header.flatbuffer_size", "at least 8 bytes", found).at(14)
+                Error::new(ErrorKind::Invalid, "header.flatbuffer_size", "at least 8 bytes", actual).at(14)
             );
         }
         if flatbuffer.start < length {
             let expected = format!("a place behind the header of {length} bytes");
-            let found = flatbuffer.start;
-            return Err(Error::new(ErrorKind::Invalid, "header.flatbuffer_offset", expected, found).at(10));
+            let actual = flatbuffer.start;
+            return Err(Error::new(ErrorKind::Invalid, "header.flatbuffer_offset", expected, actual).at(10));
         }
         if constants.start < flatbuffer.end {
             let expected = format!("a place behind the flatbuffer, which ends at byte {}", flatbuffer.end);
-            let found = constants.start;
-            return Err(Error::new(ErrorKind::Invalid, "header.constant_data_offset", expected, found).at(18));
+            let actual = constants.start;
+            return Err(
+                Error::new(ErrorKind::Invalid, "header.constant_data_offset", expected, actual).at(18)
+            );
         }
         Ok(Some(Self { flatbuffer, constants }))
     }

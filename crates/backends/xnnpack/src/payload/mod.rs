@@ -69,7 +69,7 @@ impl Payload {
     /// # Errors
     /// A constant is out of the bounds of `source`, a size is 2^32 or more, or the flatbuffer would be too large.
     pub fn to_bytes(&self, source: &[u8]) -> Result<Vec<u8>> {
-        write::bytes(self, source)
+        write::serialize(self, source)
     }
 
     /// The values with types, shapes, quantization and locations, and the nodes. Its `Display` is an operator listing.

@@ -3,7 +3,7 @@ use super::elementwise::{Binary, Unary};
 /// An operation of a payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What it computes, with the parameters of its kind.
+    /// The operation that the node computes, with its parameters.
     pub op: Op,
     /// The name of its kind in the schema, without `XNN`.
     pub name: &'static str,

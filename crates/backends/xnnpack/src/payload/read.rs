@@ -14,15 +14,17 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
     let range = header.as_ref().map_or(0..bytes.len() as u64, |h| h.flatbuffer.clone());
     let flatbuffer = &bytes[range.start as usize..range.end as usize];
     let identifier = match flatbuffer.get(4..8) {
-        Some(found @ (b"XN00" | b"XN01")) => [found[0], found[1], found[2], found[3]],
-        found => {
-            let found = found.unwrap_or_default().escape_ascii().to_string();
+        Some(identifier @ (b"XN00" | b"XN01")) => {
+            [identifier[0], identifier[1], identifier[2], identifier[3]]
+        }
+        identifier => {
+            let identifier = identifier.unwrap_or_default().escape_ascii().to_string();
             let expected = "`XN00` or `XN01` of an XNNPACK payload";
             return Err(Error::new(
                 ErrorKind::NotThisFormat,
                 "identifier",
                 expected,
-                format_args!("`{found}`"),
+                format_args!("`{identifier}`"),
             )
             .at(range.start + 4)
             .hint("the payload is of another backend, or of a version that is not known here"));
@@ -103,24 +105,28 @@ impl Graph<'_> {
         match kind {
             1 => Ok(Quantization::PerChannel {
                 scales: self.scales(t, 2, 3, 4)?,
-                channel_dim: small(t, 1, "channel_dim")?,
+                channel_dim: non_negative(t, 1, "channel_dim")?,
             }),
             2 => {
                 let scale: f32 = t.get(0, "scale", 0.0)?;
-                if !is_scale(scale) {
+                if !is_valid_scale(scale) {
                     return Err(t.error(ErrorKind::Invalid, 0, "scale", "a finite scale above 0", scale));
                 }
                 Ok(Quantization::PerTensor { scale, zero_point: t.get(1, "zero_point", 0)? })
             }
-            3 => Ok(Quantization::PerToken { num_nonbatch_dims: small(t, 0, "num_nonbatch_dims")? }),
+            3 => Ok(Quantization::PerToken { num_nonbatch_dims: non_negative(t, 0, "num_nonbatch_dims")? }),
             4 => {
-                let group_size = small(t, 2, "group_size")?;
+                let group_size = non_negative(t, 2, "group_size")?;
                 if group_size == 0 || group_size % 32 != 0 {
                     let expected = "a multiple of 32";
                     return Err(t.error(ErrorKind::Invalid, 2, "group_size", expected, group_size));
                 }
                 let scales = self.scales(t, 4, 5, 2)?;
-                Ok(Quantization::PerGroup { scales, channel_dim: small(t, 1, "channel_dim")?, group_size })
+                Ok(Quantization::PerGroup {
+                    scales,
+                    channel_dim: non_negative(t, 1, "channel_dim")?,
+                    group_size,
+                })
             }
             _ => Err(t.error_here(ErrorKind::Newer, "a kind of quantization parameters up to 4", kind)),
         }
@@ -132,10 +138,10 @@ impl Graph<'_> {
         let place: u32 = t.get(index, "scale_buffer_idx", 0)?;
         if place == 0 {
             let scales = t.scalars::<f32>(0, "scale")?;
-            return match scales.iter().position(|s| !is_scale(*s)) {
+            return match scales.iter().position(|s| !is_valid_scale(*s)) {
                 Some(i) => {
-                    let found = format!("{} at index {i}", scales[i]);
-                    Err(t.error(ErrorKind::Invalid, 0, "scale", "finite scales above 0", found))
+                    let actual = format!("{} at index {i}", scales[i]);
+                    Err(t.error(ErrorKind::Invalid, 0, "scale", "finite scales above 0", actual))
                 }
                 None => Ok(Scales::Inline(scales)),
             };
@@ -157,8 +163,8 @@ impl Graph<'_> {
     }
 
     fn tensor_value(&self, t: &Table<'_, '_>, params: Option<Quantization>) -> Result<Value> {
-        let invalid = |id, name, expected: String, found: String| {
-            t.error(ErrorKind::Invalid, id, name, expected, found)
+        let invalid = |id, name, expected: String, actual: String| {
+            t.error(ErrorKind::Invalid, id, name, expected, actual)
         };
         let datatype = datatype(t, 0, "datatype")?.ok_or_else(|| {
             invalid(0, "datatype", "a type of elements".to_owned(), "xnn_datatype_invalid".to_owned())
@@ -187,7 +193,7 @@ impl Graph<'_> {
             return Err(invalid(6, "id_out", "an id of its own".to_owned(), format!("{id}, which is taken")));
         }
         let role = self.role(t)?;
-        let dynamic = datatype_of_dynamic(t, role)?;
+        let dynamic = is_quantized_by_row(t, role)?;
         let value = Value {
             id,
             datatype,
@@ -197,14 +203,14 @@ impl Graph<'_> {
             quantized_by_row: dynamic,
         };
         if let Role::Constant(index) = role {
-            let found = self.constants[index].size();
-            if found < bytes {
+            let actual = self.constants[index].size();
+            if actual < bytes {
                 let expected = format!("a constant of at least {bytes} bytes, as type and sizes say");
-                return Err(invalid(3, "constant_buffer_idx", expected, format!("one of {found}")));
+                return Err(invalid(3, "constant_buffer_idx", expected, format!("one of {actual}")));
             }
         }
         match check_constant(&value) {
-            Some((expected, found)) => Err(invalid(0, "datatype", expected, found)),
+            Some((expected, actual)) => Err(invalid(0, "datatype", expected, actual)),
             None => Ok(value),
         }
     }
@@ -239,12 +245,12 @@ impl Graph<'_> {
     }
 }
 
-fn is_scale(scale: f32) -> bool {
+fn is_valid_scale(scale: f32) -> bool {
     scale.is_normal() && scale > 0.0
 }
 
 /// Reads a field that is a non-negative `i32`.
-fn small(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<usize> {
+fn non_negative(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<usize> {
     let number: i32 = t.get(id, name, 0)?;
     usize::try_from(number)
         .map_err(|_| t.error(ErrorKind::Invalid, id, name, "a number of 0 or more", number))
@@ -258,14 +264,14 @@ fn datatype(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<Option<D
     }
 }
 
-/// Whether nodes read an input dynamically quantized, per token, as the first releases wrote it.
-fn datatype_of_dynamic(t: &Table<'_, '_>, role: Role) -> Result<bool> {
+/// Whether an input is quantized dynamically, per token, when nodes read it, in the notation of the first releases.
+fn is_quantized_by_row(t: &Table<'_, '_>, role: Role) -> Result<bool> {
     match (datatype(t, 7, "dq_datatype")?, role) {
         (None, _) => Ok(false),
         (Some(Datatype::Qint8), Role::Input(_)) => Ok(true),
-        (Some(found), _) => {
+        (Some(datatype), _) => {
             let expected = "none, or qint8 of an input";
-            Err(t.error(ErrorKind::Unsupported, 7, "dq_datatype", expected, found.name()))
+            Err(t.error(ErrorKind::Unsupported, 7, "dq_datatype", expected, datatype.name()))
         }
     }
 }

@@ -16,8 +16,8 @@ impl Graph<'_> {
             if bounds.0 <= bounds.1 {
                 return Ok(bounds);
             }
-            let found = format!("{} to {}", bounds.0, bounds.1);
-            Err(t.error(ErrorKind::Invalid, 0, "output_min", "bounds, the lower one first", found))
+            let actual = format!("{} to {}", bounds.0, bounds.1);
+            Err(t.error(ErrorKind::Invalid, 0, "output_min", "bounds, the lower one first", actual))
         })?;
         let debug_handle = t.get(2, "debug_handle", 0)?;
         let read = t.union(0, "xnode_union", |kind, t| {
@@ -25,7 +25,7 @@ impl Graph<'_> {
             let bounds = bounds.unwrap_or(node.bounds);
             let node = Node { bounds, debug_handle, ..node };
             match check_node(&self.values, &node) {
-                Some((expected, found)) => Err(t.error_here(ErrorKind::Invalid, expected, found)),
+                Some((expected, actual)) => Err(t.error_here(ErrorKind::Invalid, expected, actual)),
                 None => Ok(node),
             }
         })?;
@@ -128,7 +128,7 @@ impl Fields for NodeTable<'_, '_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The length is compared with each list behind it.
+    /// Remembers the field; its length is compared with each list after it.
     fn length(&mut self, _: &'static str, _: &mut Vec<usize>) -> Result<()> {
         self.length = Some(self.next());
         Ok(())

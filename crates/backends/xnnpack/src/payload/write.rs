@@ -15,7 +15,7 @@ const FLATBUFFER_START: u64 = 32;
 const ALIGNMENT: usize = 16;
 
 /// Serializes a payload; `source` contains the bytes that [`Constant::Payload`] ranges refer to.
-pub(super) fn bytes(payload: &Payload, source: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn serialize(payload: &Payload, source: &[u8]) -> Result<Vec<u8>> {
     let too_large = payload.values.iter().flat_map(|value| &value.dims).find(|&&d| u32::try_from(d).is_err());
     if let Some(size) = too_large {
         return Err(Error::new(ErrorKind::Limit, "xvalues", "sizes below 2^32", size));
@@ -90,18 +90,18 @@ fn flatbuffer(payload: &Payload, places: &[Range<usize>]) -> Result<Vec<u8>> {
     Ok(w.finish(root, payload.identifier)?.bytes)
 }
 
-fn sizes(w: &mut Writer, sizes: &[usize]) -> Ref {
+fn write_sizes(w: &mut Writer, sizes: &[usize]) -> Ref {
     let sizes: Vec<u32> = sizes.iter().map(|&n| n as u32).collect();
     w.scalars(&sizes)
 }
 
 /// An integer field that is omitted if it is 0.
-fn count(n: usize) -> Field {
+fn nonzero_int(n: usize) -> Field {
     Field::scalar(n as u32, 0)
 }
 
 fn write_value(w: &mut Writer, value: &Value) -> Ref {
-    let dims = sizes(w, &value.dims);
+    let dims = write_sizes(w, &value.dims);
     let (constant, external, flags) = match value.role {
         Role::Input(id) => (0, id, 1),
         Role::Output(id) => (0, id, 2),
@@ -111,9 +111,9 @@ fn write_value(w: &mut Writer, value: &Value) -> Ref {
     let by_row = if value.quantized_by_row { Datatype::Qint8.code() } else { 0 };
     let tensor = w.table(&[
         Field::scalar(value.datatype.code(), 0),
-        count(value.dims.len()),
+        nonzero_int(value.dims.len()),
         Field::Ref(dims),
-        count(constant),
+        nonzero_int(constant),
         Field::scalar(external, 0),
         Field::scalar(flags, 0u32),
         Field::scalar(value.id, 0),
@@ -134,7 +134,7 @@ fn write_quantization(w: &mut Writer, quantization: &Quantization) -> Option<(u8
     fn scales(w: &mut Writer, scales: &Scales) -> (Field, [Field; 2]) {
         match scales {
             Scales::Inline(scales) => (Field::Ref(w.scalars(scales)), [Field::Absent; 2]),
-            Scales::Constant { index, count: n } => (Field::Absent, [count(*index), count(*n)]),
+            Scales::Constant { index, count: n } => (Field::Absent, [nonzero_int(*index), nonzero_int(*n)]),
         }
     }
     Some(match quantization {
@@ -173,11 +173,11 @@ pub(super) fn write_node(w: &mut Writer, node: &Node, values: &[Value]) -> Ref {
     w.table(&[Field::scalar(kind, 0), Field::Ref(table), handle, bounds.map_or(Field::Absent, Field::Ref)])
 }
 
-/// The table of a node, of which the first `fields` are written.
+/// The table of a node that is being written: `fields` are those written so far.
 struct Table<'w> {
     node: &'w Node,
     values: &'w [Value],
-    /// The number of the node's inputs and outputs that are written.
+    /// The number of the node's inputs written so far, and below of its outputs.
     inputs: usize,
     outputs: usize,
     fields: Vec<Field>,
@@ -223,7 +223,7 @@ impl Fields for Table<'_> {
     }
 
     fn number(&mut self, _: &'static str, _: fields::Range, place: &mut usize) -> Result<(), Infallible> {
-        self.push(count(*place))
+        self.push(nonzero_int(*place))
     }
 
     fn real(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
@@ -231,15 +231,15 @@ impl Fields for Table<'_> {
     }
 
     fn length(&mut self, _: &'static str, sizes: &mut Vec<usize>) -> Result<(), Infallible> {
-        self.push(count(sizes.len()))
+        self.push(nonzero_int(sizes.len()))
     }
 
     fn sizes(&mut self, _: &'static str, place: &mut Vec<usize>) -> Result<(), Infallible> {
-        let sizes = sizes(self.w, place);
+        let sizes = write_sizes(self.w, place);
         self.push(Field::Ref(sizes))
     }
 
     fn axis(&mut self, _: &'static str, place: &mut usize) -> Result<(), Infallible> {
-        self.push(count(*place))
+        self.push(nonzero_int(*place))
     }
 }

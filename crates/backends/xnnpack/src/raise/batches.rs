@@ -1,7 +1,7 @@
 //! Batched matrix multiplications of dynamically quantized rows with constant 8-bit matrices.
 
 use super::Raise;
-use super::elementwise::broadcast;
+use super::elementwise::broadcast_sizes;
 use super::emit::Arg;
 use crate::error::{Result, fail, fail_sizes};
 use crate::layout::LayoutViews;
@@ -38,22 +38,22 @@ impl Raise<'_> {
         if scales.len() != count * n {
             return fail(format!("{} scales for {count} matrices of {n} columns", scales.len()));
         }
-        let batch = broadcast(batch_a, batch_b)?;
+        let batch = broadcast_sizes(batch_a, batch_b)?;
         let items: usize = batch.iter().product();
         if items == 0 {
             return fail_sizes(format!("a product of no matrices: {a_dims:?} and {b_dims:?}"));
         }
         let rows = self.nhwc(x)?;
         let rows = self.emit.cast(rows, ScalarType::Float)?;
-        let mut from = matrix_of_items(batch_b, &batch);
+        let mut from = matrix_indices(batch_b, &batch);
         if from.iter().all(|&b| b == 0) {
             // A single matrix multiplies all rows.
             from.truncate(1);
         }
         let each = items / from.len() * m;
-        let x = self.items(rows, &batch, items, [m, k])?;
+        let x = self.batch_items(rows, &batch, items, [m, k])?;
         let x = self.emit.view(x, &[items * m, k])?;
-        let bytes = self.data.of(value)?;
+        let bytes = self.data.read_value(value)?;
         let mut parts = Vec::with_capacity(from.len());
         for (item, &b) in from.iter().enumerate() {
             let elements: Vec<i8> = collected(bytes[b * size..][..size].iter().map(|&b| b as i8))?;
@@ -61,7 +61,7 @@ impl Raise<'_> {
             let weights = self.emit.computed(Tensor::from_slice(&sizes, &elements)?)?;
             let scales = self.emit.computed(Tensor::from_slice(&[n], &scales[b * n..][..n])?)?;
             let rows = self.emit.slice(x, 0, item * each, each)?;
-            parts.push(self.product_of(rows, [weights, scales], transposed, [each, k, n])?);
+            parts.push(self.product_with_scales(rows, [weights, scales], transposed, [each, k, n])?);
         }
         let id = match parts[..] {
             [one] => one,
@@ -72,12 +72,12 @@ impl Raise<'_> {
         };
         let out: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
         let id = self.emit.view(id, &out)?;
-        let id = self.stored(node, id)?;
+        let id = self.to_stored(node, id)?;
         self.set_nhwc(node, id)
     }
 
     /// The product of rows with one matrix and its scales.
-    fn product_of(
+    fn product_with_scales(
         &mut self,
         rows: ValueId,
         [weights, scales]: [ValueId; 2],
@@ -98,7 +98,7 @@ impl Raise<'_> {
 }
 
 /// For each item of a batch, the index of its matrix in another batch (`own`) that is broadcast to it.
-fn matrix_of_items(own: &[usize], batch: &[usize]) -> Vec<usize> {
+fn matrix_indices(own: &[usize], batch: &[usize]) -> Vec<usize> {
     let mut from = vec![0];
     for (d, &size) in batch.iter().enumerate() {
         let own = (d + own.len()).checked_sub(batch.len()).map_or(1, |d| own[d]);
@@ -112,14 +112,14 @@ fn matrix_of_items(own: &[usize], batch: &[usize]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::matrix_of_items;
+    use super::matrix_indices;
 
     #[test]
     fn matrix_indices_follow_broadcasting() {
-        assert_eq!(matrix_of_items(&[], &[]), [0]);
-        assert_eq!(matrix_of_items(&[3], &[3]), [0, 1, 2]);
-        assert_eq!(matrix_of_items(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);
-        assert_eq!(matrix_of_items(&[3], &[2, 3]), [0, 1, 2, 0, 1, 2]);
-        assert_eq!(matrix_of_items(&[1, 2], &[3, 2]), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(matrix_indices(&[], &[]), [0]);
+        assert_eq!(matrix_indices(&[3], &[3]), [0, 1, 2]);
+        assert_eq!(matrix_indices(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(matrix_indices(&[3], &[2, 3]), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(matrix_indices(&[1, 2], &[3, 2]), [0, 1, 0, 1, 0, 1]);
     }
 }

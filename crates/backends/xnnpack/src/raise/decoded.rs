@@ -10,7 +10,7 @@ use pteron_runtime::ConstantBytes;
 use pteron_tensor::{ScalarType, TensorMeta};
 use std::sync::{Arc, OnceLock};
 
-/// What takes the memory of decoded weights, for messages.
+/// What takes the memory of decoded weights, in errors of an exhausted budget.
 const DECODED: &str = "its decoded weights";
 
 /// How weights are stored.
@@ -23,7 +23,7 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// The function of the stored bytes that gives the weights, as [`Identity::made`] names it.
+    /// The name of the function that decodes the stored bytes, for [`Identity::transformed_by`].
     fn name(self) -> &'static str {
         match self {
             Self::Nibbles => "weights of nibbles",
@@ -57,10 +57,10 @@ pub(crate) fn unpack_nibbles(packed: &[u8], columns: usize, values: &mut [u8]) {
 
 impl Raise<'_> {
     /// Constant weights as signed values of a byte each, decoded when something reads them.
-    pub(super) fn decoded(&mut self, value: &Value, encoding: Encoding) -> Result<ValueId> {
+    pub(super) fn decoded_weights(&mut self, value: &Value, encoding: Encoding) -> Result<ValueId> {
         let meta = TensorMeta::contiguous(ScalarType::Char, &value.dims)?;
         let decoded = Decoded {
-            stored: self.data.bytes_of(value)?,
+            stored: self.data.reopen_value(value)?,
             encoding,
             meta: meta.clone(),
             budget: self.emit.graph.budget().clone(),
@@ -106,7 +106,7 @@ impl Bytes for Decoded {
     }
 
     fn identity(&self) -> Option<Identity> {
-        self.stored.identity().map(|stored| stored.made(self.encoding.name()))
+        self.stored.identity().map(|stored| stored.transformed_by(self.encoding.name()))
     }
 
     fn reopen(&self) -> Option<SharedBytes> {

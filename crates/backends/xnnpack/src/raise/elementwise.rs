@@ -12,7 +12,7 @@ use pteron_tensor::ScalarType;
 impl Raise<'_> {
     pub(super) fn unary(&mut self, node: &Node, f: Unary) -> Result<()> {
         let v = node.inputs[0];
-        let layout = self.available(v)?;
+        let layout = self.available_layout(v)?;
         let id = layout.id();
         if let (Unary::Clamp, Some(from), Some(to)) = (f, self.quantizer(v), self.quantizer(node.outputs[0]))
             && from == to
@@ -26,8 +26,8 @@ impl Raise<'_> {
         {
             return self.set_like(node, layout, id);
         }
-        let x = self.dequantized(v, id)?;
-        let mut y = self.function(f, x)?;
+        let x = self.dequantize_value(v, id)?;
+        let mut y = self.apply_unary(f, x)?;
         if let (Some(q), Unary::Log | Unary::SquareRoot | Unary::ReciprocalSquareRoot) =
             (self.quantizer(node.outputs[0]), f)
         {
@@ -39,9 +39,9 @@ impl Raise<'_> {
             y = self.emit.call("aten::nan_to_num.out", args, dtype, &sizes)?;
         }
         let id = match f {
-            Unary::Clamp => self.stored(node, y)?,
+            Unary::Clamp => self.to_stored(node, y)?,
             // Among unary nodes, only clamps have bounds.
-            _ => self.stored_within(node, y, (f32::NEG_INFINITY, f32::INFINITY))?,
+            _ => self.to_stored_within(node, y, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
         self.set_like(node, layout, id)
     }
@@ -63,7 +63,7 @@ impl Raise<'_> {
             return Ok(None);
         }
         let [positive, negative] = [positive, negative].map(|x| (x * 256.0).round_ties_even() / 256.0);
-        let x = self.units(node.inputs[0], id)?;
+        let x = self.dequantize_to_units(node.inputs[0], id)?;
         let sizes = self.emit.sizes(x);
         let instrs = vec![
             Instr::Input(0),
@@ -80,10 +80,10 @@ impl Raise<'_> {
         ];
         let op = Pointwise(Expression { instrs });
         let id = self.emit.node(op, vec![x], ScalarType::Float, &sizes)?;
-        self.stored_units(node, id, to).map(Some)
+        self.to_stored_from_units(node, id, to).map(Some)
     }
 
-    fn function(&mut self, f: Unary, x: ValueId) -> Result<ValueId> {
+    fn apply_unary(&mut self, f: Unary, x: ValueId) -> Result<ValueId> {
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         let instrs = match f {
             Unary::Clamp => return Ok(x),
@@ -91,14 +91,16 @@ impl Raise<'_> {
             Unary::Hardswish if dtype == ScalarType::Float => {
                 vec![Instr::Input(0), Instr::Unary(pteron_engine::Unary::HardswishBySixth, 0)]
             }
-            Unary::LeakyRelu { slope } if dtype == ScalarType::Float => leaky(Instr::Const(slope)),
+            Unary::LeakyRelu { slope } if dtype == ScalarType::Float => {
+                leaky_relu_instrs(Instr::Const(slope))
+            }
             _ => {
                 let mut args = vec![Arg::Tensor(x)];
                 if f == Unary::Square {
                     args.push(Arg::Tensor(x));
                 }
                 args.extend(f.parameter().map(|parameter| Arg::Double(f64::from(parameter.value))));
-                args.extend(fixed(f.aten()));
+                args.extend(fixed_arguments(f.aten()));
                 return self.emit.call(f.aten().kernel, args, dtype, &sizes);
             }
         };
@@ -107,7 +109,7 @@ impl Raise<'_> {
 
     pub(super) fn binary(&mut self, node: &Node, f: Binary) -> Result<()> {
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
-        let dims = broadcast(&self.dims(a), &self.dims(b))?;
+        let dims = broadcast_sizes(&self.dims(a), &self.dims(b))?;
         let ([x, y], layout) = self.broadcast_operands([a, b])?;
         let sizes = match layout {
             Layout::Nhwc(_) => dims,
@@ -116,26 +118,26 @@ impl Raise<'_> {
         if let Some(id) = self.quantized_binary(node, f, [x, y], &sizes)? {
             return self.set_like(node, layout, id);
         }
-        let (x, y) = (self.dequantized(a, x)?, self.dequantized(b, y)?);
+        let (x, y) = (self.dequantize_value(a, x)?, self.dequantize_value(b, y)?);
         let dtype = self.emit.dtype(x);
         if self.emit.dtype(y) != dtype {
             return Err(self.unsupported(node));
         }
-        let args = [Arg::Tensor(x), Arg::Tensor(y)].into_iter().chain(fixed(f.aten())).collect();
+        let args = [Arg::Tensor(x), Arg::Tensor(y)].into_iter().chain(fixed_arguments(f.aten())).collect();
         let id = self.emit.call(f.aten().kernel, args, dtype, &sizes)?;
         let id = match f.is_bounded() {
-            true => self.stored(node, id)?,
-            false => self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?,
+            true => self.to_stored(node, id)?,
+            false => self.to_stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
         self.set_like(node, layout, id)
     }
 
     pub(super) fn prelu(&mut self, node: &Node) -> Result<()> {
-        self.need_floats(node)?;
+        self.check_same_float_type(node)?;
         let [v, slope] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let dims = self.dims(v);
         let channels = dims.last().copied().unwrap_or(0);
-        let (slopes, layout) = (self.dims(slope), self.available(v)?);
+        let (slopes, layout) = (self.dims(slope), self.available_layout(v)?);
         let one_each = slopes.iter().rev().skip(1).all(|&n| n == 1)
             && slopes.last().is_some_and(|&n| n == channels || n == 1);
         if !one_each {
@@ -149,7 +151,7 @@ impl Raise<'_> {
         };
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         let (x, slope) = (self.emit.cast(x, ScalarType::Float)?, self.emit.cast(slope, ScalarType::Float)?);
-        let op = Pointwise(Expression { instrs: leaky(Instr::Input(1)) });
+        let op = Pointwise(Expression { instrs: leaky_relu_instrs(Instr::Input(1)) });
         let id = self.emit.node(op, vec![x, slope], ScalarType::Float, &sizes)?;
         let id = self.emit.cast(id, dtype)?;
         self.set_like(node, layout, id)
@@ -157,24 +159,24 @@ impl Raise<'_> {
 
     pub(super) fn softmax(&mut self, node: &Node) -> Result<()> {
         let v = node.inputs[0];
-        let layout = self.available(v)?;
+        let layout = self.available_layout(v)?;
         let id = layout.id();
         let last = self.dims(v).len() - 1;
         let dim = match layout {
             Layout::Nhwc(_) => last,
             Layout::Nchw(_) => NCHW_TO_NHWC[last],
         };
-        let x = self.dequantized(v, id)?;
+        let x = self.dequantize_value(v, id)?;
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         let args = vec![Arg::Tensor(x), Arg::Int(dim as i64), Arg::Bool(false)];
         let id = self.emit.call("aten::_softmax.out", args, dtype, &sizes)?;
-        let id = self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?;
+        let id = self.to_stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?;
         self.set_like(node, layout, id)
     }
 }
 
 /// The arguments for which nodes have no field.
-fn fixed(aten: &Aten) -> impl Iterator<Item = Arg> {
+fn fixed_arguments(aten: &Aten) -> impl Iterator<Item = Arg> {
     aten.fixed.iter().map(|&(_, value)| match value {
         Fixed::Int(value) => Arg::Int(value),
         Fixed::Str(value) => Arg::Str(value),
@@ -182,7 +184,7 @@ fn fixed(aten: &Aten) -> impl Iterator<Item = Arg> {
 }
 
 /// `max(x, 0) + slope * min(x, 0)` of input 0.
-fn leaky(slope: Instr) -> Vec<Instr> {
+fn leaky_relu_instrs(slope: Instr) -> Vec<Instr> {
     vec![
         Instr::Input(0),
         Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
@@ -194,7 +196,7 @@ fn leaky(slope: Instr) -> Vec<Instr> {
 }
 
 /// The broadcast sizes of two values.
-pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+pub(super) fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let rank = a.len().max(b.len());
     let size = |dims: &[usize], d: usize| (d + dims.len()).checked_sub(rank).map_or(1, |d| dims[d]);
     let one = |d: usize| match (size(a, d), size(b, d)) {

@@ -42,7 +42,7 @@ impl<'k> Emit<'k> {
     }
 
     /// The contiguous meta of a value that a node writes; its size is deducted from the limit.
-    fn written(&mut self, dtype: ScalarType, sizes: &[usize]) -> Result<TensorMeta> {
+    fn output_meta(&mut self, dtype: ScalarType, sizes: &[usize]) -> Result<TensorMeta> {
         let meta = TensorMeta::contiguous(dtype, sizes)?;
         let left = self.bytes.checked_sub(meta.nbytes());
         self.bytes = left.ok_or_else(|| {
@@ -72,7 +72,7 @@ impl<'k> Emit<'k> {
 
     /// Adds a computed constant.
     pub(crate) fn computed(&mut self, tensor: Tensor) -> Result<ValueId> {
-        Ok(self.graph.computed(tensor)?)
+        Ok(self.graph.computed_constant(tensor)?)
     }
 
     /// Adds a fused graph node with one contiguous result.
@@ -84,7 +84,7 @@ impl<'k> Emit<'k> {
         sizes: &[usize],
     ) -> Result<ValueId> {
         let free = (&operation as &dyn std::any::Any).is::<Reshape>();
-        let meta = if free { TensorMeta::contiguous(dtype, sizes)? } else { self.written(dtype, sizes)? };
+        let meta = if free { TensorMeta::contiguous(dtype, sizes)? } else { self.output_meta(dtype, sizes)? };
         let node = self.graph.append(OpKind::new(operation), &inputs, [meta]);
         Ok(self.graph.node(node).outputs()[0])
     }
@@ -97,12 +97,12 @@ impl<'k> Emit<'k> {
         dtype: ScalarType,
         sizes: &[usize],
     ) -> Result<ValueId> {
-        let outs = self.calls(name, args, &[(dtype, sizes)])?;
+        let outs = self.call_with_outputs(name, args, &[(dtype, sizes)])?;
         Ok(outs[0])
     }
 
     /// Adds an operator call with several contiguous results. `args` are the arguments that the operator only reads.
-    pub(crate) fn calls(
+    pub(crate) fn call_with_outputs(
         &mut self,
         name: &str,
         args: Vec<Arg>,
@@ -144,7 +144,7 @@ impl<'k> Emit<'k> {
             ));
         }
         let metas =
-            outs.iter().map(|(dtype, sizes)| self.written(*dtype, sizes)).collect::<Result<Vec<_>>>()?;
+            outs.iter().map(|(dtype, sizes)| self.output_meta(*dtype, sizes)).collect::<Result<Vec<_>>>()?;
         let call = Call::new(kernel, list, vec![CallOut::Tensor; outs.len()]);
         let node = self.graph.append(call, &inputs, metas);
         Ok(self.graph.node(node).outputs().to_vec())

@@ -96,25 +96,26 @@ impl Spec {
 
 impl Raise<'_> {
     pub(super) fn convolution(&mut self, node: &Node, conv: &Conv) -> Result<()> {
-        self.forward(node, conv, Filter::standard(conv))
+        self.forward_convolution(node, conv, Filter::standard(conv))
     }
 
     pub(super) fn depthwise(&mut self, node: &Node, conv: &Conv) -> Result<()> {
-        self.forward(node, conv, Filter::depthwise(conv))
+        self.forward_convolution(node, conv, Filter::depthwise(conv))
     }
 
-    fn forward(&mut self, node: &Node, conv: &Conv, filter: Filter) -> Result<()> {
+    fn forward_convolution(&mut self, node: &Node, conv: &Conv, filter: Filter) -> Result<()> {
         let v = node.inputs[0];
         let image = self.nchw(v)?;
         let zero = self.quantizer(v).map_or(Arg::Double(0.0), |q| Arg::Int(i64::from(q.zero)));
         let around = self.padding(node, image, conv.padding, [conv.kernel, conv.stride, conv.dilation])?;
-        let (x, padding) = self.padded(image, around, [usize::MAX; 2], zero)?;
+        let (x, padding) = self.pad_image(image, around, [usize::MAX; 2], zero)?;
         let sizes = self.emit.sizes(x);
-        self.need_channels(&sizes, conv)?;
-        let space =
-            |d: usize| windows(sizes[2 + d], padding[d], conv.kernel[d], conv.stride[d], conv.dilation[d]);
+        self.check_channels(&sizes, conv)?;
+        let space = |d: usize| {
+            count_windows(sizes[2 + d], padding[d], conv.kernel[d], conv.stride[d], conv.dilation[d])
+        };
         let out = [sizes[0], conv.outputs(), space(0)?, space(1)?];
-        let id = self.weighted(node, x, &Spec { conv: *conv, filter, out, padding, extra: [0; 2] })?;
+        let id = self.add_convolution(node, x, &Spec { conv: *conv, filter, out, padding, extra: [0; 2] })?;
         self.set_nchw(node, id)
     }
 
@@ -146,7 +147,7 @@ impl Raise<'_> {
     pub(super) fn transposed_convolution(&mut self, node: &Node, conv: &Conv) -> Result<()> {
         let x = self.nchw(node.inputs[0])?;
         let sizes = self.emit.sizes(x);
-        self.need_channels(&sizes, conv)?;
+        self.check_channels(&sizes, conv)?;
         let [top, right, bottom, left] = conv.padding;
         let (mut extra, mut padding) = ([0; 2], [0; 2]);
         let (mut out, mut cropped) = ([sizes[0], conv.outputs(), 0, 0], [(0, 0); 2]);
@@ -171,14 +172,14 @@ impl Raise<'_> {
             }
         }
         let spec = Spec { conv: *conv, filter: Filter::transposed(conv), out, padding, extra };
-        let mut id = self.weighted(node, x, &spec)?;
+        let mut id = self.add_convolution(node, x, &spec)?;
         for (d, (start, length)) in cropped.into_iter().enumerate() {
             id = self.emit.slice(id, 2 + d, start, length)?;
         }
         self.set_nchw(node, id)
     }
 
-    fn need_channels(&self, sizes: &[usize], conv: &Conv) -> Result<()> {
+    fn check_channels(&self, sizes: &[usize], conv: &Conv) -> Result<()> {
         if sizes[1] == conv.inputs() {
             return Ok(());
         }
@@ -186,7 +187,7 @@ impl Raise<'_> {
     }
 
     /// Adds a convolution and converts its result to what the node's output stores.
-    fn weighted(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
+    fn add_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
         if self.quantizer(node.inputs[0]).is_some() {
             return self.quantized_convolution(node, x, spec);
         }
@@ -195,8 +196,8 @@ impl Raise<'_> {
             let filter = self.stored_filter(spec, ScalarType::Float, &weights)?;
             (filter, node.inputs.get(2).map(|&b| self.float_bias(node, b)).transpose()?)
         } else {
-            self.float_types(node)?;
-            (self.filter(node.inputs[1], spec)?, node.inputs.get(2).map(|&b| self.nhwc(b)).transpose()?)
+            self.check_float_types(node)?;
+            (self.float_filter(node.inputs[1], spec)?, node.inputs.get(2).map(|&b| self.nhwc(b)).transpose()?)
         };
         let mut operands = vec![x, filter];
         operands.extend(bias);
@@ -207,18 +208,18 @@ impl Raise<'_> {
         let bias = operands.get(2).map_or(Arg::Absent, |&bias| Arg::Tensor(bias));
         let args = [Arg::Tensor(operands[0]), Arg::Tensor(operands[1]), bias].into_iter().chain(spec.args());
         let id = self.emit.call("aten::convolution.out", args.collect(), dtype, &spec.out)?;
-        self.stored(node, id)
+        self.to_stored(node, id)
     }
 
     /// The float weights of a convolution in the graph's layout.
-    fn filter(&mut self, v: usize, spec: &Spec) -> Result<ValueId> {
+    fn float_filter(&mut self, v: usize, spec: &Spec) -> Result<ValueId> {
         let value = &self.payload.values[v];
         if value.constant().is_none() {
             return fail(
                 "weights that are not constant, which the reference refuses, too: export them as parameters",
             );
         }
-        let constant = self.data.shared(value)?;
+        let constant = self.data.graph_constant(value)?;
         let meta = spec.filter.meta(value.datatype.scalar_type())?;
         let stored = self.emit.graph.constant(meta, constant);
         self.in_graph_layout(spec, stored)
@@ -240,7 +241,7 @@ impl Raise<'_> {
 
     /// Pads an image with a separate node if the operator cannot do it: if the padding is asymmetric or more than
     /// `most` pixels. Returns the image and the symmetric padding (rows, columns) that is left for the operator.
-    fn padded(
+    fn pad_image(
         &mut self,
         x: ValueId,
         padding: [usize; 4],
@@ -266,19 +267,19 @@ impl Raise<'_> {
             return Err(self.unsupported(node));
         }
         let image = self.nchw(node.inputs[0])?;
-        let x = self.units(node.inputs[0], image)?;
+        let x = self.dequantize_to_units(node.inputs[0], image)?;
         let around = self.padding(node, x, pool.padding, [pool.window, pool.stride, pool.dilation])?;
         let most = pool.window.map(|n| n / 2);
-        let (x, padding) = self.padded(x, around, most, Arg::Double(f64::NEG_INFINITY))?;
-        let out = self.pooled(x, pool, padding)?;
-        let mut args = windows_of(x, pool, padding);
+        let (x, padding) = self.pad_image(x, around, most, Arg::Double(f64::NEG_INFINITY))?;
+        let out = self.pooled_sizes(x, pool, padding)?;
+        let mut args = pool_args(x, pool, padding);
         args.extend([Arg::pair(pool.dilation), Arg::Bool(false)]);
         let dtype = self.emit.dtype(x);
         let name = "aten::max_pool2d_with_indices.out";
-        let id = self.emit.calls(name, args, &[(dtype, &out), (ScalarType::Long, &out)])?[0];
+        let id = self.emit.call_with_outputs(name, args, &[(dtype, &out), (ScalarType::Long, &out)])?[0];
         let id = match to {
-            Some(q) => self.stored_units(node, id, q)?,
-            None => self.stored(node, id)?,
+            Some(q) => self.to_stored_from_units(node, id, q)?,
+            None => self.to_stored(node, id)?,
         };
         self.set_nchw(node, id)
     }
@@ -289,14 +290,14 @@ impl Raise<'_> {
         }
         let v = node.inputs[0];
         let image = self.nchw(v)?;
-        let x = self.dequantized(v, image)?;
+        let x = self.dequantize_value(v, image)?;
         let around = self.padding(node, x, pool.padding, [pool.window, pool.stride, pool.dilation])?;
         let most = pool.window.map(|n| n / 2);
         let unpadded = self.emit.sizes(x);
-        let (x, padding) = self.padded(x, around, most, Arg::Double(0.0))?;
-        let out = self.pooled(x, pool, padding)?;
+        let (x, padding) = self.pad_image(x, around, most, Arg::Double(0.0))?;
+        let out = self.pooled_sizes(x, pool, padding)?;
         let padded = self.emit.sizes(x) != unpadded;
-        let mut args = windows_of(x, pool, padding);
+        let mut args = pool_args(x, pool, padding);
         // If the image was padded separately, window sums are computed and divided by the number of pixels that are not
         // padding.
         args.extend([Arg::Bool(false), Arg::Bool(false), if padded { Arg::Int(1) } else { Arg::Absent }]);
@@ -319,15 +320,16 @@ impl Raise<'_> {
             let counts = self.emit.cast(counts, dtype)?;
             id = self.emit.call("aten::div.out", vec![Arg::Tensor(id), Arg::Tensor(counts)], dtype, &out)?;
         }
-        let id = self.stored(node, id)?;
+        let id = self.to_stored(node, id)?;
         self.set_nchw(node, id)
     }
 
     /// The sizes of a pooling's result.
-    fn pooled(&self, x: ValueId, pool: &Pool, padding: [usize; 2]) -> Result<[usize; 4]> {
+    fn pooled_sizes(&self, x: ValueId, pool: &Pool, padding: [usize; 2]) -> Result<[usize; 4]> {
         let sizes = self.emit.sizes(x);
-        let space =
-            |d: usize| windows(sizes[2 + d], padding[d], pool.window[d], pool.stride[d], pool.dilation[d]);
+        let space = |d: usize| {
+            count_windows(sizes[2 + d], padding[d], pool.window[d], pool.stride[d], pool.dilation[d])
+        };
         Ok([sizes[0], sizes[1], space(0)?, space(1)?])
     }
 
@@ -338,11 +340,11 @@ impl Raise<'_> {
         let id = match self.quantizer(v) {
             Some(from) => self.quantized_mean(node, image, from)?,
             None => {
-                let x = self.dequantized(v, image)?;
+                let x = self.dequantize_value(v, image)?;
                 let args = vec![Arg::Tensor(x), Arg::Ints(vec![2, 3]), Arg::Bool(true), Arg::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::mean.out", args, dtype, &[sizes[0], sizes[1], 1, 1])?;
-                self.stored(node, id)?
+                self.to_stored(node, id)?
             }
         };
         if keep_dims {
@@ -379,22 +381,32 @@ impl Raise<'_> {
         let flat = self.emit.view(moved, &[n, c, rows, columns, w * h])?;
         let out = [n, c, rows, columns];
         let args = vec![Arg::Tensor(flat), Arg::Int(-1), Arg::Bool(false)];
-        let ids = self.emit.calls("aten::max.dim_max", args, &[(dtype, &out), (ScalarType::Long, &out)])?;
+        let ids = self.emit.call_with_outputs(
+            "aten::max.dim_max",
+            args,
+            &[(dtype, &out), (ScalarType::Long, &out)],
+        )?;
         let [value, index] = node.outputs[..] else { return fail("a node of other than two outputs") };
         let dims = [n, rows, columns, c];
-        self.set(value, &dims, Layout::Nchw(ids[0]))?;
-        self.set(index, &dims, Layout::Nchw(ids[1]))
+        self.set_layout(value, &dims, Layout::Nchw(ids[0]))?;
+        self.set_layout(index, &dims, Layout::Nchw(ids[1]))
     }
 }
 
 /// The first arguments of a pooling operator.
-fn windows_of(x: ValueId, pool: &Pool, padding: [usize; 2]) -> Vec<Arg> {
+fn pool_args(x: ValueId, pool: &Pool, padding: [usize; 2]) -> Vec<Arg> {
     let [window, stride, padding] = [pool.window, pool.stride, padding].map(Arg::pair);
     vec![Arg::Tensor(x), window, stride, padding]
 }
 
 /// The number of windows along a dimension.
-fn windows(size: usize, padding: usize, kernel: usize, stride: usize, dilation: usize) -> Result<usize> {
+fn count_windows(
+    size: usize,
+    padding: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+) -> Result<usize> {
     let reach = (kernel - 1) * dilation + 1;
     match size.saturating_add(2 * padding).checked_sub(reach) {
         Some(room) => Ok(room / stride + 1),

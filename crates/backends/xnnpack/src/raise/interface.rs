@@ -34,14 +34,14 @@ impl Raise<'_> {
         let id = self.emit.graph.input(meta.clone());
         if self.is_copied(i, meta) {
             let copy = self.emit.node(Relayout, vec![id], dtype, &value.dims)?;
-            return self.set(v, &value.dims, Layout::Nhwc(copy));
+            return self.set_layout(v, &value.dims, Layout::Nhwc(copy));
         }
-        let stored = self.permuted(id, &order, TensorMeta::contiguous(dtype, &stored)?);
+        let stored = self.permuted_view(id, &order, TensorMeta::contiguous(dtype, &stored)?);
         if order == NCHW_TO_NHWC && rank == 4 {
-            self.set(v, &sizes, Layout::Nchw(id))?;
+            self.set_layout(v, &sizes, Layout::Nchw(id))?;
         }
         let nhwc = self.emit.view(stored, &sizes)?;
-        self.set(v, &sizes, Layout::Nhwc(nhwc))
+        self.set_layout(v, &sizes, Layout::Nhwc(nhwc))
     }
 
     /// Whether the sizes of an input match the payload's dimensions directly, but not in memory order. The first
@@ -53,7 +53,7 @@ impl Raise<'_> {
     }
 
     /// A view of the same bytes with permuted dimensions.
-    fn permuted(&mut self, value: ValueId, dims: &[usize], meta: TensorMeta) -> ValueId {
+    fn permuted_view(&mut self, value: ValueId, dims: &[usize], meta: TensorMeta) -> ValueId {
         if *self.emit.meta(value) == meta {
             return value;
         }
@@ -74,7 +74,7 @@ impl Raise<'_> {
                 true => self.output(v, &DimOrder::contiguous(meta.rank()))?,
                 false => self.output(v, meta.dim_order())?,
             };
-            let id = self.of_type(id, meta.dtype())?;
+            let id = self.cast_output(id, meta.dtype())?;
             self.emit.graph.output(id);
         }
         Ok(())
@@ -91,7 +91,7 @@ impl Raise<'_> {
             return self.emit.view(nhwc, &sizes);
         }
         if dims_of(order) == NCHW_TO_NHWC
-            && let Layout::Nchw(image) = self.available(v)?
+            && let Layout::Nchw(image) = self.available_layout(v)?
         {
             return Ok(image);
         }
@@ -101,11 +101,11 @@ impl Raise<'_> {
         dims_of(order).into_iter().enumerate().for_each(|(j, d)| perm[d] = j);
         let sizes: Vec<usize> = perm.iter().map(|&j| dims[j]).collect();
         let meta = TensorMeta::new(self.emit.dtype(nhwc), &sizes, *order)?;
-        Ok(self.permuted(nhwc, &perm, meta))
+        Ok(self.permuted_view(nhwc, &perm, meta))
     }
 
     /// Casts an output to the caller's type.
-    fn of_type(&mut self, id: ValueId, dtype: ScalarType) -> Result<ValueId> {
+    fn cast_output(&mut self, id: ValueId, dtype: ScalarType) -> Result<ValueId> {
         match (self.emit.dtype(id), dtype) {
             (from, to) if from == to => Ok(id),
             (ScalarType::Int, ScalarType::Long) | (ScalarType::Long, ScalarType::Int) => {

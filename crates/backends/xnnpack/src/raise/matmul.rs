@@ -1,7 +1,7 @@
 //! Matrix multiplications: fully connected and batched.
 
 use super::Raise;
-use super::elementwise::broadcast;
+use super::elementwise::broadcast_sizes;
 use super::emit::Arg;
 use crate::error::{Result, fail, fail_sizes};
 use crate::layout::LayoutViews;
@@ -20,7 +20,7 @@ impl Raise<'_> {
         if self.quantizer(v).is_some() {
             return self.quantized_linear(node, transposed);
         }
-        self.float_types(node)?;
+        self.check_float_types(node)?;
         let to = self.datatype(node.outputs[0]).scalar_type();
         let mut ids = node.inputs.iter().map(|&v| self.nhwc(v)).collect::<Result<Vec<_>>>()?;
         let dtype = self.common_type(node, &ids);
@@ -35,19 +35,19 @@ impl Raise<'_> {
             true => self.matmul(&ids, [rows, inputs, outputs])?,
         };
         let id = self.emit.view(id, &dims)?;
-        let id = self.bounded(node, id)?;
+        let id = self.clamp_to_bounds(node, id)?;
         let id = self.emit.cast(id, to)?;
         self.set_nhwc(node, id)
     }
 
-    /// `x wᵀ + bias`.
+    /// Computes `x wᵀ + bias`.
     fn linear(&mut self, ids: &[ValueId], out: &[usize]) -> Result<ValueId> {
         let dtype = self.emit.dtype(ids[0]);
         let bias = ids.get(2).map_or(Arg::Absent, |&b| Arg::Tensor(b));
         self.emit.call("aten::linear.out", vec![Arg::Tensor(ids[0]), Arg::Tensor(ids[1]), bias], dtype, out)
     }
 
-    /// `x w + bias` for 2D operands.
+    /// Computes `x w + bias` for 2D operands.
     fn matmul(&mut self, ids: &[ValueId], [rows, inputs, outputs]: [usize; 3]) -> Result<ValueId> {
         let dtype = self.emit.dtype(ids[0]);
         let x = self.emit.view(ids[0], &[rows, inputs])?;
@@ -62,7 +62,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn batch_mat_mul(&mut self, node: &Node, transposed: bool) -> Result<()> {
-        self.need_floats(node)?;
+        self.check_same_float_type(node)?;
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let (a_dims, b_dims) = (self.dims(a), self.dims(b));
         let (Some((batch_a, &[m, k])), Some((batch_b, &[rows, columns]))) =
@@ -74,7 +74,7 @@ impl Raise<'_> {
         if inner != k {
             return fail_sizes(format!("a product of {a_dims:?} and {b_dims:?}"));
         }
-        let batch = broadcast(batch_a, batch_b)?;
+        let batch = broadcast_sizes(batch_a, batch_b)?;
         let items: usize = batch.iter().product();
         let (x, mut y) = (self.nhwc(a)?, self.nhwc(b)?);
         if transposed {
@@ -82,8 +82,8 @@ impl Raise<'_> {
             perm.swap(b_dims.len() - 2, b_dims.len() - 1);
             y = self.emit.permute(y, &perm)?;
         }
-        let x = self.items(x, &batch, items, [m, k])?;
-        let y = self.items(y, &batch, items, [k, n])?;
+        let x = self.batch_items(x, &batch, items, [m, k])?;
+        let y = self.batch_items(y, &batch, items, [k, n])?;
         let dtype = self.emit.dtype(x);
         let id =
             self.emit.call("aten::bmm.out", vec![Arg::Tensor(x), Arg::Tensor(y)], dtype, &[items, m, n])?;
@@ -93,7 +93,7 @@ impl Raise<'_> {
     }
 
     /// Broadcasts matrices to a batch and flattens the batch dimensions: `[items, rows, columns]`.
-    pub(super) fn items(
+    pub(super) fn batch_items(
         &mut self,
         id: ValueId,
         batch: &[usize],

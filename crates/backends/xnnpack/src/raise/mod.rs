@@ -43,7 +43,7 @@ pub(crate) fn raise(
     raise.inputs(request.inputs)?;
     for (index, node) in payload.nodes.iter().enumerate() {
         raise.emit.graph.set_origin(Place::node(index as u32));
-        raise.node(node).map_err(|e| e.at(payload, index))?;
+        raise.raise_node(node).map_err(|e| e.at_node(payload, index))?;
     }
     raise.emit.graph.set_origin(Place::default());
     raise.outputs(request)?;
@@ -67,7 +67,7 @@ pub(crate) fn refused_nodes(
     let mut refused = Vec::new();
     for (index, node) in payload.nodes.iter().enumerate() {
         let is_read = node.inputs.iter().all(|v| !unread.contains(v));
-        match if is_read { raise.node(node) } else { Ok(()) } {
+        match if is_read { raise.raise_node(node) } else { Ok(()) } {
             Ok(()) if is_read => continue,
             Ok(()) => {}
             Err(error) => refused.push((index, error.to_string())),
@@ -87,7 +87,7 @@ struct Slot {
     /// Its sizes, once they are known.
     dims: Option<Vec<usize>>,
     layouts: LayoutCache<ValueId>,
-    /// The float value that it quantizes dynamically. Such a value has no layout of its own.
+    /// For a dynamically quantized value, the float value that it quantizes. The quantized value itself has no layout.
     dynamic_source: Option<usize>,
     /// The dimension and the values that it is a concatenation of.
     concatenated: Option<(usize, Vec<usize>)>,
@@ -152,7 +152,7 @@ impl Raise<'_> {
         }
         let meta = TensorMeta::contiguous(value.datatype.scalar_type(), &value.dims)?;
         let id = self.emit.graph.input(meta);
-        self.set(v, &value.dims, Layout::Nhwc(id))
+        self.set_layout(v, &value.dims, Layout::Nhwc(id))
     }
 
     fn datatype(&self, v: usize) -> Datatype {
@@ -160,7 +160,7 @@ impl Raise<'_> {
     }
 
     /// Records a layout of a value; `dims` are its sizes in the payload's order.
-    fn set(&mut self, v: usize, dims: &[usize], layout: Layout) -> Result<()> {
+    fn set_layout(&mut self, v: usize, dims: &[usize], layout: Layout) -> Result<()> {
         let value = &self.payload.values[v];
         if dims.len() != value.dims.len() {
             return fail_sizes(format!("value %{} of {dims:?} for {:?}", value.id, value.dims));
@@ -174,14 +174,14 @@ impl Raise<'_> {
     /// Records the only output of a node, in the payload's order.
     fn set_nhwc(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let dims = self.emit.sizes(id);
-        self.set(node.outputs[0], &dims, Layout::Nhwc(id))
+        self.set_layout(node.outputs[0], &dims, Layout::Nhwc(id))
     }
 
     /// Records the only output of a node, as an NCHW image.
     fn set_nchw(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let sizes = self.emit.sizes(id);
         let dims = NCHW_TO_NHWC.map(|d| sizes[d]);
-        self.set(node.outputs[0], &dims, Layout::Nchw(id))
+        self.set_layout(node.outputs[0], &dims, Layout::Nchw(id))
     }
 
     /// Records the only output of a node, in the same layout as `like`.
@@ -200,11 +200,11 @@ impl Raise<'_> {
             return fail(format!("value %{} of {} cannot be read here", value.id, value.datatype.name()));
         }
         let meta = TensorMeta::contiguous(value.datatype.scalar_type(), &value.dims)?;
-        let constant = self.data.shared(value)?;
+        let constant = self.data.graph_constant(value)?;
         Ok(self.emit.graph.constant(meta, constant))
     }
 
-    fn node(&mut self, node: &Node) -> Result<()> {
+    fn raise_node(&mut self, node: &Node) -> Result<()> {
         if node
             .inputs
             .iter()
@@ -217,7 +217,7 @@ impl Raise<'_> {
             Op::Binary(f) => self.binary(node, *f),
             Op::Convert => self.convert(node),
             Op::Copy => {
-                let layout = self.available(node.inputs[0])?;
+                let layout = self.available_layout(node.inputs[0])?;
                 self.set_like(node, layout, layout.id())
             }
             Op::Softmax => self.softmax(node),
@@ -244,7 +244,7 @@ impl Raise<'_> {
     }
 
     /// Clamps float results to a node's bounds.
-    fn bounded(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
+    fn clamp_to_bounds(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         let (low, high) = node.bounds;
         let bound = |x: f32| if x.is_finite() { Arg::Double(f64::from(x)) } else { Arg::Absent };
         let (dtype, sizes) = (self.emit.dtype(id), self.emit.sizes(id));
@@ -261,15 +261,15 @@ impl Raise<'_> {
     }
 
     /// Fails unless all values of a node have the same float type.
-    fn need_floats(&self, node: &Node) -> Result<()> {
-        self.float_types(node)?;
+    fn check_same_float_type(&self, node: &Node) -> Result<()> {
+        self.check_float_types(node)?;
         let mut types = node.inputs.iter().chain(&node.outputs).map(|&v| self.datatype(v));
         let first = types.next();
         if types.all(|d| Some(d) == first) { Ok(()) } else { Err(self.unsupported(node)) }
     }
 
     /// Fails unless all values of a node have float types.
-    fn float_types(&self, node: &Node) -> Result<()> {
+    fn check_float_types(&self, node: &Node) -> Result<()> {
         let is_float =
             |&v: &usize| matches!(self.datatype(v), Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
         if node.inputs.iter().chain(&node.outputs).all(is_float) {

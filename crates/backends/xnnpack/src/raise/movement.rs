@@ -11,7 +11,7 @@ const MAX_PARTS: usize = 64;
 
 impl Raise<'_> {
     /// Fails unless all values of a node have the same type and quantization, which must not be per channel or group.
-    fn need_same_quantization(&self, node: &Node) -> Result<()> {
+    fn check_same_quantization(&self, node: &Node) -> Result<()> {
         let of = |v: usize| (self.datatype(v), &self.payload.values[v].quantization);
         let out = of(node.outputs[0]);
         let fits = |&v: &usize| {
@@ -21,13 +21,13 @@ impl Raise<'_> {
     }
 
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
-        self.need_same_quantization(node)?;
-        let layout = self.transposed(node.inputs[0], perm)?;
+        self.check_same_quantization(node)?;
+        let layout = self.transposed_layout(node.inputs[0], perm)?;
         self.set_like(node, layout, layout.id())
     }
 
     pub(super) fn reshape(&mut self, node: &Node, sizes: &[usize]) -> Result<()> {
-        self.need_same_quantization(node)?;
+        self.check_same_quantization(node)?;
         let from = self.dims(node.inputs[0]);
         let elements: usize = from.iter().product();
         let others: usize =
@@ -43,8 +43,8 @@ impl Raise<'_> {
     }
 
     pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], sizes: &[usize]) -> Result<()> {
-        self.need_same_quantization(node)?;
-        let (layout, dims) = (self.available(node.inputs[0])?, self.dims(node.inputs[0]));
+        self.check_same_quantization(node)?;
+        let (layout, dims) = (self.available_layout(node.inputs[0])?, self.dims(node.inputs[0]));
         let mut id = layout.id();
         for (d, &full) in dims.iter().enumerate() {
             // Offsets and sizes past the end are clamped, as in the reference.
@@ -60,8 +60,8 @@ impl Raise<'_> {
     }
 
     pub(super) fn pad(&mut self, node: &Node, pre: &[usize], post: &[usize], value: f32) -> Result<()> {
-        self.need_same_quantization(node)?;
-        let layout = self.available(node.inputs[0])?;
+        self.check_same_quantization(node)?;
+        let layout = self.available_layout(node.inputs[0])?;
         let id = layout.id();
         let mut sizes = self.emit.sizes(id);
         let mut around = vec![(0, 0); sizes.len()];
@@ -91,8 +91,8 @@ impl Raise<'_> {
     }
 
     pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
-        self.need_same_quantization(node)?;
-        let inputs = self.parts(node, axis);
+        self.check_same_quantization(node)?;
+        let inputs = self.concat_parts(node, axis);
         let first = self.dims(node.inputs[0]);
         let mut total = 0usize;
         for &v in &inputs {
@@ -103,7 +103,7 @@ impl Raise<'_> {
             }
             total = total.saturating_add(dims[axis]);
         }
-        let (ids, layout) = self.in_common_layout(&inputs)?;
+        let (ids, layout) = self.to_common_layout(&inputs)?;
         let at = layout.dim(axis);
         let mut sizes = self.emit.sizes(ids[0]);
         sizes[at] = total;
@@ -116,7 +116,7 @@ impl Raise<'_> {
 
     /// The values that a node concatenates. Inputs that are concatenations along the same dimension are replaced by
     /// their parts: a node has at most five inputs, so exporters write trees of nodes.
-    fn parts(&self, node: &Node, axis: usize) -> Vec<usize> {
+    fn concat_parts(&self, node: &Node, axis: usize) -> Vec<usize> {
         let mut parts = Vec::with_capacity(node.inputs.len());
         for v in &node.inputs {
             match &self.values[*v].concatenated {

@@ -45,13 +45,13 @@ impl Quantizer {
         Affine { scale: self.scale, zero: self.zero }
     }
 
-    /// The parameters that dequantize to units of the scale: scale 1.
-    fn units(&self) -> Affine {
+    /// The parameters that dequantize to units of the scale: the same zero point with scale 1.
+    fn unit_affine(&self) -> Affine {
         Affine { scale: 1.0, zero: self.zero }
     }
 
     /// Quantization with these parameters, clamped to float bounds.
-    fn within(&self, affine: Affine, (low, high): (f32, f32)) -> pteron_engine::Quantization {
+    fn quantization_within(&self, affine: Affine, (low, high): (f32, f32)) -> pteron_engine::Quantization {
         pteron_engine::Quantization { affine, low: self.quantize(low), high: self.quantize(high) }
     }
 }
@@ -82,11 +82,11 @@ impl Raise<'_> {
         let id = self.emit.cast(id, ScalarType::Float)?;
         let (sizes, dtype) =
             (self.emit.sizes(id), if q.signed { ScalarType::Char } else { ScalarType::Byte });
-        self.emit.node(Quantize(q.within(affine, bounds)), vec![id], dtype, &sizes)
+        self.emit.node(Quantize(q.quantization_within(affine, bounds)), vec![id], dtype, &sizes)
     }
 
-    /// Dequantizes a value, of which `id` is a layout. Float values are returned unchanged.
-    pub(super) fn dequantized(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
+    /// Dequantizes value `v`, of which `id` is the graph value in any layout. Float values are returned unchanged.
+    pub(super) fn dequantize_value(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
         match (self.quantizer(v), self.datatype(v)) {
             (Some(q), _) => self.dequantize(id, q.affine()),
             (None, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) => Ok(id),
@@ -94,27 +94,32 @@ impl Raise<'_> {
         }
     }
 
-    /// As [`Self::dequantized`], but quantized values are returned in units of their scale.
-    pub(super) fn units(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
+    /// As [`Self::dequantize_value`], but quantized values are returned in units of their scale.
+    pub(super) fn dequantize_to_units(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
         match self.quantizer(v) {
-            Some(q) => self.dequantize(id, q.units()),
-            None => self.dequantized(v, id),
+            Some(q) => self.dequantize(id, q.unit_affine()),
+            None => self.dequantize_value(v, id),
         }
     }
 
     /// Converts a node's float result to what its output stores, clamped to the node's bounds.
-    pub(super) fn stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
+    pub(super) fn to_stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         match self.quantizer(node.outputs[0]) {
-            Some(_) => self.stored_within(node, id, node.bounds),
+            Some(_) => self.to_stored_within(node, id, node.bounds),
             None => {
-                let id = self.bounded(node, id)?;
-                self.stored_within(node, id, node.bounds)
+                let id = self.clamp_to_bounds(node, id)?;
+                self.to_stored_within(node, id, node.bounds)
             }
         }
     }
 
     /// Converts a node's float result to what its output stores. Only quantized outputs are clamped to `bounds`.
-    pub(super) fn stored_within(&mut self, node: &Node, id: ValueId, bounds: (f32, f32)) -> Result<ValueId> {
+    pub(super) fn to_stored_within(
+        &mut self,
+        node: &Node,
+        id: ValueId,
+        bounds: (f32, f32),
+    ) -> Result<ValueId> {
         let out = node.outputs[0];
         match (self.quantizer(out), self.datatype(out)) {
             (Some(q), _) => self.quantize(id, q, q.affine(), bounds),
@@ -126,8 +131,8 @@ impl Raise<'_> {
     }
 
     /// Quantizes a node's result, which is in units of its output's scale, and clamps it to the node's bounds.
-    pub(super) fn stored_units(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
-        self.quantize(id, q, q.units(), node.bounds)
+    pub(super) fn to_stored_from_units(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
+        self.quantize(id, q, q.unit_affine(), node.bounds)
     }
 
     /// Clamps quantized values to a node's bounds, without requantization.
@@ -135,14 +140,14 @@ impl Raise<'_> {
         if !node.is_bounded() {
             return Ok(id);
         }
-        let units = self.dequantize(id, q.units())?;
+        let units = self.dequantize(id, q.unit_affine())?;
         let (low, high) = (q.quantize(node.bounds.0) - q.zero, q.quantize(node.bounds.1) - q.zero);
         let (sizes, args) = (
             self.emit.sizes(units),
             vec![Arg::Tensor(units), Arg::Double(f64::from(low)), Arg::Double(f64::from(high))],
         );
         let id = self.emit.call("aten::clamp.out", args, ScalarType::Float, &sizes)?;
-        self.stored_units(node, id, q)
+        self.to_stored_from_units(node, id, q)
     }
 
     /// Sums, differences and products of quantized values, with the reference's arithmetic. `None` for other nodes.
@@ -160,11 +165,12 @@ impl Raise<'_> {
             return Ok(None);
         };
         if f == Binary::Multiply {
-            let (x, y) = (self.dequantize(ids[0], qa.units())?, self.dequantize(ids[1], qb.units())?);
+            let (x, y) =
+                (self.dequantize(ids[0], qa.unit_affine())?, self.dequantize(ids[1], qb.unit_affine())?);
             let factors = vec![Arg::Tensor(x), Arg::Tensor(y)];
             let id = self.emit.call("aten::mul.out", factors, ScalarType::Float, sizes)?;
-            let id = self.scaled(id, qa.scale * qb.scale / out.scale)?;
-            return self.stored_units(node, id, out).map(Some);
+            let id = self.multiply(id, qa.scale * qb.scale / out.scale)?;
+            return self.to_stored_from_units(node, id, out).map(Some);
         }
         if !matches!(f, Binary::Add | Binary::Subtract) {
             return Ok(None);
@@ -194,32 +200,32 @@ impl Raise<'_> {
     /// product is rounded to f32. The zero point is added before halves are rounded to even.
     pub(super) fn quantized_mean(&mut self, node: &Node, image: ValueId, from: Quantizer) -> Result<ValueId> {
         let Some(to) = self.quantizer(node.outputs[0]) else { return Err(self.unsupported(node)) };
-        let x = self.units(node.inputs[0], image)?;
+        let x = self.dequantize_to_units(node.inputs[0], image)?;
         let sizes = self.emit.sizes(x);
         let args = vec![Arg::Tensor(x), Arg::Ints(vec![2, 3]), Arg::Bool(true), Arg::Absent];
         let (out, pixels) = ([sizes[0], sizes[1], 1, 1], sizes[2] * sizes[3]);
         let sum = if pixels <= MAX_PIXELS_FROM_MEAN {
             // The graph has an efficient step for means of images. Mean times pixels, rounded, is the exact sum.
             let mean = self.emit.call("aten::mean.out", args, ScalarType::Float, &out)?;
-            let near = self.scaled(mean, pixels as f32)?;
+            let near = self.multiply(mean, pixels as f32)?;
             self.emit.call("aten::round.out", vec![Arg::Tensor(near)], ScalarType::Float, &out)?
         } else {
             self.emit.call("aten::sum.IntList_out", args, ScalarType::Float, &out)?
         };
-        let mean = self.scaled(sum, 1.0 / pixels as f32)?;
-        let mean = self.scaled(mean, from.scale / to.scale)?;
-        let zero = self.scalar(to.zero as f32)?;
+        let mean = self.multiply(sum, 1.0 / pixels as f32)?;
+        let mean = self.multiply(mean, from.scale / to.scale)?;
+        let zero = self.add_scalar(to.zero as f32)?;
         let args = vec![Arg::Tensor(mean), Arg::Tensor(zero), Arg::Int(1)];
         let id = self.emit.call("aten::add.out", args, ScalarType::Float, &out)?;
         self.quantize(id, to, Affine { scale: 1.0, zero: 0 }, node.bounds)
     }
 
-    fn scalar(&mut self, x: f32) -> Result<ValueId> {
+    fn add_scalar(&mut self, x: f32) -> Result<ValueId> {
         self.emit.computed(Tensor::from_slice(&[1], &[x])?)
     }
 
-    fn scaled(&mut self, id: ValueId, factor: f32) -> Result<ValueId> {
-        let (sizes, factor) = (self.emit.sizes(id), self.scalar(factor)?);
+    fn multiply(&mut self, id: ValueId, factor: f32) -> Result<ValueId> {
+        let (sizes, factor) = (self.emit.sizes(id), self.add_scalar(factor)?);
         self.emit.call("aten::mul.out", vec![Arg::Tensor(id), Arg::Tensor(factor)], ScalarType::Float, &sizes)
     }
 
@@ -240,7 +246,7 @@ impl Raise<'_> {
             (slot.dims, slot.dynamic_source) = (Some(dims), Some(v));
             return Ok(());
         }
-        let layout = self.available(v)?;
+        let layout = self.available_layout(v)?;
         let id = layout.id();
         if self.payload.values[v].quantization == self.payload.values[out].quantization
             && self.datatype(v) == self.datatype(out)
@@ -252,8 +258,8 @@ impl Raise<'_> {
         {
             return self.set_like(node, layout, id);
         }
-        let x = self.dequantized(v, id)?;
-        let id = self.stored_within(node, x, (f32::NEG_INFINITY, f32::INFINITY))?;
+        let x = self.dequantize_value(v, id)?;
+        let id = self.to_stored_within(node, x, (f32::NEG_INFINITY, f32::INFINITY))?;
         self.set_like(node, layout, id)
     }
 
@@ -333,7 +339,7 @@ impl Raise<'_> {
         };
         let weights = match bits {
             WeightBits::Eight => self.nhwc(filter)?,
-            WeightBits::Four => self.decoded(value, Encoding::Nibbles)?,
+            WeightBits::Four => self.decoded_weights(value, Encoding::Nibbles)?,
         };
         let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?)?;
         let nhwc = self.nhwc(x)?;
@@ -353,7 +359,7 @@ impl Raise<'_> {
         let last = dims.len() - 1;
         dims[last] = outputs;
         let id = self.emit.node(op, ids, ScalarType::Float, &dims)?;
-        let id = self.stored(node, id)?;
+        let id = self.to_stored(node, id)?;
         self.set_nhwc(node, id)
     }
 
@@ -388,7 +394,7 @@ impl Raise<'_> {
         let (char, float) = (Arg::Int(ScalarType::Char as i64), Arg::Int(ScalarType::Float as i64));
         let name = "quantized_decomposed::choose_qparams_per_token_asymmetric.out";
         let outs = [(ScalarType::Double, &[items, 1][..]), (ScalarType::Long, &[items, 1][..])];
-        let params = self.emit.calls(name, vec![Arg::Tensor(rows), char.clone()], &outs)?;
+        let params = self.emit.call_with_outputs(name, vec![Arg::Tensor(rows), char.clone()], &outs)?;
         let with = |id: ValueId| {
             let operands = [id, params[0], params[1]].map(Arg::Tensor).into_iter();
             operands.chain([Arg::Int(-128), Arg::Int(127), char.clone()]).collect::<Vec<_>>()
@@ -419,7 +425,7 @@ impl Raise<'_> {
             return fail(format!("{} scales for {channels} channels", scales.len()));
         }
         let len: usize = value.dims.iter().product();
-        let bytes = self.data.of(value)?;
+        let bytes = self.data.read_value(value)?;
         let bytes = bytes.iter().take(len);
         Ok(bytes
             .enumerate()
@@ -445,17 +451,17 @@ impl Raise<'_> {
         let mut ids = vec![self.nhwc(v)?, weights];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
-            let bias = self.bias(node, bias)?;
+            let bias = self.int32_bias(node, bias)?;
             ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let op = QuantizedLinear {
-            input: QuantizedInput::Quantized(from.units()),
+            input: QuantizedInput::Quantized(from.unit_affine()),
             out_major: !transposed,
             bits: WeightBits::Eight,
             group: inputs,
             bias: ids.len() > 3,
             activation: Activation::Identity,
-            output: Some(to.within(to.units(), node.bounds)),
+            output: Some(to.quantization_within(to.unit_affine(), node.bounds)),
         };
         let last = dims.len() - 1;
         dims[last] = outputs;
@@ -467,7 +473,9 @@ impl Raise<'_> {
     /// Constant weights as int8 with zero point 0, in stored order. `None` if their zero point does not allow that.
     fn int8_weights(&mut self, v: usize) -> Result<Option<ValueId>> {
         match (self.datatype(v), self.weight_zero_point(v)) {
-            (Datatype::Quint8, 128) => self.decoded(&self.payload.values[v], Encoding::Offset).map(Some),
+            (Datatype::Quint8, 128) => {
+                self.decoded_weights(&self.payload.values[v], Encoding::Offset).map(Some)
+            }
             (Datatype::Quint8, _) => Ok(None),
             _ => self.nhwc(v).map(Some),
         }
@@ -484,7 +492,7 @@ impl Raise<'_> {
     /// Constant weights in units of their scale (minus the zero point), in stored order.
     fn integer_weights(&self, v: usize) -> Result<Vec<f64>> {
         let (value, zero) = (&self.payload.values[v], self.weight_zero_point(v));
-        let bytes = self.data.of(value)?;
+        let bytes = self.data.read_value(value)?;
         let bytes = bytes.iter().take(value.dims.iter().product());
         let number = |&b: &u8| {
             if value.datatype == Datatype::Quint8 { i32::from(b) } else { i32::from(b as i8) }
@@ -500,7 +508,7 @@ impl Raise<'_> {
         };
         let mut dims = self.dims(v);
         let x = self.nhwc(v)?;
-        let x = self.dequantize(x, from.units())?;
+        let x = self.dequantize(x, from.unit_affine())?;
         let x = self.emit.cast(x, ScalarType::Double)?;
         let weights = Tensor::from_slice(&self.dims(filter), &self.integer_weights(filter)?)?;
         let mut weights = self.emit.computed(weights)?;
@@ -511,7 +519,7 @@ impl Raise<'_> {
         dims[last] = self.emit.sizes(weights)[0];
         let bias = match node.inputs.get(2) {
             Some(&bias) => {
-                let bias: Vec<f64> = self.bias(node, bias)?.iter().map(|&x| f64::from(x)).collect();
+                let bias: Vec<f64> = self.int32_bias(node, bias)?.iter().map(|&x| f64::from(x)).collect();
                 Arg::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?)
             }
             None => Arg::Absent,
@@ -522,7 +530,7 @@ impl Raise<'_> {
         let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?)?;
         let args = vec![Arg::Tensor(id), Arg::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &dims)?;
-        let id = self.stored_units(node, id, to)?;
+        let id = self.to_stored_from_units(node, id, to)?;
         self.set_nhwc(node, id)
     }
 
@@ -558,12 +566,12 @@ impl Raise<'_> {
     }
 
     /// An int32 bias, which is added to the accumulators.
-    fn bias(&self, node: &Node, bias: usize) -> Result<Vec<i32>> {
+    fn int32_bias(&self, node: &Node, bias: usize) -> Result<Vec<i32>> {
         let value = &self.payload.values[bias];
         if !matches!(value.datatype, Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32) {
             return Err(self.unsupported(node));
         }
-        let bytes = self.data.of(value)?;
+        let bytes = self.data.read_value(value)?;
         let words = bytes.chunks_exact(4).take(value.dims.iter().product());
         Ok(collected(words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])))?)
     }
@@ -576,7 +584,7 @@ impl Raise<'_> {
         let outputs = spec.conv.outputs();
         let channel = if matches!(node.op, NodeOp::DepthwiseConv(_)) { 3 } else { 0 };
         let scales = self.requantization(node, filter, channel, outputs, from, to)?;
-        let params = params(spec);
+        let params = conv_params(spec);
         let sizes = self.emit.sizes(x);
         let elements = sizes.iter().chain(&spec.out).all(|&n| n > 0);
         let elements = self.int8_weights(filter)?.filter(|_| elements && QuantizedConv::supports(&params));
@@ -588,7 +596,7 @@ impl Raise<'_> {
         let mut ids = vec![x, self.emit.node(Relayout, vec![stored], ScalarType::Char, &spec.filter.sizes)?];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
-            let bias = self.bias(node, bias)?;
+            let bias = self.int32_bias(node, bias)?;
             ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let conv = pteron_engine::Convolution {
@@ -599,8 +607,8 @@ impl Raise<'_> {
             residual: false,
             activation: Activation::Identity,
         };
-        let output = Some(to.within(to.units(), node.bounds));
-        let op = QuantizedConvolution { conv, input: from.units(), output };
+        let output = Some(to.quantization_within(to.unit_affine(), node.bounds));
+        let op = QuantizedConvolution { conv, input: from.unit_affine(), output };
         let dtype = if to.signed { ScalarType::Char } else { ScalarType::Byte };
         self.emit.node(op, ids, dtype, &spec.out)
     }
@@ -619,7 +627,7 @@ impl Raise<'_> {
             return Err(self.unsupported(node));
         };
         let bias = match node.inputs.get(2) {
-            Some(&bias) => Some(self.bias(node, bias)?),
+            Some(&bias) => Some(self.int32_bias(node, bias)?),
             None => None,
         };
         let weights = self.integer_weights(filter)?;
@@ -628,7 +636,7 @@ impl Raise<'_> {
         } else {
             ScalarType::Double
         };
-        let x = self.dequantize(x, from.units())?;
+        let x = self.dequantize(x, from.unit_affine())?;
         let x = self.emit.cast(x, dtype)?;
         let weights = self.stored_filter(spec, dtype, &weights)?;
         let bias = match bias {
@@ -644,7 +652,7 @@ impl Raise<'_> {
         let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?)?;
         let args = vec![Arg::Tensor(id), Arg::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &spec.out)?;
-        self.stored_units(node, id, to)
+        self.to_stored_from_units(node, id, to)
     }
 
     /// Computed weights, given in stored order, in the graph's layout.
@@ -671,7 +679,7 @@ fn float_tensor(dtype: ScalarType, sizes: &[usize], elements: &[f64]) -> Result<
 }
 
 /// The parameters of a convolution for the compute core.
-fn params(spec: &Spec) -> ConvParams {
+fn conv_params(spec: &Spec) -> ConvParams {
     let three = |[h, w]: [usize; 2], depth: usize| [depth, h, w];
     ConvParams {
         in_channels: spec.conv.inputs(),

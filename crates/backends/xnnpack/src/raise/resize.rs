@@ -72,28 +72,28 @@ impl Raise<'_> {
         }
         let id = match to.filter(|_| self.quantizer(v) == to) {
             Some(q) => {
-                let x = self.units(v, image)?;
-                let id = self.interpolated_quantized(x, &out, grid)?;
-                self.stored_units(node, id, q)?
+                let x = self.dequantize_to_units(v, image)?;
+                let id = self.interpolate_quantized(x, &out, grid)?;
+                self.to_stored_from_units(node, id, q)?
             }
             None if grid == Grid::Points => {
-                let x = self.dequantized(v, image)?;
-                let id = self.interpolated(x, &out, grid)?;
-                self.stored_within(node, id, unbounded)?
+                let x = self.dequantize_value(v, image)?;
+                let id = self.interpolate(x, &out, grid)?;
+                self.to_stored_within(node, id, unbounded)?
             }
             None => {
-                let x = self.dequantized(v, image)?;
+                let x = self.dequantize_value(v, image)?;
                 let args = vec![Arg::Tensor(x), Arg::pair(size), Arg::Bool(align_corners), Arg::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::upsample_bilinear2d.vec_out", args, dtype, &out)?;
-                self.stored_within(node, id, unbounded)?
+                self.to_stored_within(node, id, unbounded)?
             }
         };
         self.set_nchw(node, id)
     }
 
     /// Interpolates float values: horizontally, then vertically.
-    fn interpolated(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
+    fn interpolate(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
         let dtype = self.emit.dtype(x);
         let weights = |raise: &mut Self, along: &Along, sizes: &[usize]| -> Result<ValueId> {
             let weights = raise.emit.computed(Tensor::from_slice(sizes, &along.weights)?)?;
@@ -103,16 +103,16 @@ impl Raise<'_> {
         let columns = Along::new(grid, sizes[3], out[3]);
         let weight = weights(self, &columns, &[out[3]])?;
         let [a, b] = self.neighbours(x, 3, &columns)?;
-        let x = self.between(a, b, weight)?;
+        let x = self.lerp(a, b, weight)?;
         let rows = Along::new(grid, sizes[2], out[2]);
         let weight = weights(self, &rows, &[out[2], 1])?;
         let [a, b] = self.neighbours(x, 2, &rows)?;
-        self.between(a, b, weight)
+        self.lerp(a, b, weight)
     }
 
     /// Interpolates quantized values, in units of their scale, and rounds halves up. Weights have 11 bits, so sums have
     /// 30 bits, which f64 represents exactly.
-    fn interpolated_quantized(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
+    fn interpolate_quantized(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
         let unit = 2f64.powi(WEIGHT_BITS);
         let mut x = self.emit.cast(x, ScalarType::Double)?;
         for dim in [3, 2] {
@@ -122,7 +122,7 @@ impl Raise<'_> {
             let sizes = if dim == 3 { vec![weights.len()] } else { vec![weights.len(), 1] };
             let weights = self.emit.computed(Tensor::from_slice(&sizes, &weights)?)?;
             let [a, b] = self.neighbours(x, dim, &along)?;
-            x = self.between(a, b, weights)?;
+            x = self.lerp(a, b, weights)?;
         }
         let half = self.emit.computed(Tensor::from_slice(&[1], &[0.5f64])?)?;
         let args = vec![Arg::Tensor(x), Arg::Tensor(half), Arg::Int(1)];
@@ -143,8 +143,8 @@ impl Raise<'_> {
         Ok([select(&along.before)?, select(&along.behind)?])
     }
 
-    /// `a + (b - a) * weights`.
-    fn between(&mut self, a: ValueId, b: ValueId, weights: ValueId) -> Result<ValueId> {
+    /// Interpolates linearly: `a + (b - a) * weights`.
+    fn lerp(&mut self, a: ValueId, b: ValueId, weights: ValueId) -> Result<ValueId> {
         let (dtype, sizes) = (self.emit.dtype(a), self.emit.sizes(a));
         let args = vec![Arg::Tensor(b), Arg::Tensor(a), Arg::Int(1)];
         let step = self.emit.call("aten::sub.out", args, dtype, &sizes)?;

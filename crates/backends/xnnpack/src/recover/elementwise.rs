@@ -8,21 +8,21 @@ use pteron_exported::{Argument, Size};
 
 impl Recovery<'_> {
     pub(super) fn unary(&mut self, node: &Node, f: Unary) -> Result<()> {
-        let layout = self.available(node.inputs[0])?;
+        let layout = self.available_layout(node.inputs[0])?;
         let more = match (f, f.parameter()) {
             (Unary::Clamp, _) => return self.store_bounded(node, layout),
             (Unary::Square, _) => vec![("exponent", Argument::Int(2))],
             (_, Some(parameter)) => vec![(parameter.argument, Argument::Float(f64::from(parameter.value)))],
             (_, None) => Vec::new(),
         };
-        let var = self.like(f.aten().targets[0], layout.id(), more);
-        self.store(node, layout.with(var))
+        let var = self.emit_like(f.aten().targets[0], layout.id(), more);
+        self.store(node, layout.with_id(var))
     }
 
     pub(super) fn binary(&mut self, node: &Node, f: Binary) -> Result<()> {
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let ([x, y], layout) = self.broadcast_operands([a, b])?;
-        let sizes = broadcast(&self.spec(x).sizes, &self.spec(y).sizes)?;
+        let sizes = broadcast_sizes(&self.spec(x).sizes, &self.spec(y).sizes)?;
         let dtype = self.dtype(x);
         if self.dtype(y) != dtype {
             return Err(self.unsupported(node));
@@ -30,8 +30,8 @@ impl Recovery<'_> {
         let args = vec![("self", Argument::Var(x)), ("other", Argument::Var(y))];
         let var = self.emit(f.aten().targets[0], args, dtype, sizes);
         match f.is_bounded() {
-            true => self.store_bounded(node, layout.with(var)),
-            false => self.store(node, layout.with(var)),
+            true => self.store_bounded(node, layout.with_id(var)),
+            false => self.store(node, layout.with_id(var)),
         }
     }
 
@@ -48,7 +48,7 @@ impl Recovery<'_> {
         // For the operator, channels are the second dimension.
         let (layout, back) = match rank {
             4 => (Layout::Nchw(self.nchw(v)?), None),
-            0..=2 => (self.available(v)?, None),
+            0..=2 => (self.available_layout(v)?, None),
             _ => {
                 let mut perm: Vec<usize> = (0..rank).collect();
                 perm.swap(1, rank - 1);
@@ -56,23 +56,24 @@ impl Recovery<'_> {
                 (Layout::Nhwc(self.permute(nhwc, &perm)?), Some(perm))
             }
         };
-        let mut var = self.like("aten.prelu.default", layout.id(), vec![("weight", Argument::Var(slope))]);
+        let mut var =
+            self.emit_like("aten.prelu.default", layout.id(), vec![("weight", Argument::Var(slope))]);
         if let Some(perm) = back {
             var = self.permute(var, &perm)?;
         }
-        self.store(node, layout.with(var))
+        self.store(node, layout.with_id(var))
     }
 
     pub(super) fn softmax(&mut self, node: &Node) -> Result<()> {
         let x = self.nhwc(node.inputs[0])?;
         let more = vec![("dim", Argument::Int(-1)), ("half_to_float", Argument::Bool(false))];
-        let var = self.like("aten._softmax.default", x, more);
+        let var = self.emit_like("aten._softmax.default", x, more);
         self.store(node, Layout::Nhwc(var))
     }
 }
 
 /// The broadcast sizes of two values. Unknown sizes are assumed to fit.
-pub(super) fn broadcast(a: &[Size], b: &[Size]) -> Result<Vec<Size>> {
+pub(super) fn broadcast_sizes(a: &[Size], b: &[Size]) -> Result<Vec<Size>> {
     let rank = a.len().max(b.len());
     let one = Size::Int(1);
     let size = |dims: &[Size], d: usize| {

@@ -26,7 +26,12 @@ impl Recovery<'_> {
     }
 
     /// Adds a node with several results.
-    pub(super) fn nodes(&mut self, target: &str, args: Vec<NamedArg>, specs: Vec<TensorSpec>) -> Vec<VarId> {
+    pub(super) fn emit_outputs(
+        &mut self,
+        target: &str,
+        args: Vec<NamedArg>,
+        specs: Vec<TensorSpec>,
+    ) -> Vec<VarId> {
         let mut add = |spec| {
             let name = format!("x{}", self.program.num_vars());
             self.program.add_var(name, VarType::Tensor(spec))
@@ -46,11 +51,11 @@ impl Recovery<'_> {
         dtype: ScalarType,
         sizes: Vec<Size>,
     ) -> VarId {
-        self.nodes(target, args, vec![TensorSpec::contiguous(dtype, sizes)])[0]
+        self.emit_outputs(target, args, vec![TensorSpec::contiguous(dtype, sizes)])[0]
     }
 
     /// Adds a node whose result has the type and sizes of its operand `self`.
-    pub(super) fn like(&mut self, target: &str, x: VarId, more: Vec<NamedArg>) -> VarId {
+    pub(super) fn emit_like(&mut self, target: &str, x: VarId, more: Vec<NamedArg>) -> VarId {
         let (dtype, sizes) = (self.dtype(x), self.spec(x).sizes.clone());
         let args = std::iter::once(("self", Argument::Var(x))).chain(more).collect();
         self.emit(target, args, dtype, sizes)
@@ -93,12 +98,12 @@ impl Recovery<'_> {
     }
 
     /// Clamps a tensor.
-    pub(super) fn bounded(&mut self, x: VarId, (low, high): (f32, f32)) -> VarId {
+    pub(super) fn clamp(&mut self, x: VarId, (low, high): (f32, f32)) -> VarId {
         let bound = |b: f32| if b.is_finite() { Argument::Float(f64::from(b)) } else { Argument::None };
         match (low.is_finite(), high.is_finite()) {
             (false, false) => x,
-            (true, false) if low == 0.0 => self.like("aten.relu.default", x, Vec::new()),
-            _ => self.like("aten.clamp.default", x, vec![("min", bound(low)), ("max", bound(high))]),
+            (true, false) if low == 0.0 => self.emit_like("aten.relu.default", x, Vec::new()),
+            _ => self.emit_like("aten.clamp.default", x, vec![("min", bound(low)), ("max", bound(high))]),
         }
     }
 }

@@ -17,7 +17,7 @@ struct Windows {
 }
 
 impl Windows {
-    fn of(conv: &Conv) -> Self {
+    fn of_conv(conv: &Conv) -> Self {
         Self { kernel: conv.kernel, stride: conv.stride, dilation: conv.dilation }
     }
 
@@ -32,7 +32,7 @@ impl Windows {
     }
 
     /// The number of windows along a dimension with `padding` on both sides.
-    fn count(&self, d: usize, size: &Size, padding: usize) -> Result<Size> {
+    fn count_windows(&self, d: usize, size: &Size, padding: usize) -> Result<Size> {
         let room = size.add(&Size::Int((2 * padding as i64).saturating_sub(self.extent(d))));
         if room.known().is_some_and(|n| n < 0) {
             return fail(format!("windows of {} in an image of {size}", self.extent(d)));
@@ -56,7 +56,7 @@ impl Recovery<'_> {
         if top == bottom && left == right {
             return Ok((x, [top, left]));
         }
-        Ok((self.padded(x, &[(0, 0), (0, 0), (top, bottom), (left, right)], value), [0; 2]))
+        Ok((self.pad_value(x, &[(0, 0), (0, 0), (top, bottom), (left, right)], value), [0; 2]))
     }
 
     /// The padding at the top, right, bottom and left: the node's own, or that of TensorFlow's `SAME` rule.
@@ -77,18 +77,18 @@ impl Recovery<'_> {
 
     /// A convolution; `perm` permutes its filters to `[out, in / groups, kernel..]`.
     pub(super) fn convolution(&mut self, node: &Node, conv: &Conv, perm: &[usize]) -> Result<()> {
-        let windows = Windows::of(conv);
+        let windows = Windows::of_conv(conv);
         let (x, padding) = self.padded_input(node, conv.padding, &windows, 0.0)?;
         let weight = self.weights(node, node.inputs[1], perm)?;
         let sizes = self.spec(x).sizes.clone();
-        let space = |d: usize| windows.count(d, &sizes[2 + d], padding[d]);
+        let space = |d: usize| windows.count_windows(d, &sizes[2 + d], padding[d]);
         let out = vec![sizes[0].clone(), Size::Int(conv.outputs() as i64), space(0)?, space(1)?];
-        self.convolved(node, conv, [x, weight], padding, (None, out))
+        self.add_convolution(node, conv, [x, weight], padding, (None, out))
     }
 
     pub(super) fn transposed_convolution(&mut self, node: &Node, conv: &Conv) -> Result<()> {
         let x = self.nchw(node.inputs[0])?;
-        let windows = Windows::of(conv);
+        let windows = Windows::of_conv(conv);
         let [top, right, bottom, left] = conv.padding;
         let sizes = self.spec(x).sizes.clone();
         let (mut extra, mut padding) = ([0; 2], [0; 2]);
@@ -104,7 +104,7 @@ impl Recovery<'_> {
             out.push(sizes[2 + d].mul(&Size::Int(stride)).add(&Size::Int(added)));
         }
         let weight = self.transposed_weights(node, conv)?;
-        self.convolved(node, conv, [x, weight], padding, (Some(extra), out))
+        self.add_convolution(node, conv, [x, weight], padding, (Some(extra), out))
     }
 
     /// Weights `[out, kernel.., in / groups]` as `[in, out / groups, kernel..]`.
@@ -122,7 +122,7 @@ impl Recovery<'_> {
     }
 
     /// Adds a convolution; `extra` is the output padding of a transposed one.
-    fn convolved(
+    fn add_convolution(
         &mut self,
         node: &Node,
         conv: &Conv,
@@ -155,11 +155,16 @@ impl Recovery<'_> {
 
     /// The input of a pooling, the first arguments, and the sizes of the result. `value` is the value for padding that
     /// is applied separately.
-    fn pooled(&mut self, node: &Node, pool: &Pool, value: f32) -> Result<(VarId, Vec<NamedArg>, Vec<Size>)> {
+    fn pool_input_and_args(
+        &mut self,
+        node: &Node,
+        pool: &Pool,
+        value: f32,
+    ) -> Result<(VarId, Vec<NamedArg>, Vec<Size>)> {
         let windows = Windows::of_pool(pool);
         let (x, padding) = self.padded_input(node, pool.padding, &windows, value)?;
         let sizes = self.spec(x).sizes.clone();
-        let space = |d: usize| windows.count(d, &sizes[2 + d], padding[d]);
+        let space = |d: usize| windows.count_windows(d, &sizes[2 + d], padding[d]);
         let out = vec![sizes[0].clone(), sizes[1].clone(), space(0)?, space(1)?];
         let args = vec![
             ("self", Argument::Var(x)),
@@ -171,10 +176,10 @@ impl Recovery<'_> {
     }
 
     pub(super) fn max_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
-        let (x, mut args, out) = self.pooled(node, pool, f32::NEG_INFINITY)?;
+        let (x, mut args, out) = self.pool_input_and_args(node, pool, f32::NEG_INFINITY)?;
         args.extend([("dilation", ints(pool.dilation)), ("ceil_mode", Argument::Bool(false))]);
         let specs = [self.dtype(x), ScalarType::Long].map(|dtype| TensorSpec::contiguous(dtype, out.clone()));
-        let var = self.nodes("aten.max_pool2d_with_indices.default", args, specs.to_vec())[0];
+        let var = self.emit_outputs("aten.max_pool2d_with_indices.default", args, specs.to_vec())[0];
         self.store_bounded(node, Layout::Nchw(var))
     }
 
@@ -183,7 +188,7 @@ impl Recovery<'_> {
         if pool.dilation != [1; 2] || (top, left) != (bottom, right) || node.flags & SAME_PADDING != 0 {
             return fail("average pooling that is dilated, or padded on one side");
         }
-        let (x, mut args, out) = self.pooled(node, pool, 0.0)?;
+        let (x, mut args, out) = self.pool_input_and_args(node, pool, 0.0)?;
         args.extend([("ceil_mode", Argument::Bool(false)), ("count_include_pad", Argument::Bool(false))]);
         let dtype = self.dtype(x);
         let var = self.emit("aten.avg_pool2d.default", args, dtype, out);

@@ -44,8 +44,8 @@ impl Recovery<'_> {
         } else {
             return fail(format!("an input in dim order {}", spec.dim_order));
         };
-        let layout = self.dequantized(v, layout)?;
-        self.set(v, layout)
+        let layout = self.dequantize_value(v, layout)?;
+        self.set_layout(v, layout)
     }
 
     /// Whether the sizes of a tensor match the payload's dimensions directly, but not in its dim order. The first

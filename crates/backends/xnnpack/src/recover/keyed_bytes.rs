@@ -12,7 +12,7 @@ impl NamedDataMap for KeyedBytes<'_> {
 
     fn data(&self, key: &str) -> pteron_runtime::Result<FreeableBuffer> {
         match (self.0)(key) {
-            Some(found) => FreeableBuffer::from_bytes(found.data()),
+            Some(tensor) => FreeableBuffer::from_bytes(tensor.data()),
             None => Err(pteron_runtime::Error::NoSuchKey {
                 key: key.to_owned(),
                 source_name: self.name().to_owned(),

@@ -1,6 +1,6 @@
 //! Matrix multiplications: fully connected and batched.
 
-use super::elementwise::broadcast;
+use super::elementwise::broadcast_sizes;
 use super::{Layout, Recovery};
 use crate::error::{Result, fail};
 use crate::layout::LayoutViews;
@@ -55,7 +55,7 @@ impl Recovery<'_> {
         if k.known().is_some() && inner.known().is_some() && k != inner {
             return fail(format!("a product of {k} columns and {inner} rows"));
         }
-        let mut sizes = broadcast(batch, other)?;
+        let mut sizes = broadcast_sizes(batch, other)?;
         sizes.extend([m.clone(), n.clone()]);
         let dtype = self.dtype(x);
         let (target, second) = match (batch, other) {

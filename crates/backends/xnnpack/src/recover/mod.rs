@@ -36,15 +36,15 @@ impl Recover for XnnpackRecover {
     }
 
     fn num_inputs(&self, processed: &[u8]) -> Result<usize, DelegationError> {
-        read(processed).and_then(|payload| inputs_of_calls(&payload)).map_err(failed)
+        read(processed).and_then(|payload| inputs_of_calls(&payload)).map_err(delegation_error)
     }
 
     fn recover(&self, call: &LoweredCall<'_>) -> Result<ExportedProgram, DelegationError> {
-        recover(call).map_err(failed)
+        recover(call).map_err(delegation_error)
     }
 }
 
-fn failed(error: Error) -> DelegationError {
+fn delegation_error(error: Error) -> DelegationError {
     DelegationError::Recover { backend_id: BACKEND_ID.to_owned(), problem: error.to_string() }
 }
 
@@ -63,7 +63,7 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
     let mut recovery = Recovery { payload: &payload, data, program, values, has_payload_sizes: false };
     recovery.inputs(call.inputs)?;
     for (index, node) in payload.nodes.iter().enumerate() {
-        recovery.node(node).map_err(|e| e.at(&payload, index))?;
+        recovery.recover_node(node).map_err(|e| e.at_node(&payload, index))?;
     }
     recovery.outputs(call.outputs)?;
     Ok(recovery.program)
@@ -130,13 +130,13 @@ impl LayoutViews for Recovery<'_> {
 }
 
 impl Recovery<'_> {
-    fn node(&mut self, node: &Node) -> Result<()> {
+    fn recover_node(&mut self, node: &Node) -> Result<()> {
         match &node.op {
             Op::Unary(f) => self.unary(node, *f),
             Op::Binary(f) => self.binary(node, *f),
             Op::Convert => self.convert(node),
             Op::Copy => {
-                let layout = self.available(node.inputs[0])?;
+                let layout = self.available_layout(node.inputs[0])?;
                 self.store(node, layout)
             }
             Op::Softmax => self.softmax(node),
@@ -173,7 +173,7 @@ impl Recovery<'_> {
     }
 
     /// Records a dequantized layout of a value.
-    fn set(&mut self, v: usize, layout: Layout) -> Result<()> {
+    fn set_layout(&mut self, v: usize, layout: Layout) -> Result<()> {
         let value = &self.payload.values[v];
         let sizes = self.spec(layout.id()).sizes.clone();
         let sizes = match layout {
@@ -197,14 +197,14 @@ impl Recovery<'_> {
     /// Records the result of a node with one output, after conversion to what the output stores.
     fn store(&mut self, node: &Node, layout: Layout) -> Result<()> {
         let out = node.outputs[0];
-        let layout = self.stored(node, out, layout)?;
-        self.set(out, layout)
+        let layout = self.to_stored(node, out, layout)?;
+        self.set_layout(out, layout)
     }
 
-    /// As [`Self::store`], clamped to the node's bounds.
+    /// As [`Self::store`], with the result clamped to the node's bounds.
     fn store_bounded(&mut self, node: &Node, layout: Layout) -> Result<()> {
-        let var = self.bounded(layout.id(), node.bounds);
-        self.store(node, layout.with(var))
+        let var = self.clamp(layout.id(), node.bounds);
+        self.store(node, layout.with_id(var))
     }
 
     fn unsupported(&self, node: &Node) -> Error {

@@ -9,7 +9,7 @@ use pteron_exported::{Argument, Size, SymOp, VarId};
 
 impl Recovery<'_> {
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
-        let layout = self.transposed(node.inputs[0], perm)?;
+        let layout = self.transposed_layout(node.inputs[0], perm)?;
         self.store(node, layout)
     }
 
@@ -31,7 +31,7 @@ impl Recovery<'_> {
 
     pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], new: &[usize]) -> Result<()> {
         let full = self.sizes(node.inputs[0])?;
-        let layout = self.available(node.inputs[0])?;
+        let layout = self.available_layout(node.inputs[0])?;
         let mut var = layout.id();
         for (d, size) in full.iter().enumerate() {
             let (start, length) = (offsets[d] as i64, new[d] as i64);
@@ -56,21 +56,21 @@ impl Recovery<'_> {
             let dtype = self.dtype(var);
             var = self.emit("aten.slice.Tensor", args, dtype, sizes);
         }
-        self.store(node, layout.with(var))
+        self.store(node, layout.with_id(var))
     }
 
     pub(super) fn pad(&mut self, node: &Node, pre: &[usize], post: &[usize], value: f32) -> Result<()> {
-        let layout = self.available(node.inputs[0])?;
+        let layout = self.available_layout(node.inputs[0])?;
         let mut around = vec![(0, 0); pre.len()];
         for d in 0..pre.len() {
             around[layout.dim(d)] = (pre[d], post[d]);
         }
-        let var = self.padded(layout.id(), &around, value);
-        self.store(node, layout.with(var))
+        let var = self.pad_value(layout.id(), &around, value);
+        self.store(node, layout.with_id(var))
     }
 
     /// Pads a value: `around` gives for each dimension the padding before and after.
-    pub(super) fn padded(&mut self, x: VarId, around: &[(usize, usize)], value: f32) -> VarId {
+    pub(super) fn pad_value(&mut self, x: VarId, around: &[(usize, usize)], value: f32) -> VarId {
         if around.iter().all(|pair| *pair == (0, 0)) {
             return x;
         }
@@ -87,7 +87,7 @@ impl Recovery<'_> {
     }
 
     pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
-        let (vars, layout) = self.in_common_layout(&node.inputs)?;
+        let (vars, layout) = self.to_common_layout(&node.inputs)?;
         let dim = layout.dim(axis);
         let mut sizes = self.spec(vars[0]).sizes.clone();
         for &var in &vars[1..] {
@@ -99,7 +99,7 @@ impl Recovery<'_> {
         let dtype = self.dtype(vars[0]);
         let args = vec![("tensors", Argument::Vars(vars)), ("dim", Argument::Int(dim as i64))];
         let var = self.emit("aten.cat.default", args, dtype, sizes);
-        self.store(node, layout.with(var))
+        self.store(node, layout.with_id(var))
     }
 }
 

@@ -14,7 +14,7 @@ use pteron_tensor::memory::filled;
 use std::sync::Arc;
 
 /// The range of an 8-bit type.
-fn range(dtype: ScalarType) -> (i64, i64) {
+fn quant_range(dtype: ScalarType) -> (i64, i64) {
     if dtype == ScalarType::Byte { (0, 255) } else { (-128, 127) }
 }
 
@@ -35,29 +35,29 @@ fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
 
 impl Recovery<'_> {
     /// Converts a node's float result to what its output stores: quantized and dequantized again, or cast.
-    pub(super) fn stored(&mut self, node: &Node, v: usize, layout: Layout) -> Result<Layout> {
+    pub(super) fn to_stored(&mut self, node: &Node, v: usize, layout: Layout) -> Result<Layout> {
         let value = &self.payload.values[v];
         if let Some((scale, zero, dtype)) = per_tensor(value) {
             let sizes = self.spec(layout.id()).sizes.clone();
             let args = std::iter::once(("input", Argument::Var(layout.id())))
-                .chain(affine(scale, zero))
-                .chain(quant_args(dtype, range(dtype)))
+                .chain(affine_args(scale, zero))
+                .chain(quant_args(dtype, quant_range(dtype)))
                 .collect();
             let target = "quantized_decomposed.quantize_per_tensor.default";
             let quantized = self.emit(target, args, dtype, sizes);
-            return self.dequantized(v, layout.with(quantized));
+            return self.dequantize_value(v, layout.with_id(quantized));
         }
         match value.datatype {
             Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => {
                 let var = self.cast(layout.id(), value.datatype.scalar_type());
-                Ok(layout.with(var))
+                Ok(layout.with_id(var))
             }
             _ => Err(self.unsupported(node)),
         }
     }
 
     /// Dequantizes a stored value. Float values are returned unchanged.
-    pub(super) fn dequantized(&mut self, v: usize, layout: Layout) -> Result<Layout> {
+    pub(super) fn dequantize_value(&mut self, v: usize, layout: Layout) -> Result<Layout> {
         let value = &self.payload.values[v];
         let Some((scale, zero, dtype)) = per_tensor(value) else {
             return match value.datatype {
@@ -68,21 +68,21 @@ impl Recovery<'_> {
         self.values[v].quantized = Some(layout);
         let sizes = self.spec(layout.id()).sizes.clone();
         let args = std::iter::once(("input", Argument::Var(layout.id())))
-            .chain(affine(scale, zero))
-            .chain(quant_args(dtype, range(dtype)))
+            .chain(affine_args(scale, zero))
+            .chain(quant_args(dtype, quant_range(dtype)))
             .collect();
         let target = "quantized_decomposed.dequantize_per_tensor.default";
-        Ok(layout.with(self.emit(target, args, ScalarType::Float, sizes)))
+        Ok(layout.with_id(self.emit(target, args, ScalarType::Float, sizes)))
     }
 
     pub(super) fn convert(&mut self, node: &Node) -> Result<()> {
         let out = node.outputs[0];
-        let layout = self.available(node.inputs[0])?;
+        let layout = self.available_layout(node.inputs[0])?;
         match self.payload.values[out].quantization {
             Quantization::PerToken { num_nonbatch_dims } => {
                 let nhwc = self.nhwc(node.inputs[0])?;
                 let dequantized = self.dynamically_quantized(nhwc, num_nonbatch_dims)?;
-                self.set(out, Layout::Nhwc(dequantized))
+                self.set_layout(out, Layout::Nhwc(dequantized))
             }
             _ => self.store(node, layout),
         }
@@ -106,7 +106,7 @@ impl Recovery<'_> {
         let spec = |dtype| TensorSpec::contiguous(dtype, chosen.clone());
         let target = "quantized_decomposed.choose_qparams_per_token_asymmetric.default";
         let args = vec![("input", Argument::Var(flat)), ("dtype", Argument::Dtype(ScalarType::Char))];
-        let params = self.nodes(target, args, vec![spec(ScalarType::Double), spec(ScalarType::Long)]);
+        let params = self.emit_outputs(target, args, vec![spec(ScalarType::Double), spec(ScalarType::Long)]);
         let with = |var: VarId| -> Vec<NamedArg> {
             let vars = [("input", var), ("scales", params[0]), ("zero_points", params[1])];
             let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
@@ -126,7 +126,7 @@ impl Recovery<'_> {
         let rank = self.payload.values[v].dims.len();
         let perm: Vec<usize> = (0..rank).collect();
         let var = self.permuted_constant(v, &perm)?;
-        self.set(v, Layout::Nhwc(var))?;
+        self.set_layout(v, Layout::Nhwc(var))?;
         Ok(var)
     }
 
@@ -150,23 +150,23 @@ impl Recovery<'_> {
         }
         match (value.datatype, &value.quantization) {
             (Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16, Quantization::None) => {
-                let stored = self.bytes_of(v)?;
+                let stored = self.stored_constant(v)?;
                 self.permute(stored, perm)
             }
             (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
-                let stored = self.bytes_of(v)?;
+                let stored = self.stored_constant(v)?;
                 let quantized = self.permute(stored, perm)?;
                 let dtype = self.dtype(quantized);
-                let (sizes, bounds) = (self.spec(quantized).sizes.clone(), range(dtype));
+                let (sizes, bounds) = (self.spec(quantized).sizes.clone(), quant_range(dtype));
                 let args = std::iter::once(("input", Argument::Var(quantized)))
-                    .chain(affine(*scale, *zero_point))
+                    .chain(affine_args(*scale, *zero_point))
                     .chain(quant_args(dtype, bounds))
                     .collect();
                 let target = "quantized_decomposed.dequantize_per_tensor.default";
                 Ok(self.emit(target, args, ScalarType::Float, sizes))
             }
             (Datatype::Qcint8, Quantization::PerChannel { channel_dim, .. }) => {
-                let stored = self.bytes_of(v)?;
+                let stored = self.stored_constant(v)?;
                 let quantized = self.permute(stored, perm)?;
                 let axis = perm.iter().position(|d| d == channel_dim).unwrap_or(0);
                 let scales = self.data.scales(&value.quantization)?;
@@ -174,13 +174,13 @@ impl Recovery<'_> {
             }
             (Datatype::Qcint4, Quantization::PerChannel { channel_dim: 0, .. }) => {
                 let scales = self.data.scales(&value.quantization)?;
-                let quantized = self.unpacked(value)?;
+                let quantized = self.unpack_int4(value)?;
                 let dequantized = self.dequantized_by_channel(quantized, &scales, 0, (-8, 7))?;
                 self.permute(dequantized, perm)
             }
             (Datatype::Qbint4, Quantization::PerGroup { group_size, .. }) => {
                 let scales = self.data.scales(&value.quantization)?;
-                let quantized = self.unpacked(value)?;
+                let quantized = self.unpack_int4(value)?;
                 let sizes = self.spec(quantized).sizes.clone();
                 let rows = [scales.len() as i64, *group_size as i64];
                 if sizes.iter().map(Size::known).product::<Option<i64>>() != Some(rows[0] * rows[1]) {
@@ -196,7 +196,7 @@ impl Recovery<'_> {
             }
             (Datatype::Qint32 | Datatype::Qcint32, quantization) if perm.len() == 1 => {
                 let scales = self.data.scales(quantization)?;
-                let bytes = self.data.of(value)?;
+                let bytes = self.data.read_value(value)?;
                 let words = bytes.as_chunks::<4>().0.iter().take(value.dims[0]);
                 let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];
                 let dequantized: Vec<f32> =
@@ -208,13 +208,13 @@ impl Recovery<'_> {
     }
 
     /// The elements of a 4-bit constant, unpacked to one byte each.
-    fn unpacked(&mut self, value: &Value) -> Result<VarId> {
+    fn unpack_int4(&mut self, value: &Value) -> Result<VarId> {
         let &[rows, columns] = &value.dims[..] else {
             return fail(format!("value %{} of four bits is no matrix", value.id));
         };
         let mut bytes = filled(rows * columns, 0)?;
-        unpack_nibbles(&self.data.of(value)?, columns, &mut bytes);
-        Ok(self.tensor(None, ScalarType::Char, &value.dims, Arc::new(bytes)))
+        unpack_nibbles(&self.data.read_value(value)?, columns, &mut bytes);
+        Ok(self.add_constant_tensor(None, ScalarType::Char, &value.dims, Arc::new(bytes)))
     }
 
     fn dequantized_by_channel(
@@ -231,7 +231,7 @@ impl Recovery<'_> {
             return fail(format!("{} scales for {channels} channels", scales.len()));
         }
         let zeros: Vec<u8> = vec![0; 8 * scales.len()];
-        let zeros = self.tensor(None, ScalarType::Long, &[scales.len()], Arc::new(zeros));
+        let zeros = self.add_constant_tensor(None, ScalarType::Long, &[scales.len()], Arc::new(zeros));
         let scales = self.float_constant(&scales);
         let args = [("input", quantized), ("scales", scales), ("zero_points", zeros)]
             .map(|(name, var)| (name, Argument::Var(var)))
@@ -244,24 +244,30 @@ impl Recovery<'_> {
     }
 
     /// A constant as it is stored, without dequantization.
-    fn bytes_of(&mut self, v: usize) -> Result<VarId> {
+    fn stored_constant(&mut self, v: usize) -> Result<VarId> {
         let payload = self.payload;
         let value = &payload.values[v];
-        let bytes = Arc::new(self.data.of(value)?);
+        let bytes = Arc::new(self.data.read_value(value)?);
         let key = value.constant().and_then(|index| match &payload.constants[index] {
             crate::payload::Constant::Named { key, .. } => Some(key.as_str()),
             crate::payload::Constant::Payload(_) => None,
         });
-        Ok(self.tensor(key, value.datatype.scalar_type(), &value.dims, bytes))
+        Ok(self.add_constant_tensor(key, value.datatype.scalar_type(), &value.dims, bytes))
     }
 
     /// A 1D float constant.
     fn float_constant(&mut self, elements: &[f32]) -> VarId {
         let bytes: Vec<u8> = elements.iter().flat_map(|x| x.to_le_bytes()).collect();
-        self.tensor(None, ScalarType::Float, &[elements.len()], Arc::new(bytes))
+        self.add_constant_tensor(None, ScalarType::Float, &[elements.len()], Arc::new(bytes))
     }
 
-    fn tensor(&mut self, name: Option<&str>, dtype: ScalarType, dims: &[usize], bytes: SharedBytes) -> VarId {
+    fn add_constant_tensor(
+        &mut self,
+        name: Option<&str>,
+        dtype: ScalarType,
+        dims: &[usize],
+        bytes: SharedBytes,
+    ) -> VarId {
         let nbytes = dims.iter().product::<usize>() * dtype.size();
         let spec = TensorSpec::contiguous(dtype, dims.iter().map(|&n| Size::Int(n as i64)).collect());
         let var = format!("c{}", self.program.num_vars());
@@ -271,6 +277,6 @@ impl Recovery<'_> {
 }
 
 /// The scale and zero point as arguments.
-fn affine(scale: f32, zero: i32) -> [NamedArg; 2] {
+fn affine_args(scale: f32, zero: i32) -> [NamedArg; 2] {
     [("scale", Argument::Float(f64::from(scale))), ("zero_point", Argument::Int(i64::from(zero)))]
 }

@@ -22,7 +22,7 @@ pub(super) struct LoweredAhead<'p> {
 }
 
 impl<'p> LoweredAhead<'p> {
-    /// No nodes yet.
+    /// Creates an empty list of nodes.
     pub(super) fn new(pool: &'p Pool) -> Self {
         Self { pool, lowered: VecDeque::new() }
     }

@@ -3,7 +3,7 @@
 use super::super::placed::PlacedStep;
 use crate::graph::{Graph, ValueId};
 
-/// When each value is written and read, by the indices of steps. What reads an alias reads the value that it stands for.
+/// The steps that write and read each value, by index. A read of an alias counts as a read of the value that it stands for.
 pub(super) struct Uses {
     /// The step that writes it; `usize::MAX` if none does.
     pub(super) first: Vec<usize>,
@@ -22,13 +22,13 @@ impl Uses {
             for &v in &step.outputs {
                 (uses.first[v], uses.last[v]) = (i, i.max(uses.last[v]));
             }
-            step.inputs.iter().for_each(|&v| uses.read(alias[v], i));
+            step.inputs.iter().for_each(|&v| uses.note_read(alias[v], i));
         }
-        graph.outputs().iter().for_each(|v| uses.read(alias[v.index()], steps.len()));
+        graph.outputs().iter().for_each(|v| uses.note_read(alias[v.index()], steps.len()));
         uses
     }
 
-    fn read(&mut self, value: usize, step: usize) {
+    fn note_read(&mut self, value: usize, step: usize) {
         (self.last[value], self.is_read[value]) = (step, true);
     }
 }
@@ -36,7 +36,7 @@ impl Uses {
 /// Lets steps that update a part of a value, such as a slice, write into its memory if nothing reads the old value
 /// afterwards: the rest is not copied. Returns for each value the one whose memory it has: itself, or the first of a
 /// chain of updates.
-pub(super) fn overwrite_dying(
+pub(super) fn overwrite_dead_inputs(
     graph: &Graph,
     steps: &mut [PlacedStep],
     alias: &[usize],
@@ -57,7 +57,7 @@ pub(super) fn overwrite_dying(
         if uses.last[out] == end {
             continue;
         }
-        if let Some(read) = step.step.overwritable().into_iter().find(may_overwrite) {
+        if let Some(read) = step.step.overwritable_reads().into_iter().find(may_overwrite) {
             shared[out] = shared[alias[step.inputs[read]]];
             step.step.overwrite(read, meta);
             step.inputs.remove(read);

@@ -20,32 +20,32 @@ impl Pattern {
         self.find_with(graph, *graph.node(node).outputs().first()?, &[])
     }
 
-    /// The match with this value, where some values are captured before.
+    /// The match whose value is `value`, where the values `known` are captured already.
     pub(crate) fn find_with(
         &self,
         graph: &Graph,
         value: ValueId,
         known: &[(&'static str, ValueId)],
     ) -> Option<Match> {
-        let mut found = Match::default();
-        known.iter().try_for_each(|&(name, value)| found.capture(name, Place::Value(value)))?;
-        Search::new(graph).run(self, value, found)
+        let mut matched = Match::default();
+        known.iter().try_for_each(|&(name, value)| matched.capture(name, Place::Value(value)))?;
+        Search::new(graph).run(self, value, matched)
     }
 }
 
 /// A part of a pattern, and where it is to be compared.
 type Goal<'p> = (&'p Pattern, Place);
 
-/// A match so far, and what is left to compare, the next one last.
+/// A partial match, and the goals that are left to compare, the next one last.
 #[derive(Clone)]
 struct State<'p> {
-    found: Match,
+    matched: Match,
     goals: SmallVec<[Goal<'p>; 8]>,
 }
 
 impl<'p> State<'p> {
-    /// Adds goals. They are met, with all that they need, in this order.
-    fn add(&mut self, goals: &[Goal<'p>]) -> Option<()> {
+    /// Adds goals. They are compared in this order, each with all goals that it adds.
+    fn push_goals(&mut self, goals: &[Goal<'p>]) -> Option<()> {
         self.goals.extend(goals.iter().rev().copied());
         Some(())
     }
@@ -54,9 +54,9 @@ impl<'p> State<'p> {
 /// A search with backtracking. It takes bounded work: [`MAX_STEPS`], each at most [`MAX_CHAIN`] nodes.
 pub(super) struct Search<'g, 'p> {
     graph: &'g Graph,
-    /// What is to be tried, the next one last.
+    /// The alternatives that are still to be tried, the next one last.
     open: Vec<State<'p>>,
-    /// How many parts of the pattern were compared.
+    /// The number of parts of the pattern that were compared.
     pub(super) steps: usize,
 }
 
@@ -65,94 +65,98 @@ impl<'g, 'p> Search<'g, 'p> {
         Self { graph, open: Vec::new(), steps: 0 }
     }
 
-    pub(super) fn run(&mut self, pattern: &'p Pattern, value: ValueId, found: Match) -> Option<Match> {
-        let mut next = Some(State { found, goals: smallvec![(pattern, Place::Value(value))] });
+    pub(super) fn run(&mut self, pattern: &'p Pattern, value: ValueId, matched: Match) -> Option<Match> {
+        let mut next = Some(State { matched, goals: smallvec![(pattern, Place::Value(value))] });
         while let Some(state) = next {
-            if let Some(mut found) = self.follow(state) {
-                found
+            if let Some(mut matched) = self.meet_goals(state) {
+                matched
                     .parts
                     .sort_by(|&a, &b| self.graph.comes_before(a, b).cmp(&self.graph.comes_before(b, a)));
-                return Some(found);
+                return Some(matched);
             }
             next = self.open.pop();
         }
         None
     }
 
-    /// Compares until all goals are met; `None` if one is not, or if there are alternatives, which are open then.
-    fn follow(&mut self, mut state: State<'p>) -> Option<Match> {
+    /// Compares until all goals are met. `None` if one is not met, or if it has alternatives, which are then in `open`.
+    fn meet_goals(&mut self, mut state: State<'p>) -> Option<Match> {
         while let Some((pattern, place)) = state.goals.pop() {
             self.steps += 1;
             if self.steps > MAX_STEPS {
                 self.open.clear();
                 return None;
             }
-            self.step(pattern, place, &mut state)?;
+            self.compare(pattern, place, &mut state)?;
         }
-        Some(state.found)
+        Some(state.matched)
     }
 
-    /// Compares the last node or instruction of a pattern, and adds its operands to the goals.
-    fn step(&mut self, pattern: &'p Pattern, place: Place, state: &mut State<'p>) -> Option<()> {
+    /// Compares the root of a pattern with the node or instruction at a place, and adds its operands to the goals.
+    fn compare(&mut self, pattern: &'p Pattern, place: Place, state: &mut State<'p>) -> Option<()> {
         match &*pattern.0 {
-            Shape::Any(name) => state.found.capture(name, Place::Value(value(place)?)),
-            Shape::Number(name) => state.found.capture(name, Place::Number(self.number(place)?)),
+            Shape::Any(name) => state.matched.capture(name, Place::Value(value_at(place)?)),
+            Shape::Number(name) => state.matched.capture(name, Place::Number(self.number_at(place)?)),
             Shape::Constant(n) => {
-                let found = self.number(place)?;
-                (found == *n || (found - n).abs() <= 1e-6 * n.abs()).then_some(())
+                let actual = self.number_at(place)?;
+                (actual == *n || (actual - n).abs() <= 1e-6 * n.abs()).then_some(())
             }
             Shape::Unary(f, of) => {
-                let (node, Instr::Unary(g, x)) = self.instr(place)? else { return None };
+                let (node, Instr::Unary(g, x)) = self.instr_at(place)? else { return None };
                 (*f == g).then_some(())?;
-                state.found.cover(node);
-                state.add(&[(of, self.place(node, x))])
+                state.matched.add_part(node);
+                state.push_goals(&[(of, self.place_of_register(node, x))])
             }
             Shape::Binary(f, [a, b]) => {
-                let (node, Instr::Binary(g, x, y)) = self.instr(place)? else { return None };
+                let (node, Instr::Binary(g, x, y)) = self.instr_at(place)? else { return None };
                 (*f == g).then_some(())?;
-                state.found.cover(node);
-                let (x, y) = (self.place(node, x), self.place(node, y));
+                state.matched.add_part(node);
+                let (x, y) = (self.place_of_register(node, x), self.place_of_register(node, y));
                 if f.commutes() && x != y {
-                    return self.either(state, &[[(a, x), (b, y)], [(b, x), (a, y)]]);
+                    return self.open_alternatives(state, &[[(a, x), (b, y)], [(b, x), (a, y)]]);
                 }
-                state.add(&[(a, x), (b, y)])
+                state.push_goals(&[(a, x), (b, y)])
             }
-            Shape::Clamp(parts) => self.clamps(parts, place, state),
+            Shape::Clamp(parts) => self.compare_clamps(parts, place, state),
             Shape::Node(test, result, operands) => {
-                let value = value(place)?;
+                let value = value_at(place)?;
                 let node = self.graph.producer(value)?;
                 let (inputs, outputs) = (self.graph.node(node).inputs(), self.graph.node(node).outputs());
                 let fits = inputs.len() == operands.len() && outputs.get(*result) == Some(&value);
                 (fits && test(self.graph, node)).then_some(())?;
-                state.found.cover(node);
+                state.matched.add_part(node);
                 let is_call = self.graph.node(node).call().is_some();
                 for (i, operand) in operands.iter().enumerate().rev() {
                     let input = if is_call { argument(self.graph, node, i)? } else { inputs[i] };
-                    state.add(&[(operand, Place::Value(input))])?;
+                    state.push_goals(&[(operand, Place::Value(input))])?;
                 }
                 Some(())
             }
             Shape::Through(test, before) => {
-                let reached = self.before_chain(value(place)?, &**test);
-                state.add(&[(before, Place::Value(reached))])
+                let reached = self.before_chain(value_at(place)?, &**test);
+                state.push_goals(&[(before, Place::Value(reached))])
             }
-            Shape::Either([a, b]) => self.either(state, &[[(a, place)], [(b, place)]]),
-            Shape::Both([a, b]) => state.add(&[(a, place), (b, place)]),
-            Shape::Holds(condition) => condition(self.graph, &state.found).then_some(()),
+            Shape::Either([a, b]) => self.open_alternatives(state, &[[(a, place)], [(b, place)]]),
+            Shape::Both([a, b]) => state.push_goals(&[(a, place), (b, place)]),
+            Shape::Holds(condition) => condition(self.graph, &state.matched).then_some(()),
         }
     }
 
-    /// Opens a state for each of these lists of goals, the first of which is tried first.
-    fn either<const N: usize>(&mut self, state: &State<'p>, lists: &[[Goal<'p>; N]]) -> Option<()> {
+    /// Adds an alternative state for each of these lists of goals. The first list is tried first.
+    fn open_alternatives<const N: usize>(
+        &mut self,
+        state: &State<'p>,
+        lists: &[[Goal<'p>; N]],
+    ) -> Option<()> {
         for goals in lists.iter().rev() {
             self.open.push(state.clone());
-            self.open.last_mut()?.add(goals)?;
+            self.open.last_mut()?.push_goals(goals)?;
         }
         None
     }
 
     /// Compares consecutive clamps with one that combines them: first all of them, then without the innermost.
-    fn clamps(
+    fn compare_clamps(
         &mut self,
         [of, low, high]: &'p [Pattern; 3],
         mut at: Place,
@@ -160,19 +164,19 @@ impl<'g, 'p> Search<'g, 'p> {
     ) -> Option<()> {
         let (mut least, mut greatest) = (f32::NEG_INFINITY, f32::INFINITY);
         for _ in 0..MAX_CHAIN {
-            let Some((node, Instr::Clamp { of: x, low: l, high: h })) = self.instr(at) else { break };
+            let Some((node, Instr::Clamp { of: x, low: l, high: h })) = self.instr_at(at) else { break };
             let true = least <= greatest else { break };
             (least, greatest) = (l.clamp(least, greatest), h.clamp(least, greatest));
-            state.found.cover(node);
-            at = self.place(node, x);
+            state.matched.add_part(node);
+            at = self.place_of_register(node, x);
             let bounds = [(low, Place::Number(least)), (high, Place::Number(greatest))];
-            self.either(state, &[[(of, at), bounds[0], bounds[1]]]);
+            self.open_alternatives(state, &[[(of, at), bounds[0], bounds[1]]]);
         }
         None
     }
 
-    /// The elementwise node and the instruction that compute what is here.
-    fn instr(&self, place: Place) -> Option<(NodeId, Instr)> {
+    /// The elementwise node and the instruction that compute the value at a place.
+    fn instr_at(&self, place: Place) -> Option<(NodeId, Instr)> {
         let (node, register) = match place {
             Place::Value(value) => (self.graph.producer(value)?, None),
             Place::Register(node, register) => (node, Some(register)),
@@ -184,25 +188,25 @@ impl<'g, 'p> Search<'g, 'p> {
     }
 
     /// The place of a register of an elementwise node.
-    fn place(&self, node: NodeId, register: usize) -> Place {
-        match self.instr(Place::Register(node, register)) {
+    fn place_of_register(&self, node: NodeId, register: usize) -> Place {
+        match self.instr_at(Place::Register(node, register)) {
             Some((_, Instr::Input(n))) => Place::Value(self.graph.node(node).inputs()[n]),
             Some((_, Instr::Const(number))) => Place::Number(number),
             _ => Place::Register(node, register),
         }
     }
 
-    /// The number here, or that a constant with one element holds.
-    fn number(&self, place: Place) -> Option<f32> {
+    /// The number at a place, or the element of a constant with one element.
+    fn number_at(&self, place: Place) -> Option<f32> {
         if let Place::Number(number) = place {
             return Some(number);
         }
         let constant =
-            self.before_chain(value(place)?, &|graph, node| as_op::<Reshape>(graph, node).is_some());
+            self.before_chain(value_at(place)?, &|graph, node| as_op::<Reshape>(graph, node).is_some());
         if let &[number] = self.graph.floats(constant)? { Some(number) } else { None }
     }
 
-    /// The value before a chain of nodes that pass a test.
+    /// The input of a chain of nodes that pass a test and end with `value`; `value` itself if the chain is empty.
     fn before_chain(&self, mut value: ValueId, test: &dyn Fn(&Graph, NodeId) -> bool) -> ValueId {
         for _ in 0..MAX_CHAIN {
             let node = self.graph.producer(value).filter(|&node| test(self.graph, node));
@@ -213,6 +217,6 @@ impl<'g, 'p> Search<'g, 'p> {
     }
 }
 
-fn value(place: Place) -> Option<ValueId> {
+fn value_at(place: Place) -> Option<ValueId> {
     if let Place::Value(value) = place { Some(value) } else { None }
 }

@@ -4,8 +4,8 @@
 //! let x = any("x");
 //! let variance = call(|m| matches!(m, Meaning::Mean(_)), [x.clone().unary(Unary::Square)]);
 //! let norm = x * (variance + number("eps")).unary(Unary::Rsqrt);
-//! let found = norm.find(graph, node)?;
-//! let (x, eps) = (found["x"], found.number("eps")?);
+//! let matched = norm.find(graph, node)?;
+//! let (x, eps) = (matched["x"], matched.number("eps")?);
 //! ```
 //!
 //! A match has the captured values and the nodes that the pattern covers. What a formula cannot say (sizes, types, who else
@@ -18,5 +18,5 @@ mod tests;
 
 pub(super) use matcher::MAX_CHAIN;
 pub(super) use pattern::{
-    Match, Pattern, any, call, constant, node, number, operation, reshaped, result, through,
+    Match, Pattern, any, call, constant, node, number, operation, reshaped, result, through_chain,
 };

@@ -24,7 +24,7 @@ pub(super) enum Shape {
     Constant(f32),
     Unary(Unary, Pattern),
     Binary(Binary, [Pattern; 2]),
-    /// The operand and the bounds.
+    /// A clamp: the operand, the lower and the upper bound.
     Clamp([Pattern; 3]),
     /// The result with this index of a node that passes the test, and the operands.
     Node(NodeTest, usize, Vec<Pattern>),
@@ -47,17 +47,17 @@ pub(crate) fn number(name: &'static str) -> Pattern {
     Shape::Number(name).into()
 }
 
-/// This number, apart from rounding.
+/// This number, up to a rounding error.
 pub(crate) fn constant(number: f32) -> Pattern {
     Shape::Constant(number).into()
 }
 
-/// The first result of a call with such a meaning, whose inputs are these operands.
+/// The first result of a call whose meaning passes a test, and whose inputs are these operands.
 pub(crate) fn call(test: fn(&Meaning) -> bool, operands: impl Into<Vec<Pattern>>) -> Pattern {
     result(0, test, operands)
 }
 
-/// A result of such a call, by its index.
+/// The result with this index of a call whose meaning passes a test, and whose inputs are these operands.
 pub(crate) fn result(index: usize, test: fn(&Meaning) -> bool, operands: impl Into<Vec<Pattern>>) -> Pattern {
     let passes = move |graph: &Graph, node| meaning(graph, node).is_some_and(|meaning| test(&meaning));
     Shape::Node(Arc::new(passes), index, operands.into()).into()
@@ -75,37 +75,37 @@ pub(crate) fn operation<T: Operation>(operands: impl Into<Vec<Pattern>>) -> Patt
 
 /// What `before` matches, after any number of nodes that pass a test, each of which reads the result of the one before.
 /// They are no parts of the match.
-pub(crate) fn through(test: fn(&Graph, NodeId) -> bool, before: Pattern) -> Pattern {
+pub(crate) fn through_chain(test: fn(&Graph, NodeId) -> bool, before: Pattern) -> Pattern {
     Shape::Through(Arc::new(test), before).into()
 }
 
-/// What `before` matches, after any number of reshapes.
+/// Matches what `before` matches, with any number of reshapes after it.
 pub(crate) fn reshaped(before: Pattern) -> Pattern {
-    through(|graph, node| as_op::<Reshape>(graph, node).is_some(), before)
+    through_chain(|graph, node| as_op::<Reshape>(graph, node).is_some(), before)
 }
 
 impl Pattern {
-    /// A function of the pattern.
+    /// A unary function of what the pattern matches.
     pub(crate) fn unary(self, function: Unary) -> Self {
         Shape::Unary(function, self).into()
     }
 
-    /// `min(max(self, low), high)`, as one clamp or several of which each applies to the result of another.
+    /// `min(max(self, low), high)`, as one clamp or as a chain of clamps.
     pub(crate) fn clamp(self, low: Self, high: Self) -> Self {
         Shape::Clamp([self, low, high]).into()
     }
 
-    /// The pattern, whose value is captured.
+    /// The pattern, with its value captured under a name.
     pub(crate) fn named(self, name: &'static str) -> Self {
         any(name) & self
     }
 
-    /// The pattern where a condition holds on what it captured.
+    /// The pattern, restricted to matches that satisfy a condition.
     pub(crate) fn such_that(self, condition: fn(&Graph, &Match) -> bool) -> Self {
         self & Shape::Holds(condition).into()
     }
 
-    /// The pattern of what an expression of these inputs computes.
+    /// The pattern that matches the result of an expression of these inputs.
     pub(crate) fn of_expression(expression: &Expression, inputs: &[Self]) -> Self {
         let mut registers: Vec<Self> = Vec::with_capacity(expression.instrs.len());
         for instr in &expression.instrs {
@@ -157,7 +157,7 @@ pub(super) enum Place {
     Number(f32),
 }
 
-/// What a pattern matched.
+/// What a pattern matched in a graph.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Match {
     captures: SmallVec<[(&'static str, Place); 8]>,
@@ -168,34 +168,34 @@ pub(crate) struct Match {
 impl Match {
     /// The value that was captured with this name, if the part of the pattern with the name matched.
     pub(crate) fn value(&self, name: &str) -> Option<ValueId> {
-        if let Place::Value(value) = self.place(name)? { Some(value) } else { None }
+        if let Place::Value(value) = self.captured_place(name)? { Some(value) } else { None }
     }
 
     /// The number that was captured with this name, if the part of the pattern with the name matched.
     pub(crate) fn number(&self, name: &str) -> Option<f32> {
-        if let Place::Number(number) = self.place(name)? { Some(number) } else { None }
+        if let Place::Number(number) = self.captured_place(name)? { Some(number) } else { None }
     }
 
-    fn place(&self, name: &str) -> Option<Place> {
+    fn captured_place(&self, name: &str) -> Option<Place> {
         self.captures.iter().find(|(known, _)| *known == name).map(|&(_, place)| place)
     }
 
     /// Captures a value or a number; `None` if the name has another.
     pub(super) fn capture(&mut self, name: &'static str, place: Place) -> Option<()> {
-        if let Some(known) = self.place(name) {
+        if let Some(known) = self.captured_place(name) {
             return (known == place).then_some(());
         }
         self.captures.push((name, place));
         Some(())
     }
 
-    pub(super) fn cover(&mut self, node: NodeId) {
+    pub(super) fn add_part(&mut self, node: NodeId) {
         if !self.parts.contains(&node) {
             self.parts.push(node);
         }
     }
 
-    /// Whether only the parts use the results of each part but the last, which is the first of the list.
+    /// Whether only parts use the results of the parts, except of `parts[0]`, the last node.
     pub(crate) fn is_closed(&self, graph: &Graph) -> bool {
         let is_part = |user| matches!(user, User::Node(user) if self.parts.contains(&user));
         self.parts[1..].iter().flat_map(|&part| graph.node(part).outputs()).all(|&v| {

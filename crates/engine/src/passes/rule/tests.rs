@@ -61,9 +61,9 @@ fn operands_match_in_either_order_where_that_is_the_same() {
         let pattern = |a: Pattern, b: Pattern| if f == Binary::Mul { a * b } else { a - b };
         let pattern = pattern(any("x").unary(Unary::Exp), any("y"));
         let (straight, other) = (nodes.binary(f, exp, y), nodes.binary(f, y, exp));
-        let found = nodes.find(&pattern, straight).unwrap();
-        assert_eq!((found.value("x"), found.value("y")), (Some(x), Some(y)));
-        assert_eq!(found.parts.to_vec(), [straight, exp].map(|v| nodes.graph.producer(v).unwrap()));
+        let matched = nodes.find(&pattern, straight).unwrap();
+        assert_eq!((matched.value("x"), matched.value("y")), (Some(x), Some(y)));
+        assert_eq!(matched.parts.to_vec(), [straight, exp].map(|v| nodes.graph.producer(v).unwrap()));
         assert_eq!(nodes.find(&pattern, other).is_some(), swapped);
     }
 }
@@ -81,7 +81,7 @@ fn a_name_is_the_same_value_wherever_it_occurs() {
     let numbers = (any("x") + number("n")) * number("n");
     for (n, matches) in [(0.5, true), (0.25, false)] {
         let v = nodes.term((Term::input(0) + 0.5) * n, &[x]);
-        assert_eq!(nodes.find(&numbers, v).map(|found| found.number("n")), matches.then_some(Some(0.5)));
+        assert_eq!(nodes.find(&numbers, v).map(|matched| matched.number("n")), matches.then_some(Some(0.5)));
     }
 }
 
@@ -90,20 +90,23 @@ fn instructions_match_within_a_node_and_across_nodes() {
     let mut nodes = Nodes::new();
     let x = nodes.x;
     let mut spread = nodes.unary(Unary::Square, x);
-    let half = nodes.graph.computed(Tensor::from_slice(&[1, 1], &[0.5f32]).unwrap()).unwrap();
+    let half = nodes.graph.computed_constant(Tensor::from_slice(&[1, 1], &[0.5f32]).unwrap()).unwrap();
     let half = nodes.add(OpKind::arc(Reshape), &[half]);
     spread = nodes.binary(Binary::Add, half, spread);
     spread = nodes.unary(Unary::Sqrt, spread);
     let square = Term::input(0).unary(Unary::Square);
-    let whole = nodes.term((square + 0.5).unary(Unary::Sqrt), &[x]);
+    let root_of_sum = nodes.term((square + 0.5).unary(Unary::Sqrt), &[x]);
     let pattern = (any("x").unary(Unary::Square) + number("n")).unary(Unary::Sqrt);
-    for (v, parts) in [(spread, 3), (whole, 1)] {
-        let found = nodes.find(&pattern, v).unwrap();
-        assert_eq!((found.value("x"), found.number("n"), found.parts.len()), (Some(x), Some(0.5), parts));
+    for (v, parts) in [(spread, 3), (root_of_sum, 1)] {
+        let matched = nodes.find(&pattern, v).unwrap();
+        assert_eq!(
+            (matched.value("x"), matched.number("n"), matched.parts.len()),
+            (Some(x), Some(0.5), parts)
+        );
     }
     // What is computed in the middle of a node is no value of the graph.
     assert!(nodes.find(&any("root").unary(Unary::Sqrt), spread).is_some());
-    assert!(nodes.find(&any("root").unary(Unary::Sqrt), whole).is_none());
+    assert!(nodes.find(&any("root").unary(Unary::Sqrt), root_of_sum).is_none());
 }
 
 #[test]
@@ -132,7 +135,8 @@ fn alternatives_are_tried_until_the_rest_matches() {
     let v = nodes.binary(Binary::Mul, product, x);
     assert_eq!(nodes.find(&either, v).unwrap().value("a"), Some(y));
     let sum = nodes.binary(Binary::Add, x, y);
-    let second = (any("a") + any("b")).such_that(|graph, found| found.value("a") == Some(graph.inputs()[1]));
+    let second =
+        (any("a") + any("b")).such_that(|graph, matched| matched.value("a") == Some(graph.inputs()[1]));
     assert_eq!(nodes.find(&second, sum).unwrap().value("b"), Some(x));
     assert!(nodes.find(&(second & operation::<Cast>([any("a")])), sum).is_none());
 }
@@ -144,15 +148,15 @@ fn consecutive_clamps_are_one_or_as_many_as_a_condition_admits() {
     let first = nodes.term(Term::input(0).clamp(0.0, f64::INFINITY), &[x]);
     let last = nodes.term(Term::input(0).within(-2.0, 7.0).within(-1.0, 6.0), &[first]);
     let clamp = any("x").clamp(number("low"), number("high"));
-    let found = nodes.find(&clamp, last).unwrap();
+    let matched = nodes.find(&clamp, last).unwrap();
     assert_eq!(
-        (found.value("x"), found.number("low"), found.number("high")),
+        (matched.value("x"), matched.number("low"), matched.number("high")),
         (Some(x), Some(0.0), Some(6.0))
     );
-    assert_eq!(found.parts.len(), 2);
-    let found = nodes.find(&clamp.such_that(|_, found| found.parts.len() == 1), last).unwrap();
+    assert_eq!(matched.parts.len(), 2);
+    let matched = nodes.find(&clamp.such_that(|_, matched| matched.parts.len() == 1), last).unwrap();
     assert_eq!(
-        (found.value("x"), found.number("low"), found.number("high")),
+        (matched.value("x"), matched.number("low"), matched.number("high")),
         (Some(first), Some(-1.0), Some(6.0))
     );
 }
@@ -180,7 +184,7 @@ fn chains_are_followed_so_far_and_no_further() {
             v = nodes.add(OpKind::arc(Reshape), &[v]);
         }
         let last = nodes.unary(Unary::Neg, v);
-        assert_eq!(nodes.find(&pattern, last).map(|found| found.parts.len()), matches.then_some(2));
+        assert_eq!(nodes.find(&pattern, last).map(|matched| matched.parts.len()), matches.then_some(2));
     }
 }
 

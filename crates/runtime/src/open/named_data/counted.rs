@@ -1,7 +1,7 @@
 use super::source::InMap;
 use super::{MergedDataMap, NamedDataMap};
 use crate::convert::usize_of;
-use crate::limits::over_memory;
+use crate::limits::memory_limit_error;
 use crate::open::{ConstantBytes, Deferred, Elements};
 use crate::{FreeableBuffer, Result};
 use pteron_engine::SourceId;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct CountedDataMap {
     map: Arc<MergedDataMap>,
     budget: Budget,
-    /// The alignments of entries whose bytes must not be at any address.
+    /// The alignment in bytes of each entry whose bytes must be aligned.
     alignments: BTreeMap<String, u64>,
     /// Entries that backends have requested as constants.
     constants: Mutex<HashMap<String, Arc<Deferred>>>,
@@ -38,12 +38,12 @@ impl NamedDataMap for CountedDataMap {
     /// Charges the budget before the bytes are read, and refunds it if they take no memory of their own.
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let bytes = usize::try_from(self.map.nbytes(key)?).unwrap_or(usize::MAX);
-        let reservation = self.budget.take("its named data", bytes).map_err(over_memory)?;
-        let data = self.map.data(key)?.holding(reservation);
+        let reservation = self.budget.take("its named data", bytes).map_err(memory_limit_error)?;
+        let data = self.map.data(key)?.with_reservation(reservation);
         match self.alignments.get(key) {
             Some(&alignment) => {
                 let alignment = usize_of(alignment)?;
-                data.aligned(alignment, "its aligned named data", &self.budget).map_err(over_memory)
+                data.aligned(alignment, "its aligned named data", &self.budget).map_err(memory_limit_error)
             }
             None => Ok(data),
         }
@@ -56,13 +56,13 @@ impl NamedDataMap for CountedDataMap {
     fn constant(&self, key: &str) -> Result<ConstantBytes> {
         let mut constants = self.constants.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = constants.get(key) {
-            return Ok(ConstantBytes::deferred(Arc::clone(known)));
+            return Ok(ConstantBytes::from_deferred(Arc::clone(known)));
         }
         let len = usize_of(self.map.nbytes(key)?)?;
         let source = InMap(Arc::clone(&self.map) as _, key.to_owned());
         let new = Arc::new(Deferred::new(source, len, Elements::Blob, &self.budget));
         constants.insert(key.to_owned(), Arc::clone(&new));
-        Ok(ConstantBytes::deferred(new))
+        Ok(ConstantBytes::from_deferred(new))
     }
 
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {

@@ -1,4 +1,4 @@
-use super::{NamedDataMap, no_key};
+use super::{NamedDataMap, no_such_key};
 use crate::{Error, FreeableBuffer, Result};
 use pteron_engine::SourceId;
 use pteron_tensor::TensorMeta;
@@ -33,7 +33,7 @@ impl MergedDataMap {
     }
 
     fn owner(&self, key: &str) -> Result<&dyn NamedDataMap> {
-        self.index.get(key).map(|&i| &*self.maps[i]).ok_or_else(|| no_key(key, self))
+        self.index.get(key).map(|&i| &*self.maps[i]).ok_or_else(|| no_such_key(key, self))
     }
 }
 

@@ -35,7 +35,7 @@ pub trait NamedDataMap: Send + Sync {
     /// first access, once for all delegates and aligned to 16 bytes, so that unpacked weights need not stay in memory
     /// beside their packed form.
     fn constant(&self, key: &str) -> Result<ConstantBytes> {
-        Ok(ConstantBytes::resident(self.data(key)?))
+        Ok(ConstantBytes::in_memory(self.data(key)?))
     }
 
     /// The source of an entry's bytes and their offset in it, if other maps may serve the same source. Data derived
@@ -65,7 +65,7 @@ pub trait NamedDataMap: Send + Sync {
         Ok(())
     }
 
-    /// Whether there is such an entry.
+    /// Whether the map has an entry with this key.
     fn contains(&self, key: &str) -> bool;
 
     /// The keys.
@@ -75,12 +75,12 @@ pub trait NamedDataMap: Send + Sync {
     fn name(&self) -> &str;
 }
 
-fn no_key(key: &str, map: &dyn NamedDataMap) -> Error {
+fn no_such_key(key: &str, map: &dyn NamedDataMap) -> Error {
     Error::NoSuchKey { key: key.to_owned(), source_name: map.name().to_owned() }
 }
 
 /// A part of a range of a file; `None` if it is not within the range.
-fn within(all: Range<u64>, part: Range<u64>) -> Option<Range<u64>> {
+fn subrange(all: Range<u64>, part: Range<u64>) -> Option<Range<u64>> {
     let part = all.start.checked_add(part.start)?..all.start.checked_add(part.end)?;
     (part.start <= part.end && part.end <= all.end).then_some(part)
 }

@@ -1,4 +1,4 @@
-use super::{NamedDataMap, no_key, within};
+use super::{NamedDataMap, no_such_key, subrange};
 use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, Purpose, Result};
 use pteron_engine::SourceId;
 use pteron_format::ptd;
@@ -50,7 +50,7 @@ impl PtdDataMap {
         let tables = loader.load(0, header.tables_range().end, Purpose::Program)?;
         let file = ptd::VerifiedFlatTensor::read(&tables, &header, &limits.format).map_err(fail)?;
         let index = file.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();
-        let source = loader.source().unwrap_or_else(SourceId::numbered);
+        let source = loader.source().unwrap_or_else(SourceId::unique);
         Ok(Self { loader, source, header, file, index })
     }
 
@@ -72,7 +72,7 @@ impl PtdDataMap {
     fn entry(&self, key: &str) -> Result<&ptd::NamedData> {
         match self.index.get(key) {
             Some(&i) => Ok(&self.file.named_data[i]),
-            None => Err(no_key(key, self)),
+            None => Err(no_such_key(key, self)),
         }
     }
 
@@ -102,7 +102,7 @@ impl NamedDataMap for PtdDataMap {
 
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let (offset, len) = self.range(self.entry(key)?);
-        Ok(self.loader.load(offset, len, Purpose::Named)?.of_source(self.source, offset))
+        Ok(self.loader.load(offset, len, Purpose::Named)?.with_source(self.source, offset))
     }
 
     fn source(&self, key: &str) -> Option<(SourceId, u64)> {
@@ -111,15 +111,17 @@ impl NamedDataMap for PtdDataMap {
 
     fn data_part(&self, key: &str, part: Range<u64>) -> Option<Result<FreeableBuffer>> {
         let (start, len) = self.range(self.entry(key).ok()?);
-        let part = within(start..start.checked_add(len)?, part)?;
+        let part = subrange(start..start.checked_add(len)?, part)?;
         Some(self.loader.load(part.start, part.end - part.start, Purpose::Named))
     }
 
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
         let (offset, len) = self.range(self.entry(key)?);
         if len != target.len() as u64 {
-            let found = usize::try_from(len).unwrap_or(usize::MAX);
-            return Err(pteron_tensor::Error::WrongByteCount { expected: target.len(), found }.into());
+            let available = usize::try_from(len).unwrap_or(usize::MAX);
+            return Err(
+                pteron_tensor::Error::WrongByteCount { expected: target.len(), found: available }.into()
+            );
         }
         self.loader.load_into(offset, target, Purpose::Named)
     }

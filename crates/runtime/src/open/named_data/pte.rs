@@ -1,4 +1,4 @@
-use super::{NamedDataMap, no_key, within};
+use super::{NamedDataMap, no_such_key, subrange};
 use crate::{FreeableBuffer, Program, Purpose, Result};
 use pteron_engine::SourceId;
 use pteron_tensor::TensorMeta;
@@ -18,13 +18,13 @@ impl PteDataMap {
     }
 
     fn range(&self, key: &str) -> Result<Range<u64>> {
-        self.program.tables().named_data(key).ok_or_else(|| no_key(key, self))
+        self.program.tables().named_data(key).ok_or_else(|| no_such_key(key, self))
     }
 }
 
 impl NamedDataMap for PteDataMap {
     fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>> {
-        if self.contains(key) { Ok(None) } else { Err(no_key(key, self)) }
+        if self.contains(key) { Ok(None) } else { Err(no_such_key(key, self)) }
     }
 
     fn nbytes(&self, key: &str) -> Result<u64> {
@@ -41,7 +41,7 @@ impl NamedDataMap for PteDataMap {
     }
 
     fn data_part(&self, key: &str, part: Range<u64>) -> Option<Result<FreeableBuffer>> {
-        Some(self.program.load_range(within(self.range(key).ok()?, part)?, Purpose::Named))
+        Some(self.program.load_range(subrange(self.range(key).ok()?, part)?, Purpose::Named))
     }
 
     fn contains(&self, key: &str) -> bool {

@@ -6,7 +6,7 @@ use crate::{FreeableBuffer, Result};
 use pteron_engine::SourceId;
 use std::sync::Arc;
 
-/// An entry of named data.
+/// An entry of named data: the map and the key.
 pub(crate) struct InMap(pub(crate) Arc<dyn NamedDataMap>, pub(crate) String);
 
 impl Source for InMap {
@@ -25,7 +25,7 @@ impl Source for InMap {
     }
 }
 
-/// What follows an offset in an entry of named data.
+/// The bytes of an entry of named data from an offset on: the map, the key and the offset.
 struct InMapPart(Arc<dyn NamedDataMap>, String, u64);
 
 impl Source for InMapPart {

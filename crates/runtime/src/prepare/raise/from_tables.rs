@@ -2,7 +2,7 @@
 
 use super::walk::Listing;
 use super::{DefUse, Reaching, tensors_of};
-use crate::open::{planned, tensor_meta};
+use crate::open::{planned_extent, tensor_meta};
 use crate::plan::resolve::{self, Callee, kernel_call};
 use crate::plan::{
     ArgRef, Chain, DelegateCall, Id, Instr, KernelCall, OutRef, State, Storage, TensorValue, Value,
@@ -53,7 +53,7 @@ pub struct RaisedRead {
     /// The value.
     pub value: usize,
     /// The definition that reaches the read.
-    pub found: ReachingDef,
+    pub def: ReachingDef,
 }
 
 /// The definition that reaches a read.
@@ -82,7 +82,7 @@ pub enum ReachingDef {
 pub struct RaisedView {
     /// The view.
     pub value: usize,
-    /// What it views.
+    /// The value that it is a view of.
     pub of: usize,
 }
 
@@ -113,7 +113,7 @@ impl Program {
     /// # Errors
     /// There is no such method, or the size of a tensor overflows.
     pub fn raise(&self, method: &str, kernels: &KernelRegistry) -> Result<RaisedMethod> {
-        let plan = self.method_meta(method)?.index();
+        let plan = self.method_meta(method)?.plan_index();
         let tables = &self.tables().execution_plan[plan];
         let mut reader = Reader {
             program: self,
@@ -125,10 +125,11 @@ impl Program {
             unknown: BTreeSet::new(),
         };
         for value in &tables.values {
-            let value = resolve::value(value, |tensor| reader.tensor(tensor))?;
+            let value = resolve::value(value, |tensor| reader.read_tensor(tensor))?;
             reader.state.values.push(value);
         }
-        let chains = tables.chains.iter().map(|chain| reader.chain(&chain.instructions)).collect::<Vec<_>>();
+        let chains =
+            tables.chains.iter().map(|chain| reader.read_chain(&chain.instructions)).collect::<Vec<_>>();
         let Reader { state, unknown, .. } = reader;
         let ids = |list: &[i32]| list.iter().map(|&id| id as Id).collect::<Vec<_>>();
         let (inputs, outputs) = (ids(&tables.inputs), ids(&tables.outputs));
@@ -241,8 +242,10 @@ impl RaisedMethod {
 
     fn instruction_of(&self, chain: usize, index: usize, instr: &Instr) -> RaisedInstruction {
         let at = self.def_use.position(chain, index);
-        let read =
-            |value: Id| RaisedRead { value, found: self.reaching_def(value, self.def_use.read(at, value)) };
+        let read = |value: Id| RaisedRead {
+            value,
+            def: self.reaching_def(value, self.def_use.reaching_def(at, value)),
+        };
         let mut new = RaisedInstruction {
             place: Place::instruction(chain as u32, index as u32),
             reads: Vec::new(),
@@ -280,11 +283,13 @@ impl RaisedMethod {
                         OutRef::Scalar(_) => {}
                     }
                 }
-                new.views
-                    .extend(instr.kernel().into_iter().flat_map(|call| self.renamed(chain, index, call)));
+                new.views.extend(
+                    instr.kernel().into_iter().flat_map(|call| self.result_views(chain, index, call)),
+                );
                 // An in-place call also reads the tensors that it writes.
                 let known: HashSet<Id> = new.reads.iter().map(|read| read.value).collect();
-                let is_changed = |id: &Id| !known.contains(id) && self.def_use.read(at, *id).is_some();
+                let is_changed =
+                    |id: &Id| !known.contains(id) && self.def_use.reaching_def(at, *id).is_some();
                 new.reads.extend(new.writes.iter().copied().filter(is_changed).map(read));
             }
         }
@@ -292,7 +297,7 @@ impl RaisedMethod {
     }
 
     /// The result values of a call that alias the tensors that it writes.
-    fn renamed(&self, chain: usize, index: usize, call: &KernelCall) -> Vec<RaisedView> {
+    fn result_views(&self, chain: usize, index: usize, call: &KernelCall) -> Vec<RaisedView> {
         let schema = call.kernel.schema();
         let instruction = &self.plan().chains[chain].instructions[index];
         let Instruction::KernelCall { args, .. } = instruction else { return Vec::new() };
@@ -309,7 +314,7 @@ impl RaisedMethod {
     }
 }
 
-/// The storage of all constants here: their bytes are never read.
+/// The storage that all constants get here, because their bytes are never read.
 const CONSTANT: Storage = Storage::Constant(usize::MAX);
 
 /// Builds values and instructions from the tables of a plan.
@@ -327,14 +332,14 @@ struct Reader<'p> {
 }
 
 impl Reader<'_> {
-    fn tensor(&mut self, t: &pte::Tensor) -> Result<TensorValue> {
+    fn read_tensor(&mut self, t: &pte::Tensor) -> Result<TensorValue> {
         let meta = tensor_meta(t)?;
         let id = self.state.values.len();
         let storage = match self.program.tables().tensor_data(t) {
-            TensorData::Planned => Storage::Arena(planned(t, &meta)?),
+            TensorData::Planned => Storage::Arena(planned_extent(t, &meta)?),
             TensorData::Initial(_) | TensorData::ExternalInitial(_) => {
                 self.written.insert(id);
-                Storage::Arena(planned(t, &meta)?)
+                Storage::Arena(planned_extent(t, &meta)?)
             }
             TensorData::Constant(_) | TensorData::External(_) => {
                 self.written.insert(id);
@@ -349,12 +354,12 @@ impl Reader<'_> {
         Ok(TensorValue { bound: *meta.sizes(), name, meta, storage, home: storage })
     }
 
-    fn chain(&mut self, instructions: &[Instruction]) -> Chain {
+    fn read_chain(&mut self, instructions: &[Instruction]) -> Chain {
         let instr = |instruction| {
             let instr = resolve::instr::<std::convert::Infallible>(instruction, |call| {
                 Ok(match call {
-                    Callee::Kernel(operator, args) => Instr::Kernel(self.kernel(operator, args)),
-                    Callee::Delegate(delegate, args) => Instr::Delegate(self.delegate(delegate, args)),
+                    Callee::Kernel(operator, args) => Instr::Kernel(self.kernel_call_of(operator, args)),
+                    Callee::Delegate(delegate, args) => Instr::Delegate(self.delegate_call(delegate, args)),
                 })
             });
             let instr = instr.unwrap_or_else(|never| match never {});
@@ -372,19 +377,19 @@ impl Reader<'_> {
         Chain { instrs: instructions.iter().map(instr).collect() }
     }
 
-    fn kernel(&mut self, operator: usize, args: &[i32]) -> KernelCall {
+    fn kernel_call_of(&mut self, operator: usize, args: &[i32]) -> KernelCall {
         let known = self.kernels.get(operator).cloned().flatten();
         let known = known.and_then(|kernel| kernel_call(&self.state.values, operator, kernel, args).ok());
         known.unwrap_or_else(|| {
             let name = self.tables.operators.get(operator).map(pte::Operator::full_name).unwrap_or_default();
-            let instr = self.opaque(operator, &name, args);
+            let instr = self.opaque_call(operator, &name, args);
             self.unknown.insert(name);
             instr
         })
     }
 
     /// A call of an unknown operator, which is assumed to write its last argument.
-    fn opaque(&self, operator: usize, name: &str, args: &[i32]) -> KernelCall {
+    fn opaque_call(&self, operator: usize, name: &str, args: &[i32]) -> KernelCall {
         let out = args.last().map(|&id| id as Id);
         let ids = args.iter().map(|&id| id as Id).filter(|&id| Some(id) != out);
         let mut args: Vec<ArgRef> = ids.map(ArgRef::Value).collect();
@@ -402,14 +407,14 @@ impl Reader<'_> {
             args: args.iter().map(|_| declared(false)).collect(),
             returns: Vec::new(),
         };
-        let outs: Vec<OutRef> = out.map(|id| self.out(id)).into_iter().collect();
+        let outs: Vec<OutRef> = out.map(|id| self.out_ref(id)).into_iter().collect();
         args.extend(outs.iter().map(|_| ArgRef::Out(0)));
         schema.args.extend(outs.iter().map(|_| declared(true)));
         let kernel = Arc::new(Opaque(schema));
         KernelCall { operator, kernel, prepared: None, args: args.into(), outs: outs.into() }
     }
 
-    fn delegate(&self, delegate: usize, args: &[i32]) -> DelegateCall {
+    fn delegate_call(&self, delegate: usize, args: &[i32]) -> DelegateCall {
         let is_written = |id: Id| {
             let tensors = tensors_of(&self.state, id);
             tensors.iter().all(|id| self.written.contains(id))
@@ -419,11 +424,11 @@ impl Reader<'_> {
         DelegateCall {
             delegate,
             args: args.into_iter().map(ArgRef::Value).collect(),
-            outs: outs.into_iter().map(|id| self.out(id)).collect(),
+            outs: outs.into_iter().map(|id| self.out_ref(id)).collect(),
         }
     }
 
-    fn out(&self, id: Id) -> OutRef {
+    fn out_ref(&self, id: Id) -> OutRef {
         match &self.state.values[id] {
             Value::Tensor(_) => OutRef::Tensor(id),
             Value::Tensors(ids) => OutRef::Tensors(ids.clone()),

@@ -22,7 +22,7 @@ impl<T> Default for IntervalMap<T> {
 impl<T: Copy> IntervalMap<T> {
     /// Writes `content` to an extent. Calls `overwritten` with each content that it overwrites, in whole or in part.
     pub(super) fn write(&mut self, extent: Extent, content: T, mut overwritten: impl FnMut(T)) {
-        let (arena, start, end) = ends(extent);
+        let (arena, start, end) = bounds(extent);
         if start == end {
             return;
         }
@@ -43,7 +43,7 @@ impl<T: Copy> IntervalMap<T> {
     /// Calls `piece` with the pieces of an extent, from its end to its start: each with its content, or `None` if
     /// nothing was written there.
     pub(super) fn read(&mut self, extent: Extent, mut piece: impl FnMut(Extent, Option<T>)) {
-        let (arena, start, mut end) = ends(extent);
+        let (arena, start, mut end) = bounds(extent);
         let part = |from: usize, to: usize| Extent { arena, offset: from, len: to - from };
         while start < end {
             let Some((first, last, content)) = self.last_before(arena, end).filter(|p| p.1 > start) else {
@@ -58,8 +58,8 @@ impl<T: Copy> IntervalMap<T> {
     }
 
     /// The content of an extent, if the map has exactly this extent.
-    pub(super) fn exact(&mut self, extent: Extent) -> Option<T> {
-        let (_, start, end) = ends(extent);
+    pub(super) fn get_exact(&mut self, extent: Extent) -> Option<T> {
+        let (_, start, end) = bounds(extent);
         let piece = self.last_before(extent.arena, end)?;
         (start < end && (piece.0, piece.1) == (start, end)).then_some(piece.2)
     }
@@ -90,7 +90,7 @@ pub(super) struct IntervalSet(BTreeMap<(usize, usize), usize>);
 impl IntervalSet {
     /// Adds an extent.
     pub(super) fn insert(&mut self, extent: Extent) {
-        let (arena, mut start, mut end) = ends(extent);
+        let (arena, mut start, mut end) = bounds(extent);
         if start == end {
             return;
         }
@@ -105,20 +105,20 @@ impl IntervalSet {
 
     /// Whether any byte of an extent is in the set.
     pub(super) fn overlaps(&self, extent: Extent) -> bool {
-        let (arena, start, end) = ends(extent);
+        let (arena, start, end) = bounds(extent);
         let before = self.0.range((arena, 0)..(arena, end)).next_back();
         start < end && before.is_some_and(|(_, &last)| last > start)
     }
 
     /// Whether every byte of an extent is in the set.
     pub(super) fn covers(&self, extent: Extent) -> bool {
-        let (arena, start, end) = ends(extent);
+        let (arena, start, end) = bounds(extent);
         let before = self.0.range((arena, 0)..=(arena, start)).next_back();
         start == end || before.is_some_and(|(_, &last)| last >= end)
     }
 }
 
-fn ends(extent: Extent) -> (usize, usize, usize) {
+fn bounds(extent: Extent) -> (usize, usize, usize) {
     (extent.arena, extent.offset, extent.offset.saturating_add(extent.len))
 }
 
@@ -155,16 +155,16 @@ mod tests {
                     prop_assert_eq!(overwritten, expected);
                     bytes.fill(Some(content));
                 } else {
-                    let mut found = vec![None; extent.len];
+                    let mut actual = vec![None; extent.len];
                     let mut next = extent.offset + extent.len;
                     map.read(extent, |piece, content| {
                         assert_eq!((piece.arena, piece.offset + piece.len), (extent.arena, next));
                         assert!(piece.len > 0);
                         next = piece.offset;
-                        found[piece.offset - extent.offset..][..piece.len].fill(content);
+                        actual[piece.offset - extent.offset..][..piece.len].fill(content);
                     });
                     prop_assert_eq!(next, if extent.len == 0 { next } else { extent.offset });
-                    prop_assert_eq!(&found[..], &*bytes);
+                    prop_assert_eq!(&actual[..], &*bytes);
                 }
             }
             let mut left = [[None; BYTES]; 2];

@@ -112,7 +112,7 @@ pub(crate) struct DefUse {
     /// By chain, the position of its first instruction.
     starts: Vec<Position>,
     defs: Vec<Definition>,
-    /// What each instruction reads, sorted by value.
+    /// The tensors that each instruction reads with the definitions that reach them, sorted by tensor.
     reads: PerInstruction<(Id, Option<Reaching>)>,
     /// What each instruction defines, in the order of its outs; `None` for outs without bytes or of unknown location.
     writes: PerInstruction<Option<DefId>>,
@@ -152,15 +152,15 @@ impl DefUse {
     }
 
     /// The definition that reaches an instruction's read of a tensor. `None` if the tensor's location is unknown.
-    pub(crate) fn read(&self, at: Position, id: Id) -> Option<Reaching> {
-        let reads = self.reads.of(at);
+    pub(crate) fn reaching_def(&self, at: Position, id: Id) -> Option<Reaching> {
+        let reads = self.reads.list_of(at);
         let index = reads.binary_search_by_key(&id, |&(id, _)| id).ok()?;
         reads[index].1
     }
 
-    /// What an instruction defines, in the order of its outs.
+    /// The definitions that an instruction makes, in the order of its outs.
     pub(crate) fn writes(&self, at: Position) -> &[Option<DefId>] {
-        self.writes.of(at)
+        self.writes.list_of(at)
     }
 
     /// Whether anything after an instruction may read a definition.
@@ -206,7 +206,7 @@ impl DefUse {
     }
 
     /// Whether a computed scalar depends only on sizes.
-    pub(crate) fn is_from_shapes(&self, id: Id) -> bool {
+    pub(crate) fn depends_only_on_shapes(&self, id: Id) -> bool {
         self.from_shapes.contains(&id)
     }
 
@@ -260,7 +260,7 @@ impl<T> PerInstruction<T> {
         self.ends.push(self.items.len() as u32);
     }
 
-    fn of(&self, at: Position) -> &[T] {
+    fn list_of(&self, at: Position) -> &[T] {
         let end = |at: usize| self.ends.get(at).map_or(self.items.len(), |&end| end as usize);
         let at = at as usize;
         &self.items[at.checked_sub(1).map_or(0, end)..end(at)]
@@ -268,7 +268,7 @@ impl<T> PerInstruction<T> {
 }
 
 /// The planned extent of a tensor, if it is in an arena.
-fn home(state: &State, id: Id) -> Option<Extent> {
+fn planned_extent(state: &State, id: Id) -> Option<Extent> {
     match state.values[id].tensor()?.home {
         Storage::Arena(extent) => Some(extent),
         _ => None,

@@ -11,8 +11,8 @@ use std::collections::HashSet;
 const MAX_ROUNDS: usize = 8;
 
 impl DefUse {
-    /// Finds the scalars whose writers all compute them from sizes and other such scalars only.
-    pub(super) fn find_scalars_of_shapes(&mut self, method: Listing<'_>) {
+    /// Finds the scalars that depend only on sizes: whose writers read nothing but sizes and other scalars of this set.
+    pub(super) fn find_shape_scalars(&mut self, method: Listing<'_>) {
         let mut from: HashSet<Id> = self.computed.difference(&self.is_input).copied().collect();
         for _ in 0..MAX_ROUNDS {
             let before = from.len();
@@ -20,7 +20,7 @@ impl DefUse {
                 match instr {
                     Instr::Kernel(k) => {
                         let pure = k.kernel.results() == Results::Shapes
-                            && scalars_of(method.state, k)
+                            && scalars_read_by(method.state, k)
                                 .all(|id| !self.computed.contains(&id) || from.contains(&id));
                         if !pure {
                             remove_scalars(&mut from, &k.outs);
@@ -42,7 +42,7 @@ impl DefUse {
 }
 
 /// The scalars that a call reads, including the elements of integer lists.
-fn scalars_of<'a>(state: &'a State, call: &'a KernelCall) -> impl Iterator<Item = Id> + 'a {
+fn scalars_read_by<'a>(state: &'a State, call: &'a KernelCall) -> impl Iterator<Item = Id> + 'a {
     call.args.iter().flat_map(move |arg| {
         let ids: &[Id] = match arg {
             ArgRef::Out(_) => &[],

@@ -106,7 +106,7 @@ fn cost_is_linear_in_the_number_of_instructions() {
 fn reads(method: &Method) -> Vec<(bool, Position)> {
     let def_use = DefUse::of(method.listing());
     let positions = 1..=method.listing().chains[0].instrs.len() as Position;
-    let reads = positions.flat_map(|at| def_use.reads.of(at).to_vec());
+    let reads = positions.flat_map(|at| def_use.reads.list_of(at).to_vec());
     reads.map(|(_, reach)| reach.map_or((false, 99), |r| (r.def.is_some(), r.latest))).collect()
 }
 
@@ -164,7 +164,7 @@ fn moved_tensors_are_always_live_out() {
     let def_use = DefUse::of(method.listing());
     let live_out = |at| def_use.is_live_out(def_use.writes(at)[0].unwrap());
     assert_eq!([1, 3, 4].map(live_out), [true, true, true]);
-    assert_eq!(def_use.read(3, b as Id), None);
+    assert_eq!(def_use.reaching_def(3, b as Id), None);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn reaching_definitions_are_found_from_tables_alone() {
     plan.relu(view, out); // 1
     let program = plan.program(&[x], &[out]);
     let raised = program.raise("forward", &pteron_kernels::registry()).unwrap();
-    let defs: Vec<ReachingDef> = raised.instructions().flat_map(|i| i.reads).map(|read| read.found).collect();
+    let defs: Vec<ReachingDef> = raised.instructions().flat_map(|i| i.reads).map(|read| read.def).collect();
     let def = |instruction, value: i32| ReachingDef::Whole { instruction, value: value as usize };
     assert_eq!(defs, [def(None, x), def(Some(0), a)]);
     assert_eq!(raised.result(out as usize), def(Some(1), out));
@@ -196,5 +196,5 @@ fn unknown_operators_are_assumed_to_write_their_last_argument() {
     let writes: Vec<usize> = raised.instructions().flat_map(|i| i.writes).collect();
     assert_eq!(writes, [a as usize, out as usize]);
     let def = ReachingDef::Whole { instruction: Some(0), value: a as usize };
-    assert_eq!(raised.instruction(1).unwrap().reads, [RaisedRead { value: a as usize, found: def }]);
+    assert_eq!(raised.instruction(1).unwrap().reads, [RaisedRead { value: a as usize, def }]);
 }

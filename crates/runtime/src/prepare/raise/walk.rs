@@ -23,7 +23,7 @@
 //! [`MAX_PIECES`], a read merges what it finds into one definition, so that the next read finds one interval.
 
 use super::intervals::{IntervalMap, IntervalSet};
-use super::{DefId, DefUse, Definition, Mentions, PerInstruction, Position, Reaching, home};
+use super::{DefId, DefUse, Definition, Mentions, PerInstruction, Position, Reaching, planned_extent};
 use crate::plan::{ArgRef, Chain, Id, Instr, KernelCall, OutRef, State, Value};
 use pteron_tensor::{Extent, Scalar};
 use smallvec::SmallVec;
@@ -37,7 +37,7 @@ const MAX_PIECES: usize = 8;
 enum Location {
     /// This extent, which is the planned extent of this value.
     At(Extent, Id),
-    /// In a constant, or nowhere.
+    /// In a constant, or in no memory.
     NotInArena,
     Unknown,
 }
@@ -67,7 +67,7 @@ impl DefUse {
                 if walk.def_use.starts_block(at) {
                     walk.end_block();
                 }
-                walk.instr(at, instr);
+                walk.visit_instr(at, instr);
             }
         }
         walk.finish()
@@ -90,7 +90,7 @@ struct Walk<'m> {
     at_block_ends: Vec<(Extent, DefId)>,
     /// Bytes that any instruction so far has written, in program order.
     written: IntervalSet,
-    /// The value through which each of them was last written, in program order.
+    /// For each of the bytes in `written`, the value through which it was last written, in program order.
     writers: IntervalMap<Id>,
 }
 
@@ -195,7 +195,7 @@ impl<'m> Walk<'m> {
                     self.locations.insert(*to, Location::Unknown);
                     for id in tensors_of(self.state, *from).into_iter().chain(tensors_of(self.state, *to)) {
                         has_unknown_use |= self.location(id) == Location::Unknown;
-                        moved.extend([self.location(id), self.home(id)]);
+                        moved.extend([self.location(id), self.planned_location(id)]);
                     }
                     continue;
                 }
@@ -213,12 +213,12 @@ impl<'m> Walk<'m> {
                 for &id in written {
                     has_unknown_use |= self.location(id) == Location::Unknown;
                     if self.location(id) == Location::NotInArena {
-                        self.locations.insert(id, self.home(id));
+                        self.locations.insert(id, self.planned_location(id));
                     }
                 }
                 for out in outs {
                     if let OutRef::View { to, of } = out {
-                        viewed.extend([self.location(*of), self.home(*to)]);
+                        viewed.extend([self.location(*of), self.planned_location(*to)]);
                         self.locations.insert(*to, self.location(*of));
                     }
                 }
@@ -235,8 +235,8 @@ impl<'m> Walk<'m> {
         self.locations.clear();
     }
 
-    fn home(&self, id: Id) -> Location {
-        home(self.state, id).map_or(Location::NotInArena, |extent| Location::At(extent, id))
+    fn planned_location(&self, id: Id) -> Location {
+        planned_extent(self.state, id).map_or(Location::NotInArena, |extent| Location::At(extent, id))
     }
 
     /// The location of a tensor's bytes at the current instruction.
@@ -244,20 +244,20 @@ impl<'m> Walk<'m> {
         match self.locations.get(&id) {
             Some(location) => *location,
             None if self.def_use.rebound.contains(&id) => Location::Unknown,
-            None => self.home(id),
+            None => self.planned_location(id),
         }
     }
 
     fn define_inputs(&mut self) {
         for &id in self.method.inputs {
-            if let Some(extent) = home(self.state, id) {
-                self.define(0, extent, id);
+            if let Some(extent) = planned_extent(self.state, id) {
+                self.define_extent(0, extent, id);
                 self.record_write(extent, id);
             }
         }
     }
 
-    fn instr(&mut self, at: Position, instr: &Instr) {
+    fn visit_instr(&mut self, at: Position, instr: &Instr) {
         let mut reads: Vec<(Id, Option<Reaching>)> = Vec::new();
         let mut writes = Vec::new();
         match instr {
@@ -268,7 +268,7 @@ impl<'m> Walk<'m> {
                     self.record_first_read(at, id);
                 }
                 self.record_mention(*from, at);
-                if let Location::At(extent, _) = self.home(*to) {
+                if let Location::At(extent, _) = self.planned_location(*to) {
                     self.record_write(extent, *to);
                 }
                 self.locations.insert(*to, Location::Unknown);
@@ -276,7 +276,7 @@ impl<'m> Walk<'m> {
             Instr::JumpFalse { condition, .. } => {
                 self.record_mention(*condition, at);
                 if self.state.values[*condition].tensor().is_some() {
-                    reads.push((*condition, self.read(at, *condition)));
+                    reads.push((*condition, self.record_read(at, *condition)));
                 }
             }
             _ => {
@@ -286,22 +286,22 @@ impl<'m> Walk<'m> {
                     self.record_mention(id, at);
                     for id in tensors_of(self.state, id) {
                         self.record_mention(id, at);
-                        reads.push((id, self.read(at, id)));
+                        reads.push((id, self.record_read(at, id)));
                     }
                 }
                 let reads_outs = instr.kernel().is_some_and(|call| !writes_only_its_outs(call));
                 for out in outs {
-                    self.out(at, out, reads_outs, &mut reads, &mut writes);
+                    self.visit_out(at, out, reads_outs, &mut reads, &mut writes);
                 }
             }
         }
-        // Sorted for the binary search of `DefUse::read`.
+        // Sorted for the binary search of `DefUse::reaching_def`.
         reads.sort_unstable_by_key(|&(id, _)| id);
         self.def_use.reads.push(reads);
         self.def_use.writes.push(writes);
     }
 
-    fn out(
+    fn visit_out(
         &mut self,
         at: Position,
         out: &OutRef,
@@ -322,7 +322,7 @@ impl<'m> Walk<'m> {
                     (location != Location::Unknown).then_some(Reaching { def: None, latest: at, root: None });
                 reads.push((*to, reach));
                 // The view has the bytes of another tensor; its planned extent counts as written.
-                if let Location::At(extent, _) = self.home(*to) {
+                if let Location::At(extent, _) = self.planned_location(*to) {
                     self.record_write(extent, *to);
                 }
                 return;
@@ -333,9 +333,9 @@ impl<'m> Walk<'m> {
             self.record_mention(id, at);
             // Before the write: an in-place call reads what earlier instructions have written.
             if reads_outs {
-                reads.push((id, self.read(at, id)));
+                reads.push((id, self.record_read(at, id)));
             }
-            writes.push(self.write(at, id));
+            writes.push(self.define_tensor(at, id));
         }
     }
 
@@ -348,13 +348,13 @@ impl<'m> Walk<'m> {
     }
 
     /// Records a read of a tensor and returns the definition that reaches it. `None` if the location is unknown.
-    fn read(&mut self, at: Position, id: Id) -> Option<Reaching> {
+    fn record_read(&mut self, at: Position, id: Id) -> Option<Reaching> {
         self.def_use.mentions[id].reads += 1;
         self.record_first_read(at, id);
         let Location::At(extent, root) = self.location(id) else { return None };
         let defs = self.use_definitions(at, extent);
         let root = (root != id).then_some(root);
-        let reach = Reaching { root, ..self.reaching(extent, &defs) };
+        let reach = Reaching { root, ..self.reaching_def_of_extent(extent, &defs) };
         for (_, def) in defs {
             let is_own = Some(def) == reach.def && self.def(def).id == Some(id);
             let def = self.def_mut(def);
@@ -365,7 +365,7 @@ impl<'m> Walk<'m> {
     }
 
     /// The reaching definition of a read of a whole extent, given the definitions of its bytes.
-    fn reaching(&self, extent: Extent, defs: &[(Extent, DefId)]) -> Reaching {
+    fn reaching_def_of_extent(&self, extent: Extent, defs: &[(Extent, DefId)]) -> Reaching {
         let latest = defs.iter().map(|&(_, def)| self.def(def).at).max().unwrap_or(0);
         let def = match *defs {
             [(part, def)]
@@ -383,7 +383,7 @@ impl<'m> Walk<'m> {
         let Location::At(extent, _) = self.location(id) else { return };
         let mut defs = SmallVec::<[(Extent, DefId); 4]>::new();
         self.memory.read(extent, |part, def| defs.extend(def.map(|def| (part, def))));
-        let reach = self.reaching(extent, &defs);
+        let reach = self.reaching_def_of_extent(extent, &defs);
         self.def_use.results.insert(id, reach);
     }
 
@@ -405,7 +405,7 @@ impl<'m> Walk<'m> {
             merged.pieces = defs.iter().map(|&(_, def)| def).collect();
             merged.at = merged.pieces.iter().map(|&def| self.def(def).at).max().unwrap_or(0);
             merged.last_use = at;
-            let merged = self.push(merged);
+            let merged = self.push_definition(merged);
             self.memory.write(extent, merged, |_| ());
             defs = SmallVec::from_iter([(extent, merged)]);
         }
@@ -424,11 +424,11 @@ impl<'m> Walk<'m> {
     /// Records a value that is read before its planned extent is written (state), or that names what was written
     /// through another value (an elided view).
     fn record_first_read(&mut self, at: Position, id: Id) {
-        let Some(extent) = home(self.state, id) else { return };
+        let Some(extent) = planned_extent(self.state, id) else { return };
         if !self.written.covers(extent) {
             self.def_use.read_first.insert(id);
         } else if self.def_use.mentions[id].first == at && !self.def_use.is_input.contains(&id) {
-            let holder = self.writers.exact(extent).filter(|&holder| holder != id);
+            let holder = self.writers.get_exact(extent).filter(|&holder| holder != id);
             self.def_use.holders.extend(holder.map(|holder| (id, holder)));
         }
     }
@@ -439,23 +439,27 @@ impl<'m> Walk<'m> {
     }
 
     /// Records a write of a tensor and returns its definition.
-    fn write(&mut self, at: Position, id: Id) -> Option<DefId> {
-        if let Location::At(extent, _) = self.home(id) {
+    fn define_tensor(&mut self, at: Position, id: Id) -> Option<DefId> {
+        if let Location::At(extent, _) = self.planned_location(id) {
             self.record_write(extent, id);
         }
         if self.location(id) == Location::NotInArena && self.def_use.rebound.contains(&id) {
-            self.locations.insert(id, self.home(id));
+            self.locations.insert(id, self.planned_location(id));
         }
-        if let Location::At(extent, _) = self.location(id) { self.define(at, extent, id) } else { None }
+        if let Location::At(extent, _) = self.location(id) {
+            self.define_extent(at, extent, id)
+        } else {
+            None
+        }
     }
 
-    fn define(&mut self, at: Position, extent: Extent, id: Id) -> Option<DefId> {
+    fn define_extent(&mut self, at: Position, extent: Extent, id: Id) -> Option<DefId> {
         if extent.len == 0 {
             return None;
         }
         let mut new = Definition::new(at, extent, Some(id));
         new.live_out = self.aliased.overlaps(extent);
-        let new = self.push(new);
+        let new = self.push_definition(new);
         let mut overwritten: SmallVec<[DefId; 4]> = SmallVec::new();
         self.memory.write(extent, new, |old| overwritten.push(old));
         for old in overwritten {
@@ -476,7 +480,7 @@ impl<'m> Walk<'m> {
         Some(new)
     }
 
-    fn push(&mut self, def: Definition) -> DefId {
+    fn push_definition(&mut self, def: Definition) -> DefId {
         self.def_use.defs.push(def);
         DefId(self.def_use.defs.len() as u32 - 1)
     }
@@ -500,7 +504,7 @@ impl<'m> Walk<'m> {
             // The position 0 matches an output that no instruction mentions.
             self.record_first_read(0, id);
             if let (Location::At(extent, _), _) | (_, Location::At(extent, _)) =
-                (self.location(id), self.home(id))
+                (self.location(id), self.planned_location(id))
             {
                 self.exposed.insert(extent);
             }
@@ -508,7 +512,7 @@ impl<'m> Walk<'m> {
         }
         for id in 0..self.state.values.len() {
             let is_named = self.state.values[id].tensor().is_some_and(|t| t.name.is_some());
-            if let (true, Location::At(extent, _)) = (is_named, self.home(id)) {
+            if let (true, Location::At(extent, _)) = (is_named, self.planned_location(id)) {
                 self.exposed.insert(extent);
             }
         }
@@ -528,7 +532,7 @@ impl<'m> Walk<'m> {
             }
         }
         self.def_use.visited = self.memory.visited();
-        self.def_use.find_scalars_of_shapes(self.method);
+        self.def_use.find_shape_scalars(self.method);
         self.def_use
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Recorded {
     pub(crate) scalars_before: HashMap<Id, Scalar>,
     /// The results of the calls, in the order of their outs.
     pub(crate) results: Vec<Observed>,
-    /// Whether any tensor was empty whose upper bounds are not.
+    /// Whether any tensor was empty that would not be empty at its upper bounds.
     pub(crate) is_empty: bool,
 }
 
@@ -158,7 +158,7 @@ impl<'m> Builder<'m> {
     }
 
     /// Sets the number of bytes that the nodes of a delegate may write, and the memory budget for computed constants.
-    pub(crate) fn within(mut self, backend_bytes: usize, budget: &Budget) -> Self {
+    pub(crate) fn with_limits(mut self, backend_bytes: usize, budget: &Budget) -> Self {
         self.backend_bytes = backend_bytes;
         self.graph.set_budget(budget.clone());
         self
@@ -201,7 +201,7 @@ impl<'m> Builder<'m> {
         self.has_kernels = true;
         match call.kernel.results() {
             Results::Shapes => self.add_shapes(call),
-            Results::Elements | Results::Random => self.add_elements(call),
+            Results::Elements | Results::Random => self.add_tensor_call(call),
             Results::DataDependentShape => None,
         }
     }
@@ -214,8 +214,8 @@ impl<'m> Builder<'m> {
         self.def_use.clobbered_by(self.at).iter().any(needed)
     }
 
-    /// The number of outs of the instruction that are live-out. `None` if there are too many, or if the outs overlap.
-    pub(super) fn room_for_outs(&self, written: usize) -> Option<usize> {
+    /// The number of live-out outs of the instruction. `None` if the region has too many, or if the outs overlap each other.
+    pub(super) fn count_live_outs(&self, written: usize) -> Option<usize> {
         let defs = self.def_use.writes(self.at);
         let live_out = defs.iter().flatten().filter(|&&def| self.def_use.is_live_out(def)).count();
         let is_disjoint = written == defs.len() && (written < 2 || !self.def_use.overwrites_itself(self.at));
@@ -223,7 +223,12 @@ impl<'m> Builder<'m> {
     }
 
     /// Records the definitions of the instruction.
-    pub(super) fn define(&mut self, written: Vec<(Id, TensorMeta)>, values: &[ValueId], live_out: usize) {
+    pub(super) fn define_outs(
+        &mut self,
+        written: Vec<(Id, TensorMeta)>,
+        values: &[ValueId],
+        live_out: usize,
+    ) {
         self.live_out += live_out;
         for ((def, (id, meta)), &value) in self.def_use.writes(self.at).iter().zip(written).zip(values) {
             self.written.insert(id, Written { sizes: *meta.sizes(), value: Some(value) });
@@ -235,12 +240,12 @@ impl<'m> Builder<'m> {
     }
 
     /// Adds a call that computes tensors. Definitions are only recorded once nothing can fail any more.
-    fn add_elements(&mut self, call: &KernelCall) -> Option<()> {
+    fn add_tensor_call(&mut self, call: &KernelCall) -> Option<()> {
         if !writes_only_its_outs(call) || self.clobbers_needed_definition() {
             return None;
         }
         self.operands.clear();
-        let args = call.args.iter().map(|arg| self.arg(*arg)).collect::<Option<Vec<_>>>()?;
+        let args = call.args.iter().map(|arg| self.call_arg(*arg)).collect::<Option<Vec<_>>>()?;
         let inputs = std::mem::take(&mut self.operands);
         let mut outs = Vec::new();
         let mut written: Vec<(Id, TensorMeta)> = Vec::new();
@@ -257,23 +262,23 @@ impl<'m> Builder<'m> {
                 OutRef::Scalar(_) | OutRef::View { .. } => return None,
             };
             for &id in ids {
-                written.push((id, self.out(id)?));
+                written.push((id, self.recorded_out_meta(id)?));
             }
         }
-        let live_out = self.room_for_outs(written.len())?;
+        let live_out = self.count_live_outs(written.len())?;
         let call = Call::new(Arc::clone(&call.kernel), args, outs);
         self.graph.set_origin(self.place);
         let node = self.graph.append(call, &inputs, written.iter().map(|(_, m)| m.clone()));
         self.graph.set_origin(Place::default());
         let outputs = self.graph.node(node).outputs().to_vec();
-        self.define(written, &outputs, live_out);
+        self.define_outs(written, &outputs, live_out);
         self.calls += 1;
         Some(())
     }
 
     /// The meta of a tensor that a call writes, with its recorded sizes if there are any.
-    fn out(&mut self, id: Id) -> Option<TensorMeta> {
-        let mut meta = self.out_meta(id)?;
+    fn recorded_out_meta(&mut self, id: Id) -> Option<TensorMeta> {
+        let mut meta = self.planned_out_meta(id)?;
         match self.next_recorded() {
             Some(Observed::Sizes(sizes)) => meta.reshape(&sizes).ok()?,
             Some(Observed::Scalar(_)) => return None,
@@ -284,20 +289,20 @@ impl<'m> Builder<'m> {
 
     /// The meta of a tensor that an instruction writes, with the sizes of the plan. `None` if it has no fixed extent,
     /// or if its sizes are dynamic and must be static.
-    pub(super) fn out_meta(&mut self, id: Id) -> Option<TensorMeta> {
+    pub(super) fn planned_out_meta(&mut self, id: Id) -> Option<TensorMeta> {
         let t = self.state.values[id].tensor()?;
         if self.def_use.is_rebound(id) || !matches!(t.home, Storage::Arena(_)) {
             return None;
         }
         let mut meta = t.meta.clone();
-        self.depends_on_sizes(&meta)?;
+        self.note_dynamic_sizes(&meta)?;
         // The current sizes are those of the last execution.
         meta.reshape(&t.bound).ok()?;
         Some(meta.with_dynamism(ShapeDynamism::Static))
     }
 
-    /// The graph value that a read of a tensor finds: a constant, a definition of the region, or an input.
-    pub(super) fn read(&mut self, id: Id) -> Option<ValueId> {
+    /// The graph value for a tensor that the instruction reads: a constant, a definition of the region, or an input.
+    pub(super) fn read_tensor(&mut self, id: Id) -> Option<ValueId> {
         let t = self.state.values[id].tensor()?;
         if let Storage::Constant(index) = t.home
             && !self.def_use.is_rebound(id)
@@ -311,8 +316,8 @@ impl<'m> Builder<'m> {
             self.added.push(Added::Constant(id));
             return Some(value);
         }
-        let reach = self.def_use.read(self.at, id)?;
-        let meta = self.meta(id)?;
+        let reach = self.def_use.reaching_def(self.at, id)?;
+        let meta = self.current_meta(id)?;
         let value = match reach.def.and_then(|def| self.defined.get(&def)) {
             Some(&value) => value,
             // The read spans parts of what the region has written, so it is not a single value of the graph.
@@ -320,10 +325,10 @@ impl<'m> Builder<'m> {
             None => match reach.root.filter(|_| self.written.contains_key(&id)) {
                 // The region itself makes this view, so the input is the tensor that it views.
                 Some(root) => {
-                    let meta = self.meta(root)?;
-                    self.input(root, meta)?
+                    let meta = self.current_meta(root)?;
+                    self.graph_input(root, meta)?
                 }
-                None => self.input(id, meta.clone())?,
+                None => self.graph_input(id, meta.clone())?,
             },
         };
         let written = self.graph.meta(value);
@@ -341,8 +346,8 @@ impl<'m> Builder<'m> {
         Some(reshaped)
     }
 
-    /// The graph input for a tensor that the region reads from outside. It is added if need be.
-    pub(super) fn input(&mut self, id: Id, meta: TensorMeta) -> Option<ValueId> {
+    /// The graph input for a tensor that the region reads from outside, added at the first read.
+    pub(super) fn graph_input(&mut self, id: Id, meta: TensorMeta) -> Option<ValueId> {
         if let Some(&known) = self.input_of.get(&id) {
             return Some(known);
         }
@@ -390,7 +395,7 @@ impl<'m> Builder<'m> {
         self.inputs.iter().map(|(_, id)| ArgRef::Value(*id)).collect()
     }
 
-    /// Whether every recorded result was used.
+    /// Whether every recorded result has been used.
     pub(crate) fn consumed_all_recorded_sizes(&self) -> bool {
         matches!(&self.sizes, Sizes::Recorded(r) if r.results.len() == self.recorded_consumed)
     }
@@ -438,7 +443,7 @@ impl Operands for Builder<'_> {
     }
 
     fn push_tensor(&mut self, id: Id) -> Option<()> {
-        let value = self.read(id)?;
+        let value = self.read_tensor(id)?;
         self.operands.push(value);
         Some(())
     }

@@ -20,17 +20,18 @@ impl Builder<'_> {
             let ArgRef::Value(id) = *arg else { return None };
             // Scalars follow from the tensor sizes and are not part of the graph.
             if scalar_of(&self.state.values[id]).is_none() {
-                inputs.push(self.read(id)?);
+                inputs.push(self.read_tensor(id)?);
             }
         }
         let mut written: Vec<(Id, TensorMeta)> = Vec::new();
         for out in &call.outs {
             let OutRef::Tensor(id) = *out else { return None };
-            written.push((id, self.out_meta(id)?));
+            written.push((id, self.planned_out_meta(id)?));
         }
         let metas: Vec<_> = inputs.iter().map(|&v| self.graph.meta(v).clone()).collect();
         let outputs: Vec<_> = written.iter().map(|(_, meta)| meta.clone()).collect();
-        let request = GraphRequest::new(&metas, &outputs, self.backend_bytes).within(self.graph.budget());
+        let request =
+            GraphRequest::new(&metas, &outputs, self.backend_bytes).with_budget(self.graph.budget());
         let graph = entry.graph(&request)?;
         if graph.outputs().len() != written.len() {
             return None;
@@ -46,19 +47,19 @@ impl Builder<'_> {
             }
             meta.reshape(result.sizes()).ok()?;
         }
-        let live_out = self.room_for_outs(written.len())?;
+        let live_out = self.count_live_outs(written.len())?;
         self.graph.set_origin(self.place);
         let outputs = self.graph.inline(&graph, &inputs);
         self.graph.set_origin(Place::default());
-        let as_declared = |(v, (_, meta)): (ValueId, &(Id, TensorMeta))| self.in_layout(v, meta);
+        let as_declared = |(v, (_, meta)): (ValueId, &(Id, TensorMeta))| self.to_layout(v, meta);
         let outputs: Vec<ValueId> = outputs.ok()?.into_iter().zip(&written).map(as_declared).collect();
-        self.define(written, &outputs, live_out);
+        self.define_outs(written, &outputs, live_out);
         self.calls += graph.num_nodes().max(MIN_CALLS);
         Some(())
     }
 
     /// Converts a value to the layout of `meta`, which has the same type and sizes.
-    fn in_layout(&mut self, value: ValueId, meta: &TensorMeta) -> ValueId {
+    fn to_layout(&mut self, value: ValueId, meta: &TensorMeta) -> ValueId {
         if self.graph.meta(value) == meta {
             return value;
         }

@@ -1,7 +1,7 @@
 //! Regions with dynamic sizes: specialized for the sizes that they get at run time.
 //!
 //! All sizes and scalars within a region follow from its *key*: the sizes of its inputs and the scalars computed from
-//! sizes before it, which are inputs of its graph ([`Builder::keys`]). For a new key, a region runs its instructions
+//! sizes before it, which are inputs of its graph ([`Builder::key_inputs`]). For a new key, a region runs its instructions
 //! one by one and records the sizes and scalars that the calls return; it is then lowered for those, and the
 //! specialization is cached. When the cache is full, a new key replaces the least recently used one, but only if the
 //! new key comes again while it is remembered, and the old key has been idle for some executions: a program that is
@@ -11,7 +11,7 @@
 //!
 //! *Keys are sizes and scalars at the region's entry.* No call is part of a region whose result sizes depend on elements
 //! ([`Results::DataDependentShape`](pteron_operator::Results::DataDependentShape)), and every computed scalar that a
-//! region reads depends only on sizes ([`DefUse::is_from_shapes`]). So all sizes within the region are functions of the
+//! region reads depends only on sizes ([`DefUse::depends_only_on_shapes`]). So all sizes within the region are functions of the
 //! key, and equal keys have equal specializations. To compare a few words for each input costs less than one call.
 //!
 //! *Sizes are recorded, not inferred.* Kernels have no shape functions: they resize their outs when they run. So the
@@ -42,7 +42,7 @@ const MAX_SPECIALIZATIONS: usize = 4;
 /// Executions for which a specialization must be idle before it can be replaced.
 const MIN_IDLE: u64 = 16;
 
-/// Number of keys remembered that came when the cache was full.
+/// Maximum number of remembered keys: those that occurred while the cache was full.
 const MAX_REMEMBERED: usize = 16;
 
 /// Specialized runs that may fail before the region is never specialized again.
@@ -60,7 +60,7 @@ pub(crate) struct DynamicRegion {
     has_kernels: bool,
     backend_bytes: usize,
     specializations: Vec<Specialization>,
-    /// Hashes of recent keys that came when the cache was full.
+    /// Hashes of recent keys that occurred while the cache was full.
     remembered: VecDeque<u64>,
     /// Number of executions so far.
     clock: u64,
@@ -85,7 +85,7 @@ struct Specialization {
     key: Box<[u64]>,
     /// `None` if the region cannot be lowered for this key, or its runs have failed.
     lowered: Option<Lowered>,
-    /// The execution that last used it.
+    /// The number of the execution that last used it.
     used: u64,
 }
 
@@ -115,7 +115,7 @@ impl DynamicRegion {
         }
         builder.mark_bounds();
         builder.outputs(run.positions(def_use).end);
-        let keys = builder.keys();
+        let keys = builder.key_inputs();
         Some(Self {
             graph: keep_graph.then_some(Box::new(builder.graph)),
             def_use: Arc::clone(def_use),
@@ -171,13 +171,13 @@ impl DynamicRegion {
             };
         }
         if self.specializations.len() >= MAX_SPECIALIZATIONS
-            && !(self.was_remembered() && self.oldest().is_some())
+            && !(self.was_recent_key() && self.replaceable_specialization().is_some())
         {
             return RunMode::Interpret;
         }
         let keys = self.keys.iter();
         self.recorded = Recorded {
-            sizes_before: keys.clone().filter_map(|&id| Some((id, sizes(state, id)?))).collect(),
+            sizes_before: keys.clone().filter_map(|&id| Some((id, current_sizes(state, id)?))).collect(),
             scalars_before: keys.filter_map(|&id| Some((id, scalar_of(&state.values[id])?))).collect(),
             results: Vec::new(),
             is_empty: false,
@@ -191,7 +191,7 @@ impl DynamicRegion {
         self.key.clear();
         for &id in &self.keys {
             match (&state.values[id], scalar_of(&state.values[id])) {
-                (Value::Tensor(tensor), _) if is_emptied(tensor) => return false,
+                (Value::Tensor(tensor), _) if is_empty_below_bounds(tensor) => return false,
                 (Value::Tensor(tensor), _) => {
                     self.key.extend(tensor.meta.sizes().iter().map(|&n| n as u64));
                 }
@@ -204,8 +204,8 @@ impl DynamicRegion {
         true
     }
 
-    /// Whether the current key has recently come when the cache was full. Remembers the key.
-    fn was_remembered(&mut self) -> bool {
+    /// Whether the current key has recently occurred while the cache was full. Remembers the key.
+    fn was_recent_key(&mut self) -> bool {
         let hash =
             self.key.iter().fold(0u64, |h, &k| (h.rotate_left(5) ^ k).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         if self.remembered.contains(&hash) {
@@ -219,7 +219,7 @@ impl DynamicRegion {
     }
 
     /// The least recently used specialization, if it has been idle long enough to be replaced.
-    fn oldest(&self) -> Option<usize> {
+    fn replaceable_specialization(&self) -> Option<usize> {
         let (i, oldest) = self.specializations.iter().enumerate().min_by_key(|(_, p)| p.used)?;
         (self.clock - oldest.used > MIN_IDLE).then_some(i)
     }
@@ -250,8 +250,10 @@ impl DynamicRegion {
                     &[]
                 }
             };
-            self.recorded.is_empty |= ids.iter().any(|&id| state.values[id].tensor().is_some_and(is_emptied));
-            let sizes = ids.iter().map(|&id| Observed::Sizes(sizes(state, id).unwrap_or(Shape::SCALAR)));
+            self.recorded.is_empty |=
+                ids.iter().any(|&id| state.values[id].tensor().is_some_and(is_empty_below_bounds));
+            let sizes =
+                ids.iter().map(|&id| Observed::Sizes(current_sizes(state, id).unwrap_or(Shape::SCALAR)));
             self.recorded.results.extend(sizes);
         }
     }
@@ -266,21 +268,26 @@ impl DynamicRegion {
     /// replaces. Returns the index of the specialization if lowering succeeded.
     pub(crate) fn lower(&mut self, first: &Instr, method: LoweringContext<'_>) -> Option<usize> {
         let recorded = std::mem::take(&mut self.recorded);
-        let lowered = self.lowered(&recorded, first, method);
+        let lowered = self.lower_recorded(&recorded, first, method);
         let new = Specialization { key: self.key.as_slice().into(), lowered, used: self.clock };
         let is_lowered = new.lowered.is_some();
         let at = if self.specializations.len() < MAX_SPECIALIZATIONS {
             self.specializations.push(new);
             self.specializations.len() - 1
         } else {
-            let oldest = self.oldest()?;
+            let oldest = self.replaceable_specialization()?;
             self.specializations[oldest] = new;
             oldest
         };
         is_lowered.then_some(at)
     }
 
-    fn lowered(&self, recorded: &Recorded, first: &Instr, method: LoweringContext<'_>) -> Option<Lowered> {
+    fn lower_recorded(
+        &self,
+        recorded: &Recorded,
+        first: &Instr,
+        method: LoweringContext<'_>,
+    ) -> Option<Lowered> {
         let LoweringContext { state, chains, delegates, ctx, packs } = method;
         if recorded.is_empty {
             return None;
@@ -290,7 +297,7 @@ impl DynamicRegion {
         let positions = position(self.range.start)..position(self.range.end);
         let sizes = Sizes::Recorded(recorded);
         let builder = Builder::new(state, delegates, def_use, positions.start, sizes);
-        let mut builder = builder.within(self.backend_bytes, packs.budget());
+        let mut builder = builder.with_limits(self.backend_bytes, packs.budget());
         let rest = calls(&chains[self.chain].instrs, self.range.start + 1..self.range.end);
         for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
             if !builder.add(self.chain, i, call) {
@@ -313,11 +320,11 @@ impl DynamicRegion {
     }
 }
 
-/// Whether a tensor is empty although its upper bounds are not.
-fn is_emptied(tensor: &TensorValue) -> bool {
+/// Whether a tensor is empty that would not be empty at its upper bounds.
+fn is_empty_below_bounds(tensor: &TensorValue) -> bool {
     tensor.meta.numel() == 0 && !tensor.bound.contains(&0)
 }
 
-fn sizes(state: &State, id: Id) -> Option<Shape> {
+fn current_sizes(state: &State, id: Id) -> Option<Shape> {
     Some(*state.values[id].tensor()?.meta.sizes())
 }

@@ -20,7 +20,7 @@ mod shapes;
 
 pub(crate) use dynamic::{DynamicRegion, LoweringContext, RunMode};
 pub(crate) use lowered::Lowered;
-pub(crate) use partition::{find_dynamic, lower_fixed, remove_all};
+pub(crate) use partition::{find_dynamic, lower_static, remove_all};
 
 use pteron_engine::Graph;
 

@@ -33,12 +33,12 @@ use std::sync::Arc;
 const MIN_STATIC_PREFIX: usize = 8;
 
 /// Lowers the regions of a method that have static sizes.
-pub(crate) fn lower_fixed(method: &mut Prepared, settings: &Settings<'_>, def_use: &DefUse) {
-    each_run(method, settings, def_use, |method, run, built| {
+pub(crate) fn lower_static(method: &mut Prepared, settings: &Settings<'_>, def_use: &DefUse) {
+    for_each_run(method, settings, def_use, |method, run, built| {
         if run.is_dynamic {
             Err(None)
         } else {
-            Ok(Region::Fixed(fixed(method, settings, def_use, run, built)?))
+            Ok(Region::Fixed(lower_static_run(method, settings, def_use, run, built)?))
         }
     });
 }
@@ -47,9 +47,9 @@ pub(crate) fn lower_fixed(method: &mut Prepared, settings: &Settings<'_>, def_us
 pub(crate) fn find_dynamic(method: &mut Prepared, settings: &Settings<'_>, def_use: &Arc<DefUse>) {
     // What could not be lowered before is tried again.
     method.as_written.clear();
-    each_run(method, settings, def_use, |method, run, built| {
+    for_each_run(method, settings, def_use, |method, run, built| {
         if !run.is_dynamic {
-            return Ok(Region::Fixed(fixed(method, settings, def_use, run, built)?));
+            return Ok(Region::Fixed(lower_static_run(method, settings, def_use, run, built)?));
         }
         let bounds = builder(method, settings, def_use, run.positions(def_use).start, Sizes::Bounds);
         let instrs = &method.chains[run.chain].instrs;
@@ -60,7 +60,7 @@ pub(crate) fn find_dynamic(method: &mut Prepared, settings: &Settings<'_>, def_u
 
 /// Replaces runs by regions. A static run that cannot be lowered is halved and tried again; a dynamic run is left as it
 /// is. So each instruction is visited at most a logarithmic number of times.
-fn each_run(
+fn for_each_run(
     method: &mut Prepared,
     settings: &Settings<'_>,
     def_use: &DefUse,
@@ -77,7 +77,7 @@ fn each_run(
                 next = region.next;
                 continue;
             }
-            let (run, built) = match longest(method, settings, def_use, chain, next..limit) {
+            let (run, built) = match longest_run(method, settings, def_use, chain, next..limit) {
                 Ok(run) => run,
                 Err(end) => {
                     next = end;
@@ -85,7 +85,7 @@ fn each_run(
                 }
             };
             match region(method, &run, built) {
-                Ok(region) => install(method, &run, region),
+                Ok(region) => install_region(method, &run, region),
                 Err(error) if run.is_dynamic || run.range.len() < 2 * MIN_CALLS => {
                     method.note_as_written(run.chain, run.range.clone(), error);
                 }
@@ -100,7 +100,7 @@ fn each_run(
 }
 
 /// Replaces the first call of a run by its region.
-fn install(method: &mut Prepared, run: &Run, region: Region) {
+fn install_region(method: &mut Prepared, run: &Run, region: Region) {
     method.regions.push(region);
     let slot = &mut method.chains[run.chain].instrs[run.range.start];
     let first = Box::new(std::mem::replace(slot, Instr::Free(0)));
@@ -121,7 +121,7 @@ pub(crate) fn remove_all(method: &mut Prepared) {
 /// The longest run that starts at the first instruction of a range, and the region's graph if it is static and was built to
 /// find the end of the run. If there is no run that is long enough, the error is the instruction at which to continue the
 /// search.
-fn longest<'m>(
+fn longest_run<'m>(
     method: &'m Prepared,
     settings: &Settings<'_>,
     def_use: &'m DefUse,
@@ -173,12 +173,12 @@ fn builder<'m>(
     sizes: Sizes<'m>,
 ) -> Builder<'m> {
     let builder = Builder::new(&method.state, &method.delegates, def_use, start, sizes);
-    builder.within(settings.backend_bytes, method.packs.budget())
+    builder.with_limits(settings.backend_bytes, method.packs.budget())
 }
 
 /// Lowers a static run. `built` is the region's graph if it exists already. Fails without an error if one of the calls
 /// cannot be added to a graph.
-fn fixed(
+fn lower_static_run(
     method: &Prepared,
     settings: &Settings<'_>,
     def_use: &DefUse,

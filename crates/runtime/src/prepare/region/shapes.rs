@@ -3,7 +3,7 @@
 //! In the upper-bound graph of a dynamic region, scalars are SSA values: a call that computes a scalar is a node, calls
 //! that read it take it as an operand, and scalars computed before the region are inputs of the graph. A tensor is
 //! an input if its sizes are read, even if its elements are not. So the inputs with bounded sizes and the scalar
-//! inputs are the region's key: [`Builder::keys`].
+//! inputs are the region's key: [`Builder::key_inputs`].
 
 use super::builder::{Added, Builder, MAX_INTERFACE, Observed, Sizes, Written};
 use crate::plan::{ArgRef, Id, KernelCall, OutRef, TensorValue, Value};
@@ -36,7 +36,7 @@ impl Builder<'_> {
                 }
             }
             OutRef::View { to, of } => {
-                self.def_use.read(self.at, to)?;
+                self.def_use.reaching_def(self.at, to)?;
                 let written = if let Some(observed) = self.next_recorded() {
                     let Observed::Sizes(sizes) = observed else { return None };
                     Written { sizes, value: None }
@@ -77,18 +77,18 @@ impl Builder<'_> {
         let ArgRef::Value(id) = arg else { return None };
         match &self.state.values[id] {
             Value::Tensor(_) => {
-                let meta = self.meta(id)?;
+                let meta = self.current_meta(id)?;
                 if matches!(self.sizes, Sizes::Bounds) {
                     let value = match self.written.get(&id) {
                         Some(written) => written.value?,
-                        None => self.input(id, meta)?,
+                        None => self.graph_input(id, meta)?,
                     };
                     self.operands.push(value);
                 }
                 Some(CallArg::Tensor)
             }
             Value::Tensors(_) | Value::OptionalTensors(_) => None,
-            _ => self.arg(arg),
+            _ => self.call_arg(arg),
         }
     }
 
@@ -99,8 +99,8 @@ impl Builder<'_> {
         recorded.results.get(self.recorded_consumed - 1).copied()
     }
 
-    /// Marks the region as dynamic if a tensor's sizes are. `None` if the sizes must be static.
-    pub(super) fn depends_on_sizes(&mut self, meta: &TensorMeta) -> Option<()> {
+    /// Marks the region as dynamic if a tensor's sizes are dynamic. `None` if all sizes of the region must be static.
+    pub(super) fn note_dynamic_sizes(&mut self, meta: &TensorMeta) -> Option<()> {
         if meta.dynamism() != ShapeDynamism::Static {
             if matches!(self.sizes, Sizes::Fixed) {
                 return None;
@@ -112,16 +112,16 @@ impl Builder<'_> {
 
     /// Type, sizes and layout of a tensor that is read. If its sizes are dynamic and come from outside the region, it
     /// becomes an input.
-    pub(super) fn meta(&mut self, id: Id) -> Option<TensorMeta> {
+    pub(super) fn current_meta(&mut self, id: Id) -> Option<TensorMeta> {
         let mut meta = self.state.values[id].tensor()?.meta.clone();
         let may_change = meta.dynamism() != ShapeDynamism::Static || self.def_use.is_rebound(id);
         if self.def_use.is_rebound(id) {
             if matches!(self.sizes, Sizes::Fixed) {
                 return None;
             }
-            self.def_use.read(self.at, id)?;
+            self.def_use.reaching_def(self.at, id)?;
         } else {
-            self.depends_on_sizes(&meta)?;
+            self.note_dynamic_sizes(&meta)?;
         }
         meta = meta.with_dynamism(ShapeDynamism::Static);
         if let Some(written) = self.written.get(&id) {
@@ -129,7 +129,7 @@ impl Builder<'_> {
         } else if may_change {
             match &self.sizes {
                 Sizes::Recorded(recorded) => meta.reshape(recorded.sizes_before.get(&id)?).ok()?,
-                Sizes::Bounds => _ = self.input(id, meta.clone())?,
+                Sizes::Bounds => _ = self.graph_input(id, meta.clone())?,
                 Sizes::Fixed => {}
             }
         }
@@ -146,7 +146,7 @@ impl Builder<'_> {
         if !self.def_use.is_computed(id) || self.graph_scalars.contains_key(&id) {
             return Some(present);
         }
-        if matches!(self.sizes, Sizes::Fixed) || !self.def_use.is_from_shapes(id) {
+        if matches!(self.sizes, Sizes::Fixed) || !self.def_use.depends_only_on_shapes(id) {
             return None;
         }
         self.is_dynamic = true;
@@ -192,7 +192,7 @@ impl Builder<'_> {
     }
 
     /// The inputs that determine all sizes and scalars of the graph: those with bounded sizes, and the scalars.
-    pub(crate) fn keys(&self) -> Box<[Id]> {
+    pub(crate) fn key_inputs(&self) -> Box<[Id]> {
         let is_key = |value: ValueId| {
             let value = self.graph.value(value);
             value.is_bounded() || value.ty() == Type::Scalar
