@@ -11,99 +11,99 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         j0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_bessel_j1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         j1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_bessel_y0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         y0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_bessel_y1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         y1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new("aten::i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, i0)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new(
         "aten::special_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_i0e.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i0e,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_i1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_i1e.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i1e,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_modified_bessel_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_modified_bessel_i1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_modified_bessel_k0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         k0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_modified_bessel_k1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         k1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_scaled_modified_bessel_k0.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         k0e,
     )
-    .in_place(&[0]),
+    .in_place(&["x"]),
     Operator::new(
         "aten::special_scaled_modified_bessel_k1.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         k1e,
     )
-    .in_place(&[0]),
+    .in_place(&["x"]),
     Operator::new(
         "aten::special_spherical_bessel_j0.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         spherical_j0,
     )
-    .in_place(&[0]),
+    .in_place(&["x"]),
     Operator::new(
         "aten::special_airy_ai.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         airy,
     )
-    .in_place(&[0]),
+    .in_place(&["x"]),
 ];
 
 macro_rules! functions {

@@ -15,7 +15,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         add,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::OnceWithNumbers)
     .means(|args| plain(args, binary(Binary::Add))),
     Operator::new(
@@ -23,7 +23,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         add,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::OnceWithNumbers)
     .means(|args| plain(args, with_number(args, Binary::Add))),
     Operator::new(
@@ -31,7 +31,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         sub,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::OnceWithNumbers)
     .means(|args| plain(args, binary(Binary::Sub))),
     Operator::new(
@@ -39,7 +39,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         sub,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::OnceWithNumbers)
     .means(|args| plain(args, with_number(args, Binary::Sub))),
     Operator::new(
@@ -47,19 +47,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         rsub,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         rsub,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         mul,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::Once)
     .means(|_| binary(Binary::Mul)),
     Operator::new(
@@ -67,7 +67,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         mul,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|args| with_number(args, Binary::Mul)),
     Operator::new(
@@ -75,7 +75,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         div,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::Once)
     .means(|_| binary(Binary::Div)),
     Operator::new(
@@ -83,7 +83,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         div,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|args| with_number(args, Binary::Div)),
     Operator::new(
@@ -91,67 +91,67 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         div_mode,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         div_mode,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         floor_divide,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         floor_divide,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         remainder,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         remainder,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::remainder.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         remainder,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         fmod,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         fmod,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         pow,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "exponent"]),
     Operator::new(
         "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         pow,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::OnceWithNumbers)
     .means(power),
     Operator::new(
@@ -159,25 +159,25 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         pow,
     )
-    .in_place(&[1]),
+    .in_place(&["exponent"]),
     Operator::new(
         "aten::atan2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         atan2,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         hypot,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         maximum,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::Exact)
     .means(|_| binary(Binary::Maximum)),
     Operator::new(
@@ -185,7 +185,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         minimum,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::Exact)
     .means(|_| binary(Binary::Minimum)),
     Operator::new(
@@ -193,61 +193,61 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         fmax,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         fmin,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         copysign,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         copysign,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::heaviside.out(Tensor self, Tensor values, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         heaviside,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "values"]),
     Operator::new(
         "aten::logaddexp.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         logaddexp,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::logaddexp2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         logaddexp2,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::xlogy.OutTensor(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         xlogy,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::xlogy.OutScalar_Other(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         xlogy,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::xlogy.OutScalar_Self(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         xlogy,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
 ];
 
 /// The meaning, if `alpha` is one.

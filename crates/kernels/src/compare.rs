@@ -20,13 +20,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         eq,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::eq.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         eq,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::ExactWithNumbers)
     .means(|args| Some(Meaning::Equals(args.scalar("other").ok()?))),
     Operator::new(
@@ -34,193 +34,193 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         ne,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::ne.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         ne,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::lt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         lt,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::lt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         lt,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::le.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         le,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::le.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         le,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::gt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         gt,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::gt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         gt,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         ge,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::ge.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         ge,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::logical_and.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         logical_and,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::logical_or.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         logical_or,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::logical_xor.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         logical_xor,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_and.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_and,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_and.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_and,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_and.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_and,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::bitwise_or.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_or,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_or.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_or,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_or.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_or,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::bitwise_xor.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_xor,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_xor.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_xor,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_xor.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_xor,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::bitwise_left_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_left_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_left_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::bitwise_right_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_right_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_right_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::__lshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::__lshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::__rshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::__rshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::allclose.out(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False, bool dummy_param=False, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,

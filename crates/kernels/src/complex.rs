@@ -20,12 +20,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The numbers with these real and imaginary parts.
 fn complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    combine(ctx, args, outs, &elementwise! { complex(re, im) => C64::new(re.re, im.re) })
+    complex_from_parts(ctx, args, outs, &elementwise! { complex(re, im) => C64::new(re.re, im.re) })
 }
 
 /// The numbers with these absolute values and angles in radians.
 fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    combine(
+    complex_from_parts(
         ctx,
         args,
         outs,
@@ -38,11 +38,15 @@ fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     )
 }
 
-/// Applies a function to two real tensors of the same type, which broadcast.
-fn combine(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, fns: &Fns<'_, 2>) -> Result<()> {
-    let dtype = args.meta(0)?.dtype();
-    expect_dtype(args.name(0), dtype, PARTS)?;
-    expect_type(args.name(1), dtype, args.meta(1)?.dtype())?;
+/// The names of the two parts of a complex number.
+const FIRST: [&str; 2] = ["real", "abs"];
+const SECOND: [&str; 2] = ["imag", "angle"];
+
+/// Sets the out to a function of two real tensors of the same type, which are broadcast.
+fn complex_from_parts(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, fns: &Fns<'_, 2>) -> Result<()> {
+    let dtype = args.meta(FIRST)?.dtype();
+    expect_dtype(args.name(FIRST), dtype, PARTS)?;
+    expect_type(args.name(SECOND), dtype, args.meta(SECOND)?.dtype())?;
     let result = to_complex(dtype);
     expect_type("out", result, outs.tensor(0)?.dtype())?;
     map_as(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], result, result, fns)

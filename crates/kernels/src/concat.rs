@@ -40,7 +40,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         slice_scatter,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::repeat.out(Tensor self, SymInt[] repeats, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -227,7 +227,7 @@ fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     let (dim, size) = dim_size(args, "dim")?;
     let step = args.int("step")?;
     let (start, len) = slice_range(args.optional_int("start")?, args.optional_int("end")?, step, size)?;
-    convert(ctx, args, outs, 0, args.meta("self")?.sizes())?;
+    convert(ctx, args, outs, "self", args.meta("self")?.sizes())?;
     let (src, out) = (args.tensor("src")?, outs.tensor(0)?);
     let into = Layout::of(out.meta()).slice(dim, start, len, if len > 1 { step as isize } else { 1 });
     let from = Layout::of(src.meta()).expand(&into.sizes)?;

@@ -23,7 +23,7 @@ fn meaning(args: &Args<'_>) -> Option<Meaning> {
         args.ints(arg).ok()?.iter().map(|&n| usize::try_from(n).ok()).collect()
     };
     Some(Meaning::Convolution(facts::Convolution {
-        bias: optional_tensor(args, 2)?,
+        bias: optional_tensor(args, "bias")?,
         stride: sizes("stride")?,
         padding: sizes("padding")?,
         dilation: sizes("dilation")?,

@@ -89,26 +89,26 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// A copy with the same type, in the out's layout.
 fn clone(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let meta = args.meta(0)?;
+    let meta = args.meta(["self", "input"])?;
     let out = outs.tensor(0)?.dtype();
     ensure!(meta.dtype() == out, "out: expected a tensor of {}, as self is, found {out}", meta.dtype());
-    convert(ctx, args, outs, 0, meta.sizes())
+    convert(ctx, args, outs, ["self", "input"], meta.sizes())
 }
 
 /// A copy in the out's type and layout.
 fn to_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 0, args.meta("self")?.sizes())
+    convert(ctx, args, outs, "self", args.meta("self")?.sizes())
 }
 
 /// `src`, broadcast to the sizes of `self`.
 fn copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 1, args.meta("self")?.sizes())
+    convert(ctx, args, outs, "src", args.meta("self")?.sizes())
 }
 
 /// Copies `src`, broadcast and converted, over `self`.
 fn copy_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let sizes = *outs.tensor(0)?.sizes();
-    convert(ctx, args, outs, 1, &sizes)
+    convert(ctx, args, outs, "src", &sizes)
 }
 
 /// A copy in the out's type and dim order. The program's metadata of the out decides the order (the one requested or,
@@ -122,7 +122,7 @@ fn to_dim_order(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         let order = DimOrder::new(&order)?;
         ensure!(order.len() == sizes.rank(), "dim_order: {order} is no order of {} dimensions", sizes.rank());
     }
-    convert(ctx, args, outs, 0, sizes)
+    convert(ctx, args, outs, "self", sizes)
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(nearest(x, promoted))),
         input => input,
     });
-    expect_dtype(args.name(0), promoted, DtypeSet::REAL_BOOL)?;
+    expect_dtype(args.name(["elements", "element"]), promoted, DtypeSet::REAL_BOOL)?;
     let out = outs.tensor(0)?;
     expect_type("out", ScalarType::Bool, out.dtype())?;
     out.resize(&sizes)?;

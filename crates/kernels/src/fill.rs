@@ -147,7 +147,7 @@ fn full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
 }
 
 fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized_like(args, outs)?, args.scalar(1)?)
+    fill_scalar(sized_like(args, outs)?, args.scalar(["fill_value", "value"])?)
 }
 
 /// Zeros; also used for the `empty` operators, whose elements are unspecified.
@@ -191,7 +191,7 @@ fn fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
         value.rank() == 0 || args.meta("self")?.rank() >= value.rank(),
         "value: {value} has too many dimensions"
     );
-    crate::support::convert::convert(ctx, args, outs, 1, args.meta("self")?.sizes())
+    crate::support::convert::convert(ctx, args, outs, "value", args.meta("self")?.sizes())
 }
 
 /// A zero-dim tensor.

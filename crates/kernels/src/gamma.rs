@@ -12,55 +12,55 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         lower_gamma,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::igammac.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         upper_gamma,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::special_gammainc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         lower_gamma,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::special_gammaincc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         upper_gamma,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::special_zeta.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         zeta_of,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::special_zeta.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         zeta_of,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::special_zeta.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         zeta_of,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_erfcx.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         scaled_erfc,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_log_ndtr.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         log_normal_distribution,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
 ];
 
 macro_rules! functions {

@@ -26,13 +26,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         scatter_src,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         scatter_value,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::scatter.reduce_out(Tensor self, int dim, Tensor index, Tensor src, *, str reduce, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -48,7 +48,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         scatter_add,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -59,19 +59,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         index_add,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::index_copy.out(Tensor self, int dim, Tensor index, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         index_copy,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         index_fill,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::index_fill.int_Tensor_out(Tensor self, int dim, Tensor index, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -82,7 +82,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         select_scatter,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
@@ -94,7 +94,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 /// `out[i][j] = self[index[i][j]][j]`, for the dimension that is indexed.
 fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, x.meta())?;
+    let gather_index = GatherIndex::new(ctx, args, x.meta())?;
     let out = outs.tensor(0)?;
     out.resize(args.meta("index")?.sizes())?;
     expect_type("out", x.dtype(), out.dtype())?;
@@ -146,11 +146,11 @@ fn put_tensor(
     args: &Args<'_>,
     out: &mut TensorViewMut<'_>,
     gather_index: &GatherIndex<'_>,
-    src: usize,
+    src: &'static str,
 ) -> Result<()> {
     let from = args.tensor(src)?;
-    expect_type(args.name(src), out.dtype(), from.dtype())?;
-    let from = rows(ctx, &from, &gather_index.part_of(args.name(src), from.meta())?)?;
+    expect_type(src, out.dtype(), from.dtype())?;
+    let from = rows(ctx, &from, &gather_index.part_of(src, from.meta())?)?;
     by_size!(out.dtype().size(), E => {
         let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&from), bytemuck::cast_slice_mut(out.bytes_mut()));
         gather_index.each(|i, at| to[at] = from[i]);
@@ -170,13 +170,13 @@ fn put_bytes(out: &mut TensorViewMut<'_>, gather_index: &GatherIndex<'_>, value:
 
 fn scatter_src(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, out.meta())?;
-    put_tensor(ctx, args, out, &gather_index, 3)
+    let gather_index = GatherIndex::new(ctx, args, out.meta())?;
+    put_tensor(ctx, args, out, &gather_index, "src")
 }
 
 fn scatter_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, out.meta())?;
+    let gather_index = GatherIndex::new(ctx, args, out.meta())?;
     put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
@@ -329,7 +329,7 @@ fn reduce_tensor(
     let out = start(args, outs)?;
     let src = args.tensor("src")?;
     expect_type("src", out.dtype(), src.dtype())?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
+    let gather_index = GatherIndex::new(ctx, args, &row_major(out)?)?;
     let part = gather_index.part_of("src", src.meta())?;
     dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
         let src = values::<C>(ctx, &src, &part)?;
@@ -357,7 +357,7 @@ fn scatter_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 fn scatter_reduce_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let how = Reduce::parse(args, "reduce")?;
     let out = start(args, outs)?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
+    let gather_index = GatherIndex::new(ctx, args, &row_major(out)?)?;
     let value = args.scalar("value")?;
     dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
         let value = C::of_scalar(value);
@@ -370,7 +370,7 @@ fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     let out = start(args, outs)?;
     let src = args.tensor("source")?;
     expect_type("source", out.dtype(), src.dtype())?;
-    let gather_index = GatherIndex::along(ctx, args, 1, 2, &row_major(out)?, false)?;
+    let gather_index = GatherIndex::along(ctx, args, &row_major(out)?, false)?;
     let part = slices(args, &gather_index)?;
     let alpha = args.scalar("alpha")?;
     dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
@@ -393,20 +393,20 @@ fn slices(args: &Args<'_>, gather_index: &GatherIndex<'_>) -> Result<Layout> {
 
 fn index_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), false)?;
+    let gather_index = GatherIndex::along(ctx, args, out.meta(), false)?;
     slices(args, &gather_index)?;
-    put_tensor(ctx, args, out, &gather_index, 3)
+    put_tensor(ctx, args, out, &gather_index, "source")
 }
 
 fn index_fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), true)?;
+    let gather_index = GatherIndex::along(ctx, args, out.meta(), true)?;
     put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
 fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = start(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), true)?;
+    let gather_index = GatherIndex::along(ctx, args, out.meta(), true)?;
     let value = args.tensor("value")?;
     ensure!(value.rank() == 0, "value: expected a zero-dim tensor, found {}", value.meta());
     let mut number = [0.0];

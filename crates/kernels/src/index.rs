@@ -32,7 +32,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         index_put,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -255,7 +255,7 @@ fn embedding(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 
 /// A copy of `self` in which `values` are written, or added, to the indexed elements.
 fn index_put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 0, args.meta("self")?.sizes())?;
+    convert(ctx, args, outs, "self", args.meta("self")?.sizes())?;
     put(ctx, args, outs)
 }
 

@@ -17,13 +17,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         fill,
     )
     .rounding(Rounding::ExactWithNumbers)
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         fill,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::masked_scatter.out(Tensor self, Tensor mask, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,

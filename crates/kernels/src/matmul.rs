@@ -69,7 +69,7 @@ fn addmm_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn linear_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let bias = optional_tensor(args, 2)?;
+    let bias = optional_tensor(args, "bias")?;
     Some(Meaning::MatMul(MatMul { x: 0, rank: None, weights: 1, out_major: true, bias }))
 }
 
@@ -81,12 +81,11 @@ struct Matrices<'a> {
 
 impl<'a> Matrices<'a> {
     /// The tensor at an argument, which must have `rank` dimensions; missing leading dimensions get size one.
-    fn at(args: &Args<'a>, index: usize, rank: usize) -> Result<Self> {
-        let tensor = args.tensor(index)?;
+    fn of_arg(args: &Args<'a>, arg: &'static str, rank: usize) -> Result<Self> {
+        let tensor = args.tensor(arg)?;
         ensure!(
             tensor.rank() == rank,
-            "{}: expected {rank} dimensions, found the shape {}",
-            args.name(index),
+            "{arg}: expected {rank} dimensions, found the shape {}",
             tensor.sizes()
         );
         Self { view: Layout::of(tensor.meta()), tensor }.in_front()
@@ -274,14 +273,14 @@ fn addend<'a>(args: &Args<'a>, sizes: &Shape) -> Result<Addend<'a>> {
 }
 
 fn mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 0, 2)?, Matrices::at(args, 1, 2)?);
+    let (a, b) = (Matrices::of_arg(args, "self", 2)?, Matrices::of_arg(args, "mat2", 2)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.rows(), b.columns()])?;
     product(ctx, &a, &b, out, Scalar::Int(1), None)
 }
 
 fn batched(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 0, 3)?, Matrices::at(args, 1, 3)?);
+    let (a, b) = (Matrices::of_arg(args, "self", 3)?, Matrices::of_arg(args, "mat2", 3)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.batch(), a.rows(), b.columns()])?;
     product(ctx, &a, &b, out, Scalar::Int(1), None)
@@ -289,7 +288,7 @@ fn batched(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// `beta * self + alpha * mat1 mat2`
 fn addmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 1, 2)?, Matrices::at(args, 2, 2)?);
+    let (a, b) = (Matrices::of_arg(args, "mat1", 2)?, Matrices::of_arg(args, "mat2", 2)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.rows(), b.columns()])?;
     product(ctx, &a, &b, out, args.scalar("alpha")?, Some(addend(args, out.sizes())?))
@@ -297,7 +296,7 @@ fn addmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// `beta * self + alpha * batch1 batch2`
 fn baddbmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 1, 3)?, Matrices::at(args, 2, 3)?);
+    let (a, b) = (Matrices::of_arg(args, "batch1", 3)?, Matrices::of_arg(args, "batch2", 3)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.batch(), a.rows(), b.columns()])?;
     product(ctx, &a, &b, out, args.scalar("alpha")?, Some(addend(args, out.sizes())?))
@@ -340,7 +339,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 
 /// Matrix-vector product.
 fn mv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 0, 2)?, Matrices::at(args, 1, 1)?.column());
+    let (a, b) = (Matrices::of_arg(args, "self", 2)?, Matrices::of_arg(args, "vec", 1)?.column());
     let out = outs.tensor(0)?;
     out.resize(&[a.rows()])?;
     product(ctx, &a, &b, out, Scalar::Int(1), None)
@@ -348,7 +347,7 @@ fn mv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
 
 /// `beta * self + alpha * mat vec`
 fn addmv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 1, 2)?, Matrices::at(args, 2, 1)?.column());
+    let (a, b) = (Matrices::of_arg(args, "mat", 2)?, Matrices::of_arg(args, "vec", 1)?.column());
     let out = outs.tensor(0)?;
     out.resize(&[a.rows()])?;
     let tensor = args.tensor("self")?;
@@ -365,7 +364,7 @@ fn addmv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// Dot product.
 fn dot(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 0, 1)?, Matrices::at(args, 1, 1)?.column());
+    let (a, b) = (Matrices::of_arg(args, "self", 1)?, Matrices::of_arg(args, "tensor", 1)?.column());
     let out = outs.tensor(0)?;
     out.resize(&[])?;
     product(ctx, &a, &b, out, Scalar::Int(1), None)

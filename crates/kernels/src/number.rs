@@ -12,19 +12,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::INTEGRAL,
         gcd,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::lcm.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         lcm,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::nextafter.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::of(&[ScalarType::Float, ScalarType::Double]),
         nextafter,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::frexp.Tensor_out(Tensor self, *, Tensor(a!) mantissa, Tensor(b!) exponent) -> (Tensor(a!) mantissa, Tensor(b!) exponent)",
         DtypeSet::FLOATING,

@@ -293,7 +293,7 @@ fn sym_not(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// `t` if `b` is true, otherwise `f`.
 fn sym_ite(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let value = args.scalar(if args.scalar("b")?.to_bool() { 1 } else { 2 })?;
+    let value = args.scalar(if args.scalar("b")?.to_bool() { "t" } else { "f" })?;
     outs.set(0, value)
 }
 
@@ -301,7 +301,7 @@ macro_rules! to_integer {
     ($($(#[$doc:meta])* $name:ident = $f:expr;)*) => { $(
         $(#[$doc])*
         fn $name(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let value = match args.scalar(0)? {
+            let value = match args.scalar("a")? {
                 Scalar::Double(v) => $f(v) as i64,
                 other => other.to_i64(),
             };

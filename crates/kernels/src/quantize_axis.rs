@@ -56,7 +56,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 fn per_channel_meaning(args: &Args<'_>) -> Option<Meaning> {
     let axis = wrap(args.int("axis").ok()?, args.meta("input").ok()?.rank())?;
-    Some(Meaning::Dequantize(QParams::PerChannel { scales: 1, zeros: optional_tensor(args, 2)?, axis }))
+    Some(Meaning::Dequantize(QParams::PerChannel { scales: 1, zeros: optional_tensor(args, "zero_points")?, axis }))
 }
 
 fn choice_by_tensor(args: &Args<'_>) -> Option<Meaning> {

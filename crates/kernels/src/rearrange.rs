@@ -69,13 +69,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         conj,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         conj,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
 ];
 
 /// Shifts elements along dimensions with wrap-around; without dimensions, shifts them in row-major order.
@@ -215,21 +215,24 @@ fn order(x: &Layout, first: usize, rest: &[usize]) -> Layout {
     x.permute(&dims)
 }
 
-/// The first of the last three dimensions (the channels), and the factor at argument 1.
-fn image(args: &Args<'_>) -> Result<(usize, usize)> {
+/// The factor of the pixel and channel shuffles, which their schemas name differently.
+const FACTOR: [&str; 3] = ["upscale_factor", "downscale_factor", "groups"];
+
+/// The dimension of the channels, the first of the last three, and the shuffle's factor.
+fn channels_and_factor(args: &Args<'_>) -> Result<(usize, usize)> {
     let rank = args.meta("self")?.rank();
     ensure!(rank >= 3, "self: expected at least three dimensions, found {rank}");
-    Ok((rank - 3, to_positive(args.name(1), args.int(1)?)?))
+    Ok((rank - 3, to_positive(args.name(FACTOR), args.int(FACTOR)?)?))
 }
 
 fn times(args: &Args<'_>, size: usize, factor: usize) -> Result<usize> {
-    let too_large = || Error::invalid(format!("{}: the size overflows", args.name(1)));
+    let too_large = || Error::invalid(format!("{}: the size overflows", args.name(FACTOR)));
     size.checked_mul(factor).ok_or_else(too_large)
 }
 
 /// Rearranges an image of `C*r*r` channels and `H` by `W` pixels to `C` channels and `H*r` by `W*r` pixels.
 fn pixel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, (c, r)) = (args.tensor("self")?, image(args)?);
+    let (x, (c, r)) = (args.tensor("self")?, channels_and_factor(args)?);
     let mut sizes = *x.sizes();
     let square = times(args, r, r)?;
     ensure!(sizes[c].is_multiple_of(square), "self: {} channels cannot be divided by {square}", sizes[c]);
@@ -245,7 +248,7 @@ fn pixel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 
 /// The inverse of [`pixel_shuffle`].
 fn pixel_unshuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, (c, r)) = (args.tensor("self")?, image(args)?);
+    let (x, (c, r)) = (args.tensor("self")?, channels_and_factor(args)?);
     let mut sizes = *x.sizes();
     for d in [c + 1, c + 2] {
         ensure!(

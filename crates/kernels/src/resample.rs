@@ -142,6 +142,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
+/// The names of the tensor that is resampled.
+const IMAGES: [&str; 2] = ["self", "input"];
+
 /// The target of a call: the output's sizes, and the scale factors of its last `N` dimensions, which need not
 /// equal the quotients of the sizes.
 struct Target<const N: usize> {
@@ -154,9 +157,9 @@ fn checked<const N: usize>(
     sizes: [usize; N],
     scales: [Option<f64>; N],
 ) -> Result<Target<N>> {
-    let x = args.meta(0)?;
-    ensure!(x.rank() == N + 2, "{}: expected {} dimensions, found {x}", args.name(0), N + 2);
-    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has an empty dimension", args.name(0));
+    let x = args.meta(IMAGES)?;
+    ensure!(x.rank() == N + 2, "{}: expected {} dimensions, found {x}", args.name(IMAGES), N + 2);
+    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has an empty dimension", args.name(IMAGES));
     let mut all = *x.sizes();
     all[2..].copy_from_slice(&sizes);
     Ok(Target { sizes: all, scales })
@@ -229,7 +232,7 @@ fn nearest<const N: usize>(
         let at = C::from_f64(i as f64) + C::from_f64(if exact { 0.5 } else { 0.0 });
         (at * C::from_f64(ratio)).to_f64()
     }
-    let x = args.tensor(0)?;
+    let x = args.tensor(IMAGES)?;
     let out = outs.tensor(0)?;
     out.resize(&target.sizes)?;
     let double = x.dtype() == ScalarType::Double;
@@ -426,16 +429,16 @@ fn weighted<const N: usize>(
     target: Target<N>,
     filter: Filter,
 ) -> Result<()> {
-    let (x, align) = (args.tensor(0)?, args.bool("align_corners")?);
+    let (x, align) = (args.tensor(IMAGES)?, args.bool("align_corners")?);
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
-    ensure!(PICTURES.contains(x.dtype()), "{}: {} cannot be interpolated", args.name(0), x.dtype());
+    ensure!(PICTURES.contains(x.dtype()), "{}: {} cannot be interpolated", args.name(IMAGES), x.dtype());
     out.resize(&target.sizes)?;
     if out.numel() == 0 {
         return Ok(());
     }
     let compute = if x.dtype() == ScalarType::Byte { ScalarType::Float } else { compute_type(x.dtype()) };
-    dispatch!(args.name(0), compute, COMPUTE_FLOAT, C => {
+    dispatch!(args.name(IMAGES), compute, COMPUTE_FLOAT, C => {
         let resize = Resize { target: &target, align, filter, pictures: x.dtype() == ScalarType::Byte };
         // With equal layouts, the tensors are resized in storage order, without a copy.
         if x.dtype() == C::DTYPE && x.dim_order() == out.dim_order() {

@@ -2,7 +2,7 @@
 //! reflectors, then the implicit QL algorithm (Golub and Van Loan, *Matrix Computations*, 8.3).
 
 use super::FIELDS;
-use super::matrix::{Batch, Field, Matrix, Results, dot, over_field, reflect, reflector, square_batch};
+use super::matrix::{Batch, Field, MATRIX, Matrix, Results, dot, over_field, reflect, reflector, square_batch};
 use pteron_operator::{Args, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -33,7 +33,7 @@ fn eigh<F: Field>(
     outs: &mut Outs<'_>,
     with_vectors: bool,
 ) -> Result<()> {
-    let batch = square_batch::<F>(ctx, args.name(0), &args.tensor(0)?)?;
+    let batch = square_batch::<F>(ctx, args.name(MATRIX), &args.tensor(MATRIX)?)?;
     let n = batch.rows;
     let lower = match args.str("UPLO")? {
         "L" | "l" => true,

@@ -270,16 +270,19 @@ impl<'a, F: Compute> Results<'a, F> {
     }
 }
 
-/// Evaluates a function with the numbers in which factorizations of argument 0 compute.
+/// The names of the matrix that is factorized or solved for, the first argument.
+pub(super) const MATRIX: [&str; 4] = ["A", "self", "LU", "LU_data"];
+
+/// Evaluates a function with the number type in which factorizations of the argument [`MATRIX`] compute.
 macro_rules! over_field {
     ($f:ident($ctx:expr, $args:expr, $outs:expr $(, $more:expr)*)) => {{
-        let dtype = $args.meta(0)?.dtype();
+        let dtype = $args.meta(super::matrix::MATRIX)?.dtype();
         match dtype {
             pteron_tensor::ScalarType::Float | pteron_tensor::ScalarType::Double => $f::<f64>($ctx, $args, $outs $(, $more)*),
             pteron_tensor::ScalarType::ComplexFloat | pteron_tensor::ScalarType::ComplexDouble => {
                 $f::<$crate::support::dtype::C64>($ctx, $args, $outs $(, $more)*)
             }
-            dtype => Err($crate::support::dtype::unsupported($args.name(0), dtype, super::FIELDS)),
+            dtype => Err($crate::support::dtype::unsupported($args.name(super::matrix::MATRIX), dtype, super::FIELDS)),
         }
     }};
 }

@@ -4,26 +4,27 @@ use crate::support::copy::{PIECE, copy_bytes, copy_view};
 use crate::support::dtype::{Compute, conversion_type};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, aligned, elementwise, map_sized};
-use pteron_operator::{Arg, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
+use pteron_operator::{Arg, ArgKey, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
 use pteron_tensor::{Element, ScalarType, Shape, TensorView, TensorViewMut};
 use std::ops::Deref;
 
-/// Sets the first out to argument `index`, broadcast to `sizes` and converted to the out's type.
+/// Sets the first out to argument `arg`, broadcast to `sizes` and converted to the out's type.
 pub(crate) fn convert(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
-    index: usize,
+    arg: impl ArgKey,
     sizes: &Shape,
 ) -> Result<()> {
+    let index = arg.position(args.schema());
     let (from, to) = (args.meta(index)?.dtype(), outs.tensor(0)?.dtype());
-    if let (0, Arg::InPlace { meta, .. }) = (index, args.get(0))
+    if let (0, Arg::InPlace { meta, .. }) = (index, args.get(index))
         && meta.sizes() == sizes
         && *meta == outs.tensor(0)?.meta()
     {
         return Ok(());
     }
-    if from == to && index == 0 && matches!(args.get(0), Arg::Tensor(_)) {
+    if from == to && index == 0 && matches!(args.get(index), Arg::Tensor(_)) {
         return copy_view(args, outs, |x| x.expand(sizes));
     }
     let fns = elementwise! { real(x) => x; complex(z) => z };

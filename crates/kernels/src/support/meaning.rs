@@ -1,7 +1,7 @@
 //! Meanings that operators of several families share.
 
 use pteron_operator::facts::{Dims, wrap};
-use pteron_operator::{Arg, Args, Binary, Expression, Meaning, Unary};
+use pteron_operator::{Arg, ArgKey, Args, Binary, Expression, Meaning, Unary};
 use pteron_tensor::Shape;
 
 /// A reshape: the elements of the first tensor, in order.
@@ -30,17 +30,17 @@ pub(crate) fn clamped(low: f64, high: f64) -> Option<Meaning> {
     (low <= high).then(|| Meaning::Elementwise(Expression::clamp(low, high)))
 }
 
-/// The dimensions of the first tensor that an argument lists.
+/// The dimensions of `self` that an argument lists.
 pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Option<Dims> {
-    let rank = args.meta(0).ok()?.rank();
+    let rank = args.meta("self").ok()?.rank();
     args.ints(arg).ok()?.iter().map(|&d| wrap(d, rank)).collect()
 }
 
 /// The position of an optional tensor argument: `Some(None)` if it is absent, `None` if it is not a tensor.
-pub(crate) fn optional_tensor(args: &Args<'_>, index: usize) -> Option<Option<usize>> {
-    match args.get(index) {
+pub(crate) fn optional_tensor(args: &Args<'_>, arg: &'static str) -> Option<Option<usize>> {
+    match args.get(arg) {
         Arg::None => Some(None),
-        Arg::Tensor(_) | Arg::Spec(_) => Some(Some(index)),
+        Arg::Tensor(_) | Arg::Spec(_) => Some(Some(arg.position(args.schema()))),
         _ => None,
     }
 }

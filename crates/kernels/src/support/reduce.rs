@@ -38,7 +38,7 @@ const GRAIN: usize = 1 << 15;
 
 /// The dimensions at an argument; all of them if it is absent or empty.
 pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
-    DimSet::reduced(arg, args.optional_ints(arg)?, args.meta(0)?.rank())
+    DimSet::reduced(arg, args.optional_ints(arg)?, args.meta("self")?.rank())
 }
 
 /// Resizes `out` to the sizes of `x` without `dims` (kept with size one if `keepdim`), and sets it
