@@ -3,9 +3,9 @@
 use crate::compute::each;
 use crate::support::dtype::Compute;
 use crate::support::map::{Fns, Input, elementwise, expect_out, map, map_as, map_float, nearest, promote};
-use crate::support::meaning::{clamped, unary};
+use crate::support::meaning::{clamp_between, unary};
 use crate::support::special::{erf, erfc};
-use crate::unary::core;
+use crate::unary::core_function;
 use pteron_operator::formula::Term;
 use pteron_operator::{
     Args, Binary, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary, ensure,
@@ -206,7 +206,7 @@ fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn hardtanh_meaning(args: &Args<'_>) -> Option<Meaning> {
-    clamped(args.scalar("min_val").ok()?.to_f64(), args.scalar("max_val").ok()?.to_f64())
+    clamp_between(args.scalar("min_val").ok()?.to_f64(), args.scalar("max_val").ok()?.to_f64())
 }
 
 fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
@@ -215,7 +215,7 @@ fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
         return None;
     }
     let bound = |i: usize, absent: f64| Some(args.optional_scalar(i).ok()?.map_or(absent, |s| s.to_f64()));
-    clamped(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
+    clamp_between(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
 }
 
 /// Functions of floating-point tensors, with scalar arguments in braces. For f32, a function with a name in brackets
@@ -227,7 +227,7 @@ macro_rules! float_functions {
             $($(let $var = args.scalar($at)?.to_f64();)+)?
             let fns = elementwise! { float($x) => $f };
             $(
-                let core = core(ctx, Unary::$core);
+                let core = core_function(ctx, Unary::$core);
                 let fns = Fns { f32: Some(&core), ..fns };
             )?
             map(ctx, args, outs, [Input::Arg(0)], &fns)
@@ -303,7 +303,7 @@ fn clamp_value<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
 }
 
 fn erf_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let core = core(ctx, Unary::Erf);
+    let core = core_function(ctx, Unary::Erf);
     let fns = Fns { f32: Some(&core), ..elementwise! { float(x) => erf(x as f64) as F } };
     map_float(ctx, args, outs, [Input::Arg(0)], &fns)
 }
@@ -319,7 +319,7 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let input = [Input::Arg(0)];
     match args.str("approximate")? {
         "none" => {
-            let core = core(ctx, Unary::Gelu);
+            let core = core_function(ctx, Unary::Gelu);
             let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
                 core([x], out);
                 for (out, &x) in out.iter_mut().zip(x) {
@@ -336,7 +336,7 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         }
         "tanh" => {
             let k = FRAC_2_PI.sqrt();
-            let core = core(ctx, Unary::GeluTanh);
+            let core = core_function(ctx, Unary::GeluTanh);
             let fns =
                 elementwise! { float(x) => 0.5 * x * (1.0 + (k as F * (x + 0.044715 * x * x * x)).tanh()) };
             map(ctx, args, outs, input, &Fns { f32: Some(&core), ..fns })
@@ -422,11 +422,13 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
             map(ctx, args, outs, [x, min], &fns)
         }
         (true, false) => {
-            let fns = elementwise! { float(x, b) => clamp_value(x, F::NEG_INFINITY, b); int(x, b) => x.min(b) };
+            let fns =
+                elementwise! { float(x, b) => clamp_value(x, F::NEG_INFINITY, b); int(x, b) => x.min(b) };
             map(ctx, args, outs, [x, max], &fns)
         }
         (false, false) => {
-            let fns = elementwise! { float(x, a, b) => clamp_value(x, a, b); int(x, a, b) => x.max(a).min(b) };
+            let fns =
+                elementwise! { float(x, a, b) => clamp_value(x, a, b); int(x, a, b) => x.max(a).min(b) };
             map(ctx, args, outs, [x, min, max], &fns)
         }
     }
@@ -478,7 +480,7 @@ fn lerp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let fns = elementwise! {
         float(a, b, w) => if w.abs() < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) };
     };
-    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1), Input::of(args, 2)?], &fns)
+    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1), Input::of_arg(args, 2)?], &fns)
 }
 
 #[cfg(test)]

@@ -100,7 +100,11 @@ fn output_size<const N: usize>(args: &Args<'_>) -> Result<[usize; N]> {
 }
 
 /// The gradient of adaptive average pooling: each window's gradient is divided equally among its elements.
-fn avg_pool_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn avg_pool_backward<const N: usize>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+) -> Result<()> {
     let (grad, x) = (args.tensor("grad_output")?, args.meta("self")?);
     ensure!(
         grad.rank() == x.rank()
@@ -145,7 +149,7 @@ fn max_pool<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     let (from, to) = (windows.from.iter().product::<usize>(), windows.to.iter().product::<usize>());
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let values = all_values::<C>(ctx, &x)?;
-        let mut found = ctx.scratch::<i64>(out.numel())?;
+        let mut positions = ctx.scratch::<i64>(out.numel())?;
         for plane in 0..windows.planes {
             let x = &values[plane * from..][..from];
             windows.each_window(|i, parts| {
@@ -157,17 +161,17 @@ fn max_pool<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
                         best = Some(at);
                     }
                 });
-                found[plane * to + i] = best.unwrap_or(0) as i64;
+                positions[plane * to + i] = best.unwrap_or(0) as i64;
             });
         }
         write_values::<C>(ctx, out, |out| {
-            for (i, (out, &at)) in out.iter_mut().zip(found.iter()).enumerate() {
+            for (i, (out, &at)) in out.iter_mut().zip(positions.iter()).enumerate() {
                 *out = values[i / to * from + at as usize];
             }
             Ok(())
         })?;
         write_values::<i64>(ctx, indices, |to| {
-            to.copy_from_slice(&found);
+            to.copy_from_slice(&positions);
             Ok(())
         })
     })

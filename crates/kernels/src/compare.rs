@@ -12,7 +12,7 @@ use pteron_operator::{
 use pteron_tensor::{ScalarType, TensorView};
 
 /// Integers and bool.
-const BITS: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
+const BITS: DtypeSet = DtypeSet::INTEGRAL.union(DtypeSet::BOOL);
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -230,13 +230,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// Arguments 0 and 1, tensors or scalars.
 fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
-    Ok([Input::of(args, 0)?, Input::of(args, 1)?])
+    Ok([Input::of_arg(args, 0)?, Input::of_arg(args, 1)?])
 }
 
 macro_rules! comparisons {
     ($($name:ident = |$a:ident, $b:ident| $f:expr $(, complex $c:expr)?;)*) => { $(
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let fns = elementwise! { real($a, $b) => F::truth($f) $(; complex($a, $b) => F::truth($c))? };
+            let fns = elementwise! { real($a, $b) => F::from_bool($f) $(; complex($a, $b) => F::from_bool($c))? };
             map_bool(ctx, args, outs, operands(args)?, &fns)
         }
     )* };
@@ -270,7 +270,7 @@ bits! {
 }
 
 /// The width in bits of the operands' promoted type, which must be an integer type.
-fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
+fn bit_width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
     match promote(args, inputs)? {
         ScalarType::Bool => Err(Error::invalid("self: bool cannot be shifted")),
         dtype => Ok(dtype.size() as i64 * 8),
@@ -280,7 +280,7 @@ fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
 /// Bits shifted out of the type are lost; a negative shift, or one by the width or more, gives 0.
 fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
-    let width = width(args, &inputs)?;
+    let width = bit_width(args, &inputs)?;
     let fns = elementwise! { int(a, b) => if (0..width).contains(&b) { a << b } else { 0 } };
     map(ctx, args, outs, inputs, &fns)
 }
@@ -288,7 +288,7 @@ fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 /// An arithmetic shift for signed types; a negative shift, or one by the width or more, leaves only the sign.
 fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
-    let width = width(args, &inputs)?;
+    let width = bit_width(args, &inputs)?;
     let fns = elementwise! { int(a, b) => a >> if (0..width).contains(&b) { b } else { 63 } };
     map(ctx, args, outs, inputs, &fns)
 }
@@ -300,7 +300,7 @@ fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     ensure!(x.dtype() == y.dtype(), "other: expected a tensor of {}, found one of {}", x.dtype(), y.dtype());
     expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     let sizes = broadcast(x.sizes(), y.sizes())?;
-    let of = |t: &TensorView<'_>| Layout::of(t.meta()).expand(&sizes);
+    let of = |t: &TensorView<'_>| Layout::of_tensor(t.meta()).expand(&sizes);
     let (a, b) = (values::<f64>(ctx, &x, &of(&x)?)?, values::<f64>(ctx, &y, &of(&y)?)?);
     let close = |(a, b): (&f64, &f64)| {
         a == b

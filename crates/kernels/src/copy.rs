@@ -1,7 +1,7 @@
 //! Copies of whole tensors: clones, casts, dim order conversions.
 
 use crate::support::convert::convert;
-use crate::support::meaning::{same, sizes_of_first};
+use crate::support::meaning::{reshape_meaning, sizes_of_first};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{DimOrder, Shape};
 
@@ -11,24 +11,24 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         clone,
     )
-    .moves()
-    .means(same)
+    .moves_elements()
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new("aten::alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, clone)
-        .moves()
-        .means(same)
+        .moves_elements()
+        .means(reshape_meaning)
         .sized(sizes_of_first),
     Operator::new("aten::detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, clone)
-        .moves()
-        .means(same)
+        .moves_elements()
+        .means(reshape_meaning)
         .sized(sizes_of_first),
     Operator::new(
         "aten::lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         clone,
     )
-    .moves()
-    .means(same)
+    .moves_elements()
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new(
         "aten::contiguous.out(Tensor self, *, MemoryFormat memory_format=0, Tensor(a!) out) -> Tensor(a!)",
@@ -40,7 +40,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         to_copy,
     )
-    .means(same)
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new(
         "aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out) -> Tensor(a!)",
@@ -58,15 +58,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         to_dim_order,
     )
-    .means(same)
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new(
         "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         to_dim_order,
     )
-    .moves()
-    .means(same)
+    .moves_elements()
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new(
         "et_copy::_h2d_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
@@ -83,8 +83,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         clone,
     )
-    .moves()
-    .means(same),
+    .moves_elements()
+    .means(reshape_meaning),
 ];
 
 /// A copy with the same type, in the out's layout.

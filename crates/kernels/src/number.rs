@@ -34,13 +34,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The greatest common divisor, which is not negative; that of zeros is zero.
 fn gcd(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &elementwise! { int(a, b) => divisor(a, b) })
+    map(
+        ctx,
+        args,
+        outs,
+        [Input::Arg(0), Input::Arg(1)],
+        &elementwise! { int(a, b) => greatest_common_divisor(a, b) },
+    )
 }
 
 /// The least common multiple, which is not negative; zero if an operand is.
 fn lcm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! {
-        int(a, b) => match divisor(a, b) {
+        int(a, b) => match greatest_common_divisor(a, b) {
             0 => 0,
             common => a.wrapping_div(common).wrapping_mul(b).wrapping_abs(),
         };
@@ -48,7 +54,7 @@ fn lcm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
 }
 
-fn divisor(a: i64, b: i64) -> i64 {
+fn greatest_common_divisor(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while a != 0 {
         (a, b) = (b % a, a);

@@ -3,7 +3,7 @@
 use crate::compute;
 use crate::support::dtype::{C64, float_type};
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
-use crate::support::meaning::{clamped, unary};
+use crate::support::meaning::{clamp_between, unary};
 use crate::support::special::{erf, erfc};
 use pteron_operator::{Arg, Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
 use pteron_tensor::{Complex, ScalarType};
@@ -229,7 +229,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new("aten::relu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, relu)
         .in_place(&["self"])
         .rounding(Rounding::Exact)
-        .means(|_| clamped(0.0, f64::INFINITY)),
+        .means(|_| clamp_between(0.0, f64::INFINITY)),
     Operator::new(
         "aten::isposinf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -276,7 +276,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 /// The absolute value; for a complex number, its modulus.
 fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = args.meta("self")?.dtype();
-    if dtype == ScalarType::ComplexFloat && moduli(ctx, args, outs)? {
+    if dtype == ScalarType::ComplexFloat && write_moduli(ctx, args, outs)? {
         return Ok(());
     }
     map_as(
@@ -296,7 +296,7 @@ fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 
 /// The moduli of complex64 numbers, without the conversion to complex128. Returns `false`, and computes nothing, if the
 /// out has another type or layout.
-fn moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<bool> {
+fn write_moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<bool> {
     /// The complex numbers of a work item of a thread, and the fewest items worth waking a thread for.
     const CHUNK: usize = 1 << 12;
     const GRAIN: usize = 8;
@@ -341,7 +341,7 @@ macro_rules! float_functions {
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
             let fns = elementwise! { float($x) => $f $(; complex($z) => $c)? };
             $(
-                let core = core(ctx, compute::Unary::$core);
+                let core = core_function(ctx, compute::Unary::$core);
                 let fns = Fns { f32: Some(&core), ..fns };
             )?
             map_float(ctx, args, outs, [Input::Arg(0)], &fns)
@@ -350,7 +350,7 @@ macro_rules! float_functions {
 }
 
 /// A block function of the compute core. It runs on one thread, because blocks are small.
-pub(crate) fn core(
+pub(crate) fn core_function(
     ctx: &KernelContext<'_>,
     op: compute::Unary,
 ) -> impl Fn([&[f32]; 1], &mut [f32]) + Sync + use<> {
@@ -387,7 +387,7 @@ float_functions! {
     rad2deg = |x| x * (180.0 / PI) as F;
 }
 
-/// Logarithms that the compute core has apart from [`compute::Unary`].
+/// Operators for the logarithms of the compute core that are not a [`compute::Unary`].
 macro_rules! logarithms {
     ($($name:ident[$core:ident] = |$x:ident| $f:expr, complex |$z:ident| $c:expr;)*) => { $(
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -491,7 +491,7 @@ macro_rules! rounding_functions {
 rounding_functions! {
     ceil = |x| x.ceil();
     floor = |x| x.floor();
-    /// To the nearest integer, ties to even.
+    /// Rounds to the nearest integer, ties to even.
     round = |x| x.round_ties_even();
     trunc = |x| x.trunc();
 }

@@ -121,7 +121,7 @@ impl Operator {
     }
 
     /// Declares that it only moves or repeats elements and computes none.
-    pub const fn moves(mut self) -> Self {
+    pub const fn moves_elements(mut self) -> Self {
         self.facts.moves = true;
         self.facts.rounding = Rounding::Exact;
         self

@@ -165,7 +165,7 @@ fn base_of(operator: &str) -> (String, Option<&str>) {
 /// Whether an operator works in place. The results of others are written at the end of their arguments.
 fn writes_what_it_reads(schema: &Schema) -> bool {
     let outs = schema.args.iter().rev().take_while(|arg| arg.written).count();
-    schema.written().any(|index| index + outs < schema.args.len()) || outs == schema.args.len()
+    schema.written_args().any(|index| index + outs < schema.args.len()) || outs == schema.args.len()
 }
 
 /// Assigns positional and named arguments to a schema.

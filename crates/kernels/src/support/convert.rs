@@ -74,7 +74,7 @@ pub(crate) fn read<C: Compute>(tensor: &TensorView<'_>, view: &Layout, into: &mu
     pteron_pool::count(into.len());
     let load = C::loader(tensor.dtype())?;
     let mut done = 0;
-    view.walk().runs(0..into.len(), |at, stride, n| {
+    view.walk().each_run(0..into.len(), |at, stride, n| {
         load(tensor.bytes(), at, stride, &mut into[done..done + n]);
         done += n;
     });
@@ -86,7 +86,7 @@ pub(crate) fn all_values<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: &TensorView<'a>,
 ) -> Result<Values<'a, C>> {
-    values(ctx, tensor, &Layout::of(tensor.meta()))
+    values(ctx, tensor, &Layout::of_tensor(tensor.meta()))
 }
 
 /// The integers of an index tensor, in row-major order.
@@ -155,7 +155,7 @@ pub(crate) fn write_rows<C: Compute>(
     out: &mut TensorViewMut<'_>,
     set: impl FnOnce(&mut [C]) -> Result<()>,
 ) -> Result<()> {
-    let into = Layout::of(out.meta());
+    let into = Layout::of_tensor(out.meta());
     if into.walk().dense().is_some() {
         return write_stored(ctx, out, set);
     }
@@ -171,7 +171,7 @@ pub(crate) fn values_as_stored<'a, C: Compute>(
     out: &pteron_tensor::TensorMeta,
 ) -> Result<Values<'a, C>> {
     let order: smallvec::SmallVec<[usize; 8]> = out.dim_order().iter().map(|&d| d as usize).collect();
-    values(ctx, tensor, &Layout::of(tensor.meta()).permute(&order))
+    values(ctx, tensor, &Layout::of_tensor(tensor.meta()).permute(&order))
 }
 
 /// Fills an out with a value.

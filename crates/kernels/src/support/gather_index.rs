@@ -18,17 +18,13 @@ pub(crate) struct GatherIndex<'a> {
 
 /// The layout of a tensor; a zero-dim tensor gets one dimension of size one.
 pub(crate) fn at_least_1d(meta: &TensorMeta) -> Result<Layout> {
-    let layout = Layout::of(meta);
+    let layout = Layout::of_tensor(meta);
     if layout.rank() == 0 { layout.insert(0, 1, 1) } else { Ok(layout) }
 }
 
 impl<'a> GatherIndex<'a> {
     /// The argument `index` as indices into dimension `dim` (also an argument) of a tensor like `x`.
-    pub(crate) fn new<'b: 'a>(
-        ctx: &KernelContext<'a>,
-        args: &Args<'b>,
-        x: &TensorMeta,
-    ) -> Result<Self> {
+    pub(crate) fn new<'b: 'a>(ctx: &KernelContext<'a>, args: &Args<'b>, x: &TensorMeta) -> Result<Self> {
         let tensor = args.tensor("index")?;
         let layout = at_least_1d(tensor.meta())?;
         let d = wrap_dim("dim", args.int("dim")?, x.rank())?;
@@ -109,7 +105,7 @@ impl<'a> GatherIndex<'a> {
     #[inline]
     pub(crate) fn each(&self, mut f: impl FnMut(usize, usize)) {
         let mut position = 0;
-        self.base.walk().runs(0..self.index.len(), |at, stride, n| {
+        self.base.walk().each_run(0..self.index.len(), |at, stride, n| {
             let mut at = at as isize;
             for &i in &self.index[position..position + n] {
                 f(position, at as usize + i as usize * self.stride);
