@@ -3,45 +3,45 @@
 use crate::compute::each;
 use crate::support::dtype::Compute;
 use crate::support::map::{Fns, Input, elementwise, expect_out, map, map_as, map_float, nearest, promote};
-use crate::support::meaning::{clamped, unary};
+use crate::support::meaning::{clamp_between, unary};
 use crate::support::special::{erf, erfc};
-use crate::unary::core;
+use crate::unary::core_function;
 use pteron_operator::formula::Term;
 use pteron_operator::{
     Args, Binary, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary, ensure,
 };
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    Operator::new("aten::erf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, erf_of)
-        .in_place(&[0])
+    Operator::new("aten::erf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, erf_tensor)
+        .in_place(&["self"])
         .rounding(Rounding::Once)
         .means(|_| unary(Unary::Erf)),
     Operator::new(
         "aten::erfc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
-        erfc_of,
+        erfc_tensor,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::gelu.out(Tensor self, *, str approximate='none', Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         gelu,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(gelu_meaning),
     Operator::new("aten::silu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, silu)
-        .in_place(&[0])
+        .in_place(&["self"])
         .rounding(Rounding::Once)
         .means(|_| unary(Unary::Silu)),
     Operator::new("aten::mish.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, mish)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new(
         "aten::hardsigmoid.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         hardsigmoid,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Hardsigmoid)),
     Operator::new(
@@ -49,7 +49,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::FLOATING,
         hardswish,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Hardswish)),
     Operator::new(
@@ -57,44 +57,44 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::FLOATING,
         softplus,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::log_sigmoid.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         log_sigmoid,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         elu,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once),
     Operator::new(
         "aten::celu.out(Tensor self, Scalar alpha=1.0, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         celu,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::hardshrink.out(Tensor self, Scalar lambd=0.5, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         hardshrink,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::softshrink.out(Tensor self, Scalar lambd=0.5, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         softshrink,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         leaky_relu,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(leaky_relu_meaning),
     Operator::new(
@@ -102,13 +102,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         logit,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL,
         hardtanh,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::ExactWithNumbers)
     .means(hardtanh_meaning),
     Operator::new(
@@ -116,7 +116,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         clamp,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::ExactWithNumbers)
     .means(clamp_meaning),
     Operator::new(
@@ -124,69 +124,69 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         clamp_min,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::clamp_max.out(Tensor self, Scalar max, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         clamp_max,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::clamp_min.Tensor_out(Tensor self, Tensor min, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         clamp_min_tensor,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::clamp_max.Tensor_out(Tensor self, Tensor max, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         clamp_max_tensor,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::clamp.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         clamp_tensor,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::threshold.out(Tensor self, Scalar threshold, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL,
         threshold,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        choose,
+        where_self,
     )
     .rounding(Rounding::Exact)
     .means(|_| Some(Meaning::Where))
-    .in_place(&[1, 2]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::addcmul.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         addcmul,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         addcdiv,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         lerp,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::lerp.Tensor_out(Tensor self, Tensor end, Tensor weight, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         lerp,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
 ];
 
 fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
@@ -206,7 +206,7 @@ fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn hardtanh_meaning(args: &Args<'_>) -> Option<Meaning> {
-    clamped(args.scalar("min_val").ok()?.to_f64(), args.scalar("max_val").ok()?.to_f64())
+    clamp_between(args.scalar("min_val").ok()?.to_f64(), args.scalar("max_val").ok()?.to_f64())
 }
 
 fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
@@ -215,7 +215,7 @@ fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
         return None;
     }
     let bound = |i: usize, absent: f64| Some(args.optional_scalar(i).ok()?.map_or(absent, |s| s.to_f64()));
-    clamped(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
+    clamp_between(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
 }
 
 /// Functions of floating-point tensors, with scalar arguments in braces. For f32, a function with a name in brackets
@@ -227,7 +227,7 @@ macro_rules! float_functions {
             $($(let $var = args.scalar($at)?.to_f64();)+)?
             let fns = elementwise! { float($x) => $f };
             $(
-                let core = core(ctx, Unary::$core);
+                let core = core_function(ctx, Unary::$core);
                 let fns = Fns { f32: Some(&core), ..fns };
             )?
             map(ctx, args, outs, [Input::Arg(0)], &fns)
@@ -241,9 +241,9 @@ float_functions! {
     /// `x * tanh(log(1 + exp(x)))`
     mish = |x| x * if x > 20.0 { 1.0 } else { x.exp().ln_1p().tanh() };
     /// `clamp(x + 3, 0, 6) / 6`
-    hardsigmoid[Hardsigmoid] = |x| between(x + 3.0, 0.0, 6.0) / 6.0;
+    hardsigmoid[Hardsigmoid] = |x| clamp_value(x + 3.0, 0.0, 6.0) / 6.0;
     /// `x * clamp(x + 3, 0, 6) / 6`
-    hardswish[Hardswish] = |x| x * between(x + 3.0, 0.0, 6.0) / 6.0;
+    hardswish[Hardswish] = |x| x * clamp_value(x + 3.0, 0.0, 6.0) / 6.0;
     /// `log(1 + exp(beta x)) / beta`, and `x` where `beta x` is above the threshold.
     softplus { beta = 1, threshold = 2 } = |x| {
         let b = beta as F;
@@ -294,7 +294,7 @@ fn softshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 /// `x` clamped to `min..=max`. NaN stays NaN; a NaN bound gives NaN.
 #[inline]
 #[expect(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op, reason = "a NaN bound must win, and be kept")]
-fn between<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
+fn clamp_value<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
     if x != x {
         return x;
     }
@@ -302,13 +302,13 @@ fn between<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
     if x > max || max != max { max } else { x }
 }
 
-fn erf_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let core = core(ctx, Unary::Erf);
+fn erf_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let core = core_function(ctx, Unary::Erf);
     let fns = Fns { f32: Some(&core), ..elementwise! { float(x) => erf(x as f64) as F } };
     map_float(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-fn erfc_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn erfc_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     map_float(ctx, args, outs, [Input::Arg(0)], &elementwise! { float(x) => erfc(x as f64) as F })
 }
 
@@ -319,7 +319,7 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let input = [Input::Arg(0)];
     match args.str("approximate")? {
         "none" => {
-            let core = core(ctx, Unary::Gelu);
+            let core = core_function(ctx, Unary::Gelu);
             let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
                 core([x], out);
                 for (out, &x) in out.iter_mut().zip(x) {
@@ -336,7 +336,7 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         }
         "tanh" => {
             let k = FRAC_2_PI.sqrt();
-            let core = core(ctx, Unary::GeluTanh);
+            let core = core_function(ctx, Unary::GeluTanh);
             let fns =
                 elementwise! { float(x) => 0.5 * x * (1.0 + (k as F * (x + 0.044715 * x * x * x)).tanh()) };
             map(ctx, args, outs, input, &Fns { f32: Some(&core), ..fns })
@@ -356,7 +356,7 @@ fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     };
     let fns = elementwise! {
         float(x) => {
-            let x = between(x, low as F, high as F);
+            let x = clamp_value(x, low as F, high as F);
             (x / (1.0 - x)).ln()
         };
     };
@@ -379,8 +379,8 @@ fn clamp_to(
     let (a, b) = (min.map_or(f64::NEG_INFINITY, |s| s.to_f64()), max.map_or(f64::INFINITY, |s| s.to_f64()));
     let (i, j) = (min.map_or(i64::MIN, |s| s.to_i64()), max.map_or(i64::MAX, |s| s.to_i64()));
     let isa = crate::support::isa(ctx);
-    let block = |[x]: [&[f32]; 1], out: &mut [f32]| each(isa, x, out, |x| between(x, a as f32, b as f32));
-    let fns = elementwise! { float(x) => between(x, a as F, b as F); int(x) => x.max(i).min(j) };
+    let block = |[x]: [&[f32]; 1], out: &mut [f32]| each(isa, x, out, |x| clamp_value(x, a as f32, b as f32));
+    let fns = elementwise! { float(x) => clamp_value(x, a as F, b as F); int(x) => x.max(i).min(j) };
     map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype, &Fns { f32: Some(&block), ..fns })
 }
 
@@ -404,12 +404,12 @@ fn clamp_max(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 }
 
 fn clamp_min_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise! { float(x, a) => between(x, a, F::INFINITY); int(x, a) => x.max(a) };
+    let fns = elementwise! { float(x, a) => clamp_value(x, a, F::INFINITY); int(x, a) => x.max(a) };
     map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
 }
 
 fn clamp_max_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let fns = elementwise! { float(x, b) => between(x, F::NEG_INFINITY, b); int(x, b) => x.min(b) };
+    let fns = elementwise! { float(x, b) => clamp_value(x, F::NEG_INFINITY, b); int(x, b) => x.min(b) };
     map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
 }
 
@@ -418,15 +418,17 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     match (args.is_none("min"), args.is_none("max")) {
         (true, true) => Err(Error::invalid("min and max are both absent")),
         (false, true) => {
-            let fns = elementwise! { float(x, a) => between(x, a, F::INFINITY); int(x, a) => x.max(a) };
+            let fns = elementwise! { float(x, a) => clamp_value(x, a, F::INFINITY); int(x, a) => x.max(a) };
             map(ctx, args, outs, [x, min], &fns)
         }
         (true, false) => {
-            let fns = elementwise! { float(x, b) => between(x, F::NEG_INFINITY, b); int(x, b) => x.min(b) };
+            let fns =
+                elementwise! { float(x, b) => clamp_value(x, F::NEG_INFINITY, b); int(x, b) => x.min(b) };
             map(ctx, args, outs, [x, max], &fns)
         }
         (false, false) => {
-            let fns = elementwise! { float(x, a, b) => between(x, a, b); int(x, a, b) => x.max(a).min(b) };
+            let fns =
+                elementwise! { float(x, a, b) => clamp_value(x, a, b); int(x, a, b) => x.max(a).min(b) };
             map(ctx, args, outs, [x, min, max], &fns)
         }
     }
@@ -444,7 +446,7 @@ fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 }
 
 /// `self` where the condition is true, otherwise `other`.
-fn choose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn where_self(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = promote(args, &[Input::Arg(1), Input::Arg(2)])?;
     expect_out(dtype, outs.tensor(0)?.dtype())?;
     let fns = elementwise! {
@@ -478,7 +480,7 @@ fn lerp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let fns = elementwise! {
         float(a, b, w) => if w.abs() < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) };
     };
-    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1), Input::of(args, 2)?], &fns)
+    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1), Input::of_arg(args, 2)?], &fns)
 }
 
 #[cfg(test)]

@@ -12,27 +12,27 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::_adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        avg_backward::<2>,
+        avg_pool_backward::<2>,
     ),
     Operator::new(
         "aten::_adaptive_avg_pool3d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        avg_backward::<3>,
+        avg_pool_backward::<3>,
     ),
     Operator::new(
         "aten::adaptive_max_pool2d.out(Tensor self, int[2] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!) out, Tensor(b!) indices)",
         DtypeSet::REAL,
-        max::<2>,
+        max_pool::<2>,
     ),
     Operator::new(
         "aten::adaptive_max_pool3d.out(Tensor self, int[3] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!) out, Tensor(b!) indices)",
         DtypeSet::REAL,
-        max::<3>,
+        max_pool::<3>,
     ),
 ];
 
 /// The elements that the `i`th of `to` adaptive windows covers, in a dimension of size `from`.
-fn window(i: usize, from: usize, to: usize) -> Range<usize> {
+fn adaptive_window(i: usize, from: usize, to: usize) -> Range<usize> {
     let at = |i: usize| i as u128 * from as u128;
     (at(i) / to as u128) as usize..at(i + 1).div_ceil(to as u128) as usize
 }
@@ -63,12 +63,12 @@ impl Windows {
     }
 
     /// Calls `f` with the index of each window and the ranges that it covers.
-    fn each(&self, mut f: impl FnMut(usize, [Range<usize>; 3])) {
+    fn each_window(&self, mut f: impl FnMut(usize, [Range<usize>; 3])) {
         let [d, h, w] = self.to;
         for z in 0..d {
             for y in 0..h {
                 for x in 0..w {
-                    let part = |k: usize, i: usize| window(i, self.from[k], self.to[k]);
+                    let part = |k: usize, i: usize| adaptive_window(i, self.from[k], self.to[k]);
                     f((z * h + y) * w + x, [part(0, z), part(1, y), part(2, x)]);
                 }
             }
@@ -76,7 +76,7 @@ impl Windows {
     }
 
     /// Calls `f` with the offset, in a plane of the input, of each element of a window, in row-major order.
-    fn covered(&self, [d, h, w]: [Range<usize>; 3], mut f: impl FnMut(usize)) {
+    fn each_pixel(&self, [d, h, w]: [Range<usize>; 3], mut f: impl FnMut(usize)) {
         let [_, height, width] = self.from;
         pteron_pool::progress(d.len() * h.len() * w.len());
         for z in d {
@@ -100,7 +100,11 @@ fn output_size<const N: usize>(args: &Args<'_>) -> Result<[usize; N]> {
 }
 
 /// The gradient of adaptive average pooling: each window's gradient is divided equally among its elements.
-fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn avg_pool_backward<const N: usize>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+) -> Result<()> {
     let (grad, x) = (args.tensor("grad_output")?, args.meta("self")?);
     ensure!(
         grad.rank() == x.rank()
@@ -122,10 +126,10 @@ fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
             out.fill(0.0);
             for plane in 0..windows.planes {
                 let (out, grad) = (&mut out[plane * from..][..from], &grad[plane * to..][..to]);
-                windows.each(|i, parts| {
+                windows.each_window(|i, parts| {
                     let count: usize = parts.iter().map(|p| p.len()).product();
                     let share = grad[i] / count as C;
-                    windows.covered(parts, |at| out[at] += share);
+                    windows.each_pixel(parts, |at| out[at] += share);
                 });
             }
             Ok(())
@@ -134,7 +138,7 @@ fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
 }
 
 /// Adaptive max pooling: the largest element of each window and its offset in the image. NaN counts as largest.
-fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn max_pool<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
     let (windows, sizes) = Windows::new::<N>(x.meta(), &output_size::<N>(args)?)?;
     let [out, indices] = outs.tensors([0, 1])?;
@@ -145,29 +149,29 @@ fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     let (from, to) = (windows.from.iter().product::<usize>(), windows.to.iter().product::<usize>());
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let values = all_values::<C>(ctx, &x)?;
-        let mut found = ctx.scratch::<i64>(out.numel())?;
+        let mut positions = ctx.scratch::<i64>(out.numel())?;
         for plane in 0..windows.planes {
             let x = &values[plane * from..][..from];
-            windows.each(|i, parts| {
+            windows.each_window(|i, parts| {
                 let mut best: Option<usize> = None;
-                windows.covered(parts, |at| {
+                windows.each_pixel(parts, |at| {
                     // Not comparable to itself: NaN.
                     let better = best.is_none_or(|b| x[at] > x[b] || x[at].partial_cmp(&x[at]).is_none());
                     if better {
                         best = Some(at);
                     }
                 });
-                found[plane * to + i] = best.unwrap_or(0) as i64;
+                positions[plane * to + i] = best.unwrap_or(0) as i64;
             });
         }
         write_values::<C>(ctx, out, |out| {
-            for (i, (out, &at)) in out.iter_mut().zip(found.iter()).enumerate() {
+            for (i, (out, &at)) in out.iter_mut().zip(positions.iter()).enumerate() {
                 *out = values[i / to * from + at as usize];
             }
             Ok(())
         })?;
         write_values::<i64>(ctx, indices, |to| {
-            to.copy_from_slice(&found);
+            to.copy_from_slice(&positions);
             Ok(())
         })
     })

@@ -4,7 +4,7 @@
 //! (grouped-query attention), each key-value head serves a group of consecutive query heads.
 
 use crate::compute::{Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, attention_rows, gemm, softmax_in_place};
-use crate::kv_cache::store;
+use crate::kv_cache::write_at;
 use crate::support::convert::{Values, all_values, values, write_rows};
 use crate::support::dims::{broadcast, to_size};
 use crate::support::dtype::{Compute, compute_type, expect_dtype};
@@ -32,12 +32,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
     Operator::new(
         "llama::custom_quantized_sdpa.out(Tensor query, Tensor key, Tensor value, SymInt start_pos, Tensor? attn_mask=None, float drpout_p=0.0, bool is_causal=False, float? scale=None, Tensor? q_zero_points=None, Tensor? q_scales=None, Tensor? k_zero_points=None, Tensor? k_scales=None, Tensor? v_zero_points=None, Tensor? v_scales=None, bool is_seq_at_dim_2=False, *, Tensor(a!) out) -> Tensor(a!)",
-        DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Char])),
+        DtypeSet::FLOATING.union(DtypeSet::of(&[ScalarType::Char])),
         custom_quantized_sdpa,
     ),
 ];
 
-/// The largest block of queries if threads share the queries of a head or the attention is causal.
+/// The most queries in a block if threads share the queries of a head or the attention is causal.
 const QUERIES: usize = 70;
 /// Grain size: the smallest number of multiplications worth waking a thread for.
 const SPLIT_WORK: usize = 1 << 18;
@@ -58,10 +58,10 @@ impl<'a, C: Compute> Heads<'a, C> {
     }
 
     /// A mask to add to scores of these sizes. In a boolean mask, true means that the key is visible.
-    fn mask(ctx: &KernelContext<'a>, mask: &TensorView<'a>, scores: &Shape) -> Result<Self> {
+    fn from_mask(ctx: &KernelContext<'a>, mask: &TensorView<'a>, scores: &Shape) -> Result<Self> {
         let dense = Layout::contiguous(mask.sizes());
         let dtype = mask.dtype();
-        expect_dtype("attn_mask", dtype, DtypeSet::FLOATING.and(DtypeSet::BOOL))?;
+        expect_dtype("attn_mask", dtype, DtypeSet::FLOATING.union(DtypeSet::BOOL))?;
         let mut all = all_values::<C>(ctx, mask)?;
         if dtype == ScalarType::Bool {
             let mut numbers = ctx.scratch::<C>(all.len())?;
@@ -73,7 +73,7 @@ impl<'a, C: Compute> Heads<'a, C> {
         Ok(Self { values: all, view: dense.expand(scores)? })
     }
 
-    fn each(&self) -> HeadSlices<'_, C> {
+    fn as_slices(&self) -> HeadSlices<'_, C> {
         HeadSlices {
             values: &self.values,
             offset: self.view.offset,
@@ -99,14 +99,14 @@ impl<'a> Heads<'a, f32> {
             zeros.sizes(),
             scales.sizes()
         );
-        let of = |t: &TensorView<'a>| values::<f32>(ctx, t, &view(Layout::of(t.meta())));
+        let of = |t: &TensorView<'a>| values::<f32>(ctx, t, &view(Layout::of_tensor(t.meta())));
         let (numbers, zeros, scales) = (of(&x)?, of(&zeros)?, of(&scales)?);
         let mut all = ctx.scratch::<f32>(numbers.len())?;
         let width = x.sizes()[3].max(1);
         for (i, (to, from)) in all.chunks_exact_mut(width).zip(numbers.chunks_exact(width)).enumerate() {
             to.iter_mut().zip(from).for_each(|(to, &q)| *to = (q - zeros[i]) * scales[i]);
         }
-        let sizes = view(Layout::of(x.meta())).sizes;
+        let sizes = view(Layout::of_tensor(x.meta())).sizes;
         Ok(Self { values: Values::Copy(all), view: Layout::contiguous(&sizes) })
     }
 }
@@ -122,7 +122,14 @@ struct HeadSlices<'v, C> {
 
 impl<'v, C> HeadSlices<'v, C> {
     /// The first `columns` columns of `rows` rows of one head, from row `first` on.
-    fn block(&self, batch: usize, head: usize, first: usize, rows: usize, columns: usize) -> MatRef<'v, C> {
+    fn head_block(
+        &self,
+        batch: usize,
+        head: usize,
+        first: usize,
+        rows: usize,
+        columns: usize,
+    ) -> MatRef<'v, C> {
         let [b, h, r, c] = self.strides;
         let empty = rows == 0 || columns == 0;
         let from = if empty { &[] } else { &self.values[self.offset + batch * b + head * h + first * r..] };
@@ -211,12 +218,14 @@ fn attend_heads<C: Compute>(
         "key: its {shared} heads do not divide the {heads} heads of the query"
     );
     let scores = Shape::new(&[q.view.sizes[0], heads, q.view.sizes[2], rule.keys])?;
-    let mask = mask.map(|m| Heads::<C>::mask(ctx, &m, &scores)).transpose()?;
+    let mask = mask.map(|m| Heads::<C>::from_mask(ctx, &m, &scores)).transpose()?;
     if out.numel() == 0 {
         return Ok(());
     }
-    let mask = mask.as_ref().map(Heads::each);
-    write_rows::<C>(ctx, out, |out| loops(ctx, [q.each(), k.each(), v.each()], mask, rule, out, steps))
+    let mask = mask.as_ref().map(Heads::as_slices);
+    write_rows::<C>(ctx, out, |out| {
+        loops(ctx, [q.as_slices(), k.as_slices(), v.as_slices()], mask, rule, out, steps)
+    })
 }
 
 fn attend_f32(
@@ -241,17 +250,17 @@ fn attend_f32(
         let grain = (SPLIT_WORK / work.saturating_mul(len).max(1)).max(1);
         ctx.pool().parallel_chunks_mut(out, len * width, grain, &|i, out| {
             let (b, h) = (i / heads, i % heads);
-            let packed = blocks.packed(b, h);
+            let packed = blocks.pack_head(b, h);
             for first in (0..len).step_by(at_once) {
                 let rows = at_once.min(len - first);
                 let to = MatMut::new(&mut out[first * width..][..rows * width], rows, width);
-                blocks.run(Pool::alone(), (b, h, first), packed.as_ref(), to);
+                blocks.run_block(Pool::alone(), (b, h, first), packed.as_ref(), to);
             }
         });
         return Ok(());
     }
     for b in 0..batch {
-        let packed: Vec<_> = (0..heads).map(|h| blocks.packed(b, h)).collect();
+        let packed: Vec<_> = (0..heads).map(|h| blocks.pack_head(b, h)).collect();
         if steps == [len * heads * width, width, heads * width] {
             let row = heads * width;
             let grain = (SPLIT_WORK / work.saturating_mul(heads * at_once).max(1)).max(1);
@@ -260,7 +269,7 @@ fn attend_f32(
                 let rows = out.len() / row;
                 for (h, packed) in packed.iter().enumerate() {
                     let to = MatMut::strided(&mut out[h * width..], rows, width, row, 1);
-                    blocks.run(Pool::alone(), (b, h, i * at_once), packed.as_ref(), to);
+                    blocks.run_block(Pool::alone(), (b, h, i * at_once), packed.as_ref(), to);
                 }
             });
             continue;
@@ -269,7 +278,7 @@ fn attend_f32(
             for first in (0..len).step_by(at_once) {
                 let at = b * steps[0] + h * steps[1] + first * steps[2];
                 let to = MatMut::strided(&mut out[at..], at_once.min(len - first), width, steps[2], 1);
-                blocks.run(ctx.pool(), (b, h, first), packed.as_ref(), to);
+                blocks.run_block(ctx.pool(), (b, h, first), packed.as_ref(), to);
             }
         }
     }
@@ -296,18 +305,18 @@ struct Blocks<'v> {
 impl Blocks<'_> {
     /// The packed keys and values of a head, if they are read several times in full. `None` also if there is no
     /// memory for packing: then they are read in place.
-    fn packed(&self, b: usize, h: usize) -> Option<Packed> {
+    fn pack_head(&self, b: usize, h: usize) -> Option<Packed> {
         let (keys, [_, _, len, depth]) = (self.rule.keys, self.q.sizes);
         if len < 2 * self.at_once || self.rule.causal.is_some() || keys == 0 {
             return None;
         }
-        let keys_of = self.k.block(b, h / self.share, 0, keys, depth).t();
-        let values_of = self.v.block(b, h / self.share, 0, keys, self.v.sizes[3]);
+        let keys_of = self.k.head_block(b, h / self.share, 0, keys, depth).t();
+        let values_of = self.v.head_block(b, h / self.share, 0, keys, self.v.sizes[3]);
         Some((PackedB::new(self.isa, keys_of).ok()?, PackedB::new(self.isa, values_of).ok()?))
     }
 
     /// Computes the attention of the block of queries that starts at `first`.
-    fn run(
+    fn run_block(
         &self,
         pool: &Pool,
         (b, h, first): (usize, usize, usize),
@@ -324,16 +333,16 @@ impl Blocks<'_> {
         let (keys, values): (Rhs<'_>, Rhs<'_>) = match packed {
             Some((keys, values)) => (keys.into(), values.into()),
             None => (
-                self.k.block(b, h / self.share, 0, n, depth).t().into(),
-                self.v.block(b, h / self.share, 0, n, width).into(),
+                self.k.head_block(b, h / self.share, 0, n, depth).t().into(),
+                self.v.head_block(b, h / self.share, 0, n, width).into(),
             ),
         };
         let epilogue = Epilogue {
             alpha: rule.scale as f32,
-            residual: self.mask.map(|mask| (1.0, mask.block(b, h, first, rows, n))),
+            residual: self.mask.map(|mask| (1.0, mask.head_block(b, h, first, rows, n))),
             ..Epilogue::NONE
         };
-        let queries = self.q.block(b, h, first, rows, depth);
+        let queries = self.q.head_block(b, h, first, rows, depth);
         gemm(pool, isa, queries, keys, MatMut::new(&mut scores, rows, n), &epilogue);
         for (row, x) in scores.chunks_exact_mut(n.max(1)).enumerate() {
             let (visible, hidden) = x.split_at_mut(rule.visible_keys(first + row));
@@ -362,11 +371,11 @@ fn attend_f64(
     let mut scores = ctx.scratch::<f64>(rule.keys)?;
     for (b, h, i) in (0..batch * heads * len).map(|n| (n / len / heads, n / len % heads, n % len)) {
         let n = rule.visible_keys(i);
-        let (q, k) = (q.block(b, h, i, 1, depth), k.block(b, h / share, 0, n, depth));
+        let (q, k) = (q.head_block(b, h, i, 1, depth), k.head_block(b, h / share, 0, n, depth));
         let scores = &mut scores[..n];
         for (j, score) in scores.iter_mut().enumerate() {
             let product: f64 = (0..depth).map(|d| q.at(0, d) * k.at(j, d)).sum();
-            *score = product * rule.scale + mask.map_or(0.0, |mask| *mask.block(b, h, i, 1, n).at(0, j));
+            *score = product * rule.scale + mask.map_or(0.0, |mask| *mask.head_block(b, h, i, 1, n).at(0, j));
         }
         let greater = |max: f64, x: f64| if x > max || x.is_nan() { x } else { max };
         let max = scores.iter().copied().fold(f64::NEG_INFINITY, greater);
@@ -377,7 +386,7 @@ fn attend_f64(
             let sum: f64 = scores.iter().sum();
             scores.iter_mut().for_each(|x| *x /= sum);
         }
-        let v = v.block(b, h / share, 0, n, width);
+        let v = v.head_block(b, h / share, 0, n, width);
         let at = b * steps[0] + h * steps[1] + i * steps[2];
         for d in 0..width {
             out[at + d] = scores.iter().enumerate().map(|(j, p)| p * v.at(j, d)).sum();
@@ -387,7 +396,7 @@ fn attend_f64(
 }
 
 /// The factor of the scores: the argument, or by default one over the square root of the width.
-fn scale(args: &Args<'_>, width: usize) -> Result<f64> {
+fn score_scale(args: &Args<'_>, width: usize) -> Result<f64> {
     Ok(args.optional_double("scale")?.unwrap_or(1.0 / (width as f64).sqrt()))
 }
 
@@ -402,7 +411,7 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     ensure!(dropout == 0.0, "dropout_p: {dropout} is not supported, only 0 (there is no training)");
     ensure!(mask.is_none() || !causal, "attn_mask: a mask and is_causal exclude each other");
     let rank = tensors.iter().map(|t| t.rank()).max().unwrap_or(0);
-    let mut views = tensors.map(|t| Layout::of(t.meta()));
+    let mut views = tensors.map(|t| Layout::of_tensor(t.meta()));
     for (view, name) in views.iter_mut().zip(["query", "key", "value"]) {
         ensure!((2..=4).contains(&view.rank()), "{name}: expected 2 to 4 dimensions, found {}", view.sizes);
         while view.rank() < 4 {
@@ -424,12 +433,12 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     let [batch, heads, len] = [views[0].sizes[0], views[0].sizes[1], q[2]];
     let out = outs.tensor(0)?;
     out.resize(&[batch, heads, len, v[3]][4 - rank..])?;
-    let rule = Rule { scale: scale(args, q[3])?, keys: k[2], causal: causal.then_some(0) };
+    let rule = Rule { scale: score_scale(args, q[3])?, keys: k[2], causal: causal.then_some(0) };
     attend(ctx, tensors, views, mask, rule, out, [heads * len * v[3], len * v[3], v[3]])
 }
 
 /// The view `[batch, heads, sequence, width]` of a tensor whose sequence is dimension 2 if `second`, otherwise 1.
-fn headed(view: Layout, second: bool) -> Layout {
+fn heads_view(view: Layout, second: bool) -> Layout {
     if second { view } else { view.transpose(1, 2) }
 }
 
@@ -442,12 +451,12 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Checks query, key and value tensors; `second` as in [`headed`].
+    /// Checks query, key and value tensors; `second` as in [`heads_view`].
     fn new(args: &Args<'_>, tensors: &[TensorView<'_>; 3], start: i64, second: bool) -> Result<Self> {
         for (name, t) in ["query", "key", "value"].iter().zip(tensors) {
             ensure!(t.rank() == 4, "{name}: expected four dimensions, found {}", t.meta());
         }
-        let views = tensors.map(|t| headed(Layout::of(t.meta()), second));
+        let views = tensors.map(|t| heads_view(Layout::of_tensor(t.meta()), second));
         let [q, k, v] = views.map(|view| view.sizes);
         ensure!(
             q[0] == k[0] && q[3] == k[3] && k == v,
@@ -475,10 +484,11 @@ impl Sequence {
                 q[2]
             );
         }
-        let scale = scale(args, q[3])?;
+        let scale = score_scale(args, q[3])?;
         let row = q[1].saturating_mul(q[3]);
-        let whole = row.saturating_mul(q[2]);
-        let steps = if second { [whole, q[2].saturating_mul(q[3]), q[3]] } else { [whole, q[3], row] };
+        let batch_len = row.saturating_mul(q[2]);
+        let steps =
+            if second { [batch_len, q[2].saturating_mul(q[3]), q[3]] } else { [batch_len, q[3], row] };
         Ok(Self { views, rule: Rule { scale, keys, causal: causal.then_some(start) }, steps })
     }
 }
@@ -510,7 +520,7 @@ fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Ou
     }
     let heads = |i: usize| {
         let parts = [tensors[i], args.tensor(8 + 2 * i)?, args.tensor(9 + 2 * i)?];
-        Heads::dequantized(ctx, args.name(i), parts, |l| headed(l, second))
+        Heads::dequantized(ctx, args.name(i), parts, |l| heads_view(l, second))
     };
     attend_heads(ctx, &[heads(0)?, heads(1)?, heads(2)?], mask, rule, out, steps, attend_f32)
 }
@@ -519,8 +529,8 @@ fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Ou
 fn sdpa_with_kv_cache(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (query, start) = (args.tensor("query")?, args.int("start_pos")?);
     let [keys, values, out] = outs.tensors([0, 1, 2])?;
-    store(keys, &args.tensor("key")?, start)?;
-    store(values, &args.tensor("value")?, start)?;
+    write_at(keys, &args.tensor("key")?, start)?;
+    write_at(values, &args.tensor("value")?, start)?;
     let tensors = [query, keys.as_view(), values.as_view()];
     let Sequence { views, rule, steps } = Sequence::new(args, &tensors, start, false)?;
     out.resize(query.sizes())?;

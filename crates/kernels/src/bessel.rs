@@ -11,99 +11,99 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         j0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_bessel_j1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         j1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_bessel_y0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         y0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_bessel_y1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         y1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new("aten::i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, i0)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new(
         "aten::special_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_i0e.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i0e,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_i1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_i1e.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i1e,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_modified_bessel_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_modified_bessel_i1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         i1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_modified_bessel_k0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         k0,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_modified_bessel_k1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         k1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_scaled_modified_bessel_k0.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         k0e,
     )
-    .in_place(&[0]),
+    .in_place(&["x"]),
     Operator::new(
         "aten::special_scaled_modified_bessel_k1.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         k1e,
     )
-    .in_place(&[0]),
+    .in_place(&["x"]),
     Operator::new(
         "aten::special_spherical_bessel_j0.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         spherical_j0,
     )
-    .in_place(&[0]),
+    .in_place(&["x"]),
     Operator::new(
         "aten::special_airy_ai.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         airy,
     )
-    .in_place(&[0]),
+    .in_place(&["x"]),
 ];
 
 macro_rules! functions {
@@ -121,12 +121,12 @@ macro_rules! functions {
 }
 
 functions! {
-    j0 = |x| oscillating(x, libm::j0);
-    j1 = |x| oscillating(x, libm::j1);
-    y0 = |x| oscillating(x, libm::y0);
-    y1 = |x| oscillating(x, libm::y1);
-    i0 = |x| growing(x, 0);
-    i1 = |x| growing(x, 1);
+    j0 = |x| nan_at_infinity(x, libm::j0);
+    j1 = |x| nan_at_infinity(x, libm::j1);
+    y0 = |x| nan_at_infinity(x, libm::y0);
+    y1 = |x| nan_at_infinity(x, libm::y1);
+    i0 = |x| bessel_i(x, 0);
+    i1 = |x| bessel_i(x, 1);
     i0e = |x| scaled_i(x.abs(), 0);
     i1e = |x| scaled_i(x.abs(), 1).copysign(x);
     k0 = |x| scaled_k(x, 0) * (-x).exp();
@@ -137,8 +137,8 @@ functions! {
     airy = |x| airy_ai(x);
 }
 
-/// A function that oscillates; like PyTorch's, it has no value at infinity.
-fn oscillating(x: f64, f: fn(f64) -> f64) -> f64 {
+/// `f(x)`; NaN at infinity, as in PyTorch: for functions that oscillate.
+fn nan_at_infinity(x: f64, f: fn(f64) -> f64) -> f64 {
     if x.is_infinite() { f64::NAN } else { f(x) }
 }
 
@@ -151,8 +151,8 @@ fn sine_ratio(x: f64) -> f64 {
     }
 }
 
-/// The modified Bessel function of the first kind; like PyTorch's, it has no value at infinity.
-fn growing(x: f64, order: u32) -> f64 {
+/// The modified Bessel function of the first kind; NaN at infinity, as in PyTorch.
+fn bessel_i(x: f64, order: u32) -> f64 {
     let a = x.abs();
     if a.is_infinite() {
         return f64::NAN;
@@ -167,7 +167,7 @@ fn growing(x: f64, order: u32) -> f64 {
 fn scaled_i(x: f64, order: u32) -> f64 {
     let nu = f64::from(order);
     if x > 30.0 {
-        return hankel(x, 4.0 * nu * nu, -1.0) / (2.0 * PI * x).sqrt();
+        return hankel_expansion(x, 4.0 * nu * nu, -1.0) / (2.0 * PI * x).sqrt();
     }
     let quarter = x * x / 4.0;
     let mut term = if order == 0 { 1.0 } else { x / 2.0 };
@@ -185,7 +185,7 @@ fn scaled_i(x: f64, order: u32) -> f64 {
 
 /// The sum of Hankel's asymptotic series `1 + s (m - 1)/(8 x) + s^2 (m - 1)(m - 9)/(2! (8 x)^2) + ...`, up to its smallest
 /// term. `m` is four times the square of the order.
-fn hankel(x: f64, m: f64, s: f64) -> f64 {
+fn hankel_expansion(x: f64, m: f64, s: f64) -> f64 {
     let (mut term, mut sum) = (1.0f64, 1.0f64);
     for k in 1..60 {
         let k = f64::from(k);
@@ -211,12 +211,12 @@ fn scaled_k(x: f64, order: u32) -> f64 {
     if x.is_infinite() {
         return 0.0;
     }
-    if x > 1.0 { integral_k(x, f64::from(order)) } else { small_k(x, order) * x.exp() }
+    if x > 1.0 { bessel_k_by_integral(x, f64::from(order)) } else { bessel_k_near_zero(x, order) * x.exp() }
 }
 
 /// `e^x K(x)` for `x > 1/2` and any order: the integral of `exp(-x (cosh t - 1)) cosh(order t)` over `t > 0`. The trapezoidal
 /// rule converges exponentially for this integrand; its step follows the width of the peak at 0.
-fn integral_k(x: f64, order: f64) -> f64 {
+fn bessel_k_by_integral(x: f64, order: f64) -> f64 {
     let step = (0.7 / x.sqrt()).min(0.25);
     let mut sum = 0.5;
     for i in 1..1000 {
@@ -232,8 +232,8 @@ fn integral_k(x: f64, order: f64) -> f64 {
     sum * step
 }
 
-/// `K(x)` for small `x`, by the series that contains the logarithm.
-fn small_k(x: f64, order: u32) -> f64 {
+/// `K(x)` for small `x`, by its series, which contains `ln x`.
+fn bessel_k_near_zero(x: f64, order: u32) -> f64 {
     const EULER: f64 = 0.577_215_664_901_532_9;
     let (quarter, log) = (x * x / 4.0, (x / 2.0).ln());
     // Sums of reciprocals up to `k` and up to `k + order`.
@@ -263,10 +263,10 @@ fn airy_ai(x: f64) -> f64 {
     }
     if x > 2.0 {
         let zeta = 2.0 / 3.0 * x * x.sqrt();
-        return (x / 3.0).sqrt() / PI * integral_k(zeta, 1.0 / 3.0) * (-zeta).exp();
+        return (x / 3.0).sqrt() / PI * bessel_k_by_integral(zeta, 1.0 / 3.0) * (-zeta).exp();
     }
     if x < -7.0 {
-        return airy_far_below(-x);
+        return airy_ai_far_below_zero(-x);
     }
     let cube = x * x * x;
     let (mut even, mut odd) = (1.0, x);
@@ -281,7 +281,7 @@ fn airy_ai(x: f64) -> f64 {
 }
 
 /// The Airy function at `-x`, for large `x`.
-fn airy_far_below(x: f64) -> f64 {
+fn airy_ai_far_below_zero(x: f64) -> f64 {
     let zeta = 2.0 / 3.0 * x * x.sqrt();
     // Coefficients of the expansion: `u(k) = u(k - 1) (6k - 5)(6k - 1) / (72 k)`.
     let (mut term, mut parts) = (1.0f64, [1.0, 0.0]);
@@ -306,10 +306,10 @@ mod tests {
 
     fn near(name: &str, x: &[f64], expected: &[f64]) {
         let r = call(&format!("aten::{name}.out"), &[a(&t(&[x.len()], x))], out(Double, &[x.len()])).unwrap();
-        for ((x, found), want) in x.iter().zip(r.storage::<f64>().unwrap()).zip(expected) {
+        for ((x, actual), want) in x.iter().zip(r.storage::<f64>().unwrap()).zip(expected) {
             let fits =
-                (found - want).abs() <= 1e-12 * want.abs().max(1e-3) || found.is_nan() && want.is_nan();
-            assert!(fits || found == want, "{name}({x}): {found}, expected {want}");
+                (actual - want).abs() <= 1e-12 * want.abs().max(1e-3) || actual.is_nan() && want.is_nan();
+            assert!(fits || actual == want, "{name}({x}): {actual}, expected {want}");
         }
     }
 

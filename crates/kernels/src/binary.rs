@@ -15,51 +15,51 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         add,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(|args| plain(args, binary(Binary::Add))),
+    .means(|args| if_alpha_is_one(args, binary(Binary::Add))),
     Operator::new(
         "aten::add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         add,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(|args| plain(args, with_number(args, Binary::Add))),
+    .means(|args| if_alpha_is_one(args, with_scalar_operand(args, Binary::Add))),
     Operator::new(
         "aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         sub,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(|args| plain(args, binary(Binary::Sub))),
+    .means(|args| if_alpha_is_one(args, binary(Binary::Sub))),
     Operator::new(
         "aten::sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         sub,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(|args| plain(args, with_number(args, Binary::Sub))),
+    .means(|args| if_alpha_is_one(args, with_scalar_operand(args, Binary::Sub))),
     Operator::new(
         "aten::rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         rsub,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         rsub,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         mul,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::Once)
     .means(|_| binary(Binary::Mul)),
     Operator::new(
@@ -67,15 +67,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         mul,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|args| with_number(args, Binary::Mul)),
+    .means(|args| with_scalar_operand(args, Binary::Mul)),
     Operator::new(
         "aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         div,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::Once)
     .means(|_| binary(Binary::Div)),
     Operator::new(
@@ -83,101 +83,101 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         div,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|args| with_number(args, Binary::Div)),
+    .means(|args| with_scalar_operand(args, Binary::Div)),
     Operator::new(
         "aten::div.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         div_mode,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         div_mode,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         floor_divide,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         floor_divide,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         remainder,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         remainder,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::remainder.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         remainder,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         fmod,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         fmod,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         pow,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "exponent"]),
     Operator::new(
         "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         pow,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(power),
+    .means(pow_meaning),
     Operator::new(
         "aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         pow,
     )
-    .in_place(&[1]),
+    .in_place(&["exponent"]),
     Operator::new(
         "aten::atan2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         atan2,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         hypot,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         maximum,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::Exact)
     .means(|_| binary(Binary::Maximum)),
     Operator::new(
@@ -185,7 +185,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         minimum,
     )
-    .in_place(&[0, 1])
+    .in_place(&["self", "other"])
     .rounding(Rounding::Exact)
     .means(|_| binary(Binary::Minimum)),
     Operator::new(
@@ -193,85 +193,85 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         fmax,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         fmin,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         copysign,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         copysign,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::heaviside.out(Tensor self, Tensor values, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         heaviside,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "values"]),
     Operator::new(
         "aten::logaddexp.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         logaddexp,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::logaddexp2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         logaddexp2,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::xlogy.OutTensor(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         xlogy,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::xlogy.OutScalar_Other(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         xlogy,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::xlogy.OutScalar_Self(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         xlogy,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
 ];
 
-/// The meaning, if `alpha` is one.
-fn plain(args: &Args<'_>, meaning: Option<Meaning>) -> Option<Meaning> {
+/// `meaning` if the argument `alpha` is one; otherwise `None`.
+fn if_alpha_is_one(args: &Args<'_>, meaning: Option<Meaning>) -> Option<Meaning> {
     let one = args.is_none("alpha") || args.scalar("alpha").is_ok_and(|s| s.to_f64() == 1.0);
     meaning.filter(|_| one)
 }
 
-fn with_number(args: &Args<'_>, f: Binary) -> Option<Meaning> {
+fn with_scalar_operand(args: &Args<'_>, f: Binary) -> Option<Meaning> {
     let number = args.scalar("other").ok()?.to_f64() as f32;
     Some(Meaning::Elementwise(Expression::with_const(f, number)))
 }
 
-fn power(args: &Args<'_>) -> Option<Meaning> {
+fn pow_meaning(args: &Args<'_>) -> Option<Meaning> {
     unary(Unary::Square).filter(|_| args.scalar("exponent").is_ok_and(|s| s.to_f64() == 2.0))
 }
 
 /// Arguments 0 and 1, tensors or scalars.
 fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
-    Ok([Input::of(args, 0)?, Input::of(args, 1)?])
+    Ok([Input::of_arg(args, 0)?, Input::of_arg(args, 1)?])
 }
 
 /// Argument 2, the factor of the second operand, rounded to the result's type. It must not be of a higher category.
-fn alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
+fn checked_alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
     let alpha = args.scalar("alpha")?;
     ensure!(
         !alpha.is_floating() || dtype.is_floating() || dtype.is_complex(),
@@ -283,7 +283,7 @@ fn alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
 /// `self + alpha * other`
 fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
-    let alpha = alpha(args, promote(args, &inputs)?)?;
+    let alpha = checked_alpha(args, promote(args, &inputs)?)?;
     if alpha.to_f64() == 1.0 {
         let fns = elementwise! {
             float(a, b) => a + b;
@@ -306,7 +306,7 @@ fn sub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let inputs = operands(args)?;
     let dtype = promote(args, &inputs)?;
     ensure!(dtype != ScalarType::Bool, "self: bool tensors cannot be subtracted; use logical_xor");
-    let alpha = alpha(args, dtype)?;
+    let alpha = checked_alpha(args, dtype)?;
     let (k, n) = (alpha.to_f64(), alpha.to_i64());
     let fns = elementwise! {
         float(a, b) => a - k as F * b;
@@ -321,7 +321,7 @@ fn rsub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let inputs = operands(args)?;
     let dtype = promote(args, &inputs)?;
     ensure!(dtype != ScalarType::Bool, "self: bool tensors cannot be subtracted; use logical_xor");
-    let alpha = alpha(args, dtype)?;
+    let alpha = checked_alpha(args, dtype)?;
     let (k, n) = (alpha.to_f64(), alpha.to_i64());
     let fns = elementwise! {
         float(a, b) => b - k as F * a;
@@ -352,8 +352,8 @@ fn div_mode(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
         Some("floor") => floor_divide(ctx, args, outs),
         Some("trunc") => {
             let inputs = operands(args)?;
-            divisible(args, outs, &inputs)?;
-            let fns = elementwise! { float(a, b) => (a / b).trunc(); int(a, b) => quotient(a, b) };
+            check_divisor(args, outs, &inputs)?;
+            let fns = elementwise! { float(a, b) => (a / b).trunc(); int(a, b) => integer_quotient(a, b) };
             let fns = Fns { exact_number: true, ..fns };
             let Some(round) = step_rounding(args, &inputs)? else {
                 return map(ctx, args, outs, inputs, &fns);
@@ -382,7 +382,7 @@ fn step_rounding(args: &Args<'_>, inputs: &[Input; 2]) -> Result<Option<fn(f32) 
 }
 
 /// Fails for an integer division with a zero in the divisor, as PyTorch does.
-fn divisible(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Result<()> {
+fn check_divisor(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Result<()> {
     let dtype = promote(args, inputs)?;
     if dtype.is_floating() || dtype.is_complex() {
         return Ok(());
@@ -402,13 +402,13 @@ fn divisible(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Result<()
     Ok(())
 }
 
-/// Integer division after [`divisible`] has checked the divisor; a scalar may still wrap to zero.
-fn quotient(a: i64, b: i64) -> i64 {
+/// Integer division after [`check_divisor`] has checked the divisor; a scalar may still wrap to zero.
+fn integer_quotient(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_div(b) }
 }
 
-/// The remainder of [`quotient`].
-fn rest(a: i64, b: i64) -> i64 {
+/// The remainder of [`integer_quotient`].
+fn integer_remainder(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_rem(b) }
 }
 
@@ -437,12 +437,12 @@ macro_rules! floor_div {
 /// The quotient rounded down, like Python's `//`.
 fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
-    divisible(args, outs, &inputs)?;
+    check_divisor(args, outs, &inputs)?;
     let fns = elementwise! {
         float(a, b) => floor_div!(a, b, F, F::from);
         int(a, b) => {
-            let q = quotient(a, b);
-            if rest(a, b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
+            let q = integer_quotient(a, b);
+            if integer_remainder(a, b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
         };
     };
     let fns = Fns { exact_number: true, ..fns };
@@ -456,14 +456,14 @@ fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 /// The remainder with the sign of the divisor, like Python's `%`.
 fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
-    divisible(args, outs, &inputs)?;
+    check_divisor(args, outs, &inputs)?;
     let fns = elementwise! {
         float(a, b) => {
             let r = a % b;
             if r != 0.0 && (b < 0.0) != (r < 0.0) { r + b } else { r }
         };
         int(a, b) => {
-            let r = rest(a, b);
+            let r = integer_remainder(a, b);
             if r != 0 && (b < 0) != (r < 0) { r + b } else { r }
         };
     };
@@ -473,8 +473,8 @@ fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 /// The remainder with the sign of the dividend, like C's `fmod`.
 fn fmod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
-    divisible(args, outs, &inputs)?;
-    map(ctx, args, outs, inputs, &elementwise! { float(a, b) => a % b; int(a, b) => rest(a, b) })
+    check_divisor(args, outs, &inputs)?;
+    map(ctx, args, outs, inputs, &elementwise! { float(a, b) => a % b; int(a, b) => integer_remainder(a, b) })
 }
 
 /// Powers. An integer to a negative power is 0, except that the bases 1 and -1 give 1 or -1.
@@ -495,9 +495,9 @@ fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     // PyTorch computes the power 0.5 as a square root, whose value at negative infinity is NaN, in every type but
     // float16.
     if let Input::Scalar(Scalar::Double(e @ (0.5 | -0.5))) = inputs[1] {
-        let whole = e > 0.0;
+        let is_positive = e > 0.0;
         let root = elementwise! {
-            float(a, _b) => if whole { a.sqrt() } else { 1.0 / a.sqrt() };
+            float(a, _b) => if is_positive { a.sqrt() } else { 1.0 / a.sqrt() };
             int(a, b) => int_pow(a, b);
             complex(a, b) => a.powc(b);
         };

@@ -12,7 +12,7 @@ use pteron_operator::{
 use pteron_tensor::{ScalarType, TensorView};
 
 /// Integers and bool.
-const BITS: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
+const BITS: DtypeSet = DtypeSet::INTEGRAL.union(DtypeSet::BOOL);
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -20,13 +20,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         eq,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::eq.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         eq,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::ExactWithNumbers)
     .means(|args| Some(Meaning::Equals(args.scalar("other").ok()?))),
     Operator::new(
@@ -34,193 +34,193 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         ne,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::ne.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         ne,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::lt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         lt,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::lt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         lt,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::le.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         le,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::le.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         le,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::gt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         gt,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::gt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         gt,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         ge,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::ge.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         ge,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::logical_and.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         logical_and,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::logical_or.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         logical_or,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::logical_xor.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         logical_xor,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_and.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_and,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_and.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_and,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_and.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_and,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::bitwise_or.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_or,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_or.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_or,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_or.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_or,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::bitwise_xor.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_xor,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_xor.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_xor,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_xor.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         BITS,
         bitwise_xor,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::bitwise_left_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_left_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_left_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::bitwise_right_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::bitwise_right_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::bitwise_right_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::__lshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::__lshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         left_shift,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::__rshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::__rshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         right_shift,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::allclose.out(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False, bool dummy_param=False, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -230,13 +230,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// Arguments 0 and 1, tensors or scalars.
 fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
-    Ok([Input::of(args, 0)?, Input::of(args, 1)?])
+    Ok([Input::of_arg(args, 0)?, Input::of_arg(args, 1)?])
 }
 
 macro_rules! comparisons {
     ($($name:ident = |$a:ident, $b:ident| $f:expr $(, complex $c:expr)?;)*) => { $(
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let fns = elementwise! { real($a, $b) => F::truth($f) $(; complex($a, $b) => F::truth($c))? };
+            let fns = elementwise! { real($a, $b) => F::from_bool($f) $(; complex($a, $b) => F::from_bool($c))? };
             map_bool(ctx, args, outs, operands(args)?, &fns)
         }
     )* };
@@ -270,7 +270,7 @@ bits! {
 }
 
 /// The width in bits of the operands' promoted type, which must be an integer type.
-fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
+fn bit_width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
     match promote(args, inputs)? {
         ScalarType::Bool => Err(Error::invalid("self: bool cannot be shifted")),
         dtype => Ok(dtype.size() as i64 * 8),
@@ -280,7 +280,7 @@ fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
 /// Bits shifted out of the type are lost; a negative shift, or one by the width or more, gives 0.
 fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
-    let width = width(args, &inputs)?;
+    let width = bit_width(args, &inputs)?;
     let fns = elementwise! { int(a, b) => if (0..width).contains(&b) { a << b } else { 0 } };
     map(ctx, args, outs, inputs, &fns)
 }
@@ -288,7 +288,7 @@ fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 /// An arithmetic shift for signed types; a negative shift, or one by the width or more, leaves only the sign.
 fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
-    let width = width(args, &inputs)?;
+    let width = bit_width(args, &inputs)?;
     let fns = elementwise! { int(a, b) => a >> if (0..width).contains(&b) { b } else { 63 } };
     map(ctx, args, outs, inputs, &fns)
 }
@@ -300,7 +300,7 @@ fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     ensure!(x.dtype() == y.dtype(), "other: expected a tensor of {}, found one of {}", x.dtype(), y.dtype());
     expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     let sizes = broadcast(x.sizes(), y.sizes())?;
-    let of = |t: &TensorView<'_>| Layout::of(t.meta()).expand(&sizes);
+    let of = |t: &TensorView<'_>| Layout::of_tensor(t.meta()).expand(&sizes);
     let (a, b) = (values::<f64>(ctx, &x, &of(&x)?)?, values::<f64>(ctx, &y, &of(&y)?)?);
     let close = |(a, b): (&f64, &f64)| {
         a == b

@@ -6,7 +6,7 @@ use crate::support::rows::expect_type;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 use pteron_tensor::ScalarType;
 
-/// The types of which there is a complex type.
+/// The types that the parts of a complex number can have.
 const PARTS: DtypeSet = DtypeSet::of(&[ScalarType::Half, ScalarType::Float, ScalarType::Double]);
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -18,14 +18,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new("aten::polar.out(Tensor abs, Tensor angle, *, Tensor(a!) out) -> Tensor(a!)", PARTS, polar),
 ];
 
-/// The numbers with these real and imaginary parts.
+/// Complex numbers from their real and imaginary parts.
 fn complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    combine(ctx, args, outs, &elementwise! { complex(re, im) => C64::new(re.re, im.re) })
+    complex_from_parts(ctx, args, outs, &elementwise! { complex(re, im) => C64::new(re.re, im.re) })
 }
 
-/// The numbers with these absolute values and angles in radians.
+/// Complex numbers from their absolute values and their angles in radians.
 fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    combine(
+    complex_from_parts(
         ctx,
         args,
         outs,
@@ -38,11 +38,20 @@ fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     )
 }
 
-/// Applies a function to two real tensors of the same type, which broadcast.
-fn combine(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, fns: &Fns<'_, 2>) -> Result<()> {
-    let dtype = args.meta(0)?.dtype();
-    expect_dtype(args.name(0), dtype, PARTS)?;
-    expect_type(args.name(1), dtype, args.meta(1)?.dtype())?;
+/// The names of the two parts of a complex number.
+const FIRST: [&str; 2] = ["real", "abs"];
+const SECOND: [&str; 2] = ["imag", "angle"];
+
+/// Sets the out to a function of two real tensors of the same type, which are broadcast.
+fn complex_from_parts(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    fns: &Fns<'_, 2>,
+) -> Result<()> {
+    let dtype = args.meta(FIRST)?.dtype();
+    expect_dtype(args.name(FIRST), dtype, PARTS)?;
+    expect_type(args.name(SECOND), dtype, args.meta(SECOND)?.dtype())?;
     let result = to_complex(dtype);
     expect_type("out", result, outs.tensor(0)?.dtype())?;
     map_as(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], result, result, fns)
@@ -75,13 +84,14 @@ mod tests {
 
     #[test]
     fn parts_have_one_type_and_the_out_its_complex_type() {
-        let (half, single, whole) = (t(&[1], &[pteron_tensor::f16::ONE]), t(&[1], &[1f32]), t(&[1], &[1i32]));
+        let (half, single, integer) =
+            (t(&[1], &[pteron_tensor::f16::ONE]), t(&[1], &[1f32]), t(&[1], &[1i32]));
         for name in ["aten::complex.out", "aten::polar.out"] {
             assert!(call(name, &[a(&half), a(&half)], out(ComplexHalf, &[1])).is_ok());
             assert!(call(name, &[a(&half), a(&single)], out(ComplexFloat, &[1])).is_err());
             assert!(call(name, &[a(&single), a(&single)], out(ComplexDouble, &[1])).is_err());
             assert!(call(name, &[a(&single), a(&single)], out(Float, &[1])).is_err());
-            assert!(call(name, &[a(&whole), a(&whole)], out(ComplexFloat, &[1])).is_err());
+            assert!(call(name, &[a(&integer), a(&integer)], out(ComplexFloat, &[1])).is_err());
         }
     }
 }

@@ -15,42 +15,42 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         cat,
     )
-    .moves()
+    .moves_elements()
     .any_layout(),
     Operator::new(
         "aten::stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         stack,
     )
-    .moves(),
+    .moves_elements(),
     Operator::new(
         "aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()",
         DtypeSet::ALL,
         split,
     )
-    .moves(),
+    .moves_elements(),
     Operator::new(
         "aten::split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()",
         DtypeSet::ALL,
         split_with_sizes,
     )
-    .moves(),
+    .moves_elements(),
     Operator::new(
         "aten::slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         slice_scatter,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::repeat.out(Tensor self, SymInt[] repeats, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         repeat,
     )
-    .moves(),
+    .moves_elements(),
 ];
 
 /// Copies a view of a tensor to a view of an out, converting if the types differ.
-fn place(
+fn copy_converted(
     ctx: &KernelContext<'_>,
     from: &TensorView<'_>,
     view: &Layout,
@@ -93,19 +93,19 @@ fn cat(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
     let there: SmallVec<[TensorView<'_>; 8]> = tensors.iter().filter(counts).copied().collect();
-    if rows_of_pieces(ctx, &there, dim, out) {
+    if copy_rows_of_pieces(ctx, &there, dim, out) {
         return Ok(());
     }
-    let whole = Layout::of(out.meta());
+    let out_layout = Layout::of_tensor(out.meta());
     let mut at = 0;
     for t in tensors.iter().filter(counts) {
         let len = t.sizes()[dim];
-        place(
+        copy_converted(
             ctx,
             t,
-            &Layout::of(t.meta()),
+            &Layout::of_tensor(t.meta()),
             out,
-            &whole.slice(dim, at.min(sizes[dim].saturating_sub(1)), len, 1),
+            &out_layout.slice(dim, at.min(sizes[dim].saturating_sub(1)), len, 1),
         )?;
         at += len;
     }
@@ -118,7 +118,7 @@ const BYTES_PER_THREAD: usize = 1 << 16;
 /// Concatenates tensors that have the result's type and layout: for each index of the dimensions outside `dim`, the
 /// result has a row that consists of one contiguous piece of every tensor; threads share the rows. Returns `false` and
 /// does nothing if types or layouts differ or there are fewer than two rows.
-fn rows_of_pieces(
+fn copy_rows_of_pieces(
     ctx: &KernelContext<'_>,
     tensors: &[TensorView<'_>],
     dim: usize,
@@ -158,7 +158,7 @@ fn stack(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     sizes.insert(dim, tensors.len())?;
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
-    let whole = Layout::of(out.meta());
+    let out_layout = Layout::of_tensor(out.meta());
     for (i, t) in tensors.iter().enumerate() {
         ensure!(
             t.sizes() == model.sizes(),
@@ -166,7 +166,7 @@ fn stack(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
             t.sizes(),
             model.sizes()
         );
-        place(ctx, t, &Layout::of(t.meta()), out, &whole.select(dim, i))?;
+        copy_converted(ctx, t, &Layout::of_tensor(t.meta()), out, &out_layout.select(dim, i))?;
     }
     Ok(())
 }
@@ -182,7 +182,7 @@ fn scatter_views(
     let outs = outs.list(0)?;
     ensure!(outs.len() == count, "out: {count} tensors result, but there are {} outs", outs.len());
     for (i, out) in outs.iter_mut().enumerate() {
-        let view = view(Layout::of(x.meta()), i);
+        let view = view(Layout::of_tensor(x.meta()), i);
         crate::support::copy::copy_to(&x, &view, out)?;
     }
     Ok(())
@@ -227,11 +227,11 @@ fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     let (dim, size) = dim_size(args, "dim")?;
     let step = args.int("step")?;
     let (start, len) = slice_range(args.optional_int("start")?, args.optional_int("end")?, step, size)?;
-    convert(ctx, args, outs, 0, args.meta("self")?.sizes())?;
+    convert(ctx, args, outs, "self", args.meta("self")?.sizes())?;
     let (src, out) = (args.tensor("src")?, outs.tensor(0)?);
-    let into = Layout::of(out.meta()).slice(dim, start, len, if len > 1 { step as isize } else { 1 });
-    let from = Layout::of(src.meta()).expand(&into.sizes)?;
-    place(ctx, &src, &from, out, &into)
+    let into = Layout::of_tensor(out.meta()).slice(dim, start, len, if len > 1 { step as isize } else { 1 });
+    let from = Layout::of_tensor(src.meta()).expand(&into.sizes)?;
+    copy_converted(ctx, &src, &from, out, &into)
 }
 
 /// Repeats the tensor along each dimension; if there are more repeats than dimensions, dimensions are added in front.
@@ -252,11 +252,11 @@ fn repeat(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         return Ok(());
     }
     // Each repeated dimension becomes two: the repeats, with stride 0, and the elements.
-    let mut from = Layout::of(x.meta());
+    let mut from = Layout::of_tensor(x.meta());
     for d in (0..repeats.rank()).rev().filter(|&d| repeats[d] != 1) {
         from = from.insert(d.saturating_sub(front), repeats[d], 0)?;
     }
-    let into = Layout::of(out.meta());
+    let into = Layout::of_tensor(out.meta());
     copy_into(&x, &from, out, &into)
 }
 

@@ -16,14 +16,14 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "aten::convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
     DtypeSet::FLOATING,
     convolution,
-).rounding(Rounding::Once).means(meaning)];
+).rounding(Rounding::Once).means(conv_meaning)];
 
-fn meaning(args: &Args<'_>) -> Option<Meaning> {
+fn conv_meaning(args: &Args<'_>) -> Option<Meaning> {
     let sizes = |arg: &'static str| -> Option<Dims> {
         args.ints(arg).ok()?.iter().map(|&n| usize::try_from(n).ok()).collect()
     };
     Some(Meaning::Convolution(facts::Convolution {
-        bias: optional_tensor(args, 2)?,
+        bias: optional_tensor(args, "bias")?,
         stride: sizes("stride")?,
         padding: sizes("padding")?,
         dilation: sizes("dilation")?,
@@ -34,7 +34,7 @@ fn meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 /// An argument's values for the spatial dimensions, padded to three with `fill` in front.
-fn spatial(args: &Args<'_>, name: &'static str, dims: usize, fill: usize) -> Result<[usize; 3]> {
+fn spatial_values(args: &Args<'_>, name: &'static str, dims: usize, fill: usize) -> Result<[usize; 3]> {
     let list = args.ints(name)?;
     ensure!(list.len() == 1 || list.len() == dims, "{name}: {list:?} for {dims} spatial dimensions");
     let mut all = [fill; 3];
@@ -87,9 +87,9 @@ impl Call {
             out_channels,
             groups,
             kernel: space(w.sizes()),
-            stride: spatial(args, "stride", dims, 1)?,
-            padding: spatial(args, "padding", dims, 0)?,
-            dilation: spatial(args, "dilation", dims, 1)?,
+            stride: spatial_values(args, "stride", dims, 1)?,
+            padding: spatial_values(args, "padding", dims, 0)?,
+            dilation: spatial_values(args, "dilation", dims, 1)?,
             transposed,
         };
         ensure!(
@@ -97,7 +97,7 @@ impl Call {
             "weight: an empty kernel {}",
             w.sizes()
         );
-        let extra = if transposed { spatial(args, "output_padding", dims, 0)? } else { [0; 3] };
+        let extra = if transposed { spatial_values(args, "output_padding", dims, 0)? } else { [0; 3] };
         let beyond = (0..3).any(|d| extra[d] >= params.stride[d].max(params.dilation[d]));
         ensure!(
             !transposed || !beyond,
@@ -115,7 +115,7 @@ impl Call {
         Ok(Self { params, frame: ConvFrame { batch, input, output }, batched, dims })
     }
 
-    fn sizes(&self) -> Result<Shape> {
+    fn result_sizes(&self) -> Result<Shape> {
         let mut sizes = Shape::new(&[self.frame.batch, self.params.out_channels])?;
         for &s in &self.frame.output[3 - self.dims..] {
             sizes.push(s)?;
@@ -128,7 +128,7 @@ impl Call {
 }
 
 /// The layout of an image, if it is one of the two that the compute core supports.
-fn images(order: &DimOrder, sizes: &[usize], batched: bool) -> Option<Images> {
+fn image_layout(order: &DimOrder, sizes: &[usize], batched: bool) -> Option<Images> {
     let rank = order.len();
     let mut last: Vec<u8> = (0..rank as u8).collect();
     last[batched as usize..].rotate_left(1);
@@ -152,14 +152,14 @@ fn convolution(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     }
     let out = outs.tensor(0)?;
     expect_out(x.dtype(), out.dtype())?;
-    out.resize(&call.sizes()?)?;
+    out.resize(&call.result_sizes()?)?;
     if out.numel() == 0 {
         return Ok(());
     }
     if x.dtype() == ScalarType::Double {
         return convolve_f64(ctx, &call, &x, &w, bias.as_ref(), out);
     }
-    let order = |m: &pteron_tensor::TensorMeta| images(m.dim_order(), m.sizes(), call.batched);
+    let order = |m: &pteron_tensor::TensorMeta| image_layout(m.dim_order(), m.sizes(), call.batched);
     // Images in any other layout are copied to channels-first.
     let input = order(x.meta()).unwrap_or(Images::ChannelsFirst);
     let image = match order(x.meta()) {
@@ -219,7 +219,7 @@ fn convolve_f64(
             out.fill(bias.map_or(0.0, |b| b[o]));
             for (at, out) in out.iter_mut().enumerate() {
                 for tap in 0..taps {
-                    let Some(pixel) = source(p, frame, at, tap) else { continue };
+                    let Some(pixel) = source_pixel(p, frame, at, tap) else { continue };
                     for c in 0..ci {
                         let channel = group * ci + c;
                         let weight = if p.transposed { channel * co + o % co } else { o * ci + c };
@@ -234,7 +234,7 @@ fn convolve_f64(
 
 /// The input pixel that a tap reads for output pixel `at`; `None` in the padding, and between the strides of a
 /// transposed convolution.
-fn source(p: &ConvParams, frame: &ConvFrame, mut at: usize, mut tap: usize) -> Option<usize> {
+fn source_pixel(p: &ConvParams, frame: &ConvFrame, mut at: usize, mut tap: usize) -> Option<usize> {
     let (mut pixel, mut step) = (0, 1);
     for d in (0..3).rev() {
         let (o, k) = (at % frame.output[d], tap % p.kernel[d]);

@@ -3,7 +3,7 @@
 use crate::support::convert::{Values, all_values};
 use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::{compute_type, dispatch};
-use crate::support::rows::{all_rows, by_size, expect_type, write_rows, write_values};
+use crate::support::rows::{by_size, expect_type, tensor_bytes, write_rows, write_values};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{Shape, TensorMeta};
 
@@ -48,7 +48,7 @@ impl Axis {
     }
 
     /// The pixels of the small image for which tap `k` is in bounds of the big image.
-    fn range(&self, k: usize) -> std::ops::Range<usize> {
+    fn small_pixels(&self, k: usize) -> std::ops::Range<usize> {
         let shift = k * self.dilation;
         let first = self.padding.saturating_sub(shift).div_ceil(self.stride);
         let end = (self.big + self.padding).saturating_sub(shift).div_ceil(self.stride).min(self.small);
@@ -56,7 +56,7 @@ impl Axis {
     }
 
     /// The size of the small image that follows from the size of the big image; `None` if the filter does not fit.
-    fn expected(&self) -> Option<usize> {
+    fn expected_size(&self) -> Option<usize> {
         let reach = self.dilation.checked_mul(self.kernel.checked_sub(1)?)?.checked_add(1)?;
         Some((self.big + 2 * self.padding).checked_sub(reach)? / self.stride + 1)
     }
@@ -67,23 +67,23 @@ impl Axis {
 struct Axes([Axis; 3]);
 
 impl Axes {
-    fn count(&self, of: fn(&Axis) -> usize) -> usize {
+    fn product_of(&self, of: fn(&Axis) -> usize) -> usize {
         self.0.iter().map(of).product()
     }
 
     /// Calls `f` with each run of pixels along the innermost axis: the tap, the first pixel in the small
     /// image, the first pixel in the big image, and the number of pixels. In the big image they are `stride` apart.
-    fn runs(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
+    fn each_run(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
         let [a, b, c] = &self.0;
         for kz in 0..a.kernel {
             for ky in 0..b.kernel {
                 for kx in 0..c.kernel {
                     let kernel = (kz * b.kernel + ky) * c.kernel + kx;
                     pteron_pool::count(1);
-                    let run = c.range(kx);
+                    let run = c.small_pixels(kx);
                     let Some(x) = c.big_pixel(run.start, kx).filter(|_| !run.is_empty()) else { continue };
-                    for z in a.range(kz) {
-                        for y in b.range(ky) {
+                    for z in a.small_pixels(kz) {
+                        for y in b.small_pixels(ky) {
                             let (Some(bz), Some(by)) = (a.big_pixel(z, kz), b.big_pixel(y, ky)) else {
                                 continue;
                             };
@@ -99,7 +99,7 @@ impl Axes {
 }
 
 /// The value for dimension `dim` of an argument that has one value for all dimensions or one for each.
-fn number(
+fn value_of_dim(
     args: &Args<'_>,
     name: &'static str,
     dim: usize,
@@ -122,7 +122,7 @@ struct Convolution {
     big: usize,
 }
 
-fn convolution(
+fn read_convolution(
     args: &Args<'_>,
     small: &TensorMeta,
     big: &TensorMeta,
@@ -155,15 +155,16 @@ fn convolution(
             small: small.sizes()[2 + d],
             big: big.sizes()[2 + d],
             kernel: weight.sizes()[2 + d],
-            stride: number(args, "stride", d, dims, to_positive)?,
-            padding: number(args, "padding", d, dims, to_size)?,
-            dilation: number(args, "dilation", d, dims, to_positive)?,
+            stride: value_of_dim(args, "stride", d, dims, to_positive)?,
+            padding: value_of_dim(args, "padding", d, dims, to_size)?,
+            dilation: value_of_dim(args, "dilation", d, dims, to_positive)?,
         };
-        let extra = if transposed { number(args, "output_padding", d, dims, to_size)? } else { 0 };
+        let extra = if transposed { value_of_dim(args, "output_padding", d, dims, to_size)? } else { 0 };
         let wanted = Axis { big: axis.big.saturating_sub(extra), ..axis };
         // The output padding of a transposed convolution is less than its stride or its dilation.
         ensure!(
-            wanted.expected() == Some(axis.small) || transposed && axis.expected() == Some(axis.small),
+            wanted.expected_size() == Some(axis.small)
+                || transposed && axis.expected_size() == Some(axis.small),
             "grad_output: a size of {} in dimension {} does not follow from one of {}",
             args.meta("grad_output")?.sizes()[2 + d],
             2 + d,
@@ -184,10 +185,10 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
         expect_type("grad_output", other.dtype(), grad.dtype())?;
     }
     let (small, big) = if transposed { (input, grad) } else { (grad, input) };
-    let conv = convolution(args, small.meta(), big.meta(), weight.meta(), transposed)?;
+    let conv = read_convolution(args, small.meta(), big.meta(), weight.meta(), transposed)?;
     let axes = conv.axes;
-    let (planes_s, planes_b) = (axes.count(|a| a.small), axes.count(|a| a.big));
-    let (kernel, stride) = (axes.count(|a| a.kernel), axes.0[2].stride);
+    let (planes_s, planes_b) = (axes.product_of(|a| a.small), axes.product_of(|a| a.big));
+    let (kernel, stride) = (axes.product_of(|a| a.kernel), axes.0[2].stride);
     let (images, groups, cs, cb) = (small.sizes()[0], conv.groups, conv.small, conv.big);
     dispatch!("grad_output", compute_type(grad.dtype()), COMPUTE_FLOAT, C => {
         let grads: Values<'_, C> = all_values(ctx, &grad)?;
@@ -206,7 +207,7 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
                         for b in 0..cb {
                             let weight = &weights[(s * cb + b) * kernel..][..kernel];
                             let big = &big[((image * groups + s / cs) * cb + b) * planes_b..][..planes_b];
-                            axes.runs(|k, s, b, n| {
+                            axes.each_run(|k, s, b, n| {
                                 let w = weight[k];
                                 let from = big[b..].iter().step_by(stride);
                                 out[s..s + n].iter_mut().zip(from).for_each(|(o, &x)| *o += x * w);
@@ -220,7 +221,7 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
                         for s in group * cs..(group + 1) * cs {
                             let weight = &weights[(s * cb + b % cb) * kernel..][..kernel];
                             let small = &small[(image * groups * cs + s) * planes_s..][..planes_s];
-                            axes.runs(|k, s, b, n| {
+                            axes.each_run(|k, s, b, n| {
                                 let w = weight[k];
                                 let to = out[b..].iter_mut().step_by(stride);
                                 to.zip(&small[s..s + n]).for_each(|(o, &x)| *o += x * w);
@@ -241,7 +242,7 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
                     for image in 0..images {
                         let small = &small[(image * groups * cs + s) * planes_s..][..planes_s];
                         let big = &big[(image * groups * cb + b) * planes_b..][..planes_b];
-                        axes.runs(|k, s, b, n| {
+                        axes.each_run(|k, s, b, n| {
                             let products = small[s..s + n].iter().zip(big[b..].iter().step_by(stride));
                             out[k] += products.map(|(&x, &y)| x * y).sum::<C>();
                         });
@@ -268,18 +269,18 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
 }
 
 /// The patches of an image of `sizes`, by the arguments `kernel_size`, `dilation`, `padding` and `stride`.
-fn patches(args: &Args<'_>, sizes: &[usize]) -> Result<Axes> {
+fn patch_axes(args: &Args<'_>, sizes: &[usize]) -> Result<Axes> {
     let mut axes = [Axis::NONE; 3];
     for (d, &big) in sizes.iter().enumerate() {
         let axis = Axis {
             small: 0,
             big,
-            kernel: number(args, "kernel_size", d, 2, to_positive)?,
-            dilation: number(args, "dilation", d, 2, to_positive)?,
-            padding: number(args, "padding", d, 2, to_size)?,
-            stride: number(args, "stride", d, 2, to_positive)?,
+            kernel: value_of_dim(args, "kernel_size", d, 2, to_positive)?,
+            dilation: value_of_dim(args, "dilation", d, 2, to_positive)?,
+            padding: value_of_dim(args, "padding", d, 2, to_size)?,
+            stride: value_of_dim(args, "stride", d, 2, to_positive)?,
         };
-        let Some(small) = axis.expected() else {
+        let Some(small) = axis.expected_size() else {
             return Err(pteron_operator::Error::invalid(format!(
                 "kernel_size: {} does not fit an image of {sizes:?} with this dilation and padding",
                 axis.kernel
@@ -299,8 +300,9 @@ fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
         "self: expected images of 3 or 4 dimensions, found {}",
         x.meta()
     );
-    let axes = patches(args, &x.sizes()[rank - 2..])?;
-    let (kernel, small, big) = (axes.count(|a| a.kernel), axes.count(|a| a.small), axes.count(|a| a.big));
+    let axes = patch_axes(args, &x.sizes()[rank - 2..])?;
+    let (kernel, small, big) =
+        (axes.product_of(|a| a.kernel), axes.product_of(|a| a.small), axes.product_of(|a| a.big));
     let mut sizes = *x.sizes();
     sizes.remove(rank - 1);
     sizes[rank - 2] = small;
@@ -308,14 +310,14 @@ fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(&sizes)?;
-    let from = all_rows(ctx, &x)?;
+    let from = tensor_bytes(ctx, &x)?;
     let stride = axes.0[2].stride;
     write_rows(ctx, out, |to| {
         to.fill(0);
         by_size!(x.dtype().size(), E => {
             let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&from), bytemuck::cast_slice_mut(to));
             for (from, to) in from.chunks_exact(big).zip(to.chunks_exact_mut(kernel * small)) {
-                axes.runs(|k, s, b, n| {
+                axes.each_run(|k, s, b, n| {
                     let to = &mut to[k * small + s..][..n];
                     to.iter_mut().zip(from[b..].iter().step_by(stride)).for_each(|(to, &x)| *to = x);
                 });
@@ -331,10 +333,11 @@ fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let rank = x.rank();
     let mut image = [0; 2];
     for (d, size) in image.iter_mut().enumerate() {
-        *size = number(args, "output_size", d, 2, to_positive)?;
+        *size = value_of_dim(args, "output_size", d, 2, to_positive)?;
     }
-    let axes = patches(args, &image)?;
-    let (kernel, small, big) = (axes.count(|a| a.kernel), axes.count(|a| a.small), axes.count(|a| a.big));
+    let axes = patch_axes(args, &image)?;
+    let (kernel, small, big) =
+        (axes.product_of(|a| a.kernel), axes.product_of(|a| a.small), axes.product_of(|a| a.big));
     ensure!(
         (rank == 2 || rank == 3)
             && x.sizes()[rank - 1] == small
@@ -356,7 +359,7 @@ fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
         write_values::<C>(ctx, out, |to| {
             to.fill(0.0);
             for (from, to) in from.chunks_exact(kernel * small).zip(to.chunks_exact_mut(big)) {
-                axes.runs(|k, s, b, n| {
+                axes.each_run(|k, s, b, n| {
                     let from = &from[k * small + s..][..n];
                     to[b..].iter_mut().step_by(stride).zip(from).for_each(|(to, &x)| *to += x);
                 });

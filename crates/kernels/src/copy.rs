@@ -1,7 +1,7 @@
 //! Copies of whole tensors: clones, casts, dim order conversions.
 
 use crate::support::convert::convert;
-use crate::support::meaning::{same, sizes_of_first};
+use crate::support::meaning::{reshape_meaning, sizes_of_first};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{DimOrder, Shape};
 
@@ -11,24 +11,24 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         clone,
     )
-    .moves()
-    .means(same)
+    .moves_elements()
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new("aten::alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, clone)
-        .moves()
-        .means(same)
+        .moves_elements()
+        .means(reshape_meaning)
         .sized(sizes_of_first),
     Operator::new("aten::detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, clone)
-        .moves()
-        .means(same)
+        .moves_elements()
+        .means(reshape_meaning)
         .sized(sizes_of_first),
     Operator::new(
         "aten::lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         clone,
     )
-    .moves()
-    .means(same)
+    .moves_elements()
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new(
         "aten::contiguous.out(Tensor self, *, MemoryFormat memory_format=0, Tensor(a!) out) -> Tensor(a!)",
@@ -40,7 +40,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         to_copy,
     )
-    .means(same)
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new(
         "aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out) -> Tensor(a!)",
@@ -58,15 +58,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         to_dim_order,
     )
-    .means(same)
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new(
         "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         to_dim_order,
     )
-    .moves()
-    .means(same)
+    .moves_elements()
+    .means(reshape_meaning)
     .sized(sizes_of_first),
     Operator::new(
         "et_copy::_h2d_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
@@ -83,32 +83,32 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         clone,
     )
-    .moves()
-    .means(same),
+    .moves_elements()
+    .means(reshape_meaning),
 ];
 
 /// A copy with the same type, in the out's layout.
 fn clone(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let meta = args.meta(0)?;
+    let meta = args.meta(["self", "input"])?;
     let out = outs.tensor(0)?.dtype();
     ensure!(meta.dtype() == out, "out: expected a tensor of {}, as self is, found {out}", meta.dtype());
-    convert(ctx, args, outs, 0, meta.sizes())
+    convert(ctx, args, outs, ["self", "input"], meta.sizes())
 }
 
 /// A copy in the out's type and layout.
 fn to_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 0, args.meta("self")?.sizes())
+    convert(ctx, args, outs, "self", args.meta("self")?.sizes())
 }
 
 /// `src`, broadcast to the sizes of `self`.
 fn copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 1, args.meta("self")?.sizes())
+    convert(ctx, args, outs, "src", args.meta("self")?.sizes())
 }
 
 /// Copies `src`, broadcast and converted, over `self`.
 fn copy_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let sizes = *outs.tensor(0)?.sizes();
-    convert(ctx, args, outs, 1, &sizes)
+    convert(ctx, args, outs, "src", &sizes)
 }
 
 /// A copy in the out's type and dim order. The program's metadata of the out decides the order (the one requested or,
@@ -122,7 +122,7 @@ fn to_dim_order(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         let order = DimOrder::new(&order)?;
         ensure!(order.len() == sizes.rank(), "dim_order: {order} is no order of {} dimensions", sizes.rank());
     }
-    convert(ctx, args, outs, 0, sizes)
+    convert(ctx, args, outs, "self", sizes)
 }
 
 #[cfg(test)]

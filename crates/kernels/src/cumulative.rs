@@ -45,7 +45,12 @@ fn each_extreme<C: Compute + PartialOrd>(x: &[C], least: bool, mut found: impl F
     }
 }
 
-fn extremes(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, least: bool) -> Result<()> {
+fn cumulative_extremes(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    least: bool,
+) -> Result<()> {
     let x = args.tensor("self")?;
     let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let [values, indices] = outs.tensors([0, 1])?;
@@ -64,12 +69,12 @@ fn extremes(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, least
 
 /// The cumulative maximum and its index.
 fn cummax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extremes(ctx, args, outs, false)
+    cumulative_extremes(ctx, args, outs, false)
 }
 
 /// The cumulative minimum and its index.
 fn cummin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extremes(ctx, args, outs, true)
+    cumulative_extremes(ctx, args, outs, true)
 }
 
 /// `log(exp(x[0]) + ... + exp(x[i]))`

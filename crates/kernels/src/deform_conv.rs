@@ -31,7 +31,7 @@ struct Geometry {
 }
 
 impl Geometry {
-    fn of(args: &Args<'_>) -> Result<Self> {
+    fn from_args(args: &Args<'_>) -> Result<Self> {
         let (x, weight, offset) = (args.meta("input")?, args.meta("weight")?, args.meta("offset")?);
         let (mask, bias) = (args.meta("mask")?, args.meta("bias")?);
         ensure!(
@@ -90,17 +90,17 @@ impl Geometry {
         Ok(geometry)
     }
 
-    fn taps(&self) -> usize {
+    fn tap_count(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
-    fn pixels(&self) -> usize {
+    fn pixel_count(&self) -> usize {
         self.result[0] * self.result[1]
     }
 }
 
 fn deform_conv2d(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let geometry = Geometry::of(args)?;
+    let geometry = Geometry::from_args(args)?;
     let dtype = args.meta("input")?.dtype();
     for i in [1, 2, 4] {
         expect_type(args.name(i), dtype, args.meta(i)?.dtype())?;
@@ -113,11 +113,11 @@ fn deform_conv2d(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     dispatch!("input", compute_type(dtype), COMPUTE_FLOAT, C => {
         let all = |i: usize| -> Result<Values<'_, C>> { all_values::<C>(ctx, &args.tensor(i)?) };
         let operands = Operands { x: all(0)?, weight: all(1)?, offset: all(2)?, mask: all(3)?, bias: all(4)? };
-        let per_group = geometry.channels / geometry.groups * geometry.taps();
-        let size = per_group.checked_mul(geometry.pixels());
+        let per_group = geometry.channels / geometry.groups * geometry.tap_count();
+        let size = per_group.checked_mul(geometry.pixel_count());
         let mut columns = ctx.scratch::<C>(size.unwrap_or(usize::MAX))?;
         write_values::<C>(ctx, out, |out| {
-            let per_image = geometry.filters / geometry.groups * geometry.pixels();
+            let per_image = geometry.filters / geometry.groups * geometry.pixel_count();
             if per_image == 0 {
                 return Ok(());
             }
@@ -143,7 +143,7 @@ impl<C: Compute + Float> Operands<'_, C> {
     /// Sets `columns` to what each tap of each channel of a group reads, for every pixel of the result.
     fn sample(&self, g: &Geometry, image: usize, group: usize, columns: &mut [C]) {
         let [height, width] = g.image;
-        let (pixels, taps, channels) = (g.pixels(), g.taps(), g.channels / g.groups);
+        let (pixels, taps, channels) = (g.pixel_count(), g.tap_count(), g.channels / g.groups);
         if pixels == 0 {
             return;
         }
@@ -170,8 +170,8 @@ impl<C: Compute + Float> Operands<'_, C> {
 
     /// The product of a group's filters and the columns, and the bias.
     fn multiply(&self, g: &Geometry, group: usize, columns: &[C], out: &mut [C]) {
-        let (pixels, filters) = (g.pixels(), g.filters / g.groups);
-        let length = g.channels / g.groups * g.taps();
+        let (pixels, filters) = (g.pixel_count(), g.filters / g.groups);
+        let length = g.channels / g.groups * g.tap_count();
         for (f, out) in out.chunks_exact_mut(pixels).enumerate() {
             let filter = group * filters + f;
             out.fill(self.bias[filter]);
@@ -184,7 +184,7 @@ impl<C: Compute + Float> Operands<'_, C> {
     }
 }
 
-/// The image at a position, whose neighbours outside of the image are zero.
+/// The image at a position, interpolated bilinearly; pixels outside the image are zero.
 fn bilinear<C: Compute + Float>(x: &[C], [height, width]: [usize; 2], y: C, column: C) -> C {
     let outside = |v: C, size: usize| !(v > C::from_f64(-1.0) && v < C::from_f64(size as f64));
     if outside(y, height) || outside(column, width) {

@@ -34,7 +34,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(args: &Args<'_>) -> Result<Self> {
+    fn from_args(args: &Args<'_>) -> Result<Self> {
         for index in 0..6 {
             expect_type(args.name(index), ScalarType::Float, args.meta(index)?.dtype())?;
         }
@@ -63,8 +63,8 @@ impl Sizes {
             &[batch, heads, keys, values],
         ];
         for (index, expected) in expected.into_iter().enumerate() {
-            let (name, found) = (args.name(index), shape(index)?);
-            ensure!(**found == *expected, "{name}: expected the shape {expected:?}, found {found}");
+            let (name, actual) = (args.name(index), shape(index)?);
+            ensure!(**actual == *expected, "{name}: expected the shape {expected:?}, found {actual}");
         }
         Ok(Self { batch, heads, queries: all / heads, steps, keys, values, decays })
     }
@@ -74,7 +74,7 @@ impl Sizes {
 /// own), and the value that it has for the step's key moves towards the step's value by `beta`:
 /// `S' = D S + key (beta (value - (D S)^T key))^T`. The result is `S'^T query`.
 fn gated_delta_rule(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let n = Sizes::of(args)?;
+    let n = Sizes::from_args(args)?;
     let [out, state] = outs.tensors([0, 1])?;
     expect_type("out", ScalarType::Float, out.dtype())?;
     expect_type("final_state_out", ScalarType::Float, state.dtype())?;
@@ -127,7 +127,7 @@ fn gated_delta_rule(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
     })
 }
 
-/// One step of a head's state. `delta` is workspace for a row of values.
+/// Advances a head's state by one step. `delta` is workspace for a row of values.
 fn advance(state: &mut [f32], delta: &mut [f32], key: &[f32], value: &[f32], decay: &[f32], beta: f32) {
     let width = value.len().max(1);
     let factor = |k: usize| decay[if decay.len() == 1 { 0 } else { k }];

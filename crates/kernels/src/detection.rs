@@ -62,7 +62,7 @@ fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     expect_type("out", ScalarType::Long, out.dtype())?;
     let mut order = ctx.scratch::<i64>(scores.numel())?;
     order.iter_mut().enumerate().for_each(|(i, o)| *o = i as i64);
-    let kept = dispatch!("dets", compute_type(boxes.dtype()), COMPUTE_FLOAT, C => {
+    let remaining = dispatch!("dets", compute_type(boxes.dtype()), COMPUTE_FLOAT, C => {
         let (boxes, scores) = (all_values::<C>(ctx, &boxes)?, all_values::<C>(ctx, &scores)?);
         // Descending and stable; NaN counts as the greatest.
         order.sort_by(|&a, &b| {
@@ -72,9 +72,9 @@ fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         });
         suppress(&boxes, &mut order, threshold)
     });
-    out.resize(&[kept])?;
+    out.resize(&[remaining])?;
     write_rows::<i64>(ctx, out, |out| {
-        out.copy_from_slice(&order[..kept]);
+        out.copy_from_slice(&order[..remaining]);
         Ok(())
     })
 }
@@ -83,22 +83,22 @@ fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 fn suppress<C: Compute + Float>(boxes: &[C], order: &mut [i64], threshold: f64) -> usize {
     let corners = |i: i64| -> [C; 4] { std::array::from_fn(|k| boxes[i as usize * 4 + k]) };
     let area = |[x1, y1, x2, y2]: [C; 4]| (x2 - x1) * (y2 - y1);
-    let mut kept = 0;
+    let mut remaining = 0;
     for at in 0..order.len() {
         let b = corners(order[at]);
-        pteron_pool::progress(kept + 1);
-        let overlaps = order[..kept].iter().any(|&better| {
+        pteron_pool::progress(remaining + 1);
+        let overlaps = order[..remaining].iter().any(|&better| {
             let a = corners(better);
             let side = |low: usize, high: usize| (a[high].min(b[high]) - a[low].max(b[low])).max(C::zero());
             let common = side(0, 2) * side(1, 3);
             (common / (area(a) + area(b) - common)).to_f64() > threshold
         });
         if !overlaps {
-            order[kept] = order[at];
-            kept += 1;
+            order[remaining] = order[at];
+            remaining += 1;
         }
     }
-    kept
+    remaining
 }
 
 /// The sizes of a call on regions of interest.
@@ -113,7 +113,7 @@ struct Regions {
 
 impl Regions {
     /// The sizes of `input` and `rois`, and of the bins.
-    fn of(args: &Args<'_>) -> Result<Self> {
+    fn from_args(args: &Args<'_>) -> Result<Self> {
         let (x, rois) = (args.meta("input")?, args.meta("rois")?);
         ensure!(
             x.rank() == 4 && rois.rank() == 2 && rois.sizes()[1] == 5,
@@ -128,13 +128,13 @@ impl Regions {
         Ok(Self { batch, channels, height, width, count: rois.sizes()[0], pooled })
     }
 
-    fn bins(&self) -> usize {
+    fn bin_count(&self) -> usize {
         self.pooled[0].saturating_mul(self.pooled[1])
     }
 
     /// The number of output channels of a position-sensitive operator.
     fn channels_per_bin(&self) -> Result<usize> {
-        let bins = self.bins();
+        let bins = self.bin_count();
         ensure!(
             self.channels.is_multiple_of(bins),
             "input: {} channels are no multiple of the {bins} bins",
@@ -143,14 +143,14 @@ impl Regions {
         Ok(self.channels / bins)
     }
 
-    fn result(&self, channels: usize) -> Result<Shape> {
+    fn result_shape(&self, channels: usize) -> Result<Shape> {
         let shape = Shape::new(&[self.count, channels, self.pooled[0], self.pooled[1]])?;
         shape.numel()?;
         Ok(shape)
     }
 
-    /// The image of a region.
-    fn image<C: Compute>(&self, region: &[C]) -> Result<usize> {
+    /// The index of the image that a region lies in, which is its first element.
+    fn image_index<C: Compute>(&self, region: &[C]) -> Result<usize> {
         let image = region[0].to_f64();
         ensure!(
             image >= 0.0 && image < self.batch as f64,
@@ -188,7 +188,7 @@ impl<C: Compute + Float> Samples<C> {
                 pteron_pool::progress(1);
                 let half = C::from_f64(0.5);
                 let place = origin + (C::from_f64(i as f64) + half) * bin / C::from_f64(grid);
-                samples.taps.extend(tap(place, size));
+                samples.taps.extend(linear_taps(place, size));
             }
             ensure!(samples.taps.len() <= MAX_TAPS, "rois: more than {MAX_TAPS} samples along one dimension");
             samples.ends.push(samples.taps.len());
@@ -196,14 +196,14 @@ impl<C: Compute + Float> Samples<C> {
         Ok(samples)
     }
 
-    fn of_bin(&self, bin: usize) -> &[[(usize, C); 2]] {
+    fn taps_of_bin(&self, bin: usize) -> &[[(usize, C); 2]] {
         let start = if bin == 0 { 0 } else { self.ends[bin - 1] };
         &self.taps[start..self.ends[bin]]
     }
 }
 
 /// The two elements around a position, with their weights; `None` if the position is outside of the image.
-fn tap<C: Compute + Float>(place: C, size: usize) -> Option<[(usize, C); 2]> {
+fn linear_taps<C: Compute + Float>(place: C, size: usize) -> Option<[(usize, C); 2]> {
     let inside = place >= C::from_f64(-1.0) && place <= C::from_f64(size as f64) && size > 0;
     if !inside {
         return None;
@@ -216,7 +216,7 @@ fn tap<C: Compute + Float>(place: C, size: usize) -> Option<[(usize, C); 2]> {
 }
 
 /// The sum of the samples of a bin of one channel.
-fn sampled<C: Compute + Float>(
+fn sum_samples<C: Compute + Float>(
     x: &[C],
     width: usize,
     rows: &[[(usize, C); 2]],
@@ -236,12 +236,12 @@ fn sampled<C: Compute + Float>(
 }
 
 /// The start and the size of a region along one dimension, scaled; `k` is 0 for the rows and 1 for the columns.
-fn extent<C: Compute + Float>(region: &[C], k: usize, scale: C, offset: C) -> (C, C) {
+fn region_extent<C: Compute + Float>(region: &[C], k: usize, scale: C, offset: C) -> (C, C) {
     let start = region[2 - k] * scale - offset;
     (start, region[4 - k] * scale - offset - start)
 }
 
-fn ratio(args: &Args<'_>) -> Result<i64> {
+fn sampling_ratio(args: &Args<'_>) -> Result<i64> {
     let ratio = args.int("sampling_ratio")?;
     ensure!(ratio <= MAX_SAMPLES, "sampling_ratio: {ratio} is above {MAX_SAMPLES}");
     Ok(ratio)
@@ -249,21 +249,21 @@ fn ratio(args: &Args<'_>) -> Result<i64> {
 
 /// The mean of bilinear samples in each bin of each region.
 fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (regions, ratio, aligned) = (Regions::of(args)?, ratio(args)?, args.bool("aligned")?);
+    let (regions, ratio, aligned) = (Regions::from_args(args)?, sampling_ratio(args)?, args.bool("aligned")?);
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
-    out.resize(&regions.result(regions.channels)?)?;
+    out.resize(&regions.result_shape(regions.channels)?)?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, rois) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &rois)?);
         let offset = C::from_f64(if aligned { 0.5 } else { 0.0 });
         let plane = regions.height * regions.width;
         write_values::<C>(ctx, out, |out| {
-            let each = regions.channels * regions.bins();
+            let each = regions.channels * regions.bin_count();
             for (region, out) in rois.chunks_exact(5).zip(out.chunks_exact_mut(each.max(1))) {
-                let image = regions.image(region)?;
+                let image = regions.image_index(region)?;
                 let [rows, columns] = [0, 1].map(|k| {
-                    let (start, mut size) = extent(region, k, C::from_f64(scale), offset);
+                    let (start, mut size) = region_extent(region, k, C::from_f64(scale), offset);
                     if !aligned {
                         size = size.max(C::from_f64(1.0));
                     }
@@ -275,10 +275,10 @@ fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
                 let count = C::from_f64((rows.grid * columns.grid).max(1.0));
                 let x = &x[image * regions.channels * plane..][..regions.channels * plane];
                 for (i, out) in out.iter_mut().enumerate() {
-                    let (channel, bin) = (i / regions.bins(), i % regions.bins());
-                    let (h, w) = (rows.of_bin(bin / regions.pooled[1]), columns.of_bin(bin % regions.pooled[1]));
+                    let (channel, bin) = (i / regions.bin_count(), i % regions.bin_count());
+                    let (h, w) = (rows.taps_of_bin(bin / regions.pooled[1]), columns.taps_of_bin(bin % regions.pooled[1]));
                     pteron_pool::progress(h.len() * w.len());
-                    *out = sampled(&x[channel * plane..][..plane], regions.width, h, w) / count;
+                    *out = sum_samples(&x[channel * plane..][..plane], regions.width, h, w) / count;
                 }
             }
             Ok(())
@@ -286,23 +286,23 @@ fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// The mean of bilinear samples in each bin of each region, each bin from channels of its own; and those channels.
+/// The mean of bilinear samples in each bin of each region, each bin from its own channels, which are out 1.
 fn ps_roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (regions, ratio) = (Regions::of(args)?, ratio(args)?);
+    let (regions, ratio) = (Regions::from_args(args)?, sampling_ratio(args)?);
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
     let channels = regions.channels_per_bin()?;
     write_channels(ctx, &regions, channels, outs)?;
     let out = outs.tensor(0)?;
     expect_type("out0", x.dtype(), out.dtype())?;
-    out.resize(&regions.result(channels)?)?;
+    out.resize(&regions.result_shape(channels)?)?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, rois) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &rois)?);
-        let (plane, bins) = (regions.height * regions.width, regions.bins());
+        let (plane, bins) = (regions.height * regions.width, regions.bin_count());
         write_values::<C>(ctx, out, |out| {
             for (region, out) in rois.chunks_exact(5).zip(out.chunks_exact_mut((channels * bins).max(1))) {
-                let image = regions.image(region)?;
+                let image = regions.image_index(region)?;
                 let [rows, columns] = [0, 1].map(|k| {
-                    let (start, size) = extent(region, k, C::from_f64(scale), C::from_f64(0.5));
+                    let (start, size) = region_extent(region, k, C::from_f64(scale), C::from_f64(0.5));
                     let bins = regions.pooled[k];
                     let bin = size / C::from_f64(bins as f64);
                     Samples::new(start, bin, bins, [regions.height, regions.width][k], ratio)
@@ -311,10 +311,10 @@ fn ps_roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
                 let count = C::from_f64(rows.grid * columns.grid);
                 for (i, out) in out.iter_mut().enumerate() {
                     let bin = i % bins;
-                    let (h, w) = (rows.of_bin(bin / regions.pooled[1]), columns.of_bin(bin % regions.pooled[1]));
+                    let (h, w) = (rows.taps_of_bin(bin / regions.pooled[1]), columns.taps_of_bin(bin % regions.pooled[1]));
                     let x = &x[(image * regions.channels + i) * plane..][..plane];
                     pteron_pool::progress(h.len() * w.len());
-                    *out = sampled(x, regions.width, h, w) / count;
+                    *out = sum_samples(x, regions.width, h, w) / count;
                 }
             }
             Ok(())
@@ -331,8 +331,8 @@ fn write_channels(
 ) -> Result<()> {
     let out = outs.tensor(1)?;
     expect_type("out1", ScalarType::Int, out.dtype())?;
-    out.resize(&regions.result(channels)?)?;
-    let each = channels * regions.bins();
+    out.resize(&regions.result_shape(channels)?)?;
+    let each = channels * regions.bin_count();
     write_rows::<i64>(ctx, out, |out| {
         out.iter_mut().enumerate().for_each(|(i, o)| *o = (i % each.max(1)) as i64);
         Ok(())
@@ -340,16 +340,16 @@ fn write_channels(
 }
 
 /// The range of rows or columns that a bin covers, within `size` elements.
-fn covered(start: f64, end: f64, size: usize) -> std::ops::Range<usize> {
+fn bin_range(start: f64, end: f64, size: usize) -> std::ops::Range<usize> {
     let within = |v: f64| v.clamp(0.0, size as f64) as usize;
     within(start)..within(end)
 }
 
 /// The greatest element of each bin of each region, and its index in the image; 0 and -1 for empty bins.
 fn roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let regions = Regions::of(args)?;
+    let regions = Regions::from_args(args)?;
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
-    let shape = regions.result(regions.channels)?;
+    let shape = regions.result_shape(regions.channels)?;
     let [out, places] = outs.tensors([0, 1])?;
     expect_type("out0", x.dtype(), out.dtype())?;
     expect_type("out1", ScalarType::Int, places.dtype())?;
@@ -357,14 +357,14 @@ fn roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     places.resize(&shape)?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, rois) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &rois)?);
-        let (plane, bins) = (regions.height * regions.width, regions.bins());
-        let mut found = ctx.scratch::<i64>(out.numel())?;
+        let (plane, bins) = (regions.height * regions.width, regions.bin_count());
+        let mut positions = ctx.scratch::<i64>(out.numel())?;
         write_values::<C>(ctx, out, |out| {
             let each = (regions.channels * bins).max(1);
-            for ((region, out), found) in
-                rois.chunks_exact(5).zip(out.chunks_exact_mut(each)).zip(found.chunks_exact_mut(each))
+            for ((region, out), positions) in
+                rois.chunks_exact(5).zip(out.chunks_exact_mut(each)).zip(positions.chunks_exact_mut(each))
             {
-                let image = regions.image(region)?;
+                let image = regions.image_index(region)?;
                 let axes = [0, 1].map(|k| {
                     let [start, end] = [2 - k, 4 - k].map(|i| (region[i] * C::from_f64(scale)).round());
                     let size = (end - start + C::from_f64(1.0)).max(C::from_f64(1.0));
@@ -373,26 +373,26 @@ fn roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
                 let range = |k: usize, bin: usize, size: usize| {
                     let (start, each) = axes[k];
                     let edge = |n: usize| C::from_f64(n as f64) * each;
-                    covered(edge(bin).floor().to_f64() + start, edge(bin + 1).ceil().to_f64() + start, size)
+                    bin_range(edge(bin).floor().to_f64() + start, edge(bin + 1).ceil().to_f64() + start, size)
                 };
-                for (i, (out, found)) in out.iter_mut().zip(found).enumerate() {
+                for (i, (out, positions)) in out.iter_mut().zip(positions).enumerate() {
                     let (channel, bin) = (i / bins, i % bins);
                     let rows = range(0, bin / regions.pooled[1], regions.height);
                     let columns = range(1, bin % regions.pooled[1], regions.width);
                     let x = &x[(image * regions.channels + channel) * plane..][..plane];
-                    (*out, *found) = greatest(x, regions.width, rows, columns);
+                    (*out, *positions) = greatest_element(x, regions.width, rows, columns);
                 }
             }
             Ok(())
         })?;
         write_rows::<i64>(ctx, places, |places| {
-            places.copy_from_slice(&found);
+            places.copy_from_slice(&positions);
             Ok(())
         })
     })
 }
 
-fn greatest<C: Compute + Float>(
+fn greatest_element<C: Compute + Float>(
     x: &[C],
     width: usize,
     rows: std::ops::Range<usize>,
@@ -411,21 +411,21 @@ fn greatest<C: Compute + Float>(
     (value, place)
 }
 
-/// The mean of each bin of each region, each bin from channels of its own; and those channels.
+/// The mean of each bin of each region, each bin from its own channels, which are out 1.
 fn ps_roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let regions = Regions::of(args)?;
+    let regions = Regions::from_args(args)?;
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
     let channels = regions.channels_per_bin()?;
     write_channels(ctx, &regions, channels, outs)?;
     let out = outs.tensor(0)?;
     expect_type("out0", x.dtype(), out.dtype())?;
-    out.resize(&regions.result(channels)?)?;
+    out.resize(&regions.result_shape(channels)?)?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (x, rois) = (all_values::<C>(ctx, &x)?, all_values::<C>(ctx, &rois)?);
-        let (plane, bins) = (regions.height * regions.width, regions.bins());
+        let (plane, bins) = (regions.height * regions.width, regions.bin_count());
         write_values::<C>(ctx, out, |out| {
             for (region, out) in rois.chunks_exact(5).zip(out.chunks_exact_mut((channels * bins).max(1))) {
-                let image = regions.image(region)?;
+                let image = regions.image_index(region)?;
                 let axes = [0, 1].map(|k| {
                     let [start, end] = [2 - k, 4 - k].map(|i| (region[i] * C::from_f64(scale)).round());
                     (start, (end - start).max(C::from_f64(1.0)) / C::from_f64(regions.pooled[k] as f64))
@@ -434,14 +434,14 @@ fn ps_roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
                     let (start, each) = axes[k];
                     let edge = |n: usize| C::from_f64(n as f64) * each + start;
                     // Torchvision's kernel leaves the last row and the last column out.
-                    covered(edge(bin).floor().to_f64(), edge(bin + 1).ceil().to_f64(), size.saturating_sub(1))
+                    bin_range(edge(bin).floor().to_f64(), edge(bin + 1).ceil().to_f64(), size.saturating_sub(1))
                 };
                 for (i, out) in out.iter_mut().enumerate() {
                     let bin = i % bins;
                     let rows = range(0, bin / regions.pooled[1], regions.height);
                     let columns = range(1, bin % regions.pooled[1], regions.width);
                     let x = &x[(image * regions.channels + i) * plane..][..plane];
-                    *out = mean(x, regions.width, rows, columns);
+                    *out = mean_element(x, regions.width, rows, columns);
                 }
             }
             Ok(())
@@ -449,7 +449,7 @@ fn ps_roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     })
 }
 
-fn mean<C: Compute + Float>(
+fn mean_element<C: Compute + Float>(
     x: &[C],
     width: usize,
     rows: std::ops::Range<usize>,

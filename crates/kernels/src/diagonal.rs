@@ -68,18 +68,18 @@ fn diag_embed(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
     out.bytes_mut().fill(0);
-    let into = diagonal_of(Layout::of(out.meta()), offset, (a, b))?;
-    copy_into(&x, &Layout::of(x.meta()), out, &into)
+    let into = diagonal_of(Layout::of_tensor(out.meta()), offset, (a, b))?;
+    copy_into(&x, &Layout::of_tensor(x.meta()), out, &into)
 }
 
 /// The input with a diagonal replaced by `src`.
 fn diagonal_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, src, out) = (args.tensor("self")?, args.tensor("src")?, outs.tensor(0)?);
-    copy_to(&x, &Layout::of(x.meta()), out)?;
+    copy_to(&x, &Layout::of_tensor(x.meta()), out)?;
     let dims =
         (wrap_dim("dim1", args.int("dim1")?, x.rank())?, wrap_dim("dim2", args.int("dim2")?, x.rank())?);
     ensure!(x.rank() > 1, "self: {} has no diagonal", x.meta());
-    let into = diagonal_of(Layout::of(out.meta()), args.int("offset")?, dims)?;
+    let into = diagonal_of(Layout::of_tensor(out.meta()), args.int("offset")?, dims)?;
     ensure!(
         *src.sizes() == into.sizes,
         "src: expected the shape {} of the diagonal, found {}",
@@ -87,7 +87,7 @@ fn diagonal_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
         src.sizes()
     );
     expect_type("src", x.dtype(), src.dtype())?;
-    copy_into(&src, &Layout::of(src.meta()), out, &into)
+    copy_into(&src, &Layout::of_tensor(src.meta()), out, &into)
 }
 
 /// The sum of the diagonal of a matrix.
@@ -108,20 +108,25 @@ fn trace_as<C: Compute>(
     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     ensure!(x.rank() == 2, "self: expected a matrix, found {}", x.meta());
     out.resize(&[])?;
-    let all = values::<C>(ctx, &x, &diagonal_of(Layout::of(x.meta()), 0, (0, 1))?)?;
+    let all = values::<C>(ctx, &x, &diagonal_of(Layout::of_tensor(x.meta()), 0, (0, 1))?)?;
     fill(out, all.iter().fold(C::default(), |sum, &x| add(sum, x)))
 }
 
 fn tril_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    indices(ctx, args, outs, true)
+    triangle_indices(ctx, args, outs, true)
 }
 
 fn triu_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    indices(ctx, args, outs, false)
+    triangle_indices(ctx, args, outs, false)
 }
 
 /// The row and column indices of the elements on and below a diagonal (`lower`), or on and above it, row by row.
-fn indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, lower: bool) -> Result<()> {
+fn triangle_indices(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    lower: bool,
+) -> Result<()> {
     let (rows, columns) = (to_size("row", args.int("row")?)?, to_size("col", args.int("col")?)?);
     let offset = args.int("offset")?;
     let out = outs.tensor(0)?;

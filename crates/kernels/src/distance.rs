@@ -37,7 +37,7 @@ fn distance<C: Copy + Into<f64>>(a: &[C], b: &[C], p: f64) -> f64 {
     }
 }
 
-fn norm(args: &Args<'_>, arg: &'static str) -> Result<f64> {
+fn norm_order(args: &Args<'_>, arg: &'static str) -> Result<f64> {
     let p = args.double(arg)?;
     ensure!(p >= 0.0, "p: {p} is not a valid order of a norm, which is at least 0");
     Ok(p)
@@ -45,7 +45,7 @@ fn norm(args: &Args<'_>, arg: &'static str) -> Result<f64> {
 
 /// The distance from each row of `x1` to each row of `x2`; the dimensions before the last two are broadcast.
 fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b, p) = (args.tensor("x1")?, args.tensor("x2")?, norm(args, "p")?);
+    let (a, b, p) = (args.tensor("x1")?, args.tensor("x2")?, norm_order(args, "p")?);
     let (&[.., n, m], &[.., r, m2]) = (&**a.sizes(), &**b.sizes()) else {
         return Err(pteron_operator::Error::invalid("x1, x2: expected at least two dimensions"));
     };
@@ -69,8 +69,8 @@ fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
         return Ok(());
     }
     dispatch!("x1", compute_type(a.dtype()), COMPUTE_FLOAT, C => {
-        let a = values::<C>(ctx, &a, &Layout::of(a.meta()).expand(&with(n, m)?)?)?;
-        let b = values::<C>(ctx, &b, &Layout::of(b.meta()).expand(&with(r, m)?)?)?;
+        let a = values::<C>(ctx, &a, &Layout::of_tensor(a.meta()).expand(&with(n, m)?)?)?;
+        let b = values::<C>(ctx, &b, &Layout::of_tensor(b.meta()).expand(&with(r, m)?)?)?;
         let (a, b): (&[C], &[C]) = (&a, &b);
         write_values::<C>(ctx, out, |out| {
             let grain = (1 << 12) / (r * m).clamp(1, 1 << 12);
@@ -88,7 +88,7 @@ fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// The distance between each pair of rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
 fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, p) = (args.tensor("self")?, norm(args, "p")?);
+    let (x, p) = (args.tensor("self")?, norm_order(args, "p")?);
     let &[n, m] = &**x.sizes() else {
         return Err(pteron_operator::Error::invalid(format!("self: expected a matrix, found {}", x.meta())));
     };
@@ -99,7 +99,7 @@ fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
         count.map_err(|_| pteron_operator::Error::invalid(format!("self: {n} rows are too many")))?
     ])?;
     dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
-        let x = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
+        let x = values::<C>(ctx, &x, &Layout::of_tensor(x.meta()))?;
         let row = |i: usize| &x[i * m..][..m];
         write_values::<C>(ctx, out, |out| {
             let pairs = (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j)));

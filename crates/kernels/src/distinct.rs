@@ -72,7 +72,7 @@ fn elements_of<'a, C: Compute>(
         (Some(t), _) => all_values(ctx, &t),
         (_, Input::Scalar(number)) => {
             let mut one = ctx.scratch::<C>(1)?;
-            one[0] = C::of_scalar(number);
+            one[0] = C::from_scalar(number);
             Ok(Values::Copy(one))
         }
         _ => Err(Error::invalid("expected a tensor or a number")),
@@ -84,13 +84,13 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let invert = args.bool("invert")?;
     let tensor = |index: usize| if let Arg::Tensor(t) = args.get(index) { Some(*t) } else { None };
     let sizes = tensor(0).map_or(Shape::SCALAR, |t| *t.sizes());
-    let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
+    let inputs = [Input::of_arg(args, 0)?, Input::of_arg(args, 1)?];
     let promoted = promote(args, &inputs)?;
     let [x, y] = inputs.map(|input| match input {
         Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(nearest(x, promoted))),
         input => input,
     });
-    expect_dtype(args.name(0), promoted, DtypeSet::REAL_BOOL)?;
+    expect_dtype(args.name(["elements", "element"]), promoted, DtypeSet::REAL_BOOL)?;
     let out = outs.tensor(0)?;
     expect_type("out", ScalarType::Bool, out.dtype())?;
     out.resize(&sizes)?;
@@ -100,13 +100,13 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         sorted.copy_from_slice(&tests);
         sorted.sort_unstable_by(|a, b| {
             pteron_pool::progress(1);
-            a.order(*b)
+            a.compare_to(*b)
         });
         let (elements, sorted) = (&*elements, &*sorted);
         write_rows::<i64>(ctx, out, |out| {
             for (o, x) in out.iter_mut().zip(elements) {
-                let found = sorted.binary_search_by(|y| y.order(*x)).is_ok() && !x.is_nan();
-                *o = i64::from(found != invert);
+                let is_member = sorted.binary_search_by(|y| y.compare_to(*x)).is_ok() && !x.is_nan();
+                *o = i64::from(is_member != invert);
             }
             Ok(())
         })
@@ -123,17 +123,17 @@ struct Items<'a, C> {
 }
 
 impl<C: Order> Items<'_, C> {
-    fn row(&self, i: usize) -> &[C] {
+    fn row_elements(&self, i: usize) -> &[C] {
         &self.rows[i * self.each..(i + 1) * self.each]
     }
 
-    fn order(&self, a: usize, b: usize) -> Ordering {
-        let pairs = self.row(a).iter().zip(self.row(b));
-        pairs.map(|(x, y)| x.order(*y)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+    fn compare_rows(&self, a: usize, b: usize) -> Ordering {
+        let pairs = self.row_elements(a).iter().zip(self.row_elements(b));
+        pairs.map(|(x, y)| x.compare_to(*y)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
     }
 
     fn rows_equal(&self, a: usize, b: usize) -> bool {
-        self.row(a) == self.row(b)
+        self.row_elements(a) == self.row_elements(b)
     }
 }
 
@@ -147,13 +147,13 @@ struct Kinds<'a> {
 }
 
 impl<'a> Kinds<'a> {
-    fn of<C: Order>(ctx: &KernelContext<'a>, items: &Items<'_, C>, sort: bool) -> Result<Self> {
+    fn find<C: Order>(ctx: &KernelContext<'a>, items: &Items<'_, C>, sort: bool) -> Result<Self> {
         let mut order = ctx.scratch::<i64>(items.count)?;
         order.iter_mut().enumerate().for_each(|(i, o)| *o = i as i64);
         if sort {
             order.sort_by(|&a, &b| {
                 pteron_pool::progress(1);
-                items.order(a as usize, b as usize)
+                items.compare_rows(a as usize, b as usize)
             });
         }
         let (mut first, mut kind, mut counts) =
@@ -189,10 +189,10 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
     let x = args.tensor("self")?;
     expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     expect_out(x.dtype(), outs.tensor(0)?.dtype())?;
-    let layout = Layout::of(x.meta());
+    let layout = Layout::of_tensor(x.meta());
     // The dimension of the slices comes first, so that each slice is contiguous.
     let (view, count) = match wanted.dim {
-        Some(dim) => (layout.permute(&first_of(dim, x.rank())), x.sizes()[dim]),
+        Some(dim) => (layout.permute(&move_to_front(dim, x.rank())), x.sizes()[dim]),
         None => (layout, x.numel()),
     };
     let each = x.numel().checked_div(count).unwrap_or(0);
@@ -201,17 +201,17 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
     let mut found_sizes = Shape::new(&[0])?;
     let found = dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let items = Items { rows: values::<C>(ctx, &x, &view)?, count, each };
-        let kinds = Kinds::of(ctx, &items, wanted.sort)?;
+        let kinds = Kinds::find(ctx, &items, wanted.sort)?;
         let out = outs.tensor(0)?;
         let mut sizes = if wanted.dim.is_some() { *x.sizes() } else { found_sizes };
         sizes[wanted.dim.unwrap_or(0)] = kinds.found;
         out.resize(&sizes)?;
         found_sizes[0] = kinds.found;
-        let into = Layout::of(out.meta());
-        let into = wanted.dim.map_or(into, |dim| into.permute(&first_of(dim, x.rank())));
+        let into = Layout::of_tensor(out.meta());
+        let into = wanted.dim.map_or(into, |dim| into.permute(&move_to_front(dim, x.rank())));
         let mut rows = ctx.scratch::<C>(kinds.found * each)?;
         for (to, &i) in rows.chunks_exact_mut(each.max(1)).zip(kinds.first.iter()) {
-            to.copy_from_slice(items.row(i as usize));
+            to.copy_from_slice(items.row_elements(i as usize));
         }
         crate::support::convert::write(ctx, &rows, out, &into)?;
         kinds
@@ -235,7 +235,7 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
 }
 
 /// The dimensions with `dim` moved to the front; the others keep their order, in which slices are compared.
-fn first_of(dim: usize, rank: usize) -> SmallVec<[usize; 8]> {
+fn move_to_front(dim: usize, rank: usize) -> SmallVec<[usize; 8]> {
     [dim].into_iter().chain((0..rank).filter(|&d| d != dim)).collect()
 }
 
@@ -248,18 +248,18 @@ fn unique(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 /// The distinct slices along a dimension, sorted. Like PyTorch, computes the inverse and the counts even if they are
 /// not requested.
 fn unique_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dim = Some(slices(args, args.int("dim")?)?);
+    let dim = Some(sliced_dim(args, args.int("dim")?)?);
     distinct(ctx, args, outs, &Wanted { dim, sort: true, inverse: true, counts: true })
 }
 
 /// The elements, or the slices along a dimension, without those that equal their predecessor.
 fn unique_consecutive(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dim = if args.is_none("dim") { None } else { Some(slices(args, args.int("dim")?)?) };
+    let dim = if args.is_none("dim") { None } else { Some(sliced_dim(args, args.int("dim")?)?) };
     let (inverse, counts) = (args.bool("return_inverse")?, args.bool("return_counts")?);
     distinct(ctx, args, outs, &Wanted { dim, sort: false, inverse, counts })
 }
 
-fn slices(args: &Args<'_>, dim: i64) -> Result<usize> {
+fn sliced_dim(args: &Args<'_>, dim: i64) -> Result<usize> {
     let rank = args.meta("self")?.rank();
     ensure!(rank > 0, "self: a tensor of no dimensions has no slices");
     wrap_dim("dim", dim, rank)

@@ -78,7 +78,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// A uniform number in `(0, 1]`, whose logarithm is finite.
-fn positive(g: &Generator) -> f64 {
+fn positive_uniform(g: &Generator) -> f64 {
     1.0 - g.uniform()
 }
 
@@ -88,7 +88,7 @@ fn exponential(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     ensure!(rate > 0.0, "lambd: {rate} is not positive");
     // Like PyTorch's, never zero, since callers take the logarithm.
     draw(ctx, outs, args.meta("self")?.sizes(), |g| {
-        (-positive(g).ln() / rate).max(f64::from(f32::MIN_POSITIVE))
+        (-positive_uniform(g).ln() / rate).max(f64::from(f32::MIN_POSITIVE))
     })
 }
 
@@ -110,35 +110,35 @@ fn geometric(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     ensure!(p > 0.0 && p < 1.0, "p: {p} is not between 0 and 1");
     let fails = (-p).ln_1p();
     draw_as(ctx, outs, args.meta("self")?.sizes(), DtypeSet::REAL, |g| {
-        (positive(g).ln() / fails).ceil().max(1.0)
+        (positive_uniform(g).ln() / fails).ceil().max(1.0)
     })
 }
 
 /// Poisson-distributed values whose rates are the elements.
 fn poisson(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    each(ctx, args, outs, |g, rate| {
+    draw_for_each(ctx, args, outs, |g, rate| {
         ensure!(rate >= 0.0, "self: the rate {rate} is negative");
-        Ok(poisson_of(g, rate))
+        Ok(draw_poisson(g, rate))
     })
 }
 
 /// A Poisson-distributed value. A large rate is reduced by the waiting time of an event in its middle, which is gamma-distributed,
 /// and the number of events before or after it (Ahrens and Dieter).
-fn poisson_of(g: &Generator, mut rate: f64) -> f64 {
+fn draw_poisson(g: &Generator, mut rate: f64) -> f64 {
     let mut events = 0.0;
     while rate > 16.0 && rate.is_finite() {
         let middle = (rate * 0.875).floor();
-        let time = gamma_of(g, middle);
+        let time = draw_gamma(g, middle);
         if time > rate {
-            return events + binomial_of(g, middle - 1.0, rate / time);
+            return events + draw_binomial(g, middle - 1.0, rate / time);
         }
         events += middle;
         rate -= time;
     }
-    let (limit, mut product) = ((-rate).exp(), positive(g));
+    let (limit, mut product) = ((-rate).exp(), positive_uniform(g));
     while product > limit {
         events += 1.0;
-        product *= positive(g);
+        product *= positive_uniform(g);
     }
     events
 }
@@ -146,7 +146,7 @@ fn poisson_of(g: &Generator, mut rate: f64) -> f64 {
 fn binomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (counts, chances) = (args.tensor("count")?, args.tensor("prob")?);
     let sizes = crate::support::dims::broadcast(counts.sizes(), chances.sizes())?;
-    let all = |t| values::<f64>(ctx, t, &Layout::of(t.meta()).expand(&sizes)?);
+    let all = |t| values::<f64>(ctx, t, &Layout::of_tensor(t.meta()).expand(&sizes)?);
     let (counts, chances) = (all(&counts)?, all(&chances)?);
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
@@ -154,21 +154,21 @@ fn binomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     write_rows::<f64>(ctx, out, |out| {
         for (o, (&n, &p)) in out.iter_mut().zip(counts.iter().zip(chances.iter())) {
             ensure!(n >= 0.0 && (0.0..=1.0).contains(&p), "count, prob: {n} trials with probability {p}");
-            *o = binomial_of(ctx.generator(), n.floor(), p);
+            *o = draw_binomial(ctx.generator(), n.floor(), p);
         }
         Ok(())
     })
 }
 
 /// The number of successes of `n` trials. A large `n` is halved by the beta-distributed median of the trials' uniform numbers.
-fn binomial_of(g: &Generator, mut n: f64, mut p: f64) -> f64 {
-    let mut found = 0.0;
+fn draw_binomial(g: &Generator, mut n: f64, mut p: f64) -> f64 {
+    let mut successes = 0.0;
     while n > 32.0 && n.is_finite() {
         let middle = (n / 2.0).floor() + 1.0;
-        let (below, above) = (gamma_of(g, middle), gamma_of(g, n + 1.0 - middle));
+        let (below, above) = (draw_gamma(g, middle), draw_gamma(g, n + 1.0 - middle));
         let median = below / (below + above);
         if median <= p {
-            found += middle;
+            successes += middle;
             n -= middle;
             p = ((p - median) / (1.0 - median)).clamp(0.0, 1.0);
         } else {
@@ -176,27 +176,27 @@ fn binomial_of(g: &Generator, mut n: f64, mut p: f64) -> f64 {
             p /= median;
         }
     }
-    (0..n.min(32.0) as u64).filter(|_| g.uniform() < p).count() as f64 + found
+    (0..n.min(32.0) as u64).filter(|_| g.uniform() < p).count() as f64 + successes
 }
 
 /// Gamma-distributed values whose shapes are the elements.
 fn standard_gamma(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    each(ctx, args, outs, |g, shape| {
+    draw_for_each(ctx, args, outs, |g, shape| {
         ensure!(shape > 0.0, "self: the shape {shape} is not positive");
-        Ok(gamma_of(g, shape))
+        Ok(draw_gamma(g, shape))
     })
 }
 
 /// A gamma-distributed value, by Marsaglia and Tsang's method; small shapes are increased by one and the value scaled.
-fn gamma_of(g: &Generator, shape: f64) -> f64 {
-    let scale = if shape < 1.0 { positive(g).powf(1.0 / shape) } else { 1.0 };
+fn draw_gamma(g: &Generator, shape: f64) -> f64 {
+    let scale = if shape < 1.0 { positive_uniform(g).powf(1.0 / shape) } else { 1.0 };
     let d = if shape < 1.0 { shape + 1.0 } else { shape } - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
     // Fewer than one in twenty tries is rejected.
     for _ in 0..10_000 {
         let x = g.normal();
         let v = (1.0 + c * x).powi(3);
-        if v > 0.0 && positive(g).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+        if v > 0.0 && positive_uniform(g).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
             return d * v * scale;
         }
     }
@@ -216,7 +216,7 @@ fn dirichlet(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
         for (out, shapes) in out.chunks_mut(row).zip(shapes.chunks(row)) {
             for (o, &shape) in out.iter_mut().zip(shapes) {
                 ensure!(shape > 0.0, "self: the parameter {shape} is not positive");
-                *o = gamma_of(ctx.generator(), shape);
+                *o = draw_gamma(ctx.generator(), shape);
             }
             let sum: f64 = out.iter().sum();
             out.iter_mut().for_each(|o| *o /= sum);
@@ -226,7 +226,7 @@ fn dirichlet(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 }
 
 /// Draws an element for each element of the first argument.
-fn each(
+fn draw_for_each(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -248,12 +248,12 @@ fn each(
 
 /// Integers that the type of the result represents exactly, from zero on.
 fn random(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let high = greatest(outs.tensor(0)?.dtype());
+    let high = greatest_exact_integer(outs.tensor(0)?.dtype());
     crate::random::draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, high.saturating_add(1))
 }
 
 /// The greatest integer up to which a type represents all.
-fn greatest(dtype: ScalarType) -> i64 {
+fn greatest_exact_integer(dtype: ScalarType) -> i64 {
     match dtype {
         ScalarType::Bool => 1,
         ScalarType::Byte => 255,
@@ -275,7 +275,7 @@ fn random_to(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 fn random_from(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let high = match args.optional_int("to")? {
         Some(high) => high,
-        None => greatest(outs.tensor(0)?.dtype()).saturating_add(1),
+        None => greatest_exact_integer(outs.tensor(0)?.dtype()).saturating_add(1),
     };
     crate::random::draw_ints(ctx, outs, args.meta("self")?.sizes(), args.int("from")?, high)
 }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn near((mean, variance): (f64, f64), expected: (f64, f64)) {
-        let close = |found: f64, want: f64| (found - want).abs() <= 0.06 * want;
+        let close = |actual: f64, want: f64| (actual - want).abs() <= 0.06 * want;
         assert!(close(mean, expected.0) && close(variance, expected.1), "{mean}, {variance}: {expected:?}");
     }
 

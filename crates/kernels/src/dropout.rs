@@ -27,24 +27,24 @@ fn dropout(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     out.resize(x.sizes())?;
     mask.resize(x.sizes())?;
     if !train || p == 0.0 {
-        copy_to(&x, &Layout::of(x.meta()), out)?;
+        copy_to(&x, &Layout::of_tensor(x.meta()), out)?;
         return fill(mask, 1i64);
     }
-    let mut kept = ctx.scratch::<i64>(x.numel())?;
+    let mut is_kept = ctx.scratch::<i64>(x.numel())?;
     // Drawn in row-major order, so that the result does not depend on the layout.
-    kept.iter_mut().for_each(|k| *k = (ctx.generator().uniform() >= p) as i64);
+    is_kept.iter_mut().for_each(|k| *k = (ctx.generator().uniform() >= p) as i64);
     let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let x = all_values::<C>(ctx, &x)?;
         write_values::<C>(ctx, out, |out| {
-            for ((out, &x), &k) in out.iter_mut().zip(x.iter()).zip(kept.iter()) {
+            for ((out, &x), &k) in out.iter_mut().zip(x.iter()).zip(is_kept.iter()) {
                 *out = x * (k as f64 * scale) as C;
             }
             Ok(())
         })?;
     });
     write_values::<i64>(ctx, mask, |to| {
-        to.copy_from_slice(&kept);
+        to.copy_from_slice(&is_kept);
         Ok(())
     })
 }

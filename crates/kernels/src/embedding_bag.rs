@@ -11,17 +11,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::_embedding_bag.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
         DtypeSet::FLOATING,
-        bag,
+        embedding_bag,
     ),
     Operator::new(
         "aten::_embedding_bag_forward_only.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
         DtypeSet::FLOATING,
-        bag,
+        embedding_bag,
     ),
     Operator::new(
         "aten::embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        dense_backward,
+        embedding_dense_backward,
     ),
 ];
 
@@ -34,7 +34,7 @@ enum Mode {
 
 /// Writes one of the outs that only the gradient needs. Their sizes depend on which of PyTorch's kernels
 /// would run: an out with other sizes that cannot be resized is filled with zeros.
-fn note(
+fn write_gradient_info(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
     index: usize,
@@ -54,7 +54,7 @@ fn note(
 
 /// The sum, mean or maximum of the rows of `weight` selected by each bag of indices. A bag extends from
 /// its offset to the next; `padding_idx`, unless negative, is a row that is ignored.
-fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn embedding_bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (weight, list, offsets) = (args.tensor("weight")?, args.tensor("indices")?, args.tensor("offsets")?);
     let mode = match args.int("mode")? {
         0 => Mode::Sum,
@@ -145,16 +145,16 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
             bag_of[range(b)].fill(b as i64);
         }
     }
-    note(ctx, outs, 1, &[bag_of.len()], &bag_of)?;
-    note(ctx, outs, 2, &[bags], &sizes)?;
+    write_gradient_info(ctx, outs, 1, &[bag_of.len()], &bag_of)?;
+    write_gradient_info(ctx, outs, 2, &[bags], &sizes)?;
     match mode {
-        Mode::Max => note(ctx, outs, 3, &[bags, width], &largest),
-        _ => note(ctx, outs, 3, &[bags], &sizes),
+        Mode::Max => write_gradient_info(ctx, outs, 3, &[bags, width], &largest),
+        _ => write_gradient_info(ctx, outs, 3, &[bags], &sizes),
     }
 }
 
 /// The gradient of a table of `num_weights` rows, from the gradients of the rows that the indices selected.
-fn dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn embedding_dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, list) = (args.tensor("grad_output")?, args.tensor("indices")?);
     let (rows, padding, by_frequency) = (
         to_size("num_weights", args.int("num_weights")?)?,

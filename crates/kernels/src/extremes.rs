@@ -6,7 +6,7 @@ use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
 use crate::support::meaning;
 use crate::support::reduce::{Reducer, block, dims_at, reduce};
-use crate::support::truth::{BoolReduce, truth};
+use crate::support::truth::{BoolReduce, reduce_bool};
 use pteron_operator::facts::wrap;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use pteron_tensor::{Element, ScalarType, Shape, TensorView};
@@ -61,7 +61,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         argmin,
     ),
-    Operator::new("aten::any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, any_all),
+    Operator::new(
+        "aten::any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        any_element,
+    ),
     Operator::new(
         "aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -73,7 +77,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         any,
     ),
-    Operator::new("aten::all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, all_all),
+    Operator::new(
+        "aten::all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        all_elements,
+    ),
     Operator::new(
         "aten::all.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -133,7 +141,7 @@ impl<O: Compute, C: Compute + Ordered> Reducer<C> for Extreme<O> {
     fn merge(&self, a: Candidate<C>, b: Candidate<C>) -> Candidate<C> {
         match (a, b) {
             (Some((x, i)), Some((y, j))) => {
-                if y.beats(x, self.least) || (y.same(x) && j < i) {
+                if y.beats(x, self.least) || (y.is_same(x) && j < i) {
                     b
                 } else {
                     a
@@ -171,7 +179,7 @@ fn extreme(
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         if let Some(block) = block(x.meta(), dims)
             && x.dtype() == C::DTYPE
-            && at_once::<C>(ctx, &x, outs, (value, place), dims.reduce(x.sizes(), keepdim), block, least)?
+            && extremes_by_core::<C>(ctx, &x, outs, (value, place), dims.reduce(x.sizes(), keepdim), block, least)?
         {
             return Ok(());
         }
@@ -189,7 +197,7 @@ fn extreme(
 
 /// Computes extremes directly on the tensors' memory, without conversion; returns `false` if types or layouts of the
 /// outs do not allow that.
-fn at_once<C: Ordered + Element>(
+fn extremes_by_core<C: Ordered + Element>(
     ctx: &KernelContext<'_>,
     x: &TensorView<'_>,
     outs: &mut Outs<'_>,
@@ -247,14 +255,14 @@ fn min_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 /// The largest elements along a dimension, and their indices.
 fn max_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, keepdim) =
-        (DimSet::of("dim", args.ints("dim")?, args.meta("self")?.rank())?, args.bool("keepdim")?);
+        (DimSet::from_list("dim", args.ints("dim")?, args.meta("self")?.rank())?, args.bool("keepdim")?);
     extreme(ctx, args, outs, (Some(0), Some(1)), (dims, keepdim), false)
 }
 
 /// The smallest elements along a dimension, and their indices.
 fn min_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, keepdim) =
-        (DimSet::of("dim", args.ints("dim")?, args.meta("self")?.rank())?, args.bool("keepdim")?);
+        (DimSet::from_list("dim", args.ints("dim")?, args.meta("self")?.rank())?, args.bool("keepdim")?);
     extreme(ctx, args, outs, (Some(0), Some(1)), (dims, keepdim), true)
 }
 
@@ -274,32 +282,32 @@ fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, "dim")?, args.bool("keepdim")?), true)
 }
 
-fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, BoolReduce::Any)
+fn any_element(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    reduce_bool(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, BoolReduce::Any)
 }
 
 /// Like [`dims_at`], but an empty list means no dimension.
-fn listed_dims(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
+fn possibly_empty_dims(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
     match args.optional_ints(arg)? {
-        Some([]) => DimSet::of(arg, &[], args.meta("self")?.rank()),
+        Some([]) => DimSet::from_list(arg, &[], args.meta("self")?.rank()),
         _ => dims_at(args, arg),
     }
 }
 
 fn any(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, listed_dims(args, "dim")?, args.bool("keepdim")?, BoolReduce::Any)
+    reduce_bool(ctx, args, outs, possibly_empty_dims(args, "dim")?, args.bool("keepdim")?, BoolReduce::Any)
 }
 
-fn all_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, BoolReduce::All)
+fn all_elements(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    reduce_bool(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, BoolReduce::All)
 }
 
 fn all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, listed_dims(args, "dim")?, args.bool("keepdim")?, BoolReduce::All)
+    reduce_bool(ctx, args, outs, possibly_empty_dims(args, "dim")?, args.bool("keepdim")?, BoolReduce::All)
 }
 
 fn count_nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, dims_at(args, "dim")?, false, BoolReduce::Count)
+    reduce_bool(ctx, args, outs, dims_at(args, "dim")?, false, BoolReduce::Count)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         full,
     )
     .means(fill_meaning)
-    .sized(sizes_given),
+    .sized(size_argument),
     Operator::new(
         "aten::full_like.out(Tensor self, Scalar fill_value, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -26,7 +26,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .sized(sizes_of_first),
     Operator::new("aten::zeros.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, zeros)
         .means(zero_meaning)
-        .sized(sizes_given),
+        .sized(size_argument),
     Operator::new(
         "aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -116,7 +116,7 @@ fn fill_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 /// The sizes at the first argument.
-fn sizes_given(args: &Args<'_>) -> Option<Shape> {
+fn size_argument(args: &Args<'_>) -> Option<Shape> {
     to_shape("size", args.ints("size").ok()?).ok()
 }
 
@@ -125,7 +125,7 @@ fn zero_meaning(_: &Args<'_>) -> Option<Meaning> {
 }
 
 /// Resizes the out to the sizes at an argument.
-fn sized<'o, 'a>(
+fn out_with_sizes<'o, 'a>(
     args: &Args<'_>,
     arg: &'static str,
     outs: &'o mut Outs<'a>,
@@ -136,50 +136,50 @@ fn sized<'o, 'a>(
 }
 
 /// Resizes the out to the sizes of the tensor at argument 0.
-fn sized_like<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
+fn out_like_self<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
     let out = outs.tensor(0)?;
     out.resize(args.meta("self")?.sizes())?;
     Ok(out)
 }
 
 fn full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized(args, "size", outs)?, args.scalar("fill_value")?)
+    fill_scalar(out_with_sizes(args, "size", outs)?, args.scalar("fill_value")?)
 }
 
 fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized_like(args, outs)?, args.scalar(1)?)
+    fill_scalar(out_like_self(args, outs)?, args.scalar(["fill_value", "value"])?)
 }
 
 /// Zeros; also used for the `empty` operators, whose elements are unspecified.
 fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_zero(sized(args, "size", outs)?);
+    fill_zero(out_with_sizes(args, "size", outs)?);
     Ok(())
 }
 
 fn zeros_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_zero(sized_like(args, outs)?);
+    fill_zero(out_like_self(args, outs)?);
     Ok(())
 }
 
 fn ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(sized(args, "size", outs)?, 1i64)
+    fill(out_with_sizes(args, "size", outs)?, 1i64)
 }
 
 fn new_zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_zero(sized(args, "size", outs)?);
+    fill_zero(out_with_sizes(args, "size", outs)?);
     Ok(())
 }
 
 fn new_ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(sized(args, "size", outs)?, 1i64)
+    fill(out_with_sizes(args, "size", outs)?, 1i64)
 }
 
 fn new_full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized(args, "size", outs)?, args.scalar("fill_value")?)
+    fill_scalar(out_with_sizes(args, "size", outs)?, args.scalar("fill_value")?)
 }
 
 fn ones_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(sized_like(args, outs)?, 1i64)
+    fill(out_like_self(args, outs)?, 1i64)
 }
 
 /// A tensor like `self`, filled with the single element of `value`.
@@ -191,7 +191,7 @@ fn fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
         value.rank() == 0 || args.meta("self")?.rank() >= value.rank(),
         "value: {value} has too many dimensions"
     );
-    crate::support::convert::convert(ctx, args, outs, 1, args.meta("self")?.sizes())
+    crate::support::convert::convert(ctx, args, outs, "value", args.meta("self")?.sizes())
 }
 
 /// A zero-dim tensor.
@@ -202,15 +202,15 @@ fn scalar_tensor(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
 }
 
 fn arange(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    count(ctx, Scalar::Int(0), args.scalar("end")?, Scalar::Int(1), outs)
+    fill_arange(ctx, Scalar::Int(0), args.scalar("end")?, Scalar::Int(1), outs)
 }
 
 fn arange_start(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    count(ctx, args.scalar("start")?, args.scalar("end")?, args.scalar("step")?, outs)
+    fill_arange(ctx, args.scalar("start")?, args.scalar("end")?, args.scalar("step")?, outs)
 }
 
 /// Fills the output with `start`, `start + step`, ... up to but excluding `end`.
-fn count(
+fn fill_arange(
     ctx: &KernelContext<'_>,
     start: Scalar,
     end: Scalar,
@@ -224,8 +224,8 @@ fn count(
     );
     ensure!(d != 0.0 && (b - a) / d >= 0.0, "arange cannot go from {start} to {end} by {step}");
     let out = outs.tensor(0)?;
-    let whole = ![start, end, step].iter().any(|s| s.is_floating());
-    let len = if whole {
+    let all_integers = ![start, end, step].iter().any(|s| s.is_floating());
+    let len = if all_integers {
         let distance = end.to_i64().abs_diff(start.to_i64());
         usize::try_from(distance.div_ceil(step.to_i64().unsigned_abs())).ok()
     } else {
@@ -235,11 +235,11 @@ fn count(
     let len =
         len.ok_or_else(|| Error::invalid(format!("arange from {start} to {end} by {step} is too long")))?;
     out.resize(&[len])?;
-    if whole && !out.dtype().is_floating() {
+    if all_integers && !out.dtype().is_floating() {
         let (a, d) = (start.to_i64(), step.to_i64());
-        return sequence::<i64>(ctx, out, |i| a.wrapping_add(d.wrapping_mul(i as i64)));
+        return fill_sequence::<i64>(ctx, out, |i| a.wrapping_add(d.wrapping_mul(i as i64)));
     }
-    sequence::<f64>(ctx, out, |i| a + d * i as f64)
+    fill_sequence::<f64>(ctx, out, |i| a + d * i as f64)
 }
 
 /// `steps` evenly spaced values from `start` to `end`, inclusive.
@@ -250,13 +250,13 @@ fn linspace(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     out.resize(&[n])?;
     let step = (b - a) / (n.max(2) - 1) as f64;
     // Computed from the nearer endpoint, so that both endpoints are exact.
-    sequence::<f64>(ctx, out, |i| {
+    fill_sequence::<f64>(ctx, out, |i| {
         if i < n.div_ceil(2) { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 }
     })
 }
 
 /// Sets a one-dimensional out to `f(0)`, `f(1)`, ...
-fn sequence<C: crate::support::dtype::Compute>(
+fn fill_sequence<C: crate::support::dtype::Compute>(
     _: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
     f: impl Fn(usize) -> C,

@@ -12,55 +12,55 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL,
         lower_gamma,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::igammac.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         upper_gamma,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::special_gammainc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         lower_gamma,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::special_gammaincc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         upper_gamma,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::special_zeta.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         zeta_of,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::special_zeta.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         zeta_of,
     )
-    .in_place(&[1]),
+    .in_place(&["other"]),
     Operator::new(
         "aten::special_zeta.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         zeta_of,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_erfcx.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         scaled_erfc,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::special_log_ndtr.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         log_normal_distribution,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
 ];
 
 macro_rules! functions {
@@ -78,7 +78,7 @@ macro_rules! functions {
         }
     )* };
     (@input $x:ident, $args:ident, $positions:ident) => {
-        Input::of($args, $positions.next().unwrap_or_default())?
+        Input::of_arg($args, $positions.next().unwrap_or_default())?
     };
 }
 
@@ -100,33 +100,33 @@ enum Part {
 /// The largest `a` for which series and continued fraction are used; they take some `6 sqrt(a)` terms near `x = a`.
 const MAX_SUMMED: f64 = 1e6;
 
-/// The regularized incomplete gamma function, at its ends as PyTorch has it.
+/// The regularized incomplete gamma function, with PyTorch's values at zero and infinity.
 fn incomplete_gamma(a: f64, x: f64, part: Part) -> f64 {
-    let whole = |lower: bool| if lower == (part == Part::Lower) { 1.0 } else { 0.0 };
+    let limit = |lower: bool| if lower == (part == Part::Lower) { 1.0 } else { 0.0 };
     if a < 0.0 || x < 0.0 || (a == 0.0 && (x == 0.0 || x.is_nan())) || (a.is_infinite() && x.is_infinite()) {
         return f64::NAN;
     }
     if a == 0.0 {
-        return whole(true);
+        return limit(true);
     }
     if x == 0.0 || a.is_infinite() || x.is_infinite() {
-        return whole(x.is_infinite());
+        return limit(x.is_infinite());
     }
     if a.is_nan() || x.is_nan() {
         return f64::NAN;
     }
-    let (value, found) = if a > MAX_SUMMED {
+    let (value, computed_part) = if a > MAX_SUMMED {
         uniform_expansion(a, x)
     } else if x < a + 1.0 {
         (lower_series(a, x), Part::Lower)
     } else {
         (upper_fraction(a, x), Part::Upper)
     };
-    if found == part { value } else { 1.0 - value }
+    if computed_part == part { value } else { 1.0 - value }
 }
 
 /// `x^a e^-x / gamma(a)`.
-fn prefix(a: f64, x: f64) -> f64 {
+fn gamma_prefix(a: f64, x: f64) -> f64 {
     (a * x.ln() - x - libm::lgamma(a)).exp()
 }
 
@@ -141,7 +141,7 @@ fn lower_series(a: f64, x: f64) -> f64 {
             break;
         }
     }
-    sum * prefix(a, x) / a
+    sum * gamma_prefix(a, x) / a
 }
 
 /// The upper part as Legendre's continued fraction, evaluated by Lentz' method.
@@ -163,7 +163,7 @@ fn upper_fraction(a: f64, x: f64) -> f64 {
             break;
         }
     }
-    value * prefix(a, x)
+    value * gamma_prefix(a, x)
 }
 
 /// The nearer tail for large `a`: the leading terms of Temme's expansion, which is uniform in `x / a`.
@@ -245,7 +245,7 @@ fn erfcx(x: f64) -> f64 {
     series / (x * PI.sqrt())
 }
 
-/// The logarithm of the normal distribution, also where that vanishes.
+/// The logarithm of the normal distribution function, accurate also where the function underflows.
 fn log_ndtr(x: f64) -> f64 {
     let scaled = x * FRAC_1_SQRT_2;
     if x < -1.0 { erfcx(-scaled).ln() - LN_2 - scaled * scaled } else { (-erfc(scaled) / 2.0).ln_1p() }

@@ -26,13 +26,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         scatter_src,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         scatter_value,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::scatter.reduce_out(Tensor self, int dim, Tensor index, Tensor src, *, str reduce, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -48,7 +48,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         scatter_add,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -59,19 +59,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         index_add,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::index_copy.out(Tensor self, int dim, Tensor index, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         index_copy,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         index_fill,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::index_fill.int_Tensor_out(Tensor self, int dim, Tensor index, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -82,7 +82,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         select_scatter,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
@@ -94,7 +94,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 /// `out[i][j] = self[index[i][j]][j]`, for the dimension that is indexed.
 fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, x.meta())?;
+    let gather_index = GatherIndex::new(ctx, args, x.meta())?;
     let out = outs.tensor(0)?;
     out.resize(args.meta("index")?.sizes())?;
     expect_type("out", x.dtype(), out.dtype())?;
@@ -110,7 +110,7 @@ fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 /// Elements by their position in row-major order; negative ones count from the end.
 fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, index) = (args.tensor("self")?, args.tensor("index")?);
-    let walk = Layout::of(x.meta()).walk();
+    let walk = Layout::of_tensor(x.meta()).walk();
     let at = crate::support::convert::indices(ctx, "index", &index)?;
     let out = outs.tensor(0)?;
     out.resize(index.sizes())?;
@@ -128,7 +128,7 @@ fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 }
 
 /// Copies argument 0 to the out, unless the two share their memory, and returns the out.
-fn start<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
+fn copy_self_to_out<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
     let out = outs.tensor(0)?;
     if let Arg::InPlace { meta, .. } = args.get("self")
         && *meta == out.meta()
@@ -136,21 +136,21 @@ fn start<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut Tens
         return Ok(out);
     }
     let x = args.tensor("self")?;
-    copy_to(&x, &Layout::of(x.meta()), out)?;
+    copy_to(&x, &Layout::of_tensor(x.meta()), out)?;
     Ok(out)
 }
 
 /// Writes the elements of the tensor at argument `src` to the indexed elements.
-fn put_tensor(
+fn scatter_tensor(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     out: &mut TensorViewMut<'_>,
     gather_index: &GatherIndex<'_>,
-    src: usize,
+    src: &'static str,
 ) -> Result<()> {
     let from = args.tensor(src)?;
-    expect_type(args.name(src), out.dtype(), from.dtype())?;
-    let from = rows(ctx, &from, &gather_index.part_of(args.name(src), from.meta())?)?;
+    expect_type(src, out.dtype(), from.dtype())?;
+    let from = rows(ctx, &from, &gather_index.part_of(src, from.meta())?)?;
     by_size!(out.dtype().size(), E => {
         let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&from), bytemuck::cast_slice_mut(out.bytes_mut()));
         gather_index.each(|i, at| to[at] = from[i]);
@@ -159,7 +159,11 @@ fn put_tensor(
 }
 
 /// Writes one value to the indexed elements.
-fn put_bytes(out: &mut TensorViewMut<'_>, gather_index: &GatherIndex<'_>, value: &[u8; 16]) -> Result<()> {
+fn scatter_bytes(
+    out: &mut TensorViewMut<'_>,
+    gather_index: &GatherIndex<'_>,
+    value: &[u8; 16],
+) -> Result<()> {
     by_size!(out.dtype().size(), E => {
         let to: &mut [E] = bytemuck::cast_slice_mut(out.bytes_mut());
         let value = bytemuck::cast_slice::<u8, E>(value)[0];
@@ -169,15 +173,15 @@ fn put_bytes(out: &mut TensorViewMut<'_>, gather_index: &GatherIndex<'_>, value:
 }
 
 fn scatter_src(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let out = start(args, outs)?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, out.meta())?;
-    put_tensor(ctx, args, out, &gather_index, 3)
+    let out = copy_self_to_out(args, outs)?;
+    let gather_index = GatherIndex::new(ctx, args, out.meta())?;
+    scatter_tensor(ctx, args, out, &gather_index, "src")
 }
 
 fn scatter_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let out = start(args, outs)?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, out.meta())?;
-    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
+    let out = copy_self_to_out(args, outs)?;
+    let gather_index = GatherIndex::new(ctx, args, out.meta())?;
+    scatter_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
 /// How a scattered element is combined with the existing one.
@@ -211,19 +215,19 @@ impl Reduce {
 /// Elements that a reduction can combine.
 trait Combine: Compute {
     /// The neutral element of a reduction.
-    fn neutral(how: Reduce) -> Self;
-    /// Both combined; NaN propagates.
+    fn identity(how: Reduce) -> Self;
+    /// Combines two elements; NaN propagates.
     fn combine(self, other: Self, how: Reduce) -> Self;
     /// The product.
     fn times(self, other: Self) -> Self;
     /// The quotient of a sum of `n` elements and `n`; integers round down.
-    fn over(self, n: i64) -> Self;
+    fn divide_by_count(self, n: i64) -> Self;
 }
 
 macro_rules! combine_floats {
     ($($type:ty),*) => { $(
         impl Combine for $type {
-            fn neutral(how: Reduce) -> Self {
+            fn identity(how: Reduce) -> Self {
                 match how {
                     Reduce::Sum | Reduce::Mean => 0.0,
                     Reduce::Product => 1.0,
@@ -243,7 +247,7 @@ macro_rules! combine_floats {
             fn times(self, other: Self) -> Self {
                 self * other
             }
-            fn over(self, n: i64) -> Self {
+            fn divide_by_count(self, n: i64) -> Self {
                 self / n as $type
             }
         }
@@ -253,7 +257,7 @@ macro_rules! combine_floats {
 combine_floats!(f32, f64);
 
 impl Combine for i64 {
-    fn neutral(how: Reduce) -> Self {
+    fn identity(how: Reduce) -> Self {
         match how {
             Reduce::Sum | Reduce::Mean => 0,
             Reduce::Product => 1,
@@ -272,14 +276,14 @@ impl Combine for i64 {
     fn times(self, other: Self) -> Self {
         self.wrapping_mul(other)
     }
-    fn over(self, n: i64) -> Self {
+    fn divide_by_count(self, n: i64) -> Self {
         self.wrapping_div_euclid(n)
     }
 }
 
 impl Combine for crate::support::dtype::C64 {
-    fn neutral(how: Reduce) -> Self {
-        Self::new(f64::neutral(how), 0.0)
+    fn identity(how: Reduce) -> Self {
+        Self::new(f64::identity(how), 0.0)
     }
     fn combine(self, other: Self, how: Reduce) -> Self {
         match how {
@@ -290,7 +294,7 @@ impl Combine for crate::support::dtype::C64 {
     fn times(self, other: Self) -> Self {
         self * other
     }
-    fn over(self, n: i64) -> Self {
+    fn divide_by_count(self, n: i64) -> Self {
         self / n as f64
     }
 }
@@ -308,12 +312,15 @@ fn reduce_into<C: Combine>(
     counts.fill(include_self as i64);
     update_values::<C>(ctx, out, |to| {
         if !include_self {
-            gather_index.each(|_, at| to[at] = C::neutral(how));
+            gather_index.each(|_, at| to[at] = C::identity(how));
         }
         gather_index.each(|i, at| to[at] = to[at].combine(src(i), how));
         if how == Reduce::Mean {
             gather_index.each(|_, at| counts[at] += 1);
-            to.iter_mut().zip(counts.iter()).filter(|(_, n)| **n > 1).for_each(|(x, &n)| *x = x.over(n));
+            to.iter_mut()
+                .zip(counts.iter())
+                .filter(|(_, n)| **n > 1)
+                .for_each(|(x, &n)| *x = x.divide_by_count(n));
         }
         Ok(())
     })
@@ -326,10 +333,10 @@ fn reduce_tensor(
     how: Reduce,
     include_self: bool,
 ) -> Result<()> {
-    let out = start(args, outs)?;
+    let out = copy_self_to_out(args, outs)?;
     let src = args.tensor("src")?;
     expect_type("src", out.dtype(), src.dtype())?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
+    let gather_index = GatherIndex::new(ctx, args, &row_major_meta(out)?)?;
     let part = gather_index.part_of("src", src.meta())?;
     dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
         let src = values::<C>(ctx, &src, &part)?;
@@ -338,7 +345,7 @@ fn reduce_tensor(
 }
 
 /// The row-major metadata that [`update_values`] works with.
-fn row_major(out: &TensorViewMut<'_>) -> Result<pteron_tensor::TensorMeta> {
+fn row_major_meta(out: &TensorViewMut<'_>) -> Result<pteron_tensor::TensorMeta> {
     Ok(pteron_tensor::TensorMeta::contiguous(out.dtype(), out.sizes())?)
 }
 
@@ -356,31 +363,31 @@ fn scatter_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 
 fn scatter_reduce_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let how = Reduce::parse(args, "reduce")?;
-    let out = start(args, outs)?;
-    let gather_index = GatherIndex::new(ctx, args, 1, 2, &row_major(out)?)?;
+    let out = copy_self_to_out(args, outs)?;
+    let gather_index = GatherIndex::new(ctx, args, &row_major_meta(out)?)?;
     let value = args.scalar("value")?;
     dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
-        let value = C::of_scalar(value);
+        let value = C::from_scalar(value);
         reduce_into::<C>(ctx, out, &gather_index, how, true, |_| value)
     })
 }
 
 /// Adds slices of `source`, times `alpha`, to the slices selected by a list of indices.
 fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let out = start(args, outs)?;
+    let out = copy_self_to_out(args, outs)?;
     let src = args.tensor("source")?;
     expect_type("source", out.dtype(), src.dtype())?;
-    let gather_index = GatherIndex::along(ctx, args, 1, 2, &row_major(out)?, false)?;
-    let part = slices(args, &gather_index)?;
+    let gather_index = GatherIndex::along(ctx, args, &row_major_meta(out)?, false)?;
+    let part = source_slices(args, &gather_index)?;
     let alpha = args.scalar("alpha")?;
     dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
-        let (src, alpha) = (values::<C>(ctx, &src, &part)?, C::of_scalar(alpha));
+        let (src, alpha) = (values::<C>(ctx, &src, &part)?, C::from_scalar(alpha));
         reduce_into::<C>(ctx, out, &gather_index, Reduce::Sum, true, |i| src[i].times(alpha))
     })
 }
 
 /// The layout of `source`, argument 3, which must have a slice for each index.
-fn slices(args: &Args<'_>, gather_index: &GatherIndex<'_>) -> Result<Layout> {
+fn source_slices(args: &Args<'_>, gather_index: &GatherIndex<'_>) -> Result<Layout> {
     let layout = at_least_1d(args.meta("source")?)?;
     ensure!(
         layout.sizes == gather_index.sizes,
@@ -392,45 +399,45 @@ fn slices(args: &Args<'_>, gather_index: &GatherIndex<'_>) -> Result<Layout> {
 }
 
 fn index_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let out = start(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), false)?;
-    slices(args, &gather_index)?;
-    put_tensor(ctx, args, out, &gather_index, 3)
+    let out = copy_self_to_out(args, outs)?;
+    let gather_index = GatherIndex::along(ctx, args, out.meta(), false)?;
+    source_slices(args, &gather_index)?;
+    scatter_tensor(ctx, args, out, &gather_index, "source")
 }
 
 fn index_fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let out = start(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), true)?;
-    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
+    let out = copy_self_to_out(args, outs)?;
+    let gather_index = GatherIndex::along(ctx, args, out.meta(), true)?;
+    scatter_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
 fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let out = start(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, 1, 2, out.meta(), true)?;
+    let out = copy_self_to_out(args, outs)?;
+    let gather_index = GatherIndex::along(ctx, args, out.meta(), true)?;
     let value = args.tensor("value")?;
     ensure!(value.rank() == 0, "value: expected a zero-dim tensor, found {}", value.meta());
     let mut number = [0.0];
     let mut integer = [0];
     let value = if value.dtype().is_floating() {
-        crate::support::convert::read::<f64>(&value, &Layout::of(value.meta()), &mut number)?;
+        crate::support::convert::read::<f64>(&value, &Layout::of_tensor(value.meta()), &mut number)?;
         Scalar::Double(number[0])
     } else {
-        crate::support::convert::read::<i64>(&value, &Layout::of(value.meta()), &mut integer)?;
+        crate::support::convert::read::<i64>(&value, &Layout::of_tensor(value.meta()), &mut integer)?;
         Scalar::Int(integer[0])
     };
-    put_bytes(out, &gather_index, &scalar_bytes(out.dtype(), value)?)
+    scatter_bytes(out, &gather_index, &scalar_bytes(out.dtype(), value)?)
 }
 
 /// A copy of `self` in which one slice is replaced by `src`.
 fn select_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let src = args.tensor("src")?;
-    let out = start(args, outs)?;
+    let out = copy_self_to_out(args, outs)?;
     ensure!(out.rank() > 0, "self: a zero-dim tensor has no slices");
     let dim = wrap_dim("dim", args.int("dim")?, out.rank())?;
     let index = wrap_index("index", args.int("index")?, out.sizes()[dim])?;
-    let into = Layout::of(out.meta()).select(dim, index);
+    let into = Layout::of_tensor(out.meta()).select(dim, index);
     ensure!(into.sizes == *src.sizes(), "src: expected the shape {}, found {}", into.sizes, src.sizes());
-    copy_into(&src, &Layout::of(src.meta()), out, &into)
+    copy_into(&src, &Layout::of_tensor(src.meta()), out, &into)
 }
 
 /// Each index of `repeats`, repeated as often as the element at that index.
@@ -510,12 +517,12 @@ mod tests {
             ("aten::slice_scatter.out", vec![a(&rows), Arg::Int(0), one.clone(), Arg::Int(3), one]),
         ];
         for (name, rest) in calls {
-            let given = |first| std::iter::once(first).chain(rest.iter().cloned());
-            let args: Vec<Arg<'_>> = given(a(&x)).collect();
+            let with_first = |first| std::iter::once(first).chain(rest.iter().cloned());
+            let args: Vec<Arg<'_>> = with_first(a(&x)).collect();
             let separate = call(name, &args, out(Float, &[3, 2])).unwrap();
             let mut shared = x.clone();
             let mut outs = Outs::new(smallvec::smallvec![Out::Tensor(shared.view_mut())]);
-            let list = given(Arg::InPlace { out: 0, meta: x.meta() }).chain([Arg::Out(0)]).collect();
+            let list = with_first(Arg::InPlace { out: 0, meta: x.meta() }).chain([Arg::Out(0)]).collect();
             perform(name, list, &mut outs).unwrap();
             drop(outs);
             assert_eq!(shared.bytes(), separate.bytes(), "{name}");

@@ -20,7 +20,7 @@ fn glu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let size = x.sizes()[dim];
     ensure!(size.is_multiple_of(2), "self: dimension {dim} has the odd size {size} and cannot be halved");
-    let half = |start: usize| Layout::of(x.meta()).slice(dim, start, size / 2, 1);
+    let half = |start: usize| Layout::of_tensor(x.meta()).slice(dim, start, size / 2, 1);
     let (first, second) = (half(0), half(if size == 0 { 0 } else { size / 2 }));
     let out = outs.tensor(0)?;
     ensure!(out.dtype().is_floating(), "out: expected floating-point numbers, found {}", out.dtype());

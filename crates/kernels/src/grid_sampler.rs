@@ -43,13 +43,13 @@ struct Axis {
 
 impl Axis {
     /// Maps -1..1 to the range of pixel centers, `0..size - 1` (`align`), or to the outer edges of the pixels.
-    fn place<C: Compute + Float>(&self, x: C) -> C {
+    fn unnormalize<C: Compute + Float>(&self, x: C) -> C {
         let (n, one, two) = (C::from_f64(self.size as f64), C::one(), C::from_f64(2.0));
         if self.align { (x + one) / two * (n - one) } else { ((x + one) * n - one) / two }
     }
 
     /// Moves a position into the image according to the padding mode.
-    fn inside<C: Compute + Float>(&self, x: C) -> C {
+    fn apply_padding<C: Compute + Float>(&self, x: C) -> C {
         let last = C::from_f64(self.size as f64 - 1.0);
         let clip = |x: C| x.max(C::zero()).min(last);
         let x = match self.outside {
@@ -77,7 +77,7 @@ impl Axis {
     }
 
     /// The index of an integral position, if it is in bounds.
-    fn index<C: Compute + Float>(&self, x: C) -> Option<usize> {
+    fn index_in_bounds<C: Compute + Float>(&self, x: C) -> Option<usize> {
         let x = x.to_f64();
         (x >= 0.0 && x < self.size as f64).then_some(x as usize)
     }
@@ -85,18 +85,18 @@ impl Axis {
     /// The taps for a coordinate, up to four, with their weights; the index of an out-of-bounds tap is `None`.
     fn taps<C: Compute + Float>(&self, x: C, mode: Mode) -> ([(Option<usize>, C); 4], usize) {
         let mut taps = [(None, C::zero()); 4];
-        let place = self.place(x);
+        let place = self.unnormalize(x);
         let count = match mode {
             Mode::Nearest => {
-                taps[0] = (self.index(round_half_even(self.inside(place))), C::one());
+                taps[0] = (self.index_in_bounds(round_half_even(self.apply_padding(place))), C::one());
                 1
             }
             Mode::Linear => {
-                let place = self.inside(place);
+                let place = self.apply_padding(place);
                 let floor = place.floor();
                 let t = place - floor;
-                taps[0] = (self.index(floor), C::one() - t);
-                taps[1] = (self.index(floor + C::one()), t);
+                taps[0] = (self.index_in_bounds(floor), C::one() - t);
+                taps[1] = (self.index_in_bounds(floor + C::one()), t);
                 2
             }
             Mode::Cubic => {
@@ -104,7 +104,10 @@ impl Axis {
                 let t = place - floor;
                 for (j, tap) in taps.iter_mut().enumerate() {
                     let step = C::from_f64(j as f64 - 1.0);
-                    *tap = (self.index(self.inside(floor + step)), crate::resample::cubic(t - step, -0.75));
+                    *tap = (
+                        self.index_in_bounds(self.apply_padding(floor + step)),
+                        crate::resample::cubic(t - step, -0.75),
+                    );
                 }
                 4
             }
@@ -164,7 +167,7 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
             for (n, to) in to.chunks_exact_mut(channels * plane).enumerate() {
                 let x = &x[n * channels * image..][..channels * image];
                 for (p, place) in grid[n * plane * N..][..plane * N].chunks_exact(N).enumerate() {
-                    let (taps, count) = combine::<C, N>(&axes, place, mode);
+                    let (taps, count) = weighted_elements::<C, N>(&axes, place, mode);
                     pteron_pool::progress(channels * count);
                     for c in 0..channels {
                         let x = &x[c * image..][..image];
@@ -183,7 +186,7 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
 }
 
 /// The elements of an image that contribute to the sample at a position, with their weights.
-fn combine<C: Compute + Float, const N: usize>(
+fn weighted_elements<C: Compute + Float, const N: usize>(
     axes: &[Axis; N],
     place: &[C],
     mode: Mode,

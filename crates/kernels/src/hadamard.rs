@@ -8,15 +8,15 @@ use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ens
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
     "llama::fast_hadamard_transform.out(Tensor mat, *, Tensor(a!) out) -> Tensor(a!)",
     DtypeSet::FLOATING,
-    transform,
+    hadamard_transform,
 )];
 
 /// The circulant blocks of Williamson's Hadamard matrix of order 28, given by their first rows: bit
 /// `i` is set if element `i` is -1.
 const CIRCULANTS: [u8; 4] = [0b111_1110, 0b011_1100, 0b101_1010, 0b110_0110];
 
-/// The sign of an element of that matrix: `[[A, B, C, D], [-B, A, -D, C], [-C, D, A, -B], [-D, -C, B, A]]`.
-fn sign(row: usize, column: usize) -> f64 {
+/// The sign of an element of Williamson's matrix `[[A, B, C, D], [-B, A, -D, C], [-C, D, A, -B], [-D, -C, B, A]]`.
+fn williamson_sign(row: usize, column: usize) -> f64 {
     let (i, j) = (row / 7, column / 7);
     // Block (i, j) is circulant `i ^ j`, possibly negated.
     let negated = matches!((i, j), (1, 0) | (1, 2) | (2, 0) | (2, 3) | (3, 0) | (3, 1));
@@ -26,7 +26,7 @@ fn sign(row: usize, column: usize) -> f64 {
 
 /// Multiplies each row (the last dimension) by a Hadamard matrix: for 2^n elements the normalized Sylvester matrix; for
 /// 28 * 2^n elements its Kronecker product with Williamson's matrix of order 28, which is not normalized.
-fn transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn hadamard_transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("mat")?;
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
@@ -46,7 +46,7 @@ fn transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
                 for first in 0..n / parts {
                     let column: [C; 28] = std::array::from_fn(|i| out[first + i * (n / parts)]);
                     for i in 0..28 {
-                        let sum = (0..28).map(|j| sign(i, j) as C * column[j]).sum();
+                        let sum = (0..28).map(|j| williamson_sign(i, j) as C * column[j]).sum();
                         out[first + i * (n / parts)] = sum;
                     }
                 }
@@ -70,7 +70,7 @@ fn butterflies<C: Copy>(all: &mut [C], f: impl Fn(C, C) -> (C, C)) {
 
 #[cfg(test)]
 mod tests {
-    use super::sign;
+    use super::williamson_sign;
     use crate::support::call::{a, call, out, t};
     use pteron_tensor::ScalarType::{Double, Float};
 
@@ -78,7 +78,7 @@ mod tests {
     fn the_matrix_of_order_28_is_orthogonal() {
         for i in 0..28 {
             for j in 0..28 {
-                let product: f64 = (0..28).map(|k| sign(i, k) * sign(j, k)).sum();
+                let product: f64 = (0..28).map(|k| williamson_sign(i, k) * williamson_sign(j, k)).sum();
                 assert_eq!(product, if i == j { 28.0 } else { 0.0 }, "rows {i} and {j}");
             }
         }

@@ -12,17 +12,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::histogram.bins_tensor_out(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> (Tensor(a!) hist, Tensor(b!) bin_edges)",
         DtypeSet::of(&[ScalarType::Float, ScalarType::Double]),
-        between_edges,
+        histogram_of_edges,
     ),
     Operator::new(
         "aten::histogram.bin_ct_out(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> (Tensor(a!) hist, Tensor(b!) bin_edges)",
         DtypeSet::of(&[ScalarType::Float, ScalarType::Double]),
-        of_equal_bins,
+        histogram_of_equal_bins,
     ),
 ];
 
 /// A histogram of bins between the given edges, which ascend, and these edges.
-fn between_edges(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn histogram_of_edges(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, bins) = (args.tensor("self")?, args.tensor("bins")?);
     ensure!(
         bins.rank() == 1 && bins.numel() > 0,
@@ -32,12 +32,12 @@ fn between_edges(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     expect_type("bins", x.dtype(), bins.dtype())?;
     dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let edges = all_values::<C>(ctx, &bins)?;
-        count::<C>(ctx, args, outs, &edges, 2)
+        count_between_edges::<C>(ctx, args, outs, &edges, 2)
     })
 }
 
 /// A histogram of equal bins, and their edges: those of `range`, or of the range of the elements.
-fn of_equal_bins(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn histogram_of_equal_bins(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, bins) = (args.tensor("self")?, to_positive("bins", args.int("bins")?)?);
     let range = if args.is_none("range") { None } else { Some(args.doubles("range")?) };
     ensure!(range.is_none_or(|r| r.len() == 2), "range: expected two numbers");
@@ -45,7 +45,7 @@ fn of_equal_bins(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let (mut low, mut high) = match range {
             Some(range) => (C::from_f64(range[0]), C::from_f64(range[1])),
-            None => extremes(&all_values::<C>(ctx, &x)?),
+            None => element_range(&all_values::<C>(ctx, &x)?),
         };
         ensure!(low.is_finite() && high.is_finite(), "range: [{}, {}] is not finite", low.to_f64(), high.to_f64());
         ensure!(low <= high, "range: {} is above {}", low.to_f64(), high.to_f64());
@@ -59,12 +59,12 @@ fn of_equal_bins(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
             let at = |n: usize| C::from_f64(n as f64) * step;
             *edge = if i < total / 2 { low + at(i) } else { high - at(bins - i) };
         }
-        count::<C>(ctx, args, outs, &edges, 3)
+        count_between_edges::<C>(ctx, args, outs, &edges, 3)
     })
 }
 
 /// The smallest and the greatest element; 0 and 1 if there is none.
-fn extremes<C: Compute + Float>(all: &[C]) -> (C, C) {
+fn element_range<C: Compute + Float>(all: &[C]) -> (C, C) {
     if all.is_empty() {
         return (C::zero(), C::one());
     }
@@ -74,7 +74,7 @@ fn extremes<C: Compute + Float>(all: &[C]) -> (C, C) {
 }
 
 /// Counts the elements, or sums their weights, between the edges. `weight` is the position of that argument.
-fn count<C: Compute + Float>(
+fn count_between_edges<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,

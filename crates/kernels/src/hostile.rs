@@ -9,49 +9,49 @@ use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, Tensor, TensorMeta};
 struct Dice(Generator);
 
 impl Dice {
-    fn below(&self, n: usize) -> usize {
+    fn random_below(&self, n: usize) -> usize {
         self.0.below(n as u64) as usize
     }
 
-    fn one<T: Copy>(&self, of: &[T]) -> T {
-        of[self.below(of.len())]
+    fn pick<T: Copy>(&self, of: &[T]) -> T {
+        of[self.random_below(of.len())]
     }
 
-    fn int(&self) -> i64 {
-        match self.below(12) {
-            0 => self.one(&[i64::MIN, i64::MAX, -1 << 31, 1 << 31, 1 << 40, 255, 65, -65]),
-            1..4 => -(self.below(5) as i64),
-            _ => self.below(6) as i64,
+    fn random_int(&self) -> i64 {
+        match self.random_below(12) {
+            0 => self.pick(&[i64::MIN, i64::MAX, -1 << 31, 1 << 31, 1 << 40, 255, 65, -65]),
+            1..4 => -(self.random_below(5) as i64),
+            _ => self.random_below(6) as i64,
         }
     }
 
-    fn dtype(&self) -> ScalarType {
-        match self.below(4) {
-            0 => self.one(ScalarType::ALL),
-            1 => self.one(&[ScalarType::Long, ScalarType::Int, ScalarType::Bool]),
+    fn random_dtype(&self) -> ScalarType {
+        match self.random_below(4) {
+            0 => self.pick(ScalarType::ALL),
+            1 => self.pick(&[ScalarType::Long, ScalarType::Int, ScalarType::Bool]),
             _ => ScalarType::Float,
         }
     }
 
     /// A small tensor of arbitrary bytes. In some calls most tensors are `like` one type and shape; without that,
     /// few operators would get past their checks.
-    fn tensor(&self, like: &Option<TensorMeta>) -> Tensor {
+    fn random_tensor(&self, like: &Option<TensorMeta>) -> Tensor {
         let meta = match like {
-            Some(meta) if self.below(6) > 0 => meta.clone(),
+            Some(meta) if self.random_below(6) > 0 => meta.clone(),
             _ => {
-                let rank = self.below(6);
-                let sizes: Vec<usize> = (0..rank).map(|_| self.one(&[0, 1, 1, 2, 2, 3, 4, 5])).collect();
+                let rank = self.random_below(6);
+                let sizes: Vec<usize> = (0..rank).map(|_| self.pick(&[0, 1, 1, 2, 2, 3, 4, 5])).collect();
                 let mut order: Vec<u8> = (0..rank as u8).collect();
-                if self.below(2) == 0 {
-                    (1..rank).for_each(|i| order.swap(i, self.below(i + 1)));
+                if self.random_below(2) == 0 {
+                    (1..rank).for_each(|i| order.swap(i, self.random_below(i + 1)));
                 }
-                TensorMeta::new(self.dtype(), &sizes, DimOrder::new(&order).unwrap()).unwrap()
+                TensorMeta::new(self.random_dtype(), &sizes, DimOrder::new(&order).unwrap()).unwrap()
             }
         };
         let mut t = Tensor::zeros(meta).unwrap();
-        let small = self.below(4) > 0;
+        let small = self.random_below(4) > 0;
         match t.storage_mut::<i64>() {
-            Ok(all) if small => all.iter_mut().for_each(|v| *v = self.below(4) as i64),
+            Ok(all) if small => all.iter_mut().for_each(|v| *v = self.random_below(4) as i64),
             _ => {
                 let bytes: Vec<u8> = (0..t.nbytes()).map(|_| self.0.next_u64() as u8).collect();
                 t = Tensor::from_bytes(t.meta().clone(), &bytes).unwrap();
@@ -61,9 +61,9 @@ impl Dice {
     }
 
     /// A tensor for an out, which can be resized.
-    fn out(&self, like: &Option<TensorMeta>) -> Tensor {
-        let t = self.tensor(like);
-        let sizes: Vec<usize> = t.sizes().iter().map(|s| s + self.below(8)).collect();
+    fn random_out(&self, like: &Option<TensorMeta>) -> Tensor {
+        let t = self.random_tensor(like);
+        let sizes: Vec<usize> = t.sizes().iter().map(|s| s + self.random_below(8)).collect();
         let meta = TensorMeta::new(t.dtype(), &sizes, *t.dim_order()).unwrap();
         Tensor::zeros(meta.with_dynamism(ShapeDynamism::DynamicBound)).unwrap()
     }
@@ -77,13 +77,13 @@ struct Pool {
     bools: Vec<bool>,
 }
 
-fn attempt(dice: &Dice, schema: &'static Schema) {
-    let like = (dice.below(3) > 0).then(|| dice.tensor(&None).meta().clone());
+fn call_with_random_args(dice: &Dice, schema: &'static Schema) {
+    let like = (dice.random_below(3) > 0).then(|| dice.random_tensor(&None).meta().clone());
     let mut pool =
         Pool { doubles: vec![0.5, -1.0, f64::NAN], bools: vec![true, false, true], ..Pool::default() };
     for arg in &schema.args {
-        let n = if arg.list { dice.below(4) } else { 1 };
-        let make = |_| if arg.written { dice.out(&like) } else { dice.tensor(&like) };
+        let n = if arg.list { dice.random_below(4) } else { 1 };
+        let make = |_| if arg.written { dice.random_out(&like) } else { dice.random_tensor(&like) };
         pool.tensors.push((0..n).map(make).collect());
     }
     let mut written: Vec<Vec<Tensor>> = Vec::new();
@@ -94,26 +94,26 @@ fn attempt(dice: &Dice, schema: &'static Schema) {
             written.push(tensors.clone());
             continue;
         }
-        if arg.optional && dice.below(3) == 0 {
+        if arg.optional && dice.random_below(3) == 0 {
             list.push(Arg::None);
             continue;
         }
         list.push(match (arg.ty, arg.list) {
             (ArgType::Tensor, false) => Arg::Tensor(tensors[0].view()),
-            (ArgType::Tensor, true) if arg.optional => {
-                Arg::OptionalTensors(tensors.iter().map(|t| (dice.below(3) > 0).then(|| t.view())).collect())
-            }
+            (ArgType::Tensor, true) if arg.optional => Arg::OptionalTensors(
+                tensors.iter().map(|t| (dice.random_below(3) > 0).then(|| t.view())).collect(),
+            ),
             (ArgType::Tensor, true) => Arg::Tensors(tensors.iter().map(|t| t.view()).collect()),
-            (ArgType::Float, true) => Arg::Doubles(&pool.doubles[..dice.below(4)]),
-            (ArgType::Bool, true) => Arg::Bools(&pool.bools[..dice.below(4)]),
-            (_, true) => Arg::Ints((0..dice.below(5)).map(|_| dice.int()).collect()),
-            (ArgType::Float, _) => Arg::Double(dice.one(&[0.0, 0.5, -1.0, 2.0, f64::NAN, f64::INFINITY])),
-            (ArgType::Bool, _) => Arg::Bool(dice.below(2) == 0),
-            (ArgType::Str, _) => Arg::Str(dice.one(&["none", "tanh", "floor", "trunc", "mean", "sum", "x"])),
-            (ArgType::Scalar, _) if dice.below(3) == 0 => {
-                Arg::Double(dice.one(&[0.0, -0.5, 3.0, f64::NAN, f64::INFINITY, 1e300]))
+            (ArgType::Float, true) => Arg::Doubles(&pool.doubles[..dice.random_below(4)]),
+            (ArgType::Bool, true) => Arg::Bools(&pool.bools[..dice.random_below(4)]),
+            (_, true) => Arg::Ints((0..dice.random_below(5)).map(|_| dice.random_int()).collect()),
+            (ArgType::Float, _) => Arg::Double(dice.pick(&[0.0, 0.5, -1.0, 2.0, f64::NAN, f64::INFINITY])),
+            (ArgType::Bool, _) => Arg::Bool(dice.random_below(2) == 0),
+            (ArgType::Str, _) => Arg::Str(dice.pick(&["none", "tanh", "floor", "trunc", "mean", "sum", "x"])),
+            (ArgType::Scalar, _) if dice.random_below(3) == 0 => {
+                Arg::Double(dice.pick(&[0.0, -0.5, 3.0, f64::NAN, f64::INFINITY, 1e300]))
             }
-            _ => Arg::Int(dice.int()),
+            _ => Arg::Int(dice.random_int()),
         });
     }
     let fresh = schema.fresh_result().map(|result| match result.alias {
@@ -138,8 +138,9 @@ fn no_argument_list_panics() {
     let mut failures = Vec::new();
     for op in crate::operators() {
         let schema: &'static Schema = Box::leak(Box::new(Schema::parse(op.schema()).unwrap()));
-        let fails =
-            |seed: &u64| std::panic::catch_unwind(|| attempt(&Dice(Generator::new(*seed)), schema)).is_err();
+        let fails = |seed: &u64| {
+            std::panic::catch_unwind(|| call_with_random_args(&Dice(Generator::new(*seed)), schema)).is_err()
+        };
         failures.extend((0..rounds).find(fails).map(|seed| (op.name(), seed)));
     }
     assert!(failures.is_empty(), "operators that panicked, with the seed of their arguments: {failures:?}");

@@ -32,7 +32,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         index_put,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -119,7 +119,7 @@ impl<'a> Choice<'a> {
     }
 
     /// The sizes of the result.
-    fn result(&self) -> Result<Shape> {
+    fn result_shape(&self) -> Result<Shape> {
         let mut all = self.rest.sizes;
         for (i, &s) in self.sizes.iter().enumerate() {
             all.insert(self.at + i, s)?;
@@ -129,7 +129,7 @@ impl<'a> Choice<'a> {
     }
 
     /// Splits a layout of the result into the traversal of the positions and that of the view at each position.
-    fn split(&self, result: &Layout) -> (Walk, Walk) {
+    fn split_walk(&self, result: &Layout) -> (Walk, Walk) {
         let here = self.at..self.at + self.sizes.rank();
         let one = |d: usize| (result.sizes[d], result.strides()[d]);
         let positions = Walk::new(here.clone().rev().map(one), result.offset);
@@ -139,12 +139,12 @@ impl<'a> Choice<'a> {
 
     /// Calls `f(from, to, count)` for runs of `count` contiguous elements, with their starts in the indexed tensor and
     /// in the result, whose layout is `result`.
-    fn each(&self, result: &Layout, mut f: impl FnMut(usize, usize, usize)) {
+    fn each_run(&self, result: &Layout, mut f: impl FnMut(usize, usize, usize)) {
         let n: usize = self.rest.sizes.iter().product();
         if n == 0 {
             return;
         }
-        let (positions, there) = self.split(result);
+        let (positions, there) = self.split_walk(result);
         let here = self.rest.walk();
         // The run length: elements of the view that are contiguous on both sides.
         let (near, far) = (here.run_len(n), there.run_len(n));
@@ -152,7 +152,7 @@ impl<'a> Choice<'a> {
         for i in (0..n).step_by(run) {
             let (from, to) = (here.at(i), there.at(i));
             let mut number = 0;
-            positions.runs(0..self.starts.len(), |at, step, count| {
+            positions.each_run(0..self.starts.len(), |at, step, count| {
                 for (j, &start) in self.starts[number..number + count].iter().enumerate() {
                     f(start as usize + from, at.wrapping_add_signed(j as isize * step) + to, run);
                 }
@@ -163,25 +163,25 @@ impl<'a> Choice<'a> {
     }
 
     /// Copies the selected part of `x` to `out`.
-    fn take(&self, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
+    fn copy_selection(&self, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
         ensure!(x.dtype() == out.dtype(), "out: expected a tensor of {}, found {}", x.dtype(), out.dtype());
-        out.resize(&self.result()?)?;
-        let into = Layout::of(out.meta());
+        out.resize(&self.result_shape()?)?;
+        let into = Layout::of_tensor(out.meta());
         match x.dtype().size() {
-            1 => self.copy::<1>(x.bytes(), &into, out.bytes_mut()),
-            2 => self.copy::<2>(x.bytes(), &into, out.bytes_mut()),
-            4 => self.copy::<4>(x.bytes(), &into, out.bytes_mut()),
-            8 => self.copy::<8>(x.bytes(), &into, out.bytes_mut()),
-            _ => self.copy::<16>(x.bytes(), &into, out.bytes_mut()),
+            1 => self.copy_elements::<1>(x.bytes(), &into, out.bytes_mut()),
+            2 => self.copy_elements::<2>(x.bytes(), &into, out.bytes_mut()),
+            4 => self.copy_elements::<4>(x.bytes(), &into, out.bytes_mut()),
+            8 => self.copy_elements::<8>(x.bytes(), &into, out.bytes_mut()),
+            _ => self.copy_elements::<16>(x.bytes(), &into, out.bytes_mut()),
         }
         Ok(())
     }
 
     /// Copies the selected elements of `S` bytes.
-    fn copy<const S: usize>(&self, from: &[u8], result: &Layout, to: &mut [u8]) {
+    fn copy_elements<const S: usize>(&self, from: &[u8], result: &Layout, to: &mut [u8]) {
         let from: &[[u8; S]] = bytemuck::cast_slice(from);
         let to: &mut [[u8; S]] = bytemuck::cast_slice_mut(to);
-        self.each(result, |a, b, n| match n {
+        self.each_run(result, |a, b, n| match n {
             1 => to[b] = from[a],
             _ => to[b..b + n].copy_from_slice(&from[a..a + n]),
         });
@@ -203,7 +203,7 @@ fn push_mask<'a>(
         mask.sizes(),
         x.sizes
     );
-    let walk = Layout::of(mask.meta()).walk();
+    let walk = Layout::of_tensor(mask.meta()).walk();
     let count = mask.bytes().iter().filter(|&&b| b != 0).count();
     for d in 0..mask.rank() {
         let inner: usize = mask.sizes()[d + 1..].iter().product();
@@ -221,7 +221,7 @@ fn push_mask<'a>(
 /// true elements. Negative indices count from the end.
 fn index(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, list) = (args.tensor("self")?, args.optional_tensors("indices")?);
-    Choice::new(ctx, &Layout::of(x.meta()), &list)?.take(&x, outs.tensor(0)?)
+    Choice::new(ctx, &Layout::of_tensor(x.meta()), &list)?.copy_selection(&x, outs.tensor(0)?)
 }
 
 /// The slices of a dimension selected by a list of indices.
@@ -229,7 +229,7 @@ fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     let (x, index) = (args.tensor("self")?, args.tensor("index")?);
     ensure!(index.rank() <= 1, "index: expected at most one dimension, found {}", index.meta());
     let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
-    let mut layout = Layout::of(x.meta());
+    let mut layout = Layout::of_tensor(x.meta());
     let values = indices(ctx, "index", &index)?;
     let sizes = if x.rank() == 0 {
         ensure!(
@@ -242,7 +242,7 @@ fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     } else {
         Shape::new(&[values.len()])?
     };
-    Choice::of(ctx, &layout, &[Index { dim, values, sizes }], false)?.take(&x, outs.tensor(0)?)
+    Choice::of(ctx, &layout, &[Index { dim, values, sizes }], false)?.copy_selection(&x, outs.tensor(0)?)
 }
 
 /// The rows of a matrix selected by an index tensor.
@@ -250,21 +250,22 @@ fn embedding(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     let (weight, index) = (args.tensor("weight")?, args.tensor("indices")?);
     ensure!(weight.rank() == 2, "weight: expected a matrix, found the shape {}", weight.sizes());
     let index = Index { dim: 0, values: indices(ctx, "indices", &index)?, sizes: *index.sizes() };
-    Choice::of(ctx, &Layout::of(weight.meta()), &[index], false)?.take(&weight, outs.tensor(0)?)
+    Choice::of(ctx, &Layout::of_tensor(weight.meta()), &[index], false)?
+        .copy_selection(&weight, outs.tensor(0)?)
 }
 
 /// A copy of `self` in which `values` are written, or added, to the indexed elements.
 fn index_put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    convert(ctx, args, outs, 0, args.meta("self")?.sizes())?;
-    put(ctx, args, outs)
+    convert(ctx, args, outs, "self", args.meta("self")?.sizes())?;
+    write_selection(ctx, args, outs)
 }
 
 /// Like [`index_put`], but in place.
 fn index_put_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    put(ctx, args, outs)
+    write_selection(ctx, args, outs)
 }
 
-fn put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn write_selection(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (list, from, accumulate) =
         (args.optional_tensors("indices")?, args.tensor("values")?, args.bool("accumulate")?);
     let out = outs.tensor(0)?;
@@ -274,12 +275,12 @@ fn put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         out.dtype(),
         from.dtype()
     );
-    let choice = Choice::new(ctx, &Layout::of(out.meta()), &list)?;
-    let given = Layout::of(from.meta()).expand(&choice.result()?)?;
+    let choice = Choice::new(ctx, &Layout::of_tensor(out.meta()), &list)?;
+    let source = Layout::of_tensor(from.meta()).expand(&choice.result_shape()?)?;
     let size = from.dtype().size();
     if !accumulate {
         let (src, dst) = (from.bytes(), out.bytes_mut());
-        choice.each(&given, |a, b, n| {
+        choice.each_run(&source, |a, b, n| {
             dst[a * size..(a + n) * size].copy_from_slice(&src[b * size..(b + n) * size]);
         });
         return Ok(());
@@ -288,9 +289,9 @@ fn put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     aligned(out.bytes(), out.dtype())?;
     dispatch!("values", from.dtype(), ALL, T => {
         let (src, dst) = (from.storage::<T>()?, out.storage_mut::<T>()?);
-        choice.each(&given, |a, b, n| {
+        choice.each_run(&source, |a, b, n| {
             for (d, s) in dst[a..a + n].iter_mut().zip(&src[b..b + n]) {
-                *d = sum(*d, *s);
+                *d = add_elements(*d, *s);
             }
         });
     });
@@ -298,7 +299,7 @@ fn put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 }
 
 /// The sum of two elements; integers wrap, the sum of bools is their logical or.
-fn sum<T: Cast>(a: T, b: T) -> T {
+fn add_elements<T: Cast>(a: T, b: T) -> T {
     match compute_type(T::DTYPE) {
         ScalarType::Long => T::from_i64(a.to_i64().wrapping_add(b.to_i64())),
         ScalarType::Float => T::from_f32(a.to_f32() + b.to_f32()),
@@ -314,7 +315,7 @@ fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     ensure!(out.dtype() == ScalarType::Long, "out: expected int64, found {}", out.dtype());
     let rank = x.rank();
     dispatch!("self", compute_type(x.dtype()), COMPUTE, C => {
-        let all = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
+        let all = values::<C>(ctx, &x, &Layout::of_tensor(x.meta()))?;
         out.resize(&[all.iter().filter(|v| **v != C::default()).count(), rank])?;
         let (rows, columns) = match out.strides()[..] {
             [rows, columns] => (rows, columns),

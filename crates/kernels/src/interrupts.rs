@@ -7,7 +7,7 @@ use pteron_tensor::{ScalarType, Tensor};
 use smallvec::SmallVec;
 
 /// Runs a call under a cancelled interrupt: it must be interrupted before it is done.
-fn ends(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
+fn expect_interrupted(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
     let interrupt = Interrupt::new();
     interrupt.cancel();
     let _armed = interrupt.arm();
@@ -16,7 +16,7 @@ fn ends(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
     assert_eq!(ended, Err(Interrupted::Cancelled), "{name}");
 }
 
-fn noise(sizes: &[usize]) -> Tensor {
+fn random_tensor(sizes: &[usize]) -> Tensor {
     let mut state = 1u32;
     let mut tensor =
         Tensor::zeros(pteron_tensor::TensorMeta::contiguous(ScalarType::Float, sizes).unwrap()).unwrap();
@@ -33,43 +33,43 @@ fn moves_fills_and_comparisons_are_interrupted() {
     use ScalarType::Float;
     let side = 1 << 10;
     let sizes = [side, side];
-    let (x, y) = (noise(&sizes), noise(&sizes));
+    let (x, y) = (random_tensor(&sizes), random_tensor(&sizes));
     let like = || [out(Float, &sizes)];
     let n = side as i64;
-    ends("aten::clone.out", &[a(&x), Arg::None], &mut like());
-    ends("aten::t_copy.out", &[a(&x)], &mut like());
-    ends("aten::transpose_copy.int_out", &[a(&x), int(0), int(1)], &mut like());
-    ends("aten::view_copy.out", &[a(&x), ints(&[n * n])], &mut [out(Float, &[side * side])]);
-    ends("aten::full.out", &[ints(&[n, n]), int(3)], &mut like());
-    ends("aten::zeros.out", &[ints(&[n, n])], &mut like());
-    ends("aten::eye.m_out", &[int(n), int(n)], &mut like());
-    ends("aten::roll.out", &[a(&x), ints(&[3]), ints(&[1])], &mut like());
+    expect_interrupted("aten::clone.out", &[a(&x), Arg::None], &mut like());
+    expect_interrupted("aten::t_copy.out", &[a(&x)], &mut like());
+    expect_interrupted("aten::transpose_copy.int_out", &[a(&x), int(0), int(1)], &mut like());
+    expect_interrupted("aten::view_copy.out", &[a(&x), ints(&[n * n])], &mut [out(Float, &[side * side])]);
+    expect_interrupted("aten::full.out", &[ints(&[n, n]), int(3)], &mut like());
+    expect_interrupted("aten::zeros.out", &[ints(&[n, n])], &mut like());
+    expect_interrupted("aten::eye.m_out", &[int(n), int(n)], &mut like());
+    expect_interrupted("aten::roll.out", &[a(&x), ints(&[3]), ints(&[1])], &mut like());
     let close = [a(&x), a(&y), Arg::Double(1.0), Arg::Double(1e30), Arg::Bool(false)];
-    ends("aten::allclose.out", &close, &mut [out(ScalarType::Bool, &[])]);
+    expect_interrupted("aten::allclose.out", &close, &mut [out(ScalarType::Bool, &[])]);
 }
 
 #[test]
 fn long_kernels_are_interrupted() {
     use ScalarType::{ComplexFloat, Float, Long};
     let n = 1 << 18;
-    let long = noise(&[n]);
-    ends("aten::sort.values", &[a(&long)], &mut [out(Float, &[n]), out(Long, &[n])]);
-    ends(
+    let long = random_tensor(&[n]);
+    expect_interrupted("aten::sort.values", &[a(&long)], &mut [out(Float, &[n]), out(Long, &[n])]);
+    expect_interrupted(
         "aten::_fft_r2c.out",
         &[a(&long), ints(&[0]), int(0), Arg::Bool(true)],
         &mut [out(ComplexFloat, &[n / 2 + 1])],
     );
-    let image = noise(&[1, 1, 1024, 1024]);
-    let whole = [a(&image), ints(&[512, 512])];
-    ends(
+    let image = random_tensor(&[1, 1, 1024, 1024]);
+    let resize_args = [a(&image), ints(&[512, 512])];
+    expect_interrupted(
         "aten::adaptive_max_pool2d.out",
-        &whole,
+        &resize_args,
         &mut [out(Float, &[1, 1, 512, 512]), out(Long, &[1, 1, 512, 512])],
     );
-    let square = noise(&[1024, 1024]);
-    ends("aten::mm.out", &[a(&square), a(&square)], &mut [out(Float, &[1024, 1024])]);
-    ends("aten::sum.IntList_out", &[a(&square), ints(&[0])], &mut [out(Float, &[1024])]);
-    let filters = noise(&[8, 1, 15, 15]);
+    let square = random_tensor(&[1024, 1024]);
+    expect_interrupted("aten::mm.out", &[a(&square), a(&square)], &mut [out(Float, &[1024, 1024])]);
+    expect_interrupted("aten::sum.IntList_out", &[a(&square), ints(&[0])], &mut [out(Float, &[1024])]);
+    let filters = random_tensor(&[8, 1, 15, 15]);
     let conv = [
         a(&image),
         a(&filters),
@@ -81,5 +81,5 @@ fn long_kernels_are_interrupted() {
         ints(&[0, 0]),
         int(1),
     ];
-    ends("aten::convolution.out", &conv, &mut [out(Float, &[1, 8, 1024, 1024])]);
+    expect_interrupted("aten::convolution.out", &conv, &mut [out(Float, &[1, 8, 1024, 1024])]);
 }

@@ -26,7 +26,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// Fails if a value does not have the cache's type and, except for the sequence length, its sizes.
-fn check(cache: &TensorViewMut<'_>, value: &TensorView<'_>) -> Result<()> {
+fn check_value(cache: &TensorViewMut<'_>, value: &TensorView<'_>) -> Result<()> {
     let (c, v) = (cache.sizes(), value.sizes());
     ensure!(c.rank() == 4, "cache: expected four dimensions, found {}", cache.meta());
     ensure!(
@@ -43,26 +43,26 @@ fn check(cache: &TensorViewMut<'_>, value: &TensorView<'_>) -> Result<()> {
 }
 
 /// Writes `value` to a cache, from position `start` of the sequence on.
-pub(crate) fn store(cache: &mut TensorViewMut<'_>, value: &TensorView<'_>, start: i64) -> Result<()> {
-    check(cache, value)?;
+pub(crate) fn write_at(cache: &mut TensorViewMut<'_>, value: &TensorView<'_>, start: i64) -> Result<()> {
+    check_value(cache, value)?;
     let (start, len, places) = (to_size("start_pos", start)?, value.sizes()[1], cache.sizes()[1]);
     ensure!(
         start.checked_add(len).is_some_and(|end| end <= places),
         "start_pos: {len} elements from position {start} on exceed a cache of {places} positions"
     );
-    let into = Layout::of(cache.meta()).slice(1, start, len, 1);
-    copy_into(value, &Layout::of(value.meta()), cache, &into)
+    let into = Layout::of_tensor(cache.meta()).slice(1, start, len, 1);
+    copy_into(value, &Layout::of_tensor(value.meta()), cache, &into)
 }
 
 /// Writes the value from `start_pos` on. The out is a placeholder and is not written.
 fn update_cache(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    store(outs.tensor(0)?, &args.tensor("value")?, args.int("start_pos")?)
+    write_at(outs.tensor(0)?, &args.tensor("value")?, args.int("start_pos")?)
 }
 
 /// Writes each element of the value's sequence to the cache position given by `indices`, `[batch, sequence]`.
 fn update_cache_with_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (value, list, cache) = (args.tensor("value")?, args.tensor("indices")?, outs.tensor(0)?);
-    check(cache, &value)?;
+    check_value(cache, &value)?;
     let (batch, len, places) = (value.sizes()[0], value.sizes()[1], cache.sizes()[1]);
     ensure!(
         **list.sizes() == [batch, len],
@@ -72,8 +72,8 @@ fn update_cache_with_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mu
     let at = indices(ctx, "indices", &list)?;
     let bad = at.iter().find(|&&i| i < 0 || i as u64 >= places as u64);
     ensure!(bad.is_none(), "indices: {} is out of range for a cache of {places}", bad.unwrap_or(&0));
-    let from = Layout::of(value.meta());
-    let into = Layout::of(cache.meta());
+    let from = Layout::of_tensor(value.meta());
+    let into = Layout::of_tensor(cache.meta());
     for (k, &place) in at.iter().enumerate() {
         let one = |l: Layout, i: usize| l.slice(0, k / len, 1, 1).slice(1, i, 1, 1);
         copy_into(&value, &one(from, k % len), cache, &one(into, place as usize))?;

@@ -6,7 +6,7 @@
 //!    OPERATORS` table, the functions in the order of the table, unit tests; and a line in
 //!    `TABLES`.
 //! 2. Add a row: PyTorch's schema verbatim, on one line, so that a search finds it (the single source of name and
-//!    arguments), the scalar types of its main input, the function. Add `.in_place(&[0])` if an argument may alias
+//!    arguments), the scalar types of its main input, the function. Add `.in_place(&["self"])` if an argument may alias
 //!    the first out: `support::map` handles that, other functions must handle
 //!    [`Arg::InPlace`](pteron_operator::Arg) themselves.
 //! 3. Write the function: read the arguments ([`Args`](pteron_operator::Args), by the names in the schema),

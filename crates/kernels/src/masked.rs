@@ -6,7 +6,7 @@ use crate::support::dims::broadcast;
 use crate::support::dtype::Compute;
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_as};
-use crate::support::rows::{all_rows, by_size, expect_type, rows, write_rows};
+use crate::support::rows::{by_size, expect_type, rows, tensor_bytes, write_rows};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, Rounding, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape};
 
@@ -14,25 +14,25 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        fill,
+        masked_fill,
     )
     .rounding(Rounding::ExactWithNumbers)
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        fill,
+        masked_fill,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::masked_scatter.out(Tensor self, Tensor mask, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        scatter,
+        masked_scatter,
     ),
     Operator::new(
         "aten::masked_select.out(Tensor self, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        select,
+        masked_select,
     )
     .results(Results::DataDependentShape),
 ];
@@ -49,16 +49,16 @@ fn expect_mask(args: &Args<'_>) -> Result<()> {
 }
 
 /// `mask ? value : self`.
-fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn masked_fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     expect_mask(args)?;
     let dtype = args.meta("self")?.dtype();
-    let mut value = Input::of(args, 2)?;
+    let mut value = Input::of_arg(args, 2)?;
     if let Input::Arg(2) = value {
         let meta = args.meta("value")?;
         ensure!(meta.rank() == 0, "value: expected a zero-dim tensor, found {meta}");
         if dtype == ScalarType::Bool {
             value = Input::Scalar(Scalar::Bool(
-                values::<f64>(ctx, &args.tensor("value")?, &Layout::of(meta))?[0] != 0.0,
+                values::<f64>(ctx, &args.tensor("value")?, &Layout::of_tensor(meta))?[0] != 0.0,
             ));
         }
     }
@@ -69,26 +69,30 @@ fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     map_as(ctx, args, outs, [Input::Arg(0), Input::Arg(1), value], dtype, dtype, &fns)
 }
 
-/// The mask broadcast to `sizes`, one byte an element, in row-major order.
-fn mask<'a, 'b: 'a>(ctx: &KernelContext<'a>, args: &Args<'b>, sizes: &Shape) -> Result<Values<'a, u8>> {
+/// The mask broadcast to `sizes`, one byte for each element, in row-major order.
+fn broadcast_mask<'a, 'b: 'a>(
+    ctx: &KernelContext<'a>,
+    args: &Args<'b>,
+    sizes: &Shape,
+) -> Result<Values<'a, u8>> {
     expect_mask(args)?;
     let mask = args.tensor("mask")?;
-    rows(ctx, &mask, &Layout::of(mask.meta()).expand(sizes)?)
+    rows(ctx, &mask, &Layout::of_tensor(mask.meta()).expand(sizes)?)
 }
 
 /// A copy of `self` in which the elements that the mask selects are replaced by consecutive elements of
 /// `source`.
-fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn masked_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, source) = (args.tensor("self")?, args.tensor("source")?);
     expect_type("source", x.dtype(), source.dtype())?;
     let sizes = broadcast(x.sizes(), args.meta("mask")?.sizes())?;
     let out = outs.tensor(0)?;
-    copy_to(&x, &Layout::of(x.meta()).expand(&sizes)?, out)?;
-    let mask = mask(ctx, args, &sizes)?;
+    copy_to(&x, &Layout::of_tensor(x.meta()).expand(&sizes)?, out)?;
+    let mask = broadcast_mask(ctx, args, &sizes)?;
     let wanted = mask.iter().filter(|m| **m != 0).count();
     ensure!(wanted <= source.numel(), "source: {} elements, but the mask selects {wanted}", source.numel());
-    let walk = Layout::of(out.meta()).walk();
-    let source = all_rows(ctx, &source)?;
+    let walk = Layout::of_tensor(out.meta()).walk();
+    let source = tensor_bytes(ctx, &source)?;
     by_size!(x.dtype().size(), E => {
         let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&source), bytemuck::cast_slice_mut(out.bytes_mut()));
         let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
@@ -101,11 +105,11 @@ fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 }
 
 /// The elements that the mask selects, in row-major order.
-fn select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn masked_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
     let sizes = broadcast(x.sizes(), args.meta("mask")?.sizes())?;
-    let mask = mask(ctx, args, &sizes)?;
-    let from = Layout::of(x.meta()).expand(&sizes)?.walk();
+    let mask = broadcast_mask(ctx, args, &sizes)?;
+    let from = Layout::of_tensor(x.meta()).expand(&sizes)?.walk();
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(&[mask.iter().filter(|m| **m != 0).count()])?;

@@ -21,7 +21,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        batched,
+        batched_mm,
     )
     .rounding(Rounding::Once)
     .means(|_| Some(Meaning::BatchMatMul)),
@@ -69,7 +69,7 @@ fn addmm_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn linear_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let bias = optional_tensor(args, 2)?;
+    let bias = optional_tensor(args, "bias")?;
     Some(Meaning::MatMul(MatMul { x: 0, rank: None, weights: 1, out_major: true, bias }))
 }
 
@@ -81,18 +81,17 @@ struct Matrices<'a> {
 
 impl<'a> Matrices<'a> {
     /// The tensor at an argument, which must have `rank` dimensions; missing leading dimensions get size one.
-    fn at(args: &Args<'a>, index: usize, rank: usize) -> Result<Self> {
-        let tensor = args.tensor(index)?;
+    fn of_arg(args: &Args<'a>, arg: &'static str, rank: usize) -> Result<Self> {
+        let tensor = args.tensor(arg)?;
         ensure!(
             tensor.rank() == rank,
-            "{}: expected {rank} dimensions, found the shape {}",
-            args.name(index),
+            "{arg}: expected {rank} dimensions, found the shape {}",
             tensor.sizes()
         );
-        Self { view: Layout::of(tensor.meta()), tensor }.in_front()
+        Self { view: Layout::of_tensor(tensor.meta()), tensor }.to_batch()
     }
 
-    fn in_front(mut self) -> Result<Self> {
+    fn to_batch(mut self) -> Result<Self> {
         while self.view.rank() < 3 {
             self.view = self.view.insert(0, 1, 0)?;
         }
@@ -100,12 +99,12 @@ impl<'a> Matrices<'a> {
     }
 
     /// Transposes the matrices: a vector becomes a column.
-    fn column(mut self) -> Self {
+    fn transposed(mut self) -> Self {
         self.view = self.view.transpose(1, 2);
         self
     }
 
-    fn batch(&self) -> usize {
+    fn batch_size(&self) -> usize {
         self.view.sizes[0]
     }
 
@@ -137,7 +136,7 @@ fn product(
 ) -> Result<()> {
     let dtype = a.tensor.dtype();
     ensure!(
-        a.batch() == b.batch() && a.columns() == b.rows(),
+        a.batch_size() == b.batch_size() && a.columns() == b.rows(),
         "matrices of the shapes {} and {} cannot be multiplied",
         a.view.sizes,
         b.view.sizes
@@ -201,7 +200,7 @@ fn product_f32(
     alpha: Scalar,
     addend: Option<Addend<'_>>,
 ) -> Result<()> {
-    let (batch, m, n) = (a.batch(), a.rows(), b.columns());
+    let (batch, m, n) = (a.batch_size(), a.rows(), b.columns());
     let x = Operand::new(ctx, &a.tensor, &a.view)?;
     let y = Operand::new(ctx, &b.tensor, &b.view)?;
     let add = match &addend {
@@ -240,11 +239,11 @@ fn product_any<C: Compute + std::ops::Mul<Output = C>>(
     let (m, k, n) = (a.rows(), a.columns(), b.columns());
     let (x, y) = (values::<C>(ctx, &a.tensor, &a.view)?, values::<C>(ctx, &b.tensor, &b.view)?);
     let add = match &addend {
-        Some(add) => Some((C::of_scalar(add.beta), values::<C>(ctx, &add.tensor, &add.view)?)),
+        Some(add) => Some((C::from_scalar(add.beta), values::<C>(ctx, &add.tensor, &add.view)?)),
         None => None,
     };
     let (x, y, add) = (&*x, &*y, add.as_ref().map(|(beta, add)| (*beta, &**add)));
-    let (zero, alpha) = (C::default(), C::of_scalar(alpha));
+    let (zero, alpha) = (C::default(), C::from_scalar(alpha));
     let grain = ((1 << 14) / (k * n).max(1)).max(1);
     write_rows::<C>(ctx, out, |out| {
         ctx.pool().parallel_chunks_mut(out, n.max(1), grain, &|row, out| {
@@ -264,9 +263,9 @@ fn product_any<C: Compute + std::ops::Mul<Output = C>>(
 }
 
 /// The addend at argument 0, broadcast to the sizes of the out, as a batch of matrices.
-fn addend<'a>(args: &Args<'a>, sizes: &Shape) -> Result<Addend<'a>> {
+fn broadcast_addend<'a>(args: &Args<'a>, sizes: &Shape) -> Result<Addend<'a>> {
     let tensor = args.tensor("self")?;
-    let mut view = Layout::of(tensor.meta()).expand(sizes)?;
+    let mut view = Layout::of_tensor(tensor.meta()).expand(sizes)?;
     while view.rank() < 3 {
         view = view.insert(0, 1, 0)?;
     }
@@ -274,33 +273,33 @@ fn addend<'a>(args: &Args<'a>, sizes: &Shape) -> Result<Addend<'a>> {
 }
 
 fn mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 0, 2)?, Matrices::at(args, 1, 2)?);
+    let (a, b) = (Matrices::of_arg(args, "self", 2)?, Matrices::of_arg(args, "mat2", 2)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.rows(), b.columns()])?;
     product(ctx, &a, &b, out, Scalar::Int(1), None)
 }
 
-fn batched(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 0, 3)?, Matrices::at(args, 1, 3)?);
+fn batched_mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (a, b) = (Matrices::of_arg(args, "self", 3)?, Matrices::of_arg(args, "mat2", 3)?);
     let out = outs.tensor(0)?;
-    out.resize(&[a.batch(), a.rows(), b.columns()])?;
+    out.resize(&[a.batch_size(), a.rows(), b.columns()])?;
     product(ctx, &a, &b, out, Scalar::Int(1), None)
 }
 
 /// `beta * self + alpha * mat1 mat2`
 fn addmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 1, 2)?, Matrices::at(args, 2, 2)?);
+    let (a, b) = (Matrices::of_arg(args, "mat1", 2)?, Matrices::of_arg(args, "mat2", 2)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.rows(), b.columns()])?;
-    product(ctx, &a, &b, out, args.scalar("alpha")?, Some(addend(args, out.sizes())?))
+    product(ctx, &a, &b, out, args.scalar("alpha")?, Some(broadcast_addend(args, out.sizes())?))
 }
 
 /// `beta * self + alpha * batch1 batch2`
 fn baddbmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 1, 3)?, Matrices::at(args, 2, 3)?);
+    let (a, b) = (Matrices::of_arg(args, "batch1", 3)?, Matrices::of_arg(args, "batch2", 3)?);
     let out = outs.tensor(0)?;
-    out.resize(&[a.batch(), a.rows(), b.columns()])?;
-    product(ctx, &a, &b, out, args.scalar("alpha")?, Some(addend(args, out.sizes())?))
+    out.resize(&[a.batch_size(), a.rows(), b.columns()])?;
+    product(ctx, &a, &b, out, args.scalar("alpha")?, Some(broadcast_addend(args, out.sizes())?))
 }
 
 /// `input weight^T + bias`, over the last dimension of `input`.
@@ -311,13 +310,13 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let mut sizes = *input.sizes();
     let features = sizes.remove(input.rank() - 1);
     let rows = sizes.numel()?;
-    let b = Matrices { view: Layout::of(weight.meta()), tensor: weight }.in_front()?.column();
+    let b = Matrices { view: Layout::of_tensor(weight.meta()), tensor: weight }.to_batch()?.transposed();
     if weight.rank() == 2 {
         sizes.push(b.columns())?;
     }
     // The leading dimensions are merged into one; that needs a copy if the layout does not allow it.
     let flat = Shape::new(&[1, rows, features])?;
-    let view = Layout::of(input.meta());
+    let view = Layout::of_tensor(input.meta());
     let copy;
     let a = match view.reshape(&flat) {
         Some(view) => Matrices { tensor: input, view },
@@ -331,7 +330,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let add = match args.optional_tensor("bias")? {
         None => None,
         Some(bias) => {
-            let view = Layout::of(bias.meta()).expand(&Shape::new(&[1, rows, b.columns()])?)?;
+            let view = Layout::of_tensor(bias.meta()).expand(&Shape::new(&[1, rows, b.columns()])?)?;
             Some(Addend { beta: Scalar::Int(1), tensor: bias, view })
         }
     };
@@ -340,7 +339,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 
 /// Matrix-vector product.
 fn mv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 0, 2)?, Matrices::at(args, 1, 1)?.column());
+    let (a, b) = (Matrices::of_arg(args, "self", 2)?, Matrices::of_arg(args, "vec", 1)?.transposed());
     let out = outs.tensor(0)?;
     out.resize(&[a.rows()])?;
     product(ctx, &a, &b, out, Scalar::Int(1), None)
@@ -348,11 +347,11 @@ fn mv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
 
 /// `beta * self + alpha * mat vec`
 fn addmv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 1, 2)?, Matrices::at(args, 2, 1)?.column());
+    let (a, b) = (Matrices::of_arg(args, "mat", 2)?, Matrices::of_arg(args, "vec", 1)?.transposed());
     let out = outs.tensor(0)?;
     out.resize(&[a.rows()])?;
     let tensor = args.tensor("self")?;
-    let view = Layout::of(tensor.meta()).expand(out.sizes())?.insert(1, 1, 0)?.insert(0, 1, 0)?;
+    let view = Layout::of_tensor(tensor.meta()).expand(out.sizes())?.insert(1, 1, 0)?.insert(0, 1, 0)?;
     product(
         ctx,
         &a,
@@ -365,7 +364,7 @@ fn addmv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// Dot product.
 fn dot(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = (Matrices::at(args, 0, 1)?, Matrices::at(args, 1, 1)?.column());
+    let (a, b) = (Matrices::of_arg(args, "self", 1)?, Matrices::of_arg(args, "tensor", 1)?.transposed());
     let out = outs.tensor(0)?;
     out.resize(&[])?;
     product(ctx, &a, &b, out, Scalar::Int(1), None)

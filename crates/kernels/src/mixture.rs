@@ -3,7 +3,7 @@
 use crate::compute::{Epilogue, MatMut, MatRef, gemm};
 use crate::support::convert::{Values, all_values, write_rows};
 use crate::support::dims::to_positive;
-use crate::support::rows::{all_rows, expect_type};
+use crate::support::rows::{expect_type, tensor_bytes};
 use crate::torchao::packed::Packed;
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{ScalarType, TensorView};
@@ -24,7 +24,7 @@ enum Routing<'a> {
 }
 
 impl<'a> Routing<'a> {
-    fn of(
+    fn from_args(
         ctx: &KernelContext<'a>,
         bias: TensorView<'a>,
         (function, scale): (&str, f64),
@@ -49,7 +49,7 @@ impl<'a> Routing<'a> {
     }
 
     /// The `count` experts of a row of scores, best first, with their weights.
-    fn choose(&self, scores: &mut [f32], count: usize) -> Vec<(usize, f32)> {
+    fn choose_experts(&self, scores: &mut [f32], count: usize) -> Vec<(usize, f32)> {
         if let Self::Sigmoid { .. } = self {
             scores.iter_mut().for_each(|s| *s = sigmoid(*s));
         }
@@ -115,9 +115,9 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         expect_type(name, ScalarType::Float, dtype)?;
     }
     out.resize(&[rows, dim])?;
-    let up = Experts::of_tensor(ctx, "packed_w13", args.tensor("packed_w13")?, experts)?;
-    let down = Experts::of_tensor(ctx, "packed_w2", args.tensor("packed_w2")?, experts)?;
-    let routing = Routing::of(
+    let up = Experts::from_tensor(ctx, "packed_w13", args.tensor("packed_w13")?, experts)?;
+    let down = Experts::from_tensor(ctx, "packed_w2", args.tensor("packed_w2")?, experts)?;
+    let routing = Routing::from_args(
         ctx,
         args.tensor("expert_bias")?,
         (args.str("score_func")?, args.double("route_scale")?),
@@ -131,8 +131,9 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     gemm(ctx.pool(), isa, a, b, MatMut::new(&mut scores, rows, experts), &Epilogue::NONE);
     let mut routes: Vec<(usize, usize, f32)> = Vec::new();
     for (row, scores) in scores.chunks_exact_mut(experts).enumerate() {
-        routes
-            .extend(routing.choose(scores, active).into_iter().map(|(expert, weight)| (expert, row, weight)));
+        routes.extend(
+            routing.choose_experts(scores, active).into_iter().map(|(expert, weight)| (expert, row, weight)),
+        );
     }
     // By expert; the rows of an expert stay in order.
     routes.sort_by_key(|route| route.0);
@@ -141,8 +142,8 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         out.fill(0.0);
         for routes in routes.chunk_by(|a, b| a.0 == b.0) {
             let (expert, m) = (routes[0].0, routes.len());
-            let w13 = Packed::linear("packed_w13", up.of(expert), bits, [doubled, dim, group])?;
-            let w2 = Packed::linear("packed_w2", down.of(expert), bits, [dim, hidden, group])?;
+            let w13 = Packed::linear("packed_w13", up.expert_weights(expert), bits, [doubled, dim, group])?;
+            let w2 = Packed::linear("packed_w2", down.expert_weights(expert), bits, [dim, hidden, group])?;
             let mut inputs = ctx.scratch::<f32>(m.saturating_mul(dim))?;
             for (input, route) in inputs.chunks_exact_mut(dim).zip(routes) {
                 input.copy_from_slice(&x[route.1 * dim..][..dim]);
@@ -174,7 +175,7 @@ struct Experts<'a> {
 }
 
 impl<'a> Experts<'a> {
-    fn of_tensor(
+    fn from_tensor(
         ctx: &KernelContext<'a>,
         name: &str,
         weights: TensorView<'a>,
@@ -182,7 +183,7 @@ impl<'a> Experts<'a> {
     ) -> Result<Self> {
         expect_type(name, ScalarType::Byte, weights.dtype())?;
         match **weights.sizes() {
-            [n, of_one] if n == experts => Ok(Self { bytes: all_rows(ctx, &weights)?, of_one }),
+            [n, of_one] if n == experts => Ok(Self { bytes: tensor_bytes(ctx, &weights)?, of_one }),
             _ => {
                 let message =
                     format!("{name}: the shape {} does not suit {experts} experts", weights.sizes());
@@ -191,7 +192,7 @@ impl<'a> Experts<'a> {
         }
     }
 
-    fn of(&self, expert: usize) -> &[u8] {
+    fn expert_weights(&self, expert: usize) -> &[u8] {
         &self.bytes[expert * self.of_one..][..self.of_one]
     }
 }
@@ -203,10 +204,10 @@ mod tests {
     #[test]
     fn weights_of_the_chosen_experts() {
         let routing = Routing::Softmax;
-        let chosen = routing.choose(&mut [1.0, 3.0, f32::NAN, 3.0], 2);
+        let chosen = routing.choose_experts(&mut [1.0, 3.0, f32::NAN, 3.0], 2);
         assert_eq!(chosen, [(1, 0.5), (3, 0.5)]);
         let routing = Routing::Sigmoid { bias: None, scale: 2.0 };
-        let chosen = routing.choose(&mut [-200.0, 0.0, -300.0], 3);
+        let chosen = routing.choose_experts(&mut [-200.0, 0.0, -300.0], 3);
         assert_eq!(chosen[0], (1, 2.0));
         assert!(chosen[1].1 < 1e-30 && chosen[2].1 < 1e-30);
     }

@@ -72,15 +72,15 @@ fn batch_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
 const GRAIN: usize = 1 << 14;
 
 /// The mean and the reciprocal standard deviation of the elements.
-fn statistics<C: Compute>(x: &[C], eps: f64) -> [f64; 2] {
+fn mean_and_rstd<C: Compute>(x: &[C], eps: f64) -> [f64; 2] {
     let n = x.len() as f64;
-    let mean = sum(x, |v| v) / n;
-    let var = sum(x, |v| (v - mean) * (v - mean)) / n;
+    let mean = sum_of(x, |v| v) / n;
+    let var = sum_of(x, |v| (v - mean) * (v - mean)) / n;
     [mean, 1.0 / (var + eps).sqrt()]
 }
 
 /// A sum with eight independent accumulators, which the compiler can vectorise.
-fn sum<C: Compute>(x: &[C], f: impl Fn(f64) -> f64) -> f64 {
+fn sum_of<C: Compute>(x: &[C], f: impl Fn(f64) -> f64) -> f64 {
     let (groups, rest) = x.as_chunks::<8>();
     let mut parts = [0.0; 8];
     for group in groups {
@@ -90,7 +90,7 @@ fn sum<C: Compute>(x: &[C], f: impl Fn(f64) -> f64) -> f64 {
     parts.iter().sum()
 }
 
-/// [`statistics`] of every row of `n` elements.
+/// [`mean_and_rstd`] of every row of `n` elements.
 fn row_statistics<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     x: &[C],
@@ -100,13 +100,13 @@ fn row_statistics<'a, C: Compute>(
 ) -> Result<ScratchBuffer<'a, f64>> {
     let mut all = ctx.scratch::<f64>(rows * 2)?;
     ctx.pool().parallel_chunks_mut(&mut all, 2, (GRAIN / n.max(1)).max(1), &|row, pair| {
-        pair.copy_from_slice(&statistics(&x[row * n..(row + 1) * n], eps));
+        pair.copy_from_slice(&mean_and_rstd(&x[row * n..(row + 1) * n], eps));
     });
     Ok(all)
 }
 
 /// An optional weight or bias of `len` elements.
-fn factors<'a, C: Compute>(
+fn weight_or_bias<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     name: &str,
     tensor: Option<TensorView<'a>>,
@@ -132,7 +132,7 @@ fn set_statistics(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &Shape, a
 }
 
 /// Argument 0, checked to be of a floating-point type that can be stored in out `index`.
-fn input<'a>(args: &Args<'a>, outs: &mut Outs<'_>, index: usize) -> Result<TensorView<'a>> {
+fn checked_input<'a>(args: &Args<'a>, outs: &mut Outs<'_>, index: usize) -> Result<TensorView<'a>> {
     let x = args.tensor("input")?;
     expect_dtype("input", x.dtype(), DtypeSet::FLOATING)?;
     expect_out(x.dtype(), outs.tensor(index)?.dtype())?;
@@ -141,7 +141,7 @@ fn input<'a>(args: &Args<'a>, outs: &mut Outs<'_>, index: usize) -> Result<Tenso
 
 /// Layer normalisation over the last dimensions; weight and bias have their shape.
 fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs, 0)?;
+    let x = checked_input(args, outs, 0)?;
     let shape = to_shape("normalized_shape", args.ints("normalized_shape")?)?;
     let outer = x.rank().checked_sub(shape.rank()).filter(|&d| x.sizes()[d..] == *shape);
     ensure!(
@@ -151,13 +151,13 @@ fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     );
     let outer = outer.unwrap_or(0);
     let (rows, n) = (Shape::new(&x.sizes()[..outer])?.numel()?, shape.numel()?);
-    let mut kept = *x.sizes();
-    kept[outer..].fill(1);
+    let mut statistics_sizes = *x.sizes();
+    statistics_sizes[outer..].fill(1);
     let eps = args.double("eps")?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let weight = factors::<C>(ctx, "weight", args.optional_tensor("weight")?, n)?;
-        let bias = factors::<C>(ctx, "bias", args.optional_tensor("bias")?, n)?;
+        let weight = weight_or_bias::<C>(ctx, "weight", args.optional_tensor("weight")?, n)?;
+        let bias = weight_or_bias::<C>(ctx, "bias", args.optional_tensor("bias")?, n)?;
         let stats = row_statistics(ctx, &all, rows, n, eps)?;
         let (all, weight, bias, rows) = (&*all, weight.as_deref(), bias.as_deref(), &*stats);
         let out = outs.tensor(0)?;
@@ -176,14 +176,14 @@ fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
             });
             Ok(())
         })?;
-        set_statistics(ctx, outs, &kept, &stats)
+        set_statistics(ctx, outs, &statistics_sizes, &stats)
     })
 }
 
 /// Group normalisation over the channels of a group and all spatial dimensions; weight and bias have an element for
 /// each channel.
 fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs, 0)?;
+    let x = checked_input(args, outs, 0)?;
     let size = |arg: &'static str| to_size(arg, args.int(arg)?);
     let (n, channels, pixels, groups) =
         (size("N")?, size("C")?, size("HxW")?, to_positive("group", args.int("group")?)?);
@@ -198,8 +198,8 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     let eps = args.double("eps")?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let weight = factors::<C>(ctx, "weight", args.optional_tensor("weight")?, channels)?;
-        let bias = factors::<C>(ctx, "bias", args.optional_tensor("bias")?, channels)?;
+        let weight = weight_or_bias::<C>(ctx, "weight", args.optional_tensor("weight")?, channels)?;
+        let bias = weight_or_bias::<C>(ctx, "bias", args.optional_tensor("bias")?, channels)?;
         let stats = row_statistics(ctx, &all, rows, each, eps)?;
         let (all, weight, bias, rows) = (&*all, weight.as_deref(), bias.as_deref(), &*stats);
         let out = outs.tensor(0)?;
@@ -222,14 +222,14 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 }
 
 /// The number of channels: dimension 1.
-fn channels(x: &TensorView<'_>) -> Result<usize> {
+fn channel_count(x: &TensorView<'_>) -> Result<usize> {
     ensure!(x.rank() >= 2, "input: expected at least two dimensions, found the shape {}", x.sizes());
     Ok(x.sizes()[1])
 }
 
 /// Sets out `index` to `x * scale[c] + shift[c]`, computed from `pairs`, each channel's mean and reciprocal standard
 /// deviation, and from weight and bias, arguments 1 and 2.
-fn affine(
+fn apply_affine(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -237,12 +237,12 @@ fn affine(
     x: &TensorView<'_>,
     pairs: &[f64],
 ) -> Result<()> {
-    let channels = channels(x)?;
+    let channels = channel_count(x)?;
     let out = outs.tensor(index)?;
     out.resize(x.sizes())?;
     dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
-        let weight = factors::<f64>(ctx, "weight", args.optional_tensor("weight")?, channels)?;
-        let bias = factors::<f64>(ctx, "bias", args.optional_tensor("bias")?, channels)?;
+        let weight = weight_or_bias::<f64>(ctx, "weight", args.optional_tensor("weight")?, channels)?;
+        let bias = weight_or_bias::<f64>(ctx, "bias", args.optional_tensor("bias")?, channels)?;
         let mut factors = ctx.scratch::<C>(channels * 2)?;
         for (c, pair) in pairs.chunks_exact(2).enumerate() {
             let scale = C::from_f64(pair[1] * weight.as_ref().map_or(1.0, |w| w[c]));
@@ -276,7 +276,7 @@ fn affine(
 }
 
 /// Each channel's mean and reciprocal standard deviation, from running statistics.
-fn running<'a>(
+fn running_statistics<'a>(
     ctx: &KernelContext<'a>,
     mean: &TensorView<'_>,
     var: &TensorView<'_>,
@@ -289,7 +289,7 @@ fn running<'a>(
     let mut pairs = ctx.scratch::<f64>(channels * 2)?;
     let mut one = ctx.scratch::<f64>(channels)?;
     for (k, t) in [mean, var].into_iter().enumerate() {
-        crate::support::convert::read(t, &Layout::of(t.meta()), &mut one)?;
+        crate::support::convert::read(t, &Layout::of_tensor(t.meta()), &mut one)?;
         for (pair, &v) in pairs.chunks_exact_mut(2).zip(one.iter()) {
             pair[k] = if k == 0 { v } else { 1.0 / (v + eps).sqrt() };
         }
@@ -299,16 +299,16 @@ fn running<'a>(
 
 /// Batch normalisation by running statistics. Outs 1 and 2 are empty.
 fn batch_norm_no_training(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs, 0)?;
-    let channels = channels(&x)?;
-    let pairs = running(
+    let x = checked_input(args, outs, 0)?;
+    let channels = channel_count(&x)?;
+    let pairs = running_statistics(
         ctx,
         &args.tensor("running_mean")?,
         &args.tensor("running_var")?,
         channels,
         args.double("eps")?,
     )?;
-    affine(ctx, args, outs, 0, &x, &pairs)?;
+    apply_affine(ctx, args, outs, 0, &x, &pairs)?;
     outs.tensor(1)?.resize(&[0])?;
     Ok(outs.tensor(2)?.resize(&[0])?)
 }
@@ -319,10 +319,10 @@ fn batch_statistics<'a>(
     x: &TensorView<'a>,
     eps: f64,
 ) -> Result<(ScratchBuffer<'a, f64>, usize)> {
-    let channels = channels(x)?;
+    let channels = channel_count(x)?;
     let each = x.numel().checked_div(channels).unwrap_or(0);
     let all = dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
-        let by_channel = Layout::of(x.meta()).transpose(0, 1);
+        let by_channel = Layout::of_tensor(x.meta()).transpose(0, 1);
         let all = crate::support::convert::values::<C>(ctx, x, &by_channel)?;
         row_statistics(ctx, &all, channels, each, eps)?
     });
@@ -331,31 +331,31 @@ fn batch_statistics<'a>(
 
 /// Batch normalisation by the statistics of this batch, which are written to outs 1 and 2.
 fn batch_norm_no_stats(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs, 0)?;
+    let x = checked_input(args, outs, 0)?;
     let (pairs, _) = batch_statistics(ctx, &x, args.double("eps")?)?;
-    affine(ctx, args, outs, 0, &x, &pairs)?;
+    apply_affine(ctx, args, outs, 0, &x, &pairs)?;
     set_statistics(ctx, outs, &Shape::new(&[pairs.len() / 2])?, &pairs)
 }
 
 /// Batch normalisation: in training by the statistics of this batch, with which the running statistics (outs 0 and 1)
 /// are updated by `momentum`; otherwise by the running statistics. The results are outs 2 to 4.
 fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = input(args, outs, 2)?;
+    let x = checked_input(args, outs, 2)?;
     let (channels, training, momentum, eps) =
-        (channels(&x)?, args.bool("training")?, args.double("momentum")?, args.double("eps")?);
+        (channel_count(&x)?, args.bool("training")?, args.double("momentum")?, args.double("eps")?);
     if !training {
-        let pairs = running(ctx, &outs.read(0)?, &outs.read(1)?, channels, eps)?;
-        affine(ctx, args, outs, 2, &x, &pairs)?;
+        let pairs = running_statistics(ctx, &outs.read(0)?, &outs.read(1)?, channels, eps)?;
+        apply_affine(ctx, args, outs, 2, &x, &pairs)?;
         outs.tensor(3)?.resize(&[0])?;
         return Ok(outs.tensor(4)?.resize(&[0])?);
     }
     let (pairs, n) = batch_statistics(ctx, &x, eps)?;
-    affine(ctx, args, outs, 2, &x, &pairs)?;
+    apply_affine(ctx, args, outs, 2, &x, &pairs)?;
     for k in 0..2 {
         let saved = outs.tensor(3 + k)?;
         saved.resize(&[channels])?;
         let all = pteron_tensor::memory::collected(pairs.chunks_exact(2).map(|p| p[k]))?;
-        let into = Layout::of(saved.meta());
+        let into = Layout::of_tensor(saved.meta());
         write(ctx, &all, saved, &into)?;
         let mut now = ctx.scratch::<f64>(channels)?;
         let stat = outs.tensor(k)?;
@@ -364,7 +364,7 @@ fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
             "running statistics: expected {channels} elements, found {}",
             stat.sizes()
         );
-        let at = Layout::of(stat.meta());
+        let at = Layout::of_tensor(stat.meta());
         crate::support::convert::read(&stat.as_view(), &at, &mut now)?;
         for (now, pair) in now.iter_mut().zip(pairs.chunks_exact(2)) {
             // The running variance is updated with the unbiased estimate of the variance.

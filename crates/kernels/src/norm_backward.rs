@@ -34,12 +34,12 @@ struct NormShape {
 
 impl NormShape {
     /// The number of weights.
-    fn weights(&self) -> usize {
+    fn weight_count(&self) -> usize {
         self.groups * (self.n / self.each.max(1))
     }
 
     /// The weights of a row, one for each `each` elements.
-    fn of_row(&self, row: usize) -> std::ops::Range<usize> {
+    fn weights_of_row(&self, row: usize) -> std::ops::Range<usize> {
         let count = self.n / self.each.max(1);
         let first = row % self.groups.max(1) * count;
         first..first + count
@@ -67,13 +67,13 @@ fn gradients(
     );
     for (argument, statistic) in [(0, at[0]), (1, at[1])] {
         expect_dtype(args.name(argument), args.meta(argument)?.dtype(), DtypeSet::FLOATING)?;
-        let (name, found) = (args.name(statistic), args.tensor(statistic)?.numel());
-        ensure!(found == form.rows, "{name}: expected {} elements, found {found}", form.rows);
+        let (name, actual) = (args.name(statistic), args.tensor(statistic)?.numel());
+        ensure!(actual == form.rows, "{name}: expected {} elements, found {actual}", form.rows);
     }
     let weight: Option<Values<'_, f64>> = match args.optional_tensor(at[2])? {
         None => None,
         Some(w) => {
-            let n = form.weights();
+            let n = form.weight_count();
             ensure!(w.numel() == n, "weight: expected {n} elements, found the shape {}", w.sizes());
             Some(all_values(ctx, &w)?)
         }
@@ -91,7 +91,7 @@ fn gradients(
             let grain = (GRAIN / n.max(1)).max(1);
             ctx.pool().parallel_chunks_mut(out, n.max(1), grain, &|row, out| {
                 let (dy, x) = (&grads[row * n..][..n], &all[row * n..][..n]);
-                let factors = weight.map(|w| &w[form.of_row(row)]);
+                let factors = weight.map(|w| &w[form.weights_of_row(row)]);
                 let scaled = |i: usize| dy[i] * factors.map_or(1.0, |w| w[i / each]);
                 let normal = |i: usize| (x[i] - mean[row]) * rstd[row];
                 let (mut sum, mut along) = (0.0, 0.0);
@@ -115,7 +115,7 @@ fn gradients(
             out.fill(0.0);
             for row in 0..form.rows {
                 let (dy, x) = (&grads[row * n..][..n], &all[row * n..][..n]);
-                let sums = &mut out[form.of_row(row)];
+                let sums = &mut out[form.weights_of_row(row)];
                 for ((sum, dy), x) in sums.iter_mut().zip(dy.chunks(each)).zip(x.chunks(each)) {
                     let normal = |x: f64| if k == 1 { (x - mean[row]) * rstd[row] } else { 1.0 };
                     *sum += dy.iter().zip(x).map(|(dy, &x)| dy * normal(x)).sum::<f64>();
@@ -147,11 +147,11 @@ fn group_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     let (batch, channels, pixels) = (size("N")?, size("C")?, size("HxW")?);
     let groups = to_positive("group", args.int("group")?)?;
     let sizes = args.meta("input")?.sizes();
-    let whole = sizes.len() >= 2
+    let fits = sizes.len() >= 2
         && sizes[..2] == [batch, channels]
         && sizes[2..].iter().product::<usize>() == pixels
         && channels.is_multiple_of(groups);
-    ensure!(whole, "input: {batch} x {channels} x {pixels} in {groups} groups is not the shape {sizes}");
+    ensure!(fits, "input: {batch} x {channels} x {pixels} in {groups} groups is not the shape {sizes}");
     let form = NormShape { rows: batch * groups, n: channels / groups * pixels, groups, each: pixels };
     gradients(ctx, args, outs, &form, [2, 3, 4], &[channels], args.bools("output_mask")?)
 }

@@ -12,19 +12,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::INTEGRAL,
         gcd,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::lcm.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         lcm,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::nextafter.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::of(&[ScalarType::Float, ScalarType::Double]),
         nextafter,
     )
-    .in_place(&[0, 1]),
+    .in_place(&["self", "other"]),
     Operator::new(
         "aten::frexp.Tensor_out(Tensor self, *, Tensor(a!) mantissa, Tensor(b!) exponent) -> (Tensor(a!) mantissa, Tensor(b!) exponent)",
         DtypeSet::FLOATING,
@@ -34,13 +34,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// The greatest common divisor, which is not negative; that of zeros is zero.
 fn gcd(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &elementwise! { int(a, b) => divisor(a, b) })
+    map(
+        ctx,
+        args,
+        outs,
+        [Input::Arg(0), Input::Arg(1)],
+        &elementwise! { int(a, b) => greatest_common_divisor(a, b) },
+    )
 }
 
 /// The least common multiple, which is not negative; zero if an operand is.
 fn lcm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! {
-        int(a, b) => match divisor(a, b) {
+        int(a, b) => match greatest_common_divisor(a, b) {
             0 => 0,
             common => a.wrapping_div(common).wrapping_mul(b).wrapping_abs(),
         };
@@ -48,7 +54,7 @@ fn lcm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
 }
 
-fn divisor(a: i64, b: i64) -> i64 {
+fn greatest_common_divisor(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while a != 0 {
         (a, b) = (b % a, a);

@@ -13,7 +13,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         constant_pad,
     )
-    .moves()
+    .moves_elements()
     .any_layout(),
     Operator::new(
         "aten::reflection_pad1d.out(Tensor self, SymInt[2] padding, *, Tensor(a!) out) -> Tensor(a!)",
@@ -48,7 +48,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// The size of a dimension after padding on both sides; negative padding crops.
-fn padded(name: &str, size: usize, [before, after]: [i64; 2]) -> Result<usize> {
+fn padded_size(name: &str, size: usize, [before, after]: [i64; 2]) -> Result<usize> {
     let new = size as i128 + before as i128 + after as i128;
     usize::try_from(new).map_err(|_| {
         Error::invalid(format!("{name}: a dimension of size {size} padded by {before} and {after}"))
@@ -56,7 +56,7 @@ fn padded(name: &str, size: usize, [before, after]: [i64; 2]) -> Result<usize> {
 }
 
 /// The padding of a dimension. The list has pairs for the last dimensions, starting with the last one.
-fn pair(pad: &[i64], rank: usize, dim: usize) -> [i64; 2] {
+fn padding_of_dim(pad: &[i64], rank: usize, dim: usize) -> [i64; 2] {
     match pad.get(2 * (rank - 1 - dim)..) {
         Some([before, after, ..]) => [*before, *after],
         _ => [0, 0],
@@ -69,15 +69,15 @@ fn constant_pad(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     ensure!(pad.len().is_multiple_of(2) && pad.len() / 2 <= rank, "pad: {pad:?} for a tensor of rank {rank}");
     let mut sizes = *x.sizes();
     for d in 0..rank {
-        sizes[d] = padded("pad", sizes[d], pair(pad, rank, d))?;
+        sizes[d] = padded_size("pad", sizes[d], padding_of_dim(pad, rank, d))?;
     }
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(&sizes)?;
     fill_scalar(out, args.scalar("value")?)?;
-    let (mut from, mut into) = (Layout::of(x.meta()), Layout::of(out.meta()));
+    let (mut from, mut into) = (Layout::of_tensor(x.meta()), Layout::of_tensor(out.meta()));
     for d in 0..rank {
-        let [before, after] = pair(pad, rank, d);
+        let [before, after] = padding_of_dim(pad, rank, d);
         let cut = |by: i64| usize::try_from(by.saturating_neg()).unwrap_or(0);
         let len = from.sizes[d].saturating_sub(cut(before)).saturating_sub(cut(after));
         let start = |by: usize| if len == 0 { 0 } else { by };
@@ -89,7 +89,7 @@ fn constant_pad(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 
 /// The source index of element `i` of a dimension of size `size` with `before` elements of padding in front:
 /// the padding mirrors the elements at the edge.
-fn reflected(i: i64, before: i64, size: i64) -> i64 {
+fn reflected_index(i: i64, before: i64, size: i64) -> i64 {
     let at = i - before;
     if at < 0 {
         -at
@@ -100,8 +100,8 @@ fn reflected(i: i64, before: i64, size: i64) -> i64 {
     }
 }
 
-/// Like [`reflected`], but the padding repeats the element at the edge.
-fn replicated(i: i64, before: i64, size: i64) -> i64 {
+/// Like [`reflected_index`], but the padding repeats the element at the edge.
+fn replicated_index(i: i64, before: i64, size: i64) -> i64 {
     (i - before).clamp(0, size - 1)
 }
 
@@ -120,18 +120,18 @@ fn pad<const N: usize>(
     ensure!(!sizes[rank - N - 1..].contains(&0), "self: the shape {sizes} has nothing to pad with");
     let mut sides = [(0, 0); N];
     for (side, d) in sides.iter_mut().zip(rank - N..) {
-        let (size, [before, after]) = (sizes[d] as i64, pair(pad, rank, d));
+        let (size, [before, after]) = (sizes[d] as i64, padding_of_dim(pad, rank, d));
         ensure!(
             !reflect || (before < size && after < size),
             "padding: {before} and {after} are not less than the size {size} of dimension {d}"
         );
-        sizes[d] = padded("padding", sizes[d], [before, after])?;
+        sizes[d] = padded_size("padding", sizes[d], [before, after])?;
         ensure!(sizes[d] > 0, "padding: nothing is left of dimension {d} of size {size}");
         *side = (before, size);
     }
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
-    let source = if reflect { reflected } else { replicated };
+    let source = if reflect { reflected_index } else { replicated_index };
     // Between the paddings, the elements of a row are those of the input.
     let (before, size) = sides[N - 1];
     let end = |at: i64| (at.max(0) as usize).min(sizes[rank - 1]);

@@ -190,7 +190,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 macro_rules! functions {
     ($($f:ident,)*) => { $(
         fn $f(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
+            let inputs = [Input::of_arg(args, 0)?, Input::of_arg(args, 1)?];
             map_float(ctx, args, outs, inputs, &elementwise! { float(x, n) => formula::$f(x, n) })
         }
     )* };
@@ -248,34 +248,34 @@ mod formula {
     }
 
     /// The angle of `x` within (-1, 1) if the degree is above `above`: then the trigonometric form is more accurate.
-    fn angle<F: Float>(x: F, n: F, above: i32) -> Option<(F, F)> {
+    fn trigonometric_angle<F: Float>(x: F, n: F, above: i32) -> Option<(F, F)> {
         let within = x.abs() < F::one() && n > F::from(above)?;
         within.then(|| (x.acos(), n.trunc()))
     }
 
     pub(super) fn chebyshev_t<F: Float>(x: F, n: F) -> F {
-        match angle(x, n, 6) {
+        match trigonometric_angle(x, n, 6) {
             Some((angle, n)) => (n * angle).cos(),
             None => chebyshev(x, n, x),
         }
     }
 
     pub(super) fn chebyshev_u<F: Float>(x: F, n: F) -> F {
-        match angle(x, n, 8) {
+        match trigonometric_angle(x, n, 8) {
             Some((angle, n)) => ((n + F::one()) * angle).sin() / angle.sin(),
             None => chebyshev(x, n, x + x),
         }
     }
 
     pub(super) fn chebyshev_v<F: Float>(x: F, n: F) -> F {
-        match angle(x, n, 8) {
+        match trigonometric_angle(x, n, 8) {
             Some((angle, n)) => ((n + F::one() / two()) * angle).cos() / (angle / two()).cos(),
             None => chebyshev(x, n, x + x - F::one()),
         }
     }
 
     pub(super) fn chebyshev_w<F: Float>(x: F, n: F) -> F {
-        match angle(x, n, 8) {
+        match trigonometric_angle(x, n, 8) {
             Some((angle, n)) => ((n + F::one() / two()) * angle).sin() / (angle / two()).sin(),
             None => chebyshev(x, n, x + x + F::one()),
         }
@@ -322,8 +322,8 @@ mod tests {
 
     #[test]
     fn values_of_low_and_high_degree() {
-        let near = |found: f64, expected: f64| {
-            assert!((found - expected).abs() < 1e-10 * expected.abs().max(1.0), "{found}")
+        let near = |actual: f64, expected: f64| {
+            assert!((actual - expected).abs() < 1e-10 * expected.abs().max(1.0), "{actual}")
         };
         near(chebyshev_t(0.3, 4.0), 8.0 * 0.3f64.powi(4) - 8.0 * 0.09 + 1.0);
         near(chebyshev_t(0.3, 40.0), (40.0 * 0.3f64.acos()).cos());

@@ -78,7 +78,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// Height and width, from a list of one or two values; `absent` for an empty or absent list.
-fn pair(args: &Args<'_>, arg: &'static str, absent: Option<[usize; 2]>) -> Option<[usize; 2]> {
+fn height_and_width(args: &Args<'_>, arg: &'static str, absent: Option<[usize; 2]>) -> Option<[usize; 2]> {
     let one = |v: i64| usize::try_from(v).ok();
     match args.optional_ints(arg).ok()? {
         None | Some([]) => absent,
@@ -89,19 +89,19 @@ fn pair(args: &Args<'_>, arg: &'static str, absent: Option<[usize; 2]>) -> Optio
 }
 
 fn max_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let kernel = pair(args, "kernel_size", None)?;
+    let kernel = height_and_width(args, "kernel_size", None)?;
     Some(Meaning::Pool(Pool2d {
         reduce: PoolReduce::Max,
         kernel,
-        stride: pair(args, "stride", Some(kernel))?,
-        padding: pair(args, "padding", Some([0; 2]))?,
-        dilation: pair(args, "dilation", Some([1; 2]))?,
+        stride: height_and_width(args, "stride", Some(kernel))?,
+        padding: height_and_width(args, "padding", Some([0; 2]))?,
+        dilation: height_and_width(args, "dilation", Some([1; 2]))?,
         ceil: args.bool("ceil_mode").ok()?,
     }))
 }
 
 fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let kernel = pair(args, "kernel_size", None)?;
+    let kernel = height_and_width(args, "kernel_size", None)?;
     let reduce = match args.optional_int("divisor_override").ok()? {
         Some(divisor) => PoolReduce::SumDiv(Some(divisor).filter(|&d| d != 0)?),
         None if args.bool("count_include_pad").ok()? => PoolReduce::Avg { count_include_pad: true },
@@ -110,8 +110,8 @@ fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Pool(Pool2d {
         reduce,
         kernel,
-        stride: pair(args, "stride", Some(kernel))?,
-        padding: pair(args, "padding", Some([0; 2]))?,
+        stride: height_and_width(args, "stride", Some(kernel))?,
+        padding: height_and_width(args, "padding", Some([0; 2]))?,
         dilation: [1; 2],
         ceil: args.bool("ceil_mode").ok()?,
     }))
@@ -132,7 +132,7 @@ struct Windows {
 
 /// The values of an argument, one for all `D` dimensions or one for each, padded to three in front; an empty list gives
 /// `default`.
-fn numbers<const D: usize>(
+fn spatial_values<const D: usize>(
     args: &Args<'_>,
     index: usize,
     default: [usize; 3],
@@ -155,7 +155,7 @@ fn numbers<const D: usize>(
 impl Windows {
     /// The number of planes and the spatial sizes of argument 0: `D` spatial dimensions and channels, with or without a
     /// batch dimension.
-    fn image<const D: usize>(x: &TensorMeta) -> Result<(usize, [usize; 3])> {
+    fn image_sizes<const D: usize>(x: &TensorMeta) -> Result<(usize, [usize; 3])> {
         let rank = x.rank();
         ensure!(
             rank == D + 1 || rank == D + 2,
@@ -175,13 +175,13 @@ impl Windows {
     /// Reads the arguments kernel, stride and padding (1 to 3), dilation, if the operator has one, and ceil_mode.
     fn read<const D: usize>(args: &Args<'_>, dilation: Option<usize>, ceil: usize) -> Result<Self> {
         let x = args.meta("self")?;
-        let (planes, input) = Self::image::<D>(x)?;
+        let (planes, input) = Self::image_sizes::<D>(x)?;
         ensure!(!args.ints("kernel_size")?.is_empty(), "kernel_size: the list is empty");
-        let kernel = numbers::<D>(args, 1, [1; 3], 1)?;
-        let stride = numbers::<D>(args, 2, kernel, 1)?;
-        let padding = numbers::<D>(args, 3, [0; 3], 0)?;
+        let kernel = spatial_values::<D>(args, 1, [1; 3], 1)?;
+        let stride = spatial_values::<D>(args, 2, kernel, 1)?;
+        let padding = spatial_values::<D>(args, 3, [0; 3], 0)?;
         let dilation = match dilation {
-            Some(index) => numbers::<D>(args, index, [1; 3], 1)?,
+            Some(index) => spatial_values::<D>(args, index, [1; 3], 1)?,
             None => [1; 3],
         };
         let ceil = args.bool(ceil)?;
@@ -213,18 +213,18 @@ impl Windows {
         Ok(Self { planes, input, output, kernel, stride, padding, dilation, sizes })
     }
 
-    fn pixels(&self) -> usize {
+    fn output_pixels(&self) -> usize {
         self.input.iter().product()
     }
 
     /// The coordinates of an output pixel.
-    fn place(&self, at: usize) -> [usize; 3] {
+    fn pixel_coordinates(&self, at: usize) -> [usize; 3] {
         let [_, h, w] = self.output;
         [at / (h * w), at / w % h, at % w]
     }
 
     /// The taps of a window that are in bounds of the input along one dimension, and the position of tap 0.
-    fn taps(&self, d: usize, o: usize) -> (Range<usize>, isize) {
+    fn taps_in_bounds(&self, d: usize, o: usize) -> (Range<usize>, isize) {
         let start = (o * self.stride[d]) as isize - self.padding[d] as isize;
         let step = self.dilation[d] as isize;
         let first = if start < 0 { (-start + step - 1) / step } else { 0 };
@@ -235,10 +235,10 @@ impl Windows {
 
     /// The index that PyTorch reports for a window without pixels, that of the first tap not before the input; it may
     /// be out of bounds.
-    fn start(&self, at: usize) -> i64 {
-        let place = self.place(at);
+    fn window_start(&self, at: usize) -> i64 {
+        let place = self.pixel_coordinates(at);
         (0..3).fold(0, |index, d| {
-            let (_, start) = self.taps(d, place[d]);
+            let (_, start) = self.taps_in_bounds(d, place[d]);
             let behind = if start < 0 {
                 (-start + self.dilation[d] as isize - 1) / self.dilation[d] as isize
             } else {
@@ -250,9 +250,9 @@ impl Windows {
     }
 
     /// The part of the input that each window covers.
-    fn reach(&self) -> Reach {
+    fn window_spans(&self) -> Reach {
         let span = |d: usize, o: usize| {
-            let (taps, start) = self.taps(d, o);
+            let (taps, start) = self.taps_in_bounds(d, o);
             let first = (start + (taps.start * self.dilation[d]) as isize).max(0) as usize;
             let from = o * self.stride[d];
             let padded = (from + self.kernel[d]).min(self.input[d] + 2 * self.padding[d]) - from;
@@ -315,7 +315,7 @@ impl Reach {
 
     /// The sum of the pixels of a window of an image.
     #[inline(always)]
-    fn sum<C: Compute>(&self, window: [Span; 3], image: &[C]) -> f64 {
+    fn sum_window<C: Compute>(&self, window: [Span; 3], image: &[C]) -> f64 {
         let mut sum = 0.0;
         self.each_pixel(window, |i| sum += image[i].to_f64());
         sum
@@ -326,7 +326,7 @@ impl Reach {
 const GRAIN: usize = 1 << 14;
 
 /// The smallest value of a type.
-fn least(dtype: ScalarType) -> Scalar {
+fn least_value(dtype: ScalarType) -> Scalar {
     match dtype {
         ScalarType::Byte => Scalar::Int(0),
         ScalarType::Char => Scalar::Int(i8::MIN.into()),
@@ -350,11 +350,11 @@ fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     if out.numel() == 0 {
         return Ok(());
     }
-    let (from, to) = (windows.pixels(), windows.output.iter().product::<usize>());
+    let (from, to) = (windows.output_pixels(), windows.output.iter().product::<usize>());
     let work = windows.kernel.iter().fold(to, |work, &k| work.saturating_mul(k)).max(1);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let (all, reach) = (&*all, windows.reach());
+        let (all, reach) = (&*all, windows.window_spans());
         let pixels = |span: Span| if with_padding { span.padded } else { span.count };
         write_rows::<C>(ctx, out, |out| {
             ctx.pool().parallel_chunks_mut(out, to.max(1), (GRAIN / work).max(1), &|plane, out| {
@@ -364,7 +364,7 @@ fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
                         Some(n) => n as f64,
                         None => window.map(pixels).iter().product::<usize>() as f64,
                     };
-                    out[at] = C::from_f64(reach.sum(window, image) / n);
+                    out[at] = C::from_f64(reach.sum_window(window, image) / n);
                 });
             });
             Ok(())
@@ -385,20 +385,20 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     if out.numel() == 0 {
         return Ok(());
     }
-    let (from, to) = (windows.pixels(), windows.output.iter().product::<usize>());
+    let (from, to) = (windows.output_pixels(), windows.output.iter().product::<usize>());
     let work = windows.kernel.iter().fold(to, |work, &k| work.saturating_mul(k)).max(1);
     let grain = (GRAIN / work).max(1);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let (all, reach) = (&*all, windows.reach());
+        let (all, reach) = (&*all, windows.window_spans());
         // Computes the indices first, then reads the values at the indices. The index of a window without pixels is
         // stored complemented (negative).
-        let mut found = ctx.scratch::<i64>(windows.planes * to)?;
-        ctx.pool().parallel_chunks_mut(&mut found, to.max(1), grain, &|plane, found| {
+        let mut positions = ctx.scratch::<i64>(windows.planes * to)?;
+        ctx.pool().parallel_chunks_mut(&mut positions, to.max(1), grain, &|plane, positions| {
             let image = &all[plane * from..(plane + 1) * from];
             reach.each_window(|at, window| {
                 if window.iter().any(|span| span.count == 0) {
-                    found[at] = !windows.start(at);
+                    positions[at] = !windows.window_start(at);
                     return;
                 }
                 let [z, y, x] = window.map(|span| span.first);
@@ -411,18 +411,18 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
                         (max, place) = (value, i);
                     }
                 });
-                found[at] = place as i64;
+                positions[at] = place as i64;
             });
         });
-        let (found, least) = (&*found, C::of_scalar(least(x.dtype())));
+        let (positions, least) = (&*positions, C::from_scalar(least_value(x.dtype())));
         write_rows::<C>(ctx, out, |out| {
-            for (i, (out, &at)) in out.iter_mut().zip(found).enumerate() {
+            for (i, (out, &at)) in out.iter_mut().zip(positions).enumerate() {
                 *out = if at < 0 { least } else { all[i / to * from + at as usize] };
             }
             Ok(())
         })?;
         write_rows::<i64>(ctx, indices, |out| {
-            out.iter_mut().zip(found).for_each(|(out, &at)| *out = if at < 0 { !at } else { at });
+            out.iter_mut().zip(positions).for_each(|(out, &at)| *out = if at < 0 { !at } else { at });
             Ok(())
         })
     })
@@ -435,7 +435,7 @@ fn adaptive_avg_pool<const D: usize>(
     outs: &mut Outs<'_>,
 ) -> Result<()> {
     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
-    let (_, input) = Windows::image::<D>(x.meta())?;
+    let (_, input) = Windows::image_sizes::<D>(x.meta())?;
     let list = args.ints("output_size")?;
     ensure!(list.len() == D, "output_size: expected {D} numbers, found {list:?}");
     let mut output = [1; 3];
@@ -467,7 +467,7 @@ fn adaptive_avg_pool<const D: usize>(
                 let image = &all[plane * from..(plane + 1) * from];
                 reach.each_window(|at, window| {
                     let n: usize = window.iter().map(|span| span.count).product();
-                    out[at] = C::from_f64(reach.sum(window, image) / n as f64);
+                    out[at] = C::from_f64(reach.sum_window(window, image) / n as f64);
                 });
             });
             Ok(())

@@ -46,7 +46,7 @@ impl Slide {
 
     /// The extent of the `i`th window: its first element in the input, the number of its elements in the input, and the
     /// number including the padding.
-    fn window(&self, i: usize) -> (usize, usize, usize) {
+    fn input_range(&self, i: usize) -> (usize, usize, usize) {
         let start = i as i64 * self.stride as i64 - self.padding as i64;
         let step = self.dilation as i64;
         let end = start.saturating_add((self.kernel as i64 - 1).saturating_mul(step)).saturating_add(1);
@@ -65,7 +65,7 @@ struct Windows {
 
 /// The values of an argument: one for each of `N` dimensions, or one for all; an empty list gives `default`, if there
 /// is one.
-fn numbers<const N: usize>(
+fn int_array<const N: usize>(
     args: &Args<'_>,
     index: usize,
     check: fn(&str, i64) -> Result<usize>,
@@ -96,10 +96,10 @@ impl Windows {
             N + 2
         );
         ensure!(!x.sizes()[rank - N - 1..].contains(&0), "self: {x} has empty images");
-        let kernel = numbers::<N>(args, first, to_positive, None)?;
-        let stride = numbers::<N>(args, first + 1, to_positive, Some(kernel))?;
-        let padding = numbers::<N>(args, first + 2, to_size, None)?;
-        let dilation = if dilated { numbers::<N>(args, first + 3, to_positive, None)? } else { [1; N] };
+        let kernel = int_array::<N>(args, first, to_positive, None)?;
+        let stride = int_array::<N>(args, first + 1, to_positive, Some(kernel))?;
+        let padding = int_array::<N>(args, first + 2, to_size, None)?;
+        let dilation = if dilated { int_array::<N>(args, first + 3, to_positive, None)? } else { [1; N] };
         let ceil = args.bool(first + 3 + dilated as usize)?;
         let mut sizes = *x.sizes();
         let mut slides = [Slide::NONE; 3];
@@ -128,21 +128,21 @@ impl Windows {
     }
 
     /// The number of elements of a plane of the input and of a plane of the output.
-    fn planes(&self) -> (usize, usize) {
+    fn plane_sizes(&self) -> (usize, usize) {
         let product = |of: fn(&Slide) -> usize| self.slides.iter().map(of).product();
         (product(|s| s.from), product(|s| s.to))
     }
 
     /// Calls `f` with each window: its index, the number of its elements in the input, the number including
     /// the padding, and its start and length along each dimension.
-    fn each(&self, mut f: impl FnMut(usize, usize, usize, [(usize, usize); 3])) {
+    fn each_window(&self, mut f: impl FnMut(usize, usize, usize, [(usize, usize); 3])) {
         let [a, b, c] = &self.slides;
         for z in 0..a.to {
-            let z_part = a.window(z);
+            let z_part = a.input_range(z);
             for y in 0..b.to {
-                let y_part = b.window(y);
+                let y_part = b.input_range(y);
                 for x in 0..c.to {
-                    let parts = [z_part, y_part, c.window(x)];
+                    let parts = [z_part, y_part, c.input_range(x)];
                     let count = parts.iter().map(|p| p.1).product();
                     let padded = parts.iter().map(|p| p.2).product();
                     f((z * b.to + y) * c.to + x, count, padded, parts.map(|p| (p.0, p.1)));
@@ -152,7 +152,7 @@ impl Windows {
     }
 
     /// Calls `f` with the offset, in a plane of the input, of each element of a window.
-    fn covered(&self, [z, y, x]: [(usize, usize); 3], mut f: impl FnMut(usize)) {
+    fn each_pixel(&self, [z, y, x]: [(usize, usize); 3], mut f: impl FnMut(usize)) {
         let [a, b, c] = &self.slides;
         pteron_pool::progress(z.1 * y.1 * x.1);
         for i in 0..z.1 {
@@ -184,7 +184,7 @@ impl Divisor {
         Ok(Self { fixed, padded: args.bool(index)? })
     }
 
-    fn of(&self, count: usize, padded: usize) -> f64 {
+    fn for_window(&self, count: usize, padded: usize) -> f64 {
         match self.fixed {
             Some(n) => n as f64,
             None => {
@@ -213,7 +213,7 @@ fn max_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     let out = outs.tensor(0)?;
     expect_type("grad_input", x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;
-    let (from, to) = windows.planes();
+    let (from, to) = windows.plane_sizes();
     let places = indices(ctx, "indices", &places)?;
     let bad = places.iter().find(|&&at| at < 0 || at as u64 >= from as u64);
     ensure!(bad.is_none(), "indices: {} is out of range for {from} elements", bad.unwrap_or(&0));
@@ -239,15 +239,15 @@ fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     let out = outs.tensor(0)?;
     expect_type("grad_input", x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;
-    let (from, to) = windows.planes();
+    let (from, to) = windows.plane_sizes();
     dispatch!("grad_output", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let grad = all_values::<C>(ctx, &grad)?;
         write_values::<C>(ctx, out, |out| {
             out.fill(0.0);
             for (out, grad) in out.chunks_exact_mut(from).zip(grad.chunks_exact(to)) {
-                windows.each(|i, count, padded, parts| {
-                    let share = grad[i] / divisor.of(count, padded) as C;
-                    windows.covered(parts, |at| out[at] += share);
+                windows.each_window(|i, count, padded, parts| {
+                    let share = grad[i] / divisor.for_window(count, padded) as C;
+                    windows.each_pixel(parts, |at| out[at] += share);
                 });
             }
             Ok(())

@@ -142,17 +142,17 @@ fn local_scalar_dense(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
     ensure!(x.numel() > 0, "self: a tensor without elements has no value");
     aligned(x.bytes(), x.dtype())?;
     let value = match (x.dtype(), compute_type(x.dtype())) {
-        (ScalarType::Bool, _) => Scalar::Bool(first::<i64>(&x)? != 0),
-        (_, ScalarType::Long) => Scalar::Int(first(&x)?),
+        (ScalarType::Bool, _) => Scalar::Bool(first_element::<i64>(&x)? != 0),
+        (_, ScalarType::Long) => Scalar::Int(first_element(&x)?),
         (dtype, _) if dtype.is_complex() => {
             return Err(crate::support::dtype::unsupported("self", dtype, DtypeSet::REAL_BOOL));
         }
-        _ => Scalar::Double(first(&x)?),
+        _ => Scalar::Double(first_element(&x)?),
     };
     outs.set(0, value)
 }
 
-fn first<C: Compute>(x: &pteron_tensor::TensorView<'_>) -> Result<C> {
+fn first_element<C: Compute>(x: &pteron_tensor::TensorView<'_>) -> Result<C> {
     let mut value = [C::default()];
     C::loader(x.dtype())?(x.bytes(), 0, 0, &mut value);
     Ok(value[0])
@@ -183,8 +183,8 @@ fn et_copy_index(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     } else {
         ensure!(index < rows, "index: {index} is out of range for {rows} rows");
     }
-    let into = Layout::of(out.meta()).select(0, index);
-    copy_into(&row, &Layout::of(row.meta()), out, &into)
+    let into = Layout::of_tensor(out.meta()).select(0, index);
+    copy_into(&row, &Layout::of_tensor(row.meta()), out, &into)
 }
 
 /// Both operands as integers if neither is a double, otherwise as doubles. Booleans count as integers.
@@ -193,7 +193,7 @@ enum Pair {
     Doubles(f64, f64),
 }
 
-fn pair(args: &Args<'_>) -> Result<Pair> {
+fn operand_pair(args: &Args<'_>) -> Result<Pair> {
     let (a, b) = (args.scalar("a")?, args.scalar("b")?);
     Ok(if a.is_floating() || b.is_floating() {
         Pair::Doubles(a.to_f64(), b.to_f64())
@@ -203,7 +203,7 @@ fn pair(args: &Args<'_>) -> Result<Pair> {
 }
 
 /// Both operands, which must not be doubles, as integers.
-fn integers(args: &Args<'_>) -> Result<(i64, i64)> {
+fn integer_operands(args: &Args<'_>) -> Result<(i64, i64)> {
     let (a, b) = (args.scalar("a")?, args.scalar("b")?);
     ensure!(!a.is_floating() && !b.is_floating(), "expected integers, found {a} and {b}");
     Ok((a.to_i64(), b.to_i64()))
@@ -212,7 +212,7 @@ fn integers(args: &Args<'_>) -> Result<(i64, i64)> {
 macro_rules! arithmetic {
     ($($name:ident: $int:expr, $double:expr;)*) => { $(
         fn $name(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            outs.set(0, match pair(args)? {
+            outs.set(0, match operand_pair(args)? {
                 Pair::Ints(a, b) => Scalar::from($int(a, b)),
                 Pair::Doubles(a, b) => Scalar::from($double(a, b)),
             })
@@ -236,7 +236,7 @@ arithmetic! {
 
 /// Python's `//`. Division of doubles by zero gives an infinity with the sign of the dividend, as in the reference.
 fn floordiv(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let value = match pair(args)? {
+    let value = match operand_pair(args)? {
         Pair::Ints(a, b) => {
             ensure!(b != 0, "b: integer division by zero");
             let q = a.wrapping_div(b);
@@ -254,14 +254,14 @@ fn floordiv(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 
 /// Integer division that rounds toward zero: the old semantics of `floordiv.int`.
 fn div_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = integers(args)?;
+    let (a, b) = integer_operands(args)?;
     ensure!(b != 0, "b: integer division by zero");
     outs.set(0, Scalar::Int(a.wrapping_div(b)))
 }
 
 /// The remainder with the sign of the dividend, like C's `%`.
 fn mod_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (a, b) = integers(args)?;
+    let (a, b) = integer_operands(args)?;
     ensure!(b != 0, "b: integer division by zero");
     outs.set(0, Scalar::Int(a.wrapping_rem(b)))
 }
@@ -293,7 +293,7 @@ fn sym_not(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 
 /// `t` if `b` is true, otherwise `f`.
 fn sym_ite(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let value = args.scalar(if args.scalar("b")?.to_bool() { 1 } else { 2 })?;
+    let value = args.scalar(if args.scalar("b")?.to_bool() { "t" } else { "f" })?;
     outs.set(0, value)
 }
 
@@ -301,7 +301,7 @@ macro_rules! to_integer {
     ($($(#[$doc:meta])* $name:ident = $f:expr;)*) => { $(
         $(#[$doc])*
         fn $name(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            let value = match args.scalar(0)? {
+            let value = match args.scalar("a")? {
                 Scalar::Double(v) => $f(v) as i64,
                 other => other.to_i64(),
             };
@@ -313,7 +313,7 @@ macro_rules! to_integer {
 to_integer! {
     ceil = f64::ceil;
     floor = f64::floor;
-    /// To the nearest integer, ties to even.
+    /// Rounds to the nearest integer, ties to even.
     round = f64::round_ties_even;
     trunc = f64::trunc;
 }

@@ -9,7 +9,7 @@ use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Re
 use pteron_tensor::ScalarType;
 
 /// Types of quantized values.
-const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
+const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.union(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -17,53 +17,53 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::FLOATING,
         quantize,
     )
-    .means(|args| Some(Meaning::Quantize(known(args)?))),
+    .means(|args| Some(Meaning::Quantize(scalar_qparams(args)?))),
     Operator::new(
         "quantized_decomposed::quantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         quantize,
     )
-    .means(|args| Some(Meaning::Quantize(computed(args, false)?))),
+    .means(|args| Some(Meaning::Quantize(tensor_qparams(args, false)?))),
     Operator::new(
         "quantized_decomposed::dequantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
         dequantize,
     )
-    .means(|args| Some(Meaning::Dequantize(known(args)?))),
+    .means(|args| Some(Meaning::Dequantize(scalar_qparams(args)?))),
     Operator::new(
         "quantized_decomposed::dequantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
         dequantize,
     )
-    .means(|args| Some(Meaning::Dequantize(computed(args, false)?))),
+    .means(|args| Some(Meaning::Dequantize(tensor_qparams(args, false)?))),
     Operator::new(
         "quantized_decomposed::add.out(Tensor a, float a_scale, int a_zero_point, int a_quant_min, int a_quant_max, Tensor b, float b_scale, int b_zero_point, int b_quant_min, int b_quant_max, float out_scale, int out_zero_point, int out_quant_min, int out_quant_max, *, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
-        add,
+        quantized_add,
     ),
 ];
 
 /// The quantization parameters of a call that gives them as scalars.
-fn known(args: &Args<'_>) -> Option<QParams> {
+fn scalar_qparams(args: &Args<'_>) -> Option<QParams> {
     let (zero, low, high) =
         (args.int("zero_point").ok()?, args.int("quant_min").ok()?, args.int("quant_max").ok()?);
     Some(QParams::PerTensor { scale: args.double("scale").ok()?, zero, low, high })
 }
 
 /// Quantization parameters that are tensors, arguments 1 and 2.
-pub(crate) fn computed(args: &Args<'_>, by_row: bool) -> Option<QParams> {
+pub(crate) fn tensor_qparams(args: &Args<'_>, by_row: bool) -> Option<QParams> {
     Some(QParams::Dynamic { by_row, low: args.int("quant_min").ok()?, high: args.int("quant_max").ok()? })
 }
 
 /// An argument that is a scalar or a tensor of one element.
-fn number(args: &Args<'_>, arg: &'static str) -> Result<f64> {
+fn scalar_or_element(args: &Args<'_>, arg: &'static str) -> Result<f64> {
     if args.meta(arg).is_err() {
         return args.double(arg);
     }
     let t = args.tensor(arg)?;
     ensure!(t.numel() == 1, "{}: expected one element, found {}", arg, t.meta());
     let mut value = [0f64];
-    crate::support::convert::read(&t, &Layout::of(t.meta()), &mut value)?;
+    crate::support::convert::read(&t, &Layout::of_tensor(t.meta()), &mut value)?;
     Ok(value[0])
 }
 
@@ -78,12 +78,12 @@ struct Affine {
 impl Affine {
     fn read(args: &Args<'_>) -> Result<Self> {
         let zero_point = match args.meta("zero_point") {
-            Ok(_) => i64::from_f64(number(args, "zero_point")?),
+            Ok(_) => i64::from_f64(scalar_or_element(args, "zero_point")?),
             Err(_) => args.int("zero_point")?,
         };
         let (min, max) = (args.int("quant_min")?, args.int("quant_max")?);
         ensure!(min <= max, "quant_min: {min} is greater than quant_max, {max}");
-        Ok(Self { scale: number(args, "scale")?, zero_point, min, max })
+        Ok(Self { scale: scalar_or_element(args, "scale")?, zero_point, min, max })
     }
 }
 
@@ -122,7 +122,7 @@ fn dequantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 
 /// Adds two quantized tensors: dequantizes, adds in float32, and requantizes.
 #[expect(clippy::unnecessary_cast, reason = "the macro writes the expression for f32 and for f64")]
-fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn quantized_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let bounds = |at: usize| {
         let (min, max) = (args.int(at)?, args.int(at + 1)?);
         ensure!(min <= max, "{}: {min} is greater than {max}", args.name(at));

@@ -1,6 +1,6 @@
 //! Per-channel and per-token quantization, and the choice of quantization parameters.
 
-use crate::quantize::computed;
+use crate::quantize::tensor_qparams;
 use crate::support::convert::{read, write_rows};
 use crate::support::dims::{DimSet, wrap_dim};
 use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
@@ -14,7 +14,7 @@ use pteron_tensor::memory::{collected, filled};
 use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
 /// Types of quantized values.
-const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
+const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.union(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -33,19 +33,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::FLOATING,
         quantize_per_token,
     )
-    .means(|args| Some(Meaning::Quantize(computed(args, true)?))),
+    .means(|args| Some(Meaning::Quantize(tensor_qparams(args, true)?))),
     Operator::new(
         "quantized_decomposed::dequantize_per_token.out(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, ScalarType output_dtype, *, Tensor(a!) out) -> Tensor(a!)",
         QUANTIZED,
         dequantize_per_token,
     )
-    .means(|args| Some(Meaning::Dequantize(computed(args, true)?))),
+    .means(|args| Some(Meaning::Dequantize(tensor_qparams(args, true)?))),
     Operator::new(
         "quantized_decomposed::choose_qparams.Tensor_out(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype, *, Tensor(a!) scale_out, Tensor(b!) zero_point_out) -> (Tensor(a!), Tensor(b!))",
         DtypeSet::FLOATING,
         choose_qparams,
     )
-    .means(choice_by_tensor),
+    .means(choose_qparams_meaning),
     Operator::new(
         "quantized_decomposed::choose_qparams_per_token_asymmetric.out(Tensor input, ScalarType dtype, *, Tensor(a!) scale_out, Tensor(b!) zero_point_out) -> (Tensor(a!), Tensor(b!))",
         DtypeSet::FLOATING,
@@ -56,17 +56,21 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 fn per_channel_meaning(args: &Args<'_>) -> Option<Meaning> {
     let axis = wrap(args.int("axis").ok()?, args.meta("input").ok()?.rank())?;
-    Some(Meaning::Dequantize(QParams::PerChannel { scales: 1, zeros: optional_tensor(args, 2)?, axis }))
+    Some(Meaning::Dequantize(QParams::PerChannel {
+        scales: 1,
+        zeros: optional_tensor(args, "zero_points")?,
+        axis,
+    }))
 }
 
-fn choice_by_tensor(args: &Args<'_>) -> Option<Meaning> {
+fn choose_qparams_meaning(args: &Args<'_>) -> Option<Meaning> {
     let (low, high, eps) =
         (args.int("quant_min").ok()?, args.int("quant_max").ok()?, args.double("eps").ok()?);
     Some(Meaning::ChooseQParams(ChooseQParams::PerTensor { low, high, eps }))
 }
 
 /// The parameters at an argument, one for each index of dimension `axis`, as an elementwise input.
-fn per_channel(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
+fn per_channel_input(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
     let (x, p) = (args.meta("input")?, args.meta(index)?);
     ensure!(
         x.rank() > 0 && p.numel() == x.sizes()[axis] && p.rank() <= 1,
@@ -75,7 +79,7 @@ fn per_channel(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
         p.sizes(),
         x.sizes()
     );
-    let mut view = Layout::of(p);
+    let mut view = Layout::of_tensor(p);
     while view.rank() < x.rank() - axis {
         view = view.insert(view.rank(), 1, 0)?;
     }
@@ -83,7 +87,7 @@ fn per_channel(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
 }
 
 /// The parameters at an argument, one for each row, as an elementwise input.
-fn per_token(args: &Args<'_>, index: usize) -> Result<Input> {
+fn per_token_input(args: &Args<'_>, index: usize) -> Result<Input> {
     let (x, p) = (args.meta("input")?, args.meta(index)?);
     let rows: usize = x.sizes().iter().rev().skip(1).product();
     ensure!(
@@ -96,7 +100,7 @@ fn per_token(args: &Args<'_>, index: usize) -> Result<Input> {
     let mut sizes = *x.sizes();
     let last = sizes.rank() - 1;
     sizes[last] = 1;
-    let view = Layout::of(p).reshape(&sizes);
+    let view = Layout::of_tensor(p).reshape(&sizes);
     let view = view.ok_or_else(|| {
         pteron_operator::Error::invalid(format!(
             "{}: the layout of {p} cannot be viewed as {sizes}",
@@ -125,7 +129,7 @@ fn quantize(
             F::from_f64(q.max(low).min(high))
         };
     };
-    run(ctx, args, outs, [Input::Arg(0), scale, zero], QUANTIZED, &fns)
+    map_with_params(ctx, args, outs, [Input::Arg(0), scale, zero], QUANTIZED, &fns)
 }
 
 /// `(x - zero_point) * scale`
@@ -137,10 +141,10 @@ fn dequantize(
 ) -> Result<()> {
     expect_dtype("input", args.meta("input")?.dtype(), QUANTIZED)?;
     let fns = elementwise! { float(x, s, z) => F::from_f32((x - z).to_f32() * s.to_f32()) };
-    run(ctx, args, outs, [Input::Arg(0), scale, zero], DtypeSet::FLOATING, &fns)
+    map_with_params(ctx, args, outs, [Input::Arg(0), scale, zero], DtypeSet::FLOATING, &fns)
 }
 
-fn run(
+fn map_with_params(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -156,22 +160,25 @@ fn run(
 
 fn quantize_per_channel(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let axis = wrap_dim("axis", args.int("axis")?, args.meta("input")?.rank())?;
-    quantize(ctx, args, outs, [per_channel(args, 1, axis)?, per_channel(args, 2, axis)?], 4)
+    quantize(ctx, args, outs, [per_channel_input(args, 1, axis)?, per_channel_input(args, 2, axis)?], 4)
 }
 
 fn dequantize_per_channel(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let axis = wrap_dim("axis", args.int("axis")?, args.meta("input")?.rank())?;
-    let zero =
-        if args.is_none("zero_points") { Input::Scalar(Scalar::Int(0)) } else { per_channel(args, 2, axis)? };
-    dequantize(ctx, args, outs, [per_channel(args, 1, axis)?, zero])
+    let zero = if args.is_none("zero_points") {
+        Input::Scalar(Scalar::Int(0))
+    } else {
+        per_channel_input(args, 2, axis)?
+    };
+    dequantize(ctx, args, outs, [per_channel_input(args, 1, axis)?, zero])
 }
 
 fn quantize_per_token(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    quantize(ctx, args, outs, [per_token(args, 1)?, per_token(args, 2)?], 3)
+    quantize(ctx, args, outs, [per_token_input(args, 1)?, per_token_input(args, 2)?], 3)
 }
 
 fn dequantize_per_token(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    dequantize(ctx, args, outs, [per_token(args, 1)?, per_token(args, 2)?])
+    dequantize(ctx, args, outs, [per_token_input(args, 1)?, per_token_input(args, 2)?])
 }
 
 /// The minimum of the elements and zero (`least`), or their maximum.
@@ -203,7 +210,7 @@ impl Bound {
 }
 
 /// The bounds of the elements over `dims`, extended to include zero, as rows of (smallest, largest).
-fn bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Result<Vec<[f64; 2]>> {
+fn element_bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Result<Vec<[f64; 2]>> {
     let x = args.tensor("input")?;
     expect_dtype("input", x.dtype(), DtypeSet::FLOATING)?;
     let mut all: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
@@ -214,7 +221,7 @@ fn bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Result<Vec<
             reduce::<C, _>(ctx, &x, dims, true, &mut t.view_mut(), &Bound { least })?;
         });
         *all = filled(t.numel(), 0.0)?;
-        read(&t.view(), &Layout::of(t.meta()), all)?;
+        read(&t.view(), &Layout::of_tensor(t.meta()), all)?;
     }
     let [low, high] = all;
     Ok(collected(low.into_iter().zip(high).map(|(a, b)| [a, b]))?)
@@ -222,7 +229,7 @@ fn bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Result<Vec<
 
 /// Sets the outs, which have one element for each row, to the scale and zero point that `choose` derives from its
 /// bounds.
-fn set(
+fn write_qparams(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
     bounds: &[[f64; 2]],
@@ -251,8 +258,8 @@ fn set(
 fn choose_qparams(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (min, max, eps) = (args.int("quant_min")?, args.int("quant_max")?, args.double("eps")?);
     ensure!(min < max, "quant_min: {min} is not less than quant_max, {max}");
-    let all = bounds(ctx, args, DimSet::all(args.meta("input")?.rank()))?;
-    set(ctx, outs, &all, |[low, high]| {
+    let all = element_bounds(ctx, args, DimSet::all(args.meta("input")?.rank()))?;
+    write_qparams(ctx, outs, &all, |[low, high]| {
         let range = (max as f64 - min as f64) as f32;
         let scale = ((high as f32 - low as f32) / range).max(eps as f32);
         let zero = min as f64 - (low as f32 / scale).round_ties_even() as f64;
@@ -265,13 +272,13 @@ fn choose_qparams(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
 fn choose_qparams_per_token(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.meta("input")?;
     ensure!(x.rank() > 0, "input: a zero-dim tensor has no rows");
-    let rows = DimSet::one(x.rank() - 1);
+    let rows = DimSet::single(x.rank() - 1);
     let mut sizes = *x.sizes();
     sizes[x.rank() - 1] = 1;
     outs.tensor(0)?.resize(&sizes)?;
     outs.tensor(1)?.resize(&sizes)?;
-    let all = bounds(ctx, args, rows)?;
-    set(ctx, outs, &all, |[low, high]| {
+    let all = element_bounds(ctx, args, rows)?;
+    write_qparams(ctx, outs, &all, |[low, high]| {
         let (min, max) = (-128f32, 127f32);
         let (low, high) = (low as f32, high as f32);
         let scale = ((high - low) / (max - min)).max(f32::EPSILON);

@@ -3,7 +3,7 @@
 use crate::support::convert::{all_values, indices};
 use crate::support::dtype::expect_dtype;
 use crate::support::quantized::expect_zero_points;
-use crate::support::rows::{all_rows, write_values};
+use crate::support::rows::{tensor_bytes, write_values};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
@@ -47,7 +47,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// Value `j` of a row of `BITS`-bit values. Of two 4-bit values the first is in the high half of the byte; of four
 /// 2-bit values the first is in the lowest bits. Both are stored with an offset of half their range.
-fn number<const BITS: u32>(row: &[u8], j: usize, signed: bool) -> f32 {
+fn unpack_value<const BITS: u32>(row: &[u8], j: usize, signed: bool) -> f32 {
     match BITS {
         8 if signed => row[j] as i8 as f32,
         8 => row[j] as f32,
@@ -96,7 +96,7 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
     sizes.numel()?;
     out.resize(&sizes)?;
 
-    let bytes = all_rows(ctx, &table)?;
+    let bytes = tensor_bytes(ctx, &table)?;
     let scales = all_values::<f32>(ctx, &scales)?;
     let zeros = zeros.map(|z| all_values::<f32>(ctx, &z)).transpose()?;
     let signed = table.dtype() == ScalarType::Char;
@@ -108,7 +108,7 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
                 let group = i as usize * groups + g;
                 let (scale, zero) = (scales[group], zeros.as_ref().map_or(0.0, |z| z[group]));
                 for (j, out) in out.iter_mut().enumerate() {
-                    *out = (number::<BITS>(row, g * size + j, signed) - zero) * scale;
+                    *out = (unpack_value::<BITS>(row, g * size + j, signed) - zero) * scale;
                 }
             }
         }

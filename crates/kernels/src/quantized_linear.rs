@@ -22,20 +22,25 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// `input @ weight`; each row of `weight` has one scale.
 fn mixed_mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    product(ctx, args, outs, false)
+    product_with_dequantized(ctx, args, outs, false)
 }
 
 /// `input @ weight^T`; each row of `weight` has one scale, or one for each of its groups.
 fn mixed_linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     if let Some(dtype) = args.optional_dtype("dtype")? {
-        let found = outs.tensor(0)?.dtype();
-        ensure!(dtype == found, "out: expected a tensor of {dtype}, found one of {found}");
+        let actual = outs.tensor(0)?.dtype();
+        ensure!(dtype == actual, "out: expected a tensor of {dtype}, found one of {actual}");
     }
-    product(ctx, args, outs, true)
+    product_with_dequantized(ctx, args, outs, true)
 }
 
 /// The product with the dequantized weight, `(value - zero_point) * scale`, in float32.
-fn product(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, transposed: bool) -> Result<()> {
+fn product_with_dequantized(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    transposed: bool,
+) -> Result<()> {
     let (x, weight, scales) = (args.tensor("input")?, args.tensor("weight")?, args.tensor("weight_scales")?);
     let zeros = args.optional_tensor("weight_zero_points")?;
     expect_dtype("input", x.dtype(), DtypeSet::FLOATING)?;

@@ -100,7 +100,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        normal_sized,
+        normal_of_size,
     )
     .results(Results::Random),
     Operator::new(
@@ -147,7 +147,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .results(Results::Random),
 ];
 
-/// Fills an out of a floating-point type.
+/// Fills an out of a floating-point type with values drawn by `next`.
 pub(crate) fn draw(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -157,7 +157,7 @@ pub(crate) fn draw(
     draw_as(ctx, outs, sizes, DtypeSet::FLOATING, next)
 }
 
-/// Fills an out of these sizes and one of these types, in row-major order for any layout.
+/// Fills an out of one of these types with values drawn by `next`, in row-major order for any layout.
 pub(crate) fn draw_as(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -204,7 +204,7 @@ fn randn_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     draw(ctx, outs, args.meta("self")?.sizes(), Generator::normal)
 }
 
-/// Integers in `low..high`.
+/// Fills an out with uniformly distributed integers in `low..high`.
 pub(crate) fn draw_ints(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -261,19 +261,19 @@ fn uniform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     draw(ctx, outs, args.meta("self")?.sizes(), |g| from + (to - from) * g.uniform())
 }
 
-fn deviation(args: &Args<'_>, arg: &'static str) -> Result<f64> {
+fn standard_deviation(args: &Args<'_>, arg: &'static str) -> Result<f64> {
     let std = args.double(arg)?;
     ensure!(std >= 0.0, "std: {std} is negative");
     Ok(std)
 }
 
 fn normal(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (mean, std) = (args.double("mean")?, deviation(args, "std")?);
+    let (mean, std) = (args.double("mean")?, standard_deviation(args, "std")?);
     draw(ctx, outs, args.meta("self")?.sizes(), |g| mean + std * g.normal())
 }
 
-fn normal_sized(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (mean, std) = (args.double("mean")?, deviation(args, "std")?);
+fn normal_of_size(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (mean, std) = (args.double("mean")?, standard_deviation(args, "std")?);
     draw(ctx, outs, &to_shape("size", args.ints("size")?)?, |g| mean + std * g.normal())
 }
 
@@ -285,7 +285,7 @@ fn normal_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
         Err(_) => args.double(arg).map(|v| (Some(v), None)),
         Ok(_) => {
             let t = args.tensor(arg)?;
-            let view = Layout::of(t.meta()).expand(&sizes)?;
+            let view = Layout::of_tensor(t.meta()).expand(&sizes)?;
             Ok((None, Some(values::<f64>(ctx, &t, &view)?)))
         }
     };
@@ -335,7 +335,7 @@ fn bernoulli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 
 fn bernoulli_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (sizes, p) = (*args.meta("self")?.sizes(), args.tensor("p")?);
-    let all = values::<f64>(ctx, &p, &Layout::of(p.meta()).expand(&sizes)?)?;
+    let all = values::<f64>(ctx, &p, &Layout::of_tensor(p.meta()).expand(&sizes)?)?;
     draw_bernoulli(ctx, outs, &sizes, |i| all[i])
 }
 

@@ -4,7 +4,7 @@ use crate::support::copy::{copy_into, copy_to};
 use crate::support::dims::{to_positive, wrap_dim};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map};
-use crate::support::rows::{all_rows, by_size, expect_type, write_rows};
+use crate::support::rows::{by_size, expect_type, tensor_bytes, write_rows};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         unbind,
     )
-    .moves(),
+    .moves_elements(),
     Operator::new(
         "aten::tril.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -36,13 +36,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         pixel_shuffle,
     )
-    .moves(),
+    .moves_elements(),
     Operator::new(
         "aten::pixel_unshuffle.out(Tensor self, int downscale_factor, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         pixel_unshuffle,
     )
-    .moves(),
+    .moves_elements(),
     Operator::new(
         "aten::channel_shuffle.out(Tensor self, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -53,7 +53,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         tile_crop,
     )
-    .moves(),
+    .moves_elements(),
     Operator::new(
         "aten::view_as_real_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::COMPLEX,
@@ -69,22 +69,22 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         conj,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         conj,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
 ];
 
 /// Shifts elements along dimensions with wrap-around; without dimensions, shifts them in row-major order.
 fn roll(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, shifts, dims) = (args.tensor("self")?, args.ints("shifts")?, args.ints("dims")?);
-    let mut from = Layout::of(x.meta());
+    let mut from = Layout::of_tensor(x.meta());
     let out = outs.tensor(0)?;
     out.resize(x.sizes())?;
-    let mut into = Layout::of(out.meta());
+    let mut into = Layout::of_tensor(out.meta());
     let mut by: SmallVec<[usize; 8]> = SmallVec::from_elem(0, x.rank().max(1));
     if dims.is_empty() {
         ensure!(shifts.len() == 1, "shifts: expected one number, since there are no dims, found {shifts:?}");
@@ -134,7 +134,7 @@ fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Res
         return Ok(());
     }
     let by = shift.rem_euclid(n as i64) as usize;
-    let (from, into) = (Layout::of(x.meta()).walk(), Layout::of(out.meta()).walk());
+    let (from, into) = (Layout::of_tensor(x.meta()).walk(), Layout::of_tensor(out.meta()).walk());
     by_size!(x.dtype().size(), E => {
         let (src, dst): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(out.bytes_mut()));
         for i in 0..n {
@@ -149,7 +149,7 @@ fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Res
 fn unbind(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
     ensure!(x.rank() > 0, "self: a zero-dim tensor cannot be unbound");
-    let layout = Layout::of(x.meta());
+    let layout = Layout::of_tensor(x.meta());
     let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     let outs = outs.list(0)?;
     ensure!(
@@ -163,16 +163,16 @@ fn unbind(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 
 /// The elements on and below a diagonal, zero elsewhere.
 fn tril(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    triangle(ctx, args, outs, |width, start| 0..start.saturating_add(1).clamp(0, width))
+    keep_triangle(ctx, args, outs, |width, start| 0..start.saturating_add(1).clamp(0, width))
 }
 
 /// The elements on and above a diagonal, zero elsewhere.
 fn triu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    triangle(ctx, args, outs, |width, start| start.clamp(0, width)..width)
+    keep_triangle(ctx, args, outs, |width, start| start.clamp(0, width)..width)
 }
 
 /// Keeps the range `keep(width, start)` of each row and sets the rest to zero; `start` is the column of the diagonal.
-fn triangle(
+fn keep_triangle(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -188,15 +188,15 @@ fn triangle(
     if x.numel() == 0 {
         return Ok(());
     }
-    let (from, size) = (all_rows(ctx, &x)?, x.dtype().size());
+    let (from, size) = (tensor_bytes(ctx, &x)?, x.dtype().size());
     write_rows(ctx, out, |to| {
         let rows = to.chunks_exact_mut(width * size).zip(from.chunks_exact(width * size));
         for (r, (to, from)) in rows.enumerate() {
-            let kept = keep(width as i64, ((r % height) as i64).saturating_add(diagonal));
-            let kept = kept.start as usize * size..kept.end as usize * size;
-            to[..kept.start].fill(0);
-            to[kept.end..].fill(0);
-            to[kept.clone()].copy_from_slice(&from[kept]);
+            let columns = keep(width as i64, ((r % height) as i64).saturating_add(diagonal));
+            let columns = columns.start as usize * size..columns.end as usize * size;
+            to[..columns.start].fill(0);
+            to[columns.end..].fill(0);
+            to[columns.clone()].copy_from_slice(&from[columns]);
             pteron_pool::progress(width);
         }
         Ok(())
@@ -204,48 +204,55 @@ fn triangle(
 }
 
 /// Splits a dimension of a layout into two; the inner one has size `inner`, which must divide it.
-fn split(x: Layout, dim: usize, inner: usize) -> Result<Layout> {
+fn split_dim(x: Layout, dim: usize, inner: usize) -> Result<Layout> {
     let (size, stride) = (x.sizes[dim], x.strides()[dim]);
     x.slice(dim, 0, size / inner, inner as isize).insert(dim + 1, inner, stride)
 }
 
 /// Permutes the dimensions from `first` on: `rest` gives them relative to `first`. Leading dimensions keep their order.
-fn order(x: &Layout, first: usize, rest: &[usize]) -> Layout {
+fn permute_from(x: &Layout, first: usize, rest: &[usize]) -> Layout {
     let dims: SmallVec<[usize; 8]> = (0..first).chain(rest.iter().map(|&d| first + d)).collect();
     x.permute(&dims)
 }
 
-/// The first of the last three dimensions (the channels), and the factor at argument 1.
-fn image(args: &Args<'_>) -> Result<(usize, usize)> {
+/// The factor of the pixel and channel shuffles, which their schemas name differently.
+const FACTOR: [&str; 3] = ["upscale_factor", "downscale_factor", "groups"];
+
+/// The dimension of the channels, the first of the last three, and the shuffle's factor.
+fn channels_and_factor(args: &Args<'_>) -> Result<(usize, usize)> {
     let rank = args.meta("self")?.rank();
     ensure!(rank >= 3, "self: expected at least three dimensions, found {rank}");
-    Ok((rank - 3, to_positive(args.name(1), args.int(1)?)?))
+    Ok((rank - 3, to_positive(args.name(FACTOR), args.int(FACTOR)?)?))
 }
 
-fn times(args: &Args<'_>, size: usize, factor: usize) -> Result<usize> {
-    let too_large = || Error::invalid(format!("{}: the size overflows", args.name(1)));
+fn checked_product(args: &Args<'_>, size: usize, factor: usize) -> Result<usize> {
+    let too_large = || Error::invalid(format!("{}: the size overflows", args.name(FACTOR)));
     size.checked_mul(factor).ok_or_else(too_large)
 }
 
 /// Rearranges an image of `C*r*r` channels and `H` by `W` pixels to `C` channels and `H*r` by `W*r` pixels.
 fn pixel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, (c, r)) = (args.tensor("self")?, image(args)?);
+    let (x, (c, r)) = (args.tensor("self")?, channels_and_factor(args)?);
     let mut sizes = *x.sizes();
-    let square = times(args, r, r)?;
+    let square = checked_product(args, r, r)?;
     ensure!(sizes[c].is_multiple_of(square), "self: {} channels cannot be divided by {square}", sizes[c]);
     sizes[c] /= square;
-    sizes[c + 1] = times(args, sizes[c + 1], r)?;
-    sizes[c + 2] = times(args, sizes[c + 2], r)?;
+    sizes[c + 1] = checked_product(args, sizes[c + 1], r)?;
+    sizes[c + 2] = checked_product(args, sizes[c + 2], r)?;
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
-    let from = order(&split(split(Layout::of(x.meta()), c, square)?, c + 1, r)?, c, &[0, 3, 1, 4, 2]);
-    let into = split(split(Layout::of(out.meta()), c + 2, r)?, c + 1, r)?;
+    let from = permute_from(
+        &split_dim(split_dim(Layout::of_tensor(x.meta()), c, square)?, c + 1, r)?,
+        c,
+        &[0, 3, 1, 4, 2],
+    );
+    let into = split_dim(split_dim(Layout::of_tensor(out.meta()), c + 2, r)?, c + 1, r)?;
     copy_into(&x, &from, out, &into)
 }
 
 /// The inverse of [`pixel_shuffle`].
 fn pixel_unshuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (x, (c, r)) = (args.tensor("self")?, image(args)?);
+    let (x, (c, r)) = (args.tensor("self")?, channels_and_factor(args)?);
     let mut sizes = *x.sizes();
     for d in [c + 1, c + 2] {
         ensure!(
@@ -255,12 +262,16 @@ fn pixel_unshuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
         );
         sizes[d] /= r;
     }
-    let square = times(args, r, r)?;
-    sizes[c] = times(args, sizes[c], square)?;
+    let square = checked_product(args, r, r)?;
+    sizes[c] = checked_product(args, sizes[c], square)?;
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
-    let from = order(&split(split(Layout::of(x.meta()), c + 2, r)?, c + 1, r)?, c, &[0, 2, 4, 1, 3]);
-    let into = split(split(Layout::of(out.meta()), c, square)?, c + 1, r)?;
+    let from = permute_from(
+        &split_dim(split_dim(Layout::of_tensor(x.meta()), c + 2, r)?, c + 1, r)?,
+        c,
+        &[0, 2, 4, 1, 3],
+    );
+    let into = split_dim(split_dim(Layout::of_tensor(out.meta()), c, square)?, c + 1, r)?;
     copy_into(&x, &from, out, &into)
 }
 
@@ -275,8 +286,8 @@ fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     if channels == 0 {
         return Ok(());
     }
-    let from = split(Layout::of(x.meta()), 1, channels / groups)?.transpose(1, 2);
-    let into = split(Layout::of(out.meta()), 1, groups)?;
+    let from = split_dim(Layout::of_tensor(x.meta()), 1, channels / groups)?.transpose(1, 2);
+    let into = split_dim(Layout::of_tensor(out.meta()), 1, groups)?;
     copy_into(&x, &from, out, &into)
 }
 
@@ -300,8 +311,12 @@ fn tile_crop(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     if x.numel() == 0 {
         return Ok(());
     }
-    let from = order(&split(split(Layout::of(x.meta()), 2, size)?, 1, size)?, 0, &[1, 3, 0, 2, 4]);
-    let into = split(Layout::of(out.meta()), 0, columns)?;
+    let from = permute_from(
+        &split_dim(split_dim(Layout::of_tensor(x.meta()), 2, size)?, 1, size)?,
+        0,
+        &[1, 3, 0, 2, 4],
+    );
+    let into = split_dim(Layout::of_tensor(out.meta()), 0, columns)?;
     copy_into(&x, &from, out, &into)
 }
 
@@ -316,7 +331,7 @@ fn reinterpret(
     let out = outs.tensor(0)?;
     expect_type("out", dtype, out.dtype())?;
     out.resize(sizes)?;
-    let from = all_rows(ctx, &args.tensor("self")?)?;
+    let from = tensor_bytes(ctx, &args.tensor("self")?)?;
     write_rows(ctx, out, |to| {
         to.copy_from_slice(&from);
         Ok(())

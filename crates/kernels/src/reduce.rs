@@ -5,7 +5,7 @@ use crate::support::dtype::{C64, Compute, compute_type, conversion, dispatch, ex
 use crate::support::map::expect_out;
 use crate::support::meaning;
 use crate::support::reduce::{Reducer, dims_at, reduce, reduce_as};
-use crate::support::truth::{BoolReduce, truth};
+use crate::support::truth::{BoolReduce, reduce_bool};
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
 use pteron_tensor::ScalarType;
 
@@ -114,7 +114,7 @@ trait Wide: Compute {
     fn widen(self) -> Self::Sum;
     fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     fn mul(self, other: Self) -> Self;
-    fn over(a: Self::Sum, count: usize) -> Self::Sum;
+    fn divide_by_count(a: Self::Sum, count: usize) -> Self::Sum;
 }
 
 macro_rules! wide {
@@ -124,7 +124,7 @@ macro_rules! wide {
             #[inline] fn widen(self) -> $sum { $widen(self) }
             #[inline] fn add(a: $sum, b: $sum) -> $sum { $add(a, b) }
             #[inline] fn mul(self, other: $type) -> $type { $mul(self, other) }
-            #[inline] fn over(a: $sum, count: usize) -> $sum { $over(a, count) }
+            #[inline] fn divide_by_count(a: $sum, count: usize) -> $sum { $over(a, count) }
         }
     )* };
 }
@@ -154,7 +154,7 @@ impl<C: Wide> Reducer<C> for Sum {
         C::add(a, b)
     }
     fn finish(&self, acc: C::Sum, count: usize) -> C::Sum {
-        if self.mean { C::over(acc, count) } else { acc }
+        if self.mean { C::divide_by_count(acc, count) } else { acc }
     }
 }
 
@@ -169,7 +169,7 @@ fn sum_over(
 ) -> Result<()> {
     // The sum of bools is whether any is true.
     if dtype == ScalarType::Bool {
-        return truth(ctx, args, outs, dims, keepdim, BoolReduce::Any);
+        return reduce_bool(ctx, args, outs, dims, keepdim, BoolReduce::Any);
     }
     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     // For a mean in half precision, the elements are not converted first.
@@ -217,7 +217,7 @@ fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let (dims, keepdim) = (dims_at(args, "dim")?, args.bool("keepdim")?);
     let own = args.meta("self")?.dtype();
     if own.is_complex() || (dtype.is_complex() && own.is_floating()) {
-        let integers = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
+        let integers = DtypeSet::INTEGRAL.union(DtypeSet::BOOL);
         return Err(unsupported(
             "self",
             own,
@@ -233,7 +233,7 @@ fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 /// The type of a mean, which cannot be an integer.
 fn mean_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
     let result = args.optional_dtype("dtype")?.unwrap_or(args.meta("self")?.dtype());
-    expect_dtype("the mean", result, DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
+    expect_dtype("the mean", result, DtypeSet::FLOATING.union(DtypeSet::COMPLEX))?;
     expect_out(result, outs.tensor(0)?.dtype())?;
     Ok(result)
 }
@@ -283,18 +283,18 @@ fn product_over(
     dtype: ScalarType,
 ) -> Result<()> {
     if dtype == ScalarType::Bool {
-        return truth(ctx, args, outs, dims, keepdim, BoolReduce::All);
+        return reduce_bool(ctx, args, outs, dims, keepdim, BoolReduce::All);
     }
     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
-    let kept = compute_type(dtype);
-    dispatch!("dtype", kept, COMPUTE, C => {
-        reduce_as::<C, _>(ctx, &x, dtype, dims, keepdim, out, &Product { round: conversion(kept, dtype) })
+    let compute = compute_type(dtype);
+    dispatch!("dtype", compute, COMPUTE, C => {
+        reduce_as::<C, _>(ctx, &x, dtype, dims, keepdim, out, &Product { round: conversion(compute, dtype) })
     })
 }
 
 fn prod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, outs)?;
-    let dims = DimSet::of("dim", args.ints("dim")?, args.meta("self")?.rank())?;
+    let dims = DimSet::from_list("dim", args.ints("dim")?, args.meta("self")?.rank())?;
     product_over(ctx, args, outs, dims, args.bool("keepdim")?, dtype)
 }
 
@@ -364,7 +364,7 @@ impl Spread {
         Ok(Self { dims: dims_at(args, "dim")?, correction, keepdim: args.bool("keepdim")? })
     }
 
-    fn set(
+    fn write_spread(
         &self,
         ctx: &KernelContext<'_>,
         args: &Args<'_>,
@@ -381,7 +381,7 @@ impl Spread {
         })
     }
 
-    fn set_mean(
+    fn write_mean(
         &self,
         ctx: &KernelContext<'_>,
         args: &Args<'_>,
@@ -397,23 +397,23 @@ impl Spread {
 }
 
 fn var(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    Spread::read(args)?.set(ctx, args, outs, 0, false)
+    Spread::read(args)?.write_spread(ctx, args, outs, 0, false)
 }
 
 fn std(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    Spread::read(args)?.set(ctx, args, outs, 0, true)
+    Spread::read(args)?.write_spread(ctx, args, outs, 0, true)
 }
 
 fn var_mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let spread = Spread::read(args)?;
-    spread.set(ctx, args, outs, 0, false)?;
-    spread.set_mean(ctx, args, outs, 1)
+    spread.write_spread(ctx, args, outs, 0, false)?;
+    spread.write_mean(ctx, args, outs, 1)
 }
 
 fn std_mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let spread = Spread::read(args)?;
-    spread.set(ctx, args, outs, 0, true)?;
-    spread.set_mean(ctx, args, outs, 1)
+    spread.write_spread(ctx, args, outs, 0, true)?;
+    spread.write_mean(ctx, args, outs, 1)
 }
 
 /// The logarithm of a sum of exponentials; the accumulator is the largest element and the sum relative to it.
@@ -426,10 +426,10 @@ impl<C: Compute> Reducer<C> for LogSumExp {
         (f64::NEG_INFINITY, 0.0)
     }
     fn step(&self, (max, sum): (f64, f64), x: C, _: usize) -> (f64, f64) {
-        self.join((max, sum), (x.to_f64(), 1.0))
+        self.merge_scaled((max, sum), (x.to_f64(), 1.0))
     }
     fn merge(&self, a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
-        self.join(a, b)
+        self.merge_scaled(a, b)
     }
     fn finish(&self, (max, sum): (f64, f64), _: usize) -> f64 {
         max + sum.ln()
@@ -437,7 +437,7 @@ impl<C: Compute> Reducer<C> for LogSumExp {
 }
 
 impl LogSumExp {
-    fn join(&self, (a, p): (f64, f64), (b, q): (f64, f64)) -> (f64, f64) {
+    fn merge_scaled(&self, (a, p): (f64, f64), (b, q): (f64, f64)) -> (f64, f64) {
         if a.is_nan() || b.is_nan() {
             return (f64::NAN, 1.0);
         }

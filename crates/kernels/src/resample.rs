@@ -13,134 +13,137 @@ use pteron_operator::{
 use pteron_tensor::{DimOrder, Element, ScalarType, Shape};
 
 /// float16, bfloat16, float32, float64, and uint8, the type of 8-bit images.
-const PICTURES: DtypeSet = DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Byte]));
+const PICTURES: DtypeSet = DtypeSet::FLOATING.union(DtypeSet::of(&[ScalarType::Byte]));
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::upsample_nearest1d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<1>(a, 2)?, false),
+        |c, a, o| nearest(c, a, o, target_of_sizes_or_factors::<1>(a, 2)?, false),
     ),
     Operator::new(
         "aten::upsample_nearest1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<1>(a, 2)?, false),
+        |c, a, o| nearest(c, a, o, target_of_sizes::<1>(a, 2)?, false),
     ),
     Operator::new(
         "aten::upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, false),
+        |c, a, o| nearest(c, a, o, target_of_sizes_or_factors::<2>(a, 2)?, false),
     )
     .rounding(Rounding::Exact)
     .any_layout(),
     Operator::new(
         "aten::upsample_nearest2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<2>(a, 2)?, false),
+        |c, a, o| nearest(c, a, o, target_of_sizes::<2>(a, 2)?, false),
     ),
     Operator::new(
         "aten::upsample_nearest3d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<3>(a, 2)?, false),
+        |c, a, o| nearest(c, a, o, target_of_sizes_or_factors::<3>(a, 2)?, false),
     ),
     Operator::new(
         "aten::upsample_nearest3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<3>(a, 2)?, false),
+        |c, a, o| nearest(c, a, o, target_of_sizes::<3>(a, 2)?, false),
     ),
     Operator::new(
         "aten::_upsample_nearest_exact1d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<1>(a, 2)?, true),
+        |c, a, o| nearest(c, a, o, target_of_sizes_or_factors::<1>(a, 2)?, true),
     ),
     Operator::new(
         "aten::_upsample_nearest_exact1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<1>(a, 2)?, true),
+        |c, a, o| nearest(c, a, o, target_of_sizes::<1>(a, 2)?, true),
     ),
     Operator::new(
         "aten::_upsample_nearest_exact2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, true),
+        |c, a, o| nearest(c, a, o, target_of_sizes_or_factors::<2>(a, 2)?, true),
     ),
     Operator::new(
         "aten::_upsample_nearest_exact2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<2>(a, 2)?, true),
+        |c, a, o| nearest(c, a, o, target_of_sizes::<2>(a, 2)?, true),
     ),
     Operator::new(
         "aten::_upsample_nearest_exact3d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, vec::<3>(a, 2)?, true),
+        |c, a, o| nearest(c, a, o, target_of_sizes_or_factors::<3>(a, 2)?, true),
     ),
     Operator::new(
         "aten::_upsample_nearest_exact3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
-        |c, a, o| nearest(c, a, o, plain::<3>(a, 2)?, true),
+        |c, a, o| nearest(c, a, o, target_of_sizes::<3>(a, 2)?, true),
     ),
     Operator::new(
         "aten::upsample_linear1d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<1>(a, 3)?, LINEAR),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes_or_factors::<1>(a, 3)?, LINEAR),
     ),
     Operator::new(
         "aten::upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<1>(a, 3)?, LINEAR),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes::<1>(a, 3)?, LINEAR),
     ),
     Operator::new(
         "aten::upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes_or_factors::<2>(a, 3)?, LINEAR),
     )
     .rounding(Rounding::Once)
     .any_layout(),
     Operator::new(
         "aten::upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, LINEAR),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes::<2>(a, 3)?, LINEAR),
     ),
     Operator::new(
         "aten::upsample_trilinear3d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<3>(a, 3)?, LINEAR),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes_or_factors::<3>(a, 3)?, LINEAR),
     ),
     Operator::new(
         "aten::upsample_trilinear3d.out(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<3>(a, 3)?, LINEAR),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes::<3>(a, 3)?, LINEAR),
     ),
     Operator::new(
         "aten::upsample_bicubic2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, CUBIC),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes_or_factors::<2>(a, 3)?, CUBIC),
     ),
     Operator::new(
         "aten::upsample_bicubic2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, CUBIC),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes::<2>(a, 3)?, CUBIC),
     ),
     Operator::new(
         "aten::_upsample_bilinear2d_aa.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR_AA),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes_or_factors::<2>(a, 3)?, LINEAR_AA),
     ),
     Operator::new(
         "aten::_upsample_bilinear2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, LINEAR_AA),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes::<2>(a, 3)?, LINEAR_AA),
     ),
     Operator::new(
         "aten::_upsample_bicubic2d_aa.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, CUBIC_AA),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes_or_factors::<2>(a, 3)?, CUBIC_AA),
     ),
     Operator::new(
         "aten::_upsample_bicubic2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         PICTURES,
-        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, CUBIC_AA),
+        |c, a, o| resample_weighted(c, a, o, target_of_sizes::<2>(a, 3)?, CUBIC_AA),
     ),
 ];
+
+/// The names of the tensor that is resampled.
+const IMAGES: [&str; 2] = ["self", "input"];
 
 /// The target of a call: the output's sizes, and the scale factors of its last `N` dimensions, which need not
 /// equal the quotients of the sizes.
@@ -149,21 +152,21 @@ struct Target<const N: usize> {
     scales: [Option<f64>; N],
 }
 
-fn checked<const N: usize>(
+fn checked_target<const N: usize>(
     args: &Args<'_>,
     sizes: [usize; N],
     scales: [Option<f64>; N],
 ) -> Result<Target<N>> {
-    let x = args.meta(0)?;
-    ensure!(x.rank() == N + 2, "{}: expected {} dimensions, found {x}", args.name(0), N + 2);
-    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has an empty dimension", args.name(0));
+    let x = args.meta(IMAGES)?;
+    ensure!(x.rank() == N + 2, "{}: expected {} dimensions, found {x}", args.name(IMAGES), N + 2);
+    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has an empty dimension", args.name(IMAGES));
     let mut all = *x.sizes();
     all[2..].copy_from_slice(&sizes);
     Ok(Target { sizes: all, scales })
 }
 
 /// The target of an overload with sizes at argument 1 and scales from argument `scales` on.
-fn plain<const N: usize>(args: &Args<'_>, scales: usize) -> Result<Target<N>> {
+fn target_of_sizes<const N: usize>(args: &Args<'_>, scales: usize) -> Result<Target<N>> {
     let list = args.ints("output_size")?;
     ensure!(list.len() == N, "output_size: expected {N} numbers, found {list:?}");
     let (mut sizes, mut factors) = ([0; N], [None; N]);
@@ -171,11 +174,11 @@ fn plain<const N: usize>(args: &Args<'_>, scales: usize) -> Result<Target<N>> {
         sizes[d] = to_positive("output_size", list[d])?;
         factors[d] = args.optional_double(scales + d)?;
     }
-    checked(args, sizes, factors)
+    checked_target(args, sizes, factors)
 }
 
 /// The target of an overload with either sizes at argument 1 or factors at argument `factors`.
-fn vec<const N: usize>(args: &Args<'_>, factors: usize) -> Result<Target<N>> {
+fn target_of_sizes_or_factors<const N: usize>(args: &Args<'_>, factors: usize) -> Result<Target<N>> {
     let mut sizes = [0; N];
     let scales = match (args.optional_ints("output_size")?, args.optional_doubles(factors)?) {
         (Some(list), None) => {
@@ -206,11 +209,11 @@ fn vec<const N: usize>(args: &Args<'_>, factors: usize) -> Result<Target<N>> {
         }
         _ => return Err(Error::invalid("expected either output_size or scale_factors")),
     };
-    checked(args, sizes, scales)
+    checked_target(args, sizes, scales)
 }
 
 /// The number of input elements for each output element.
-fn ratio<C: Compute + Float>(from: usize, to: usize, scale: Option<f64>) -> C {
+fn input_step<C: Compute + Float>(from: usize, to: usize, scale: Option<f64>) -> C {
     match scale {
         Some(s) if s > 0.0 => C::from_f64(1.0 / s),
         _ => C::from_f64(from as f64) / C::from_f64(to as f64),
@@ -225,19 +228,19 @@ fn nearest<const N: usize>(
     target: Target<N>,
     exact: bool,
 ) -> Result<()> {
-    fn source<C: Compute + Float>(i: usize, ratio: f64, exact: bool) -> f64 {
+    fn source_position<C: Compute + Float>(i: usize, ratio: f64, exact: bool) -> f64 {
         let at = C::from_f64(i as f64) + C::from_f64(if exact { 0.5 } else { 0.0 });
         (at * C::from_f64(ratio)).to_f64()
     }
-    let x = args.tensor(0)?;
+    let x = args.tensor(IMAGES)?;
     let out = outs.tensor(0)?;
     out.resize(&target.sizes)?;
     let double = x.dtype() == ScalarType::Double;
     let ratios: [f64; N] = std::array::from_fn(|d| {
         let (from, to) = (x.sizes()[2 + d], target.sizes[2 + d]);
         match double {
-            true => ratio::<f64>(from, to, target.scales[d]),
-            false => ratio::<f32>(from, to, target.scales[d]).to_f64(),
+            true => input_step::<f64>(from, to, target.scales[d]),
+            false => input_step::<f32>(from, to, target.scales[d]).to_f64(),
         }
     });
     let map = |d: usize, i: usize| {
@@ -247,7 +250,11 @@ fn nearest<const N: usize>(
             (2, 2.0) if !exact => return i / 2,
             _ => {}
         }
-        let at = if double { source::<f64>(i, ratios[d], exact) } else { source::<f32>(i, ratios[d], exact) };
+        let at = if double {
+            source_position::<f64>(i, ratios[d], exact)
+        } else {
+            source_position::<f32>(i, ratios[d], exact)
+        };
         (at.floor() as usize).min(x.sizes()[2 + d] - 1)
     };
     remap(ctx, &x, out, N, &map, 0..0)
@@ -299,7 +306,7 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
         let ratio: C = match align {
             true if to > 1 => n((from - 1) as f64) / n((to - 1) as f64),
             true => n(0.0),
-            false => ratio(from, to, scale),
+            false => input_step(from, to, scale),
         };
         let half = n(0.5);
         let reach = n(if filter.cubic { 2.0 } else { 1.0 });
@@ -367,7 +374,7 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
 }
 
 /// Resizes the middle one of three dimensions, in storage order.
-fn pass<C: Compute + Float>(
+fn resize_dim<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     from: &[C],
     to: &mut [C],
@@ -419,23 +426,23 @@ fn pass<C: Compute + Float>(
 /// Linear or cubic resampling, one dimension at a time: each element is a weighted sum of input elements around its
 /// position. Argument 2 (`align_corners`) says whether the centers of the corner elements coincide, rather than their
 /// outer edges.
-fn weighted<const N: usize>(
+fn resample_weighted<const N: usize>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
     target: Target<N>,
     filter: Filter,
 ) -> Result<()> {
-    let (x, align) = (args.tensor(0)?, args.bool("align_corners")?);
+    let (x, align) = (args.tensor(IMAGES)?, args.bool("align_corners")?);
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
-    ensure!(PICTURES.contains(x.dtype()), "{}: {} cannot be interpolated", args.name(0), x.dtype());
+    ensure!(PICTURES.contains(x.dtype()), "{}: {} cannot be interpolated", args.name(IMAGES), x.dtype());
     out.resize(&target.sizes)?;
     if out.numel() == 0 {
         return Ok(());
     }
     let compute = if x.dtype() == ScalarType::Byte { ScalarType::Float } else { compute_type(x.dtype()) };
-    dispatch!(args.name(0), compute, COMPUTE_FLOAT, C => {
+    dispatch!(args.name(IMAGES), compute, COMPUTE_FLOAT, C => {
         let resize = Resize { target: &target, align, filter, pictures: x.dtype() == ScalarType::Byte };
         // With equal layouts, the tensors are resized in storage order, without a copy.
         if x.dtype() == C::DTYPE && x.dim_order() == out.dim_order() {
@@ -466,7 +473,7 @@ impl<const N: usize> Resize<'_, N> {
         order: DimOrder,
         to: &mut [C],
     ) -> Result<()> {
-        let mut held: Option<ScratchBuffer<'_, C>> = None;
+        let mut resized: Option<ScratchBuffer<'_, C>> = None;
         // Where PyTorch does so, a dimension whose size stays the same is skipped, whatever its scale.
         let stays = |sizes: &Shape, d: usize| {
             sizes[d] == self.target.sizes[d] && (self.filter.antialias || self.pictures)
@@ -484,9 +491,9 @@ impl<const N: usize> Resize<'_, N> {
             sizes[d] = m;
             let behind = order.iter().skip_while(|&&e| usize::from(e) != d).skip(1);
             let inner = behind.map(|&e| sizes[usize::from(e)]).product();
-            let from = held.as_deref().unwrap_or(first);
+            let from = resized.as_deref().unwrap_or(first);
             let finish = |to: &mut [C]| {
-                pass(ctx, from, to, [n, m, inner], &taps);
+                resize_dim(ctx, from, to, [n, m, inner], &taps);
                 if self.pictures {
                     let bounded = |x: C| x.round().max(C::from_f64(0.0)).min(C::from_f64(255.0));
                     to.iter_mut().for_each(|x| *x = bounded(*x));
@@ -497,7 +504,7 @@ impl<const N: usize> Resize<'_, N> {
             } else {
                 let mut next = ctx.scratch::<C>(sizes.numel()?)?;
                 finish(&mut next);
-                held = Some(next);
+                resized = Some(next);
             }
         }
         Ok(())

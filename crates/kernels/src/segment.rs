@@ -23,7 +23,7 @@ enum Reduce {
 }
 
 impl Reduce {
-    /// The result of an empty segment, from which others start.
+    /// The result of an empty segment, which is the identity of the reduction.
     fn initial<C: Float>(self) -> C {
         match self {
             Self::Sum | Self::Mean => C::zero(),
@@ -60,22 +60,22 @@ fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     };
     ensure!(args.is_none("indices"), "indices: not supported, as in PyTorch");
     let axis = wrap_dim("axis", args.int("axis")?, x.rank())?;
-    let (given, extra) = match (args.optional_tensor("lengths")?, args.optional_tensor("offsets")?) {
+    let (bounds, extra) = match (args.optional_tensor("lengths")?, args.optional_tensor("offsets")?) {
         (_, Some(offsets)) => (offsets, 1),
         (Some(lengths), None) => (lengths, 0),
         (None, None) => return Err(Error::invalid("lengths, offsets: one of them is needed")),
     };
-    let fits = x.rank() > 0 && given.rank() == axis + 1 && given.sizes()[..axis] == x.sizes()[..axis];
+    let fits = x.rank() > 0 && bounds.rank() == axis + 1 && bounds.sizes()[..axis] == x.sizes()[..axis];
     ensure!(
-        fits && given.sizes()[axis] >= extra,
+        fits && bounds.sizes()[axis] >= extra,
         "lengths, offsets: the shape {} does not go with the data's, {}, and axis {axis}",
-        given.sizes(),
+        bounds.sizes(),
         x.sizes()
     );
     let initial = if args.is_none("initial") { None } else { Some(args.scalar("initial")?) };
-    let (per_row, size) = (given.sizes()[axis], x.sizes()[axis]);
+    let (per_row, size) = (bounds.sizes()[axis], x.sizes()[axis]);
     let segments = per_row - extra;
-    let bounds = indices(ctx, "lengths", &given)?;
+    let bounds = indices(ctx, "lengths", &bounds)?;
     let mut sizes = *x.sizes();
     sizes[axis] = segments;
     let inner: usize = x.sizes()[axis + 1..].iter().product();
@@ -84,7 +84,7 @@ fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     out.resize(&sizes)?;
     dispatch!("data", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let start = initial.map(C::of_scalar);
+        let start = initial.map(C::from_scalar);
         write_values::<C>(ctx, out, |out| {
             for (row, out) in out.chunks_exact_mut((segments * inner).max(1)).enumerate() {
                 let bounds = &bounds[row * per_row..][..per_row];
@@ -97,7 +97,7 @@ fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
                     };
                     ensure!(range.start <= range.end && range.end <= size, "lengths, offsets: the segment {range:?} is not within {size}");
                     at = range.end;
-                    reduce(x, out, range, how, start);
+                    reduce_segment(x, out, range, how, start);
                 }
             }
             Ok(())
@@ -105,7 +105,7 @@ fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     })
 }
 
-fn reduce<C: Compute + Float>(
+fn reduce_segment<C: Compute + Float>(
     x: &[C],
     out: &mut [C],
     rows: std::ops::Range<usize>,

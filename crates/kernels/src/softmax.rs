@@ -47,7 +47,7 @@ fn softmax_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 /// Softmax or its logarithm along the dimension at argument 1; `lane` computes it in f64, the compute core in f32.
-fn along_dim(
+fn softmax_along_dim(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -64,7 +64,7 @@ fn along_dim(
     }
     let (pool, isa) = (ctx.pool(), crate::support::isa(ctx));
     let is_float = [x.dtype(), out.dtype()] == [ScalarType::Float; 2];
-    if let (true, Some(lanes)) = (is_float, side_by_side(x.meta(), out.meta(), dim)) {
+    if let (true, Some(lanes)) = (is_float, adjacent_lanes(x.meta(), out.meta(), dim)) {
         softmax_across(pool, isa, log, lanes, x.storage()?, out.storage_mut()?);
         return Ok(());
     }
@@ -75,7 +75,7 @@ fn along_dim(
 
 /// If two tensors of the same sizes have the same layout: the length of the lanes along `dim` and the number of
 /// adjacent lanes, so that both tensors are sequences of matrices with that many rows and columns.
-pub(crate) fn side_by_side(x: &TensorMeta, out: &TensorMeta, dim: usize) -> Option<(usize, usize)> {
+pub(crate) fn adjacent_lanes(x: &TensorMeta, out: &TensorMeta, dim: usize) -> Option<(usize, usize)> {
     if !x.dim_order().same_layout(out.dim_order(), x.sizes()) || x.numel() == 0 {
         return None;
     }
@@ -84,7 +84,7 @@ pub(crate) fn side_by_side(x: &TensorMeta, out: &TensorMeta, dim: usize) -> Opti
 
 /// `exp(x - max) / sum(exp(x - max))`
 fn softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    along_dim(ctx, args, outs, false, |x, out| {
+    softmax_along_dim(ctx, args, outs, false, |x, out| {
         let max = x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m { v } else { m });
         out.iter_mut().zip(x).for_each(|(o, &v)| *o = (v - max).exp());
         let scale = 1.0 / out.iter().sum::<f64>();
@@ -94,7 +94,7 @@ fn softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// `x - max - log(sum(exp(x - max)))`
 fn log_softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    along_dim(ctx, args, outs, true, |x, out| {
+    softmax_along_dim(ctx, args, outs, true, |x, out| {
         let max = x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m { v } else { m });
         let log = x.iter().map(|&v| (v - max).exp()).sum::<f64>().ln();
         out.iter_mut().zip(x).for_each(|(o, &v)| *o = v - max - log);
@@ -128,7 +128,7 @@ fn scan<C: Compute>(
     let dim = wrap_dim("dim", args.int("dim")?, x.rank())?;
     out.resize(x.sizes())?;
     let is_float = [x.dtype(), dtype, out.dtype()] == [ScalarType::Float; 3];
-    if let (true, Some(lanes)) = (is_float, side_by_side(x.meta(), out.meta(), dim)) {
+    if let (true, Some(lanes)) = (is_float, adjacent_lanes(x.meta(), out.meta(), dim)) {
         let (x, out) = (x.storage()?, out.storage_mut()?);
         scan_floats(ctx, lanes, x, out, |a, b| f(C::from_f64(a), C::from_f64(b)).to_f64());
         return Ok(());
@@ -146,7 +146,7 @@ fn scan<C: Compute>(
     })
 }
 
-/// [`scan`] of float32 lanes with the layout that [`side_by_side`] describes.
+/// [`scan`] of float32 lanes with the layout that [`adjacent_lanes`] describes.
 fn scan_floats(
     ctx: &KernelContext<'_>,
     (n, inner): (usize, usize),
@@ -250,10 +250,10 @@ mod tests {
                 for into in [order, pteron_tensor::DimOrder::contiguous(3)] {
                     let into = out(Float, &sizes).to_dim_order(into).unwrap();
                     let r = call("aten::cumsum.out", &[a(&x), int(dim as i64)], into).unwrap();
-                    for (i, found) in r.to_vec::<f32>().unwrap().into_iter().enumerate() {
+                    for (i, actual) in r.to_vec::<f32>().unwrap().into_iter().enumerate() {
                         let before = i / stride % sizes[dim];
                         let sum: f64 = (0..=before).map(|j| f64::from(data[i - j * stride])).sum();
-                        assert_eq!(found, sum as f32, "element {i} of dim {dim} in {order:?}");
+                        assert_eq!(actual, sum as f32, "element {i} of dim {dim} in {order:?}");
                     }
                 }
             }

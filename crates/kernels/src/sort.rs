@@ -78,14 +78,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// Elements with PyTorch's total order.
 pub(crate) trait Order: Compute {
-    fn order(self, other: Self) -> Ordering;
+    fn compare_to(self, other: Self) -> Ordering;
     fn is_nan(self) -> bool;
 }
 
 macro_rules! order_floats {
     ($($type:ident),*) => { $(
         impl Order for $type {
-            fn order(self, other: Self) -> Ordering {
+            fn compare_to(self, other: Self) -> Ordering {
                 self.partial_cmp(&other).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
             }
             fn is_nan(self) -> bool {
@@ -98,7 +98,7 @@ macro_rules! order_floats {
 order_floats!(f32, f64);
 
 impl Order for i64 {
-    fn order(self, other: Self) -> Ordering {
+    fn compare_to(self, other: Self) -> Ordering {
         self.cmp(&other)
     }
     fn is_nan(self) -> bool {
@@ -123,14 +123,14 @@ struct Chosen<'a, C> {
 
 /// Chooses elements of each lane of `x` along `dim`: `arrange` permutes the indices `0..n` of a lane by its
 /// elements; the indices at positions `keep` are chosen.
-fn choose<'a, C: Order>(
+fn choose_from_lanes<'a, C: Order>(
     ctx: &KernelContext<'a>,
     x: &TensorView<'a>,
     dim: usize,
     keep: std::ops::Range<usize>,
     arrange: &(dyn Fn(&[C], &mut [i64]) + Sync),
 ) -> Result<Chosen<'a, C>> {
-    let lanes = dim_last(&Layout::of(x.meta()), dim)?;
+    let lanes = dim_last(&Layout::of_tensor(x.meta()), dim)?;
     let n = lanes.sizes.last().copied().unwrap_or(1);
     let keys = values::<C>(ctx, x, &lanes)?;
     let keys: &[C] = &keys;
@@ -145,16 +145,16 @@ fn choose<'a, C: Order>(
     let mut indices = ctx.scratch::<i64>(count * m)?;
     let mut chosen = ctx.scratch::<C>(count * m)?;
     for lane in 0..if m > 0 { count } else { 0 } {
-        let kept = &order[lane * n..][keep.clone()];
-        indices[lane * m..][..m].copy_from_slice(kept);
+        let chosen_indices = &order[lane * n..][keep.clone()];
+        indices[lane * m..][..m].copy_from_slice(chosen_indices);
         let keys = &keys[lane * n..][..n];
-        chosen[lane * m..][..m].iter_mut().zip(kept).for_each(|(c, &i)| *c = keys[i as usize]);
+        chosen[lane * m..][..m].iter_mut().zip(chosen_indices).for_each(|(c, &i)| *c = keys[i as usize]);
     }
     Ok(Chosen { values: chosen, indices })
 }
 
 /// Sorts indices by their elements.
-fn arrange<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
+fn sort_indices<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
     // The sort of a long lane can be interrupted.
     const LONG: usize = 1 << 16;
     if order.len() < LONG {
@@ -167,13 +167,13 @@ fn arrange<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
 }
 
 fn compare<C: Order>(keys: &[C], a: i64, b: i64, descending: bool) -> Ordering {
-    let by_key = keys[a as usize].order(keys[b as usize]);
+    let by_key = keys[a as usize].compare_to(keys[b as usize]);
     if descending { by_key.reverse() } else { by_key }.then(a.cmp(&b))
 }
 
 /// Resizes the outs to `sizes` and writes the chosen elements and indices. `dim` is the dimension of the lanes; `None`
 /// if each lane has one element.
-fn store<C: Order>(
+fn write_chosen<C: Order>(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
     sizes: &Shape,
@@ -185,8 +185,8 @@ fn store<C: Order>(
         out.resize(sizes)?;
     }
     let lanes = |layout: Layout| dim.map_or(Ok(layout), |d| dim_last(&layout, d));
-    write(ctx, &chosen.values, v, &lanes(Layout::of(v.meta()))?)?;
-    write(ctx, &chosen.indices, i, &lanes(Layout::of(i.meta()))?)
+    write(ctx, &chosen.values, v, &lanes(Layout::of_tensor(v.meta()))?)?;
+    write(ctx, &chosen.indices, i, &lanes(Layout::of_tensor(i.meta()))?)
 }
 
 fn sort_along(
@@ -200,8 +200,8 @@ fn sort_along(
     let n = x.sizes().get(dim).map_or(1, |&n| n);
     expect_type("values", x.dtype(), outs.tensor(0)?.dtype())?;
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
-        let chosen = choose::<C>(ctx, &x, dim, 0..n, &|keys, order| arrange(keys, order, descending))?;
-        store(ctx, outs, x.sizes(), Some(dim), &chosen)
+        let chosen = choose_from_lanes::<C>(ctx, &x, dim, 0..n, &|keys, order| sort_indices(keys, order, descending))?;
+        write_chosen(ctx, outs, x.sizes(), Some(dim), &chosen)
     })
 }
 
@@ -220,8 +220,8 @@ fn argsort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     let out = outs.tensor(0)?;
     out.resize(x.sizes())?;
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
-        let chosen = choose::<C>(ctx, &x, dim, 0..n, &|keys, order| arrange(keys, order, descending))?;
-        write(ctx, &chosen.indices, out, &dim_last(&Layout::of(out.meta()), dim)?)
+        let chosen = choose_from_lanes::<C>(ctx, &x, dim, 0..n, &|keys, order| sort_indices(keys, order, descending))?;
+        write(ctx, &chosen.indices, out, &dim_last(&Layout::of_tensor(out.meta()), dim)?)
     })
 }
 
@@ -232,8 +232,8 @@ fn msort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     let out = outs.tensor(0)?;
     out.resize(x.sizes())?;
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
-        let chosen = choose::<C>(ctx, &x, 0, 0..n, &|keys, order| arrange(keys, order, false))?;
-        write(ctx, &chosen.values, out, &dim_last(&Layout::of(out.meta()), 0)?)
+        let chosen = choose_from_lanes::<C>(ctx, &x, 0, 0..n, &|keys, order| sort_indices(keys, order, false))?;
+        write(ctx, &chosen.values, out, &dim_last(&Layout::of_tensor(out.meta()), 0)?)
     })
 }
 
@@ -251,9 +251,9 @@ fn topk(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         *size = k;
     }
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
-        let chosen = choose::<C>(ctx, &x, dim, 0..k, &|keys, order| {
+        let chosen = choose_from_lanes::<C>(ctx, &x, dim, 0..k, &|keys, order| {
             let before = if largest { Ordering::Greater } else { Ordering::Less };
-            let less = |a: i64, b: i64| keys[a as usize].order(keys[b as usize]) == before;
+            let less = |a: i64, b: i64| keys[a as usize].compare_to(keys[b as usize]) == before;
             // The algorithm determines which of several equal elements are chosen, so it must be PyTorch's.
             if k.saturating_mul(64) <= n {
                 partial_sort(order, k, &less);
@@ -262,13 +262,13 @@ fn topk(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
                 select::sort(&mut order[..k - 1], &less);
             }
         })?;
-        store(ctx, outs, &sizes, Some(dim), &chosen)
+        write_chosen(ctx, outs, &sizes, Some(dim), &chosen)
     })
 }
 
 /// The element of each lane at a position of the sorted lane; with `nan_first`, NaN if the lane has one.
 /// The dimension is removed from the outs unless `keepdim`.
-fn nth(
+fn nth_of_lanes(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -282,22 +282,22 @@ fn nth(
     ensure!(n > 0, "self: dimension {dim} is empty");
     let k = position(n)?;
     expect_type("values", x.dtype(), outs.tensor(0)?.dtype())?;
-    let sizes = if x.rank() == 0 { *x.sizes() } else { DimSet::one(dim).reduce(x.sizes(), keepdim) };
+    let sizes = if x.rank() == 0 { *x.sizes() } else { DimSet::single(dim).reduce(x.sizes(), keepdim) };
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
-        let chosen = choose::<C>(ctx, &x, dim, k..k + 1, &|keys, order| {
+        let chosen = choose_from_lanes::<C>(ctx, &x, dim, k..k + 1, &|keys, order| {
             order.select_nth_unstable_by(k, |&a, &b| compare(keys, a, b, false));
             if nan_first && let Some(nan) = keys.iter().position(|x| x.is_nan()) {
                 order[k] = nan as i64;
             }
         })?;
-        store(ctx, outs, &sizes, None, &chosen)
+        write_chosen(ctx, outs, &sizes, None, &chosen)
     })
 }
 
 /// The `k`th smallest of each lane, counted from one.
 fn kthvalue(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let k = args.int("k")?;
-    nth(ctx, args, outs, [2, 3], false, |n| {
+    nth_of_lanes(ctx, args, outs, [2, 3], false, |n| {
         ensure!((1..=n as i64).contains(&k), "k: {k} is out of range for a dimension of size {n}");
         Ok(k as usize - 1)
     })
@@ -305,7 +305,7 @@ fn kthvalue(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 
 /// The lower median of each lane; NaN if there is one.
 fn median(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    nth(ctx, args, outs, [1, 2], true, |n| Ok((n - 1) / 2))
+    nth_of_lanes(ctx, args, outs, [1, 2], true, |n| Ok((n - 1) / 2))
 }
 
 /// The lower median of all elements; for an empty tensor NaN, converted to the type.
@@ -318,13 +318,13 @@ fn median_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
         return fill(out, f64::NAN);
     }
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
-        let keys = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
+        let keys = values::<C>(ctx, &x, &Layout::of_tensor(x.meta()))?;
         let mut order = ctx.scratch::<i64>(keys.len())?;
         order.iter_mut().zip(0..).for_each(|(o, i)| *o = i);
         let middle = (keys.len() - 1) / 2;
         let at = *order.select_nth_unstable_by(middle, |&a, &b| compare(&keys, a, b, false)).1;
         let median = keys.iter().find(|x| x.is_nan()).copied().unwrap_or(keys[at as usize]);
-        write(ctx, &[median], out, &Layout::of(out.meta()))
+        write(ctx, &[median], out, &Layout::of_tensor(out.meta()))
     })
 }
 
@@ -338,7 +338,7 @@ struct Search {
 fn bucketize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let boundaries = args.meta("boundaries")?;
     ensure!(boundaries.rank() == 1, "boundaries: expected one dimension, found {boundaries}");
-    search(ctx, args, outs, Search { sequence: 1, wanted: 0, right: args.bool("right")? }, None)
+    search_sorted(ctx, args, outs, Search { sequence: 1, wanted: 0, right: args.bool("right")? }, None)
 }
 
 fn searchsorted(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -356,11 +356,11 @@ fn searchsorted(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         }
     };
     let sorter = args.optional_tensor("sorter")?;
-    search(ctx, args, outs, Search { sequence: 0, wanted: 1, right }, sorter)
+    search_sorted(ctx, args, outs, Search { sequence: 0, wanted: 1, right }, sorter)
 }
 
 /// The insertion point of each value in the sorted sequence of its row.
-fn search(
+fn search_sorted(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -414,15 +414,15 @@ fn search(
     // The number of values that share a sequence.
     let per_row = if rank == 1 { usize::MAX } else { sizes[rank - 1] };
     // Values are rounded to the promoted type of values and sequence before the search.
-    let promoted = promote(args, &[Input::Arg(how.sequence), Input::of(args, how.wanted)?])?;
+    let promoted = promote(args, &[Input::Arg(how.sequence), Input::of_arg(args, how.wanted)?])?;
     let from = wanted.map_or(ScalarType::Double, |w| w.dtype());
     dispatch!("self", if floating { ScalarType::Double } else { ScalarType::Long }, COMPUTE_REAL, C => {
-        let all = values::<C>(ctx, &sequence, &Layout::of(sequence.meta()))?;
+        let all = values::<C>(ctx, &sequence, &Layout::of_tensor(sequence.meta()))?;
         let one;
         let wanted: &[C] = match &wanted {
-            Some(w) => &values::<C>(ctx, w, &Layout::of(w.meta()))?,
+            Some(w) => &values::<C>(ctx, w, &Layout::of_tensor(w.meta()))?,
             None => {
-                one = [C::of_scalar(args.scalar(how.wanted)?)];
+                one = [C::from_scalar(args.scalar(how.wanted)?)];
                 &one
             }
         };
@@ -431,14 +431,14 @@ fn search(
             for (i, (to, &x)) in to.iter_mut().zip(wanted).enumerate() {
                 let (start, x) = (i / per_row.max(1) * n, convert(x));
                 let row = &all[start..start + n];
-                *to = insertion(row, sorter.as_ref().map(|s| &s[start..start + n]), x, how.right) as i64;
+                *to = insertion_point(row, sorter.as_ref().map(|s| &s[start..start + n]), x, how.right) as i64;
             }
             Ok(())
         })
     })
 }
 
-fn insertion<C: Compute + PartialOrd>(row: &[C], sorter: Option<&[i64]>, x: C, right: bool) -> usize {
+fn insertion_point<C: Compute + PartialOrd>(row: &[C], sorter: Option<&[i64]>, x: C, right: bool) -> usize {
     let (mut low, mut high) = (0, row.len());
     while low < high {
         let middle = low.midpoint(high);

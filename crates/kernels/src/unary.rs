@@ -3,7 +3,7 @@
 use crate::compute;
 use crate::support::dtype::{C64, float_type};
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
-use crate::support::meaning::{clamped, unary};
+use crate::support::meaning::{clamp_between, unary};
 use crate::support::special::{erf, erfc};
 use pteron_operator::{Arg, Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
 use pteron_tensor::{Complex, ScalarType};
@@ -11,11 +11,11 @@ use std::f64::consts::{LN_2, LN_10, PI};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new("aten::abs.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, abs)
-        .in_place(&[0])
+        .in_place(&["self"])
         .rounding(Rounding::Exact)
         .means(|_| unary(Unary::Abs)),
     Operator::new("aten::neg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, neg)
-        .in_place(&[0])
+        .in_place(&["self"])
         .rounding(Rounding::Exact)
         .means(|_| unary(Unary::Neg)),
     Operator::new(
@@ -23,43 +23,43 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         acos,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::acosh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         acosh,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::asin.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         asin,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::asinh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         asinh,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::atan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         atan,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::atanh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         atanh,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::cos.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         cos,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Cos)),
     Operator::new(
@@ -67,13 +67,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         cosh,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::sin.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         sin,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Sin)),
     Operator::new(
@@ -81,19 +81,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         sinh,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::tan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         tan,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::tanh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         tanh,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Tanh)),
     Operator::new(
@@ -101,7 +101,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         exp,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Exp)),
     Operator::new(
@@ -109,19 +109,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         exp2,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::expm1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         expm1,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::log.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         log,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Log)),
     Operator::new(
@@ -129,25 +129,25 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         log10,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::log1p.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         log1p,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::log2.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         log2,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::sqrt.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         sqrt,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Sqrt)),
     Operator::new(
@@ -155,7 +155,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         rsqrt,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Rsqrt)),
     Operator::new(
@@ -163,7 +163,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         reciprocal,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Reciprocal)),
     Operator::new(
@@ -171,112 +171,112 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::REAL_BOOL_COMPLEX,
         sigmoid,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .rounding(Rounding::Once)
     .means(|_| unary(Unary::Sigmoid)),
     Operator::new("aten::ceil.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, ceil)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new("aten::floor.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, floor)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new("aten::round.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, round)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new("aten::trunc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, trunc)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new("aten::frac.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, frac)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new(
         "aten::square.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         square,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new("aten::sign.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, sign)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new("aten::sgn.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, sgn)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new(
         "aten::signbit.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         signbit,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::sinc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
         sinc,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::erfinv.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         erfinv_of,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::deg2rad.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         deg2rad,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::rad2deg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         rad2deg,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new("aten::angle.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, angle)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new("aten::relu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, relu)
-        .in_place(&[0])
+        .in_place(&["self"])
         .rounding(Rounding::Exact)
-        .means(|_| clamped(0.0, f64::INFINITY)),
+        .means(|_| clamp_between(0.0, f64::INFINITY)),
     Operator::new(
         "aten::isposinf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         isposinf,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::isneginf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         isneginf,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new("aten::isinf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, isinf)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new("aten::isnan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, isnan)
-        .in_place(&[0]),
+        .in_place(&["self"]),
     Operator::new(
         "aten::logical_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         logical_not,
     )
-    .in_place(&[0])
+    .in_place(&["self"])
     .means(|_| Some(Meaning::Not)),
     Operator::new(
         "aten::bitwise_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::INTEGRAL,
         bitwise_not,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         round_decimals,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
     Operator::new(
         "aten::nan_to_num.out(Tensor self, float? nan=None, float? posinf=None, float? neginf=None, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
         nan_to_num,
     )
-    .in_place(&[0]),
+    .in_place(&["self"]),
 ];
 
 /// The absolute value; for a complex number, its modulus.
 fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = args.meta("self")?.dtype();
-    if dtype == ScalarType::ComplexFloat && moduli(ctx, args, outs)? {
+    if dtype == ScalarType::ComplexFloat && write_moduli(ctx, args, outs)? {
         return Ok(());
     }
     map_as(
@@ -296,7 +296,7 @@ fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 
 /// The moduli of complex64 numbers, without the conversion to complex128. Returns `false`, and computes nothing, if the
 /// out has another type or layout.
-fn moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<bool> {
+fn write_moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<bool> {
     /// The complex numbers of a work item of a thread, and the fewest items worth waking a thread for.
     const CHUNK: usize = 1 << 12;
     const GRAIN: usize = 8;
@@ -341,7 +341,7 @@ macro_rules! float_functions {
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
             let fns = elementwise! { float($x) => $f $(; complex($z) => $c)? };
             $(
-                let core = core(ctx, compute::Unary::$core);
+                let core = core_function(ctx, compute::Unary::$core);
                 let fns = Fns { f32: Some(&core), ..fns };
             )?
             map_float(ctx, args, outs, [Input::Arg(0)], &fns)
@@ -350,7 +350,7 @@ macro_rules! float_functions {
 }
 
 /// A block function of the compute core. It runs on one thread, because blocks are small.
-pub(crate) fn core(
+pub(crate) fn core_function(
     ctx: &KernelContext<'_>,
     op: compute::Unary,
 ) -> impl Fn([&[f32]; 1], &mut [f32]) + Sync + use<> {
@@ -387,7 +387,7 @@ float_functions! {
     rad2deg = |x| x * (180.0 / PI) as F;
 }
 
-/// Logarithms that the compute core has apart from [`compute::Unary`].
+/// Operators for the logarithms of the compute core that are not a [`compute::Unary`].
 macro_rules! logarithms {
     ($($name:ident[$core:ident] = |$x:ident| $f:expr, complex |$z:ident| $c:expr;)*) => { $(
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -491,7 +491,7 @@ macro_rules! rounding_functions {
 rounding_functions! {
     ceil = |x| x.ceil();
     floor = |x| x.floor();
-    /// To the nearest integer, ties to even.
+    /// Rounds to the nearest integer, ties to even.
     round = |x| x.round_ties_even();
     trunc = |x| x.trunc();
 }

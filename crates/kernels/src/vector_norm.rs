@@ -11,27 +11,27 @@ use pteron_tensor::{Scalar, ScalarType};
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        DtypeSet::FLOATING.union(DtypeSet::COMPLEX),
         vector_norm,
     ),
     Operator::new(
         "aten::norm.Scalar_out(Tensor self, Scalar p=2, *, Tensor(a!) out) -> Tensor(a!)",
-        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        DtypeSet::FLOATING.union(DtypeSet::COMPLEX),
         norm_of_all,
     ),
     Operator::new(
         "aten::norm.ScalarOpt_dtype_out(Tensor self, Scalar? p, *, ScalarType dtype, Tensor(a!) out) -> Tensor(a!)",
-        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        DtypeSet::FLOATING.union(DtypeSet::COMPLEX),
         norm_of_all,
     ),
     Operator::new(
         "aten::norm.out(Tensor self, Scalar? p, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        DtypeSet::FLOATING.union(DtypeSet::COMPLEX),
         norm,
     ),
     Operator::new(
         "aten::norm.dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype, Tensor(a!) out) -> Tensor(a!)",
-        DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+        DtypeSet::FLOATING.union(DtypeSet::COMPLEX),
         norm,
     ),
 ];
@@ -54,7 +54,7 @@ impl Norm {
         }
     }
 
-    fn of(&self, modulus: f64) -> f64 {
+    fn term(&self, modulus: f64) -> f64 {
         match self.p {
             0.0 => (modulus != 0.0) as u8 as f64,
             1.0 | f64::INFINITY | f64::NEG_INFINITY => modulus,
@@ -72,7 +72,7 @@ impl<C: Compute + Modulus> Reducer<C> for Norm {
     }
     #[inline]
     fn step(&self, acc: f64, x: C, _: usize) -> f64 {
-        self.add(acc, self.of(x.modulus()))
+        self.add(acc, self.term(x.modulus()))
     }
     fn merge(&self, a: f64, b: f64) -> f64 {
         self.add(a, b)
@@ -120,7 +120,7 @@ fn norm_over(
     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     let norm = Norm { p: p.map_or(2.0, |p| p.to_f64()) };
     let result = dtype.unwrap_or(x.dtype());
-    expect_dtype("self", x.dtype(), DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
+    expect_dtype("self", x.dtype(), DtypeSet::FLOATING.union(DtypeSet::COMPLEX))?;
     expect_out(result.to_real(), out.dtype())?;
     ensure!(
         !dims.is_empty(x.sizes()) || (norm.p >= 0.0 && norm.p < f64::INFINITY),

@@ -6,8 +6,8 @@ use crate::support::dims::{
     DimSet, infer_shape, slice_range, to_positive, to_shape, to_size, wrap_dim, wrap_index,
 };
 use crate::support::layout::Layout;
-use crate::support::meaning::{dims_at, same};
-use crate::support::rows::{all_rows, expect_type, write_rows};
+use crate::support::meaning::{dims_at, reshape_meaning};
+use crate::support::rows::{expect_type, tensor_bytes, write_rows};
 use pteron_operator::facts::{Dims, ViewOf, wrap};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use pteron_tensor::Shape;
@@ -19,8 +19,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         view,
     )
-    .moves()
-    .means(same)
+    .moves_elements()
+    .means(reshape_meaning)
     .sized(|args| infer_shape("size", args.ints("size").ok()?, args.meta("self").ok()?.numel()).ok()),
     Operator::new(
         "aten::view_copy.dtype_out(Tensor self, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
@@ -42,39 +42,39 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         permute,
     )
-    .moves()
+    .moves_elements()
     .means(permute_meaning),
     Operator::new(
         "aten::transpose_copy.int_out(Tensor self, int dim0, int dim1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         transpose,
     )
-    .moves()
+    .moves_elements()
     .means(transpose_meaning),
     Operator::new("aten::t_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, t)
-        .moves()
+        .moves_elements()
         .means(t_meaning),
     Operator::new(
         "aten::expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         expand,
     )
-    .moves()
+    .moves_elements()
     .means(|_| Some(Meaning::View(ViewOf::Expand)))
-    .sized(|args| sizes_of_view(args, expanded)),
+    .sized(|args| sizes_of_view(args, expand_layout)),
     Operator::new(
         "aten::select_copy.int_out(Tensor self, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         select,
     )
-    .moves()
+    .moves_elements()
     .means(select_meaning),
     Operator::new(
         "aten::slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         slice,
     )
-    .moves()
+    .moves_elements()
     .means(slice_meaning),
     Operator::new(
         "aten::narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length, *, Tensor(a!) out) -> Tensor(a!)",
@@ -86,9 +86,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         unsqueeze,
     )
-    .moves()
-    .means(same)
-    .sized(|args| sizes_of_view(args, unsqueezed)),
+    .moves_elements()
+    .means(reshape_meaning)
+    .sized(|args| sizes_of_view(args, unsqueeze_layout)),
     Operator::new(
         "aten::squeeze_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -99,17 +99,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         squeeze,
     )
-    .moves()
-    .means(same)
-    .sized(|args| sizes_of_view(args, squeezed)),
+    .moves_elements()
+    .means(reshape_meaning)
+    .sized(|args| sizes_of_view(args, squeeze_layout)),
     Operator::new(
         "aten::squeeze_copy.dims_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         squeeze,
     )
-    .moves()
-    .means(same)
-    .sized(|args| sizes_of_view(args, squeezed)),
+    .moves_elements()
+    .means(reshape_meaning)
+    .sized(|args| sizes_of_view(args, squeeze_layout)),
     Operator::new(
         "aten::diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -125,46 +125,47 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         as_strided,
     )
-    .moves(),
+    .moves_elements(),
     Operator::new(
         "aten::flip.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         flip,
     )
-    .moves(),
+    .moves_elements(),
 ];
 
 /// The rank of argument 0.
-fn rank(args: &Args<'_>) -> Option<usize> {
+fn rank_of_self(args: &Args<'_>) -> Option<usize> {
     Some(args.meta("self").ok()?.rank())
 }
 
 fn permute_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let (rank, dims) = (rank(args)?, dims_at(args, "dims")?);
-    let mut found = vec![false; rank];
-    dims.iter().for_each(|&d| found[d] = true);
-    (dims.len() == rank && !found.contains(&false)).then_some(Meaning::View(ViewOf::Permute(dims)))
+    let (rank, dims) = (rank_of_self(args)?, dims_at(args, "dims")?);
+    let mut is_listed = vec![false; rank];
+    dims.iter().for_each(|&d| is_listed[d] = true);
+    (dims.len() == rank && !is_listed.contains(&false)).then_some(Meaning::View(ViewOf::Permute(dims)))
 }
 
 fn transpose_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let rank = rank(args)?;
+    let rank = rank_of_self(args)?;
     let mut dims: Dims = (0..rank).collect();
     dims.swap(wrap(args.int("dim0").ok()?, rank)?, wrap(args.int("dim1").ok()?, rank)?);
     Some(Meaning::View(ViewOf::Permute(dims)))
 }
 
 fn t_meaning(args: &Args<'_>) -> Option<Meaning> {
-    Some(Meaning::View(ViewOf::Permute((0..rank(args)?).rev().collect()))).filter(|_| rank(args) <= Some(2))
+    Some(Meaning::View(ViewOf::Permute((0..rank_of_self(args)?).rev().collect())))
+        .filter(|_| rank_of_self(args) <= Some(2))
 }
 
 fn select_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let dim = wrap(args.int("dim").ok()?, rank(args)?)?;
+    let dim = wrap(args.int("dim").ok()?, rank_of_self(args)?)?;
     let index = wrap(args.int("index").ok()?, args.meta("self").ok()?.sizes()[dim])?;
     Some(Meaning::View(ViewOf::Select { dim, index }))
 }
 
 fn slice_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let dim = wrap(args.int("dim").ok()?, rank(args)?)?;
+    let dim = wrap(args.int("dim").ok()?, rank_of_self(args)?)?;
     let size = args.meta("self").ok()?.sizes()[dim];
     let bound = |index: usize, default: usize| -> Option<usize> {
         let Some(at) = args.optional_int(index).ok()? else { return Some(default) };
@@ -182,8 +183,8 @@ fn view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
     let sizes = infer_shape("size", args.ints("size")?, from.numel())?;
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
-    let into = Layout::of(out.meta());
-    crate::support::copy::copy_into(&from, &Layout::of(from.meta()), out, &into)
+    let into = Layout::of_tensor(out.meta());
+    crate::support::copy::copy_into(&from, &Layout::of_tensor(from.meta()), out, &into)
 }
 
 /// The bytes of the elements, in row-major order, as elements of another type. If its size differs, the last dimension
@@ -204,7 +205,7 @@ fn view_as_type(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         sizes[last] = bytes / want;
     }
     out.resize(&sizes)?;
-    let bytes = all_rows(ctx, &x)?;
+    let bytes = tensor_bytes(ctx, &x)?;
     write_rows(ctx, out, |to| {
         to.copy_from_slice(&bytes);
         Ok(())
@@ -216,7 +217,7 @@ fn permute(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     let dims = args.ints("dims")?;
     copy_view(args, outs, |x| {
         let rank = x.rank();
-        DimSet::of("dims", dims, rank)?;
+        DimSet::from_list("dims", dims, rank)?;
         ensure!(dims.len() == rank, "dims: {dims:?} for a tensor of rank {rank}");
         let order: SmallVec<[usize; 8]> =
             dims.iter().map(|&d| wrap_dim("dims", d, rank)).collect::<Result<_>>()?;
@@ -243,10 +244,10 @@ fn t(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> 
 
 /// Broadcasts to other sizes; -1 keeps a size.
 fn expand(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    copy_view(args, outs, |x| expanded(args, x))
+    copy_view(args, outs, |x| expand_layout(args, x))
 }
 
-fn expanded(args: &Args<'_>, x: Layout) -> Result<Layout> {
+fn expand_layout(args: &Args<'_>, x: Layout) -> Result<Layout> {
     let size = args.ints("size")?;
     let front = size.len().checked_sub(x.rank()).ok_or_else(|| {
         Error::invalid(format!("size: {size:?} has fewer dimensions than the shape {}", x.sizes))
@@ -260,7 +261,7 @@ fn expanded(args: &Args<'_>, x: Layout) -> Result<Layout> {
 
 /// The sizes of a view of the first tensor.
 fn sizes_of_view(args: &Args<'_>, view: fn(&Args<'_>, Layout) -> Result<Layout>) -> Option<Shape> {
-    Some(view(args, Layout::of(args.meta("self").ok()?)).ok()?.sizes)
+    Some(view(args, Layout::of_tensor(args.meta("self").ok()?)).ok()?.sizes)
 }
 
 /// Selects one index of a dimension, which is removed.
@@ -302,28 +303,28 @@ fn narrow(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 
 /// Inserts a dimension of size one before `dim`.
 fn unsqueeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    copy_view(args, outs, |x| unsqueezed(args, x))
+    copy_view(args, outs, |x| unsqueeze_layout(args, x))
 }
 
-fn unsqueezed(args: &Args<'_>, x: Layout) -> Result<Layout> {
+fn unsqueeze_layout(args: &Args<'_>, x: Layout) -> Result<Layout> {
     x.insert(wrap_dim("dim", args.int("dim")?, x.rank() + 1)?, 1, 0)
 }
 
 /// Removes all dimensions of size one.
 fn squeeze_all(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    copy_view(args, outs, |x| Ok(remove_ones(x, DimSet::all(x.rank()))))
+    copy_view(args, outs, |x| Ok(remove_dims_of_size_one(x, DimSet::all(x.rank()))))
 }
 
 /// Removes the listed dimensions that have size one.
 fn squeeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    copy_view(args, outs, |x| squeezed(args, x))
+    copy_view(args, outs, |x| squeeze_layout(args, x))
 }
 
-fn squeezed(args: &Args<'_>, x: Layout) -> Result<Layout> {
-    Ok(remove_ones(x, DimSet::of("dim", args.ints("dim")?, x.rank())?))
+fn squeeze_layout(args: &Args<'_>, x: Layout) -> Result<Layout> {
+    Ok(remove_dims_of_size_one(x, DimSet::from_list("dim", args.ints("dim")?, x.rank())?))
 }
 
-fn remove_ones(x: Layout, dims: DimSet) -> Layout {
+fn remove_dims_of_size_one(x: Layout, dims: DimSet) -> Layout {
     (0..x.rank()).rev().filter(|&d| dims.contains(d) && x.sizes[d] == 1).fold(x, |v, d| v.remove(d))
 }
 
@@ -389,7 +390,7 @@ fn as_strided(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 /// Reverses some dimensions.
 fn flip(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
-        let dims = DimSet::of("dims", args.ints("dims")?, x.rank())?;
+        let dims = DimSet::from_list("dims", args.ints("dims")?, x.rank())?;
         Ok((0..x.rank()).filter(|&d| dims.contains(d)).fold(x, |v, d| v.flip(d)))
     })
 }

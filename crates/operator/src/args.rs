@@ -85,8 +85,8 @@ impl Arg<'_> {
     }
 }
 
-/// What finds an argument: its name in the schema (`args.int("dim")`), or its position, for functions that serve operators
-/// whose schemas name it differently.
+/// What finds an argument: its name in the schema (`args.int("dim")`), its possible names, for functions that serve operators
+/// whose schemas name it differently (`args.tensor(["self", "input"])`), or its position.
 pub trait ArgKey: Copy {
     /// The argument's position; the number of arguments if the schema has no such argument.
     fn position(self, schema: &Schema) -> usize;
@@ -112,6 +112,18 @@ impl ArgKey for &'static str {
 
     fn name(self, _: &Schema) -> &str {
         self
+    }
+}
+
+/// The first of these names that the schema has.
+impl<const N: usize> ArgKey for [&'static str; N] {
+    fn position(self, schema: &Schema) -> usize {
+        let positions = self.iter().map(|name| name.position(schema));
+        positions.into_iter().find(|&position| position < schema.args.len()).unwrap_or(schema.args.len())
+    }
+
+    fn name(self, schema: &Schema) -> &str {
+        schema.args.get(self.position(schema)).map_or("?", |arg| arg.name.as_str())
     }
 }
 
@@ -166,8 +178,8 @@ impl<'a> Args<'a> {
     }
 
     /// The name of an argument in the schema.
-    pub fn name(&self, index: usize) -> &'a str {
-        index.name(self.schema)
+    pub fn name(&self, arg: impl ArgKey) -> &'a str {
+        arg.name(self.schema)
     }
 
     /// A tensor.

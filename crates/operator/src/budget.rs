@@ -27,12 +27,12 @@ impl Budget {
     /// If the total would exceed the limit.
     pub fn take(&self, what: &'static str, bytes: usize) -> Result<Reservation> {
         let Account { held, limit } = &*self.0;
-        let add = |held: u64| held.checked_add(bytes as u64).filter(|sum| sum <= limit);
+        let add = |reserved: u64| reserved.checked_add(bytes as u64).filter(|sum| sum <= limit);
         match held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
             Ok(_) => Ok(Reservation { budget: self.clone(), bytes }),
-            Err(held) => {
+            Err(reserved) => {
                 let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-                let needed = size(held.saturating_add(bytes as u64));
+                let needed = size(reserved.saturating_add(bytes as u64));
                 Err(Error::Limit { what, needed, limit: size(*limit) })
             }
         }
@@ -116,7 +116,7 @@ impl CountedTensor {
 }
 
 impl From<Tensor> for CountedTensor {
-    /// Not counted in any shared budget.
+    /// A tensor that no shared budget counts.
     fn from(tensor: Tensor) -> Self {
         let held = Reservation { budget: Budget::default(), bytes: 0 };
         Self { tensor, _held: held }

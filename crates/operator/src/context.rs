@@ -81,12 +81,12 @@ impl Scratch {
             c => (1, usize::MAX - c),
         });
         let mut buffer = best.map(|i| free.swap_remove(i)).unwrap_or_default();
-        let needed = |held: usize, buffer: &AlignedBuffer| {
-            held.saturating_add(bytes.saturating_sub(buffer.capacity()))
+        let needed = |total: usize, buffer: &AlignedBuffer| {
+            total.saturating_add(bytes.saturating_sub(buffer.capacity()))
         };
         if needed(self.held.get(), &buffer) > self.limit {
-            let kept: usize = free.drain(..).map(|b| b.capacity()).sum();
-            self.held.set(self.held.get() - kept - buffer.capacity());
+            let freed: usize = free.drain(..).map(|b| b.capacity()).sum();
+            self.held.set(self.held.get() - freed - buffer.capacity());
             buffer = AlignedBuffer::default();
             let needed = needed(self.held.get(), &buffer);
             if needed > self.limit {

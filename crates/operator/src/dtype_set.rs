@@ -19,13 +19,13 @@ impl DtypeSet {
     /// complex64 and complex128.
     pub const COMPLEX: Self = Self::of(&[ScalarType::ComplexFloat, ScalarType::ComplexDouble]);
     /// Integers and floating-point types.
-    pub const REAL: Self = Self::INTEGRAL.and(Self::FLOATING);
+    pub const REAL: Self = Self::INTEGRAL.union(Self::FLOATING);
     /// Integers, floating-point types and bool.
-    pub const REAL_BOOL: Self = Self::REAL.and(Self::BOOL);
+    pub const REAL_BOOL: Self = Self::REAL.union(Self::BOOL);
     /// Integers, floating-point types, bool, complex64 and complex128.
-    pub const REAL_BOOL_COMPLEX: Self = Self::REAL_BOOL.and(Self::COMPLEX);
+    pub const REAL_BOOL_COMPLEX: Self = Self::REAL_BOOL.union(Self::COMPLEX);
     /// Every type that has a Rust element type.
-    pub const ALL: Self = Self::REAL_BOOL.and(Self::COMPLEX).and(Self::of(&[
+    pub const ALL: Self = Self::REAL_BOOL.union(Self::COMPLEX).union(Self::of(&[
         ScalarType::ComplexHalf,
         ScalarType::UInt16,
         ScalarType::UInt32,
@@ -44,7 +44,7 @@ impl DtypeSet {
     }
 
     /// The union of both sets.
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

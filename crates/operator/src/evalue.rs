@@ -102,7 +102,7 @@ impl EValue {
 
     /// The tensor, or an error that says what the value is instead.
     pub fn as_tensor(&self) -> Result<&Tensor> {
-        if let Self::Tensor(t) = self { Ok(t) } else { Err(self.is_not("a tensor")) }
+        if let Self::Tensor(t) = self { Ok(t) } else { Err(self.kind_error("a tensor")) }
     }
 
     /// The tensor itself, or an error that says what the value is instead.
@@ -120,13 +120,13 @@ impl EValue {
         let tensor = self.as_tensor()?;
         match tensor.storage::<T>()? {
             [element] => Ok(*element),
-            _ => Err(self.is_not("a tensor of one element")),
+            _ => Err(self.kind_error("a tensor of one element")),
         }
     }
 
     #[cold]
-    fn is_not(&self, expected: &'static str) -> Error {
-        let found = match self {
+    fn kind_error(&self, expected: &'static str) -> Error {
+        let actual = match self {
             Self::None => "no value".to_owned(),
             Self::Tensor(t) => format!("a tensor {}", t.meta()),
             Self::String(v) => format!("the string {v:?}"),
@@ -138,7 +138,7 @@ impl EValue {
             Self::ListInt(_) => "a list of integers".to_owned(),
             Self::ListTensor(_) | Self::ListOptionalTensor(_) => "a list of tensors".to_owned(),
         };
-        Error::ValueKind { expected, found }
+        Error::ValueKind { expected, found: actual }
     }
 
     /// The scalar, if the value is an integer, a floating-point number or a boolean.
@@ -165,7 +165,7 @@ macro_rules! conversions {
             type Error = Error;
 
             fn try_from(value: EValue) -> Result<Self> {
-                if let EValue::$variant(v) = value { Ok(v) } else { Err(value.is_not($what)) }
+                if let EValue::$variant(v) = value { Ok(v) } else { Err(value.kind_error($what)) }
             }
         }
 
@@ -173,7 +173,7 @@ macro_rules! conversions {
             type Error = Error;
 
             fn try_from(value: &'a EValue) -> Result<Self> {
-                if let EValue::$variant(v) = value { Ok(v) } else { Err(value.is_not($what)) }
+                if let EValue::$variant(v) = value { Ok(v) } else { Err(value.kind_error($what)) }
             }
         }
     )* };

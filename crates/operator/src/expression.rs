@@ -178,31 +178,31 @@ impl fmt::Display for Expression {
             0 => Ok(()),
             // A register that is used twice is printed twice, so the term of a long expression can be very long.
             n if n > 12 => write!(f, "{n} instructions"),
-            n => self.term(f, n - 1),
+            n => self.write_term(f, n - 1),
         }
     }
 }
 
 impl Expression {
-    fn term(&self, f: &mut fmt::Formatter<'_>, at: usize) -> fmt::Result {
+    fn write_term(&self, f: &mut fmt::Formatter<'_>, at: usize) -> fmt::Result {
         match self.instrs[at] {
             Instr::Input(i) => write!(f, "x{i}"),
             Instr::Const(c) => write!(f, "{c}"),
             Instr::Unary(g, a) => {
                 write!(f, "{g:?}(")?;
-                self.term(f, a)?;
+                self.write_term(f, a)?;
                 write!(f, ")")
             }
             Instr::Clamp { of, low, high } => {
                 write!(f, "Clamp(")?;
-                self.term(f, of)?;
+                self.write_term(f, of)?;
                 write!(f, ", {low}, {high})")
             }
             Instr::Binary(g, a, b) => {
                 write!(f, "{g:?}(")?;
-                self.term(f, a)?;
+                self.write_term(f, a)?;
                 write!(f, ", ")?;
-                self.term(f, b)?;
+                self.write_term(f, b)?;
                 write!(f, ")")
             }
         }

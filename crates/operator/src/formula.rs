@@ -8,7 +8,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::rc::Rc;
 
-/// What formulas compute with: elements, or descriptions of elements.
+/// The operations of formulas, on numbers or on [`Term`]s.
 pub trait Algebra:
     Clone
     + Neg<Output = Self>
@@ -105,22 +105,22 @@ pub fn log_sigmoid<A: WithLog1p>(x: A) -> A {
 /// the reciprocal, and products are associated otherwise.
 pub fn spellings() -> Vec<(Unary, Expression)> {
     /// `p / n` and `p * (1 / n)`
-    fn over(p: &Term, n: f64) -> [Term; 2] {
+    fn divided_by(p: &Term, n: f64) -> [Term; 2] {
         [p.clone() / n, p.clone() * (1.0 / n)]
     }
     let x = Term::input(0);
     let bounded = (x.clone() + 3.0).clamp(0.0, 6.0);
     let mut all: Vec<(Unary, Term)> = Vec::new();
-    for hard in over(&bounded, 6.0) {
+    for hard in divided_by(&bounded, 6.0) {
         all.push((Unary::Hardsigmoid, hard.clone()));
         all.push((Unary::Hardswish, x.clone() * hard));
     }
     all.push((Unary::Hardswish, x.clone() * x.clone().unary(Unary::Hardsigmoid)));
-    all.extend(over(&(x.clone() * bounded), 6.0).map(|term| (Unary::Hardswish, term)));
+    all.extend(divided_by(&(x.clone() * bounded), 6.0).map(|term| (Unary::Hardswish, term)));
     all.push((Unary::Silu, silu(x.clone())));
-    for inner in over(&x, SQRT_2) {
+    for inner in divided_by(&x, SQRT_2) {
         let twice_normal = inner.erf() + 1.0;
-        all.extend(over(&x, 2.0).map(|half| (Unary::Gelu, half * twice_normal.clone())));
+        all.extend(divided_by(&x, 2.0).map(|half| (Unary::Gelu, half * twice_normal.clone())));
         all.push((Unary::Gelu, x.clone() * twice_normal.clone() * 0.5));
         all.push((Unary::Gelu, x.clone() * (twice_normal * 0.5)));
     }
@@ -221,7 +221,7 @@ impl Term {
     }
 
     /// Appends the instructions of the term. Inputs are read once, and terms that are shared are computed once.
-    fn append(&self, instrs: &mut Vec<Instr>, registers: &mut Vec<(*const Node, usize)>) -> usize {
+    fn append_instrs(&self, instrs: &mut Vec<Instr>, registers: &mut Vec<(*const Node, usize)>) -> usize {
         let at = Rc::as_ptr(&self.0);
         if let Some(&(_, register)) = registers.iter().find(|(node, _)| *node == at) {
             return register;
@@ -235,13 +235,13 @@ impl Term {
                 instr
             }
             Node::Const(value) => Instr::Const(*value),
-            Node::Unary(function, of) => Instr::Unary(*function, of.append(instrs, registers)),
+            Node::Unary(function, of) => Instr::Unary(*function, of.append_instrs(instrs, registers)),
             Node::Clamp(of, low, high) => {
-                Instr::Clamp { of: of.append(instrs, registers), low: *low, high: *high }
+                Instr::Clamp { of: of.append_instrs(instrs, registers), low: *low, high: *high }
             }
             Node::Binary(function, a, b) => {
-                let a = a.append(instrs, registers);
-                Instr::Binary(*function, a, b.append(instrs, registers))
+                let a = a.append_instrs(instrs, registers);
+                Instr::Binary(*function, a, b.append_instrs(instrs, registers))
             }
         };
         instrs.push(instr);
@@ -253,7 +253,7 @@ impl Term {
 impl From<Term> for Expression {
     fn from(term: Term) -> Self {
         let mut instrs = Vec::new();
-        term.append(&mut instrs, &mut Vec::new());
+        term.append_instrs(&mut instrs, &mut Vec::new());
         Self { instrs }
     }
 }

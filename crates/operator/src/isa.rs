@@ -17,7 +17,7 @@ pub enum Feature {
     Amx,
 }
 
-/// What is known of a feature.
+/// A row of the table of features.
 struct Row {
     feature: Feature,
     /// The name on command lines.

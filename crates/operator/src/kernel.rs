@@ -1,6 +1,7 @@
 use crate::SchemaError;
 use crate::{Args, DtypeSet, Facts, KernelContext, Meaning, MeaningFn, Outs, Result, Rounding, Schema};
 use pteron_tensor::Shape;
+use smallvec::SmallVec;
 
 /// See [`Kernel::result_sizes`].
 pub type SizesFn = fn(&Args<'_>) -> Option<Shape>;
@@ -98,7 +99,7 @@ pub struct Operator {
     facts: Facts,
     meaning: Option<MeaningFn>,
     sizes: Option<SizesFn>,
-    in_place: &'static [usize],
+    in_place: &'static [&'static str],
     execute: KernelFn,
     prepare: Option<PrepareFn>,
 }
@@ -120,7 +121,7 @@ impl Operator {
     }
 
     /// Declares that it only moves or repeats elements and computes none.
-    pub const fn moves(mut self) -> Self {
+    pub const fn moves_elements(mut self) -> Self {
         self.facts.moves = true;
         self.facts.rounding = Rounding::Exact;
         self
@@ -162,8 +163,8 @@ impl Operator {
         self
     }
 
-    /// Declares the arguments that may alias the first out.
-    pub const fn in_place(mut self, args: &'static [usize]) -> Self {
+    /// Declares the arguments, by name, that may alias the first out.
+    pub const fn in_place(mut self, args: &'static [&'static str]) -> Self {
         self.in_place = args;
         self
     }
@@ -205,16 +206,24 @@ impl Operator {
 pub(crate) struct TableKernel {
     operator: Operator,
     schema: Schema,
+    /// The positions of the operator's `in_place` arguments.
+    in_place: SmallVec<[usize; 2]>,
 }
 
 impl TableKernel {
     /// # Panics
-    /// If the row's schema is malformed, which is a bug in the table.
+    /// If the row's schema is malformed or lacks an `in_place` argument, which is a bug in the table.
     pub(crate) fn new(operator: Operator) -> Self {
-        match Schema::parse(operator.schema) {
-            Ok(schema) => Self { operator, schema },
+        let schema = match Schema::parse(operator.schema) {
+            Ok(schema) => schema,
             Err(e) => panic!("in an operator table: {e}"),
-        }
+        };
+        let position = |name: &&str| match schema.args.iter().position(|arg| arg.name == *name) {
+            Some(position) => position,
+            None => panic!("in an operator table: {} has no argument {name}", schema.name),
+        };
+        let in_place = operator.in_place.iter().map(position).collect();
+        Self { operator, schema, in_place }
     }
 }
 
@@ -244,7 +253,7 @@ impl Kernel for TableKernel {
     }
 
     fn in_place(&self) -> &[usize] {
-        self.operator.in_place
+        &self.in_place
     }
 
     fn prepare(&self, args: &Args<'_>) -> Result<Option<Box<dyn PreparedKernel>>> {

@@ -22,7 +22,7 @@ pub struct Outs<'a> {
 }
 
 impl<'a> Outs<'a> {
-    /// Outs in this order.
+    /// The outs of a call, in this order.
     pub fn new(list: SmallVec<[Out<'a>; 3]>) -> Self {
         Self { list }
     }
@@ -41,7 +41,7 @@ impl<'a> Outs<'a> {
     pub fn tensor(&mut self, index: usize) -> Result<&mut TensorViewMut<'a>> {
         match self.list.get_mut(index) {
             Some(Out::Tensor(t)) => Ok(t),
-            _ => Err(wrong(index, "a tensor")),
+            _ => Err(kind_error(index, "a tensor")),
         }
     }
 
@@ -49,7 +49,7 @@ impl<'a> Outs<'a> {
     pub fn read(&self, index: usize) -> Result<TensorView<'_>> {
         match self.list.get(index) {
             Some(Out::Tensor(t)) => Ok(t.as_view()),
-            _ => Err(wrong(index, "a tensor")),
+            _ => Err(kind_error(index, "a tensor")),
         }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Outs<'a> {
             }
         });
         if bad.is_some() {
-            return Err(wrong(indices[0], "a tensor"));
+            return Err(kind_error(indices[0], "a tensor"));
         }
         Ok(tensors.map(|t| t.expect("absent tensors were refused above")))
     }
@@ -77,7 +77,7 @@ impl<'a> Outs<'a> {
     pub fn list(&mut self, index: usize) -> Result<&mut [TensorViewMut<'a>]> {
         match self.list.get_mut(index) {
             Some(Out::Tensors(list)) => Ok(list),
-            _ => Err(wrong(index, "a list of tensors")),
+            _ => Err(kind_error(index, "a list of tensors")),
         }
     }
 
@@ -88,7 +88,7 @@ impl<'a> Outs<'a> {
                 *slot = Some(value);
                 Ok(())
             }
-            _ => Err(wrong(index, "a number")),
+            _ => Err(kind_error(index, "a number")),
         }
     }
 
@@ -99,7 +99,7 @@ impl<'a> Outs<'a> {
                 *slot = Some(sizes);
                 Ok(())
             }
-            _ => Err(wrong(index, "a view")),
+            _ => Err(kind_error(index, "a view")),
         }
     }
 
@@ -110,7 +110,7 @@ impl<'a> Outs<'a> {
 }
 
 #[cold]
-fn wrong(index: usize, expected: &'static str) -> Error {
+fn kind_error(index: usize, expected: &'static str) -> Error {
     Error::invalid(format!(
         "out {index} is not {expected}; the program's value table disagrees with the schema"
     ))

@@ -13,7 +13,7 @@ enum Entry {
 }
 
 impl Entry {
-    fn of_row(operator: &'static Operator) -> (Cow<'static, str>, Self) {
+    fn from_row(operator: &'static Operator) -> (Cow<'static, str>, Self) {
         (Cow::Borrowed(operator.name()), Self::Table(operator, OnceLock::new()))
     }
 }
@@ -41,7 +41,7 @@ impl KernelRegistry {
 
     /// A registry of a table's operators. If several rows have the same name, the last one is used.
     pub fn from_table(table: &'static [Operator]) -> Self {
-        Self { kernels: table.iter().map(Entry::of_row).collect() }
+        Self { kernels: table.iter().map(Entry::from_row).collect() }
     }
 
     /// Adds a kernel under its schema's name.
@@ -53,7 +53,7 @@ impl KernelRegistry {
     /// Adds a table of operators.
     pub fn register_table(&mut self, table: &'static [Operator]) -> Result<(), DuplicateKernel> {
         self.kernels.reserve(table.len());
-        table.iter().map(Entry::of_row).try_for_each(|(name, entry)| self.insert(name, entry))
+        table.iter().map(Entry::from_row).try_for_each(|(name, entry)| self.insert(name, entry))
     }
 
     /// Adds a kernel, replacing the one with the same name, if there is one.
@@ -63,8 +63,8 @@ impl KernelRegistry {
 
     fn insert(&mut self, name: Cow<'static, str>, entry: Entry) -> Result<(), DuplicateKernel> {
         match self.kernels.entry(name) {
-            std::collections::hash_map::Entry::Occupied(taken) => {
-                Err(DuplicateKernel { name: taken.key().clone().into_owned() })
+            std::collections::hash_map::Entry::Occupied(occupied) => {
+                Err(DuplicateKernel { name: occupied.key().clone().into_owned() })
             }
             std::collections::hash_map::Entry::Vacant(free) => {
                 free.insert(entry);

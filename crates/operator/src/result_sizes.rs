@@ -22,11 +22,11 @@ impl Meaning {
             | Self::Equals(_)
             | Self::Quantize(_)
             | Self::Dequantize(_) => sizes(0),
-            Self::Any(dim) => reduced(&sizes(0)?, &[*dim], true),
-            Self::Amax(dims) => reduced(&sizes(0)?, dims, true),
+            Self::Any(dim) => reduced_shape(&sizes(0)?, &[*dim], true),
+            Self::Amax(dims) => reduced_shape(&sizes(0)?, dims, true),
             Self::Mean(dims) | Self::Variance(dims) => {
                 let keep = args.schema().args.iter().position(|arg| arg.name == "keepdim")?;
-                reduced(&sizes(0)?, dims, args.bool(keep).ok()?)
+                reduced_shape(&sizes(0)?, dims, args.bool(keep).ok()?)
             }
             Self::View(of) => of.result_sizes(&sizes(0)?),
             Self::MatMul(product) => {
@@ -58,7 +58,7 @@ fn broadcast(a: &Shape, b: &Shape) -> Option<Shape> {
     Some(long)
 }
 
-fn reduced(x: &Shape, dims: &[usize], keep: bool) -> Option<Shape> {
+fn reduced_shape(x: &Shape, dims: &[usize], keep: bool) -> Option<Shape> {
     let all = dims.is_empty();
     let sizes = x.iter().enumerate().filter_map(|(d, &size)| match all || dims.contains(&d) {
         true => keep.then_some(1),
@@ -90,7 +90,7 @@ impl ViewOf {
 }
 
 /// How many windows fit into a padded dimension.
-fn windows(padded: usize, kernel: usize, dilation: usize) -> Option<usize> {
+fn window_count(padded: usize, kernel: usize, dilation: usize) -> Option<usize> {
     padded.checked_sub(dilation.checked_mul(kernel.checked_sub(1)?)?)?.checked_sub(1)
 }
 
@@ -106,12 +106,12 @@ impl Convolution {
             let (stride, padding, dilation) = (of(&self.stride)?, of(&self.padding)?, of(&self.dilation)?);
             let reach = dilation.checked_mul(weights[d].checked_sub(1)?)?;
             sizes[d] = if self.transposed {
-                let whole = x[d].checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?;
+                let full = x[d].checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?;
                 let added = of(&self.output_padding).unwrap_or(0).checked_add(1)?;
-                whole.checked_add(added)?.checked_sub(padding.checked_mul(2)?)?
+                full.checked_add(added)?.checked_sub(padding.checked_mul(2)?)?
             } else {
                 let padded = x[d].checked_add(padding.checked_mul(2)?)?;
-                windows(padded, weights[d], dilation)?.checked_div(stride)?.checked_add(1)?
+                window_count(padded, weights[d], dilation)?.checked_div(stride)?.checked_add(1)?
             };
         }
         Some(sizes)
@@ -125,7 +125,7 @@ impl Pool2d {
         for d in 0..2 {
             let (size, stride, padding) = (x[first + d], self.stride[d], self.padding[d]);
             let padded = size.checked_add(padding.checked_mul(2)?)?;
-            let room = windows(padded, self.kernel[d], self.dilation[d])?;
+            let room = window_count(padded, self.kernel[d], self.dilation[d])?;
             let mut count = match self.ceil {
                 true => room.checked_add(stride.checked_sub(1)?)?.checked_div(stride)?,
                 false => room.checked_div(stride)?,

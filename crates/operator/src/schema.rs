@@ -94,7 +94,7 @@ impl Schema {
     }
 
     /// Positions of the arguments that the operator writes.
-    pub fn written(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn written_args(&self) -> impl Iterator<Item = usize> + '_ {
         self.args.iter().enumerate().filter(|(_, a)| a.written).map(|(i, _)| i)
     }
 
@@ -176,13 +176,13 @@ impl fmt::Display for Schema {
 
 fn parse(text: &str) -> Result<Schema, String> {
     let open = text.find('(').ok_or("no argument list")?;
-    let close = closing(text, open).ok_or("the argument list does not end")?;
+    let close = closing_parenthesis(text, open).ok_or("the argument list does not end")?;
     let name = text[..open].trim();
     if !name.contains("::") {
         return Err(format!("`{name}` has no namespace (`aten::add.out`)"));
     }
     let mut args = Vec::new();
-    for item in split_top(&text[open + 1..close]) {
+    for item in split_at_top_commas(&text[open + 1..close]) {
         if item != "*" {
             args.push(parse_arg(item)?);
         }
@@ -192,7 +192,7 @@ fn parse(text: &str) -> Result<Schema, String> {
         Some(inner) => inner.strip_suffix(')').ok_or("the result list does not end")?,
         None => returns,
     };
-    let returns = split_top(returns).into_iter().map(parse_arg).collect::<Result<_, _>>()?;
+    let returns = split_at_top_commas(returns).into_iter().map(parse_arg).collect::<Result<_, _>>()?;
     Ok(Schema { name: name.to_owned(), args, returns })
 }
 
@@ -242,7 +242,7 @@ fn parse_arg(text: &str) -> Result<SchemaArg, String> {
 }
 
 /// The index of the `)` that closes the `(` at `open`.
-fn closing(text: &str, open: usize) -> Option<usize> {
+fn closing_parenthesis(text: &str, open: usize) -> Option<usize> {
     let mut depth = 0;
     for (i, c) in text.char_indices().skip_while(|&(i, _)| i < open) {
         match c {
@@ -258,7 +258,7 @@ fn closing(text: &str, open: usize) -> Option<usize> {
 }
 
 /// Splits at commas outside brackets.
-fn split_top(text: &str) -> Vec<&str> {
+fn split_at_top_commas(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     for (i, c) in text.char_indices() {
         match c {
@@ -287,7 +287,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(s.name, "aten::add.out");
-        assert_eq!(s.written().collect::<Vec<_>>(), [3]);
+        assert_eq!(s.written_args().collect::<Vec<_>>(), [3]);
         assert_eq!(s.instruction_args(), 5);
         assert_eq!(s.args[2].default.as_deref(), Some("1"));
         assert!(s.fresh_result().is_none());

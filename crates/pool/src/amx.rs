@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 /// Whether the machine has AMX-INT8 and the system lets this process use it. Checked once.
 pub fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| has_instructions() && permitted())
+    *AVAILABLE.get_or_init(|| has_instructions() && request_permission())
 }
 
 /// Whether the processor has AMX-INT8 and the system saves its state.
@@ -35,7 +35,7 @@ unsafe fn xgetbv() -> u64 {
 
 /// Requests the use of the tile state, which the system saves only for processes that have asked.
 #[cfg(target_os = "linux")]
-fn permitted() -> bool {
+fn request_permission() -> bool {
     const ARCH_PRCTL: u64 = 158;
     const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
     const XTILEDATA: u64 = 18;

@@ -33,7 +33,9 @@ impl Blocking {
         let free = state.idle > state.tasks.len();
         if !free && state.handles.len() < MAX_BLOCKING_THREADS {
             let inner = Arc::clone(&self.0);
-            if let Ok(handle) = thread::Builder::new().name("blocking".into()).spawn(move || inner.work()) {
+            if let Ok(handle) =
+                thread::Builder::new().name("blocking".into()).spawn(move || inner.run_tasks())
+            {
                 state.handles.push(handle);
                 state.tasks.push_back(task);
                 return Ok(());
@@ -65,7 +67,7 @@ impl Blocking {
 }
 
 impl Inner {
-    fn work(&self) {
+    fn run_tasks(&self) {
         let mut state = lock(&self.state);
         loop {
             if state.stop {

@@ -180,7 +180,7 @@ pub fn checkpoint() {
 const PIECES: usize = 64;
 
 /// Calls `body` for `0..items` in pieces of at least `grain` items. Unwinds if the handle fires.
-pub(crate) fn in_pieces(
+pub(crate) fn run_in_pieces(
     interrupt: &Interrupt,
     items: usize,
     grain: usize,
@@ -199,7 +199,7 @@ pub(crate) fn in_pieces(
 
 /// Runs a loop that several threads share: passes `run` a body that skips its range once the handle has
 /// fired, and unwinds afterwards.
-pub(crate) fn in_threads(
+pub(crate) fn run_in_threads(
     interrupt: &Interrupt,
     body: &(dyn Fn(Range<usize>) + Sync),
     run: impl FnOnce(&(dyn Fn(Range<usize>) + Sync)),

@@ -30,7 +30,7 @@ enum End {
 
 impl End {
     /// The increment of [`Slot::taken`] that takes one range from this end.
-    fn one(self) -> u64 {
+    fn increment(self) -> u64 {
         match self {
             Self::Front => 1,
             Self::Back => 1 << 32,
@@ -140,8 +140,8 @@ impl Slot {
     fn work(&self, job: &Job, end: End) {
         let ranges = job.items.div_ceil(job.chunk) as u64;
         loop {
-            let taken = self.taken.fetch_add(end.one(), Ordering::Relaxed);
-            let (front, back) = (taken & u64::from(u32::MAX), taken >> 32);
+            let counts = self.taken.fetch_add(end.increment(), Ordering::Relaxed);
+            let (front, back) = (counts & u64::from(u32::MAX), counts >> 32);
             if front + back >= ranges {
                 return;
             }

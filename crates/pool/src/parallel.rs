@@ -1,4 +1,4 @@
-use crate::interrupt::{self, in_pieces, in_threads};
+use crate::interrupt::{self, run_in_pieces, run_in_threads};
 use crate::job::for_chunks;
 use crate::limits::{MAX_THREADS, RANGES_PER_THREAD};
 use crate::workers::Threads;
@@ -50,8 +50,8 @@ impl Pool {
         let grain = grain.max(1);
         match interrupt::armed() {
             None => self.loop_over(items, grain, body),
-            Some(i) if self.0.workers() == 0 || items <= grain => in_pieces(&i, items, grain, body),
-            Some(i) => in_threads(&i, body, |body| self.loop_over(items, grain, body)),
+            Some(i) if self.0.workers() == 0 || items <= grain => run_in_pieces(&i, items, grain, body),
+            Some(i) => run_in_threads(&i, body, |body| self.loop_over(items, grain, body)),
         }
     }
 
@@ -84,7 +84,7 @@ impl Pool {
             let mut each = data.chunks_mut(chunk).enumerate();
             match interrupt::armed() {
                 None => each.for_each(|(i, c)| body(i, c)),
-                Some(interrupt) => in_pieces(&interrupt, chunks, grain, |range| {
+                Some(interrupt) => run_in_pieces(&interrupt, chunks, grain, |range| {
                     each.by_ref().take(range.len()).for_each(|(i, c)| body(i, c));
                 }),
             }
@@ -106,13 +106,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A repetition count, reduced under Miri, which is slow.
-    const fn times(count: usize) -> usize {
+    const fn repetitions(count: usize) -> usize {
         if cfg!(miri) { count.div_ceil(50) } else { count }
     }
 
     #[test]
     fn every_item_is_visited_once() {
-        const ITEMS: usize = times(1000);
+        const ITEMS: usize = repetitions(1000);
         for threads in [1, 2, 3, 8] {
             let pool = Pool::new(threads);
             for grain in [0, 1, 7, ITEMS - 1, ITEMS, 5 * ITEMS] {
@@ -132,7 +132,7 @@ mod tests {
     fn the_caller_takes_the_front_and_another_thread_the_back() {
         let pool = Pool::new(2);
         let caller = std::thread::current().id();
-        for _ in 0..times(200) {
+        for _ in 0..repetitions(200) {
             let by_caller: Vec<AtomicUsize> = (0..80).map(|_| AtomicUsize::new(0)).collect();
             pool.parallel_for(80, 10, &|range| {
                 for i in range {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn chunks_are_disjoint_and_numbered() {
         let pool = Pool::new(2);
-        let mut data = vec![0usize; times(1000) + 3];
+        let mut data = vec![0usize; repetitions(1000) + 3];
         pool.parallel_chunks_mut(&mut data, 10, 1, &|i, c| c.fill(i + 1));
         assert!(data.iter().enumerate().all(|(i, &v)| v == i / 10 + 1));
     }
@@ -158,18 +158,18 @@ mod tests {
         let count = AtomicUsize::new(0);
         pool.parallel_for(20, 1, &|outer| {
             for _ in outer {
-                pool.parallel_for(times(50), 1, &|inner| {
+                pool.parallel_for(repetitions(50), 1, &|inner| {
                     count.fetch_add(inner.len(), Ordering::Relaxed);
                 });
             }
         });
-        assert_eq!(count.load(Ordering::Relaxed), 20 * times(50));
+        assert_eq!(count.load(Ordering::Relaxed), 20 * repetitions(50));
     }
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_stays_usable() {
         let pool = Pool::new(3);
-        for _ in 0..times(50) {
+        for _ in 0..repetitions(50) {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 pool.parallel_for(64, 1, &|range| {
                     if range.contains(&40) {
@@ -193,7 +193,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for _ in 0..times(500) {
+                    for _ in 0..repetitions(500) {
                         pool.clone().parallel_for(16, 1, &|range| {
                             count.fetch_add(range.len(), Ordering::Relaxed);
                         });
@@ -201,14 +201,14 @@ mod tests {
                 });
             }
         });
-        assert_eq!(count.load(Ordering::Relaxed), 4 * times(500) * 16);
+        assert_eq!(count.load(Ordering::Relaxed), 4 * repetitions(500) * 16);
     }
 
     #[test]
     fn many_short_loops_and_pools() {
-        for _ in 0..times(50) {
+        for _ in 0..repetitions(50) {
             let pool = Pool::new(4);
-            for _ in 0..times(100) {
+            for _ in 0..repetitions(100) {
                 let count = AtomicUsize::new(0);
                 pool.parallel_for(8, 1, &|range| {
                     count.fetch_add(range.len(), Ordering::Relaxed);

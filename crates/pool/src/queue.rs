@@ -64,7 +64,7 @@ pub struct HandOver {
 impl HandOver {
     /// Makes this new thread count as running the tasks that the other one is in the middle of.
     pub fn take(self) {
-        workers::set_running(self.running);
+        workers::set_task_depth(self.running);
     }
 }
 
@@ -177,7 +177,7 @@ impl WorkQueue {
             }
             Kind::Multi(pool, _) => {
                 let shared = Arc::clone(pool.0.shared());
-                shared.began();
+                shared.task_began();
                 let run = Arc::clone(&shared);
                 // A shared cell, so that the task can be taken back if it is refused.
                 let cell = Arc::new(crate::sync::Mutex::new(Some(task)));
@@ -190,7 +190,7 @@ impl WorkQueue {
                 if shared.blocking.add(Task::from(wrapped), allow_queuing).is_ok() {
                     return Ok(());
                 }
-                shared.ended();
+                shared.task_ended();
                 let task = crate::sync::lock(&cell).take();
                 task.map_or(Ok(()), |t| Err(Refused(t)))
             }
@@ -215,7 +215,7 @@ impl WorkQueue {
         if let Kind::Single(q) = &self.0 {
             q.release();
         }
-        HandOver { running: workers::running() }
+        HandOver { running: workers::task_depth() }
     }
 
     /// Wakes the threads in [`WorkQueue::wait_until`] so that they check their condition again.

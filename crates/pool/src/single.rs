@@ -39,8 +39,8 @@ struct RunGuard<'a> {
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
-            let held = LOCAL_TASKS.replace(before);
-            self.queue.give_back(held.tasks);
+            let local = LOCAL_TASKS.replace(before);
+            self.queue.return_tasks(local.tasks);
         }
     }
 }
@@ -96,11 +96,11 @@ impl Single {
             true => std::mem::take(&mut held.tasks),
             false => VecDeque::new(),
         });
-        self.give_back(held);
+        self.return_tasks(held);
     }
 
     /// Puts the tasks that a thread held back at the front of the queue.
-    fn give_back(&self, mut held: VecDeque<Task>) {
+    fn return_tasks(&self, mut held: VecDeque<Task>) {
         if held.is_empty() {
             return;
         }
@@ -113,15 +113,15 @@ impl Single {
     }
 
     /// Makes this thread run tasks, if it does not already.
-    fn begin(&self) -> RunGuard<'_> {
+    fn begin_tasks(&self) -> RunGuard<'_> {
         let owner = self.address();
         let is_new = LOCAL_TASKS.with_borrow(|held| held.owner != owner);
         let before = is_new.then(|| LOCAL_TASKS.replace(LocalTasks { owner, tasks: VecDeque::new() }));
         RunGuard { queue: self, before }
     }
 
-    /// The next task for this thread, which must have called [`Self::begin`].
-    fn next(&self) -> Option<Task> {
+    /// The next task for this thread, which must have called [`Self::begin_tasks`].
+    fn next_task(&self) -> Option<Task> {
         LOCAL_TASKS.with_borrow_mut(|held| {
             if self.queued.load(Ordering::Relaxed) > 0 {
                 let mut queue = lock(&self.tasks);
@@ -134,9 +134,9 @@ impl Single {
 
     /// Runs tasks on this thread until `done` returns true.
     pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool) {
-        let _turn = self.begin();
+        let _turn = self.begin_tasks();
         while !done() {
-            if let Some(task) = self.next() {
+            if let Some(task) = self.next_task() {
                 task.run();
                 continue;
             }
@@ -151,8 +151,8 @@ impl Single {
 
     /// Runs tasks until none is left.
     pub(crate) fn quiesce(&self) {
-        let _turn = self.begin();
-        while let Some(task) = self.next() {
+        let _turn = self.begin_tasks();
+        while let Some(task) = self.next_task() {
             task.run();
         }
     }

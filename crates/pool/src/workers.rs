@@ -51,12 +51,12 @@ pub(crate) fn is_in_task() -> bool {
 }
 
 /// The nesting depth of the tasks that this thread is running.
-pub(crate) fn running() -> usize {
+pub(crate) fn task_depth() -> usize {
     RUNNING.get()
 }
 
 /// Makes this thread count as one that runs tasks nested this deeply.
-pub(crate) fn set_running(depth: usize) {
+pub(crate) fn set_task_depth(depth: usize) {
     RUNNING.set(depth);
 }
 
@@ -75,12 +75,12 @@ impl Shared {
         self.with_local(|_| ()).is_some()
     }
 
-    /// Counts a task as pending until [`Shared::ended`].
-    pub(crate) fn began(&self) {
+    /// Counts a task as pending until [`Shared::task_ended`].
+    pub(crate) fn task_began(&self) {
         self.pending.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn ended(&self) {
+    pub(crate) fn task_ended(&self) {
         if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.notify_all();
         }
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     pub(crate) fn add(&self, task: Task) {
-        self.began();
+        self.task_began();
         let mut task = Some(task);
         self.with_local(|deque| task.take().map(|t| deque.push(t)));
         if let Some(task) = task {
@@ -116,18 +116,18 @@ impl Shared {
             self.notify_all();
         }
         RUNNING.set(RUNNING.get() - 1);
-        self.ended();
+        self.task_ended();
     }
 
-    fn find(&self) -> Option<Task> {
+    fn find_task(&self) -> Option<Task> {
         if let Some(Some(task)) = self.with_local(Worker::pop) {
             return Some(task);
         }
         loop {
             let mut retry = false;
-            let taken = self.with_local(|deque| self.injector.steal_batch_and_pop(deque));
-            let taken = taken.unwrap_or_else(|| self.injector.steal());
-            for steal in std::iter::once(taken).chain(self.stealers.iter().map(Stealer::steal)) {
+            let stolen = self.with_local(|deque| self.injector.steal_batch_and_pop(deque));
+            let stolen = stolen.unwrap_or_else(|| self.injector.steal());
+            for steal in std::iter::once(stolen).chain(self.stealers.iter().map(Stealer::steal)) {
                 match steal {
                     Steal::Success(task) => return Some(task),
                     Steal::Retry => retry = true,
@@ -144,7 +144,7 @@ impl Shared {
         !self.injector.is_empty() || self.stealers.iter().any(|s| !s.is_empty())
     }
 
-    fn work(&self, deque: Worker<Task>) {
+    fn run_worker(&self, deque: Worker<Task>) {
         LOCAL.set(Some(Local { owner: self.address(), deque }));
         self.help_until(&|| self.stop.load(Ordering::Acquire), true);
         LOCAL.take();
@@ -161,7 +161,7 @@ impl Shared {
             if joined {
                 idle_since = None;
             }
-            if let Some(task) = self.find() {
+            if let Some(task) = self.find_task() {
                 self.run(task);
                 idle_since = None;
                 continue;
@@ -209,7 +209,7 @@ impl Shared {
         let done = || done() || self.panicked.load(Ordering::Acquire);
         if !helps && !self.is_worker() && !is_in_task() {
             self.sleep_until(&done);
-            return self.raise();
+            return self.resume_panic();
         }
         let spare = if LOCAL.with_borrow(Option::is_none) { lock(&self.spare).take() } else { None };
         let lent = spare.is_some();
@@ -222,11 +222,11 @@ impl Shared {
             // Other threads can steal the tasks that are left in it.
             self.event.notify_all();
         }
-        self.raise();
+        self.resume_panic();
     }
 
     /// Resumes the panic of a task, if one has panicked.
-    fn raise(&self) {
+    fn resume_panic(&self) {
         if !self.panicked.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -263,7 +263,7 @@ impl Threads {
         });
         let start = |(i, deque)| {
             let shared = Arc::clone(&shared);
-            thread::Builder::new().name(format!("pool-{i}")).spawn(move || shared.work(deque)).ok()
+            thread::Builder::new().name(format!("pool-{i}")).spawn(move || shared.run_worker(deque)).ok()
         };
         let handles = deques.into_iter().enumerate().map_while(start).collect();
         Self { shared, handles }

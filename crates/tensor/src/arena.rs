@@ -113,8 +113,8 @@ pub struct Loan<'a> {
 impl<'a> Loan<'a> {
     /// A readable view. Fails if it overlaps a writable view of this loan.
     pub fn shared(&mut self, extent: Extent) -> Result<&'a [u8]> {
-        let start = self.admit(extent, false)?;
-        // SAFETY: `admit` proved that the range is within the arena's allocation and overlaps no
+        let start = self.add_view(extent, false)?;
+        // SAFETY: `add_view` proved that the range is within the arena's allocation and overlaps no
         // writable view of this loan. The arenas are borrowed mutably for 'a, so only this loan
         // creates views of them, and it creates no other reference to their bytes: nothing moves, frees or
         // invalidates a view before 'a ends.
@@ -123,12 +123,12 @@ impl<'a> Loan<'a> {
 
     /// A writable view. Fails if it overlaps any view of this loan.
     pub fn exclusive(&mut self, extent: Extent) -> Result<&'a mut [u8]> {
-        let start = self.admit(extent, true)?;
+        let start = self.add_view(extent, true)?;
         // SAFETY: as in `shared`; moreover no view of this loan, readable or writable, overlaps.
         Ok(unsafe { std::slice::from_raw_parts_mut(start, extent.len) })
     }
 
-    fn admit(&mut self, extent: Extent, writable: bool) -> Result<*mut u8> {
+    fn add_view(&mut self, extent: Extent, writable: bool) -> Result<*mut u8> {
         let arena = self.buffers.get_mut(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
         // `arena.len()` would create a reference to all bytes, which invalidates the writable views lent before.
         let (start, len) = arena.raw_parts();

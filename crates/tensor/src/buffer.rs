@@ -76,7 +76,7 @@ impl AlignedBuffer {
         }
         let out_of_memory = || Error::OutOfMemory(len);
         let bytes: Vec<u8> =
-            bytemuck::allocation::try_zeroed_vec(padded(len)?).map_err(|()| out_of_memory())?;
+            bytemuck::allocation::try_zeroed_vec(padded_len(len)?).map_err(|()| out_of_memory())?;
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
         if start >= ALIGNMENT {
             return Err(out_of_memory());
@@ -86,11 +86,11 @@ impl AlignedBuffer {
 
     /// Like [`Self::zeroed`], for long-lived memory such as packed weights or a workspace. A large buffer is mapped
     /// separately, with huge pages if the system has them, and is returned to the system when it is dropped.
-    pub fn long_lived(len: usize) -> Result<Self> {
+    pub fn zeroed_long_lived(len: usize) -> Result<Self> {
         #[cfg(all(target_os = "linux", not(miri)))]
         if len >= crate::pages::Pages::LARGE
-            && let Some(whole) = len.checked_next_multiple_of(ALIGNMENT)
-            && let Some(pages) = crate::pages::Pages::zeroed(whole)
+            && let Some(padded_len) = len.checked_next_multiple_of(ALIGNMENT)
+            && let Some(pages) = crate::pages::Pages::zeroed(padded_len)
         {
             return Ok(Self { bytes: Memory::Pages(pages), start: 0, len });
         }
@@ -103,7 +103,7 @@ impl AlignedBuffer {
         if len == 0 {
             return Ok(Self::default());
         }
-        let padded = padded(len)?;
+        let padded = padded_len(len)?;
         let mut all: Vec<u8> = Vec::new();
         all.try_reserve_exact(padded).map_err(|_| Error::OutOfMemory(len))?;
         let start = all.as_ptr().align_offset(ALIGNMENT);
@@ -131,7 +131,7 @@ impl AlignedBuffer {
     /// The start and length of the bytes, without creating a reference to them, so that earlier pointers stay valid.
     pub(crate) fn raw_parts(&mut self) -> (*mut u8, usize) {
         match self.len {
-            0 => (empty_mut().as_mut_ptr(), 0),
+            0 => (empty_slice_mut().as_mut_ptr(), 0),
             len => (self.bytes.as_mut_ptr().wrapping_add(self.start), len),
         }
     }
@@ -143,7 +143,7 @@ impl AlignedBuffer {
 }
 
 /// The bytes to allocate for `len` aligned bytes: whole blocks, plus padding to align the first.
-fn padded(len: usize) -> Result<usize> {
+fn padded_len(len: usize) -> Result<usize> {
     let blocks = len.checked_next_multiple_of(ALIGNMENT).and_then(|n| n.checked_add(ALIGNMENT - 1));
     blocks.ok_or(Error::OutOfMemory(len))
 }
@@ -160,23 +160,23 @@ impl Clone for AlignedBuffer {
 impl Deref for AlignedBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        if self.len == 0 { empty() } else { &self.bytes[self.start..][..self.len] }
+        if self.len == 0 { empty_slice() } else { &self.bytes[self.start..][..self.len] }
     }
 }
 
 impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        if self.len == 0 { empty_mut() } else { &mut self.bytes[self.start..][..self.len] }
+        if self.len == 0 { empty_slice_mut() } else { &mut self.bytes[self.start..][..self.len] }
     }
 }
 
 /// An empty slice with an aligned address.
-fn empty<'a>() -> &'a [u8] {
+fn empty_slice<'a>() -> &'a [u8] {
     bytemuck::cast_slice::<Block, u8>(&[])
 }
 
-/// See [`empty`].
-fn empty_mut<'a>() -> &'a mut [u8] {
+/// See [`empty_slice`].
+fn empty_slice_mut<'a>() -> &'a mut [u8] {
     bytemuck::cast_slice_mut::<Block, u8>(&mut [])
 }
 
@@ -239,7 +239,7 @@ mod tests {
         let lens: &[usize] =
             if cfg!(miri) { &[0, 1000] } else { &[0, 1000, (2 << 20) - 1, 2 << 20, (5 << 20) + 100] };
         for &len in lens {
-            let mut b = AlignedBuffer::long_lived(len).unwrap();
+            let mut b = AlignedBuffer::zeroed_long_lived(len).unwrap();
             assert_eq!((b.len(), b.as_ptr() as usize % ALIGNMENT), (len, 0));
             assert!(b.iter().all(|&x| x == 0));
             b.fill(7);
@@ -247,8 +247,8 @@ mod tests {
             b.resize(len + 1).unwrap();
             assert_eq!((&b[..len], &copy[..], b.get(len)), (&copy[..], &b[..len], Some(&0)));
         }
-        assert!(AlignedBuffer::long_lived(usize::MAX).is_err());
-        assert!(AlignedBuffer::long_lived(usize::MAX / 2).is_err());
+        assert!(AlignedBuffer::zeroed_long_lived(usize::MAX).is_err());
+        assert!(AlignedBuffer::zeroed_long_lived(usize::MAX / 2).is_err());
     }
 
     #[test]

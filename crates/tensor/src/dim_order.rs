@@ -81,10 +81,10 @@ impl DimOrder {
             return true;
         }
         let wide = |o: &DimOrder| -> [u8; MAX_RANK] {
-            let mut kept = [u8::MAX; MAX_RANK];
+            let mut wide_dims = [u8::MAX; MAX_RANK];
             let big = o.iter().filter(|&&d| sizes.get(d as usize).is_some_and(|&s| s != 1));
-            kept.iter_mut().zip(big).for_each(|(k, &d)| *k = d);
-            kept
+            wide_dims.iter_mut().zip(big).for_each(|(k, &d)| *k = d);
+            wide_dims
         };
         self.rank == other.rank && wide(self) == wide(other)
     }

@@ -57,12 +57,12 @@ elements! {
 
 /// The elements in an aligned buffer; trailing bytes that do not make a whole element are left out.
 pub fn cast<T: Element>(buffer: &crate::AlignedBuffer) -> &[T] {
-    let whole = buffer.len() / size_of::<T>() * size_of::<T>();
-    bytemuck::cast_slice(&buffer[..whole])
+    let len = buffer.len() / size_of::<T>() * size_of::<T>();
+    bytemuck::cast_slice(&buffer[..len])
 }
 
 /// Like [`cast`], but mutable.
 pub fn cast_mut<T: Element>(buffer: &mut crate::AlignedBuffer) -> &mut [T] {
-    let whole = buffer.len() / size_of::<T>() * size_of::<T>();
-    bytemuck::cast_slice_mut(&mut buffer[..whole])
+    let len = buffer.len() / size_of::<T>() * size_of::<T>();
+    bytemuck::cast_slice_mut(&mut buffer[..len])
 }

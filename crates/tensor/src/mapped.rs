@@ -51,10 +51,10 @@ impl MappedFile {
             }
             // SAFETY: the map is backed by a file and never written to, so dropped pages hold nothing that the
             // file does not. Reading them again gives the file's bytes, which `Unchanged` promises are the same.
-            let given = unsafe {
+            let advice = unsafe {
                 self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
             };
-            let _ = given;
+            let _ = advice;
         }
         #[cfg(not(unix))]
         let _ = range;

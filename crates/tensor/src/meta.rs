@@ -106,7 +106,7 @@ impl TensorMeta {
             return Ok(());
         }
         if self.dynamism == ShapeDynamism::Static {
-            return Err(self.refuse(sizes, "its shape is static"));
+            return Err(self.resize_error(sizes, "its shape is static"));
         }
         self.reshape(sizes)
     }
@@ -114,7 +114,7 @@ impl TensorMeta {
     /// Changes the sizes, ignoring the dynamism. The rank must stay the same.
     pub fn reshape(&mut self, sizes: &[usize]) -> Result<()> {
         if sizes.len() != self.rank() {
-            return Err(self.refuse(sizes, "the rank of a tensor cannot change"));
+            return Err(self.resize_error(sizes, "the rank of a tensor cannot change"));
         }
         let sizes = Shape::new(sizes)?;
         self.numel = checked_numel(self.dtype, &sizes)?;
@@ -123,7 +123,7 @@ impl TensorMeta {
         Ok(())
     }
 
-    pub(crate) fn refuse(&self, sizes: &[usize], reason: &'static str) -> Error {
+    pub(crate) fn resize_error(&self, sizes: &[usize], reason: &'static str) -> Error {
         Error::Resize { from: self.sizes.to_string(), to: format!("{sizes:?}"), reason }
     }
 }

@@ -3,7 +3,7 @@
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::ops::{Deref, DerefMut};
 
-/// The size of a huge page.
+/// The size of a huge page, in bytes.
 const HUGE: usize = 2 << 20;
 
 /// Anonymous zeroed pages. If the system grants huge pages on request, the range uses them for every whole huge page,

@@ -2,7 +2,7 @@ use crate::{AlignedBuffer, DimOrder, Element, Error, Result, ScalarType, Shape, 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn typed<T: Element>(dtype: ScalarType) -> Result<()> {
+fn expect_type<T: Element>(dtype: ScalarType) -> Result<()> {
     if dtype == T::DTYPE { Ok(()) } else { Err(Error::WrongType { expected: T::DTYPE, found: dtype }) }
 }
 
@@ -68,7 +68,7 @@ impl<'a> TensorView<'a> {
 
     /// The elements in storage order: the first dimension of [`Self::dim_order`] is outermost.
     pub fn storage<T: Element>(&self) -> Result<&'a [T]> {
-        typed::<T>(self.dtype())?;
+        expect_type::<T>(self.dtype())?;
         bytemuck::try_cast_slice(self.data).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
 
@@ -119,7 +119,7 @@ impl<'a> TensorViewMut<'a> {
 
     /// Sets `resized` whenever this view or one borrowed from it is resized, even if its sizes stay the same.
     #[must_use]
-    pub fn watched(self, resized: &'a AtomicBool) -> Self {
+    pub fn with_resize_flag(self, resized: &'a AtomicBool) -> Self {
         Self { resized: Some(resized), ..self }
     }
 
@@ -138,31 +138,31 @@ impl<'a> TensorViewMut<'a> {
     /// Changes the sizes. The rank must stay the same; the dynamism and the capacity must allow the new sizes.
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         if **self.sizes() == *sizes {
-            self.note_resized();
+            self.mark_resized();
             return Ok(());
         }
         let mut new = self.meta.clone();
         new.resize(sizes)?;
-        self.adopt(new)
+        self.set_meta(new)
     }
 
     /// Like [`Self::resize`], but ignores the dynamism.
     pub fn reshape(&mut self, sizes: &[usize]) -> Result<()> {
         let mut new = self.meta.clone();
         new.reshape(sizes)?;
-        self.adopt(new)
+        self.set_meta(new)
     }
 
-    fn adopt(&mut self, new: TensorMeta) -> Result<()> {
+    fn set_meta(&mut self, new: TensorMeta) -> Result<()> {
         if new.nbytes() > self.data.len() {
-            return Err(self.meta.refuse(new.sizes(), "the memory planned for it is too small"));
+            return Err(self.meta.resize_error(new.sizes(), "the memory planned for it is too small"));
         }
         *self.meta = new;
-        self.note_resized();
+        self.mark_resized();
         Ok(())
     }
 
-    fn note_resized(&self) {
+    fn mark_resized(&self) {
         if let Some(resized) = self.resized {
             resized.store(true, Ordering::Relaxed);
         }
@@ -208,13 +208,13 @@ impl<'a> TensorViewMut<'a> {
 
     /// The mutable elements in storage order.
     pub fn storage_mut<T: Element>(&mut self) -> Result<&mut [T]> {
-        typed::<T>(self.dtype())?;
+        expect_type::<T>(self.dtype())?;
         bytemuck::try_cast_slice_mut(self.bytes_mut()).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
 
     /// The meta and the elements together.
     pub fn split_mut<T: Element>(&mut self) -> Result<(&TensorMeta, &mut [T])> {
-        typed::<T>(self.dtype())?;
+        expect_type::<T>(self.dtype())?;
         let n = self.meta.nbytes();
         let data = bytemuck::try_cast_slice_mut(&mut self.data[..n])
             .map_err(|_| Error::Misaligned { dtype: T::DTYPE })?;
@@ -295,7 +295,7 @@ impl Tensor {
 
     /// The mutable elements in storage order.
     pub fn storage_mut<T: Element>(&mut self) -> Result<&mut [T]> {
-        typed::<T>(self.meta.dtype())?;
+        expect_type::<T>(self.meta.dtype())?;
         bytemuck::try_cast_slice_mut(&mut self.data[..self.meta.nbytes()])
             .map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
@@ -332,7 +332,7 @@ impl TensorView<'_> {
             return Err(Error::WrongType { expected: out.dtype(), found: self.dtype() });
         }
         if self.sizes() != out.sizes() {
-            return Err(out.meta.refuse(self.sizes(), "a copy needs tensors of the same sizes"));
+            return Err(out.meta.resize_error(self.sizes(), "a copy needs tensors of the same sizes"));
         }
         let size = self.dtype().size();
         let (src, dst) = (self.data, &mut out.data[..self.meta.nbytes()]);

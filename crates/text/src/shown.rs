@@ -97,17 +97,17 @@ pub struct Shown<'t> {
 impl Shown<'_> {
     /// What the character at an offset is shown as. Spaces after two others are escaped, so that no run of spaces pushes the
     /// rest of a name to the beginning of the terminal's next line.
-    fn shown(&self, at: usize, c: char) -> Escaped {
+    fn escaped_at(&self, at: usize, c: char) -> Escaped {
         Escaped::new(c, self.quoted, c == ' ' && at >= self.indent && self.text[..at].ends_with("  "))
     }
 
     /// Where the first part of a shortened text ends and its last part begins; `None` if all of it is shown.
-    fn cut(&self) -> Option<(usize, usize)> {
+    fn hidden_range(&self) -> Option<(usize, usize)> {
         let mut columns = 0;
         let mut head_end = 0;
         let head = self.columns * HEAD / MAX_COLUMNS;
         let too_long = self.text.char_indices().any(|(at, c)| {
-            columns += self.shown(at, c).columns();
+            columns += self.escaped_at(at, c).columns();
             if columns <= head {
                 head_end = at + c.len_utf8();
             }
@@ -119,7 +119,7 @@ impl Shown<'_> {
         let mut left = self.columns.saturating_sub(head + 1);
         let mut tail = self.text.len();
         for (at, c) in self.text.char_indices().rev() {
-            match left.checked_sub(self.shown(at, c).columns()) {
+            match left.checked_sub(self.escaped_at(at, c).columns()) {
                 Some(rest) if at >= head_end => (left, tail) = (rest, at),
                 _ => break,
             }
@@ -132,11 +132,11 @@ impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = |f: &mut fmt::Formatter<'_>, start: usize, end: usize| {
             let mut all = self.text[start..end].char_indices();
-            all.try_for_each(|(at, c)| self.shown(start + at, c).fmt(f))
+            all.try_for_each(|(at, c)| self.escaped_at(start + at, c).fmt(f))
         };
         let quote = if self.quoted { "\"" } else { "" };
         f.write_str(quote)?;
-        let cut = self.cut();
+        let cut = self.hidden_range();
         match cut {
             None => part(f, 0, self.text.len())?,
             Some((head, tail)) => {
@@ -209,12 +209,12 @@ pub struct Screen<W: io::Write> {
 }
 
 impl<W: io::Write> Screen<W> {
-    /// A writer in front of `out`.
+    /// A writer that escapes the text that it passes on to `out`.
     pub fn new(out: W, escapes: Escapes) -> Self {
         Self { out, escapes, partial: Vec::new() }
     }
 
-    fn chars(&mut self, text: &str) -> io::Result<()> {
+    fn write_text(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text;
         while let Some(at) = rest.find(|c| !(is_plain(c) || matches!(c, '\n' | '\t'))) {
             let (plain, from) = rest.split_at(at);
@@ -234,12 +234,12 @@ impl<W: io::Write> Screen<W> {
         self.out.write_all(rest.as_bytes())
     }
 
-    fn bytes(&mut self, bytes: &[u8], is_end: bool) -> io::Result<()> {
+    fn write_utf8(&mut self, bytes: &[u8], is_end: bool) -> io::Result<()> {
         let mut chunks = bytes.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
-            self.chars(chunk.valid())?;
+            self.write_text(chunk.valid())?;
             let invalid = chunk.invalid();
-            let may_go_on = !is_end && chunks.peek().is_none() && is_beginning(invalid);
+            let may_go_on = !is_end && chunks.peek().is_none() && is_incomplete_char(invalid);
             if may_go_on {
                 self.partial = invalid.to_vec();
             } else {
@@ -252,13 +252,13 @@ impl<W: io::Write> Screen<W> {
     /// Writes what is left of an incomplete character, and flushes.
     pub fn finish(mut self) -> io::Result<()> {
         let rest = std::mem::take(&mut self.partial);
-        self.bytes(&rest, true)?;
+        self.write_utf8(&rest, true)?;
         self.out.flush()
     }
 }
 
 /// Whether these bytes are the beginning of a character of more bytes.
-fn is_beginning(bytes: &[u8]) -> bool {
+fn is_incomplete_char(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes)
         .is_err_and(|e| !bytes.is_empty() && e.valid_up_to() == 0 && e.error_len().is_none())
 }
@@ -266,11 +266,11 @@ fn is_beginning(bytes: &[u8]) -> bool {
 impl<W: io::Write> io::Write for Screen<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.partial.is_empty() {
-            self.bytes(bytes, false)?;
+            self.write_utf8(bytes, false)?;
         } else {
             let mut all = std::mem::take(&mut self.partial);
             all.extend_from_slice(bytes);
-            self.bytes(&all, false)?;
+            self.write_utf8(&all, false)?;
         }
         Ok(bytes.len())
     }

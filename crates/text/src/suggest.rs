@@ -12,7 +12,7 @@ const MAX_SUGGESTIONS: usize = 3;
 pub fn closest<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let mut close = Vec::new();
     for other in among {
-        match distance(name, other) {
+        match edit_distance(name, other) {
             Some(0) => return Vec::new(),
             Some(steps) if !close.contains(&(steps, other)) => close.push((steps, other)),
             _ => {}
@@ -37,7 +37,7 @@ pub fn did_you_mean<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) ->
 
 /// The edit distance between two names, ignoring case: insertions, deletions, substitutions and swaps of adjacent
 /// letters. `None` if it is more than a third of the longer name (at least one edit is allowed).
-fn distance(a: &str, b: &str) -> Option<usize> {
+fn edit_distance(a: &str, b: &str) -> Option<usize> {
     let letters = |s: &str| s.to_lowercase().into_bytes();
     if a.len().max(b.len()) > MAX_COMPARED_BYTES {
         return (a == b).then_some(0);

@@ -58,7 +58,7 @@ pub struct Span<'a> {
     pub kind: SpanKind,
     /// The name of the method, operator or backend.
     pub name: &'a str,
-    /// Where in the program.
+    /// The part of the program that the span measures.
     pub place: Place,
     /// Its start time.
     pub start: Instant,

@@ -166,7 +166,7 @@ fn split_operator(operator: &str) -> (String, Option<&str>) {
 /// Whether an operator works in place. Operators with out arguments have them last and do not count.
 fn is_in_place(schema: &Schema) -> bool {
     let outs = schema.args.iter().rev().take_while(|arg| arg.written).count();
-    schema.written().any(|index| index + outs < schema.args.len()) || outs == schema.args.len()
+    schema.written_args().any(|index| index + outs < schema.args.len()) || outs == schema.args.len()
 }
 
 /// Assigns positional and named arguments to a schema.

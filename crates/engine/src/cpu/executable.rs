@@ -31,7 +31,7 @@ impl Executable {
     pub fn fork(&self) -> Result<Self> {
         let reservation = self.reservation.try_clone(WORKSPACE)?;
         let mut arena = Arenas::new();
-        arena.push(AlignedBuffer::long_lived(self.workspace)?);
+        arena.push(AlignedBuffer::zeroed_long_lived(self.workspace)?);
         Ok(Self {
             steps: Arc::clone(&self.steps),
             values: Arc::clone(&self.values),

@@ -66,7 +66,7 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
     values.iter().try_for_each(check_readable)?;
     let reservation = packs.budget().take(WORKSPACE, workspace)?;
     let mut arena = Arenas::new();
-    arena.push(AlignedBuffer::long_lived(workspace)?);
+    arena.push(AlignedBuffer::zeroed_long_lived(workspace)?);
     Ok(Executable {
         steps: steps.into(),
         values: values.into(),

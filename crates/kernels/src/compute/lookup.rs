@@ -15,7 +15,7 @@ const WORTH: usize = 1 << 16;
 /// If the slices differ in length.
 pub fn lookup(pool: &Pool, isa: Isa, table: &[u8; 256], x: &[u8], out: &mut [u8]) {
     assert_eq!(x.len(), out.len(), "lengths of a table lookup's input and output");
-    split::elements(pool, WORTH, out, &|at, out| {
+    split::map_chunks(pool, WORTH, out, &|at, out| {
         let x = &x[at..][..out.len()];
         #[cfg(target_arch = "x86_64")]
         if isa.has(Feature::Avx512) && is_x86_feature_detected!("avx512vbmi") {

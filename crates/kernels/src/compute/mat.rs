@@ -2,7 +2,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The number of elements from the first to one past the last of a strided matrix; `None` on overflow.
-fn span(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
+fn span_len(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
     if rows == 0 || cols == 0 {
         return Some(0);
     }
@@ -18,7 +18,7 @@ pub(crate) fn last_of(count: usize, step: usize) -> usize {
 /// elements and may be zero (a broadcast).
 #[derive(Clone, Copy, Debug)]
 pub struct MatRef<'a, T = f32> {
-    /// Starts at the element `(0, 0)`.
+    /// The elements, from `(0, 0)` on.
     data: &'a [T],
     rows: usize,
     cols: usize,
@@ -40,7 +40,7 @@ impl<'a, T> MatRef<'a, T> {
     /// # Panics
     /// If an element is out of bounds of `data`.
     pub fn strided(data: &'a [T], rows: usize, cols: usize, rs: usize, cs: usize) -> Self {
-        let fits = span(rows, cols, rs, cs).is_some_and(|s| s <= data.len());
+        let fits = span_len(rows, cols, rs, cs).is_some_and(|s| s <= data.len());
         assert!(
             fits,
             "a {rows}x{cols} matrix with strides {rs}, {cs} exceeds a slice of {} elements",
@@ -182,7 +182,7 @@ impl<'a, T> MatMut<'a, T> {
     }
 
     /// The same elements as one row, if the matrix has no gaps; otherwise the matrix unchanged.
-    pub(super) fn joined(self) -> Self {
+    pub(super) fn as_one_row(self) -> Self {
         let dense = self.cs == 1 && self.rs == self.cols;
         if dense { Self { rows: 1, cols: self.rows * self.cols, ..self } } else { self }
     }
@@ -227,7 +227,7 @@ impl<'a, T> MatMut<'a, T> {
 
 /// Panics unless all elements of a matrix are within `len` and no two alias.
 fn check(len: usize, rows: usize, cols: usize, rs: usize, cs: usize) {
-    let fits = span(rows, cols, rs, cs).is_some_and(|s| s <= len);
+    let fits = span_len(rows, cols, rs, cs).is_some_and(|s| s <= len);
     assert!(fits, "a {rows}x{cols} matrix with strides {rs}, {cs} exceeds a slice of {len} elements");
     let disjoint = rows == 0
         || cols == 0

@@ -118,7 +118,7 @@ impl Quantizer {
 pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u8]) {
     assert_eq!(x.len(), out.len(), "lengths of f32 and quantized values");
     let quantizer = Quantizer::new(q);
-    split::elements(pool, split::BYTES, out, &|at, out| {
+    split::map_chunks(pool, split::BYTES, out, &|at, out| {
         let x = &x[at..][..out.len()];
         dispatch(isa, Quantize { quantizer, x, out });
     });
@@ -174,7 +174,7 @@ impl Op for Quantize<'_> {
 /// If the slices differ in length.
 pub fn dequantize(pool: &Pool, isa: Isa, affine: Affine, signed: bool, x: &[u8], out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "lengths of quantized and dequantized values");
-    split::elements(pool, split::BYTES, out, &|at, out| {
+    split::map_chunks(pool, split::BYTES, out, &|at, out| {
         let x = &x[at..][..out.len()];
         dispatch(isa, Dequantize { affine, signed, x, out });
     });

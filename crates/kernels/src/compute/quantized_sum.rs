@@ -47,7 +47,7 @@ impl QuantizedSum {
 pub fn quantized_sum(pool: &Pool, isa: Isa, sum: &QuantizedSum, a: &[u8], b: &[u8], out: &mut [u8]) {
     assert!(a.len() == out.len() && b.len() == out.len(), "lengths of two tensors and their sum");
     assert!(sum.low <= sum.high, "quantized bounds {} to {}", sum.low, sum.high);
-    split::elements(pool, split::BYTES, out, &|at, out| {
+    split::map_chunks(pool, split::BYTES, out, &|at, out| {
         let (a, b) = (&a[at..][..out.len()], &b[at..][..out.len()]);
         dispatch(isa, Add { sum: *sum, a, b, out });
     });

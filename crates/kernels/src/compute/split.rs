@@ -7,19 +7,19 @@ use std::ops::Range;
 
 /// An amount of work worth dividing. Under Miri, which is too slow for such sizes, less work is divided, so that
 /// tests cover it.
-pub(crate) const fn worth(work: usize) -> usize {
+pub(crate) const fn reduced_under_miri(work: usize) -> usize {
     if cfg!(miri) { 1 << 8 } else { work }
 }
 
-/// Multiply-adds of a matrix product, whose operands are held in registers.
-pub(crate) const PRODUCTS: usize = worth(1 << 18);
-/// Multiply-adds that each load an operand of their own.
-pub(crate) const TAPS: usize = worth(1 << 16);
-/// Elements of an elementwise function.
-pub(crate) const ELEMENTS: usize = worth(1 << 14);
-/// Elements of an elementwise function of 8-bit values, which take half as long.
+/// The fewest multiply-adds worth dividing in a matrix product, whose operands are held in registers.
+pub(crate) const PRODUCTS: usize = reduced_under_miri(1 << 18);
+/// The fewest multiply-adds worth dividing if each loads an operand of its own.
+pub(crate) const TAPS: usize = reduced_under_miri(1 << 16);
+/// The fewest elements worth dividing in an elementwise function.
+pub(crate) const ELEMENTS: usize = reduced_under_miri(1 << 14);
+/// The same for 8-bit values, which take half as long.
 pub(crate) const BYTES: usize = 2 * ELEMENTS;
-/// Rows that a product of fewer rows is counted as, since it must read all weights anyway.
+/// A product of fewer rows counts as one of this many, since it must read all weights anyway.
 pub(crate) const LEAST_ROWS: usize = 8;
 
 /// The number of threads to divide work among: each gets at least half of `unit`.
@@ -28,7 +28,7 @@ pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
 }
 
 /// Runs the tasks `0..count` on this thread if `threads` is one, otherwise on `pool`.
-pub(crate) fn tasks(pool: &Pool, threads: usize, count: usize, task: impl Fn(usize) + Copy + Sync) {
+pub(crate) fn run_tasks(pool: &Pool, threads: usize, count: usize, task: impl Fn(usize) + Copy + Sync) {
     if threads == 1 {
         (0..count).for_each(task);
     } else {
@@ -75,19 +75,19 @@ impl Grid {
         Self { parts, sizes, units }
     }
 
-    pub(crate) fn tasks(&self) -> usize {
+    pub(crate) fn task_count(&self) -> usize {
         self.parts[0] * self.parts[1]
     }
 
     /// The rows and the columns of a task.
-    pub(crate) fn part(&self, task: usize) -> [Range<usize>; 2] {
+    pub(crate) fn task_block(&self, task: usize) -> [Range<usize>; 2] {
         let at = [task / self.parts[1], task % self.parts[1]];
-        [0, 1].map(|d| share(at[d], self.parts[d], self.sizes[d], self.units[d]))
+        [0, 1].map(|d| nth_share(at[d], self.parts[d], self.sizes[d], self.units[d]))
     }
 }
 
 /// The `i`th of `parts` shares of `len` items, in whole units.
-pub(crate) fn share(i: usize, parts: usize, len: usize, unit: usize) -> Range<usize> {
+pub(crate) fn nth_share(i: usize, parts: usize, len: usize, unit: usize) -> Range<usize> {
     let units = len.div_ceil(unit);
     let at = |i: usize| (units * i / parts * unit).min(len);
     at(i)..at(i + 1)
@@ -100,7 +100,7 @@ const PART: usize = ELEMENTS / 2;
 /// Runs `body` over chunks of `out`, with the index of each chunk's first element; in parallel on `pool` if `out` has
 /// at least `worth` elements. A thread works through every tensor from the same end, so that it finds what it
 /// computed in its cache.
-pub(crate) fn elements<T: Send>(
+pub(crate) fn map_chunks<T: Send>(
     pool: &Pool,
     worth: usize,
     out: &mut [T],

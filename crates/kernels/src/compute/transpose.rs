@@ -15,11 +15,11 @@ pub fn copy(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     }
     let (from, to) =
         if to.col_stride() == 1 || to.row_stride() != 1 { (from, to.reborrow()) } else { (from.t(), to.t()) };
-    copy_along(isa, from, to);
+    copy_to_rows(isa, from, to);
 }
 
 /// Copies to a target that is contiguous along its rows, if it is contiguous in any direction.
-fn copy_along(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
+fn copy_to_rows(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     let (rows, cols) = (from.rows(), from.cols());
     if to.col_stride() == 1 && from.row_stride() == 1 && cols > 1 && rows > 1 {
         // Seen along its contiguous direction, the source has `cols` rows of `rows` elements.

@@ -178,7 +178,7 @@ impl OutputLine<'_> {
         let mut seen = 0;
         for (o, out) in out.chunks_exact_mut(self.channels).enumerate() {
             let taps = [z, y, self.taps(2, o)];
-            seen += pixels(taps);
+            seen += pixel_count(taps);
             visit(taps, out);
         }
         pteron_pool::count(seen);
@@ -200,7 +200,7 @@ impl OutputLine<'_> {
 }
 
 /// The number of pixels of a window that are in the image.
-fn pixels(taps: [TapRange; 3]) -> usize {
+fn pixel_count(taps: [TapRange; 3]) -> usize {
     taps.iter().map(|r| r.count).product()
 }
 
@@ -214,7 +214,7 @@ struct MaxPool<'a, T> {
 impl<T: MaxPoolElement> MaxPool<'_, T> {
     /// Pools one window, `N` channels at a time. The last block may overlap the one before it.
     #[inline(always)]
-    fn blocks<const N: usize>(line: OutputLine<'_>, x: &[T], taps: [TapRange; 3], out: &mut [T]) {
+    fn pool_window<const N: usize>(line: OutputLine<'_>, x: &[T], taps: [TapRange; 3], out: &mut [T]) {
         for channel in (0..out.len()).step_by(N) {
             let channel = channel.min(out.len() - N);
             let mut max = [T::MIN; N];
@@ -234,11 +234,11 @@ impl<T: MaxPoolElement> Op for MaxPool<'_, T> {
     fn run<S: Simd>(self, _: S) {
         let Self { line, x, out } = self;
         line.each_window(out, |taps, out| match out.len() {
-            64.. if size_of::<T>() == 1 => Self::blocks::<64>(line, x, taps, out),
-            16.. => Self::blocks::<16>(line, x, taps, out),
-            8.. => Self::blocks::<8>(line, x, taps, out),
-            4.. => Self::blocks::<4>(line, x, taps, out),
-            _ => Self::blocks::<1>(line, x, taps, out),
+            64.. if size_of::<T>() == 1 => Self::pool_window::<64>(line, x, taps, out),
+            16.. => Self::pool_window::<16>(line, x, taps, out),
+            8.. => Self::pool_window::<8>(line, x, taps, out),
+            4.. => Self::pool_window::<4>(line, x, taps, out),
+            _ => Self::pool_window::<1>(line, x, taps, out),
         });
     }
 }
@@ -254,19 +254,19 @@ struct Sums<'a> {
 impl Sums<'_> {
     /// Pools `N` channels from `channel` on of a window of few pixels.
     #[inline(always)]
-    fn block<const N: usize>(&self, taps: [TapRange; 3], channel: usize, out: &mut [f32]) {
+    fn sum_channels<const N: usize>(&self, taps: [TapRange; 3], channel: usize, out: &mut [f32]) {
         let mut sums = [0.0; N];
         self.line.each_pixel(taps, |pixel| {
             let lanes = *self.x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
             sums.iter_mut().zip(lanes).for_each(|(s, x)| *s += x);
         });
-        self.finish(taps, &mut sums);
+        self.scale_sums(taps, &mut sums);
         out[channel..][..N].copy_from_slice(&sums);
     }
 
     /// Scales the sums of a window as the pooling requires.
     #[inline(always)]
-    fn finish(&self, [z, y, x]: [TapRange; 3], sums: &mut [f32]) {
+    fn scale_sums(&self, [z, y, x]: [TapRange; 3], sums: &mut [f32]) {
         match self.pooling {
             Pooling::Sum(factor) => sums.iter_mut().for_each(|s| *s *= factor),
             Pooling::MeanOfPadded => {
@@ -274,7 +274,7 @@ impl Sums<'_> {
                 sums.iter_mut().for_each(|s| *s /= n);
             }
             _ => {
-                let n = pixels([z, y, x]) as f32;
+                let n = pixel_count([z, y, x]) as f32;
                 sums.iter_mut().for_each(|s| *s /= n);
             }
         }
@@ -282,7 +282,7 @@ impl Sums<'_> {
 
     /// Pools a window of many pixels: partial sums in f32, totals in f64.
     #[inline(always)]
-    fn sum_many(&self, taps: [TapRange; 3], out: &mut [f32]) {
+    fn sum_large_window(&self, taps: [TapRange; 3], out: &mut [f32]) {
         for (i, out) in out.chunks_mut(CHANNELS).enumerate() {
             let (mut totals, mut sums, mut seen) = ([0.0f64; CHANNELS], [0.0f32; CHANNELS], 0);
             self.line.each_pixel(taps, |pixel| {
@@ -299,7 +299,7 @@ impl Sums<'_> {
             let all = totals.iter().zip(sums).map(|(total, sum)| (total + f64::from(sum)) as f32);
             out.iter_mut().zip(all).for_each(|(out, sum)| *out = sum);
         }
-        self.finish(taps, out);
+        self.scale_sums(taps, out);
     }
 }
 
@@ -310,26 +310,26 @@ impl Op for Sums<'_> {
     fn run<S: Simd>(mut self, _: S) {
         let out = std::mem::take(&mut self.out);
         self.line.each_window(out, |taps, out| {
-            if pixels(taps) > F32_RUN {
-                return self.sum_many(taps, out);
+            if pixel_count(taps) > F32_RUN {
+                return self.sum_large_window(taps, out);
             }
             let mut channel = 0;
             while channel < out.len() {
                 channel += match out.len() - channel {
                     16.. => {
-                        self.block::<16>(taps, channel, out);
+                        self.sum_channels::<16>(taps, channel, out);
                         16
                     }
                     8.. => {
-                        self.block::<8>(taps, channel, out);
+                        self.sum_channels::<8>(taps, channel, out);
                         8
                     }
                     4.. => {
-                        self.block::<4>(taps, channel, out);
+                        self.sum_channels::<4>(taps, channel, out);
                         4
                     }
                     _ => {
-                        self.block::<1>(taps, channel, out);
+                        self.sum_channels::<1>(taps, channel, out);
                         1
                     }
                 };

@@ -19,24 +19,24 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::_fft_r2c.out(Tensor self, int[] dim, int normalization, bool onesided, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
-        |ctx, args, outs| unprepared(Kind::RealToComplex, ctx, args, outs),
+        |ctx, args, outs| execute_unprepared(Kind::RealToComplex, ctx, args, outs),
     )
     .prepare(|args| prepare(Kind::RealToComplex, args)),
     Operator::new(
         "aten::_fft_c2r.out(Tensor self, int[] dim, int normalization, SymInt last_dim_size, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::COMPLEX,
-        |ctx, args, outs| unprepared(Kind::ComplexToReal, ctx, args, outs),
+        |ctx, args, outs| execute_unprepared(Kind::ComplexToReal, ctx, args, outs),
     )
     .prepare(|args| prepare(Kind::ComplexToReal, args)),
     Operator::new(
         "aten::_fft_c2c.out(Tensor self, SymInt[] dim, int normalization, bool forward, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::COMPLEX,
-        |ctx, args, outs| unprepared(Kind::Complex, ctx, args, outs),
+        |ctx, args, outs| execute_unprepared(Kind::Complex, ctx, args, outs),
     )
     .prepare(|args| prepare(Kind::Complex, args)),
 ];
 
-/// The operators.
+/// The operators of Fourier transforms.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     RealToComplex,
@@ -67,14 +67,19 @@ fn is_double(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Double | ScalarType::ComplexDouble)
 }
 
-fn unprepared(kind: Kind, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn execute_unprepared(
+    kind: Kind,
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+) -> Result<()> {
     match is_double(args.meta("self")?.dtype()) {
         true => kind.run(&Plans::<f64>::none(ctx.isa()), ctx, args, outs),
         false => kind.run(&Plans::<f32>::none(ctx.isa()), ctx, args, outs),
     }
 }
 
-/// Transforms that are longer are planned where they run, under the limit of temporary memory.
+/// Longer transforms are planned when they run, within the limit of temporary memory.
 const LONGEST_PREPARED: usize = 1 << 20;
 
 /// A call whose transforms are planned.
@@ -101,7 +106,7 @@ where
 
 fn prepare(kind: Kind, args: &Args<'_>) -> Result<Option<Box<dyn PreparedKernel>>> {
     // What cannot be planned, because an argument is unknown or wrong, is left to the call.
-    let Ok(transforms) = transforms(kind, args) else { return Ok(None) };
+    let Ok(transforms) = required_transforms(kind, args) else { return Ok(None) };
     if transforms.iter().any(|t| t.len == 0 || t.len > LONGEST_PREPARED) {
         return Ok(None);
     }
@@ -113,8 +118,8 @@ fn prepare(kind: Kind, args: &Args<'_>) -> Result<Option<Box<dyn PreparedKernel>
 }
 
 /// The transforms that a call needs.
-fn transforms(kind: Kind, args: &Args<'_>) -> Result<SmallVec<[Transform; 8]>> {
-    let (dims, sizes) = (dims(args)?, args.meta("self")?.sizes());
+fn required_transforms(kind: Kind, args: &Args<'_>) -> Result<SmallVec<[Transform; 8]>> {
+    let (dims, sizes) = (transform_dims(args)?, args.meta("self")?.sizes());
     let last = dims.len() - 1;
     let each = dims.iter().enumerate().map(|(i, &dim)| {
         let complex = |forward| Transform { len: sizes[dim], forward, real: false };
@@ -133,19 +138,19 @@ fn transforms(kind: Kind, args: &Args<'_>) -> Result<SmallVec<[Transform; 8]>> {
 }
 
 /// The dimensions at argument 1, which must be distinct.
-fn dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
+fn transform_dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
     let (list, rank) = (args.ints("dim")?, args.meta("self")?.rank());
     ensure!(
         rank > 0 && !list.is_empty(),
         "dim: expected dimensions of the tensor {}, found {list:?}",
         args.meta("self")?
     );
-    DimSet::of("dim", list, rank)?;
+    DimSet::from_list("dim", list, rank)?;
     list.iter().map(|&d| wrap_dim("dim", d, rank)).collect()
 }
 
 /// The scale of the results: argument 2 selects the normalization.
-fn scale(args: &Args<'_>, sizes: &Shape, dims: &[usize]) -> Result<f64> {
+fn result_scale(args: &Args<'_>, sizes: &Shape, dims: &[usize]) -> Result<f64> {
     let count: f64 = dims.iter().map(|&d| sizes[d] as f64).product();
     Ok(match args.int("normalization")? {
         0 => 1.0,
@@ -156,7 +161,7 @@ fn scale(args: &Args<'_>, sizes: &Shape, dims: &[usize]) -> Result<f64> {
     })
 }
 
-fn complex_of(dtype: ScalarType) -> ScalarType {
+fn to_complex_type(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Half => ScalarType::ComplexHalf,
         ScalarType::Double => ScalarType::ComplexDouble,
@@ -284,12 +289,13 @@ fn r2c<T: Precision>(
 where
     Complex<T>: Compute,
 {
-    let (x, dims) = (args.tensor("self")?, dims(args)?);
+    let (x, dims) = (args.tensor("self")?, transform_dims(args)?);
     let (dtype, last) = (x.dtype(), dims[dims.len() - 1]);
     ensure!(dtype.is_floating(), "self: expected floating-point numbers, found {dtype}");
     let out = outs.tensor(0)?;
-    expect_type("out", complex_of(dtype), out.dtype())?;
-    let (n, onesided, scale) = (x.sizes()[last], args.bool("onesided")?, scale(args, x.sizes(), &dims)?);
+    expect_type("out", to_complex_type(dtype), out.dtype())?;
+    let (n, onesided, scale) =
+        (x.sizes()[last], args.bool("onesided")?, result_scale(args, x.sizes(), &dims)?);
     ensure!(n > 0 || !onesided, "dim: a onesided transform needs at least one element");
     let mut sizes = *x.sizes();
     sizes[last] = if onesided { n / 2 + 1 } else { n };
@@ -325,11 +331,11 @@ fn c2c<T: Precision>(
 where
     Complex<T>: Compute,
 {
-    let (x, dims, forward) = (args.tensor("self")?, dims(args)?, args.bool("forward")?);
+    let (x, dims, forward) = (args.tensor("self")?, transform_dims(args)?, args.bool("forward")?);
     ensure!(x.dtype().is_complex(), "self: expected complex numbers, found {}", x.dtype());
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
-    let scale = scale(args, x.sizes(), &dims)?;
+    let scale = result_scale(args, x.sizes(), &dims)?;
     out.resize(x.sizes())?;
     let values = all_values::<Complex<T>>(ctx, &x)?;
     write_rows::<Complex<T>>(ctx, out, |spectrum| {
@@ -352,22 +358,25 @@ fn c2r<T: Precision>(
 where
     Complex<T>: Compute,
 {
-    let (x, dims, n) =
-        (args.tensor("self")?, dims(args)?, to_positive("last_dim_size", args.int("last_dim_size")?)?);
+    let (x, dims, n) = (
+        args.tensor("self")?,
+        transform_dims(args)?,
+        to_positive("last_dim_size", args.int("last_dim_size")?)?,
+    );
     ensure!(x.dtype().is_complex(), "self: expected complex numbers, found {}", x.dtype());
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype().to_real(), out.dtype())?;
     let (last, others) = (dims[dims.len() - 1], &dims[..dims.len() - 1]);
-    let given = x.sizes()[last];
+    let actual = x.sizes()[last];
     ensure!(
-        n / 2 < given,
-        "last_dim_size: {n} real values need at least {} complex ones, found {given}",
+        n / 2 < actual,
+        "last_dim_size: {n} real values need at least {} complex ones, found {actual}",
         n / 2 + 1
     );
     let mut sizes = *x.sizes();
     sizes[last] = n;
     out.resize(&sizes)?;
-    let scale = scale(args, &sizes, &dims)?;
+    let scale = result_scale(args, &sizes, &dims)?;
     let mut values: ScratchBuffer<'_, Complex<T>> = ctx.scratch(x.numel())?;
     values.copy_from_slice(&all_values::<Complex<T>>(ctx, &x)?);
     for &dim in others {

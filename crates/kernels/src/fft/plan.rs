@@ -18,7 +18,7 @@ impl Precision for f64 {}
 /// One of the transforms that a call needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Transform {
-    /// The number of values, which a transform of real values has in its real form.
+    /// The number of values; for a transform of real values, the number of real values.
     pub(super) len: usize,
     pub(super) forward: bool,
     pub(super) real: bool,
@@ -37,7 +37,7 @@ fn is_baseline(isa: Isa) -> bool {
 }
 
 impl<T: Precision> Plans<T> {
-    /// No plans, for calls under an instruction set.
+    /// No plans yet, for calls that use an instruction set.
     pub(super) fn none(isa: Isa) -> Self {
         Self { baseline: is_baseline(isa), real: None, complex: SmallVec::new() }
     }
@@ -49,7 +49,7 @@ impl<T: Precision> Plans<T> {
             if transform.real {
                 plans.real = Some((transform, Arc::new(RealPlan::new(transform, plans.baseline))));
             } else if !plans.complex.iter().any(|(t, _)| *t == transform) {
-                plans.complex.push((transform, plan(transform.len, transform.forward, plans.baseline)));
+                plans.complex.push((transform, make_plan(transform.len, transform.forward, plans.baseline)));
             }
         }
         plans
@@ -86,7 +86,7 @@ impl<T: Precision> Plans<T> {
             Some((_, plan)) => Ok(Arc::clone(plan)),
             None => {
                 check_len::<T>(ctx, len)?;
-                Ok(plan(len, forward, self.baseline))
+                Ok(make_plan(len, forward, self.baseline))
             }
         }
     }
@@ -114,7 +114,7 @@ fn check_len<T>(ctx: &KernelContext<'_>, len: usize) -> Result<()> {
     }
 }
 
-fn plan<T: Precision>(len: usize, forward: bool, baseline: bool) -> Arc<dyn Fft<T>> {
+fn make_plan<T: Precision>(len: usize, forward: bool, baseline: bool) -> Arc<dyn Fft<T>> {
     let direction = if forward { FftDirection::Forward } else { FftDirection::Inverse };
     match baseline {
         true => FftPlannerScalar::new().plan_fft(len, direction),
@@ -144,17 +144,17 @@ where
 
     /// The number of complex elements of workspace that the transforms need.
     pub(super) fn work(&self) -> usize {
-        let whole = if self.is_even() { 0 } else { self.len };
-        self.inner.get_inplace_scratch_len() + whole
+        let complex_len = if self.is_even() { 0 } else { self.len };
+        self.inner.get_inplace_scratch_len() + complex_len
     }
 
     /// Transforms real values to the first half of their spectrum.
     pub(super) fn forward(&self, isa: Isa, signal: &[T], half: &mut [Complex<T>], work: &mut [Complex<T>]) {
         if !self.is_even() {
-            let (whole, work) = work.split_at_mut(self.len);
-            whole.iter_mut().zip(signal).for_each(|(z, &x)| *z = Complex::new(x, T::zero()));
-            self.inner.process_with_scratch(whole, work);
-            half.copy_from_slice(&whole[..half.len()]);
+            let (values, work) = work.split_at_mut(self.len);
+            values.iter_mut().zip(signal).for_each(|(z, &x)| *z = Complex::new(x, T::zero()));
+            self.inner.process_with_scratch(values, work);
+            half.copy_from_slice(&values[..half.len()]);
             half[0].im = T::zero();
             return;
         }
@@ -173,13 +173,13 @@ where
     /// ignored. `half` is overwritten.
     pub(super) fn backward(&self, half: &mut [Complex<T>], signal: &mut [T], work: &mut [Complex<T>]) {
         if !self.is_even() {
-            let (whole, work) = work.split_at_mut(self.len);
-            whole[0] = Complex::new(half[0].re, T::zero());
+            let (values, work) = work.split_at_mut(self.len);
+            values[0] = Complex::new(half[0].re, T::zero());
             for (k, &z) in half.iter().enumerate().skip(1) {
-                (whole[k], whole[self.len - k]) = (z, z.conj());
+                (values[k], values[self.len - k]) = (z, z.conj());
             }
-            self.inner.process_with_scratch(whole, work);
-            signal.iter_mut().zip(whole.iter()).for_each(|(x, z)| *x = z.re);
+            self.inner.process_with_scratch(values, work);
+            signal.iter_mut().zip(values.iter()).for_each(|(x, z)| *x = z.re);
             return;
         }
         let m = self.len / 2;
@@ -229,7 +229,7 @@ impl<T: Precision> RealPlan<T> {
     fn new(transform: Transform, baseline: bool) -> Self {
         let len = transform.len;
         let is_even = len.is_multiple_of(2);
-        let inner = plan(if is_even { len / 2 } else { len }, transform.forward, baseline);
+        let inner = make_plan(if is_even { len / 2 } else { len }, transform.forward, baseline);
         let root = |k: usize| {
             let angle = TAU * k as f64 / len as f64;
             Complex::new(<T as Cast>::from_f64(-angle.sin()), <T as Cast>::from_f64(-angle.cos()))

@@ -2,7 +2,9 @@
 //! reflectors, then the implicit QL algorithm (Golub and Van Loan, *Matrix Computations*, 8.3).
 
 use super::FIELDS;
-use super::matrix::{Batch, Field, Matrix, Results, dot, over_field, reflect, reflector, square_batch};
+use super::matrix::{
+    Batch, Field, MATRIX, Matrix, Results, dot, over_field, reflect, reflector, square_batch,
+};
 use pteron_operator::{Args, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -33,7 +35,7 @@ fn eigh<F: Field>(
     outs: &mut Outs<'_>,
     with_vectors: bool,
 ) -> Result<()> {
-    let batch = square_batch::<F>(ctx, args.name(0), &args.tensor(0)?)?;
+    let batch = square_batch::<F>(ctx, args.name(MATRIX), &args.tensor(MATRIX)?)?;
     let n = batch.rows;
     let lower = match args.str("UPLO")? {
         "L" | "l" => true,
@@ -43,34 +45,35 @@ fn eigh<F: Field>(
             false
         }
     };
-    let mut values = Results::<f64>::new(ctx, outs, 0, (batch.with(&[n])?, batch.count))?;
+    let mut values = Results::<f64>::new(ctx, outs, 0, (batch.batched_shape(&[n])?, batch.count))?;
     let mut vectors = match outs.len() {
         1 => None,
         _ => {
             let each: &[usize] = if with_vectors { &[n, n] } else { &[0] };
-            let sizes = if with_vectors { batch.with(each)? } else { pteron_tensor::Shape::new(each)? };
+            let sizes =
+                if with_vectors { batch.batched_shape(each)? } else { pteron_tensor::Shape::new(each)? };
             Some(Results::<F>::new(ctx, outs, 1, (sizes, batch.count))?)
         }
     };
     for i in 0..batch.count {
-        let matrix = hermitian(ctx, &batch, i, lower)?;
-        let into = vectors.as_mut().filter(|_| with_vectors).map(|v| v.of(i));
-        decompose(ctx, matrix, values.of(i), into)?;
+        let matrix = from_triangle(ctx, &batch, i, lower)?;
+        let into = vectors.as_mut().filter(|_| with_vectors).map(|v| v.result_mut(i));
+        decompose(ctx, matrix, values.result_mut(i), into)?;
     }
     values.finish(ctx, outs)?;
     vectors.map_or(Ok(()), |v| v.finish(ctx, outs))
 }
 
-/// The Hermitian matrix of which only one triangle counts.
-fn hermitian<'a, F: Field>(
+/// The Hermitian matrix that one triangle of a matrix of the batch defines.
+fn from_triangle<'a, F: Field>(
     ctx: &KernelContext<'a>,
     batch: &Batch<'a, F>,
     index: usize,
     lower: bool,
 ) -> Result<Matrix<'a, F>> {
-    let (n, from) = (batch.rows, batch.rows_of(index));
+    let (n, from) = (batch.rows, batch.matrix_elements(index));
     Matrix::from_fn(ctx, (n, n), |i, j| match i == j {
-        true => F::real(from[i * n + i].re()),
+        true => F::from_real(from[i * n + i].re()),
         false if (i > j) == lower => from[i * n + j],
         false => from[j * n + i].conj(),
     })
@@ -86,7 +89,7 @@ fn decompose<'a, F: Field>(
     if n == 0 {
         return Ok(());
     }
-    let largest = matrix.largest();
+    let largest = matrix.max_abs();
     let scale = if largest > 0.0 { largest } else { 1.0 };
     let is_finite = matrix.is_finite();
     matrix.scale(1.0 / scale);
@@ -103,11 +106,11 @@ fn decompose<'a, F: Field>(
                 }
             }
         }
-        converged = ql(values, &mut off, &mut basis);
+        converged = run_ql(values, &mut off, &mut basis);
     }
     if !converged {
         values.fill(f64::NAN);
-        vectors.into_iter().for_each(|v| v.fill(F::real(f64::NAN)));
+        vectors.into_iter().for_each(|v| v.fill(F::from_real(f64::NAN)));
         return Ok(());
     }
     let mut order = ctx.scratch::<i64>(n)?;
@@ -156,7 +159,7 @@ fn tridiagonalize<'a, F: Field>(
             let column = &matrix.col(k + 1 + j)[k + 1..];
             w.iter_mut().zip(column).for_each(|(w, &x)| *w = *w + x * part);
         }
-        let half = F::real(-0.5) * factor * dot(w, v);
+        let half = F::from_real(-0.5) * factor * dot(w, v);
         w.iter_mut().zip(v.iter()).for_each(|(w, &v)| *w = *w + half * v);
         for j in 0..rest {
             let (a, b) = (w[j].conj(), v[j].conj());
@@ -175,7 +178,7 @@ const MAX_ITERATIONS: usize = 100;
 
 /// Diagonalizes a real symmetric tridiagonal matrix; the rotations are also applied to the columns of `basis`, if it has
 /// any. Returns whether the iterations converged.
-fn ql<F: Field>(diagonal: &mut [f64], off: &mut [f64], basis: &mut Matrix<'_, F>) -> bool {
+fn run_ql<F: Field>(diagonal: &mut [f64], off: &mut [f64], basis: &mut Matrix<'_, F>) -> bool {
     let n = diagonal.len();
     for first in 0..n {
         let mut iterations = 0;
@@ -190,7 +193,7 @@ fn ql<F: Field>(diagonal: &mut [f64], off: &mut [f64], basis: &mut Matrix<'_, F>
             if iterations > MAX_ITERATIONS {
                 return false;
             }
-            chase(diagonal, off, first..last, basis);
+            ql_step(diagonal, off, first..last, basis);
             pteron_pool::progress((last - first) * (basis.rows + 1));
         }
     }
@@ -198,7 +201,7 @@ fn ql<F: Field>(diagonal: &mut [f64], off: &mut [f64], basis: &mut Matrix<'_, F>
 }
 
 /// A QL step with Wilkinson's shift on the block of the rows from `block.start` to `block.end`, both included.
-fn chase<F: Field>(
+fn ql_step<F: Field>(
     diagonal: &mut [f64],
     off: &mut [f64],
     block: std::ops::Range<usize>,
@@ -227,7 +230,7 @@ fn chase<F: Field>(
         g = cos * s - b;
         if basis.cols > 0 {
             let (x, y) = basis.cols_mut(i, i + 1);
-            let (sin, cos) = (F::real(sin), F::real(cos));
+            let (sin, cos) = (F::from_real(sin), F::from_real(cos));
             for (x, y) in x.iter_mut().zip(y) {
                 (*x, *y) = (cos * *x - sin * *y, sin * *x + cos * *y);
             }

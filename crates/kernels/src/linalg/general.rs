@@ -25,13 +25,13 @@ pub(super) const OPERATORS: &[Operator] = &[
 fn eig<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let batch = square_batch::<F>(ctx, "self", &args.tensor("self")?)?;
     let n = batch.rows;
-    let mut values = Results::<C64>::new(ctx, outs, 0, (batch.with(&[n])?, batch.count))?;
+    let mut values = Results::<C64>::new(ctx, outs, 0, (batch.batched_shape(&[n])?, batch.count))?;
     let mut vectors = match outs.len() {
         1 => None,
-        _ => Some(Results::<C64>::new(ctx, outs, 1, (batch.with(&[n, n])?, batch.count))?),
+        _ => Some(Results::<C64>::new(ctx, outs, 1, (batch.batched_shape(&[n, n])?, batch.count))?),
     };
     for i in 0..batch.count {
-        decompose(ctx, &batch, i, values.of(i), vectors.as_mut().map(|v| v.of(i)))?;
+        decompose(ctx, &batch, i, values.result_mut(i), vectors.as_mut().map(|v| v.result_mut(i)))?;
     }
     values.finish(ctx, outs)?;
     vectors.map_or(Ok(()), |v| v.finish(ctx, outs))
@@ -44,11 +44,11 @@ fn decompose<F: Field>(
     values: &mut [C64],
     vectors: Option<&mut [C64]>,
 ) -> Result<()> {
-    let (n, rows) = (batch.rows, batch.rows_of(index));
+    let (n, rows) = (batch.rows, batch.matrix_elements(index));
     let mut a =
         Matrix::<C64>::from_fn(ctx, (n, n), |i, j| C64::new(rows[i * n + j].re(), rows[i * n + j].im()))?;
     let is_finite = a.is_finite();
-    let largest = a.largest();
+    let largest = a.max_abs();
     let scale = if largest > 0.0 { largest } else { 1.0 };
     a.scale(1.0 / scale);
     let mut q = Matrix::<C64>::identity(ctx, n, n)?;
@@ -158,16 +158,16 @@ fn to_triangular(a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>) -> bool {
         let shift = match iterations % 10 {
             // An exceptional shift, if the usual one goes round in circles.
             0 => a.at(end - 1, end - 1) + C64::new(a.at(end - 1, end - 2).norm(), 0.0),
-            _ => shift(a, end),
+            _ => wilkinson_shift(a, end),
         };
-        step(a, q, first..end, shift);
+        qr_step(a, q, first..end, shift);
         pteron_pool::progress(6 * n * (end - first));
     }
     true
 }
 
 /// Wilkinson's shift: the eigenvalue of the last two rows and columns that is nearer to the last element.
-fn shift(a: &Matrix<'_, C64>, end: usize) -> C64 {
+fn wilkinson_shift(a: &Matrix<'_, C64>, end: usize) -> C64 {
     let (i, j) = (end - 2, end - 1);
     let (half, last) = ((a.at(i, i) - a.at(j, j)) / 2.0, a.at(j, j));
     let product = a.at(i, j) * a.at(j, i);
@@ -177,7 +177,7 @@ fn shift(a: &Matrix<'_, C64>, end: usize) -> C64 {
 }
 
 /// An implicit QR step on the rows and columns of a block, by Givens rotations.
-fn step(a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>, block: std::ops::Range<usize>, shift: C64) {
+fn qr_step(a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>, block: std::ops::Range<usize>, shift: C64) {
     let n = a.rows;
     let (first, end) = (block.start, block.end);
     let mut x = a.at(first, first) - shift;
@@ -218,7 +218,7 @@ fn rotate_columns(a: &mut Matrix<'_, C64>, k: usize, rows: usize, (c, s): (C64, 
 /// The eigenvector of an upper triangular matrix for its diagonal element `k`.
 fn eigenvector(a: &Matrix<'_, C64>, k: usize, x: &mut [C64]) {
     let value = a.at(k, k);
-    let smallest = f64::EPSILON * a.largest().max(f64::MIN_POSITIVE);
+    let smallest = f64::EPSILON * a.max_abs().max(f64::MIN_POSITIVE);
     x.fill(C64::default());
     x[k] = C64::new(1.0, 0.0);
     for i in (0..k).rev() {

@@ -17,16 +17,16 @@ const MAX_SWEEPS: usize = 60;
 
 impl<'a, F: Field> Svd<'a, F> {
     /// Decomposes a matrix. With `full`, the factors are square.
-    pub(super) fn of(ctx: &KernelContext<'a>, matrix: Matrix<'a, F>, full: bool) -> Result<Self> {
+    pub(super) fn decompose(ctx: &KernelContext<'a>, matrix: Matrix<'a, F>, full: bool) -> Result<Self> {
         if matrix.rows >= matrix.cols {
-            return Self::of_tall(ctx, matrix, full);
+            return Self::decompose_tall(ctx, matrix, full);
         }
         let adjoint = Matrix::from_fn(ctx, (matrix.cols, matrix.rows), |i, j| matrix.at(j, i).conj())?;
-        let Self { u, s, v } = Self::of_tall(ctx, adjoint, full)?;
+        let Self { u, s, v } = Self::decompose_tall(ctx, adjoint, full)?;
         Ok(Self { u: v, s, v: u })
     }
 
-    fn of_tall(ctx: &KernelContext<'a>, mut matrix: Matrix<'a, F>, full: bool) -> Result<Self> {
+    fn decompose_tall(ctx: &KernelContext<'a>, mut matrix: Matrix<'a, F>, full: bool) -> Result<Self> {
         let (m, n) = (matrix.rows, matrix.cols);
         let width = if full { m } else { n };
         let mut s = ctx.scratch::<f64>(n)?;
@@ -34,12 +34,12 @@ impl<'a, F: Field> Svd<'a, F> {
             s.fill(f64::NAN);
             let nan = |rows, cols| -> Result<_> {
                 let mut all = Matrix::zeros(ctx, rows, cols)?;
-                all.fill(F::real(f64::NAN));
+                all.fill(F::from_real(f64::NAN));
                 Ok(all)
             };
             return Ok(Self { u: nan(m, width)?, s, v: nan(n, n)? });
         }
-        let largest = matrix.largest();
+        let largest = matrix.max_abs();
         let scale = if largest > 0.0 { largest } else { 1.0 };
         matrix.scale(1.0 / scale);
         let factors = match m > n {
@@ -53,8 +53,8 @@ impl<'a, F: Field> Svd<'a, F> {
         let mut v = Matrix::identity(ctx, n, n)?;
         orthogonalize(&mut square, &mut v);
         s.iter_mut().enumerate().for_each(|(j, s)| *s = norm(square.col(j)));
-        sort(&mut s, &mut square, &mut v);
-        normalize(ctx, &mut square, &s)?;
+        sort_columns(&mut s, &mut square, &mut v);
+        complete_columns(ctx, &mut square, &s)?;
         s.iter_mut().for_each(|s| *s *= scale);
         let u = match m == n {
             true => square,
@@ -88,11 +88,11 @@ fn orthogonalize<F: Field>(w: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
                 let zeta = (bb - aa) / (2.0 * size);
                 let tan = 1.0f64.copysign(zeta) / (zeta.abs() + zeta.hypot(1.0));
                 let cos = 1.0 / tan.hypot(1.0);
-                let (cos, sin) = (F::real(cos), F::real(cos * tan));
-                let phase = ab.conj() / F::real(size);
-                rotate(a, b, (cos, sin, phase));
+                let (cos, sin) = (F::from_real(cos), F::from_real(cos * tan));
+                let phase = ab.conj() / F::from_real(size);
+                rotate_columns(a, b, (cos, sin, phase));
                 let (a, b) = v.cols_mut(i, j);
-                rotate(a, b, (cos, sin, phase));
+                rotate_columns(a, b, (cos, sin, phase));
             }
             pteron_pool::progress(j * w.rows);
         }
@@ -102,7 +102,7 @@ fn orthogonalize<F: Field>(w: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
     }
 }
 
-fn rotate<F: Field>(a: &mut [F], b: &mut [F], (cos, sin, phase): (F, F, F)) {
+fn rotate_columns<F: Field>(a: &mut [F], b: &mut [F], (cos, sin, phase): (F, F, F)) {
     for (a, b) in a.iter_mut().zip(b) {
         let turned = *b * phase;
         (*a, *b) = (cos * *a - sin * turned, sin * *a + cos * turned);
@@ -110,7 +110,7 @@ fn rotate<F: Field>(a: &mut [F], b: &mut [F], (cos, sin, phase): (F, F, F)) {
 }
 
 /// Sorts columns by descending singular values.
-fn sort<F: Field>(s: &mut [f64], u: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
+fn sort_columns<F: Field>(s: &mut [f64], u: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
     for i in 0..s.len() {
         let Some(most) = (i..s.len()).reduce(|a, b| if s[b] > s[a] { b } else { a }) else { return };
         s.swap(i, most);
@@ -121,9 +121,9 @@ fn sort<F: Field>(s: &mut [f64], u: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
 
 /// Divides columns by their singular values; columns that are zero are replaced by unit vectors that are orthogonal to
 /// all others.
-fn normalize<F: Field>(ctx: &KernelContext<'_>, u: &mut Matrix<'_, F>, s: &[f64]) -> Result<()> {
+fn complete_columns<F: Field>(ctx: &KernelContext<'_>, u: &mut Matrix<'_, F>, s: &[f64]) -> Result<()> {
     for (j, &s) in s.iter().enumerate().filter(|(_, s)| **s > 0.0) {
-        u.col_mut(j).iter_mut().for_each(|x| *x = *x / F::real(s));
+        u.col_mut(j).iter_mut().for_each(|x| *x = *x / F::from_real(s));
     }
     // They are last, since the columns are sorted.
     let first = s.iter().position(|&s| s == 0.0).unwrap_or(s.len());
@@ -145,7 +145,7 @@ fn normalize<F: Field>(ctx: &KernelContext<'_>, u: &mut Matrix<'_, F>, s: &[f64]
             x.iter_mut().zip(q.iter()).for_each(|(x, &q)| *x = *x - part * q);
         }
         let length = norm(u.col(j));
-        u.col_mut(j).iter_mut().for_each(|x| *x = *x / F::real(length));
+        u.col_mut(j).iter_mut().for_each(|x| *x = *x / F::from_real(length));
         pteron_pool::progress(j * u.rows);
     }
     Ok(())

@@ -11,12 +11,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::linalg_lu_factor.out(Tensor A, *, bool pivot=True, Tensor(a!) LU, Tensor(b!) pivots) -> (Tensor(a!) LU, Tensor(b!) pivots)",
         FIELDS,
-        |ctx, args, outs| over_field!(factors(ctx, args, outs)),
+        |ctx, args, outs| over_field!(lu_factor(ctx, args, outs)),
     ),
     Operator::new(
         "aten::linalg_lu_factor_ex.out(Tensor A, *, bool pivot=True, bool check_errors=False, Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info)",
         FIELDS,
-        |ctx, args, outs| over_field!(factors(ctx, args, outs)),
+        |ctx, args, outs| over_field!(lu_factor(ctx, args, outs)),
     ),
     Operator::new(
         "aten::linalg_lu.out(Tensor A, *, bool pivot=True, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)",
@@ -68,20 +68,20 @@ fn factorize<F: Field>(matrix: &mut Matrix<'_, F>, with_pivots: bool, pivots: &m
     info
 }
 
-fn factors<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn lu_factor<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let batch = Batch::<F>::of(ctx, "A", &args.tensor("A")?)?;
     let (m, n, count, with_pivots) = (batch.rows, batch.cols, batch.count, args.bool("pivot")?);
-    let mut lu = Results::<F>::new(ctx, outs, 0, (batch.with(&[m, n])?, count))?;
-    let mut pivots = Results::<i64>::new(ctx, outs, 1, (batch.with(&[m.min(n)])?, count))?;
+    let mut lu = Results::<F>::new(ctx, outs, 0, (batch.batched_shape(&[m, n])?, count))?;
+    let mut pivots = Results::<i64>::new(ctx, outs, 1, (batch.batched_shape(&[m.min(n)])?, count))?;
     let mut info = match outs.len() {
         3 => Some(Results::<i64>::new(ctx, outs, 2, (batch.sizes, count))?),
         _ => None,
     };
     for i in 0..count {
         let mut matrix = batch.matrix(ctx, i)?;
-        let wrong = factorize(&mut matrix, with_pivots, pivots.of(i));
-        matrix.store(n, lu.of(i));
-        info.iter_mut().for_each(|info| info.of(i)[0] = wrong);
+        let wrong = factorize(&mut matrix, with_pivots, pivots.result_mut(i));
+        matrix.store(n, lu.result_mut(i));
+        info.iter_mut().for_each(|info| info.result_mut(i)[0] = wrong);
     }
     lu.finish(ctx, outs)?;
     pivots.finish(ctx, outs)?;
@@ -96,7 +96,7 @@ struct Parts<'a, F> {
 }
 
 impl<'a, F: Field> Parts<'a, F> {
-    /// Results that are not asked for have no elements.
+    /// Resizes the outs of the parts; those that are not requested get no elements.
     fn new(
         ctx: &KernelContext<'a>,
         outs: &mut Outs<'_>,
@@ -106,7 +106,7 @@ impl<'a, F: Field> Parts<'a, F> {
         let (m, n) = (batch.rows, batch.cols);
         let k = m.min(n);
         let sizes = |wanted: bool, each: [usize; 2]| match wanted {
-            true => batch.with(&each),
+            true => batch.batched_shape(&each),
             false => Ok(Shape::new(&[0])?),
         };
         let mut of = |out, wanted, each| -> Result<_> {
@@ -120,9 +120,9 @@ impl<'a, F: Field> Parts<'a, F> {
     }
 
     /// Sets the parts of a matrix from its factors in row-major order.
-    fn set(&mut self, index: usize, (lu, m, n): (&[F], usize, usize), pivots: &[i64]) -> Result<()> {
+    fn set_parts(&mut self, index: usize, (lu, m, n): (&[F], usize, usize), pivots: &[i64]) -> Result<()> {
         let k = m.min(n);
-        for (at, x) in self.lower.of(index).iter_mut().enumerate() {
+        for (at, x) in self.lower.result_mut(index).iter_mut().enumerate() {
             let (i, j) = (at / k, at % k);
             *x = match i.cmp(&j) {
                 std::cmp::Ordering::Less => F::zero(),
@@ -130,11 +130,11 @@ impl<'a, F: Field> Parts<'a, F> {
                 std::cmp::Ordering::Greater => lu[i * n + j],
             };
         }
-        for (at, x) in self.upper.of(index).iter_mut().enumerate() {
+        for (at, x) in self.upper.result_mut(index).iter_mut().enumerate() {
             let (i, j) = (at / n, at % n);
             *x = if i <= j { lu[i * n + j] } else { F::zero() };
         }
-        let permutation = self.permutation.of(index);
+        let permutation = self.permutation.result_mut(index);
         if !permutation.is_empty() {
             permutation.fill(F::zero());
             let mut rows: Vec<usize> = (0..m).collect();
@@ -174,7 +174,7 @@ fn lu<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         let mut matrix = batch.matrix(ctx, i)?;
         factorize(&mut matrix, with_pivots, &mut pivots);
         matrix.store(n, &mut rows);
-        parts.set(i, (&rows, m, n), &pivots)?;
+        parts.set_parts(i, (&rows, m, n), &pivots)?;
     }
     parts.finish(ctx, outs)
 }
@@ -184,15 +184,15 @@ fn unpack<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
     let (m, n, k) = (batch.rows, batch.cols, batch.rows.min(batch.cols));
     let pivots = args.tensor("LU_pivots")?;
     ensure!(
-        *pivots.sizes() == batch.with(&[k])?,
+        *pivots.sizes() == batch.batched_shape(&[k])?,
         "LU_pivots: expected the shape {}, found {}",
-        batch.with(&[k])?,
+        batch.batched_shape(&[k])?,
         pivots.sizes()
     );
     let pivots = indices(ctx, "LU_pivots", &pivots)?;
     let mut parts = Parts::new(ctx, outs, &batch, (args.bool("unpack_pivots")?, args.bool("unpack_data")?))?;
     for i in 0..batch.count {
-        parts.set(i, (batch.rows_of(i), m, n), &pivots[i * k..][..k])?;
+        parts.set_parts(i, (batch.matrix_elements(i), m, n), &pivots[i * k..][..k])?;
     }
     parts.finish(ctx, outs)
 }
@@ -203,9 +203,9 @@ fn solve<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
     let (pivots, right) = (args.tensor("pivots")?, Batch::<F>::of(ctx, "B", &args.tensor("B")?)?);
     let (left, adjoint, n) = (args.bool("left")?, args.bool("adjoint")?, lu.rows);
     ensure!(
-        *pivots.sizes() == lu.with(&[n])?,
+        *pivots.sizes() == lu.batched_shape(&[n])?,
         "pivots: expected the shape {}, found {}",
-        lu.with(&[n])?,
+        lu.batched_shape(&[n])?,
         pivots.sizes()
     );
     let pivots = indices(ctx, "pivots", &pivots)?;
@@ -215,15 +215,16 @@ fn solve<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
     let count = batch.numel()?;
     let mut sizes: smallvec::SmallVec<[usize; 8]> = batch.iter().copied().collect();
     sizes.extend([right.rows, right.cols]);
-    let mut found = Results::<F>::new(ctx, outs, 0, (Shape::new(&sizes)?, count))?;
+    let mut solutions = Results::<F>::new(ctx, outs, 0, (Shape::new(&sizes)?, count))?;
     for index in 0..count {
-        let (a, b) = (source(&batch, &lu.sizes, index), source(&batch, &right.sizes, index));
+        let (a, b) =
+            (broadcast_source(&batch, &lu.sizes, index), broadcast_source(&batch, &right.sizes, index));
         let factors = lu.matrix(ctx, a)?;
         // `X A = B` is `A^H X^H = B^H`.
         let mut x = match left {
             true => right.matrix(ctx, b)?,
             false => {
-                let rows = right.rows_of(b);
+                let rows = right.matrix_elements(b);
                 Matrix::from_fn(ctx, (right.cols, right.rows), |i, j| rows[j * right.cols + i].conj())?
             }
         };
@@ -236,15 +237,15 @@ fn solve<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
             pteron_pool::progress(n * n);
         }
         match left {
-            true => x.store(right.cols, found.of(index)),
-            false => x.store_adjoint(right.cols, found.of(index)),
+            true => x.store(right.cols, solutions.result_mut(index)),
+            false => x.store_adjoint(right.cols, solutions.result_mut(index)),
         }
     }
-    found.finish(ctx, outs)
+    solutions.finish(ctx, outs)
 }
 
-/// The position in a batch of the element that is broadcast to a position of the whole batch.
-fn source(whole: &Shape, part: &Shape, index: usize) -> usize {
+/// The index in a batch of the matrix that is broadcast to an index of the result's batch.
+fn broadcast_source(whole: &Shape, part: &Shape, index: usize) -> usize {
     let (mut rest, mut at, mut stride) = (index, 0, 1);
     for back in 1..=whole.len() {
         let place = rest % whole[whole.len() - back];

@@ -10,17 +10,17 @@ use pteron_tensor::{Shape, TensorView};
 /// The numbers that factorizations compute with: `f64` or complex128, whatever the precision of the tensors.
 pub(super) trait Field: ComplexFloat<Real = f64> + Compute {
     /// A real number as an element.
-    fn real(x: f64) -> Self;
+    fn from_real(x: f64) -> Self;
 }
 
 impl Field for f64 {
-    fn real(x: f64) -> Self {
+    fn from_real(x: f64) -> Self {
         x
     }
 }
 
 impl Field for C64 {
-    fn real(x: f64) -> Self {
+    fn from_real(x: f64) -> Self {
         Self::new(x, 0.0)
     }
 }
@@ -106,12 +106,12 @@ impl<'a, F: Field> Matrix<'a, F> {
     }
 
     /// The largest absolute value of an element; 0 if there is none.
-    pub(super) fn largest(&self) -> f64 {
+    pub(super) fn max_abs(&self) -> f64 {
         self.data.iter().map(|x| x.abs()).fold(0.0, f64::max)
     }
 
     pub(super) fn scale(&mut self, by: f64) {
-        self.data.iter_mut().for_each(|x| *x = *x * F::real(by));
+        self.data.iter_mut().for_each(|x| *x = *x * F::from_real(by));
     }
 
     pub(super) fn fill(&mut self, value: F) {
@@ -168,7 +168,7 @@ pub(super) fn norm<F: Field>(x: &[F]) -> f64 {
     if largest == 0.0 || !largest.is_finite() {
         return largest;
     }
-    largest * x.iter().map(|&x| square(x / F::real(largest))).sum::<f64>().sqrt()
+    largest * x.iter().map(|&x| square(x / F::from_real(largest))).sum::<f64>().sqrt()
 }
 
 /// `conj(x) . y`
@@ -185,7 +185,7 @@ pub(super) fn reflector<F: Field>(x: &mut [F]) -> F {
     if below == 0.0 && first.im() == 0.0 {
         return F::zero();
     }
-    let b = F::real(-first.abs().hypot(below).copysign(first.re()));
+    let b = F::from_real(-first.abs().hypot(below).copysign(first.re()));
     let factor = (b - *first) / b;
     let scale = *first - b;
     rest.iter_mut().for_each(|v| *v = *v / scale);
@@ -222,20 +222,20 @@ impl<'a, F: Field> Batch<'a, F> {
     }
 
     /// The shape of a batched result: the batch dimensions, followed by the shape of one matrix's result.
-    pub(super) fn with(&self, each: &[usize]) -> Result<Shape> {
+    pub(super) fn batched_shape(&self, each: &[usize]) -> Result<Shape> {
         let mut all: smallvec::SmallVec<[usize; 8]> = self.sizes.iter().copied().collect();
         all.extend_from_slice(each);
         Ok(Shape::new(&all)?)
     }
 
     /// The elements of a matrix, in row-major order.
-    pub(super) fn rows_of(&self, index: usize) -> &[F] {
+    pub(super) fn matrix_elements(&self, index: usize) -> &[F] {
         let numel = self.rows * self.cols;
         &self.values[index * numel..][..numel]
     }
 
     pub(super) fn matrix(&self, ctx: &KernelContext<'a>, index: usize) -> Result<Matrix<'a, F>> {
-        Matrix::of_rows(ctx, (self.rows, self.cols), self.rows_of(index))
+        Matrix::of_rows(ctx, (self.rows, self.cols), self.matrix_elements(index))
     }
 }
 
@@ -247,7 +247,7 @@ pub(super) struct Results<'a, F> {
 }
 
 impl<'a, F: Compute> Results<'a, F> {
-    /// Resizes an out to these sizes of each of `count` results.
+    /// Resizes an out to `sizes`, which hold `count` results.
     pub(super) fn new(
         ctx: &KernelContext<'a>,
         outs: &mut Outs<'_>,
@@ -259,27 +259,30 @@ impl<'a, F: Compute> Results<'a, F> {
         Ok(Self { out, len: numel / count.max(1), values: ctx.scratch(numel)? })
     }
 
-    pub(super) fn of(&mut self, index: usize) -> &mut [F] {
+    pub(super) fn result_mut(&mut self, index: usize) -> &mut [F] {
         &mut self.values[index * self.len..][..self.len]
     }
 
     pub(super) fn finish(self, ctx: &KernelContext<'_>, outs: &mut Outs<'_>) -> Result<()> {
         let out = outs.tensor(self.out)?;
-        let into = Layout::of(out.meta());
+        let into = Layout::of_tensor(out.meta());
         write(ctx, &self.values, out, &into)
     }
 }
 
-/// Evaluates a function with the numbers in which factorizations of argument 0 compute.
+/// The names of the matrix that is factorized or solved for, the first argument.
+pub(super) const MATRIX: [&str; 4] = ["A", "self", "LU", "LU_data"];
+
+/// Evaluates a function with the number type in which factorizations of the argument [`MATRIX`] compute.
 macro_rules! over_field {
     ($f:ident($ctx:expr, $args:expr, $outs:expr $(, $more:expr)*)) => {{
-        let dtype = $args.meta(0)?.dtype();
+        let dtype = $args.meta(super::matrix::MATRIX)?.dtype();
         match dtype {
             pteron_tensor::ScalarType::Float | pteron_tensor::ScalarType::Double => $f::<f64>($ctx, $args, $outs $(, $more)*),
             pteron_tensor::ScalarType::ComplexFloat | pteron_tensor::ScalarType::ComplexDouble => {
                 $f::<$crate::support::dtype::C64>($ctx, $args, $outs $(, $more)*)
             }
-            dtype => Err($crate::support::dtype::unsupported($args.name(0), dtype, super::FIELDS)),
+            dtype => Err($crate::support::dtype::unsupported($args.name(super::matrix::MATRIX), dtype, super::FIELDS)),
         }
     }};
 }

@@ -15,7 +15,7 @@ mod singular;
 use pteron_operator::{DtypeSet, Operator};
 use pteron_tensor::ScalarType;
 
-/// The types that PyTorch factorizes.
+/// The element types of the matrices that PyTorch factorizes.
 const FIELDS: DtypeSet = DtypeSet::of(&[
     ScalarType::Float,
     ScalarType::Double,

@@ -19,20 +19,20 @@ fn qr<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         "mode: expected `reduced`, `complete` or `r`, found {mode:?}"
     );
     let inner = if mode == "complete" { m } else { m.min(n) };
-    let of_q = if mode == "r" { Shape::new(&[0])? } else { batch.with(&[m, inner])? };
+    let of_q = if mode == "r" { Shape::new(&[0])? } else { batch.batched_shape(&[m, inner])? };
     let mut q = Results::<F>::new(ctx, outs, 0, (of_q, batch.count))?;
-    let mut r = Results::<F>::new(ctx, outs, 1, (batch.with(&[inner, n])?, batch.count))?;
+    let mut r = Results::<F>::new(ctx, outs, 1, (batch.batched_shape(&[inner, n])?, batch.count))?;
     for index in 0..batch.count {
         let mut matrix = batch.matrix(ctx, index)?;
         let factors = matrix.triangularize(ctx)?;
-        for (at, x) in r.of(index).iter_mut().enumerate() {
+        for (at, x) in r.result_mut(index).iter_mut().enumerate() {
             let (i, j) = (at / n, at % n);
             *x = if i <= j { matrix.at(i, j) } else { F::zero() };
         }
         if mode != "r" {
             let mut basis = Matrix::identity(ctx, m, inner)?;
             matrix.apply_reflectors(&factors, &mut basis);
-            basis.store(inner, q.of(index));
+            basis.store(inner, q.result_mut(index));
         }
     }
     q.finish(ctx, outs)?;

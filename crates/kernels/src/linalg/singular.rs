@@ -23,7 +23,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
         "aten::linalg_svdvals.out(Tensor A, *, str? driver=None, Tensor(a!) out) -> Tensor(a!)",
         FIELDS,
-        |ctx, args, outs| over_field!(values(ctx, args, outs)),
+        |ctx, args, outs| over_field!(singular_values(ctx, args, outs)),
     ),
 ];
 
@@ -38,17 +38,18 @@ fn svd<F: Field>(
     let (m, n) = (batch.rows, batch.cols);
     let k = m.min(n);
     let (width, height) = if full { (m, n) } else { (k, k) };
-    let sizes = |each: [usize; 2]| if with_vectors { batch.with(&each) } else { Ok(Shape::new(&[0])?) };
+    let sizes =
+        |each: [usize; 2]| if with_vectors { batch.batched_shape(&each) } else { Ok(Shape::new(&[0])?) };
     let (of_u, of_v) = (sizes([m, width])?, sizes([height, n])?);
     let mut u = Results::<F>::new(ctx, outs, 0, (of_u, batch.count))?;
-    let mut s = Results::<f64>::new(ctx, outs, 1, (batch.with(&[k])?, batch.count))?;
+    let mut s = Results::<f64>::new(ctx, outs, 1, (batch.batched_shape(&[k])?, batch.count))?;
     let mut v = Results::<F>::new(ctx, outs, 2, (of_v, batch.count))?;
     for i in 0..batch.count {
-        let found = Svd::of(ctx, batch.matrix(ctx, i)?, full)?;
-        s.of(i).copy_from_slice(&found.s);
+        let svd = Svd::decompose(ctx, batch.matrix(ctx, i)?, full)?;
+        s.result_mut(i).copy_from_slice(&svd.s);
         if with_vectors {
-            found.u.store(width, u.of(i));
-            found.v.store_adjoint(n, v.of(i));
+            svd.u.store(width, u.result_mut(i));
+            svd.v.store_adjoint(n, v.result_mut(i));
         }
     }
     u.finish(ctx, outs)?;
@@ -56,12 +57,12 @@ fn svd<F: Field>(
     v.finish(ctx, outs)
 }
 
-fn values<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn singular_values<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let batch = Batch::<F>::of(ctx, "A", &args.tensor("A")?)?;
-    let sizes = batch.with(&[batch.rows.min(batch.cols)])?;
+    let sizes = batch.batched_shape(&[batch.rows.min(batch.cols)])?;
     let mut s = Results::<f64>::new(ctx, outs, 0, (sizes, batch.count))?;
     for i in 0..batch.count {
-        s.of(i).copy_from_slice(&Svd::of(ctx, batch.matrix(ctx, i)?, false)?.s);
+        s.result_mut(i).copy_from_slice(&Svd::decompose(ctx, batch.matrix(ctx, i)?, false)?.s);
     }
     s.finish(ctx, outs)
 }

@@ -84,9 +84,9 @@ fn eigenvectors_of_hermitian_matrices_diagonalize_them() {
         for n in [0, 1, 2, 3, 6, 25] {
             let x = M::noise(n, n, dtype);
             let hermitian = x.times(&x.adjoint());
-            let given = hermitian.tensor(dtype);
+            let input = hermitian.tensor(dtype);
             let outs = [out(Double, &[n]), out(dtype, &[n, n])];
-            let [values, vectors] = call_many("aten::linalg_eigh.eigvals", &[a(&given)], outs).unwrap();
+            let [values, vectors] = call_many("aten::linalg_eigh.eigvals", &[a(&input)], outs).unwrap();
             let (values, vectors) = (M::read(&values), M::read(&vectors));
             vectors.assert_orthonormal_columns("eigenvectors");
             vectors.scaled(&values).times(&vectors.adjoint()).assert_near(&hermitian, "V L V^H");

@@ -52,18 +52,18 @@ pub(crate) fn ints<'a>(list: &[i64]) -> Arg<'a> {
 pub(crate) fn run(name: &str, args: &[Arg<'_>], outs: SmallVec<[Out<'_>; 3]>) -> Result<Outs<'static>> {
     let mut outs = Outs::new(outs);
     run_outs(name, args, &mut outs)?;
-    let kept = outs.into_inner().into_iter().map(|o| match o {
+    let scalars_and_views = outs.into_inner().into_iter().map(|o| match o {
         Out::Scalar(s) => Out::Scalar(s),
         Out::View(v) => Out::View(v),
         _ => Out::Scalar(None),
     });
-    Ok(Outs::new(kept.collect()))
+    Ok(Outs::new(scalars_and_views.collect()))
 }
 
 fn run_outs(name: &str, args: &[Arg<'_>], outs: &mut Outs<'_>) -> Result<()> {
     let kernel = KERNELS.get(name).unwrap_or_else(|| panic!("no operator {name}"));
     let schema = kernel.schema();
-    let mut given = args.iter();
+    let mut remaining_args = args.iter();
     let mut out = 0;
     let list = schema
         .args
@@ -73,10 +73,10 @@ fn run_outs(name: &str, args: &[Arg<'_>], outs: &mut Outs<'_>) -> Result<()> {
                 out += 1;
                 return Arg::Out(out - 1);
             }
-            given.next().cloned().unwrap_or_else(|| default(schema, arg.default.as_deref()))
+            remaining_args.next().cloned().unwrap_or_else(|| default(schema, arg.default.as_deref()))
         })
         .collect();
-    assert!(given.next().is_none(), "too many arguments for {schema}");
+    assert!(remaining_args.next().is_none(), "too many arguments for {schema}");
     perform(name, list, outs)
 }
 

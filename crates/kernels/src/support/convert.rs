@@ -4,26 +4,27 @@ use crate::support::copy::{PIECE, copy_bytes, copy_view};
 use crate::support::dtype::{Compute, conversion_type};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, aligned, elementwise, map_sized};
-use pteron_operator::{Arg, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
+use pteron_operator::{Arg, ArgKey, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
 use pteron_tensor::{Element, ScalarType, Shape, TensorView, TensorViewMut};
 use std::ops::Deref;
 
-/// Sets the first out to argument `index`, broadcast to `sizes` and converted to the out's type.
+/// Sets the first out to argument `arg`, broadcast to `sizes` and converted to the out's type.
 pub(crate) fn convert(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
-    index: usize,
+    arg: impl ArgKey,
     sizes: &Shape,
 ) -> Result<()> {
+    let index = arg.position(args.schema());
     let (from, to) = (args.meta(index)?.dtype(), outs.tensor(0)?.dtype());
-    if let (0, Arg::InPlace { meta, .. }) = (index, args.get(0))
+    if let (0, Arg::InPlace { meta, .. }) = (index, args.get(index))
         && meta.sizes() == sizes
         && *meta == outs.tensor(0)?.meta()
     {
         return Ok(());
     }
-    if from == to && index == 0 && matches!(args.get(0), Arg::Tensor(_)) {
+    if from == to && index == 0 && matches!(args.get(index), Arg::Tensor(_)) {
         return copy_view(args, outs, |x| x.expand(sizes));
     }
     let fns = elementwise! { real(x) => x; complex(z) => z };
@@ -73,7 +74,7 @@ pub(crate) fn read<C: Compute>(tensor: &TensorView<'_>, view: &Layout, into: &mu
     pteron_pool::count(into.len());
     let load = C::loader(tensor.dtype())?;
     let mut done = 0;
-    view.walk().runs(0..into.len(), |at, stride, n| {
+    view.walk().each_run(0..into.len(), |at, stride, n| {
         load(tensor.bytes(), at, stride, &mut into[done..done + n]);
         done += n;
     });
@@ -85,7 +86,7 @@ pub(crate) fn all_values<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: &TensorView<'a>,
 ) -> Result<Values<'a, C>> {
-    values(ctx, tensor, &Layout::of(tensor.meta()))
+    values(ctx, tensor, &Layout::of_tensor(tensor.meta()))
 }
 
 /// The integers of an index tensor, in row-major order.
@@ -154,7 +155,7 @@ pub(crate) fn write_rows<C: Compute>(
     out: &mut TensorViewMut<'_>,
     set: impl FnOnce(&mut [C]) -> Result<()>,
 ) -> Result<()> {
-    let into = Layout::of(out.meta());
+    let into = Layout::of_tensor(out.meta());
     if into.walk().dense().is_some() {
         return write_stored(ctx, out, set);
     }
@@ -170,7 +171,7 @@ pub(crate) fn values_as_stored<'a, C: Compute>(
     out: &pteron_tensor::TensorMeta,
 ) -> Result<Values<'a, C>> {
     let order: smallvec::SmallVec<[usize; 8]> = out.dim_order().iter().map(|&d| d as usize).collect();
-    values(ctx, tensor, &Layout::of(tensor.meta()).permute(&order))
+    values(ctx, tensor, &Layout::of_tensor(tensor.meta()).permute(&order))
 }
 
 /// Fills an out with a value.

@@ -16,14 +16,14 @@ pub(crate) fn copy_view(
     view: impl FnOnce(Layout) -> Result<Layout>,
 ) -> Result<()> {
     let from = args.tensor(0)?;
-    let layout = view(Layout::of(from.meta()))?;
+    let layout = view(Layout::of_tensor(from.meta()))?;
     copy_to(&from, &layout, outs.tensor(0)?)
 }
 
 /// Resizes `out` to the sizes of a view of `from` and copies the view.
 pub(crate) fn copy_to(from: &TensorView<'_>, view: &Layout, out: &mut TensorViewMut<'_>) -> Result<()> {
     out.resize(&view.sizes)?;
-    let into = Layout::of(out.meta());
+    let into = Layout::of_tensor(out.meta());
     copy_into(from, view, out, &into)
 }
 
@@ -197,7 +197,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
     }
     // The loop with the smallest destination stride becomes the innermost, that is, the last.
     loops.sort_by_key(|l| std::cmp::Reverse(l.into.unsigned_abs()));
-    merge(&mut loops);
+    merge_loops(&mut loops);
     let (mut a, mut b) = (from.offset as isize, into.offset as isize);
     let Some(inner) = loops.pop() else {
         dst[b as usize] = src[a as usize];
@@ -270,7 +270,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
 }
 
 /// Merges adjacent loops, outermost first, that are equivalent to one.
-fn merge(loops: &mut SmallVec<[Loop; 8]>) {
+fn merge_loops(loops: &mut SmallVec<[Loop; 8]>) {
     let mut i = loops.len();
     while i > 1 {
         i -= 1;
@@ -325,9 +325,9 @@ fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop
 /// that are read and written by rows.
 fn transpose_tile<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop, across: Loop) {
     const SIDE: usize = 4;
-    let whole = (inner.size / SIDE * SIDE, across.size / SIDE * SIDE);
-    for i in (0..whole.1).step_by(SIDE) {
-        for j in (0..whole.0).step_by(SIDE) {
+    let tiled = (inner.size / SIDE * SIDE, across.size / SIDE * SIDE);
+    for i in (0..tiled.1).step_by(SIDE) {
+        for j in (0..tiled.0).step_by(SIDE) {
             let row = |k: usize| &src[(a + (j + k) as isize * inner.from) as usize + i..][..SIDE];
             let rows: [&[T]; SIDE] = std::array::from_fn(row);
             for k in 0..SIDE {
@@ -338,7 +338,7 @@ fn transpose_tile<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: 
     }
     // What is left beside the squares, and below them.
     for i in 0..across.size {
-        let start = if i < whole.1 { whole.0 } else { 0 };
+        let start = if i < tiled.1 { tiled.0 } else { 0 };
         if start == inner.size {
             continue;
         }
@@ -378,7 +378,7 @@ mod tests {
     use pteron_tensor::{DimOrder, ScalarType, Shape, TensorMeta};
 
     fn layout(sizes: &[usize], order: &[u8]) -> Layout {
-        Layout::of(&TensorMeta::new(ScalarType::Short, sizes, DimOrder::new(order).unwrap()).unwrap())
+        Layout::of_tensor(&TensorMeta::new(ScalarType::Short, sizes, DimOrder::new(order).unwrap()).unwrap())
     }
 
     /// Copies numbered elements and checks each against the two traversals.

@@ -28,12 +28,12 @@ impl DimSet {
     }
 
     /// One dimension.
-    pub(crate) fn one(dim: usize) -> Self {
+    pub(crate) fn single(dim: usize) -> Self {
         Self(1 << dim)
     }
 
     /// The listed dimensions; fails if one appears twice.
-    pub(crate) fn of(name: &str, dims: &[i64], rank: usize) -> Result<Self> {
+    pub(crate) fn from_list(name: &str, dims: &[i64], rank: usize) -> Result<Self> {
         let mut set = 0;
         for &d in dims {
             let bit = 1 << wrap_dim(name, d, rank)?;
@@ -44,10 +44,10 @@ impl DimSet {
     }
 
     /// The dimensions to reduce over: the listed ones, or all if the list is absent or empty.
-    pub(crate) fn reduced(name: &str, dims: Option<&[i64]>, rank: usize) -> Result<Self> {
+    pub(crate) fn to_reduce(name: &str, dims: Option<&[i64]>, rank: usize) -> Result<Self> {
         match dims {
             None | Some([]) => Ok(Self::all(rank)),
-            Some(dims) => Self::of(name, dims, rank),
+            Some(dims) => Self::from_list(name, dims, rank),
         }
     }
 
@@ -178,8 +178,8 @@ mod tests {
         assert!(wrap_dim("dim", i64::MIN, 3).is_err());
         assert!(wrap_index("index", 0, 0).is_err());
         assert_eq!(wrap_index("index", -2, 5).unwrap(), 3);
-        assert!(DimSet::of("dim", &[0, -3], 3).is_err());
-        let set = DimSet::of("dim", &[0, -1], 3).unwrap();
+        assert!(DimSet::from_list("dim", &[0, -3], 3).is_err());
+        let set = DimSet::from_list("dim", &[0, -1], 3).unwrap();
         let s = Shape::new(&[2, 3, 4]).unwrap();
         assert_eq!(&*set.reduce(&s, true), &[1, 3, 1]);
         assert_eq!(&*set.reduce(&s, false), &[3]);

@@ -142,9 +142,9 @@ pub(crate) trait Compute: Cast + Default {
     /// Converts to an element.
     fn into<T: Cast>(self) -> T;
     /// Converts from a scalar.
-    fn of_scalar(s: Scalar) -> Self;
+    fn from_scalar(s: Scalar) -> Self;
     /// One for true, zero for false.
-    fn truth(b: bool) -> Self {
+    fn from_bool(b: bool) -> Self {
         Self::from_i64(b as i64)
     }
     /// Whether it is nonzero; true for NaN.
@@ -168,7 +168,7 @@ macro_rules! compute_types {
         impl Compute for $type {
             #[inline] fn of<T: Cast>(element: T) -> Self { element.$of() }
             #[inline] fn into<T: Cast>(self) -> T { T::$into(self) }
-            #[inline] fn of_scalar(s: Scalar) -> Self { $scalar(s) }
+            #[inline] fn from_scalar(s: Scalar) -> Self { $scalar(s) }
         }
     )* };
 }
@@ -180,7 +180,7 @@ compute_types! {
     C64: to_complex, from_complex, |s: Scalar| C64::new(s.to_f64(), 0.0);
 }
 
-/// Transforms compute in the precision of their operands.
+/// Used by Fourier transforms, which compute in the precision of their operands.
 impl Compute for Complex<f32> {
     #[inline]
     fn of<T: Cast>(element: T) -> Self {
@@ -191,7 +191,7 @@ impl Compute for Complex<f32> {
         T::from_complex(self.to_complex())
     }
     #[inline]
-    fn of_scalar(s: Scalar) -> Self {
+    fn from_scalar(s: Scalar) -> Self {
         Self::new(s.to_f64() as f32, 0.0)
     }
 }
@@ -219,17 +219,17 @@ fn store<T: Cast, C: Compute>(from: &[C], bytes: &mut [u8]) {
 /// The conversion of an element of type `from`, held as `C`, to the values of type `to`. `None` if leaving it out
 /// changes no later result, as for integers, which wrap whenever they are stored.
 pub(crate) fn conversion<C: Compute>(from: ScalarType, to: ScalarType) -> Option<fn(C) -> C> {
-    fn through<C: Compute, T: Cast>(x: C) -> C {
+    fn convert_through<C: Compute, T: Cast>(x: C) -> C {
         C::of::<T>(x.into())
     }
     match to {
         _ if from == to => None,
-        ScalarType::Half => Some(through::<C, f16>),
-        ScalarType::BFloat16 => Some(through::<C, bf16>),
-        ScalarType::Float => Some(through::<C, f32>),
-        ScalarType::Bool => Some(through::<C, Bool>),
-        ScalarType::ComplexHalf => Some(through::<C, Complex<f16>>),
-        ScalarType::ComplexFloat => Some(through::<C, Complex<f32>>),
+        ScalarType::Half => Some(convert_through::<C, f16>),
+        ScalarType::BFloat16 => Some(convert_through::<C, bf16>),
+        ScalarType::Float => Some(convert_through::<C, f32>),
+        ScalarType::Bool => Some(convert_through::<C, Bool>),
+        ScalarType::ComplexHalf => Some(convert_through::<C, Complex<f16>>),
+        ScalarType::ComplexFloat => Some(convert_through::<C, Complex<f32>>),
         _ => None,
     }
 }

@@ -18,29 +18,23 @@ pub(crate) struct GatherIndex<'a> {
 
 /// The layout of a tensor; a zero-dim tensor gets one dimension of size one.
 pub(crate) fn at_least_1d(meta: &TensorMeta) -> Result<Layout> {
-    let layout = Layout::of(meta);
+    let layout = Layout::of_tensor(meta);
     if layout.rank() == 0 { layout.insert(0, 1, 1) } else { Ok(layout) }
 }
 
 impl<'a> GatherIndex<'a> {
-    /// Argument `dim` is the dimension, argument `index` the index tensor, `x` the indexed tensor.
-    pub(crate) fn new<'b: 'a>(
-        ctx: &KernelContext<'a>,
-        args: &Args<'b>,
-        dim: usize,
-        index: usize,
-        x: &TensorMeta,
-    ) -> Result<Self> {
-        let tensor = args.tensor(index)?;
+    /// The argument `index` as indices into dimension `dim` (also an argument) of a tensor like `x`.
+    pub(crate) fn new<'b: 'a>(ctx: &KernelContext<'a>, args: &Args<'b>, x: &TensorMeta) -> Result<Self> {
+        let tensor = args.tensor("index")?;
         let layout = at_least_1d(tensor.meta())?;
-        let d = wrap_dim(args.name(dim), args.int(dim)?, x.rank())?;
-        let indices = indices(ctx, args.name(index), &tensor)?;
+        let d = wrap_dim("dim", args.int("dim")?, x.rank())?;
+        let indices = indices(ctx, "index", &tensor)?;
         if layout.sizes.contains(&0) {
             // Nothing is indexed, so the other shape does not matter.
             let base = Layout::contiguous(&layout.sizes);
             return Ok(Self { sizes: layout.sizes, index: indices, base, stride: 0 });
         }
-        Self::of(args.name(index), layout.sizes, indices, &at_least_1d(x)?, d)
+        Self::of("index", layout.sizes, indices, &at_least_1d(x)?, d)
     }
 
     /// Like [`Self::new`], but the index tensor is one-dimensional and is broadcast along the other dimensions of
@@ -48,19 +42,16 @@ impl<'a> GatherIndex<'a> {
     pub(crate) fn along<'b: 'a>(
         ctx: &KernelContext<'a>,
         args: &Args<'b>,
-        dim: usize,
-        index: usize,
         x: &TensorMeta,
         wrap: bool,
     ) -> Result<Self> {
-        let tensor = args.tensor(index)?;
+        let tensor = args.tensor("index")?;
         let x = at_least_1d(x)?;
-        let d = wrap_dim(args.name(dim), args.int(dim)?, x.rank())?;
-        ensure!(tensor.rank() <= 1, "{}: expected one dimension, found {}", args.name(index), tensor.meta());
+        let d = wrap_dim("dim", args.int("dim")?, x.rank())?;
+        ensure!(tensor.rank() <= 1, "index: expected one dimension, found {}", tensor.meta());
         ensure!(
             tensor.dtype().is_integral(),
-            "{}: expected a tensor of integers, found one of {}",
-            args.name(index),
+            "index: expected a tensor of integers, found one of {}",
             tensor.dtype()
         );
         let mut layout = at_least_1d(tensor.meta())?;
@@ -77,7 +68,7 @@ impl<'a> GatherIndex<'a> {
             wrapped.iter_mut().zip(index_values.iter()).for_each(|(w, &i)| *w = add(i));
             index_values = Values::Copy(wrapped);
         }
-        Self::of(args.name(index), layout.sizes, index_values, &x, d)
+        Self::of("index", layout.sizes, index_values, &x, d)
     }
 
     fn of(name: &str, sizes: Shape, index: Values<'a, i64>, x: &Layout, dim: usize) -> Result<Self> {
@@ -114,7 +105,7 @@ impl<'a> GatherIndex<'a> {
     #[inline]
     pub(crate) fn each(&self, mut f: impl FnMut(usize, usize)) {
         let mut position = 0;
-        self.base.walk().runs(0..self.index.len(), |at, stride, n| {
+        self.base.walk().each_run(0..self.index.len(), |at, stride, n| {
             let mut at = at as isize;
             for &i in &self.index[position..position + n] {
                 f(position, at as usize + i as usize * self.stride);

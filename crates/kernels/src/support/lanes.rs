@@ -30,7 +30,7 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
     }
     aligned(x.bytes(), x.dtype())?;
     aligned(out.bytes(), out.dtype())?;
-    let (from, into) = (Layout::of(x.meta()), Layout::of(out.meta()));
+    let (from, into) = (Layout::of_tensor(x.meta()), Layout::of_tensor(out.meta()));
     let (n, step) = if rank == 0 { (1, 1) } else { (from.sizes[dim], from.strides()[dim]) };
     let (m, put) = if rank == 0 { (1, 1) } else { (into.sizes[dim], into.strides()[dim]) };
 
@@ -58,7 +58,7 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
     let grain = (GRAIN / (lanes * n.max(m)).max(1)).max(1);
     ctx.pool().parallel_chunks_mut(out.bytes_mut(), block, grain, &|number, bytes| {
         let base = blocks.at(number);
-        let mut taken: Lane<C> = SmallVec::new();
+        let mut copy: Lane<C> = SmallVec::new();
         let mut result: Lane<O> = SmallVec::new();
         for lane in 0..lanes {
             let at = base + first.at(lane);
@@ -66,31 +66,31 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
             let input = match own(at) {
                 Some(all) => all,
                 None => {
-                    grow(&mut taken, n);
+                    resize_lane(&mut copy, n);
                     if n > 0 {
-                        load(x.bytes(), at, step, &mut taken);
+                        load(x.bytes(), at, step, &mut copy);
                     }
-                    &taken[..]
+                    &copy[..]
                 }
             };
             if direct {
                 f(input, &mut bytemuck::cast_slice_mut(bytes)[to..to + m]);
                 continue;
             }
-            grow(&mut result, m);
+            resize_lane(&mut result, m);
             f(input, &mut result);
             if put == 1 {
                 store(&result, &mut bytes[to * size..(to + m) * size]);
                 continue;
             }
-            scatter(&result, store, bytes, to, put as usize, size);
+            store_strided(&result, store, bytes, to, put as usize, size);
         }
     });
     Ok(())
 }
 
 /// Resizes a lane. Unwinds with [`pteron_pool::out_of_memory`] if the allocation fails.
-fn grow<T: Compute>(lane: &mut Lane<T>, len: usize) {
+fn resize_lane<T: Compute>(lane: &mut Lane<T>, len: usize) {
     let more = len.saturating_sub(lane.len());
     if lane.try_reserve(more).is_err() {
         pteron_pool::out_of_memory(len.saturating_mul(size_of::<T>()));
@@ -99,7 +99,14 @@ fn grow<T: Compute>(lane: &mut Lane<T>, len: usize) {
 }
 
 /// Stores elements with stride `put`, from `to` on.
-fn scatter<O: Compute>(from: &[O], store: Store<O>, bytes: &mut [u8], to: usize, put: usize, size: usize) {
+fn store_strided<O: Compute>(
+    from: &[O],
+    store: Store<O>,
+    bytes: &mut [u8],
+    to: usize,
+    put: usize,
+    size: usize,
+) {
     // One element at a time, through a buffer that is aligned for any type.
     let mut word = [0u64; 2];
     let word: &mut [u8] = bytemuck::cast_slice_mut(&mut word);
@@ -140,7 +147,8 @@ mod tests {
                     .unwrap();
                     let stride = [192, 32, 8, 1][dim];
                     let mut got = vec![0f32; 192];
-                    crate::support::convert::read(&out.view(), &Layout::of(out.meta()), &mut got).unwrap();
+                    crate::support::convert::read(&out.view(), &Layout::of_tensor(out.meta()), &mut got)
+                        .unwrap();
                     for (i, got) in got.into_iter().enumerate() {
                         let (outer, inner) = (i / (stride * half[dim]), i % stride);
                         let at = outer * stride * sizes[dim] + i / stride % half[dim] * 2 * stride + inner;

@@ -19,7 +19,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The layout of a whole tensor.
-    pub(crate) fn of(meta: &TensorMeta) -> Self {
+    pub(crate) fn of_tensor(meta: &TensorMeta) -> Self {
         Self::dense(meta.sizes(), meta.strides())
     }
 
@@ -212,7 +212,7 @@ impl Walk {
     }
 
     /// The length and stride of the innermost loop.
-    pub(crate) fn inner(&self) -> (usize, isize) {
+    pub(crate) fn inner_loop(&self) -> (usize, isize) {
         self.dims.first().copied().unwrap_or((1, 1))
     }
 
@@ -237,7 +237,7 @@ impl Walk {
 
     /// Calls `run(start, stride, count)` for each evenly strided run of a range.
     #[inline]
-    pub(crate) fn runs(&self, range: Range<usize>, mut run: impl FnMut(usize, isize, usize)) {
+    pub(crate) fn each_run(&self, range: Range<usize>, mut run: impl FnMut(usize, isize, usize)) {
         let mut left = range.len();
         let Some((&(inner, stride), outer)) = self.dims.split_first() else {
             if left > 0 {
@@ -284,12 +284,12 @@ mod tests {
     use pteron_tensor::ScalarType;
 
     fn layout(sizes: &[usize]) -> Layout {
-        Layout::of(&TensorMeta::contiguous(ScalarType::Float, sizes).unwrap())
+        Layout::of_tensor(&TensorMeta::contiguous(ScalarType::Float, sizes).unwrap())
     }
 
     fn elements(walk: &Walk, n: usize) -> Vec<usize> {
         let mut all = Vec::new();
-        walk.runs(0..n, |start, stride, count| {
+        walk.each_run(0..n, |start, stride, count| {
             all.extend((0..count).map(|i| (start as isize + i as isize * stride) as usize));
         });
         assert!((0..n).all(|i| walk.at(i) == all[i]));
@@ -311,7 +311,8 @@ mod tests {
         let all = elements(&l.walk(), 24);
         assert_eq!(&all[..4], &[0, 12, 4, 16]);
         let mut part = Vec::new();
-        l.walk().runs(5..17, |s, d, n| part.extend((0..n).map(|i| (s as isize + i as isize * d) as usize)));
+        l.walk()
+            .each_run(5..17, |s, d, n| part.extend((0..n).map(|i| (s as isize + i as isize * d) as usize)));
         assert_eq!(part, all[5..17]);
     }
 

@@ -13,9 +13,9 @@ use pteron_operator::{Arg, Args, DtypeSet, KernelContext, Outs, Result, ScratchB
 use pteron_pool::Pool;
 use pteron_tensor::{Scalar, ScalarType, Shape, TensorMeta, TensorViewMut, bf16, f16};
 
-/// Elements of a block.
+/// The number of elements of a block.
 const BLOCK: usize = 512;
-/// Elements of a work item of a thread.
+/// The number of elements of a thread's work item.
 const CHUNK: usize = 8 * BLOCK;
 /// Grain size: the smallest number of work items worth waking a thread for.
 const GRAIN: usize = 8;
@@ -40,12 +40,12 @@ impl<const N: usize> Fns<'_, N> {
     fn dtypes(&self) -> DtypeSet {
         [
             (self.f32.is_some(), DtypeSet::FLOATING),
-            (self.i64.is_some(), DtypeSet::INTEGRAL.and(DtypeSet::BOOL)),
+            (self.i64.is_some(), DtypeSet::INTEGRAL.union(DtypeSet::BOOL)),
             (self.complex.is_some(), DtypeSet::COMPLEX),
         ]
         .iter()
         .filter(|(has, _)| *has)
-        .fold(DtypeSet::NONE, |all, (_, set)| all.and(*set))
+        .fold(DtypeSet::NONE, |all, (_, set)| all.union(*set))
     }
 }
 
@@ -54,7 +54,7 @@ impl<const N: usize> Fns<'_, N> {
 /// ```ignore
 /// elementwise! { float(x) => x.exp(); complex(z) => z.exp() }
 /// elementwise! { float(a, b) => a + b; int(a, b) => a.wrapping_add(b) }
-/// elementwise! { real(a, b) => F::truth(a < b) }
+/// elementwise! { real(a, b) => F::from_bool(a < b) }
 /// ```
 ///
 /// `float` covers f32 and f64, `int` i64 (integers and bool), `real` all three, `complex` [`C64`].
@@ -129,7 +129,7 @@ impl Input {
     }
 
     /// The argument at this position, a tensor or a scalar.
-    pub(crate) fn of(args: &Args<'_>, index: usize) -> Result<Self> {
+    pub(crate) fn of_arg(args: &Args<'_>, index: usize) -> Result<Self> {
         Ok(match args.get(index) {
             Arg::Int(_) | Arg::Double(_) | Arg::Bool(_) => Self::Scalar(args.scalar(index)?),
             _ => Self::Arg(index),
@@ -151,7 +151,7 @@ pub(crate) fn nearest(x: f64, dtype: ScalarType) -> f64 {
 /// of a higher category (bool, integer, floating-point, complex) than the tensors with dimensions, and
 /// scalars only if they are of a higher category than all tensors.
 pub(crate) fn promote(args: &Args<'_>, inputs: &[Input]) -> Result<ScalarType> {
-    let mut found = [None; 3];
+    let mut promoted = [None; 3];
     for input in inputs {
         let (dtype, priority) = match *input {
             Input::Arg(i) | Input::View(i, _) => {
@@ -161,7 +161,7 @@ pub(crate) fn promote(args: &Args<'_>, inputs: &[Input]) -> Result<ScalarType> {
             Input::Scalar(Scalar::Double(_)) => (ScalarType::Float, 2),
             Input::Scalar(s) => (s.dtype(), 2),
         };
-        found[priority] = match found[priority] {
+        promoted[priority] = match promoted[priority] {
             None => Some(dtype),
             Some(other) => Some(promote_types(other, dtype)?),
         };
@@ -172,7 +172,7 @@ pub(crate) fn promote(args: &Args<'_>, inputs: &[Input]) -> Result<ScalarType> {
         t if t.is_floating() => 2,
         _ => 1,
     };
-    found
+    promoted
         .into_iter()
         .flatten()
         .map(Ok)
@@ -280,7 +280,7 @@ pub(crate) fn map_sized<const N: usize>(
     for (input, moved) in inputs.iter().zip(&mut moved) {
         if let Input::Arg(i) | Input::View(i, _) = *input
             && let Arg::InPlace { meta, .. } = *args.get(i)
-            && (matches!(input, Input::View(..)) || !in_step(meta, &sizes, out.meta()))
+            && (matches!(input, Input::View(..)) || !is_read_before_written(meta, &sizes, out.meta()))
         {
             let mut copy = ctx.scratch::<u8>(meta.nbytes())?;
             copy.copy_from_slice(&out.all_bytes()[..meta.nbytes()]);
@@ -300,7 +300,7 @@ pub(crate) fn map_sized<const N: usize>(
 }
 
 /// Whether an argument that aliases the out can be read block by block while the out is written.
-fn in_step(meta: &TensorMeta, sizes: &Shape, out: &TensorMeta) -> bool {
+fn is_read_before_written(meta: &TensorMeta, sizes: &Shape, out: &TensorMeta) -> bool {
     meta.dtype() == out.dtype()
         && meta.sizes() == sizes
         && meta.rank() == out.rank()
@@ -342,7 +342,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
         let (index, view) = match self.inputs[k] {
             Input::Scalar(s) => {
                 let s = if dtype == ScalarType::Bool { Scalar::Bool(s.to_bool()) } else { s };
-                return Ok(Operand::Constant(narrowed(C::of_scalar(s))));
+                return Ok(Operand::Constant(narrowed(C::from_scalar(s))));
             }
             Input::Arg(index) => (index, None),
             Input::View(index, view) => (index, Some(view)),
@@ -355,7 +355,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
             _ => self.args.tensor(index)?.bytes(),
         };
         aligned(bytes, meta.dtype())?;
-        let layout = view.unwrap_or(Layout::of(meta)).expand(out.sizes())?;
+        let layout = view.unwrap_or(Layout::of_tensor(meta)).expand(out.sizes())?;
         let walk = layout.walk_in(out.dim_order());
         if let (Some(at), false) = (walk.constant(), bytes.is_empty()) {
             let mut value = [C::default()];
@@ -405,7 +405,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
                 let n = bytes.len() / size;
                 let mut each = operands.iter().zip(&mut buffers);
                 let inputs = std::array::from_fn(|_| match each.next() {
-                    Some((operand, buffer)) => operand.block(start, n, bytes, buffer),
+                    Some((operand, buffer)) => operand.operand_block(start, n, bytes, buffer),
                     None => &[],
                 });
                 if direct {
@@ -426,7 +426,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
 
 impl<C: Compute> Operand<'_, C> {
     /// Elements `start..start + n`, in the out's storage order.
-    fn block<'b>(&'b self, start: usize, n: usize, out: &[u8], buffer: &'b mut Buffer<C>) -> &'b [C] {
+    fn operand_block<'b>(&'b self, start: usize, n: usize, out: &[u8], buffer: &'b mut Buffer<C>) -> &'b [C] {
         match self {
             Self::Constant(value) => &buffer.get_or_insert([*value; BLOCK])[..n],
             Self::Out(load) => {
@@ -442,7 +442,7 @@ impl<C: Compute> Operand<'_, C> {
                 }
                 let block = &mut buffer.get_or_insert([C::default(); BLOCK])[..n];
                 let mut done = 0;
-                walk.runs(start..start + n, |at, stride, count| {
+                walk.each_run(start..start + n, |at, stride, count| {
                     load(bytes, at, stride, &mut block[done..done + count]);
                     done += count;
                 });

@@ -1,11 +1,11 @@
 //! Meanings that operators of several families share.
 
 use pteron_operator::facts::{Dims, wrap};
-use pteron_operator::{Arg, Args, Binary, Expression, Meaning, Unary};
+use pteron_operator::{Arg, ArgKey, Args, Binary, Expression, Meaning, Unary};
 use pteron_tensor::Shape;
 
-/// A reshape: the elements of the first tensor, in order.
-pub(crate) fn same(_: &Args<'_>) -> Option<Meaning> {
+/// The meaning of a reshape, which keeps the elements of the first tensor in order.
+pub(crate) fn reshape_meaning(_: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Reshape)
 }
 
@@ -14,33 +14,33 @@ pub(crate) fn sizes_of_first(args: &Args<'_>) -> Option<Shape> {
     Some(*args.meta("self").ok()?.sizes())
 }
 
-/// A function of each element.
+/// The meaning of an operator that applies `f` to each element.
 pub(crate) fn unary(f: Unary) -> Option<Meaning> {
     Some(Meaning::Elementwise(Expression::unary(f)))
 }
 
-/// A function of each pair of elements.
+/// The meaning of an operator that applies `f` to each pair of elements.
 pub(crate) fn binary(f: Binary) -> Option<Meaning> {
     Some(Meaning::Elementwise(Expression::binary(f)))
 }
 
-/// A clamp of each element; `None` if the bounds are not ordered.
-pub(crate) fn clamped(low: f64, high: f64) -> Option<Meaning> {
+/// The meaning of an operator that clamps each element; `None` if `low > high`.
+pub(crate) fn clamp_between(low: f64, high: f64) -> Option<Meaning> {
     let (low, high) = (low as f32, high as f32);
     (low <= high).then(|| Meaning::Elementwise(Expression::clamp(low, high)))
 }
 
-/// The dimensions of the first tensor that an argument lists.
+/// The dimensions of `self` that an argument lists.
 pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Option<Dims> {
-    let rank = args.meta(0).ok()?.rank();
+    let rank = args.meta("self").ok()?.rank();
     args.ints(arg).ok()?.iter().map(|&d| wrap(d, rank)).collect()
 }
 
 /// The position of an optional tensor argument: `Some(None)` if it is absent, `None` if it is not a tensor.
-pub(crate) fn optional_tensor(args: &Args<'_>, index: usize) -> Option<Option<usize>> {
-    match args.get(index) {
+pub(crate) fn optional_tensor(args: &Args<'_>, arg: &'static str) -> Option<Option<usize>> {
+    match args.get(arg) {
         Arg::None => Some(None),
-        Arg::Tensor(_) | Arg::Spec(_) => Some(Some(index)),
+        Arg::Tensor(_) | Arg::Spec(_) => Some(Some(arg.position(args.schema()))),
         _ => None,
     }
 }
@@ -79,12 +79,12 @@ mod tests {
         let tensors: Vec<Tensor> = [[0.5f32, -1.25, 2.0, 0.75], [1.5, 0.25, -3.0, 2.5]]
             .map(|x| Tensor::from_slice(&[4], &x).unwrap())
             .into();
-        let mut given = tensors.iter();
+        let mut remaining_tensors = tensors.iter();
         let schema = kernel.schema();
         let args = schema.args.iter().map(|arg| match (arg.written, arg.ty, arg.default.as_deref()) {
             (true, ..) => Some(Arg::Out(0)),
             (_, pteron_operator::ArgType::Tensor, None) if !arg.list => {
-                Some(Arg::Tensor(given.next()?.view()))
+                Some(Arg::Tensor(remaining_tensors.next()?.view()))
             }
             (_, pteron_operator::ArgType::Scalar, default) if default != Some("None") => {
                 Some(Arg::Int(default.and_then(|d| d.parse().ok()).unwrap_or(number)))
@@ -113,8 +113,8 @@ mod tests {
             for number in [1, 2, 3] {
                 let Some((expression, inputs, result)) = call(&kernel, number) else { continue };
                 let inputs: Vec<&[f32]> = inputs.iter().map(|t| t.as_slice().unwrap()).collect();
-                let found = evaluate(&expression, &inputs);
-                for (f, k) in found.iter().zip(result.as_slice::<f32>().unwrap()) {
+                let actual = evaluate(&expression, &inputs);
+                for (f, k) in actual.iter().zip(result.as_slice::<f32>().unwrap()) {
                     let close = (f - k).abs() <= 1e-6 * k.abs().max(1.0) || f.is_nan() && k.is_nan();
                     assert!(close, "{}: {expression:?} gives {f}, the kernel {k}", operator.name());
                 }

@@ -38,7 +38,7 @@ const GRAIN: usize = 1 << 15;
 
 /// The dimensions at an argument; all of them if it is absent or empty.
 pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
-    DimSet::reduced(arg, args.optional_ints(arg)?, args.meta(0)?.rank())
+    DimSet::to_reduce(arg, args.optional_ints(arg)?, args.meta("self")?.rank())
 }
 
 /// Resizes `out` to the sizes of `x` without `dims` (kept with size one if `keepdim`), and sets it
@@ -68,14 +68,14 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
     aligned(x.bytes(), x.dtype())?;
     aligned(out.bytes(), out.dtype())?;
     let rank = x.rank();
-    let from = Layout::of(x.meta());
+    let from = Layout::of_tensor(x.meta());
     let one = |d: usize| (x.sizes()[d], from.strides()[d]);
     let reduced = Walk::new((0..rank).rev().filter(|&d| dims.contains(d)).map(one), 0);
     let count = (0..rank).filter(|&d| dims.contains(d)).map(|d| x.sizes()[d]).product();
     // The dimensions of x that correspond to those of the out, in the out's storage order.
     let same: Vec<usize> = (0..rank).filter(|&d| keepdim || !dims.contains(d)).collect();
     let order = out.dim_order().iter().rev().map(|&d| same[d as usize]);
-    let kept = Walk::new(order.filter(|&d| !dims.contains(d)).map(one), 0);
+    let kept_dims = Walk::new(order.filter(|&d| !dims.contains(d)).map(one), 0);
 
     let store = R::Out::storer(out.dtype())?;
     let size = out.dtype().size();
@@ -87,11 +87,11 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
         let start = number * piece;
         let mut results = [R::Out::default(); COLUMNS];
         let mut done = 0;
-        kept.runs(start..start + bytes.len() / size, |at, stride, n| {
+        kept_dims.each_run(start..start + bytes.len() / size, |at, stride, n| {
             for first in (0..n).step_by(COLUMNS) {
                 let results = &mut results[..COLUMNS.min(n - first)];
                 let at = (at as isize + first as isize * stride) as usize;
-                job.run(at, stride, results);
+                job.run_reductions(at, stride, results);
                 store(results, &mut bytes[done * size..(done + results.len()) * size]);
                 done += results.len();
             }
@@ -125,7 +125,7 @@ struct Job<'a, C, R> {
 
 impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
     /// Reads and converts elements.
-    fn read(&self, at: usize, stride: isize, block: &mut [C]) {
+    fn read_block(&self, at: usize, stride: isize, block: &mut [C]) {
         (self.load)(self.bytes, at, stride, block);
         if let Some(convert) = self.convert {
             block.iter_mut().for_each(|x| *x = convert(*x));
@@ -133,24 +133,24 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
     }
 
     /// Computes the reductions whose first elements are at `at`, `at + stride`, ...
-    fn run(&self, at: usize, stride: isize, results: &mut [R::Out]) {
-        if stride == 1 && results.len() > 1 && self.reduced.inner().1 != 1 {
-            return self.columns(at, results);
+    fn run_reductions(&self, at: usize, stride: isize, results: &mut [R::Out]) {
+        if stride == 1 && results.len() > 1 && self.reduced.inner_loop().1 != 1 {
+            return self.reduce_columns(at, results);
         }
         for (i, result) in results.iter_mut().enumerate() {
-            *result = self.row((at as isize + i as isize * stride) as usize);
+            *result = self.reduce_row((at as isize + i as isize * stride) as usize);
         }
     }
 
     /// Computes one reduction, reading along the reduced dimensions.
-    fn row(&self, base: usize) -> R::Out {
+    fn reduce_row(&self, base: usize) -> R::Out {
         let mut lanes = [self.reducer.start(); LANES];
         let mut block = [C::default(); BLOCK];
         let mut index = 0;
-        self.reduced.runs(0..self.count, |at, stride, n| {
+        self.reduced.each_run(0..self.count, |at, stride, n| {
             for first in (0..n).step_by(BLOCK) {
                 let block = &mut block[..BLOCK.min(n - first)];
-                self.read((base + at).wrapping_add_signed(first as isize * stride), stride, block);
+                self.read_block((base + at).wrapping_add_signed(first as isize * stride), stride, block);
                 if R::IN_ORDER {
                     for &x in &*block {
                         lanes[0] = self.reducer.step(lanes[0], x, index);
@@ -177,15 +177,15 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
     }
 
     /// Computes reductions over adjacent columns, reading row by row.
-    fn columns(&self, base: usize, results: &mut [R::Out]) {
+    fn reduce_columns(&self, base: usize, results: &mut [R::Out]) {
         let n = results.len();
         let mut columns = [self.reducer.start(); COLUMNS];
         let mut block = [C::default(); COLUMNS];
         let mut index = 0;
-        self.reduced.runs(0..self.count, |at, stride, rows| {
+        self.reduced.each_run(0..self.count, |at, stride, rows| {
             for i in 0..rows {
                 let at = (base + at).wrapping_add_signed(i as isize * stride);
-                self.read(at, 1, &mut block[..n]);
+                self.read_block(at, 1, &mut block[..n]);
                 for (acc, &x) in columns[..n].iter_mut().zip(&block) {
                     *acc = self.reducer.step(*acc, x, index);
                 }
@@ -235,7 +235,7 @@ mod tests {
             let x = rows.to_dim_order(DimOrder::new(&order).unwrap()).unwrap();
             for mask in 0..16i64 {
                 let list: Vec<i64> = (0..4).filter(|d| mask >> d & 1 == 1).collect();
-                let dims = DimSet::of("dim", &list, 4).unwrap();
+                let dims = DimSet::from_list("dim", &list, 4).unwrap();
                 let mut want = std::collections::BTreeMap::new();
                 let mut seen = std::collections::BTreeMap::new();
                 for (i, &v) in data.iter().enumerate() {

@@ -51,7 +51,7 @@ pub(crate) fn remap(
     }
     let (a, rest) = tables.split_at(extents[0]);
     let (b, c) = rest.split_at(extents[1]);
-    let outer = (first..x.rank()).rev().fold(Layout::of(x.meta()), |l, d| l.select(d, 0)).walk();
+    let outer = (first..x.rank()).rev().fold(Layout::of_tensor(x.meta()), |l, d| l.select(d, 0)).walk();
     let size = x.dtype().size();
     let plane = extents[1] * extents[2] * extents[0];
     write_rows(ctx, out, |to| {

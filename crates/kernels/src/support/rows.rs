@@ -45,8 +45,8 @@ pub(crate) fn rows<'a>(
 }
 
 /// The bytes of a whole tensor, its elements in row-major order.
-pub(crate) fn all_rows<'a>(ctx: &KernelContext<'a>, tensor: &TensorView<'a>) -> Result<Values<'a, u8>> {
-    rows(ctx, tensor, &Layout::of(tensor.meta()))
+pub(crate) fn tensor_bytes<'a>(ctx: &KernelContext<'a>, tensor: &TensorView<'a>) -> Result<Values<'a, u8>> {
+    rows(ctx, tensor, &Layout::of_tensor(tensor.meta()))
 }
 
 /// Calls `f` to write every element of an out, as bytes in row-major order.
@@ -55,7 +55,7 @@ pub(crate) fn write_rows(
     out: &mut TensorViewMut<'_>,
     f: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    let into = Layout::of(out.meta());
+    let into = Layout::of_tensor(out.meta());
     if into.walk().dense().is_some() {
         return f(out.bytes_mut());
     }
@@ -71,7 +71,7 @@ pub(crate) fn write_values<C: Compute>(
     out: &mut TensorViewMut<'_>,
     f: impl FnOnce(&mut [C]) -> Result<()>,
 ) -> Result<()> {
-    let into = Layout::of(out.meta());
+    let into = Layout::of_tensor(out.meta());
     if out.dtype() == C::DTYPE && into.walk().dense().is_some() {
         return f(out.storage_mut()?);
     }
@@ -86,7 +86,7 @@ pub(crate) fn update_values<C: Compute>(
     out: &mut TensorViewMut<'_>,
     f: impl FnOnce(&mut [C]) -> Result<()>,
 ) -> Result<()> {
-    let layout = Layout::of(out.meta());
+    let layout = Layout::of_tensor(out.meta());
     if out.dtype() == C::DTYPE && layout.walk().dense().is_some() {
         return f(out.storage_mut()?);
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::excessive_precision, reason = "coefficients are written as published")]
 
 /// Evaluates a polynomial; the constant coefficient comes first.
-fn poly(x: f64, coefficients: &[f64]) -> f64 {
+fn polynomial(x: f64, coefficients: &[f64]) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c)
 }
 
@@ -10,22 +10,22 @@ fn poly(x: f64, coefficients: &[f64]) -> f64 {
 pub(crate) fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a < 0.84375 {
-        return x + x * near_zero(x);
+        return x + x * erf_near_zero(x);
     }
-    (1.0 - tail(a)).copysign(x)
+    (1.0 - erfc_tail(a)).copysign(x)
 }
 
 /// The complementary error function `1 - erf(x)`, accurate also where [`erf`] is near one.
 pub(crate) fn erfc(x: f64) -> f64 {
     let a = x.abs();
     if a < 0.84375 {
-        return 1.0 - (x + x * near_zero(x));
+        return 1.0 - (x + x * erf_near_zero(x));
     }
-    if x < 0.0 { 2.0 - tail(a) } else { tail(a) }
+    if x < 0.0 { 2.0 - erfc_tail(a) } else { erfc_tail(a) }
 }
 
 /// `erf(x) / x - 1` for small x.
-fn near_zero(x: f64) -> f64 {
+fn erf_near_zero(x: f64) -> f64 {
     const P: [f64; 5] = [
         1.28379167095512558561e-01,
         -3.25042107247001499370e-01,
@@ -41,11 +41,11 @@ fn near_zero(x: f64) -> f64 {
         1.32494738004321644526e-04,
         -3.96022827877536812320e-06,
     ];
-    poly(x * x, &P) / poly(x * x, &Q)
+    polynomial(x * x, &P) / polynomial(x * x, &Q)
 }
 
 /// `1 - erf(a)` for `a` of at least 0.84375.
-fn tail(a: f64) -> f64 {
+fn erfc_tail(a: f64) -> f64 {
     const NEAR_ONE: f64 = 8.45062911510467529297e-01;
     const PA: [f64; 7] = [
         -2.36211856075265944077e-03,
@@ -107,13 +107,17 @@ fn tail(a: f64) -> f64 {
     ];
     if a < 1.25 {
         let s = a - 1.0;
-        return 1.0 - NEAR_ONE - poly(s, &PA) / poly(s, &QA);
+        return 1.0 - NEAR_ONE - polynomial(s, &PA) / polynomial(s, &QA);
     }
     if a >= 28.0 {
         return 0.0;
     }
     let s = 1.0 / (a * a);
-    let ratio = if a < 1.0 / 0.35 { poly(s, &RA) / poly(s, &SA) } else { poly(s, &RB) / poly(s, &SB) };
+    let ratio = if a < 1.0 / 0.35 {
+        polynomial(s, &RA) / polynomial(s, &SA)
+    } else {
+        polynomial(s, &RB) / polynomial(s, &SB)
+    };
     // The square of the leading bits is exact, so that the exponential does not amplify a rounding error.
     let z = f64::from_bits(a.to_bits() & 0xffff_ffff_0000_0000);
     (-z * z - 0.5625).exp() * ((z - a) * (z + a) + ratio).exp() / a

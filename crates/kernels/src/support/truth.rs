@@ -35,7 +35,7 @@ impl<C: Compute> Reducer<C> for BoolReduce {
 }
 
 /// Sets the first out to a reduction of argument 0 over `dims`.
-pub(crate) fn truth(
+pub(crate) fn reduce_bool(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,

@@ -43,13 +43,16 @@ impl Layout {
                 [3, 7, 2, 6, 1, 5, 0, 4].iter().enumerate().map(|(v, &at)| piece(v, 0, 1, 0, at)).collect(),
             ),
             (1, _) => (wide, (0..8).map(|v| piece(v, 0, 1, 0, 7 - v as u32)).collect()),
-            (2, _) => (if run == 32 { 8 } else { 16 }, two()),
-            (3, _) => (wide, three()),
+            (2, _) => (if run == 32 { 8 } else { 16 }, two_bit_pieces()),
+            (3, _) => (wide, three_bit_pieces()),
             (4, _) => (16, [piece(0, 0, 4, 0, 0), piece(1, 0, 4, 0, 4)].into_iter().collect()),
-            (5, 64) => (8, (0..4).flat_map(|i| five(i / 2 * 4 + i % 2, i / 2 * 4 + i % 2 + 2, i)).collect()),
-            (5, _) => (wide, (0..4).flat_map(|i| five(2 * i, 2 * i + 1, i)).collect()),
-            (6, _) => (if run == 32 { 8 } else { 16 }, (0..3).flat_map(six).collect()),
-            (7, _) => (wide, (0..7).flat_map(seven).collect()),
+            (5, 64) => (
+                8,
+                (0..4).flat_map(|i| five_bit_pieces(i / 2 * 4 + i % 2, i / 2 * 4 + i % 2 + 2, i)).collect(),
+            ),
+            (5, _) => (wide, (0..4).flat_map(|i| five_bit_pieces(2 * i, 2 * i + 1, i)).collect()),
+            (6, _) => (if run == 32 { 8 } else { 16 }, (0..3).flat_map(six_bit_pieces).collect()),
+            (7, _) => (wide, (0..7).flat_map(seven_bit_pieces).collect()),
             _ => (32, [piece(0, 0, 8, 0, 0)].into_iter().collect()),
         };
         let count = |row: fn(&Piece) -> usize| pieces.iter().map(row).max().map_or(0, |last| last + 1);
@@ -79,30 +82,30 @@ impl Layout {
     }
 }
 
-/// Four values in a byte, the first in its highest bits.
-fn two() -> SmallVec<[Piece; 16]> {
+/// 2-bit values: four in a byte, the first in its highest bits.
+fn two_bit_pieces() -> SmallVec<[Piece; 16]> {
     (0..4).map(|v| piece(v, 0, 2, 0, 6 - 2 * v as u32)).collect()
 }
 
-/// Two values in the low bits of each of three bytes; the last two are divided among the bits that are left.
-fn three() -> SmallVec<[Piece; 16]> {
-    let whole = (0..6).map(|v| piece(v, 0, 3, v / 2, if v % 2 == 0 { 3 } else { 0 }));
+/// 3-bit values: two in the low bits of each of three bytes; the last two are divided among the bits that are left.
+fn three_bit_pieces() -> SmallVec<[Piece; 16]> {
+    let undivided = (0..6).map(|v| piece(v, 0, 3, v / 2, if v % 2 == 0 { 3 } else { 0 }));
     let divided = [piece(6, 0, 2, 0, 6), piece(6, 2, 1, 2, 7), piece(7, 0, 2, 1, 6), piece(7, 2, 1, 2, 6)];
-    whole.chain(divided).collect()
+    undivided.chain(divided).collect()
 }
 
-/// The value `whole` in the low bits of byte `i`, and `divided` in its high bits and in the fifth byte.
-fn five(whole: usize, divided: usize, i: usize) -> [Piece; 3] {
+/// 5-bit values: `whole` in the low bits of byte `i`, and `divided` in its high bits and in the fifth byte.
+fn five_bit_pieces(whole: usize, divided: usize, i: usize) -> [Piece; 3] {
     [piece(whole, 0, 5, i, 0), piece(divided, 0, 3, i, 5), piece(divided, 3, 2, 4, 2 * i as u32)]
 }
 
-/// The value `i` in the low bits of byte `i`, and two bits of the fourth value in its high bits.
-fn six(i: usize) -> [Piece; 2] {
+/// 6-bit values: the `i`th in the low bits of byte `i`, and two bits of the fourth in its high bits.
+fn six_bit_pieces(i: usize) -> [Piece; 2] {
     [piece(i, 0, 6, i, 0), piece(3, 2 * i as u32, 2, i, 6)]
 }
 
-/// The value `i` in the low bits of byte `i`, and one bit of the eighth value in its highest bit.
-fn seven(i: usize) -> [Piece; 2] {
+/// 7-bit values: the `i`th in the low bits of byte `i`, and one bit of the eighth in its highest bit.
+fn seven_bit_pieces(i: usize) -> [Piece; 2] {
     [piece(i, 0, 7, i, 0), piece(7, i as u32, 1, i, 7)]
 }
 
@@ -117,7 +120,7 @@ mod tests {
         for bits in 1..=8 {
             for run in [32, 64, 128] {
                 let layout = Layout::new(bits, run);
-                let mut found = std::collections::HashSet::new();
+                let mut bits_seen = std::collections::HashSet::new();
                 for bit in 0..run * bits as usize {
                     let (mut packed, mut values) = (vec![0; run * bits as usize / 8], vec![0; run]);
                     packed[bit / 8] = 1 << (bit % 8);
@@ -125,7 +128,7 @@ mod tests {
                     let at: Vec<usize> = (0..run).filter(|&v| values[v] != 0).collect();
                     assert_eq!(at.len(), 1, "{bits} bits, a run of {run}, bit {bit}");
                     assert!(values[at[0]].is_power_of_two() && u32::from(values[at[0]]) < 1 << bits);
-                    assert!(found.insert((at[0], values[at[0]])));
+                    assert!(bits_seen.insert((at[0], values[at[0]])));
                 }
             }
         }

@@ -6,7 +6,7 @@ use super::linear::packed_bytes;
 use super::packed::Packed;
 use crate::support::convert::{all_values, indices, write_rows};
 use crate::support::dims::to_positive;
-use crate::support::rows::{all_rows, expect_type};
+use crate::support::rows::{expect_type, tensor_bytes};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{ScalarType, TensorViewMut};
 
@@ -57,47 +57,47 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
         "torchao::_shared_embedding_1bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         BYTES,
-        shared::<1>,
+        shared_embedding::<1>,
     ),
     Operator::new(
         "torchao::_shared_embedding_2bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         BYTES,
-        shared::<2>,
+        shared_embedding::<2>,
     ),
     Operator::new(
         "torchao::_shared_embedding_3bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         BYTES,
-        shared::<3>,
+        shared_embedding::<3>,
     ),
     Operator::new(
         "torchao::_shared_embedding_4bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         BYTES,
-        shared::<4>,
+        shared_embedding::<4>,
     ),
     Operator::new(
         "torchao::_shared_embedding_5bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         BYTES,
-        shared::<5>,
+        shared_embedding::<5>,
     ),
     Operator::new(
         "torchao::_shared_embedding_6bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         BYTES,
-        shared::<6>,
+        shared_embedding::<6>,
     ),
     Operator::new(
         "torchao::_shared_embedding_7bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         BYTES,
-        shared::<7>,
+        shared_embedding::<7>,
     ),
     Operator::new(
         "torchao::_shared_embedding_8bit.out(Tensor packed_weights, int group_size, int n, int k, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         BYTES,
-        shared::<8>,
+        shared_embedding::<8>,
     ),
 ];
 
 /// The indices at an argument, all of which are below `rows`. Resizes the out to a row of `width` elements for each.
-fn chosen(
+fn read_indices(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     index: usize,
@@ -142,17 +142,17 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
         zeros.sizes(),
         scales.sizes()
     );
-    let table = all_rows(ctx, &table)?;
+    let table = tensor_bytes(ctx, &table)?;
     let header = Header::read("packed_weight_qvals", &table)?;
     ensure!(header.kind == Kind::Embedding, "packed_weight_qvals: packed as {:?}", header.kind);
-    header.expect("packed_weight_qvals", 0, &[1, BITS as i32, 32, 128])?;
+    header.expect_params("packed_weight_qvals", 0, &[1, BITS as i32, 32, 128])?;
     // The width is a multiple of 32.
     let row_bytes = width / 8 * BITS as usize;
-    let (needed, found) = (row_bytes as u128 * rows as u128, header.payload.len());
-    ensure!(needed == found as u128, "packed_weight_qvals: {needed} bytes expected, found {found}");
+    let (needed, actual) = (row_bytes as u128 * rows as u128, header.payload.len());
+    ensure!(needed == actual as u128, "packed_weight_qvals: {needed} bytes expected, found {actual}");
 
     let out = outs.tensor(0)?;
-    let list = chosen(ctx, args, 5, out, [rows, width])?;
+    let list = read_indices(ctx, args, 5, out, [rows, width])?;
     let (scales, zeros) = (all_values::<f32>(ctx, &scales)?, all_values::<f32>(ctx, &zeros)?);
     let layouts = [128, 64, 32].map(|run| (run, Layout::new(BITS, run)));
     let low = if BITS == 8 { 0 } else { 1 << (BITS - 1) };
@@ -183,14 +183,18 @@ fn unpack_row(layouts: &[(usize, Layout); 3], mut packed: &[u8], mut values: &mu
 }
 
 /// The dequantized rows of the packed weights of a product.
-fn shared<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+fn shared_embedding<const BITS: u32>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+) -> Result<()> {
     let weights = packed_bytes(args, "packed_weights")?;
     let size = |arg: &'static str| to_positive(arg, args.int(arg)?);
     let (group, n, k) = (size("group_size")?, size("n")?, size("k")?);
-    let weights = all_rows(ctx, &weights)?;
+    let weights = tensor_bytes(ctx, &weights)?;
     let packed = Packed::linear("packed_weights", &weights, BITS, [n, k, group])?;
     let out = outs.tensor(0)?;
-    let list = chosen(ctx, args, 4, out, [n, k])?;
+    let list = read_indices(ctx, args, 4, out, [n, k])?;
     let height = packed.height();
     let mut strip = ctx.scratch::<f32>(height.saturating_mul(k))?;
     write_rows::<f32>(ctx, out, |out| {

@@ -30,8 +30,8 @@ impl<'a> Header<'a> {
     /// Reads the header of the argument `name`.
     pub(super) fn read(name: &str, bytes: &'a [u8]) -> Result<Self> {
         let Some((header, payload)) = bytes.split_at_checked(HEADER_BYTES) else {
-            let found = bytes.len();
-            return Err(Error::invalid(format!("{name}: {found} bytes are no header of {HEADER_BYTES}")));
+            let actual = bytes.len();
+            return Err(Error::invalid(format!("{name}: {actual} bytes are no header of {HEADER_BYTES}")));
         };
         let mut words = header.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let magic = words.next().unwrap_or_default();
@@ -54,9 +54,9 @@ impl<'a> Header<'a> {
     }
 
     /// Fails unless the parameters from `first` on are `expected`.
-    pub(super) fn expect(&self, name: &str, first: usize, expected: &[i32]) -> Result<()> {
-        let found = &self.params[first..first + expected.len()];
-        ensure!(found == expected, "{name}: packed with the parameters {found:?}, expected {expected:?}");
+    pub(super) fn expect_params(&self, name: &str, first: usize, expected: &[i32]) -> Result<()> {
+        let actual = &self.params[first..first + expected.len()];
+        ensure!(actual == expected, "{name}: packed with the parameters {actual:?}, expected {expected:?}");
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::packed::Packed;
 use crate::support::convert::{all_values, write_rows};
 use crate::support::dims::to_positive;
 use crate::support::dtype::expect_dtype;
-use crate::support::rows::{all_rows, expect_type};
+use crate::support::rows::{expect_type, tensor_bytes};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{ScalarType, TensorView};
 
@@ -86,23 +86,23 @@ pub(super) fn packed_bytes<'a>(args: &Args<'a>, arg: &'static str) -> Result<Ten
 /// A product with weights of `BITS` bits. Each row of the activations is quantized to eight bits and dequantized, with a
 /// range that includes zero, as by torchao's `Int8DynamicActivationIntxWeightConfig`.
 fn linear<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let [group, n, k] = positive(args, [2, 3, 4])?;
+    let [group, n, k] = positive_ints(args, [2, 3, 4])?;
     let weights = packed_bytes(args, "packed_weights")?;
-    let weights = all_rows(ctx, &weights)?;
+    let weights = tensor_bytes(ctx, &weights)?;
     let packed = Packed::linear("packed_weights", &weights, BITS, [n, k, group])?;
-    product(ctx, args, outs, &packed, [n, k], quantized_row)
+    product(ctx, args, outs, &packed, [n, k], fake_quantize_row)
 }
 
 /// A product with weights that are looked up in tables, by indices of `BITS` bits.
 fn groupwise<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let [group, tables, n, k] = positive(args, [2, 3, 4, 5])?;
+    let [group, tables, n, k] = positive_ints(args, [2, 3, 4, 5])?;
     let weights = packed_bytes(args, "packed_weights")?;
-    let weights = all_rows(ctx, &weights)?;
+    let weights = tensor_bytes(ctx, &weights)?;
     let packed = Packed::groupwise("packed_weights", &weights, BITS, [n, k, group, tables])?;
     product(ctx, args, outs, &packed, [n, k], |_| ())
 }
 
-fn positive<const N: usize>(args: &Args<'_>, indices: [usize; N]) -> Result<[usize; N]> {
+fn positive_ints<const N: usize>(args: &Args<'_>, indices: [usize; N]) -> Result<[usize; N]> {
     let mut sizes = [0; N];
     for (size, &index) in sizes.iter_mut().zip(&indices) {
         *size = to_positive(args.name(index), args.int(index)?)?;
@@ -138,7 +138,7 @@ fn product(
 }
 
 /// Quantizes a row to signed values of eight bits, and dequantizes it.
-fn quantized_row(row: &mut [f32]) {
+fn fake_quantize_row(row: &mut [f32]) {
     let low = row.iter().copied().fold(0.0, f32::min);
     let high = row.iter().copied().fold(0.0, f32::max);
     let scale = ((high - low) / 255.0).max(f32::EPSILON);

@@ -46,8 +46,8 @@ impl<'a> Packed<'a> {
                 return Err(Error::invalid(format!("{name}: packed as {other:?}, not for this operator")));
             }
         };
-        header.expect(name, 0, &[bits as i32])?;
-        header.expect(name, 3, &[8, 16, 2])?;
+        header.expect_params(name, 0, &[bits as i32])?;
+        header.expect_params(name, 3, &[8, 16, 2])?;
         let form = Encoding::Affine { zeros: header.params[1] != 0, table };
         Self::new(name, &header, form, bits, 8, header.params[2] != 0, sizes)
     }
@@ -63,8 +63,8 @@ impl<'a> Packed<'a> {
         let kind = header.kind;
         ensure!(kind == Kind::Groupwise, "{name}: packed as {kind:?}, not for this operator");
         let word = |n: usize| i32::try_from(n).unwrap_or(-1);
-        header.expect(name, 0, &[bits as i32, word(group), word(table_group)])?;
-        header.expect(name, 5, &[4, 32, 8])?;
+        header.expect_params(name, 0, &[bits as i32, word(group), word(table_group)])?;
+        header.expect_params(name, 5, &[4, 32, 8])?;
         let form = Encoding::Table { scales: header.params[3] != 0 };
         Self::new(name, &header, form, bits, 4, header.params[4] != 0, [n, k, group])
     }
@@ -92,10 +92,10 @@ impl<'a> Packed<'a> {
             Encoding::Table { scales } => 64 + if scales { groups * rows * 4 } else { 0 },
         };
         let strip = wide * rows * u128::from(bits) / 8 + beside + if bias { rows * 4 } else { 0 };
-        let (needed, found) = (strip * n.div_ceil(height) as u128, header.payload.len());
+        let (needed, actual) = (strip * n.div_ceil(height) as u128, header.payload.len());
         ensure!(
-            needed <= found as u128,
-            "{name}: {n} rows of {k} columns take {needed} bytes after the header, found {found}"
+            needed <= actual as u128,
+            "{name}: {n} rows of {k} columns take {needed} bytes after the header, found {actual}"
         );
         let layout = Layout::new(bits, RUN);
         let strip_bytes = strip as usize;
@@ -114,27 +114,27 @@ impl<'a> Packed<'a> {
         let columns = RUN / self.height;
         match self.form {
             Encoding::Affine { table: true, .. } => {
-                let entries = take(&mut bytes, 16);
+                let entries = split_off_bytes(&mut bytes, 16);
                 table.iter_mut().zip(entries).for_each(|(to, &q)| *to = f32::from(q as i8));
             }
             Encoding::Affine { .. } => {}
-            Encoding::Table { .. } => table = floats(take(&mut bytes, 64)),
+            Encoding::Table { .. } => table = read_floats(split_off_bytes(&mut bytes, 64)),
         }
         for start in (0..self.k).step_by(self.group) {
             let mut scales = [1.0; MAX_HEIGHT];
             if let Encoding::Table { scales: true } = self.form {
-                scales = floats(take(&mut bytes, 4 * self.height));
+                scales = read_floats(split_off_bytes(&mut bytes, 4 * self.height));
             }
             for column in (start..start + self.group).step_by(columns) {
-                self.layout.unpack(take(&mut bytes, RUN / 8 * self.bits as usize), &mut values);
-                self.place(&values, &table, column, rows);
+                self.layout.unpack(split_off_bytes(&mut bytes, RUN / 8 * self.bits as usize), &mut values);
+                self.write_run(&values, &table, column, rows);
             }
             let mut zeros = [0.0; MAX_HEIGHT];
             if let Encoding::Affine { zeros: has_zeros, .. } = self.form {
-                scales = floats(take(&mut bytes, 4 * self.height));
-                take(&mut bytes, 4 * self.height);
+                scales = read_floats(split_off_bytes(&mut bytes, 4 * self.height));
+                split_off_bytes(&mut bytes, 4 * self.height);
                 if has_zeros {
-                    let numbers = take(&mut bytes, 4 * self.height).chunks_exact(4);
+                    let numbers = split_off_bytes(&mut bytes, 4 * self.height).chunks_exact(4);
                     let numbers = numbers.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]) as f32);
                     zeros.iter_mut().zip(numbers).for_each(|(to, zero)| *to = zero);
                 }
@@ -144,12 +144,12 @@ impl<'a> Packed<'a> {
                 group.iter_mut().for_each(|x| *x = (*x - zeros[r]) * scales[r]);
             }
         }
-        if self.bias { floats(take(&mut bytes, 4 * self.height)) } else { [0.0; MAX_HEIGHT] }
+        if self.bias { read_floats(split_off_bytes(&mut bytes, 4 * self.height)) } else { [0.0; MAX_HEIGHT] }
     }
 
     /// Writes a run of values to the columns from `column` on. A run has a few columns of each row, then the next columns
     /// of each row.
-    fn place(&self, values: &[u8; RUN], table: &[f32; 16], column: usize, rows: &mut [f32]) {
+    fn write_run(&self, values: &[u8; RUN], table: &[f32; 16], column: usize, rows: &mut [f32]) {
         let few = if self.height == 8 { 8 } else { 4 };
         for (i, values) in values.chunks_exact(few).enumerate() {
             let (row, at) = (i % self.height, column + i / self.height * few);
@@ -203,14 +203,14 @@ impl<'a> Packed<'a> {
 }
 
 /// The next bytes of a strip. `Packed::new` has compared the length of all strips with that of the payload.
-fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
-    let (taken, rest) = bytes.split_at(count);
+fn split_off_bytes<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
+    let (first, rest) = bytes.split_at(count);
     *bytes = rest;
-    taken
+    first
 }
 
 /// Little-endian float32; missing ones are 0.
-fn floats<const N: usize>(bytes: &[u8]) -> [f32; N] {
+fn read_floats<const N: usize>(bytes: &[u8]) -> [f32; N] {
     let mut all = [0.0; N];
     let words = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     all.iter_mut().zip(words).for_each(|(to, x)| *to = x);

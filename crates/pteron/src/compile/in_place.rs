@@ -112,7 +112,7 @@ impl DataLoader for CompiledLoader {
         {
             return self.load_constant(&constant, (offset - at) as usize..(end - at) as usize, purpose);
         }
-        let mut buffer = AlignedBuffer::long_lived(usize::try_from(len).unwrap_or(usize::MAX))?;
+        let mut buffer = AlignedBuffer::zeroed_long_lived(usize::try_from(len).unwrap_or(usize::MAX))?;
         for (at, blob) in parts {
             let skipped = offset.saturating_sub(*at);
             let start = at.saturating_sub(offset) as usize;

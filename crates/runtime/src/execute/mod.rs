@@ -287,7 +287,7 @@ impl Callable for BoundDelegate<'_> {
         Self: 'x,
     {
         let watched = outs.into_iter().zip(self.resized).map(|(out, resized)| match out {
-            Out::Tensor(view) => Out::Tensor(view.watched(resized)),
+            Out::Tensor(view) => Out::Tensor(view.with_resize_flag(resized)),
             other => other,
         });
         let mut outs: OutList<'x> = watched.collect();

@@ -190,7 +190,7 @@ impl DataLoader for FileLoader {
 
     fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
         let range = self.source.range(offset, len)?;
-        let mut buffer = AlignedBuffer::long_lived(range.len())?;
+        let mut buffer = AlignedBuffer::zeroed_long_lived(range.len())?;
         self.read(offset, &mut buffer)?;
         Ok(FreeableBuffer::owned(buffer))
     }

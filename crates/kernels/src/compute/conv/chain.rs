@@ -13,11 +13,11 @@ use pteron_pool::Pool;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Approximate number of elements of intermediate lines that are held at once: they stay in the L2 cache.
+/// The approximate number of elements of intermediate lines that a thread holds: they stay in the L2 cache.
 const HELD: usize = 1 << 17;
-/// Elements of an intermediate image from which on the convolutions before and after it are chained.
+/// The smallest intermediate image, in elements, for which the convolutions before and after it are chained.
 const LARGE_IMAGE: usize = 1 << 16;
-/// Intermediate lines of its own that a thread needs for each line of halo, which another thread computes as well.
+/// A thread computes at least this many intermediate lines for each line of halo, which another thread computes too.
 const OWN_PER_HALO: usize = 2;
 
 /// A convolution of a chain.
@@ -27,9 +27,9 @@ pub struct Link<'a> {
     pub conv: &'a Conv,
     /// The sizes of its images.
     pub frame: ConvFrame,
-    /// One value an output channel.
+    /// One value for each output channel.
     pub bias: Option<&'a [f32]>,
-    /// Function to apply.
+    /// The function that is applied to each result.
     pub activation: Activation,
 }
 
@@ -48,17 +48,17 @@ pub fn chains(p: &ConvParams, layout: Layout, frame: &ConvFrame) -> bool {
 pub fn chain_pays(p: &ConvParams, frame: &ConvFrame, threads: usize) -> bool {
     let large = frame.in_pixels().saturating_mul(p.in_channels) >= LARGE_IMAGE;
     let lines = frame.batch.saturating_mul(frame.output[1]);
-    large && lines / least_lines(lines_of(p, 1), p.stride[1]) >= threads
+    large && lines / min_lines_per_thread(input_line_count(p, 1), p.stride[1]) >= threads
 }
 
 /// The number of input lines that `lines` output lines read.
-fn lines_of(p: &ConvParams, lines: usize) -> usize {
+fn input_line_count(p: &ConvParams, lines: usize) -> usize {
     (lines - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1
 }
 
 /// The least lines of the output for a thread, if the first needs `one` intermediate lines and each further one
 /// `more`.
-fn least_lines(one: usize, more: usize) -> usize {
+fn min_lines_per_thread(one: usize, more: usize) -> usize {
     (OWN_PER_HALO * one.saturating_sub(more)).div_ceil(more).max(1)
 }
 
@@ -68,7 +68,7 @@ fn is_pointwise(p: &ConvParams) -> bool {
 }
 
 /// The lines of the input image that these lines of the output read. Both ends increase with `lines`.
-fn reads(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
+fn input_lines(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
     let (p, height) = (link.conv.params(), link.frame.input[1]);
     let reach = (p.kernel[1] - 1) * p.dilation[1] + 1;
     let first = (lines.start * p.stride[1]).saturating_sub(p.padding[1]).min(height);
@@ -107,23 +107,24 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
         sum.saturating_add(all.iter().fold(link.frame.out_pixels(), |work, &n| work.saturating_mul(n)))
     });
     let lines = last.frame.batch * last.frame.output[1];
-    let (one, more) = lines_for(links, 1);
-    let threads = split::threads(pool, work, split::TAPS).min(lines.div_ceil(least_lines(one, more)));
+    let (one, more) = lines_and_workspace(links, 1);
+    let threads =
+        split::threads(pool, work, split::TAPS).min(lines.div_ceil(min_lines_per_thread(one, more)));
     let out = Shared::new(out);
     let task = |t: usize| {
-        let lines = split::share(t, threads, lines, 1);
+        let lines = split::nth_share(t, threads, lines, 1);
         // SAFETY: tasks have lines of their own.
-        unsafe { Strips { links, x, out, residual }.run(lines) };
+        unsafe { Strips { links, x, out, residual }.run_lines(lines) };
     };
-    split::tasks(pool, threads, threads, task);
+    split::run_tasks(pool, threads, threads, task);
 }
 
 /// The lines of the first intermediate image that `lines` lines of the last output read, and how many more each
 /// further line needs.
-fn lines_for(links: &[Link<'_>], lines: usize) -> (usize, usize) {
+fn lines_and_workspace(links: &[Link<'_>], lines: usize) -> (usize, usize) {
     links[1..].iter().rev().fold((lines, 1), |(lines, more), link| {
         let p = link.conv.params();
-        (lines_of(p, lines), more.saturating_mul(p.stride[1]))
+        (input_line_count(p, lines), more.saturating_mul(p.stride[1]))
     })
 }
 
@@ -137,15 +138,15 @@ struct Strips<'a> {
 /// Consecutive lines of an intermediate image.
 struct IntermediateLines<'a> {
     elements: &'a mut [f32],
-    /// The lines that it holds.
+    /// The lines of the image that `elements` holds.
     lines: Range<usize>,
-    /// Elements of a line.
+    /// The number of elements of a line.
     len: usize,
 }
 
 impl IntermediateLines<'_> {
     /// Drops the lines before `first`.
-    fn keep_from(&mut self, first: usize) {
+    fn drop_lines_before(&mut self, first: usize) {
         let Range { start, end } = self.lines;
         if first < end {
             self.elements.copy_within((first - start) * self.len..(end - start) * self.len, 0);
@@ -159,20 +160,20 @@ impl Strips<'_> {
     ///
     /// # Safety
     /// No other task accesses these meanwhile.
-    unsafe fn run(&self, lines: Range<usize>) {
+    unsafe fn run_lines(&self, lines: Range<usize>) {
         let [.., last] = self.links else { return };
         let height = last.frame.output[1];
         // Elements of intermediate lines for a strip of `lines` lines.
-        let held = |lines: usize| -> usize {
-            (1..self.links.len()).map(|i| self.most_lines(i, lines) * self.line_len(i)).sum()
+        let workspace = |lines: usize| -> usize {
+            (1..self.links.len()).map(|i| self.max_input_lines(i, lines) * self.line_len(i)).sum()
         };
-        let (one, two) = (held(1), held(2));
+        let (one, two) = (workspace(1), workspace(2));
         let strip = (1 + HELD.saturating_sub(one) / (two - one).max(1)).min(height);
-        scratch::with(held(strip), |mut scratch| {
+        scratch::with_buffer(workspace(strip), |mut scratch| {
             let mut line = lines.start;
             let mut between = SmallVec::<[IntermediateLines<'_>; 3]>::new();
             for i in 1..self.links.len() {
-                let (len, most) = (self.line_len(i), self.most_lines(i, strip));
+                let (len, most) = (self.line_len(i), self.max_input_lines(i, strip));
                 let (elements, rest) = std::mem::take(&mut scratch).split_at_mut(most * len);
                 scratch = rest;
                 between.push(IntermediateLines { elements, lines: 0..0, len });
@@ -184,18 +185,18 @@ impl Strips<'_> {
                     between.iter_mut().for_each(|b| b.lines = 0..0);
                 }
                 // SAFETY: as the caller promises.
-                unsafe { self.strip(n, y..y + count, &mut between) };
+                unsafe { self.run_strip(n, y..y + count, &mut between) };
                 line += count;
             }
         });
     }
 
     /// The most lines of the `i`th link's input that `lines` lines of the output read.
-    fn most_lines(&self, i: usize, lines: usize) -> usize {
-        lines_for(&self.links[i - 1..], lines).0.min(self.links[i].frame.input[1])
+    fn max_input_lines(&self, i: usize, lines: usize) -> usize {
+        lines_and_workspace(&self.links[i - 1..], lines).0.min(self.links[i].frame.input[1])
     }
 
-    /// Elements of a line of the `i`th link's input.
+    /// The number of elements of a line of the `i`th link's input.
     fn line_len(&self, i: usize) -> usize {
         self.links[i].frame.input[2] * self.links[i].conv.params().in_channels
     }
@@ -203,23 +204,28 @@ impl Strips<'_> {
     /// Computes lines of the output of image `n`, and before them the intermediate lines that they read.
     ///
     /// # Safety
-    /// As for [`Self::run`].
-    unsafe fn strip(&self, n: usize, lines: Range<usize>, between: &mut [IntermediateLines<'_>]) {
+    /// As for [`Self::run_lines`].
+    unsafe fn run_strip(&self, n: usize, lines: Range<usize>, between: &mut [IntermediateLines<'_>]) {
         // The lines needed of each link's output, from the last link to the first.
         let mut needed = SmallVec::<[Range<usize>; 4]>::from_iter([lines]);
         for link in self.links[1..].iter().rev() {
-            let lines = reads(link, needed.last().expect("the last link's lines"));
+            let lines = input_lines(link, needed.last().expect("the last link's lines"));
             needed.push(lines);
         }
         let pixels = self.links[0].frame.in_pixels() * self.links[0].conv.params().in_channels;
         let mut from = Window { elements: &self.x[n * pixels..][..pixels], first: 0 };
         let (&last, before) = self.links.split_last().expect("a link");
         for ((link, between), needed) in before.iter().zip(between).zip(needed[1..].iter().rev()) {
-            between.keep_from(needed.start);
+            between.drop_lines_before(needed.start);
             let new = between.lines.end..needed.end.max(between.lines.end);
             let to = (new.start - between.lines.start) * between.len;
             between.lines.end = new.end;
-            link.lines(from, new.clone(), &mut between.elements[to..][..new.len() * between.len], None);
+            link.compute_lines(
+                from,
+                new.clone(),
+                &mut between.elements[to..][..new.len() * between.len],
+                None,
+            );
             from = Window { elements: between.elements, first: between.lines.start };
         }
         let (lines, len) = (&needed[0], last.frame.output[2] * last.conv.params().out_channels);
@@ -228,15 +234,21 @@ impl Strips<'_> {
         // SAFETY: as the caller promises.
         let mut out = unsafe { self.out.matrix(elements.start, (1, elements.len()), (elements.len(), 1)) };
         let out = out.row(0).expect("contiguous lines");
-        last.lines(from, lines.clone(), out, self.residual.map(|r| &r[elements]));
+        last.compute_lines(from, lines.clone(), out, self.residual.map(|r| &r[elements]));
     }
 }
 
 impl Link<'_> {
     /// Computes lines of the output of one image; `out` and `residual` hold these lines and no others.
-    fn lines(&self, from: Window<'_>, lines: Range<usize>, out: &mut [f32], residual: Option<&[f32]>) {
+    fn compute_lines(
+        &self,
+        from: Window<'_>,
+        lines: Range<usize>,
+        out: &mut [f32],
+        residual: Option<&[f32]>,
+    ) {
         let epilogue = ConvEpilogue { bias: self.bias, residual, activation: self.activation, tail: None };
-        self.conv.lines(&self.frame, from, lines, out, &epilogue);
+        self.conv.compute_lines(&self.frame, from, lines, out, &epilogue);
     }
 }
 

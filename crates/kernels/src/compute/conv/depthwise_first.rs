@@ -14,20 +14,20 @@ use pteron_pool::Pool;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Most taps of a kernel that is computed this way.
+/// The most taps of a kernel that this algorithm supports.
 pub(super) const MAX_TAPS: usize = 128;
-/// Columns of a block of output.
+/// The most columns of a block of the output.
 const COLUMNS: usize = 1024;
-/// Most elements of the copy for a block of more than one line.
+/// The most elements that are copied for a block of several lines.
 const PATCH: usize = 1 << 15;
 /// Most elements that a block may copy for each multiply-add. Where kernels extend so far that it would copy more,
 /// each tap reads the plane directly.
 const MAX_COPIED: usize = 8;
-/// Elements of a vector of any instruction set, at most.
+/// The most lanes of a vector of any instruction set.
 const ROOM: usize = 16;
 
-/// Whether the kernel has depth 1 and is small enough.
-pub(super) fn fits(p: &ConvParams) -> bool {
+/// Whether this algorithm supports a convolution: its kernel has depth 1 and is small enough.
+pub(super) fn supports(p: &ConvParams) -> bool {
     p.kernel[0] == 1
         && p.kernel.iter().all(|&k| k > 0)
         && p.taps() <= MAX_TAPS
@@ -35,7 +35,7 @@ pub(super) fn fits(p: &ConvParams) -> bool {
         && p.stride[2] <= 16
 }
 
-/// Convolves with `weights[channel][tap]`.
+/// Convolves each channel with its kernel, `weights[channel][tap]`.
 pub(super) fn run(pool: &Pool, problem: Problem<'_>, weights: &[f32], out: &mut [f32]) {
     let Problem { isa, p, frame, x, epilogue } = problem;
     let depth = frame.output[0];
@@ -74,7 +74,7 @@ struct Plane<'a> {
     isa: Isa,
     p: &'a ConvParams,
     frame: &'a ConvFrame,
-    /// The plane of the input; none if it is all padding.
+    /// The plane of the input; `None` if the kernel reads only padding.
     x: Option<&'a [f32]>,
     weights: &'a [f32],
     bias: f32,
@@ -97,10 +97,10 @@ impl Plane<'_> {
         let patch_lines = (lines - 1) * p.stride[1] + reach[0] + 1;
         let sums = lines * columns * p.taps();
         if patch_lines.saturating_mul(line) > sums.saturating_mul(MAX_COPIED) {
-            return self.run_without_copy();
+            return self.run_in_place();
         }
         // The last vector of a line may read into the next line, or past the last line into the extra room.
-        scratch::with(patch_lines * line + ROOM, |patch| {
+        scratch::with_buffer(patch_lines * line + ROOM, |patch| {
             let mut taps: SmallVec<[(usize, f32); 32]> = smallvec![(0, 0.0); p.taps()];
             for (t, tap) in taps.iter_mut().enumerate() {
                 let (ky, kx) = (t / p.kernel[2] * p.dilation[1], t % p.kernel[2] * p.dilation[2]);
@@ -110,16 +110,16 @@ impl Plane<'_> {
                 let ys = y..height.min(y + lines);
                 for x in (0..width).step_by(columns) {
                     let xs = x..width.min(x + columns);
-                    self.fill(patch, phase, (ys.len() - 1) * p.stride[1] + reach[0] + 1, y, x);
+                    self.fill_patch(patch, phase, (ys.len() - 1) * p.stride[1] + reach[0] + 1, y, x);
                     let step = line * p.stride[1];
-                    self.block(patch, step, &taps, ys.clone(), xs);
+                    self.sum_block(patch, step, &taps, ys.clone(), xs);
                 }
             }
         });
     }
 
     /// Sums each line tap by tap over the pixels that are in the image, without a copy.
-    fn run_without_copy(&mut self) {
+    fn run_in_place(&mut self) {
         let p = self.p;
         let [_, height, width] = self.frame.output;
         let [_, in_height, in_width] = self.frame.input;
@@ -152,7 +152,7 @@ impl Plane<'_> {
 
     /// Copies the `lines` input lines that the block at `(y, x)` reads, with the columns of each sorted by stride
     /// phase.
-    fn fill(&self, patch: &mut [f32], phase: usize, lines: usize, y: usize, x: usize) {
+    fn fill_patch(&self, patch: &mut [f32], phase: usize, lines: usize, y: usize, x: usize) {
         let p = self.p;
         let [_, in_height, in_width] = self.frame.input;
         let stride = p.stride[2];
@@ -177,7 +177,7 @@ impl Plane<'_> {
                     let dst = &mut dst[skip..skip + have];
                     match stride {
                         1 => dst.copy_from_slice(&source[..have]),
-                        2 => every_other(source, dst),
+                        2 => copy_even_elements(source, dst),
                         _ => dst.iter_mut().zip(source.iter().step_by(stride)).for_each(|(d, s)| *d = *s),
                     }
                 }
@@ -185,7 +185,7 @@ impl Plane<'_> {
         }
     }
 
-    fn block(
+    fn sum_block(
         &mut self,
         patch: &[f32],
         step: usize,
@@ -216,7 +216,7 @@ impl Plane<'_> {
 }
 
 /// Copies elements 0, 2, 4 ... of `source`.
-fn every_other(source: &[f32], dst: &mut [f32]) {
+fn copy_even_elements(source: &[f32], dst: &mut [f32]) {
     let (pairs, rest) = source.as_chunks::<2>();
     let (head, tail) = dst.split_at_mut(pairs.len().min(dst.len()));
     for (d, s) in head.iter_mut().zip(pairs) {
@@ -244,9 +244,9 @@ impl Op for Block<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let whole = self.n.next_multiple_of(S::LANES);
+        let padded = self.n.next_multiple_of(S::LANES);
         assert!(self.lines > 0);
-        let last = (self.lines - 1) * self.step + whole;
+        let last = (self.lines - 1) * self.step + padded;
         assert!(self.taps.iter().all(|&(at, _)| at + last <= self.patch.len()));
         let end = (self.lines - 1) * self.width + self.n;
         assert!(end <= self.out.len() && self.residual.is_none_or(|r| end <= r.len()));
@@ -261,10 +261,10 @@ impl Op for Block<'_> {
                     while x < self.n {
                         if self.n - x > 2 * S::LANES {
                             let v = |i: usize| (y, x + i * S::LANES);
-                            self.vectors(s, [v(0), v(1), v(2), v(3)].map(|(y, x)| (y, x.min(self.n))));
+                            self.sum_vectors(s, [v(0), v(1), v(2), v(3)].map(|(y, x)| (y, x.min(self.n))));
                             x += 4 * S::LANES;
                         } else {
-                            self.vectors(s, [(y, x), (y, (x + S::LANES).min(self.n))]);
+                            self.sum_vectors(s, [(y, x), (y, (x + S::LANES).min(self.n))]);
                             x += 2 * S::LANES;
                         }
                     }
@@ -273,10 +273,10 @@ impl Op for Block<'_> {
             }
             while y < self.lines {
                 if self.lines - y >= 4 {
-                    self.vectors(s, [(y, 0), (y + 1, 0), (y + 2, 0), (y + 3, 0)]);
+                    self.sum_vectors(s, [(y, 0), (y + 1, 0), (y + 2, 0), (y + 3, 0)]);
                     y += 4;
                 } else {
-                    self.vectors(s, [(y, 0)]);
+                    self.sum_vectors(s, [(y, 0)]);
                     y += 1;
                 }
             }
@@ -290,7 +290,7 @@ impl Block<'_> {
     /// # Safety
     /// The assertions of `run` hold; lines are below `lines`, and pixels are multiples of a vector or `n`.
     #[inline(always)]
-    unsafe fn vectors<S: Simd, const P: usize>(&mut self, s: S, at: [(usize, usize); P]) {
+    unsafe fn sum_vectors<S: Simd, const P: usize>(&mut self, s: S, at: [(usize, usize); P]) {
         let mut acc = [s.splat(0.0); P];
         // A vector past the end of its line reads the first elements of the line instead.
         let base: [*const f32; P] = std::array::from_fn(|i| {

@@ -14,7 +14,7 @@ use pteron_pool::Pool;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
 
-/// Most taps of a kernel that is computed this way.
+/// The most taps of a kernel that this algorithm supports.
 pub(super) const MAX_TAPS: usize = 128;
 
 /// Weights stored tap by tap; the channels of a tap are contiguous.
@@ -63,7 +63,7 @@ impl DepthwiseLast {
             for (i, out) in (first..).zip(out.chunks_exact_mut(line_len)) {
                 let (n, z, y) = (i / height / frame.output[0], i / height % frame.output[0], i % height);
                 let image = Window { elements: &x[n * pixels..][..pixels], first: 0 };
-                let epilogue = &epilogue.part(i * line_len..(i + 1) * line_len);
+                let epilogue = &epilogue.for_elements(i * line_len..(i + 1) * line_len);
                 Line { p, frame, image, z, y, weights: self.weights.elements(), epilogue, out }.run(isa);
             }
             if let Some(tail) = epilogue.tail {
@@ -83,7 +83,7 @@ impl DepthwiseLast {
 
 impl DepthwiseLast {
     /// Computes lines of the output of one 2-D image, whose input lines are in a window.
-    pub(super) fn lines(
+    pub(super) fn compute_lines(
         &self,
         isa: Isa,
         p: &ConvParams,
@@ -96,7 +96,7 @@ impl DepthwiseLast {
         let len = frame.output[2] * p.out_channels;
         pteron_pool::count(lines.len() * len * p.taps());
         for (i, (y, out)) in lines.zip(out.chunks_exact_mut(len)).enumerate() {
-            let epilogue = &epilogue.part(i * len..(i + 1) * len);
+            let epilogue = &epilogue.for_elements(i * len..(i + 1) * len);
             Line { p, frame, image, z: 0, y, weights: self.weights.elements(), epilogue, out }.run(isa);
         }
     }
@@ -111,7 +111,7 @@ struct Line<'a> {
     z: usize,
     y: usize,
     weights: &'a [f32],
-    /// Its residual is that of this line.
+    /// The epilogue, with the residual of this line only.
     epilogue: &'a ConvEpilogue<'a>,
     out: &'a mut [f32],
 }
@@ -123,14 +123,14 @@ impl Line<'_> {
     fn run(self, isa: Isa) {
         let channels = self.p.in_channels;
         let width = self.frame.output[2];
-        let (first, end) = self.inner();
+        let (first, end) = self.inner_pixels();
         let step = self.p.stride[2] * channels;
         let mut taps = [(0, 0); MAX_TAPS];
         let mut x = 0;
         while x < width {
             let count = if x >= first && x < end { end - x } else { 1 };
             let taps = &mut taps[..];
-            let n = self.taps(x, taps);
+            let n = self.taps_in_image(x, taps);
             let out = &mut self.out[x * channels..][..count * channels];
             let residual = self.epilogue.residual.map(|r| &r[x * channels..][..count * channels]);
             let pixels = Pixels {
@@ -154,7 +154,7 @@ impl Line<'_> {
     }
 
     /// The range, as start and end, of the pixels whose taps are all within the width of the image.
-    fn inner(&self) -> (usize, usize) {
+    fn inner_pixels(&self) -> (usize, usize) {
         let (s, pad) = (self.p.stride[2], self.p.padding[2]);
         let reach = (self.p.kernel[2] - 1) * self.p.dilation[2];
         let first = pad.div_ceil(s);
@@ -163,7 +163,7 @@ impl Line<'_> {
     }
 
     /// Writes the taps of the pixel at `x` that are in the image to `taps`, and returns their number.
-    fn taps(&self, x: usize, taps: &mut [Tap]) -> usize {
+    fn taps_in_image(&self, x: usize, taps: &mut [Tap]) -> usize {
         let p = self.p;
         let at = [self.z, self.y, x];
         let meet = |d: usize, k: usize| {
@@ -222,10 +222,10 @@ impl Op for Pixels<'_> {
             // SAFETY: by the assertions all elements of these pixels are in bounds.
             unsafe {
                 if self.count - at >= 4 {
-                    self.pixels::<S, 4>(s, at);
+                    self.sum_pixels::<S, 4>(s, at);
                     at += 4;
                 } else {
-                    self.pixels::<S, 1>(s, at);
+                    self.sum_pixels::<S, 1>(s, at);
                     at += 1;
                 }
             }
@@ -237,17 +237,17 @@ impl Pixels<'_> {
     /// # Safety
     /// The assertions of `run` hold, and `at + P <= count`.
     #[inline(always)]
-    unsafe fn pixels<S: Simd, const P: usize>(&mut self, s: S, at: usize) {
+    unsafe fn sum_pixels<S: Simd, const P: usize>(&mut self, s: S, at: usize) {
         let c = self.channels;
         let mut ch = 0;
         while ch < c {
             // SAFETY: as the caller promises; the channels of a group are within those of a pixel.
             unsafe {
                 if c - ch >= 2 * S::LANES {
-                    self.group::<S, P, 2>(s, at, ch);
+                    self.sum_channels::<S, P, 2>(s, at, ch);
                     ch += 2 * S::LANES;
                 } else {
-                    self.group::<S, P, 1>(s, at, ch);
+                    self.sum_channels::<S, P, 1>(s, at, ch);
                     ch += S::LANES;
                 }
             }
@@ -257,15 +257,15 @@ impl Pixels<'_> {
     /// Computes `V` vectors of channels from `ch` on of `P` pixels from `at` on.
     ///
     /// # Safety
-    /// As for `pixels`; if `V > 1`, at least `V` vectors of channels are left.
+    /// As for `sum_pixels`; if `V > 1`, at least `V` vectors of channels are left.
     #[inline(always)]
-    unsafe fn group<S: Simd, const P: usize, const V: usize>(&mut self, s: S, at: usize, ch: usize) {
+    unsafe fn sum_channels<S: Simd, const P: usize, const V: usize>(&mut self, s: S, at: usize, ch: usize) {
         let left = self.channels - ch;
-        let whole = left >= V * S::LANES;
+        let is_full = left >= V * S::LANES;
         // SAFETY: at least `left` elements are in bounds, or `V` whole vectors.
         let load = |p: *const f32, v: usize| unsafe {
             let p = p.wrapping_add(v * S::LANES);
-            if whole { s.load(p) } else { s.load_first(p, left) }
+            if is_full { s.load(p) } else { s.load_first(p, left) }
         };
         let mut acc = [[s.splat(0.0); V]; P];
         let image = self.image.as_ptr().wrapping_add(at * self.step + ch);
@@ -294,7 +294,7 @@ impl Pixels<'_> {
                 }
                 let out = self.out.as_mut_ptr().wrapping_add(place + v * S::LANES);
                 // SAFETY: these channels of this pixel are in bounds of the output.
-                unsafe { if whole { s.store(out, y) } else { s.store_first(out, left, y) } }
+                unsafe { if is_full { s.store(out, y) } else { s.store_first(out, left, y) } }
             }
         }
     }

@@ -15,17 +15,17 @@ impl std::fmt::Debug for Tail<'_> {
     }
 }
 
-/// Approximate number of elements of a part of a result.
+/// The approximate number of elements of the output that a tail is applied to at once.
 pub(super) const TAIL_PART: usize = 1 << 13;
 
 /// The epilogue of a convolution: `tail(activation(sum + bias + residual))`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvEpilogue<'a> {
-    /// One value an output channel.
+    /// One value for each output channel.
     pub bias: Option<&'a [f32]>,
-    /// An image of the output's size and layout.
+    /// Images to add, of the output's sizes and layout.
     pub residual: Option<&'a [f32]>,
-    /// Function to apply.
+    /// The function that is applied to each result.
     pub activation: Activation,
     /// Applied last. Channels-last results of a convolution with one group that is not transposed are passed to it as
     /// they are computed; other results once they are complete.
@@ -34,7 +34,7 @@ pub struct ConvEpilogue<'a> {
 
 impl ConvEpilogue<'_> {
     /// The epilogue of a range of the elements.
-    pub(super) fn part(&self, elements: Range<usize>) -> Self {
+    pub(super) fn for_elements(&self, elements: Range<usize>) -> Self {
         Self { residual: self.residual.map(|r| &r[elements]), ..*self }
     }
 }

@@ -14,38 +14,38 @@ use super::problem::Problem;
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// Least width of an output line: tiles end with the line.
+/// The smallest width of an output line: tiles end with the line, so that short lines would not fill them.
 const MIN_WIDTH: usize = 4;
 /// The maximum number of filter taps that this algorithm supports.
 const MAX_TAPS: usize = 64;
-/// Channels below which the taps of a kernel line are treated as one.
+/// With fewer input channels than these, neighbouring taps of a kernel line are merged into one.
 const FEW_CHANNELS: usize = 16;
-/// Largest extent of the kernel beyond its first tap, largest padding and largest stride along each dimension.
+/// The largest extent of the kernel beyond its first tap, largest padding and largest stride along a dimension.
 const MAX_REACH: usize = 64;
-/// Approximate number of elements of the lines that are copied at once: they stay in the L2 cache.
+/// The approximate number of elements of the input lines that are copied at once: they stay in the L2 cache.
 const COPIED: usize = 1 << 15;
-/// Most elements of the copied lines of a block.
+/// The most elements of the input lines that are copied for a block.
 const MAX_COPIED: usize = 1 << 20;
 
 /// The layout of the lines that a convolution reads.
 pub(super) struct Lines {
-    /// Whether lines are copied.
+    /// Whether input lines are copied before they are read.
     copied: bool,
     /// Line stride of the image, or of the copy, in elements.
     pitch: usize,
-    /// Neighbouring taps that are treated as one, because their pixels are contiguous.
+    /// The number of neighbouring taps that are merged into one, because their pixels are contiguous.
     wide: usize,
     offsets: [usize; MAX_TAPS],
     /// The number of taps after merging.
     taps: usize,
-    /// Lines of the output in a block.
+    /// The number of output lines in a block.
     block: usize,
-    /// Lines of the output whose input is copied at once.
+    /// The number of output lines whose input is copied at once.
     strip: usize,
 }
 
 impl Lines {
-    /// `None` if the images are better read pixel by pixel.
+    /// The layout of the input lines; `None` if it is faster to read the images pixel by pixel.
     pub(super) fn new(
         p: &ConvParams,
         frame: &ConvFrame,
@@ -83,8 +83,8 @@ impl Lines {
         }
         // A tail runs after each strip: strips are then a single block.
         let blocks = if tail || !copied { 1 } else { (COPIED / copied_by(block)).max(1) };
-        let whole = p.groups == 1 && p.dilation[2] == 1 && ci < FEW_CHANNELS && ci * p.taps() <= KC;
-        let wide = if whole { p.kernel[2] } else { 1 };
+        let merges_taps = p.groups == 1 && p.dilation[2] == 1 && ci < FEW_CHANNELS && ci * p.taps() <= KC;
+        let wide = if merges_taps { p.kernel[2] } else { 1 };
         let mut offsets = [0; MAX_TAPS];
         let columns = p.kernel[2] / wide;
         for (t, offset) in offsets[..p.kernel[1] * columns].iter_mut().enumerate() {
@@ -103,7 +103,7 @@ struct Share {
 
 impl Run<'_> {
     /// Computes all images, divided among `threads` threads by lines, then by groups or by channels.
-    pub(super) fn by_lines(&self, pool: &Pool, threads: usize, lines: &Lines) {
+    pub(super) fn run_by_lines(&self, pool: &Pool, threads: usize, lines: &Lines) {
         let Problem { isa, p, frame, epilogue, .. } = self.problem;
         let (all, cols) = (frame.batch * frame.output[1], p.out_channels / p.groups);
         let (count, unit) = match p.groups {
@@ -114,19 +114,19 @@ impl Run<'_> {
         };
         let grid = Grid::new(threads, [all, count], [1, unit]);
         let part = |t: usize| {
-            let [lines_of, columns] = grid.part(t);
+            let [lines_of, columns] = grid.task_block(t);
             let (groups, cols) = if p.groups == 1 { (0..1, columns) } else { (columns, 0..cols) };
             // SAFETY: tasks have lines, groups or channels of their own.
-            unsafe { self.share(lines, &Share { lines: lines_of, groups, cols }) };
+            unsafe { self.run_share(lines, &Share { lines: lines_of, groups, cols }) };
         };
-        split::tasks(pool, threads, grid.tasks(), part);
+        split::run_tasks(pool, threads, grid.task_count(), part);
     }
 
     /// Computes the lines of a task, strip by strip.
     ///
     /// # Safety
     /// No other task accesses the pixels and channels of the share meanwhile.
-    unsafe fn share(&self, lines: &Lines, share: &Share) {
+    unsafe fn run_share(&self, lines: &Lines, share: &Share) {
         if share.groups.is_empty() || share.cols.is_empty() {
             return;
         }
@@ -141,15 +141,15 @@ impl Run<'_> {
             let image = &x[n * pixels..][..pixels];
             if lines.copied {
                 let count = (strip.len() - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1;
-                scratch::with(count * lines.pitch, |copy| {
+                scratch::with_buffer(count * lines.pitch, |copy| {
                     self.copy_lines(image, y, lines.pitch, copy);
                     // SAFETY: as the caller promises.
-                    unsafe { self.strip(lines, n, strip.clone(), share, copy) };
+                    unsafe { self.run_strip(lines, n, strip.clone(), share, copy) };
                 });
             } else {
                 // SAFETY: as the caller promises.
                 unsafe {
-                    self.strip(lines, n, strip.clone(), share, &image[y * p.stride[1] * lines.pitch..])
+                    self.run_strip(lines, n, strip.clone(), share, &image[y * p.stride[1] * lines.pitch..])
                 };
             }
             if epilogue.tail.is_some() {
@@ -185,8 +185,8 @@ impl Run<'_> {
     /// Computes lines of the output of image `n`; `data` begins with the first line that the first of them reads.
     ///
     /// # Safety
-    /// As for [`Self::share`].
-    unsafe fn strip(&self, lines: &Lines, n: usize, strip: Range<usize>, share: &Share, data: &[f32]) {
+    /// As for [`Self::run_share`].
+    unsafe fn run_strip(&self, lines: &Lines, n: usize, strip: Range<usize>, share: &Share, data: &[f32]) {
         let Problem { isa, p, frame, .. } = self.problem;
         let width = frame.output[2];
         let ci = p.in_channels / p.groups;

@@ -82,13 +82,13 @@ impl Method {
     /// The faster method for images of this layout and size.
     pub fn of(params: &ConvParams, layout: Layout, frame: &ConvFrame) -> Self {
         match layout {
-            Layout::ChannelsLast if Winograd::pays(params, frame) => Method::Winograd,
+            Layout::ChannelsLast if Winograd::is_faster(params, frame) => Method::Winograd,
             _ => Method::Direct,
         }
     }
 }
 
-/// The form of the weights.
+/// The algorithm, which determines the form of the packed weights.
 enum AlgorithmKind {
     Rows,
     Planes,
@@ -100,7 +100,7 @@ enum AlgorithmKind {
 fn algorithm_of(params: &ConvParams, method: Method, input: Layout, output: Layout) -> AlgorithmKind {
     match (input, output) {
         (Layout::ChannelsLast, Layout::ChannelsLast)
-            if method == Method::Winograd && Winograd::fits(params) =>
+            if method == Method::Winograd && Winograd::supports(params) =>
         {
             AlgorithmKind::Winograd
         }
@@ -110,7 +110,7 @@ fn algorithm_of(params: &ConvParams, method: Method, input: Layout, output: Layo
             AlgorithmKind::DepthwiseLast
         }
         (Layout::ChannelsFirst, Layout::ChannelsFirst)
-            if params.is_depthwise() && depthwise_first::fits(params) =>
+            if params.is_depthwise() && depthwise_first::supports(params) =>
         {
             AlgorithmKind::DepthwiseFirst
         }
@@ -127,7 +127,7 @@ impl Conv {
     /// If the parameters contradict each other, or the number of weights does not match them.
     pub fn new(isa: Isa, params: ConvParams, weights: &[f32], input: Layout, output: Layout) -> Result<Self> {
         params.check();
-        Self::of(isa, params, Method::Direct, &ConvWeights::plain(&params, weights), input, output)
+        Self::of(isa, params, Method::Direct, &ConvWeights::contiguous(&params, weights), input, output)
     }
 
     /// Packs weights with dimensions in any order for `method`, or for the direct method if `method` does not support
@@ -210,7 +210,7 @@ impl Conv {
         }
     }
 
-    /// Its parameters.
+    /// The parameters of the convolution.
     pub fn params(&self) -> &ConvParams {
         &self.params
     }
@@ -253,9 +253,10 @@ impl Conv {
         if out.is_empty() {
             return;
         }
-        let whole = epilogue.tail;
-        let epilogue = &ConvEpilogue { tail: epilogue.tail.filter(|_| self.makes_parts()), ..*epilogue };
-        let complete = whole.filter(|_| x.is_empty() || epilogue.tail.is_none());
+        let tail = epilogue.tail;
+        let epilogue =
+            &ConvEpilogue { tail: epilogue.tail.filter(|_| self.computes_in_parts()), ..*epilogue };
+        let complete = tail.filter(|_| x.is_empty() || epilogue.tail.is_none());
         let problem = Problem { isa: self.isa, p, frame, x, epilogue };
         match &self.algorithm {
             _ if x.is_empty() => self.run_empty(frame, out, epilogue),
@@ -277,7 +278,7 @@ impl Conv {
     ///
     /// # Panics
     /// If the window lacks lines that these read, or `out` has another size.
-    fn lines(
+    fn compute_lines(
         &self,
         frame: &ConvFrame,
         from: Window<'_>,
@@ -294,7 +295,7 @@ impl Conv {
                 self.run(Pool::alone(), &frame, x, out, epilogue);
             }
             Algorithm::DepthwiseLast(algorithm) => {
-                algorithm.lines(self.isa, &self.params, frame, from, lines, out, epilogue);
+                algorithm.compute_lines(self.isa, &self.params, frame, from, lines, out, epilogue);
             }
             Algorithm::Planes(_) | Algorithm::DepthwiseFirst(_) | Algorithm::Winograd(_) => {
                 panic!("{:?} cannot be a link of a chain", self.params)
@@ -303,9 +304,9 @@ impl Conv {
     }
 
     /// Whether results are computed in contiguous parts, to each of which a tail can be applied.
-    fn makes_parts(&self) -> bool {
+    fn computes_in_parts(&self) -> bool {
         match &self.algorithm {
-            Algorithm::Rows(algorithm) => algorithm.makes_parts(&self.params),
+            Algorithm::Rows(algorithm) => algorithm.computes_in_parts(&self.params),
             Algorithm::DepthwiseLast(_) | Algorithm::Winograd(_) => true,
             Algorithm::Planes(_) | Algorithm::DepthwiseFirst(_) => false,
         }
@@ -313,7 +314,7 @@ impl Conv {
 }
 
 impl Conv {
-    /// The result where images have no pixels or no channels: every sum is zero.
+    /// Computes the output of images without pixels or channels: every sum is zero.
     fn run_empty(&self, frame: &ConvFrame, out: &mut [f32], epilogue: &ConvEpilogue<'_>) {
         let channels = self.params.out_channels;
         let (channel, _) = self.output.strides(channels, frame.out_pixels());

@@ -8,7 +8,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Elements between neighbouring (channels, pixels) of an image.
+    /// The strides of the channels and of the pixels of an image, in elements.
     pub(crate) fn strides(self, channels: usize, pixels: usize) -> (usize, usize) {
         match self {
             Layout::ChannelsFirst => (pixels, 1),

@@ -21,24 +21,24 @@ use super::phase::{Chunk, KC, MC, Phase};
 use super::problem::Problem;
 use std::ops::Range;
 
-/// Channels from which on rows are read in place.
+/// The fewest input channels for which rows are read in place.
 const IN_PLACE_CHANNELS: usize = 4;
 
-/// Read in place of pixels outside the image.
+/// Zeros that are read instead of pixels outside the image.
 static ZEROS: [f32; KC] = [0.0; KC];
 
 /// The input pixel that the taps of a row are relative to.
 #[derive(Clone, Copy, Default)]
 struct Origin {
     at: [isize; 3],
-    /// Its index: see [`linear`].
+    /// Its index: see [`linear_index`].
     pixel: isize,
     /// Whether the pixels of all taps are in the image.
     inner: bool,
 }
 
 /// The linear index of a pixel of an image of these sizes; meaningless for a pixel outside the image.
-fn linear(at: [isize; 3], sizes: [usize; 3]) -> isize {
+fn linear_index(at: [isize; 3], sizes: [usize; 3]) -> isize {
     let [_, h, w] = sizes.map(|n| n as isize);
     at[0].wrapping_mul(h).wrapping_add(at[1]).wrapping_mul(w).wrapping_add(at[2])
 }
@@ -60,7 +60,7 @@ impl Run<'_> {
     ///
     /// # Safety
     /// No other task accesses these meanwhile.
-    pub(super) unsafe fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+    pub(super) unsafe fn compute_part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
         if rows.is_empty() || cols.is_empty() {
             return;
         }
@@ -78,7 +78,7 @@ impl Run<'_> {
             let end = end.min(row + MC);
             // SAFETY: as the caller promises.
             let mut c = unsafe { self.output_block(n, g, row..end, cols.clone()) };
-            self.block(n, g, row..end, cols.clone(), c.reborrow());
+            self.compute_block(n, g, row..end, cols.clone(), c.reborrow());
             self.run_tail(n, row..end, c);
             row = end;
         }
@@ -90,7 +90,7 @@ impl Run<'_> {
         let Problem { p, frame, epilogue, .. } = self.problem;
         let Some(tail) = epilogue.tail else { return };
         let first = (n * frame.out_pixels() + rows.start) * p.out_channels;
-        let mut c = c.joined();
+        let mut c = c.as_one_row();
         (tail.0)(first, c.row(0).expect("contiguous channels-last pixels"));
     }
 
@@ -162,14 +162,14 @@ impl Run<'_> {
         }
     }
 
-    /// Computes a block of the output of image `n`, group `g`. C is that block.
-    fn block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
+    /// Computes a block of the output of image `n`, group `g`. `c` is that block.
+    fn compute_block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let Problem { isa, p, .. } = self.problem;
         let ci = p.in_channels / p.groups;
         let epilogue = self.gemm_epilogue(n, g, rows.clone());
         let weights = &self.phase.weights[g];
         let vectors = VectorIsa::from(isa);
-        let wide = self.wide();
+        let wide = self.merged_taps();
         let in_place = self.input == Layout::ChannelsLast && (ci >= IN_PLACE_CHANNELS || wide > 1);
         let most = if in_place { tile::max_rows_in_place(vectors) } else { tile::max_rows(vectors) };
         let height = rows.len().div_ceil(rows.len().div_ceil(most));
@@ -192,7 +192,7 @@ impl Run<'_> {
         }
         let mut origins = [Origin::default(); MC];
         let origins = &mut origins[..rows.len()];
-        self.origins(rows.start, origins);
+        self.find_origins(rows.start, origins);
         let ci = ci * wide;
         let end = (self.phase.taps.len() / wide, ci);
         let (run, mut summed) = (accumulation_len(all, KC), 0);
@@ -201,14 +201,14 @@ impl Run<'_> {
             let last = (chunk.taps.end, chunk.channels.end) == end;
             let accumulate = if long.is_some() { summed > 0 } else { row > 0 };
             let to = match &mut long {
-                Some(sums) => sums.partial(),
+                Some(sums) => sums.next_partial(),
                 None => c.reborrow(),
             };
             if in_place {
                 let taps = chunk.taps.len();
                 let borders = if wide > 1 { origins.len() * taps * ci } else { 0 };
                 let len = chunk.channels.len();
-                scratch::with(borders, |borders| {
+                scratch::with_buffer(borders, |borders| {
                     RowTable::with(len, |table| {
                         match wide {
                             1 => self.fill_table(table, n, g, origins, height, &chunk),
@@ -219,9 +219,9 @@ impl Run<'_> {
                 });
             } else {
                 let k = chunk.taps.len() * chunk.channels.len();
-                scratch::with(2 * k * origins.len(), |s| {
+                scratch::with_buffer(2 * k * origins.len(), |s| {
                     let (plain, packed) = s.split_at_mut(k * origins.len());
-                    self.gather(n, g, origins, &chunk, plain);
+                    self.gather_rows(n, g, origins, &chunk, plain);
                     pack::pack_a(
                         isa,
                         MatRef::new(plain, origins.len(), k),
@@ -237,7 +237,7 @@ impl Run<'_> {
             if let Some(sums) = &mut long {
                 summed += chunk.taps.len() * chunk.channels.len();
                 if summed + run > PARTIAL_SUM || last {
-                    sums.add();
+                    sums.add_partial();
                     summed = 0;
                 }
             }
@@ -249,27 +249,27 @@ impl Run<'_> {
 
     /// The index in the output image of a row's pixel.
     fn out_pixel(&self, row: usize) -> usize {
-        let q = self.split(row);
+        let q = self.row_position(row);
         let o: [usize; 3] = std::array::from_fn(|d| self.phase.first[d] + q[d] * self.phase.step[d]);
         let [_, height, width] = self.problem.frame.output;
         (o[0] * height + o[1]) * width + o[2]
     }
 
     /// The origins of the rows from `first` on.
-    fn origins(&self, first: usize, origins: &mut [Origin]) {
+    fn find_origins(&self, first: usize, origins: &mut [Origin]) {
         let (input, reach, scale) = (self.problem.frame.input, &self.phase.reach, &self.phase.scale);
         let inner = |d: usize, at: isize| {
             let has = |tap: isize| (at.wrapping_add(tap) as usize) < input[d];
             has(reach[d].0) && has(reach[d].1)
         };
-        let mut q = self.split(first);
+        let mut q = self.row_position(first);
         let mut left = origins;
         // A line of the output at a time.
         while !left.is_empty() {
             let (line, rest) = left.split_at_mut((self.count[2] - q[2]).min(left.len()));
             let [z, y] = [0, 1].map(|d| (q[d] * scale[d]) as isize);
             let within = inner(0, z) && inner(1, y);
-            let start = linear([z, y, 0], input);
+            let start = linear_index([z, y, 0], input);
             for (i, origin) in line.iter_mut().enumerate() {
                 let x = ((q[2] + i) * scale[2]) as isize;
                 let inner = within && inner(2, x);
@@ -280,16 +280,16 @@ impl Run<'_> {
         }
     }
 
-    fn split(&self, row: usize) -> [usize; 3] {
+    fn row_position(&self, row: usize) -> [usize; 3] {
         let [_, h, w] = self.count;
         [row / (h * w), row / w % h, row % w]
     }
 
     /// A function that finds the input pixel that a row reads at one tap, if it is in the image.
     #[inline(always)]
-    fn pixels_of(&self, tap: &[isize; 3]) -> impl Fn(&Origin) -> Option<usize> {
+    fn pixel_finder(&self, tap: &[isize; 3]) -> impl Fn(&Origin) -> Option<usize> {
         let (tap, input) = (*tap, self.problem.frame.input);
-        let distance = linear(tap, input);
+        let distance = linear_index(tap, input);
         move |origin| {
             let has = |d: usize| (origin.at[d].wrapping_add(tap[d]) as usize) < input[d];
             (origin.inner || (0..3).all(has)).then(|| origin.pixel.wrapping_add(distance) as usize)
@@ -298,7 +298,7 @@ impl Run<'_> {
 
     /// How many neighbouring taps are treated as one, because their pixels are contiguous and have few channels: a
     /// line of the kernel, or one tap.
-    fn wide(&self) -> usize {
+    fn merged_taps(&self) -> usize {
         let p = self.problem.p;
         let line = p.kernel[2];
         let together = self.input == Layout::ChannelsLast && p.groups == 1 && !p.transposed;
@@ -329,14 +329,14 @@ impl Run<'_> {
                 if self.extend_inner(table, image, origins, &taps[0], channels) {
                     continue;
                 }
-                let (first, last) = (self.pixels_of(&taps[0]), self.pixels_of(&taps[wide - 1]));
+                let (first, last) = (self.pixel_finder(&taps[0]), self.pixel_finder(&taps[wide - 1]));
                 table.extend_rows(origins.iter().map(|origin| {
                     if let (Some(pixel), Some(_)) = (first(origin), last(origin)) {
                         return &image[pixel * channels..];
                     }
                     let border = borders.next().expect("a border for each row and tap");
                     for (dst, tap) in border.chunks_exact_mut(channels).zip(taps) {
-                        match self.pixels_of(tap)(origin) {
+                        match self.pixel_finder(tap)(origin) {
                             Some(at) => dst.copy_from_slice(&image[at * channels..][..channels]),
                             None => dst.fill(0.0),
                         }
@@ -360,7 +360,7 @@ impl Run<'_> {
     ) -> bool {
         let all = origins.iter().all(|p| p.inner);
         if all {
-            let distance = linear(*tap, self.problem.frame.input);
+            let distance = linear_index(*tap, self.problem.frame.input);
             table.extend(image, origins.iter().map(|p| ((p.pixel + distance) as usize).wrapping_mul(step)));
         }
         all
@@ -385,7 +385,7 @@ impl Run<'_> {
                 if self.extend_inner(table, &image[channel..], origins, tap, p.in_channels) {
                     continue;
                 }
-                let pixel_of = self.pixels_of(tap);
+                let pixel_of = self.pixel_finder(tap);
                 table.extend_rows(origins.iter().map(|origin| match pixel_of(origin) {
                     Some(pixel) => &image[pixel * p.in_channels + channel..],
                     None => &ZEROS[..],
@@ -395,7 +395,7 @@ impl Run<'_> {
     }
 
     /// Copies the chunk's elements of each row, row after row.
-    fn gather(&self, n: usize, g: usize, origins: &[Origin], chunk: &Chunk, rows: &mut [f32]) {
+    fn gather_rows(&self, n: usize, g: usize, origins: &[Origin], chunk: &Chunk, rows: &mut [f32]) {
         let Problem { p, frame, x, .. } = self.problem;
         let (ci, pixels) = (p.in_channels / p.groups, frame.in_pixels());
         let image = &x[n * pixels * p.in_channels..][..pixels * p.in_channels];
@@ -405,7 +405,7 @@ impl Run<'_> {
         let len = chunk.channels.len();
         for (row, origin) in rows.chunks_exact_mut(taps.len() * len).zip(origins) {
             for (dst, tap) in row.chunks_exact_mut(len).zip(taps) {
-                match self.pixels_of(tap)(origin) {
+                match self.pixel_finder(tap)(origin) {
                     Some(at) => {
                         for (c, x) in dst.iter_mut().enumerate() {
                             *x = image[first + at * pixel + c * channel];

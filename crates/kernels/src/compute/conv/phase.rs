@@ -43,7 +43,7 @@ pub(super) fn first_pixels(p: &ConvParams) -> impl Iterator<Item = [usize; 3]> +
 
 impl Phase {
     /// The phase without its weights, and the indices of its taps in the kernel.
-    fn geometry(p: &ConvParams, first: [usize; 3]) -> (Self, Vec<usize>) {
+    fn without_weights(p: &ConvParams, first: [usize; 3]) -> (Self, Vec<usize>) {
         let mut taps = Vec::new();
         let mut indices = Vec::new();
         for z in 0..p.kernel[0] {
@@ -83,7 +83,7 @@ impl Phase {
         first: [usize; 3],
         from: &mut PackedWeightsReader,
     ) -> Option<Self> {
-        let (phase, _) = Self::geometry(p, first);
+        let (phase, _) = Self::without_weights(p, first);
         let (k, co) = (phase.taps.len() * (p.in_channels / p.groups), p.out_channels / p.groups);
         let weights = (0..p.groups).map(|_| PackedB::from_packed(isa, k, co, from));
         Some(Self { weights: weights.collect::<Option<_>>()?, ..phase })
@@ -95,7 +95,7 @@ impl Phase {
         weights: &ConvWeights<'_>,
         first: [usize; 3],
     ) -> Result<Self> {
-        let (phase, indices) = Self::geometry(p, first);
+        let (phase, indices) = Self::without_weights(p, first);
         let taps = &phase.taps;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let mut packed = pteron_tensor::memory::with_room(p.groups)?;
@@ -115,7 +115,7 @@ impl Phase {
             let matrix: &mut [f32] = bytemuck::cast_slice_mut(&mut matrix);
             for g in 0..p.groups {
                 if co > 0 {
-                    gather(p, weights, g, &indices, matrix);
+                    gather_weights(p, weights, g, &indices, matrix);
                 }
                 packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
             }
@@ -124,7 +124,7 @@ impl Phase {
     }
 
     /// The number of output pixels of the phase along each dimension.
-    pub(super) fn count(&self, out: [usize; 3]) -> [usize; 3] {
+    pub(super) fn pixel_counts(&self, out: [usize; 3]) -> [usize; 3] {
         std::array::from_fn(|d| out[d].saturating_sub(self.first[d]).div_ceil(self.step[d]))
     }
 
@@ -143,7 +143,13 @@ impl Phase {
 
 /// Gathers the weights of a group into a matrix with a row for each of the taps at these indices and each input
 /// channel, and a column for each output channel.
-fn gather(p: &ConvParams, weights: &ConvWeights<'_>, group: usize, indices: &[usize], matrix: &mut [f32]) {
+fn gather_weights(
+    p: &ConvParams,
+    weights: &ConvWeights<'_>,
+    group: usize,
+    indices: &[usize],
+    matrix: &mut [f32],
+) {
     /// Output channels whose weights are read at a time: a cache line of the matrix.
     const LINE: usize = 16;
     let (ci, co, [outer, inner, tap]) =

@@ -63,15 +63,15 @@ impl PlanesConv {
         // One row a plane; the planes of a unit are adjacent.
         let out = MatMut::new(out, units * rows, cols).blocks();
         let part = |t: usize| {
-            let (unit, [planes, pixels]) = (t / grid.tasks(), grid.part(t % grid.tasks()));
+            let (unit, [planes, pixels]) = (t / grid.task_count(), grid.task_block(t % grid.task_count()));
             if !planes.is_empty() && !pixels.is_empty() {
                 let first = unit * rows;
                 // SAFETY: units have planes of their own, and the shares of a unit differ in their planes or pixels.
                 let c = unsafe { out.block(first + planes.start..first + planes.end, pixels.clone()) };
-                run.part(unit / p.groups, unit % p.groups, planes, pixels, c);
+                run.compute_part(unit / p.groups, unit % p.groups, planes, pixels, c);
             }
         };
-        split::tasks(pool, threads, units * grid.tasks(), part);
+        split::run_tasks(pool, threads, units * grid.task_count(), part);
     }
 }
 
@@ -81,8 +81,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Computes a range of channels and pixels of image `n`, group `g`. C is that block.
-    fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
+    /// Computes a range of channels and pixels of image `n`, group `g`. `c` is that block.
+    fn compute_part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let Problem { isa, p, frame, x, epilogue } = self.problem;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let (in_pixels, out_pixels) = (frame.in_pixels(), frame.out_pixels());
@@ -96,8 +96,9 @@ impl Run<'_> {
         let image = &x[(n * p.in_channels + g * ci) * in_pixels..][..ci * in_pixels];
         let weights = &self.conv.weights[g];
         let k = ci * p.taps();
-        let whole = p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3] && frame.input == frame.output;
-        if whole || k == 0 {
+        let is_pointwise =
+            p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3] && frame.input == frame.output;
+        if is_pointwise || k == 0 {
             let b = Rhs::Plain(MatRef::new(image, k, out_pixels));
             let a = Lhs::Packed(weights);
             return Job { isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
@@ -105,7 +106,7 @@ impl Run<'_> {
         let nr = tile::panel_cols(isa);
         let kc = balanced_chunk(k, accumulation_len(k, KC));
         let nc = NC.min(cols.len().next_multiple_of(nr));
-        scratch::with(kc * nc + nc, |scratch| {
+        scratch::with_buffer(kc * nc + nc, |scratch| {
             let (panels, line) = scratch.split_at_mut(kc * nc);
             for jb in cols.clone().step_by(nc) {
                 let jcols = jb..cols.end.min(jb + nc);
@@ -117,7 +118,7 @@ impl Run<'_> {
                     let panel = ks.len() * nr;
                     for (i, row) in ks.clone().enumerate() {
                         let line = &mut line[..jcols.len().next_multiple_of(nr)];
-                        self.patches(image, row, jcols.clone(), line);
+                        self.write_patch_line(image, row, jcols.clone(), line);
                         for (lanes, panel) in line.chunks_exact(nr).zip(panels.chunks_exact_mut(panel)) {
                             panel[i * nr..][..nr].copy_from_slice(lanes);
                         }
@@ -134,7 +135,7 @@ impl Run<'_> {
                         last: ks.end == k,
                     };
                     let to = match &mut long {
-                        Some(sums) => sums.partial(),
+                        Some(sums) => sums.next_partial(),
                         None => c.reborrow(),
                     };
                     let elements = &weights.elements()[rows.start * k..];
@@ -142,7 +143,7 @@ impl Run<'_> {
                     if let Some(sums) = &mut long
                         && (ks.end.is_multiple_of(PARTIAL_SUM) || ks.end == k)
                     {
-                        sums.add();
+                        sums.add_partial();
                     }
                 }
                 if let Some(sums) = &long {
@@ -152,8 +153,8 @@ impl Run<'_> {
         });
     }
 
-    /// Writes what each of the pixels `cols` reads for one channel and tap, then zeros.
-    fn patches(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
+    /// Writes the input pixels that the output pixels `cols` read for one channel and tap, then zeros.
+    fn write_patch_line(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
         pteron_pool::count(line.len());
         let (p, frame) = (self.problem.p, self.problem.frame);
         let (channel, tap) = (row / p.taps(), row % p.taps());

@@ -52,7 +52,7 @@ impl RowsConv {
     }
 
     /// Whether results are contiguous: all channels of neighbouring pixels are computed together.
-    pub(super) fn makes_parts(&self, p: &ConvParams) -> bool {
+    pub(super) fn computes_in_parts(&self, p: &ConvParams) -> bool {
         self.output == Layout::ChannelsLast && p.groups == 1 && !p.transposed
     }
 
@@ -61,8 +61,8 @@ impl RowsConv {
     }
 
     /// The computation of one phase.
-    fn phase<'a>(&self, problem: Problem<'a>, out: Shared<'a>, phase: &'a Phase) -> Run<'a> {
-        let count = phase.count(problem.frame.output);
+    fn phase_run<'a>(&self, problem: Problem<'a>, out: Shared<'a>, phase: &'a Phase) -> Run<'a> {
+        let count = phase.pixel_counts(problem.frame.output);
         Run { problem, out, input: self.input, output: self.output, phase, count }
     }
 
@@ -70,16 +70,16 @@ impl RowsConv {
     ///
     /// # Safety
     /// No other task accesses these meanwhile.
-    pub(super) unsafe fn pixels(
+    pub(super) unsafe fn compute_pixels(
         &self,
         problem: Problem<'_>,
         out: Shared<'_>,
         (n, pixels, cols): (usize, Range<usize>, Range<usize>),
     ) {
         for phase in &self.phases {
-            let run = self.phase(problem, out, phase);
+            let run = self.phase_run(problem, out, phase);
             // SAFETY: as the caller promises.
-            unsafe { run.part(n, 0, pixels.clone(), cols.clone()) };
+            unsafe { run.compute_part(n, 0, pixels.clone(), cols.clone()) };
         }
     }
 
@@ -87,7 +87,7 @@ impl RowsConv {
         let Problem { isa, p, frame, epilogue, .. } = problem;
         let out = Shared::new(out);
         for phase in &self.phases {
-            let run = self.phase(problem, out, phase);
+            let run = self.phase_run(problem, out, phase);
             let rows: usize = run.count.iter().product();
             let cols = p.out_channels / p.groups;
             if rows == 0 {
@@ -102,7 +102,7 @@ impl RowsConv {
             if !run.is_pointwise()
                 && let Some(lines) = Lines::new(p, frame, layouts, epilogue.tail.is_some())
             {
-                run.by_lines(pool, threads, &lines);
+                run.run_by_lines(pool, threads, &lines);
                 continue;
             }
             // A tail needs all channels of a pixel.
@@ -110,12 +110,12 @@ impl RowsConv {
             let grid_units = [tile::max_rows_in_place(isa), col_unit];
             let grid = Grid::new(threads.div_ceil(units.max(1)), [rows, cols], grid_units);
             let part = |t: usize| {
-                let (unit, [rows, cols]) = (t / grid.tasks(), grid.part(t % grid.tasks()));
+                let (unit, [rows, cols]) = (t / grid.task_count(), grid.task_block(t % grid.task_count()));
                 // SAFETY: units have an image or a group of their own, and the shares of a unit differ in their rows
                 // or columns.
-                unsafe { run.part(unit / p.groups, unit % p.groups, rows, cols) };
+                unsafe { run.compute_part(unit / p.groups, unit % p.groups, rows, cols) };
             };
-            split::tasks(pool, threads, units * grid.tasks(), part);
+            split::run_tasks(pool, threads, units * grid.task_count(), part);
         }
     }
 }

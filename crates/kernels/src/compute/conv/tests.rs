@@ -128,9 +128,9 @@ fn check_with(
     // Under Miri starting threads takes minutes, and the pool has tests of its own.
     let threads: &[usize] = if cfg!(miri) { &[1] } else { &[1, 3] };
     let methods = [Method::Direct, Method::Winograd];
-    let methods = if winograd::Winograd::fits(&p) { &methods[..] } else { &methods[..1] };
+    let methods = if winograd::Winograd::supports(&p) { &methods[..] } else { &methods[..1] };
     for (isa, method) in isas.into_iter().flat_map(|isa| methods.iter().map(move |&method| (isa, method))) {
-        let weights = ConvWeights::plain(&p, &w);
+        let weights = ConvWeights::contiguous(&p, &w);
         let conv = Conv::of(isa, p, method, &weights, layouts.0, layouts.1).unwrap();
         let mut first: Option<Vec<f32>> = None;
         let from_packed = store_and_load(&conv, isa, method, layouts);
@@ -237,7 +237,7 @@ proptest! {
 
 /// A convolution of channels-last images by Winograd's method, and the frame for images of a size.
 fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, ConvFrame) {
-    let (weights, last) = (ConvWeights::plain(&p, w), Layout::ChannelsLast);
+    let (weights, last) = (ConvWeights::contiguous(&p, w), Layout::ChannelsLast);
     let input = [1, size[0], size[1]];
     let frame = ConvFrame { batch: 1, input, output: p.output_size(input, [0; 3]).unwrap() };
     (Conv::of(isa, p, Method::Winograd, &weights, last, last).unwrap(), frame)

@@ -19,8 +19,8 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
     ///
     /// # Panics
     /// If their number does not match the parameters.
-    pub fn plain(params: &ConvParams, values: &'a [T]) -> Self {
-        let [_, inner, taps] = sizes(params);
+    pub fn contiguous(params: &ConvParams, values: &'a [T]) -> Self {
+        let [_, inner, taps] = weight_sizes(params);
         assert_eq!(values.len(), params.weights(), "weights of {params:?}");
         Self::strided(params, values, [inner * taps, taps, 1])
     }
@@ -30,7 +30,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
     /// # Panics
     /// If a weight is out of bounds of `values`.
     pub fn strided(params: &ConvParams, values: &'a [T], strides: [usize; 3]) -> Self {
-        let sizes = sizes(params);
+        let sizes = weight_sizes(params);
         let last = sizes
             .iter()
             .zip(&strides)
@@ -46,7 +46,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
 
     /// Panics if the weights do not have the sizes of these parameters.
     pub(crate) fn check(&self, params: &ConvParams) {
-        assert_eq!(self.sizes, sizes(params), "weights of {params:?}");
+        assert_eq!(self.sizes, weight_sizes(params), "weights of {params:?}");
     }
 
     /// The weights from index `first` of the first dimension on; empty if there are no weights.
@@ -54,7 +54,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
         self.values.get(first * self.strides[0]..).unwrap_or_default()
     }
 
-    /// One weight.
+    /// The weight at an index of the first dimension, of the second, and of the taps.
     pub(crate) fn at(&self, first: usize, second: usize, tap: usize) -> T {
         let [a, b, c] = self.strides;
         self.values[first * a + second * b + tap * c]
@@ -89,7 +89,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
     }
 }
 
-fn sizes(params: &ConvParams) -> [usize; 3] {
+fn weight_sizes(params: &ConvParams) -> [usize; 3] {
     let groups = params.groups.max(1);
     let (outer, inner) = match params.transposed {
         false => (params.out_channels, params.in_channels / groups),
@@ -106,7 +106,7 @@ mod tests {
     fn weights_are_the_same_in_any_order() {
         let params = ConvParams::conv2d(2, 3, [1, 2]);
         let plain: Vec<i32> = (0..12).collect();
-        let weights = ConvWeights::plain(&params, &plain);
+        let weights = ConvWeights::contiguous(&params, &plain);
         assert_eq!((weights.reordered().unwrap(), weights.step_within_taps()), (None, None));
         let mut last = vec![0; 12];
         for (i, &w) in plain.iter().enumerate() {

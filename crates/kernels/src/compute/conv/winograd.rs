@@ -41,12 +41,12 @@ const HELD: usize = 1 << 17;
 /// Least number of tiles held at once, however many channels there are: all weights are read once for that many
 /// tiles.
 const LEAST_HELD: usize = 64;
-/// Least number of tiles for which the method pays, with few weights and with many (more than [`FEW_WEIGHTS`]).
+/// The fewest tiles for which the method is faster, with few weights and with many (more than [`FEW_WEIGHTS`]).
 const LEAST_TILES: [usize; 2] = [12, 48];
 
-/// Least number of input channels, and of output channels, for which the method pays.
+/// The fewest input channels, and the fewest output channels, for which the method is faster.
 const LEAST_CHANNELS: usize = 16;
-/// Most weights that stay in the L2 cache when transformed.
+/// The most weights whose transforms stay in the L2 cache.
 const FEW_WEIGHTS: usize = 1 << 18;
 
 /// Unused elements between the points of tiles: points a power of two apart would compete for few sets of the L1
@@ -63,27 +63,27 @@ pub(super) struct Winograd {
 
 impl Winograd {
     /// Whether the method applies to a convolution of channels-last images.
-    pub(super) fn fits(p: &ConvParams) -> bool {
+    pub(super) fn supports(p: &ConvParams) -> bool {
         let plain = !p.transposed && p.groups == 1 && p.padding[0] == 0;
         plain && p.kernel == [1, 3, 3] && p.stride == [1; 3] && p.dilation == [1; 3] && p.weights() > 0
     }
 
     /// Whether the method is faster for images of this size: transforming a tile must cost little compared with its
     /// products, and reading the larger weights little compared with the tiles that share them.
-    pub(super) fn pays(p: &ConvParams, frame: &ConvFrame) -> bool {
+    pub(super) fn is_faster(p: &ConvParams, frame: &ConvFrame) -> bool {
         let [depth, height, width] = frame.output;
         let tiles = [depth, height.div_ceil(2), width.div_ceil(2)]
             .iter()
             .fold(frame.batch, |tiles, &n| tiles.saturating_mul(n));
         let least = LEAST_TILES[usize::from(p.weights() > FEW_WEIGHTS)];
-        Self::fits(p) && p.in_channels.min(p.out_channels) >= LEAST_CHANNELS && tiles >= least
+        Self::supports(p) && p.in_channels.min(p.out_channels) >= LEAST_CHANNELS && tiles >= least
     }
 
-    /// `None` if a transformed weight is not finite.
+    /// Transforms and packs the weights; `None` if a transformed weight is not finite.
     pub(super) fn new(isa: Isa, p: &ConvParams, weights: &ConvWeights<'_>) -> Result<Option<Self>> {
         let [outer, inner, tap] = weights.strides;
         let nr = tile::panel_cols(isa);
-        let mut taps = scratch::filled(TAPS * nr, 0.0);
+        let mut taps = scratch::filled_vec(TAPS * nr, 0.0);
         let mut finite = true;
         let weights = PackedB::filled(isa, POINTS * p.in_channels, p.out_channels, |columns, panel| {
             let from = weights.from(columns.start);
@@ -129,17 +129,17 @@ impl Winograd {
         };
         let grid = Grid::new(threads, [tiles, p.out_channels], units);
         let part = |t: usize| {
-            let [tiles, cols] = grid.part(t);
+            let [tiles, cols] = grid.task_block(t);
             // SAFETY: tasks have tiles or channels of their own.
-            unsafe { run.part(tiles, cols) };
+            unsafe { run.compute_part(tiles, cols) };
         };
-        split::tasks(pool, threads, grid.tasks(), part);
+        split::run_tasks(pool, threads, grid.task_count(), part);
     }
 
     /// The weights for direct sums.
-    fn direct(&self, isa: Isa, p: &ConvParams) -> &RowsConv {
+    fn direct_weights(&self, isa: Isa, p: &ConvParams) -> &RowsConv {
         self.direct.get_or_init(|| {
-            let mut plain = scratch::filled(p.weights(), 0.0);
+            let mut plain = scratch::filled_vec(p.weights(), 0.0);
             for (o, taps) in plain.chunks_exact_mut(p.in_channels * TAPS).enumerate() {
                 for (c, taps) in taps.chunks_exact_mut(TAPS).enumerate() {
                     let point = |t: usize| self.weights.at(t * p.in_channels + c, o);
@@ -147,7 +147,7 @@ impl Winograd {
                 }
             }
             let last = Layout::ChannelsLast;
-            RowsConv::new(isa, p, &ConvWeights::plain(p, &plain), last, last)
+            RowsConv::new(isa, p, &ConvWeights::contiguous(p, &plain), last, last)
                 .unwrap_or_else(|_| pteron_pool::out_of_memory(plain.len() * size_of::<f32>()))
         })
     }
@@ -178,21 +178,21 @@ impl Run<'_> {
     ///
     /// # Safety
     /// No other task accesses these meanwhile.
-    unsafe fn part(&self, tiles: Range<usize>, cols: Range<usize>) {
+    unsafe fn compute_part(&self, tiles: Range<usize>, cols: Range<usize>) {
         if tiles.is_empty() || cols.is_empty() {
             return;
         }
         let Problem { isa, p, epilogue, .. } = self.problem;
         let (channels, unit) = (p.in_channels, tile::max_rows_in_place(isa));
-        let held = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_HELD);
-        let most = balanced_chunk(tiles.len(), held).next_multiple_of(unit).min(tiles.len());
+        let max_tiles = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_HELD);
+        let most = balanced_chunk(tiles.len(), max_tiles).next_multiple_of(unit).min(tiles.len());
         let pitches = [channels, cols.len()].map(|n| most * n + GAP);
         // A tail is applied to whole lines of tiles, as soon as about `most` tiles are complete.
         let group = match epilogue.tail {
             Some(_) => (most / self.lines[1]).max(1) * self.lines[1],
             None => tiles.len(),
         };
-        scratch::with(POINTS * (pitches[0] + pitches[1]), |scratch| {
+        scratch::with_buffer(POINTS * (pitches[0] + pitches[1]), |scratch| {
             let (points, products) = scratch.split_at_mut(POINTS * pitches[0]);
             for first in tiles.clone().step_by(group) {
                 let group = first..tiles.end.min(first + group);
@@ -210,7 +210,7 @@ impl Run<'_> {
     }
 
     /// Splits a range of tiles by lines of tiles.
-    fn segments(&self, tiles: Range<usize>) -> impl Iterator<Item = Segment> {
+    fn split_into_segments(&self, tiles: Range<usize>) -> impl Iterator<Item = Segment> {
         let ([lines, columns], [_, height, width]) = (self.lines, self.problem.frame.output);
         let mut next = tiles.start;
         std::iter::from_fn(move || {
@@ -229,7 +229,7 @@ impl Run<'_> {
         let (channels, [depth, height, width]) = (p.in_channels, frame.input);
         let len = height * width * channels;
         let mut done = 0;
-        for Segment { image, first, count, .. } in self.segments(tiles) {
+        for Segment { image, first, count, .. } in self.split_into_segments(tiles) {
             // The output may have more planes than the input; these read nothing.
             let (n, z) = (image / frame.output[0], image % frame.output[0]);
             let (image, size) = match z < depth {
@@ -279,7 +279,7 @@ impl Run<'_> {
     /// Applies the output transform and the epilogue to the products of a range of tiles.
     ///
     /// # Safety
-    /// As for [`Self::part`].
+    /// As for [`Self::compute_part`].
     unsafe fn transform_outputs(
         &self,
         tiles: Range<usize>,
@@ -289,17 +289,17 @@ impl Run<'_> {
     ) {
         let Problem { isa, p, epilogue, .. } = self.problem;
         let mut done = 0;
-        for segment in self.segments(tiles) {
+        for segment in self.split_into_segments(tiles) {
             let products = &products[done * cols.len()..];
             done += segment.count;
             // SAFETY: as the caller promises; the two lines of a segment are disjoint.
-            let mut lines = [0, 1].map(|y| unsafe { self.line(&segment, y, cols.clone()) });
+            let mut lines = [0, 1].map(|y| unsafe { self.output_line(&segment, y, cols.clone()) });
             let transform = OutputTransform {
                 products,
                 pitch,
                 out: lines.each_mut().map(MatMut::reborrow),
                 bias: epilogue.bias.map(|b| &b[cols.clone()]),
-                residual: [0, 1].map(|y| self.residual(&segment, y, &cols)),
+                residual: [0, 1].map(|y| self.residual_line(&segment, y, &cols)),
                 residual_step: p.out_channels,
                 bounds: epilogue.activation.bounds(),
             };
@@ -315,21 +315,21 @@ impl Run<'_> {
     /// Computes the pixels of a segment by direct sums.
     ///
     /// # Safety
-    /// As for [`Self::part`].
+    /// As for [`Self::compute_part`].
     unsafe fn sum_directly(&self, segment: &Segment, cols: Range<usize>) {
         let Problem { isa, p, frame, .. } = self.problem;
-        let (direct, n) = (self.conv.direct(isa, p), segment.image / frame.output[0]);
+        let (direct, n) = (self.conv.direct_weights(isa, p), segment.image / frame.output[0]);
         let epilogue = ConvEpilogue { tail: None, ..*self.problem.epilogue };
         for y in 0..segment.size[0] {
-            let first = self.pixel(segment, y) - n * frame.out_pixels();
+            let first = self.first_pixel(segment, y) - n * frame.out_pixels();
             let part = (n, first..first + segment.size[1], cols.clone());
             // SAFETY: as the caller promises.
-            unsafe { direct.pixels(Problem { epilogue: &epilogue, ..self.problem }, self.out, part) };
+            unsafe { direct.compute_pixels(Problem { epilogue: &epilogue, ..self.problem }, self.out, part) };
         }
     }
 
     /// The index of the first pixel of line `y` of a segment.
-    fn pixel(&self, segment: &Segment, y: usize) -> usize {
+    fn first_pixel(&self, segment: &Segment, y: usize) -> usize {
         let [_, height, width] = self.problem.frame.output;
         (segment.image * height + segment.first[0] + y) * width + segment.first[1]
     }
@@ -337,27 +337,27 @@ impl Run<'_> {
     /// The channels `cols` of line `y` of a segment; empty if the segment has no such line.
     ///
     /// # Safety
-    /// As for [`Self::part`].
-    unsafe fn line(&self, segment: &Segment, y: usize, cols: Range<usize>) -> MatMut<'_> {
+    /// As for [`Self::compute_part`].
+    unsafe fn output_line(&self, segment: &Segment, y: usize, cols: Range<usize>) -> MatMut<'_> {
         let step = self.problem.p.out_channels;
         let (first, width) = match y < segment.size[0] {
-            true => (self.pixel(segment, y) * step + cols.start, segment.size[1]),
+            true => (self.first_pixel(segment, y) * step + cols.start, segment.size[1]),
             false => (0, 0),
         };
         // SAFETY: as the caller promises.
         unsafe { self.out.matrix(first, (width, step), (cols.len(), 1)) }
     }
 
-    /// The residual for [`Self::line`].
-    fn residual(&self, segment: &Segment, y: usize, cols: &Range<usize>) -> Option<&[f32]> {
+    /// The residual for [`Self::output_line`].
+    fn residual_line(&self, segment: &Segment, y: usize, cols: &Range<usize>) -> Option<&[f32]> {
         let residual = self.problem.epilogue.residual.filter(|_| y < segment.size[0])?;
-        Some(&residual[self.pixel(segment, y) * self.problem.p.out_channels + cols.start..])
+        Some(&residual[self.first_pixel(segment, y) * self.problem.p.out_channels + cols.start..])
     }
 
     /// Applies the tail, if there is one, to the pixels of whole lines of tiles, all of whose channels are complete.
     ///
     /// # Safety
-    /// As for [`Self::part`].
+    /// As for [`Self::compute_part`].
     unsafe fn run_tail(&self, tiles: Range<usize>) {
         let Problem { p, frame, epilogue, .. } = self.problem;
         let Some(tail) = epilogue.tail else { return };

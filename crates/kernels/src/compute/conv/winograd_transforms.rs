@@ -38,7 +38,7 @@ fn transform_products<S: Simd>(s: S, m: [S::F; 4]) -> [S::F; 2] {
 /// # Safety
 /// `left` elements, or a whole vector if that is less, can be read at `p`.
 #[inline(always)]
-unsafe fn load<S: Simd>(s: S, p: *const f32, left: usize) -> S::F {
+unsafe fn load_up_to<S: Simd>(s: S, p: *const f32, left: usize) -> S::F {
     // SAFETY: as the caller promises.
     unsafe { if left >= S::LANES { s.load(p) } else { s.load_first(p, left) } }
 }
@@ -48,7 +48,7 @@ unsafe fn load<S: Simd>(s: S, p: *const f32, left: usize) -> S::F {
 /// # Safety
 /// `left` elements, or a whole vector if that is less, can be written at `p`.
 #[inline(always)]
-unsafe fn store<S: Simd>(s: S, p: *mut f32, left: usize, a: S::F) {
+unsafe fn store_up_to<S: Simd>(s: S, p: *mut f32, left: usize, a: S::F) {
     // SAFETY: as the caller promises.
     unsafe { if left >= S::LANES { s.store(p, a) } else { s.store_first(p, left, a) } }
 }
@@ -57,7 +57,7 @@ unsafe fn store<S: Simd>(s: S, p: *mut f32, left: usize, a: S::F) {
 pub(super) struct WeightTransform<'a> {
     /// The weights tap by tap: for each tap, one for each output channel; their number is a multiple of the lanes.
     pub(super) taps: &'a [f32],
-    /// Starts where the weights of the first point are written.
+    /// The transformed weights, from the first point's on.
     pub(super) out: &'a mut [f32],
     /// Elements from one point to the next.
     pub(super) pitch: usize,
@@ -115,13 +115,13 @@ pub(super) struct InputTransform<'a> {
     pub(super) first: [isize; 2],
     /// Number of tiles, two columns apart.
     pub(super) count: usize,
-    /// Starts at the first point of the first tile; tiles are `channels` elements apart.
+    /// The transformed input, from the first point of the first tile on; tiles are `channels` elements apart.
     pub(super) out: &'a mut [f32],
     /// Elements from one point to the next.
     pub(super) pitch: usize,
 }
 
-/// Read in place of lines outside the image.
+/// Zeros that are read instead of lines outside the image.
 static ZEROS: [f32; 16] = [0.0; 16];
 
 impl Op for InputTransform<'_> {
@@ -147,16 +147,18 @@ impl Op for InputTransform<'_> {
             let column = Column { lines: &lines, width, c, left };
             let mut x = self.first[1];
             // SAFETY: asserted above: the lines have `width` pixels of `left` elements from `c` on.
-            let mut before = unsafe { [column.at(s, x), column.at(s, x.wrapping_add(1))] };
+            let mut before = unsafe { [column.load_pixels(s, x), column.load_pixels(s, x.wrapping_add(1))] };
             for i in 0..self.count {
                 // SAFETY: as above.
-                let after = unsafe { [column.at(s, x.wrapping_add(2)), column.at(s, x.wrapping_add(3))] };
+                let after = unsafe {
+                    [column.load_pixels(s, x.wrapping_add(2)), column.load_pixels(s, x.wrapping_add(3))]
+                };
                 let out = self.out.as_mut_ptr().wrapping_add(i * channels + c);
                 for y in 0..4 {
                     let v = transform_pixels(s, [before[0][y], before[1][y], after[0][y], after[1][y]]);
                     for (x, &v) in v.iter().enumerate() {
                         // SAFETY: asserted above: these are the tile's channels from `c` on.
-                        unsafe { store(s, out.wrapping_add((4 * y + x) * self.pitch), left, v) };
+                        unsafe { store_up_to(s, out.wrapping_add((4 * y + x) * self.pitch), left, v) };
                     }
                 }
                 before = after;
@@ -175,7 +177,7 @@ struct Column<'a> {
     width: usize,
     /// The first channel.
     c: usize,
-    /// Channels from the first on.
+    /// The number of channels from `c` on.
     left: usize,
 }
 
@@ -185,13 +187,13 @@ impl Column<'_> {
     /// # Safety
     /// Each line has `width` pixels, with `left` elements from the channel `c` on.
     #[inline(always)]
-    unsafe fn at<S: Simd>(&self, s: S, x: isize) -> [S::F; 4] {
+    unsafe fn load_pixels<S: Simd>(&self, s: S, x: isize) -> [S::F; 4] {
         let mut d = [s.splat(0.0); 4];
         let x = x as usize;
         if x < self.width {
             for (d, &(line, pixel, channel)) in d.iter_mut().zip(self.lines) {
                 // SAFETY: as the caller promises; a line outside the image is a vector of zeros.
-                *d = unsafe { load(s, line.wrapping_add(x * pixel + self.c * channel), self.left) };
+                *d = unsafe { load_up_to(s, line.wrapping_add(x * pixel + self.c * channel), self.left) };
             }
         }
         transform_pixels(s, d)
@@ -200,7 +202,7 @@ impl Column<'_> {
 
 /// Transforms the products of neighbouring tiles in one line of tiles to pixels.
 pub(super) struct OutputTransform<'a> {
-    /// Starts at the first point of the first tile; the distance between tiles is the number of columns of `out`.
+    /// The products, from the first point of the first tile on; tiles are as far apart as `out` has columns.
     pub(super) products: &'a [f32],
     /// Elements from one point to the next.
     pub(super) pitch: usize,
@@ -209,7 +211,7 @@ pub(super) struct OutputTransform<'a> {
     pub(super) out: [MatMut<'a>; 2],
     /// One value for each column of `out`.
     pub(super) bias: Option<&'a [f32]>,
-    /// Each starts at the first pixel of its line; pixels are `residual_step` apart.
+    /// The residual lines, each from its first pixel on; pixels are `residual_step` apart.
     pub(super) residual: [Option<&'a [f32]>; 2],
     pub(super) residual_step: usize,
     /// Bounds of the results.
@@ -241,7 +243,7 @@ impl Op for OutputTransform<'_> {
         for c in (0..channels).step_by(S::LANES) {
             let left = channels - c;
             // SAFETY: asserted above, as is everything below: these are the channels from `c` on.
-            let bias = self.bias.map(|b| unsafe { load(s, b.as_ptr().wrapping_add(c), left) });
+            let bias = self.bias.map(|b| unsafe { load_up_to(s, b.as_ptr().wrapping_add(c), left) });
             for i in 0..count {
                 let at = self.products.as_ptr().wrapping_add(i * channels + c);
                 let mut columns = [[zero; 2]; 4];
@@ -249,7 +251,7 @@ impl Op for OutputTransform<'_> {
                     let mut m = [zero; 4];
                     for (y, m) in m.iter_mut().enumerate() {
                         // SAFETY: as above.
-                        *m = unsafe { load(s, at.wrapping_add((4 * y + x) * self.pitch), left) };
+                        *m = unsafe { load_up_to(s, at.wrapping_add((4 * y + x) * self.pitch), left) };
                     }
                     *column = transform_products(s, m);
                 }
@@ -265,13 +267,13 @@ impl Op for OutputTransform<'_> {
                         if let Some(residual) = self.residual[y] {
                             let at = residual.as_ptr().wrapping_add(pixel * self.residual_step + c);
                             // SAFETY: as above.
-                            sum = s.add(sum, unsafe { load(s, at, left) });
+                            sum = s.add(sum, unsafe { load_up_to(s, at, left) });
                         }
                         if let Some((low, high)) = self.bounds {
                             sum = s.min(s.splat(high), s.max(s.splat(low), sum));
                         }
                         // SAFETY: as above.
-                        unsafe { store(s, firsts[y].wrapping_add(pixel * steps[y] + c), left, sum) };
+                        unsafe { store_up_to(s, firsts[y].wrapping_add(pixel * steps[y] + c), left, sum) };
                     }
                 }
             }

@@ -5,7 +5,7 @@ use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::simd::{Op, Simd, dispatch};
 
-/// Rows of A up to which dot products are used.
+/// The most rows of A for which dot products are used.
 pub(crate) const MAX_ROWS: usize = 4;
 /// Products that a lane sums in one accumulator, and accumulators that are summed in f32 before the sum is added in
 /// f64.
@@ -27,15 +27,15 @@ pub(crate) fn dots(isa: Isa, a: MatRef<'_>, b: MatRef<'_>, sums: &mut [f32; 32])
         };
         let b = b.block(j..j + cols, 0..b.cols());
         match (m, cols) {
-            (1, 8) => spread(dispatch(isa, Block::<1, 8>::new(a, b)), j, n, sums),
-            (1, 4) => spread(dispatch(isa, Block::<1, 4>::new(a, b)), j, n, sums),
-            (1, 1) => spread(dispatch(isa, Block::<1, 1>::new(a, b)), j, n, sums),
-            (2, 4) => spread(dispatch(isa, Block::<2, 4>::new(a, b)), j, n, sums),
-            (2, 1) => spread(dispatch(isa, Block::<2, 1>::new(a, b)), j, n, sums),
-            (3, 4) => spread(dispatch(isa, Block::<3, 4>::new(a, b)), j, n, sums),
-            (3, 1) => spread(dispatch(isa, Block::<3, 1>::new(a, b)), j, n, sums),
-            (4, 4) => spread(dispatch(isa, Block::<4, 4>::new(a, b)), j, n, sums),
-            (4, 1) => spread(dispatch(isa, Block::<4, 1>::new(a, b)), j, n, sums),
+            (1, 8) => store_dots(dispatch(isa, Block::<1, 8>::new(a, b)), j, n, sums),
+            (1, 4) => store_dots(dispatch(isa, Block::<1, 4>::new(a, b)), j, n, sums),
+            (1, 1) => store_dots(dispatch(isa, Block::<1, 1>::new(a, b)), j, n, sums),
+            (2, 4) => store_dots(dispatch(isa, Block::<2, 4>::new(a, b)), j, n, sums),
+            (2, 1) => store_dots(dispatch(isa, Block::<2, 1>::new(a, b)), j, n, sums),
+            (3, 4) => store_dots(dispatch(isa, Block::<3, 4>::new(a, b)), j, n, sums),
+            (3, 1) => store_dots(dispatch(isa, Block::<3, 1>::new(a, b)), j, n, sums),
+            (4, 4) => store_dots(dispatch(isa, Block::<4, 4>::new(a, b)), j, n, sums),
+            (4, 1) => store_dots(dispatch(isa, Block::<4, 1>::new(a, b)), j, n, sums),
             _ => unreachable!("no dot block of {m} by {cols}"),
         }
         j += cols;
@@ -43,7 +43,12 @@ pub(crate) fn dots(isa: Isa, a: MatRef<'_>, b: MatRef<'_>, sums: &mut [f32; 32])
 }
 
 /// Stores the dot products of a block, whose first column is `j`, where [`dots`] returns them: row-major, `n` columns.
-fn spread<const M: usize, const N: usize>(block: [[f32; N]; M], j: usize, n: usize, sums: &mut [f32; 32]) {
+fn store_dots<const M: usize, const N: usize>(
+    block: [[f32; N]; M],
+    j: usize,
+    n: usize,
+    sums: &mut [f32; 32],
+) {
     for (r, row) in block.iter().enumerate() {
         sums[r * n + j..][..N].copy_from_slice(row);
     }

@@ -26,7 +26,7 @@ const KC: usize = 256;
 const MC: usize = 168;
 /// Columns of a block of B, if B has to be packed.
 const NC: usize = 512;
-/// Rows of A up to which B is read in place instead of being packed.
+/// The most rows of A for which B is read in place instead of being packed.
 const DIRECT_ROWS: usize = 28;
 /// Longest inner dimension that is summed in f32 alone; longer ones are summed in parts, with totals in f64.
 pub(crate) const MAX_F32_SUM: usize = 8192;
@@ -50,17 +50,17 @@ pub(crate) struct LongSums {
 
 impl LongSums {
     pub(crate) fn new(m: usize, n: usize) -> Self {
-        Self { n, partial: scratch::filled(m * n, 0.0), totals: scratch::filled(m * n, 0.0) }
+        Self { n, partial: scratch::filled_vec(m * n, 0.0), totals: scratch::filled_vec(m * n, 0.0) }
     }
 
     /// The matrix to write the next partial product to.
-    pub(crate) fn partial(&mut self) -> MatMut<'_> {
+    pub(crate) fn next_partial(&mut self) -> MatMut<'_> {
         let rows = self.totals.len() / self.n.max(1);
         MatMut::new(&mut self.partial, rows, self.n)
     }
 
     /// Adds the partial product to the totals.
-    pub(crate) fn add(&mut self) {
+    pub(crate) fn add_partial(&mut self) {
         self.totals.iter_mut().zip(&self.partial).for_each(|(total, &part)| *total += f64::from(part));
     }
 
@@ -136,17 +136,17 @@ impl Job<'_> {
             return;
         }
         if self.k == 0 {
-            return self.no_product(rows, cols, c);
+            return self.store_zero_products(rows, cols, c);
         }
         match self.strategy() {
-            Strategy::Dots => self.dots(rows, cols, c),
-            Strategy::Blocks => self.blocks(rows, cols, c),
+            Strategy::Dots => self.compute_dots(rows, cols, c),
+            Strategy::Blocks => self.compute_blocks(rows, cols, c),
         }
     }
 
     /// Whether rows of A are read in place. Packing allows taller tiles; it pays if each row is read for many
     /// columns, the more so if the row stride makes rows evict each other from the cache.
-    fn in_place(&self, rows: &Range<usize>, cols: &Range<usize>) -> bool {
+    fn reads_in_place(&self, rows: &Range<usize>, cols: &Range<usize>) -> bool {
         match self.a {
             Lhs::Plain(a) if a.col_stride() == 1 => {
                 let few = cols.len() <= if a.row_stride() % 512 == 0 { 128 } else { 768 };
@@ -156,7 +156,7 @@ impl Job<'_> {
         }
     }
 
-    fn no_product(&self, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
+    fn store_zero_products(&self, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         for (r, i) in rows.enumerate() {
             for (q, j) in cols.clone().enumerate() {
                 let c = c.at(r, q);
@@ -166,7 +166,7 @@ impl Job<'_> {
         }
     }
 
-    fn dots(&self, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
+    fn compute_dots(&self, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let (Lhs::Plain(a), Rhs::Plain(b)) = (self.a, self.b) else { return };
         let mut sums = [0.0; 32];
         let a = a.block(rows.clone(), 0..self.k);
@@ -183,9 +183,9 @@ impl Job<'_> {
         }
     }
 
-    fn blocks(&self, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
+    fn compute_blocks(&self, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         if self.k <= MAX_F32_SUM {
-            return self.products(rows, cols, 0..self.k, c, &self.epilogue);
+            return self.compute_block(rows, cols, 0..self.k, c, &self.epilogue);
         }
         let height = (MC / self.row_unit()).max(1) * self.row_unit();
         for i in rows.clone().step_by(height) {
@@ -195,17 +195,23 @@ impl Job<'_> {
                 let mut sums = LongSums::new(block.len(), cols_of.len());
                 for k in (0..self.k).step_by(PARTIAL_SUM) {
                     let ks = k..self.k.min(k + PARTIAL_SUM);
-                    self.products(block.clone(), cols_of.clone(), ks, sums.partial(), &Epilogue::NONE);
-                    sums.add();
+                    self.compute_block(
+                        block.clone(),
+                        cols_of.clone(),
+                        ks,
+                        sums.next_partial(),
+                        &Epilogue::NONE,
+                    );
+                    sums.add_partial();
                 }
-                let c = c.block(within(&block, rows.start), within(&cols_of, cols.start));
+                let c = c.block(relative_range(&block, rows.start), relative_range(&cols_of, cols.start));
                 sums.store(c, &self.epilogue, block.start, cols_of.start);
             }
         }
     }
 
     /// Computes a block of the product over a range of the inner dimension. `c` is that block.
-    fn products(
+    fn compute_block(
         &self,
         rows: Range<usize>,
         cols: Range<usize>,
@@ -215,7 +221,7 @@ impl Job<'_> {
     ) {
         let vectors = VectorIsa::from(self.isa);
         let nr = tile::panel_cols(vectors);
-        let in_place = self.in_place(&rows, &cols);
+        let in_place = self.reads_in_place(&rows, &cols);
         let height = match self.a {
             Lhs::Packed(a) => a.height(),
             Lhs::Plain(_) if in_place => {
@@ -237,7 +243,7 @@ impl Job<'_> {
             Rhs::Plain(_) if direct => nr * kc,
             Rhs::Plain(_) => nc.next_multiple_of(nr) * kc,
         };
-        scratch::with(a_len + b_len, |scratch| {
+        scratch::with_buffer(a_len + b_len, |scratch| {
             let (a_scratch, b_scratch) = scratch.split_at_mut(a_len);
             // The inner dimension is the second loop: C is read and written once for each of its parts, but a packed
             // part of B serves all rows.
@@ -245,7 +251,7 @@ impl Job<'_> {
                 let jcols = jb..cols.end.min(jb + nc);
                 for kb in inner.clone().step_by(kc) {
                     let ks = kb..inner.end.min(kb + kc);
-                    let b = self.panels(ks.clone(), jcols.clone(), direct, b_scratch);
+                    let b = self.provide_panels(ks.clone(), jcols.clone(), direct, b_scratch);
                     for ib in rows.clone().step_by(mc) {
                         let irows = ib..rows.end.min(ib + mc);
                         let a = match self.a {
@@ -261,7 +267,8 @@ impl Job<'_> {
                                 LhsBlock::Packed { elements: a_scratch, k: ks.len(), skip: 0 }
                             }
                         };
-                        let to = c.block(within(&irows, rows.start), within(&jcols, cols.start));
+                        let to =
+                            c.block(relative_range(&irows, rows.start), relative_range(&jcols, cols.start));
                         Sweep {
                             isa: self.isa,
                             epilogue,
@@ -281,7 +288,7 @@ impl Job<'_> {
     }
 
     /// The panels of B for these rows and columns, packed into `scratch` unless B is packed or read in place.
-    fn panels<'a>(
+    fn provide_panels<'a>(
         &'a self,
         ks: Range<usize>,
         cols: Range<usize>,
@@ -292,9 +299,9 @@ impl Job<'_> {
         match self.b {
             Rhs::Packed(b) => RhsBlock::of_packed(b, cols.start, ks.start),
             Rhs::Plain(b) if direct => {
-                let whole = cols.len() / nr * nr;
-                let tail = (whole < cols.len()).then(|| {
-                    pack::pack_b(self.isa, b, ks.clone(), cols.start + whole..cols.end, nr, scratch);
+                let full_columns = cols.len() / nr * nr;
+                let tail = (full_columns < cols.len()).then(|| {
+                    pack::pack_b(self.isa, b, ks.clone(), cols.start + full_columns..cols.end, nr, scratch);
                     &*scratch
                 });
                 RhsBlock { elements: b.from(ks.start, cols.start), step: b.row_stride(), panel: nr, tail }
@@ -309,7 +316,7 @@ impl Job<'_> {
 }
 
 /// A range at or past `start`, relative to it.
-fn within(range: &Range<usize>, start: usize) -> Range<usize> {
+fn relative_range(range: &Range<usize>, start: usize) -> Range<usize> {
     range.start - start..range.end - start
 }
 
@@ -328,9 +335,9 @@ pub(crate) fn divide(
     }
     let grid = Grid::new(threads, [m, n], units);
     let c = c.blocks();
-    pool.parallel_for(grid.tasks(), 1, &|tasks| {
+    pool.parallel_for(grid.task_count(), 1, &|tasks| {
         for t in tasks {
-            let [rows, cols] = grid.part(t);
+            let [rows, cols] = grid.task_block(t);
             // SAFETY: different tasks have disjoint shares of the rows or of the columns.
             let c = unsafe { c.block(rows.clone(), cols.clone()) };
             body(rows, cols, c);

@@ -74,14 +74,14 @@ pub enum Bias<'a> {
     /// Nothing.
     #[default]
     None,
-    /// One value a column, added to every row.
+    /// One value for each column, added to every row.
     PerCol(&'a [f32]),
-    /// One value a row, added to every column.
+    /// One value for each row, added to every column.
     PerRow(&'a [f32]),
 }
 
 impl<'a> Bias<'a> {
-    /// One value a column, if `bias` is given.
+    /// One value for each column, if `bias` is given.
     pub fn per_col(bias: Option<&'a [f32]>) -> Self {
         bias.map_or(Bias::None, Bias::PerCol)
     }
@@ -97,7 +97,7 @@ pub struct Epilogue<'a> {
     pub bias: Bias<'a>,
     /// Matrix to add, of the result's shape, and its factor.
     pub residual: Option<(f32, MatRef<'a>)>,
-    /// Function to apply.
+    /// The function that is applied to each result.
     pub activation: Activation,
     /// Whether the sum of the product starts from the previous value of the result rather than from zero.
     pub accumulate: bool,

@@ -37,7 +37,7 @@ pub fn gemm<'a>(
     c: MatMut<'_>,
     epilogue: &Epilogue<'a>,
 ) {
-    if let Some((job, c)) = job(isa, a.into(), b.into(), c, epilogue) {
+    if let Some((job, c)) = checked_job(isa, a.into(), b.into(), c, epilogue) {
         job.run(pool, c);
     }
 }
@@ -80,7 +80,7 @@ pub fn bmm<'a>(
 }
 
 /// Checks the operands of a product and transposes it where that pays; `None` if the result is empty.
-fn job<'a, 'c>(
+fn checked_job<'a, 'c>(
     isa: Isa,
     a: Lhs<'a>,
     b: Rhs<'a>,

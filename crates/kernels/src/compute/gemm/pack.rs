@@ -31,8 +31,9 @@ impl PackedB {
         mut fill: impl FnMut(Range<usize>, &mut [f32]),
     ) -> Result<Self> {
         let nr = tile::panel_cols(isa);
-        let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
-        let mut data = AlignedBuffer::long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
+        let len = Self::packed_len(isa, k, n).unwrap_or(usize::MAX / 64);
+        let mut data =
+            AlignedBuffer::zeroed_long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
         let panels: &mut [f32] = bytemuck::cast_slice_mut(&mut data);
         for (first, panel) in (0..n).step_by(nr).zip(panels.chunks_exact_mut((k * nr).max(1))) {
             fill(first..n.min(first + nr), panel);
@@ -61,8 +62,9 @@ impl PackedB {
         mut read: impl FnMut(Range<usize>, &mut dyn FnMut(&[f32])) -> Result<(), E>,
     ) -> Result<Self, E> {
         let nr = tile::panel_cols(isa);
-        let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
-        let mut data = AlignedBuffer::long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
+        let len = Self::packed_len(isa, k, n).unwrap_or(usize::MAX / 64);
+        let mut data =
+            AlignedBuffer::zeroed_long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
         let panels: &mut [f32] = bytemuck::cast_slice_mut(&mut data);
         let ((rows, columns), unit) = if transposed { ((n, k), nr) } else { ((k, n), 1) };
         let step = (piece / columns.max(1)).max(1).next_multiple_of(unit);
@@ -76,7 +78,7 @@ impl PackedB {
                 let (height, all) = (part.rows(), panels.chunks_exact_mut((k * nr).max(1)));
                 for (c, panel) in (0..n).step_by(nr).zip(all) {
                     let panel = &mut panel[first * nr..(first + height) * nr];
-                    gather(isa, part, 0, c, height, nr.min(n - c), nr, panel);
+                    gather_block(isa, part, 0, c, height, nr.min(n - c), nr, panel);
                 }
             };
             read(part.clone(), &mut pack)?;
@@ -86,12 +88,12 @@ impl PackedB {
 
     /// Loads a `k x n` matrix that was packed for this instruction set and stored; `None` if too few bytes are left.
     pub fn from_packed(isa: Isa, k: usize, n: usize, from: &mut PackedWeightsReader) -> Option<Self> {
-        let data = from.take(Self::elements_of(isa, k, n)?)?;
+        let data = from.take(Self::packed_len(isa, k, n)?)?;
         Some(Self { data, k, n, vectors: isa.into() })
     }
 
     /// Elements of a packed `k x n` matrix.
-    fn elements_of(isa: Isa, k: usize, n: usize) -> Option<usize> {
+    fn packed_len(isa: Isa, k: usize, n: usize) -> Option<usize> {
         let nr = tile::panel_cols(isa);
         n.div_ceil(nr).checked_mul(nr)?.checked_mul(k)
     }
@@ -218,7 +220,7 @@ pub(crate) fn pack_a(
         let h = height.min(rows.end - r);
         let (panel, rest) = out.split_at_mut(h * k);
         out = rest;
-        gather(isa, a.t(), cols.start, r, k, h, h, panel);
+        gather_block(isa, a.t(), cols.start, r, k, h, h, panel);
     }
 }
 
@@ -237,12 +239,21 @@ pub(crate) fn pack_b(
         return;
     }
     for (c, panel) in cols.clone().step_by(nr).zip(out.chunks_exact_mut(nr * k)) {
-        gather(isa, b, rows.start, c, k, nr.min(cols.end - c), nr, panel);
+        gather_block(isa, b, rows.start, c, k, nr.min(cols.end - c), nr, panel);
     }
 }
 
 /// Copies the `k x n` block of `b` at `(r, c)` to rows of `step` elements, zero past the `n`th.
-fn gather(isa: Isa, b: MatRef<'_>, r: usize, c: usize, k: usize, n: usize, step: usize, out: &mut [f32]) {
+fn gather_block(
+    isa: Isa,
+    b: MatRef<'_>,
+    r: usize,
+    c: usize,
+    k: usize,
+    n: usize,
+    step: usize,
+    out: &mut [f32],
+) {
     let (rs, cs) = (b.row_stride(), b.col_stride());
     if n < step {
         for row in out.chunks_exact_mut(step) {

@@ -68,7 +68,7 @@ impl LhsBlock<'_> {
 
     /// The rows of the tile of `h` rows that begins at row `i` of the block.
     #[inline(always)]
-    fn tile(&self, i: usize, h: usize) -> Rows {
+    fn tile_rows(&self, i: usize, h: usize) -> Rows {
         match *self {
             LhsBlock::Packed { elements, k, skip } => {
                 Rows::Packed(elements.as_ptr().wrapping_add(i * k + skip * h), k * h)
@@ -92,7 +92,7 @@ impl LhsBlock<'_> {
 /// The panels of B of a block: whole panels, even if C has fewer columns.
 #[derive(Clone, Copy)]
 pub(crate) struct RhsBlock<'a> {
-    /// From the first row of the first panel on.
+    /// The elements of B, from the first row of the first panel on.
     pub(crate) elements: &'a [f32],
     /// Elements from one row of a panel to the next.
     pub(crate) step: usize,
@@ -166,7 +166,7 @@ impl Sweep<'_> {
                 Some(tail) if p == joined => (tail.as_ptr(), nr),
                 _ => (self.b.elements.as_ptr().wrapping_add(p * self.b.panel), self.b.step),
             };
-            let mut ahead = self.ahead(&a, p, wide, joined);
+            let mut ahead = self.prefetch_range(&a, p, wide, joined);
             let mut i = 0;
             while i < self.rows.len() {
                 let left = a.uniform_rows(i, self.rows.len() - i);
@@ -175,7 +175,7 @@ impl Sweep<'_> {
                 // rows of C are not contiguous, tiles are computed and stored one at a time.
                 let count = if c_raw.cs == 1 || n == 1 { left / h } else { 1 };
                 let mut args = Args {
-                    a: a.tile(i, h),
+                    a: a.tile_rows(i, h),
                     k: self.k,
                     b: base,
                     b_step: step,
@@ -190,13 +190,13 @@ impl Sweep<'_> {
                 // The last rows, if fewer, may go with another number of panels at once.
                 if wide == 1 || tile::panels_at_once(vectors, h) == wide {
                     // SAFETY: `check` found every element of the block to be in bounds, and this tile is part of it.
-                    unsafe { self.tiles((h, count), wide, &mut args, c_raw, (i, j)) };
+                    unsafe { self.run_tiles((h, count), wide, &mut args, c_raw, (i, j)) };
                 } else {
                     for q in 0..wide {
                         args.b = base.wrapping_add(q * self.b.panel);
                         args.n = nr.min(n - q * nr);
                         // SAFETY: as above.
-                        unsafe { self.tiles((h, count), 1, &mut args, c_raw, (i, j + q * nr)) };
+                        unsafe { self.run_tiles((h, count), 1, &mut args, c_raw, (i, j + q * nr)) };
                     }
                 }
                 ahead.start = ahead
@@ -215,7 +215,7 @@ impl Sweep<'_> {
     /// The panel after the `p`th, for prefetching: otherwise the first tile on a panel of weights would wait for
     /// memory at every step. Empty if there is no such panel, if it is not contiguous, or if no further tile runs
     /// before it is needed.
-    fn ahead(&self, a: &LhsBlock<'_>, p: usize, wide: usize, joined: usize) -> Range<*const f32> {
+    fn prefetch_range(&self, a: &LhsBlock<'_>, p: usize, wide: usize, joined: usize) -> Range<*const f32> {
         let nr = tile::panel_cols(self.isa);
         if wide > 1 || p + 1 >= joined || self.b.step != nr || self.rows.len() <= self.height {
             return std::ptr::null()..std::ptr::null();
@@ -249,7 +249,7 @@ impl Sweep<'_> {
     /// # Safety
     /// As [`tile::run`] requires for `args`, which lacks only C and the epilogue; [`Self::check`] has passed, and the
     /// tiles are in the block. If the rows of C are not contiguous and it has more than one column, `count` is one.
-    unsafe fn tiles(
+    unsafe fn run_tiles(
         &self,
         (height, count): (usize, usize),
         panels: usize,

@@ -349,7 +349,7 @@ fn packing_in_pieces_gives_the_same_panels() {
         for transposed in [false, true] {
             let (rows, columns) = if transposed { (n, k) } else { (k, n) };
             let plain = MatRef::new(&stored, rows, columns);
-            let whole = PackedB::new(isa, if transposed { plain.t() } else { plain }).unwrap();
+            let packed = PackedB::new(isa, if transposed { plain.t() } else { plain }).unwrap();
             let mut read = 0;
             let pieces =
                 PackedB::by_pieces::<pteron_tensor::Error>(isa, (k, n), transposed, 200, |part, pack| {
@@ -357,7 +357,7 @@ fn packing_in_pieces_gives_the_same_panels() {
                     pack(&stored[part.start * columns..part.end * columns]);
                     Ok(())
                 });
-            assert_eq!((whole.elements(), read), (pieces.unwrap().elements(), rows));
+            assert_eq!((packed.elements(), read), (pieces.unwrap().elements(), rows));
         }
     }
 }

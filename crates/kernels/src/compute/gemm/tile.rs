@@ -81,7 +81,7 @@ impl Rows {
 
     /// Advances from a tile of `rows` rows to the one below.
     #[inline(always)]
-    fn next(&mut self, rows: usize) {
+    fn advance(&mut self, rows: usize) {
         match self {
             Rows::Packed(a, tile) => *a = a.wrapping_add(*tile),
             Rows::Strided(a, step) => *a = a.wrapping_add(rows * *step),
@@ -206,10 +206,10 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
                 } else if const { S::IS_ARRAY } {
                     array_tile::<S, MR, NP, IN_PLACE>(s, &args);
                 } else {
-                    tile::<S, MR, NP, NV, IN_PLACE>(s, &args);
+                    vector_tile::<S, MR, NP, NV, IN_PLACE>(s, &args);
                 }
             }
-            args.a.next(MR);
+            args.a.advance(MR);
             args.c = args.c.wrapping_add(MR * args.c_step);
             args.ahead.start = args.ahead.start.wrapping_add(steps * PREFETCHED_PER_STEP).min(args.ahead.end);
         }
@@ -245,12 +245,12 @@ macro_rules! each_vector {
 /// # Safety
 /// As [`Tile::new`].
 #[inline(always)]
-unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(
+unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(
     s: S,
     args: &Args,
 ) {
     let panel = PANEL_VECTORS * S::LANES;
-    let whole = args.n == NP * NV * S::LANES;
+    let is_full = args.n == NP * NV * S::LANES;
     // The number of columns of C at or past the first lane of a vector.
     let left = |p: usize, v: usize| args.n.saturating_sub(p * panel + v * S::LANES);
     let c = |i: usize, p: usize, v: usize| args.c.wrapping_add(i * args.c_step + p * panel + v * S::LANES);
@@ -342,7 +342,7 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
     each_vector!(MR, NP, NV, |i, p, v| {
         // SAFETY: C has MR rows of n columns; `left` of them are written.
         unsafe {
-            if whole {
+            if is_full {
                 s.store(c(i, p, v), acc[i][p][v]);
             } else {
                 s.store_first(c(i, p, v), left(p, v), acc[i][p][v]);
@@ -466,7 +466,7 @@ unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: 
         unsafe {
             s.store(lanes.as_mut_ptr(), acc[i][p][v]);
             for (j, &x) in lanes[..left].iter().enumerate() {
-                *c.add(j) = args.in_registers().map_or(x, |f| finished(f, x, at + j));
+                *c.add(j) = args.in_registers().map_or(x, |f| apply_finish(f, x, at + j));
             }
         }
     });
@@ -477,7 +477,7 @@ unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: 
 /// # Safety
 /// The bias of `f` is null or has an element `j`.
 #[inline(always)]
-unsafe fn finished(f: &Finish, mut x: f32, j: usize) -> f32 {
+unsafe fn apply_finish(f: &Finish, mut x: f32, j: usize) -> f32 {
     if !f.col_bias.is_null() {
         // SAFETY: as the caller promises.
         x += unsafe { *f.col_bias.add(j) };

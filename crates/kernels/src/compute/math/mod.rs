@@ -10,7 +10,7 @@ pub(crate) use scalar::{exp_nonpositive, log};
 use super::isa::Isa;
 use super::mat::MatMut;
 use super::simd::{Op, Simd, dispatch};
-use super::split::{ELEMENTS, elements};
+use super::split::{ELEMENTS, map_chunks};
 use pteron_pool::Pool;
 
 pub use pteron_operator::{Binary, Unary};
@@ -33,12 +33,12 @@ pub use pteron_operator::{Binary, Unary};
 /// If the lengths differ.
 pub fn unary(pool: &Pool, isa: Isa, op: Unary, x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "lengths of an elementwise function");
-    elements(pool, ELEMENTS, out, &|at, out| dispatch(isa, UnaryTo { op, x: &x[at..][..out.len()], out }));
+    map_chunks(pool, ELEMENTS, out, &|at, out| dispatch(isa, UnaryTo { op, x: &x[at..][..out.len()], out }));
 }
 
 /// `x[i] = op(x[i])`, as [`unary`].
 pub fn unary_in_place(pool: &Pool, isa: Isa, op: Unary, x: &mut [f32]) {
-    elements(pool, ELEMENTS, x, &|_, x| dispatch(isa, UnaryInPlace { op, x }));
+    map_chunks(pool, ELEMENTS, x, &|_, x| dispatch(isa, UnaryInPlace { op, x }));
 }
 
 /// `out[i] = op(a[i], b[i])`; in parallel on `pool` if there are many elements.
@@ -47,7 +47,7 @@ pub fn unary_in_place(pool: &Pool, isa: Isa, op: Unary, x: &mut [f32]) {
 /// If the lengths differ.
 pub fn binary(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
     assert_eq!((a.len(), b.len()), (out.len(), out.len()), "lengths of an elementwise function");
-    elements(pool, ELEMENTS, out, &|at, out| {
+    map_chunks(pool, ELEMENTS, out, &|at, out| {
         let n = out.len();
         dispatch(isa, BinaryTo { op, a: &a[at..][..n], b: Operand::Elements(&b[at..][..n]), out });
     });
@@ -59,7 +59,7 @@ pub fn binary(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut
 /// If the lengths differ.
 pub fn binary_scalar(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: f32, out: &mut [f32]) {
     assert_eq!(a.len(), out.len(), "lengths of an elementwise function");
-    elements(pool, ELEMENTS, out, &|at, out| {
+    map_chunks(pool, ELEMENTS, out, &|at, out| {
         dispatch(isa, BinaryTo { op, a: &a[at..][..out.len()], b: Operand::Scalar(b), out });
     });
 }
@@ -79,7 +79,7 @@ pub fn clamp(isa: Isa, (low, high): (f32, f32), x: &[f32], out: &mut [f32]) {
 /// If the lengths differ.
 pub fn scale_add(pool: &Pool, isa: Isa, a: f32, x: &[f32], y: &[f32], out: &mut [f32]) {
     assert_eq!((x.len(), y.len()), (out.len(), out.len()), "lengths of an elementwise function");
-    elements(pool, ELEMENTS, out, &|at, out| {
+    map_chunks(pool, ELEMENTS, out, &|at, out| {
         let n = out.len();
         dispatch(isa, ScaleAdd { a, x: &x[at..][..n], y: &y[at..][..n], out });
     });
@@ -203,7 +203,7 @@ pub(crate) fn activate(isa: Isa, function: Function, x: &mut [f32]) {
 /// # Panics
 /// If they are not contiguous.
 pub(crate) fn activate_rows(isa: Isa, function: Function, x: MatMut<'_>) {
-    dispatch(isa, ActivateRows { function, x: x.joined() });
+    dispatch(isa, ActivateRows { function, x: x.as_one_row() });
 }
 
 /// Applies `op` to one element, with the baseline instructions.

@@ -43,7 +43,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
 
 /// `e^x` for magnitudes of `x` up to 87, whose results are normal; 1 ulp.
 #[inline(always)]
-fn exp_of_small<S: Simd>(s: S, x: f32) -> f32 {
+fn exp_in_normal_range<S: Simd>(s: S, x: f32) -> f32 {
     let shifted = s.mul_add1(x, LOG2_E, ROUND);
     let n = shifted - ROUND;
     let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
@@ -55,7 +55,7 @@ fn exp_of_small<S: Simd>(s: S, x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn exp_nonpositive<S: Simd>(s: S, x: f32) -> f32 {
     const LEAST: f32 = -87.0;
-    let y = exp_of_small(s, if x < LEAST { LEAST } else { x });
+    let y = exp_in_normal_range(s, if x < LEAST { LEAST } else { x });
     if x < LEAST { 0.0 } else { y }
 }
 
@@ -78,21 +78,21 @@ pub(crate) fn log<S: Simd>(s: S, x: f32) -> f32 {
     let (e, f, y) = log_parts(s, x);
     let y = s.mul_add1(e, -2.121_944_4e-4, y);
     let y = s.mul_add1(-0.5, f * f, y);
-    log_of_limits(x, s.mul_add1(e, 0.693_359_4, f + y))
+    log_or_limit(x, s.mul_add1(e, 0.693_359_4, f + y))
 }
 
 /// `log10 x`; 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log10<S: Simd>(s: S, x: f32) -> f32 {
     let (e, fraction) = log_in_two(s, x);
-    log_of_limits(x, (e * LOG10_2 + fraction * LOG10_E) as f32)
+    log_or_limit(x, (e * LOG10_2 + fraction * LOG10_E) as f32)
 }
 
 /// `log2 x`; 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log2<S: Simd>(s: S, x: f32) -> f32 {
     let (e, fraction) = log_in_two(s, x);
-    log_of_limits(x, (e + fraction * LOG2_E64) as f32)
+    log_or_limit(x, (e + fraction * LOG2_E64) as f32)
 }
 
 /// `ln(1 + x)`; 1 ulp. NaN below minus one, negative infinity at minus one.
@@ -103,7 +103,7 @@ pub(crate) fn log1p<S: Simd>(s: S, x: f32) -> f32 {
     let (e, fraction) = log_in_two(s, sum);
     // What the sum has lost by rounding, times the derivative of the logarithm.
     let lost = (wide - (f64::from(sum) - 1.0)) / f64::from(sum);
-    let y = log_of_limits(sum, (e * LN_2 + fraction + lost) as f32);
+    let y = log_or_limit(sum, (e * LN_2 + fraction + lost) as f32);
     // The sum of a tiny number is one, and the sign of zero would be lost.
     if x.abs() < 1e-8 { x } else { y }
 }
@@ -144,9 +144,9 @@ fn log_in_two<S: Simd>(s: S, x: f32) -> (f64, f64) {
     (f64::from(e), f64::from(f) + f64::from(s.mul_add1(-0.5, f * f, y)))
 }
 
-/// A logarithm of `x`, `y` where that is positive and finite.
+/// The logarithm of `x`: `y` if `x` is positive and finite, otherwise NaN or an infinity.
 #[inline(always)]
-fn log_of_limits(x: f32, y: f32) -> f32 {
+fn log_or_limit(x: f32, y: f32) -> f32 {
     let y = if x == f32::INFINITY { x } else { y };
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     if x < 0.0 || x.is_nan() { f32::NAN } else { y }
@@ -173,7 +173,7 @@ pub(crate) fn tanh<S: Simd>(s: S, x: f32) -> f32 {
     let near = s.mul_add1(p * x2, x, x);
     let a = x.abs();
     // From 10 on, the result rounds to 1.
-    let far = 1.0 - 2.0 / (exp_of_small(s, 2.0 * if a > 10.0 { 10.0 } else { a }) + 1.0);
+    let far = 1.0 - 2.0 / (exp_in_normal_range(s, 2.0 * if a > 10.0 { 10.0 } else { a }) + 1.0);
     // `copysign` covers negative zero, too: the sum of zeros of both signs is positive.
     if a < 0.625 { near } else { far }.copysign(x)
 }
@@ -191,7 +191,7 @@ pub(crate) fn erf<S: Simd>(s: S, x: f32) -> f32 {
     let r = s.mul_add1(r, t, -6.348_467e-1);
     let r = s.mul_add1(r, t, -1.287_175_1e-1);
     // The exponent is between -19 and 0.
-    let far = (1.0 - exp_of_small(s, s.mul_add1(r, t, -t))).copysign(x);
+    let far = (1.0 - exp_in_normal_range(s, s.mul_add1(r, t, -t))).copysign(x);
     let p = polynomial(
         s,
         x2,
@@ -220,7 +220,7 @@ pub(crate) const TRIG_LIMIT: f32 = 1.0e6;
 
 /// The quarter turn nearest to `x` and the remainder, for magnitudes up to [`TRIG_LIMIT`].
 #[inline(always)]
-fn quarter(x: f32) -> (i32, f32) {
+fn nearest_quarter_turn(x: f32) -> (i32, f32) {
     const ROUND: f64 = 6_755_399_441_055_744.0;
     let x = f64::from(x);
     let shifted = x * std::f64::consts::FRAC_2_PI + ROUND;
@@ -245,14 +245,14 @@ fn sin_or_cos<S: Simd>(s: S, quarter: i32, r: f32) -> f32 {
 /// `sin x` for `|x|` up to [`TRIG_LIMIT`]; 1.5 ulp.
 #[inline(always)]
 pub(crate) fn sin<S: Simd>(s: S, x: f32) -> f32 {
-    let (q, r) = quarter(x);
+    let (q, r) = nearest_quarter_turn(x);
     sin_or_cos(s, q, r)
 }
 
 /// `cos x` for `|x|` up to [`TRIG_LIMIT`]; 1.5 ulp.
 #[inline(always)]
 pub(crate) fn cos<S: Simd>(s: S, x: f32) -> f32 {
-    let (q, r) = quarter(x);
+    let (q, r) = nearest_quarter_turn(x);
     sin_or_cos(s, q.wrapping_add(1), r)
 }
 

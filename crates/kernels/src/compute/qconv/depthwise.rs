@@ -23,7 +23,7 @@ use std::ops::Range;
 /// Pixels of a line whose results are stored together.
 const PIXELS: usize = MAX_TILE / CHANNELS;
 /// Least number of multiplications that is divided among threads.
-const SPLIT_WORK: usize = split::worth(1 << 18);
+const SPLIT_WORK: usize = split::reduced_under_miri(1 << 18);
 /// Most taps: sums of that many products of 8-bit values stay below 2^22, where f32 holds and rounds integers
 /// exactly.
 const MAX_TAPS: usize = 128;
@@ -41,13 +41,13 @@ pub(super) struct Depthwise {
 
 #[derive(Debug)]
 enum Taps {
-    /// Tap by tap; the channels of a tap are contiguous.
+    /// The weights tap by tap; the channels of a tap are contiguous.
     Single(Vec<f32>),
     Quads(Quads),
 }
 
 impl Depthwise {
-    pub(super) fn fits(p: &ConvParams) -> bool {
+    pub(super) fn supports(p: &ConvParams) -> bool {
         let reach = (p.kernel[2] - 1).saturating_mul(p.dilation[2]);
         p.taps() <= MAX_TAPS && reach.saturating_add(2 * p.padding[2]) <= MAX_PADDING
     }
@@ -69,7 +69,7 @@ impl Depthwise {
             *to = if scales.len() == 1 { scales[0] } else { scales[c] };
         }
         let taps = match ColumnKernel::fastest(isa) {
-            Some(kernel) if Quads::fits(p) => Taps::Quads(Quads::new(kernel, p, weights)?),
+            Some(kernel) if Quads::supports(p) => Taps::Quads(Quads::new(kernel, p, weights)?),
             _ => {
                 // Blocks of channels may read past the last channel.
                 let mut all = filled(p.taps() * padded + CHANNELS, 0.0)?;
@@ -115,13 +115,13 @@ impl Depthwise {
         let out = out.blocks();
         let affine = Affine { zero: i32::from(input.zero), ..affine };
         let taps = match &self.taps {
-            Taps::Single(_) => Single::taps(p, frame),
+            Taps::Single(_) => Single::tap_offsets(p, frame),
             Taps::Quads(quads) => quads.taps(p, frame),
         };
         let finish = |line: usize, tile: &mut [i32], sums: &dyn Sums| {
             // SAFETY: each line has pixels of its own.
             let out = unsafe { out.block(line * width..(line + 1) * width, 0..p.out_channels) };
-            self.line(isa, affine, sums, tile, out, epilogue);
+            self.compute_line(isa, affine, sums, tile, out, epilogue);
         };
         let strip = |i: usize| {
             let (plane, y) = (i / strips * height, i % strips * at_once);
@@ -129,7 +129,7 @@ impl Depthwise {
             match &self.taps {
                 Taps::Single(weights) => {
                     let single = Single { isa, input, weights, tap_step: self.scales.len(), taps: &taps };
-                    single.run(lines.start, &finish);
+                    single.run_line(lines.start, &finish);
                 }
                 Taps::Quads(quads) => quads.run(isa, input, &taps, lines, &finish),
             }
@@ -143,7 +143,7 @@ impl Depthwise {
     }
 
     /// Computes a line of an output image from its sums, of which `tile` holds a part at a time.
-    fn line(
+    fn compute_line(
         &self,
         isa: Isa,
         affine: Affine,
@@ -157,7 +157,7 @@ impl Depthwise {
             let pixels = first..width.min(first + PIXELS);
             for c in (0..channels).step_by(CHANNELS) {
                 let count = CHANNELS.min(channels - c);
-                sums.sums(pixels.clone(), c..c + count, &mut tile.as_chunks_mut().0[..pixels.len()]);
+                sums.compute_sums(pixels.clone(), c..c + count, &mut tile.as_chunks_mut().0[..pixels.len()]);
                 let finish = Finish {
                     sums: tile,
                     groups: 0..1,
@@ -191,30 +191,30 @@ struct Single<'a> {
 
 impl Single<'_> {
     /// The offsets of the taps from the first tap of a pixel.
-    fn taps(p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
+    fn tap_offsets(p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
         let len = width_read(p, frame) * p.in_channels;
         let line = |line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels);
         (0..p.kernel[0] * p.kernel[1]).flat_map(line).collect()
     }
 
-    fn run(&self, line: usize, finish: FinishLine<'_>) {
+    fn run_line(&self, line: usize, finish: FinishLine<'_>) {
         let (p, frame) = (self.input.p, self.input.frame);
         let len = width_read(p, frame) * p.in_channels;
         let bytes = p.kernel[0] * p.kernel[1] * len + CHANNELS;
         pteron_pool::count(bytes);
-        scratch::with(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
+        scratch::with_buffer(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
             let (tile, lines) = scratch.split_at_mut(MAX_TILE);
             let lines: &mut [u8] = bytemuck::cast_slice_mut(lines);
             for (k, out) in lines.chunks_exact_mut(len).take(p.kernel[0] * p.kernel[1]).enumerate() {
                 let after = [k / p.kernel[1] * p.dilation[0], k % p.kernel[1] * p.dilation[1]];
-                self.gather(line, after, out);
+                self.gather_line(line, after, out);
             }
             finish(line, bytemuck::cast_slice_mut(tile), &SingleLine { single: self, lines });
         });
     }
 
     /// Copies the input line that a kernel line reads, as unsigned values, with the padding before and after.
-    fn gather(&self, line: usize, after: [usize; 2], out: &mut [u8]) {
+    fn gather_line(&self, line: usize, after: [usize; 2], out: &mut [u8]) {
         let Input { p, zero, flip, .. } = self.input;
         let Some(from) = self.input.line(line, after) else {
             return out.fill(zero);
@@ -234,7 +234,7 @@ struct SingleLine<'a> {
 }
 
 impl Sums for SingleLine<'_> {
-    fn sums(&self, pixels: Range<usize>, channels: Range<usize>, sums: &mut [[i32; CHANNELS]]) {
+    fn compute_sums(&self, pixels: Range<usize>, channels: Range<usize>, sums: &mut [[i32; CHANNELS]]) {
         let Single { isa, input: Input { p, .. }, weights, tap_step, taps } = *self.single;
         let step = p.stride[2] * p.in_channels;
         let block = Block {
@@ -286,9 +286,9 @@ impl Op for Block<'_> {
                 unsafe {
                     let (lines, to) = (lines.add(c), sums.as_mut_ptr().add(c));
                     if wide {
-                        block::<S, 4>(s, lines, self.taps, weights, self.tap_step, to);
+                        sum_block::<S, 4>(s, lines, self.taps, weights, self.tap_step, to);
                     } else {
-                        block::<S, 1>(s, lines, self.taps, weights, self.tap_step, to);
+                        sum_block::<S, 1>(s, lines, self.taps, weights, self.tap_step, to);
                     }
                 }
                 c += if wide { 4 * S::LANES } else { S::LANES };
@@ -302,7 +302,7 @@ impl Op for Block<'_> {
 /// # Safety
 /// `V` vectors of bytes and of weights can be read at each tap, and as many sums can be written.
 #[inline(always)]
-unsafe fn block<S: Simd, const V: usize>(
+unsafe fn sum_block<S: Simd, const V: usize>(
     s: S,
     lines: *const u8,
     taps: &[usize],

@@ -3,7 +3,7 @@
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use std::ops::Range;
 
-/// Channels that are summed together, if there are as many.
+/// The most channels that are summed together.
 pub(super) const CHANNELS: usize = 64;
 
 /// Pixels of the input that a line of the output reads, padding included.
@@ -17,11 +17,11 @@ pub(super) fn of_tap(weights: &ConvWeights<'_, i8>, tap: usize) -> impl Iterator
     weights.values.get(tap * step..).unwrap_or_default().iter().step_by(channel.max(1)).copied()
 }
 
-/// The source of the sums of a line of the output.
+/// Computes the sums of a line of the output.
 pub(super) trait Sums {
     /// Writes the sums of a range of pixels, a row for each, and of a range of channels that begins at a multiple of
     /// [`CHANNELS`].
-    fn sums(&self, pixels: Range<usize>, channels: Range<usize>, out: &mut [[i32; CHANNELS]]);
+    fn compute_sums(&self, pixels: Range<usize>, channels: Range<usize>, out: &mut [[i32; CHANNELS]]);
 }
 
 /// Computes a line of the output from its sums, with a buffer for as many as a tile has.

@@ -2,7 +2,7 @@
 
 use super::super::conv::{ConvFrame, ConvParams};
 
-/// Bytes that are copied at once for a segment of at most as many, where more may be read and written.
+/// A segment of at most this many bytes is copied as this many, where reading and writing past its end is allowed.
 pub(super) const CHUNK: usize = 16;
 
 /// Channels-last images, with the convolution that reads them.
@@ -11,7 +11,7 @@ pub(super) struct Input<'a> {
     pub(super) p: &'a ConvParams,
     pub(super) frame: &'a ConvFrame,
     pub(super) x: &'a [u8],
-    /// Read in place of pixels outside the image: zero, as an unsigned value.
+    /// The value that is read instead of pixels outside the image: zero, as an unsigned quantized value.
     pub(super) zero: u8,
     /// The bits that differ between quantized values and unsigned ones.
     pub(super) flip: u8,

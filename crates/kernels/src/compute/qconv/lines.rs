@@ -17,11 +17,11 @@ use std::ops::Range;
 const COPIED: usize = 1 << 16;
 /// Most bytes of the input lines of one output line; a longer output line is computed in parts.
 const MAX_LINE_BYTES: usize = 1 << 18;
-/// Least number of pixels of such a part.
+/// The fewest pixels of a part of an output line.
 const MIN_PART: usize = 32;
 /// Largest extent of the kernel beyond its first tap, and largest padding, along each dimension.
 const MAX_REACH: usize = 64;
-/// Segments are padded to a multiple of this.
+/// Segments are padded to a multiple of this many bytes.
 const UNIT: usize = 4;
 /// Bytes past the last row that tiles may read.
 const PAST: usize = 64;
@@ -44,9 +44,9 @@ impl Segments {
         self.len == self.padded && self.len.is_multiple_of(unit)
     }
 
-    /// `None` if the patches of a convolution are better copied whole.
+    /// The segments of a convolution's patches; `None` if it is faster to copy whole patches.
     pub(super) fn of(p: &ConvParams, channels: usize) -> Option<Self> {
-        let reach = reach(p);
+        let reach = kernel_reach(p);
         let near = reach.iter().chain(&p.padding).all(|&n| n <= MAX_REACH);
         // All copied pixels are read.
         let dense = (0..2).all(|d| p.stride[d + 1] <= reach[d] + 1);
@@ -62,7 +62,7 @@ impl Segments {
 }
 
 /// Extent of the kernel beyond its first tap, in lines and in pixels.
-fn reach(p: &ConvParams) -> [usize; 2] {
+fn kernel_reach(p: &ConvParams) -> [usize; 2] {
     std::array::from_fn(|d| p.kernel[d + 1].saturating_sub(1).saturating_mul(p.dilation[d + 1]))
 }
 
@@ -88,7 +88,7 @@ impl<'a> Lines<'a> {
     pub(super) fn new(input: Input<'a>, segments: Segments, group: usize, groups: usize) -> Self {
         let Input { p, frame, .. } = input;
         let channels = p.in_channels / groups;
-        let [reach_y, reach_x] = reach(p);
+        let [reach_y, reach_x] = kernel_reach(p);
         let (lines_read, output) = (reach_y + 1, frame.output[2]);
         let line_pixels = |width: usize| (width - 1) * p.stride[2] + reach_x + 1;
         let bytes = |width: usize| (lines_read * channels).saturating_mul(line_pixels(width));
@@ -121,7 +121,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Input lines that `lines` output lines read.
-    fn read_by(&self, lines: usize) -> usize {
+    fn input_line_count(&self, lines: usize) -> usize {
         (lines - 1) * self.input.p.stride[1] + self.lines_read
     }
 
@@ -130,17 +130,17 @@ impl<'a> Lines<'a> {
         if !self.whole_lines {
             return self.width;
         }
-        let more = (COPIED / self.pitch()).saturating_sub(self.lines_read) / self.input.p.stride[1];
+        let more = (COPIED / self.line_pitch()).saturating_sub(self.lines_read) / self.input.p.stride[1];
         (more + 1) * self.width
     }
 
     /// Bytes from one copied line to the next.
-    fn pitch(&self) -> usize {
+    fn line_pitch(&self) -> usize {
         self.line_pixels * self.channels
     }
 
     /// Copies a line from pixel `from` on, with padding for pixels outside the image.
-    fn copy(&self, line: Option<&[u8]>, from: isize, out: &mut [u8]) {
+    fn copy_line(&self, line: Option<&[u8]>, from: isize, out: &mut [u8]) {
         let Input { p, frame, zero, flip, .. } = self.input;
         let Some(line) = line else {
             return out.fill(zero);
@@ -181,31 +181,31 @@ impl Fill for Lines<'_> {
         RowLayout {
             step: p.stride[2] * self.channels,
             width: if self.whole_lines { self.width } else { usize::MAX },
-            line: p.stride[1] * self.pitch(),
+            line: p.stride[1] * self.line_pitch(),
             segments: &self.segments,
             len: self.len,
         }
     }
 
-    fn block(&self, rows: Range<usize>, _: &RowLayout<'_>) -> Range<usize> {
+    fn block_rows(&self, rows: Range<usize>, _: &RowLayout<'_>) -> Range<usize> {
         // No block continues in another line or another image.
         let output = self.input.frame.output;
         let unit = if self.whole_lines { output[1] * output[2] } else { output[2] };
         rows.start..rows.end.min(rows.start + self.max_rows().min(unit - rows.start % unit))
     }
 
-    fn bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
+    fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
         let lines = rows.min(self.max_rows()).div_ceil(self.width);
-        self.read_by(lines) * self.pitch() + ROWS_PAST * layout.step + PAST
+        self.input_line_count(lines) * self.line_pitch() + ROWS_PAST * layout.step + PAST
     }
 
-    fn fill(&self, rows: Range<usize>, _: usize, out: &mut [u8]) {
+    fn fill_block(&self, rows: Range<usize>, _: usize, out: &mut [u8]) {
         let Input { p, frame, .. } = self.input;
         let (line, x) = (rows.start / frame.output[2], rows.start % frame.output[2]);
         let from = (x * p.stride[2]) as isize - p.padding[2] as isize;
-        let count = self.read_by(rows.len().div_ceil(self.width));
-        for (i, out) in out.chunks_exact_mut(self.pitch()).take(count).enumerate() {
-            self.copy(self.input.line(line, [0, i]), from, out);
+        let count = self.input_line_count(rows.len().div_ceil(self.width));
+        for (i, out) in out.chunks_exact_mut(self.line_pitch()).take(count).enumerate() {
+            self.copy_line(self.input.line(line, [0, i]), from, out);
         }
     }
 }

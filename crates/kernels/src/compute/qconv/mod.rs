@@ -76,10 +76,10 @@ enum Reads {
 }
 
 impl QuantizedConv {
-    /// Whether such a convolution is supported: it is not transposed, and its sums fit 32 bits.
+    /// Whether a convolution with these parameters is supported: it is not transposed, and its sums fit 32 bits.
     pub fn supports(params: &ConvParams) -> bool {
         let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.taps());
-        let fits = !params.is_depthwise() || Depthwise::fits(params);
+        let fits = !params.is_depthwise() || Depthwise::supports(params);
         !params.transposed && inner <= PackedWeights::MAX_ROWS && fits
     }
 
@@ -90,7 +90,7 @@ impl QuantizedConv {
     /// If the parameters contradict each other or are not [supported](Self::supports), or the number of weights or
     /// scales does not match them.
     pub fn new(isa: Isa, params: ConvParams, weights: &[i8], scales: &[f32]) -> Result<Self> {
-        Self::of(isa, params, &ConvWeights::plain(&params, weights), scales)
+        Self::of(isa, params, &ConvWeights::contiguous(&params, weights), scales)
     }
 
     /// As [`Self::new`], for weights with dimensions in any order.
@@ -106,7 +106,7 @@ impl QuantizedConv {
             Algorithm::Depthwise(Depthwise::new(isa, &params, weights, scales)?)
         } else {
             let (taps, channels) = (params.taps(), params.in_channels / params.groups);
-            let groups_together = groups_together(&params);
+            let groups_together = groups_per_product(&params);
             // The inner dimension of a product consists of taps, and within each tap of the channels of its groups.
             let group_outputs = params.out_channels / params.groups;
             let pixel = channels * groups_together;
@@ -240,7 +240,7 @@ impl QuantizedConv {
 
 /// How many neighbouring groups to compute as one, with weights of zero where an output channel does not read an
 /// input channel: as many as fill a panel of columns, which a group of few channels would leave mostly empty.
-fn groups_together(p: &ConvParams) -> usize {
+fn groups_per_product(p: &ConvParams) -> usize {
     let (k, n) = (p.in_channels / p.groups * p.taps(), p.out_channels / p.groups);
     let fits = |many: &usize| {
         p.groups.is_multiple_of(*many) && many * n <= PANEL && many * k <= PackedWeights::MAX_ROWS

@@ -19,7 +19,7 @@ impl Fill for Patches<'_> {
         RowLayout::rows(k)
     }
 
-    fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
+    fn fill_block(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
         let Input { p, frame, .. } = self.input;
         let channels = p.in_channels / self.groups;
         if channels == 0 || p.taps() == 0 {
@@ -44,7 +44,7 @@ impl Fill for Patches<'_> {
                         let rows = out[at..].chunks_mut(step).take(end - row);
                         // What is left of each row.
                         let rows = rows.map(|row| row.split_at_mut(row.len().min(step - at)).0);
-                        self.segments(line, from, taps, end - row, rows);
+                        self.copy_segments(line, from, taps, end - row, rows);
                         at += taps * channels;
                     }
                 }
@@ -57,7 +57,7 @@ impl Fill for Patches<'_> {
 impl Patches<'_> {
     /// Writes the channels of `taps` neighbouring pixels to the front of each of `count` rows: the first row gets the
     /// pixels from `from` on, each further row those a stride further. What follows in a row may be overwritten.
-    fn segments<'b>(
+    fn copy_segments<'b>(
         &self,
         line: Option<&[u8]>,
         from: isize,
@@ -78,18 +78,18 @@ impl Patches<'_> {
         let end = usize::try_from(last).map_or(0, |last| last / stride + 1).clamp(first, count);
         let at = |i: usize| from + (i * stride) as isize;
         for i in 0..first {
-            self.border(line, at(i), (taps, channels), rows.next());
+            self.copy_border(line, at(i), (taps, channels), rows.next());
         }
         let pixel = |i: usize| at(i) as usize * p.in_channels + self.group * channels;
-        self.inner(line, (first..end).map(pixel), len, &mut rows);
+        self.copy_inner(line, (first..end).map(pixel), len, &mut rows);
         for i in end..count {
-            self.border(line, at(i), (taps, channels), rows.next());
+            self.copy_border(line, at(i), (taps, channels), rows.next());
         }
     }
 
     /// Writes `len` bytes of the line from each of these offsets on.
     #[inline]
-    fn inner<'b>(
+    fn copy_inner<'b>(
         &self,
         line: &[u8],
         from: impl Iterator<Item = usize>,
@@ -108,7 +108,13 @@ impl Patches<'_> {
     }
 
     /// Writes the channels of neighbouring pixels, some of which are outside the image.
-    fn border(&self, line: &[u8], from: isize, (taps, channels): (usize, usize), out: Option<&mut [u8]>) {
+    fn copy_border(
+        &self,
+        line: &[u8],
+        from: isize,
+        (taps, channels): (usize, usize),
+        out: Option<&mut [u8]>,
+    ) {
         let Some(out) = out else { return };
         let Input { p, frame, zero, .. } = self.input;
         for (t, out) in out[..taps * channels].chunks_exact_mut(channels).enumerate() {

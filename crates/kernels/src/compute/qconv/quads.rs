@@ -16,7 +16,7 @@ use pteron_tensor::Result;
 use pteron_tensor::memory::filled;
 use std::ops::Range;
 
-/// The weights of a depthwise convolution, in quads.
+/// The weights of a depthwise convolution, in quads: four kernel lines each.
 #[derive(Debug)]
 pub(super) struct Quads {
     kernel: ColumnKernel,
@@ -29,7 +29,7 @@ pub(super) struct Quads {
 }
 
 impl Quads {
-    pub(super) fn fits(p: &ConvParams) -> bool {
+    pub(super) fn supports(p: &ConvParams) -> bool {
         p.kernel[0] == 1
     }
 
@@ -82,7 +82,7 @@ impl Quads {
         // Vectors extend past the last channel of the last pixel.
         let bytes = self.quads * len + CHANNELS * QUAD + outside;
         pteron_pool::count(bytes);
-        scratch::with(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
+        scratch::with_buffer(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
             let (tile, bytes) = scratch.split_at_mut(MAX_TILE);
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(bytes);
             let (outside, quads) = bytes.split_at_mut(outside);
@@ -142,7 +142,7 @@ struct QuadLine<'a> {
 }
 
 impl Sums for QuadLine<'_> {
-    fn sums(&self, pixels: Range<usize>, channels: Range<usize>, sums: &mut [[i32; CHANNELS]]) {
+    fn compute_sums(&self, pixels: Range<usize>, channels: Range<usize>, sums: &mut [[i32; CHANNELS]]) {
         let a_step = self.p.stride[2] * self.p.in_channels * QUAD;
         self.kernel.run(&mut Columns {
             a: &self.quads[pixels.start * a_step + channels.start * QUAD..],

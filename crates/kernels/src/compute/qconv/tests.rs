@@ -141,15 +141,15 @@ fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
         let conv = QuantizedConv::new(isa, p, &weights, &scales).unwrap();
         let mut dequantized = vec![f32::NAN; sums.len()];
         conv.run(&pool, frame, images, QuantizedConvOut::Real(&mut dequantized), &epilogue);
-        for (i, &found) in dequantized.iter().enumerate() {
-            assert_eq!(found, real(i, 1.0), "{isa:?} element {i} of {p:?}");
+        for (i, &actual) in dequantized.iter().enumerate() {
+            assert_eq!(actual, real(i, 1.0), "{isa:?} element {i} of {p:?}");
         }
         let q = Quantization { affine: Affine { scale: 3.0, zero: -100 }, low: -128, high: 127 };
         let mut quantized = vec![0; sums.len()];
         conv.run(&pool, frame, images, QuantizedConvOut::Quantized(&mut quantized, q), &epilogue);
-        for (i, &found) in quantized.iter().enumerate() {
+        for (i, &actual) in quantized.iter().enumerate() {
             let want = real(i, 1.0 / 3.0).round_ties_even() as i32 - 100;
-            assert_eq!(i32::from(found as i8), want.clamp(-128, 127), "{isa:?} element {i} of {p:?}");
+            assert_eq!(i32::from(actual as i8), want.clamp(-128, 127), "{isa:?} element {i} of {p:?}");
         }
     }
 }

@@ -50,8 +50,8 @@ impl Microkernel for Amx {
         })
     }
     unsafe fn set_up(&self, group: usize) -> usize {
-        let whole = group.is_multiple_of(STEP);
-        let (config, step) = if whole { (&WHOLE, STEP) } else { (&HALF, STEP / 2) };
+        let ends_at_step = group.is_multiple_of(STEP);
+        let (config, step) = if ends_at_step { (&WHOLE, STEP) } else { (&HALF, STEP / 2) };
         // SAFETY: AMX is available, and the configuration is one that it supports.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) config, options(nostack, readonly, preserves_flags));
@@ -64,7 +64,7 @@ impl Microkernel for Amx {
     }
     unsafe fn run(&self, step: usize, args: &mut Args<'_>) {
         // SAFETY: as the caller promises.
-        unsafe { tile(step, args) }
+        unsafe { compute_tile(step, args) }
     }
 }
 
@@ -78,7 +78,7 @@ struct Config {
 }
 
 /// Eight tiles of 16 rows of 64 bytes: four for sums, two for A and two for B, which are smaller for smaller steps.
-const fn config(step: usize) -> Config {
+const fn tile_config(step: usize) -> Config {
     let mut config =
         Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
     let mut i = 0;
@@ -91,14 +91,14 @@ const fn config(step: usize) -> Config {
 }
 
 /// Configurations for steps of [`STEP`] and of half as much, for groups that do not end at a whole step.
-static WHOLE: Config = config(STEP);
-static HALF: Config = config(STEP / 2);
+static WHOLE: Config = tile_config(STEP);
+static HALF: Config = tile_config(STEP / 2);
 
 /// The sums of 32 rows by two panels for each group; those past `args.rows` and `args.panels` are unspecified.
 ///
 /// # Safety
 /// The tiles are configured for steps of `step` bytes of A, and [`Args`] were checked.
-unsafe fn tile(step: usize, args: &mut Args<'_>) {
+unsafe fn compute_tile(step: usize, args: &mut Args<'_>) {
     if args.k == 0 {
         return args.sums.fill(0);
     }
@@ -106,8 +106,8 @@ unsafe fn tile(step: usize, args: &mut Args<'_>) {
         // SAFETY: as the caller promises.
         unsafe {
             match step {
-                STEP => group::<STEP, { STEP * PANEL }>(args, g),
-                _ => group::<{ STEP / 2 }, { STEP / 2 * PANEL }>(args, g),
+                STEP => multiply_group::<STEP, { STEP * PANEL }>(args, g),
+                _ => multiply_group::<{ STEP / 2 }, { STEP / 2 * PANEL }>(args, g),
             }
         };
     }
@@ -127,10 +127,10 @@ struct Rows {
 }
 
 /// # Safety
-/// As for [`tile`], and `group` is below `args.groups`. The tiles are configured for steps of `STEP_A` bytes of A
+/// As for [`compute_tile`], and `group` is below `args.groups`. The tiles are configured for steps of `STEP_A` bytes of A
 /// and `STEP_B` of B.
 #[inline(always)]
-unsafe fn group<const STEP_A: usize, const STEP_B: usize>(args: &mut Args<'_>, group: usize) {
+unsafe fn multiply_group<const STEP_A: usize, const STEP_B: usize>(args: &mut Args<'_>, group: usize) {
     let b = args.b.as_ptr().wrapping_add(group * args.k * PANEL);
     let sums = args.sums.as_mut_ptr().wrapping_add(group * args.group_step);
     // Where the second half of the rows or the second panel is missing, the first is computed in its place.

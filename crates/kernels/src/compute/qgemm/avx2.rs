@@ -31,17 +31,17 @@ impl Dots for Vectors {
         unsafe { [_mm256_setzero_si256(); 2] }
     }
     #[inline(always)]
-    unsafe fn a(self, p: *const u8) -> __m256i {
+    unsafe fn load_a(self, p: *const u8) -> __m256i {
         // SAFETY: as the caller promises.
         unsafe { _mm256_cvtepu8_epi16(_mm_set1_epi32(p.cast::<i32>().read_unaligned())) }
     }
     #[inline(always)]
-    unsafe fn b(self, p: *const u8) -> [__m256i; 2] {
+    unsafe fn load_b(self, p: *const u8) -> [__m256i; 2] {
         // SAFETY: as the caller promises.
         unsafe { widen(_mm256_loadu_si256(p.cast())) }
     }
     #[inline(always)]
-    unsafe fn halves(self, p: *const u8) -> [[__m256i; 2]; 2] {
+    unsafe fn load_nibbles(self, p: *const u8) -> [[__m256i; 2]; 2] {
         // SAFETY: as the caller promises.
         unsafe {
             // Not `map`: it may be compiled without AVX2, and would then pass the vectors in memory.

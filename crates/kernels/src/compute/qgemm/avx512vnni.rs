@@ -32,17 +32,17 @@ impl Dots for Vectors {
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
-    unsafe fn a(self, p: *const u8) -> __m512i {
+    unsafe fn load_a(self, p: *const u8) -> __m512i {
         // SAFETY: as the caller promises.
         unsafe { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
     }
     #[inline(always)]
-    unsafe fn b(self, p: *const u8) -> __m512i {
+    unsafe fn load_b(self, p: *const u8) -> __m512i {
         // SAFETY: as the caller promises.
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn halves(self, p: *const u8) -> [__m512i; 2] {
+    unsafe fn load_nibbles(self, p: *const u8) -> [__m512i; 2] {
         // SAFETY: as the caller promises.
         unsafe {
             let (all, high) = (_mm512_loadu_si512(p.cast()), _mm512_set1_epi8(0xf0u8 as i8));

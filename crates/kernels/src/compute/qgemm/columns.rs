@@ -16,7 +16,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) b_step: usize,
     /// Columns whose sums are meaningful. Operands and sums are padded to a multiple of 16.
     pub(crate) columns: usize,
-    /// Whole rows.
+    /// The sums, in rows that include the padding of the columns.
     pub(crate) sums: &'a mut [i32],
     /// Elements from one row of sums to the next.
     pub(crate) step: usize,

@@ -29,7 +29,7 @@ const SUMS_PAST_TILE: usize = 8 * 4 * PANEL;
 /// Groups of the largest tile whose sums are held together.
 const GROUPS: usize = 4;
 /// Least work, in units of [`SupportedKernel::work`], that is divided among threads.
-const SPLIT_WORK: usize = split::worth(1 << 21);
+const SPLIT_WORK: usize = split::reduced_under_miri(1 << 21);
 /// Work of copying an inner element of a row of A, or of storing an element of the result: at hundreds of
 /// multiplications a nanosecond, products of few channels do little else.
 const ELEMENT_WORK: usize = 64;
@@ -44,16 +44,16 @@ pub(crate) trait Fill: Sync {
     /// The layout of rows of `k` elements in a block.
     fn layout(&self, k: usize) -> RowLayout<'_>;
     /// The rows of the block that begins with the first of these.
-    fn block(&self, rows: Range<usize>, layout: &RowLayout<'_>) -> Range<usize> {
+    fn block_rows(&self, rows: Range<usize>, layout: &RowLayout<'_>) -> Range<usize> {
         let block = (BLOCK_BYTES / layout.step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT);
         rows.start..rows.end.min(rows.start.saturating_add(block))
     }
     /// Bytes that any block of `rows` rows takes, including what tiles read past its end.
-    fn bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
-        self.block(0..rows, layout).len().next_multiple_of(MAX_ROWS) * layout.step
+    fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
+        self.block_rows(0..rows, layout).len().next_multiple_of(MAX_ROWS) * layout.step
     }
     /// Writes the rows of a block in this [layout](Self::layout). Bytes between the rows may be overwritten.
-    fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]);
+    fn fill_block(&self, rows: Range<usize>, step: usize, out: &mut [u8]);
 }
 
 /// The layout of the rows of a block.
@@ -80,15 +80,15 @@ impl RowLayout<'_> {
     }
 
     /// The offset of a row in the block, and the number of rows from it to the end of its line.
-    fn at(&self, row: usize) -> (usize, usize) {
+    fn row_offset(&self, row: usize) -> (usize, usize) {
         (row / self.width * self.line + row % self.width * self.step, self.width - row % self.width)
     }
 
     /// The numbers of rows in the two halves, of at most `half` rows, of the tile that begins at `row`, if `left` rows
     /// are left: neither half continues in another line.
-    fn halves(&self, row: usize, left: usize, half: usize) -> [usize; 2] {
-        let first = half.min(self.at(row).1).min(left);
-        [first, half.min(self.at(row + first).1).min(left - first)]
+    fn half_rows(&self, row: usize, left: usize, half: usize) -> [usize; 2] {
+        let first = half.min(self.row_offset(row).1).min(left);
+        [first, half.min(self.row_offset(row + first).1).min(left - first)]
     }
 }
 
@@ -120,7 +120,7 @@ impl Job<'_> {
         let work = kernel.work(work).saturating_add(elements.saturating_mul(ELEMENT_WORK));
         let threads = split::threads(pool, work, SPLIT_WORK);
         if threads == 1 {
-            return self.part(0..self.m, 0..panels, out);
+            return self.compute_part(0..self.m, 0..panels, out);
         }
         // Tasks get whole lines, if there are several.
         let width = self.fill.layout(self.b.rows()).width;
@@ -128,44 +128,44 @@ impl Job<'_> {
         let read_cost = READ_COST.map(|cost| cost / kernel.relative_time() as f64);
         let grid = Grid::with_reads(threads, [self.m, panels], [unit, PANEL_UNIT], read_cost);
         let out = out.blocks();
-        pool.parallel_for(grid.tasks(), 1, &|tasks| {
+        pool.parallel_for(grid.task_count(), 1, &|tasks| {
             for t in tasks {
-                let [rows, panels] = grid.part(t);
+                let [rows, panels] = grid.task_block(t);
                 let cols = (panels.start * PANEL).min(n)..(panels.end * PANEL).min(n);
                 // SAFETY: different tasks have disjoint shares of the rows or of the panels.
                 let out = unsafe { out.block(rows.clone(), cols) };
-                self.part(rows, panels, out);
+                self.compute_part(rows, panels, out);
             }
         });
     }
 
     /// Computes the block of the result with these rows and panels. `out` is that block.
-    fn part(&self, rows: Range<usize>, panels: Range<usize>, mut out: QuantizedOut<'_>) {
+    fn compute_part(&self, rows: Range<usize>, panels: Range<usize>, mut out: QuantizedOut<'_>) {
         if rows.is_empty() {
             return;
         }
         let layout = self.fill.layout(self.b.rows());
         let kernel = self.kernel.for_shape(self.isa, rows.len(), self.b.rows(), self.b.group());
-        let a_len = self.fill.bytes(rows.len(), &layout).next_multiple_of(MAX_STEP);
+        let a_len = self.fill.block_bytes(rows.len(), &layout).next_multiple_of(MAX_STEP);
         let widen = !kernel.reads_four_bits() && self.b.bits() == WeightBits::Four;
         let b_len = if widen { PANEL_UNIT * PANEL * self.b.depth() } else { 0 };
         let (tile, several) = if self.b.groups() > 1 { (GROUPS * MAX_TILE, MAX_TILE) } else { (MAX_TILE, 0) };
         let tile = tile + SUMS_PAST_TILE;
         let kernel = kernel.for_thread(if self.b.groups() > 1 { self.b.group() } else { 0 });
         let scratch_len = tile + several + (a_len + b_len).div_ceil(size_of::<f32>());
-        scratch::with(scratch_len, |scratch| {
+        scratch::with_buffer(scratch_len, |scratch| {
             let (sums, rest) = scratch.split_at_mut(tile);
             let (dequantized, rest) = rest.split_at_mut(several);
             let tiles = &mut (bytemuck::cast_slice_mut(sums), dequantized);
             let (a, b) = bytemuck::cast_slice_mut(rest).split_at_mut(a_len);
             let mut first = rows.start;
             while first < rows.end {
-                let block = self.fill.block(first..rows.end, &layout);
+                let block = self.fill.block_rows(first..rows.end, &layout);
                 first = block.end;
-                self.fill.fill(block.clone(), layout.step, a);
+                self.fill.fill_block(block.clone(), layout.step, a);
                 let cols = panels.start * PANEL..self.b.cols().min(panels.end * PANEL);
                 let out = out.block(block.start - rows.start..block.end - rows.start, 0..cols.len());
-                self.block(
+                self.compute_block(
                     &kernel,
                     block,
                     panels.clone(),
@@ -178,7 +178,7 @@ impl Job<'_> {
         });
     }
 
-    fn block(
+    fn compute_block(
         &self,
         kernel: &ThreadKernel,
         rows: Range<usize>,
@@ -204,12 +204,12 @@ impl Job<'_> {
             while r < rows.len() {
                 // Tiles are finished together with those below them, to pay the fixed cost of that once.
                 let height = match kernel.kernel().half_rows() {
-                    Some(half) => layout.halves(r, rows.len() - r, half).iter().sum(),
+                    Some(half) => layout.half_rows(r, rows.len() - r, half).iter().sum(),
                     None => (MAX_TILE / kernel.kernel().row_step(at_once)).min(rows.len() - r),
                 };
                 let out = out.block(r..r + height, cols.clone());
                 let tile = TilePosition { first: rows.start, row: r, panel: p, panels: at_once };
-                self.tile(kernel, tile, (a, layout), wide.as_deref(), tiles, out);
+                self.compute_tile(kernel, tile, (a, layout), wide.as_deref(), tiles, out);
                 r += height;
             }
             p += at_once;
@@ -217,7 +217,7 @@ impl Job<'_> {
     }
 
     /// Computes tiles of the result, one below the other, into `out`.
-    fn tile(
+    fn compute_tile(
         &self,
         kernel: &ThreadKernel,
         tile: TilePosition,
@@ -229,7 +229,7 @@ impl Job<'_> {
         let (b, step) = (self.b, kernel.kernel().row_step(tile.panels));
         let (rows, cols) = out.shape();
         let half_rows = kernel.kernel().half_rows();
-        let halves = half_rows.map_or([rows, 0], |half| layout.halves(tile.row, rows, half));
+        let halves = half_rows.map_or([rows, 0], |half| layout.half_rows(tile.row, rows, half));
         let groups = b.groups();
         // As many groups at once as there is room for their sums.
         let group_step = if groups > 1 { kernel.kernel().rows_written(rows) * step } else { sums.len() };
@@ -237,8 +237,8 @@ impl Job<'_> {
         for some in (0..groups).step_by(at_once) {
             let some = some..groups.min(some + at_once);
             // All groups have the same number of rows of B, except that the last may have fewer.
-            let whole = some.start..some.end.min(layout.len / b.group().max(1)).max(some.start);
-            for run in [whole.clone(), whole.end..some.end] {
+            let full_groups = some.start..some.end.min(layout.len / b.group().max(1)).max(some.start);
+            for run in [full_groups.clone(), full_groups.end..some.end] {
                 if !run.is_empty() {
                     let sums = &mut sums[(run.start - some.start) * group_step..];
                     self.multiply(kernel, tile, run, (a, layout), wide, (rows, halves), (sums, group_step));
@@ -292,10 +292,10 @@ impl Job<'_> {
         };
         let mut done = 0;
         while done < rows {
-            let (at, left) = layout.at(tile.row + done);
+            let (at, left) = layout.row_offset(tile.row + done);
             let (low, rows) = match kernel.kernel().half_rows() {
                 Some(half) if second_half > 0 => {
-                    (layout.at(tile.row + first_half).0 - at, half + second_half)
+                    (layout.row_offset(tile.row + first_half).0 - at, half + second_half)
                 }
                 Some(_) => (0, first_half),
                 None => (0, left.min(rows - done)),

@@ -6,9 +6,9 @@ use std::ops::Range;
 /// The epilogue of a product: `activation((sums + offset) * scales + bias)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QuantizedEpilogue<'a> {
-    /// One integer a column, added to its sums before they are scaled.
+    /// One integer for each column, added to its sums before they are scaled.
     pub offset: Option<&'a [i32]>,
-    /// One value a column.
+    /// One value for each column.
     pub bias: Option<&'a [f32]>,
     /// Function to apply. If the result is requantized, it can only clamp.
     pub activation: Activation,

@@ -14,7 +14,7 @@ pub(crate) const MAX_TILE: usize = 1024;
 
 /// Dequantizes the sums of a tile for some groups of the weights' rows; after the last group, stores the results.
 pub(crate) struct Finish<'a> {
-    /// Row by row in each group, group after group.
+    /// The sums of the products: group after group, row by row in each.
     pub(crate) sums: &'a [i32],
     /// The groups, and the number of sums from one to the next.
     pub(crate) groups: Range<usize>,
@@ -33,9 +33,9 @@ pub(crate) struct Finish<'a> {
     pub(crate) scales: &'a [f32],
     pub(crate) column_sums: &'a [i32],
     pub(crate) panel_step: usize,
-    /// For the columns from the tile's first on.
+    /// The epilogue for the columns from the tile's first on.
     pub(crate) epilogue: QuantizedEpilogue<'a>,
-    /// As many rows as the tile, contiguous, and as many of its columns as the result has.
+    /// The results: contiguous rows, as many as the tile has, of those columns of the tile that are in the result.
     pub(crate) out: QuantizedOut<'a>,
 }
 
@@ -94,7 +94,7 @@ enum Target {
 
 impl Target {
     /// A factor for results: those to be requantized are computed in units of the output scale.
-    fn factor(&self) -> f32 {
+    fn result_factor(&self) -> f32 {
         match self {
             Target::Real { .. } => 1.0,
             Target::Quantized { quantizer, .. } => quantizer.inverse(),
@@ -160,7 +160,7 @@ impl Finish<'_> {
 
     /// The bias of columns, in the unit of what is stored.
     #[inline(always)]
-    fn bias<S: Simd>(&self, s: S, col: usize, cols: usize, factor: f32) -> S::F {
+    fn scaled_bias<S: Simd>(&self, s: S, col: usize, cols: usize, factor: f32) -> S::F {
         match self.epilogue.bias {
             // SAFETY: there is a bias for each column.
             Some(bias) => unsafe {
@@ -187,20 +187,20 @@ impl Finish<'_> {
             unsafe {
                 let column = col / PANEL * self.panel_step + col % PANEL;
                 let scales = s.load(self.scales.as_ptr().add(column));
-                let scales = s.mul(scales, s.splat(all.scale * to.factor()));
+                let scales = s.mul(scales, s.splat(all.scale * to.result_factor()));
                 let sums = s.load_int(self.column_sums.as_ptr().add(column));
                 let mut zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
                 if let Some(offset) = self.epilogue.offset {
                     zeros = s.sub_int(zeros, s.load_int(load_padded(&offset[col..cols]).as_ptr()));
                 }
-                let bias = self.bias(s, col, cols, to.factor());
+                let bias = self.scaled_bias(s, col, cols, to.result_factor());
                 for row in 0..rows {
                     let x = s.load_int(self.sums.as_ptr().add(row * self.step + col));
                     let mut x = s.sub_int(if PLAIN { x } else { s.shift_right(x, self.shift) }, zeros);
                     if EACH {
                         x = s.sub_int(x, s.mul_int(sums, s.splat_int(each.get_unchecked(row).zero)));
                     }
-                    let mut y = s.real(x);
+                    let mut y = s.to_float(x);
                     if EACH {
                         y = s.mul(y, s.splat(each.get_unchecked(row).scale));
                     }
@@ -271,7 +271,7 @@ impl Finish<'_> {
                 }
                 // One offset serves all groups, in units of the first group's scale.
                 Some(offset) => {
-                    let offset = s.real(s.load_int(load_padded(&offset[col..cols]).as_ptr()));
+                    let offset = s.to_float(s.load_int(load_padded(&offset[col..cols]).as_ptr()));
                     results = [s.mul(offset, scales(0)); N];
                 }
                 None => {}
@@ -280,7 +280,7 @@ impl Finish<'_> {
                 let scales = s.mul(scales(g), once);
                 let sums = self.sums.as_ptr().add((g - self.groups.start) * self.group_step);
                 for i in 0..N {
-                    results[i] = s.mul_add(s.real(s.load_int(sums.add(at(i)))), scales, results[i]);
+                    results[i] = s.mul_add(s.to_float(s.load_int(sums.add(at(i)))), scales, results[i]);
                 }
             }
             if END == PARTIAL {
@@ -292,13 +292,13 @@ impl Finish<'_> {
             let mut weights = s.splat(0.0);
             for g in 0..self.all_groups() {
                 let sums = s.load_int(self.column_sums.as_ptr().add(first + g * PANEL));
-                weights = s.mul_add(s.real(sums), scales(g), weights);
+                weights = s.mul_add(s.to_float(sums), scales(g), weights);
             }
-            let bias = self.bias(s, col, cols, to.factor());
+            let bias = self.scaled_bias(s, col, cols, to.result_factor());
             for i in 0..N {
                 let zero = affine[i].zero.wrapping_add(self.zero).wrapping_neg();
                 let result = s.mul_add(s.splat(zero as f32), weights, results[i]);
-                let y = s.mul(result, s.splat(affine[i].scale * to.factor()));
+                let y = s.mul(result, s.splat(affine[i].scale * to.result_factor()));
                 to.store::<S, END>(s, (row + i, col), cols - col, s.add(y, bias));
             }
         }

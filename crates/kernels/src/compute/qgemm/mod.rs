@@ -69,7 +69,7 @@ impl<'a> QuantizedRows<'a> {
     /// # Panics
     /// If `bytes` is too short.
     pub fn new(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: Affine) -> Self {
-        Self::with(bytes, signed, rows, cols, Params::All(params))
+        Self::with_params(bytes, signed, rows, cols, Params::All(params))
     }
 
     /// As [`Self::new`], with a scale and zero point for each row.
@@ -78,10 +78,10 @@ impl<'a> QuantizedRows<'a> {
     /// If `bytes` is too short, or the number of parameters is not `rows`.
     pub fn by_row(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: &'a [Affine]) -> Self {
         assert_eq!(params.len(), rows, "parameters of {rows} rows");
-        Self::with(bytes, signed, rows, cols, Params::Rows(params))
+        Self::with_params(bytes, signed, rows, cols, Params::Rows(params))
     }
 
-    fn with(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: Params<'a>) -> Self {
+    fn with_params(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: Params<'a>) -> Self {
         let fits = rows.checked_mul(cols).is_some_and(|n| n <= bytes.len());
         assert!(fits, "a {rows}x{cols} matrix in {} bytes", bytes.len());
         Self { bytes, signed, rows, cols, params }
@@ -101,10 +101,10 @@ pub fn qgemm(
     out: QuantizedOut<'_>,
     epilogue: &QuantizedEpilogue<'_>,
 ) {
-    qgemm_by(SupportedKernel::fastest(isa), pool, isa, a, b, out, epilogue);
+    qgemm_with(SupportedKernel::fastest(isa), pool, isa, a, b, out, epilogue);
 }
 
-fn qgemm_by(
+fn qgemm_with(
     kernel: SupportedKernel,
     pool: &Pool,
     isa: Isa,
@@ -125,7 +125,7 @@ fn qgemm_by(
     Job { kernel, isa, m, fill: &fill, zero, params: a.params, b, epilogue: *epilogue }.run(pool, out);
 }
 
-/// Dense rows.
+/// Rows that are contiguous in memory.
 struct DenseRows<'a> {
     a: QuantizedRows<'a>,
 }
@@ -135,7 +135,7 @@ impl Fill for DenseRows<'_> {
         RowLayout::rows(k)
     }
 
-    fn fill(&self, rows: std::ops::Range<usize>, step: usize, out: &mut [u8]) {
+    fn fill_block(&self, rows: std::ops::Range<usize>, step: usize, out: &mut [u8]) {
         let k = self.a.cols;
         if k == 0 {
             return;

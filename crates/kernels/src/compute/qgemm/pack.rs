@@ -19,9 +19,9 @@ const SHORT_STEP: usize = 8;
 /// The width in memory of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightBits {
-    /// Two a byte: -8 to 7.
+    /// Two values in each byte: -8 to 7.
     Four,
-    /// One a byte: -128 to 127.
+    /// One value in each byte: -128 to 127.
     Eight,
 }
 
@@ -90,7 +90,7 @@ impl PackedWeights {
         let step = if 2 * k > STEP { STEP } else { SHORT_STEP };
         let depth = k.next_multiple_of(step);
         let per_byte = if bits == WeightBits::Four { 2 } else { 1 };
-        let data = AlignedBuffer::long_lived(padded.saturating_mul(depth) / per_byte)?;
+        let data = AlignedBuffer::zeroed_long_lived(padded.saturating_mul(depth) / per_byte)?;
         let (mut column_scales, sums) = (filled(groups * padded, 0.0)?, filled(groups * padded, 0)?);
         for (i, to) in column_scales.chunks_exact_mut(PANEL).enumerate() {
             let (first, g) = (i / groups * PANEL, i % groups);
@@ -152,21 +152,21 @@ impl PackedWeights {
                 match self.bits {
                     WeightBits::Eight => {
                         self.sums[at] = column.iter().map(|&x| i32::from(x)).sum();
-                        let (whole, rest) = column.as_chunks::<4>();
-                        for (rows, to) in whole.iter().zip(&mut places) {
+                        let (chunks, rest) = column.as_chunks::<4>();
+                        for (rows, to) in chunks.iter().zip(&mut places) {
                             to.copy_from_slice(bytemuck::cast_slice(rows));
                         }
                         let last = places.next().unwrap_or_default();
                         last.iter_mut().zip(rest).for_each(|(to, &x)| *to = x as u8);
                     }
                     WeightBits::Four => {
-                        let (whole, rest) = column.as_chunks::<8>();
+                        let (chunks, rest) = column.as_chunks::<8>();
                         let mut last = [0; 8];
                         last[..rest.len()].copy_from_slice(rest);
-                        let blocks = whole.iter().chain((!rest.is_empty()).then_some(&last));
+                        let blocks = chunks.iter().chain((!rest.is_empty()).then_some(&last));
                         let (mut sum, mut out_of_range) = (0, 0);
                         for (rows, to) in blocks.zip(&mut places) {
-                            let eight = Nibbles::of(rows);
+                            let eight = Nibbles::pack(rows);
                             sum += eight.sum;
                             out_of_range |= eight.out_of_range;
                             to.copy_from_slice(&eight.packed);
@@ -256,7 +256,7 @@ struct Nibbles {
 
 impl Nibbles {
     #[inline(always)]
-    fn of(rows: &[i8; 8]) -> Self {
+    fn pack(rows: &[i8; 8]) -> Self {
         const LOW_HALVES: u64 = 0x0f0f_0f0f_0f0f_0f0f;
         const ONES: u64 = 0x0101_0101_0101_0101;
         let rows = u64::from_le_bytes(rows.map(|x| x as u8));
@@ -284,7 +284,7 @@ mod tests {
             for at in 0..8 {
                 let mut rows = [3, -8, 7, 0, -1, 5, -4, 1];
                 rows[at] = x;
-                let Nibbles { packed, sum, out_of_range } = Nibbles::of(&rows);
+                let Nibbles { packed, sum, out_of_range } = Nibbles::pack(&rows);
                 assert_eq!(out_of_range == 0, (-8..8).contains(&x), "{x}");
                 if out_of_range == 0 {
                     assert_eq!(sum, rows.iter().map(|&x| i32::from(x)).sum::<i32>());

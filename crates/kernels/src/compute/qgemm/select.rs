@@ -28,13 +28,13 @@ static MICROKERNELS: &[&dyn Microkernel] = &[
 pub(crate) struct SupportedKernel(&'static dyn Microkernel);
 
 impl SupportedKernel {
-    /// The microkernels that may run, slowest first.
+    /// The microkernels that `isa` allows, slowest first.
     pub(crate) fn available(isa: Isa) -> impl Iterator<Item = Self> {
         let is_allowed = move |kernel: &&dyn Microkernel| kernel.feature().is_none_or(|f| isa.has(f));
         MICROKERNELS.iter().copied().filter(is_allowed).map(Self)
     }
 
-    /// The fastest microkernel that may run.
+    /// The fastest microkernel that `isa` allows.
     pub(crate) fn fastest(isa: Isa) -> Self {
         Self::fastest_where(isa, |_| true)
     }
@@ -130,9 +130,9 @@ impl Drop for ThreadKernel {
 pub(crate) struct ColumnKernel(unsafe fn(&mut Columns<'_>));
 
 impl ColumnKernel {
-    /// The fastest that may run, if there is one.
+    /// The fastest function that `isa` allows, if there is one.
     pub(crate) fn fastest(isa: Isa) -> Option<Self> {
-        SupportedKernel::available(isa).filter_map(|kernel| kernel.columns()).last().map(Self)
+        SupportedKernel::available(isa).filter_map(|kernel| kernel.column_function()).last().map(Self)
     }
 
     /// # Panics

@@ -149,21 +149,21 @@ impl Case {
                     let q = Quantization { affine: Affine { scale: 7.0, zero: low + 40 }, low, high };
                     let mut out = vec![0u8; m * n];
                     let to = QuantizedOut::Quantized(MatMut::new(&mut out, m, n), q);
-                    qgemm_by(kernel, &pool, isa, a, &packed, to, &epilogue);
-                    for (i, (&found, &real)) in out.iter().zip(want).enumerate() {
+                    qgemm_with(kernel, &pool, isa, a, &packed, to, &epilogue);
+                    for (i, (&actual, &real)) in out.iter().zip(want).enumerate() {
                         let number = real.round_ties_even() as i32 + q.affine.zero;
-                        assert_eq!(found, number.clamp(low, high) as u8, "{self:?} {kernel:?} element {i}");
+                        assert_eq!(actual, number.clamp(low, high) as u8, "{self:?} {kernel:?} element {i}");
                     }
                 } else {
                     let mut out = vec![f32::NAN; m * n];
                     let to = QuantizedOut::Real(MatMut::new(&mut out, m, n));
-                    qgemm_by(kernel, &pool, isa, a, &packed, to, &epilogue);
-                    for (i, (&found, &want)) in out.iter().zip(want).enumerate() {
+                    qgemm_with(kernel, &pool, isa, a, &packed, to, &epilogue);
+                    for (i, (&actual, &want)) in out.iter().zip(want).enumerate() {
                         let exact = self.activation.is_simple();
-                        let close = (found - want).abs() <= want.abs() * 1e-5 + 1e-5;
+                        let close = (actual - want).abs() <= want.abs() * 1e-5 + 1e-5;
                         assert!(
-                            found == want || !exact && close,
-                            "{self:?} {kernel:?} element {i}: {found}, {want}"
+                            actual == want || !exact && close,
+                            "{self:?} {kernel:?} element {i}: {actual}, {want}"
                         );
                     }
                 }
@@ -250,7 +250,7 @@ fn sums_of_extremes_are_exact() {
             for kernel in SupportedKernel::available(isa) {
                 let mut out = [0.0; 9];
                 let to = QuantizedOut::Real(MatMut::new(&mut out, 9, 1));
-                qgemm_by(kernel, &Pool::serial(), isa, a, &packed, to, &QuantizedEpilogue::default());
+                qgemm_with(kernel, &Pool::serial(), isa, a, &packed, to, &QuantizedEpilogue::default());
                 let want = 255.0 * f32::from(weight) * k as f32;
                 assert_eq!(out, [want; 9], "{kernel:?}");
             }

@@ -40,12 +40,12 @@ pub(crate) trait Microkernel: Sync {
         let _ = (m, k, group);
         true
     }
-    /// What rows of several segments must be like; `None` if they can have segments of any length.
+    /// The limits on rows of several segments; `None` if segments can have any length.
     fn segment_limits(&self) -> Option<SegmentLimits> {
         None
     }
     /// The function that computes [`Columns`] which were checked, if there is one.
-    fn columns(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
+    fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
         None
     }
 

@@ -26,15 +26,15 @@ pub(super) trait Dots: Copy {
     fn zero(self) -> Self::Sums;
     /// # Safety
     /// Four bytes can be read.
-    unsafe fn a(self, p: *const u8) -> Self::A;
+    unsafe fn load_a(self, p: *const u8) -> Self::A;
     /// # Safety
     /// Four bytes a column can be read.
-    unsafe fn b(self, p: *const u8) -> Self::B;
+    unsafe fn load_b(self, p: *const u8) -> Self::B;
     /// 4-bit values times 16: those in the low halves of the bytes, and those in the high halves.
     ///
     /// # Safety
     /// Four bytes a column can be read.
-    unsafe fn halves(self, p: *const u8) -> [Self::B; 2];
+    unsafe fn load_nibbles(self, p: *const u8) -> [Self::B; 2];
     fn dot(self, sums: Self::Sums, a: Self::A, b: Self::B) -> Self::Sums;
     fn add(self, sums: Self::Sums, others: Self::Sums) -> Self::Sums;
     /// # Safety
@@ -73,7 +73,7 @@ pub(super) unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR:
                             let column = $column;
                             repeat!(MR, [0 1 2 3 4 5 6 7], i => {
                                 let row: *const u8 = $row;
-                                $sums[i][p][v] = d.dot($sums[i][p][v], d.a(row.wrapping_add(i * args.a_step)), column);
+                                $sums[i][p][v] = d.dot($sums[i][p][v], d.load_a(row.wrapping_add(i * args.a_step)), column);
                             });
                         }
                     });
@@ -86,29 +86,29 @@ pub(super) unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR:
             while k < args.k {
                 let row = a.wrapping_add(k);
                 if FOUR && split {
-                    dots!(sums, row, |at| d.halves(at)[0]);
-                    dots!(others, row.wrapping_add(4), |at| d.halves(at)[1]);
+                    dots!(sums, row, |at| d.load_nibbles(at)[0]);
+                    dots!(others, row.wrapping_add(4), |at| d.load_nibbles(at)[1]);
                 } else if FOUR {
                     repeat!(NP, [0 1 2 3], p => {
                         repeat!(vectors::<D>(), [0 1], v => {
                             let at = b.wrapping_add(p * args.b_step + v * D::LANES * 4);
                             // SAFETY: as above.
                             unsafe {
-                                let [low, high] = d.halves(at);
+                                let [low, high] = d.load_nibbles(at);
                                 repeat!(MR, [0 1 2 3 4 5 6 7], i => {
                                     let row = row.wrapping_add(i * args.a_step);
-                                    sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), low);
-                                    sums[i][p][v] = d.dot(sums[i][p][v], d.a(row.wrapping_add(4)), high);
+                                    sums[i][p][v] = d.dot(sums[i][p][v], d.load_a(row), low);
+                                    sums[i][p][v] = d.dot(sums[i][p][v], d.load_a(row.wrapping_add(4)), high);
                                 });
                             }
                         });
                     });
                 } else {
-                    dots!(sums, row, |at| d.b(at));
+                    dots!(sums, row, |at| d.load_b(at));
                     if split && k + 4 < args.k {
                         b = b.wrapping_add(64);
                         k += 4;
-                        dots!(others, row.wrapping_add(4), |at| d.b(at));
+                        dots!(others, row.wrapping_add(4), |at| d.load_b(at));
                     }
                 }
                 b = b.wrapping_add(64);
@@ -139,11 +139,11 @@ pub(super) unsafe fn columns<V: Copy, D: Dots<A = V, B = V>>(d: D, args: &mut Co
     // SAFETY: as the caller promises; at least as many rows are left as are computed.
     unsafe {
         while row + 4 <= args.rows() {
-            columns_of::<V, D, 4>(d, args, row);
+            compute_column_rows::<V, D, 4>(d, args, row);
             row += 4;
         }
         while row < args.rows() {
-            columns_of::<V, D, 1>(d, args, row);
+            compute_column_rows::<V, D, 1>(d, args, row);
             row += 1;
         }
     }
@@ -152,7 +152,7 @@ pub(super) unsafe fn columns<V: Copy, D: Dots<A = V, B = V>>(d: D, args: &mut Co
 /// # Safety
 /// [`Columns`] were checked, and there are `M` rows from `row` on.
 #[inline(always)]
-unsafe fn columns_of<V: Copy, D: Dots<A = V, B = V>, const M: usize>(
+unsafe fn compute_column_rows<V: Copy, D: Dots<A = V, B = V>, const M: usize>(
     d: D,
     args: &mut Columns<'_>,
     row: usize,
@@ -167,9 +167,9 @@ unsafe fn columns_of<V: Copy, D: Dots<A = V, B = V>, const M: usize>(
             // SAFETY: in each row and at each tap, operands have columns up to a multiple of a panel, and so whole
             // vectors.
             unsafe {
-                let weights = d.b(b);
+                let weights = d.load_b(b);
                 repeat!(M, [0 1 2 3], i => {
-                    sums[i] = d.dot(sums[i], d.b(at.wrapping_add(i * args.a_step)), weights);
+                    sums[i] = d.dot(sums[i], d.load_b(at.wrapping_add(i * args.a_step)), weights);
                 });
             }
             b = b.wrapping_add(args.b_step);
@@ -217,7 +217,7 @@ macro_rules! microkernel {
             fn rows_written(&self, rows: usize) -> usize {
                 x86::rows_written(rows, $rows)
             }
-            $(fn columns(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
+            $(fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
                 Some($columns)
             })?
             unsafe fn run(&self, _: usize, args: &mut Args<'_>) {

@@ -11,7 +11,7 @@ pub trait Ordered: Copy + Default + Send + Sync + 'static {
     /// Whether `self` is greater (or, if `least`, less) than `other`, or the only NaN of the two.
     fn beats(self, other: Self, least: bool) -> bool;
     /// Whether both are equal, or both NaN.
-    fn same(self, other: Self) -> bool;
+    fn is_same(self, other: Self) -> bool;
 }
 
 macro_rules! ordered {
@@ -23,7 +23,7 @@ macro_rules! ordered {
                 better | ($is_nan(self) & !$is_nan(other))
             }
             #[inline(always)]
-            fn same(self, other: Self) -> bool {
+            fn is_same(self, other: Self) -> bool {
                 (self == other) | ($is_nan(self) & $is_nan(other))
             }
         }
@@ -81,7 +81,8 @@ pub fn extremes<T: Ordered>(
     let each = (ELEMENTS / block).max(1);
     let mut pieces = Vec::new();
     for x in x.chunks(each * block) {
-        let (values, places) = (take(&mut values, x.len() / n), take(&mut places, x.len() / n));
+        let (values, places) =
+            (split_off_first(&mut values, x.len() / n), split_off_first(&mut places, x.len() / n));
         pieces.push((x, Extremes { least, values, places }));
     }
     pool.parallel_chunks_mut(&mut pieces, 1, 1, &|_, piece| {
@@ -102,7 +103,7 @@ pub fn extremes<T: Ordered>(
 }
 
 /// Splits off the first `n` elements of `rest`.
-fn take<'a, T>(rest: &mut Option<&'a mut [T]>, n: usize) -> Option<&'a mut [T]> {
+fn split_off_first<'a, T>(rest: &mut Option<&'a mut [T]>, n: usize) -> Option<&'a mut [T]> {
     let (first, others) = rest.take()?.split_at_mut(n);
     *rest = Some(others);
     Some(first)
@@ -120,9 +121,9 @@ impl<T: Ordered> Op for RowExtremes<'_, T> {
     fn run<S: Simd>(self, _: S) {
         let Self { x, out: Extremes { least, values, places } } = self;
         let better = |best: T, x: T| if x.beats(best, least) { x } else { best };
-        let (whole, rest) = x.as_chunks::<LANES>();
+        let (chunks, rest) = x.as_chunks::<LANES>();
         let mut lanes = [x[0]; LANES];
-        for chunk in whole {
+        for chunk in chunks {
             for i in 0..LANES {
                 lanes[i] = better(lanes[i], chunk[i]);
             }
@@ -133,14 +134,15 @@ impl<T: Ordered> Op for RowExtremes<'_, T> {
         }
         if let Some(places) = places {
             let block =
-                x.chunks(BLOCK).position(|block| block.iter().fold(false, |any, x| any | x.same(best)));
+                x.chunks(BLOCK).position(|block| block.iter().fold(false, |any, x| any | x.is_same(best)));
             let start = block.unwrap_or(0) * BLOCK;
             let within = match x[start..].first_chunk::<BLOCK>() {
                 Some(block) => {
-                    let bits = block.iter().rev().fold(0u64, |bits, x| bits << 1 | u64::from(x.same(best)));
+                    let bits =
+                        block.iter().rev().fold(0u64, |bits, x| bits << 1 | u64::from(x.is_same(best)));
                     bits.trailing_zeros() as usize
                 }
-                None => x[start..].iter().position(|x| x.same(best)).unwrap_or(0),
+                None => x[start..].iter().position(|x| x.is_same(best)).unwrap_or(0),
             };
             places[0] = (start + within) as i64;
         }
@@ -163,7 +165,7 @@ impl<T: Ordered> Op for ColumnExtremes<'_, T> {
             let width = COLUMNS.min(inner - first);
             let mut best = [T::default(); COLUMNS];
             best[..width].copy_from_slice(&x[first..first + width]);
-            let mut found = [0i64; COLUMNS];
+            let mut positions = [0i64; COLUMNS];
             for (part, x) in x.chunks(ROWS.saturating_mul(inner)).enumerate() {
                 let mut at = [-1i32; COLUMNS];
                 for (row, x) in x.chunks_exact(inner).enumerate() {
@@ -174,9 +176,9 @@ impl<T: Ordered> Op for ColumnExtremes<'_, T> {
                         *at = if better { row as i32 } else { *at };
                     }
                 }
-                for (found, at) in found.iter_mut().zip(at) {
+                for (position, at) in positions.iter_mut().zip(at) {
                     if at >= 0 {
-                        *found = (part * ROWS) as i64 + i64::from(at);
+                        *position = (part * ROWS) as i64 + i64::from(at);
                     }
                 }
             }
@@ -184,7 +186,7 @@ impl<T: Ordered> Op for ColumnExtremes<'_, T> {
                 values[first..first + width].copy_from_slice(&best[..width]);
             }
             if let Some(places) = &mut places {
-                places[first..first + width].copy_from_slice(&found[..width]);
+                places[first..first + width].copy_from_slice(&positions[..width]);
             }
         }
     }

@@ -42,7 +42,7 @@ pub fn group_norm_factors(
     let images =
         x.chunks_exact(image).zip(scale.chunks_exact_mut(channels).zip(shift.chunks_exact_mut(channels)));
     for (x, (scale, shift)) in images {
-        let mut statistics = scratch::filled(groups, (0.0, 0.0));
+        let mut statistics = scratch::filled_vec(groups, (0.0, 0.0));
         match layout {
             Layout::ChannelsFirst => {
                 let grain = (BLOCK / (each * pixels)).max(1);
@@ -73,7 +73,7 @@ fn channels_last_statistics(
     let block = (BLOCK / channels).clamp(1, PIXELS);
     let each = channels / statistics.len();
     // For each block of pixels: the mean of each channel, then each channel's sum of squared deviations from it.
-    let mut moments = scratch::filled(pixels.div_ceil(block) * 2 * channels, 0.0f32);
+    let mut moments = scratch::filled_vec(pixels.div_ceil(block) * 2 * channels, 0.0f32);
     pool.parallel_chunks_mut(&mut moments, 2 * channels, 1, &|b, moments| {
         let first = b * block * channels;
         let x = &x[first..x.len().min(first + block * channels)];

@@ -52,7 +52,7 @@ pub fn column_means(pool: &Pool, isa: Isa, x: &[f32], out: &mut [f32]) {
     let rows = x.len() / columns;
     // The parts do not depend on the number of threads.
     let part = rows.div_ceil(PARTS).next_multiple_of(PART_ROWS).max(PART_ROWS);
-    let mut totals = scratch::filled(rows.div_ceil(part) * columns, 0.0);
+    let mut totals = scratch::filled_vec(rows.div_ceil(part) * columns, 0.0);
     let grain = (ELEMENTS / (part * columns)).max(1);
     pool.parallel_chunks_mut(&mut totals, columns, grain, &|i, totals| {
         let x = &x[i * part * columns..x.len().min((i + 1) * part * columns)];
@@ -103,8 +103,8 @@ impl Op for WideSquares<'_> {
     fn run<S: Simd>(self, _: S) -> f64 {
         let square = |x: f32| f64::from(x) * f64::from(x);
         let mut lanes = [0.0f64; LANES];
-        let (whole, rest) = self.0.as_chunks::<LANES>();
-        for chunk in whole {
+        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        for chunk in chunks {
             for i in 0..LANES {
                 lanes[i] += square(chunk[i]);
             }
@@ -128,14 +128,14 @@ impl<F: Fn(f32) -> f32> Op for Sum<'_, F> {
     }
 }
 
-/// The sum of `of` over the elements.
+/// The sum of `of(element)` over the elements.
 #[inline(always)]
 pub(super) fn sum_of(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     let mut total = 0.0;
     for block in x.chunks(BLOCK) {
         let mut lanes = [0.0f32; LANES];
-        let (whole, rest) = block.as_chunks::<LANES>();
-        for chunk in whole {
+        let (chunks, rest) = block.as_chunks::<LANES>();
+        for chunk in chunks {
             for i in 0..LANES {
                 lanes[i] += of(chunk[i]);
             }
@@ -148,7 +148,7 @@ pub(super) fn sum_of(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     total
 }
 
-/// The sum of each column of a matrix with one column a total.
+/// The sums of the columns of a matrix, one for each element of `totals`.
 struct ColumnSums<'a> {
     x: &'a [f32],
     totals: &'a mut [f64],
@@ -294,8 +294,8 @@ pub(super) fn fold_halves<T: Copy>(lanes: &mut [T], fold: impl Fn(T, T) -> T) ->
 #[inline(always)]
 pub(super) fn extreme(x: &[f32], start: f32, fold: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; LANES];
-    let (whole, rest) = x.as_chunks::<LANES>();
-    for chunk in whole {
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
         for i in 0..LANES {
             lanes[i] = fold(lanes[i], chunk[i]);
         }

@@ -77,7 +77,7 @@ impl Op for Softmax<'_> {
         } else {
             map_vectors(s, x, |x| exp(s, x - max));
             let sum = sum_of(x, |x| x);
-            let (scale, least) = ((1.0 / sum) as f32, least(sum as f32));
+            let (scale, least) = ((1.0 / sum) as f32, least_normal_quotient(sum as f32));
             for x in x.iter_mut() {
                 *x = flush_subnormal(*x, least) * scale;
             }
@@ -89,8 +89,8 @@ impl Op for Softmax<'_> {
 /// several vectors.
 #[inline(always)]
 fn map_vectors<S: Simd>(s: S, x: &mut [f32], f: impl Fn(f32) -> f32) {
-    let (whole, rest) = x.split_at_mut(x.len() / S::LANES * S::LANES);
-    whole.iter_mut().for_each(|x| *x = f(*x));
+    let (full_vectors, rest) = x.split_at_mut(x.len() / S::LANES * S::LANES);
+    full_vectors.iter_mut().for_each(|x| *x = f(*x));
     if !rest.is_empty() {
         let mut lanes = [0.0; LANES];
         // SAFETY: `rest` has fewer elements than a vector has lanes, and `lanes` at least as many as a vector.
@@ -103,7 +103,7 @@ fn map_vectors<S: Simd>(s: S, x: &mut [f32], f: impl Fn(f32) -> f32) {
 
 /// The least value that divided by `sum` is a normal number.
 #[inline(always)]
-fn least(sum: f32) -> f32 {
+fn least_normal_quotient(sum: f32) -> f32 {
     f32::MIN_POSITIVE * sum
 }
 
@@ -151,7 +151,7 @@ impl Op for ColumnSoftmax<'_> {
             totals.iter_mut().zip(sum).for_each(|(total, sum)| *total += f64::from(sum));
         }
         let mut sum = totals.map(|total| total as f32);
-        let leasts = sum.map(least);
+        let leasts = sum.map(least_normal_quotient);
         for sum in &mut sum {
             *sum = if log { math::log(s, *sum) } else { 1.0 / *sum };
         }

@@ -180,15 +180,15 @@ fn long_sums_are_as_exact_as_f64() {
                 let mut out = vec![0.0; columns];
                 let all = n / columns * columns;
                 column_means(&Pool::serial(), isa, &x[..all], &mut out);
-                let whole = x[..all].iter().map(|&x| f64::from(x)).sum::<f64>() / all as f64;
-                let found = out.iter().map(|&x| f64::from(x)).sum::<f64>() / columns as f64;
-                near("means of columns", found as f32, whole);
+                let expected = x[..all].iter().map(|&x| f64::from(x)).sum::<f64>() / all as f64;
+                let actual = out.iter().map(|&x| f64::from(x)).sum::<f64>() / columns as f64;
+                near("means of columns", actual as f32, expected);
                 let mut again = vec![0.0; columns];
                 column_means(&Pool::new(3), isa, &x[..all], &mut again);
                 assert_eq!(again, out);
                 row_means(&Pool::new(2), isa, &x[..all], &mut again);
-                let found = again.iter().map(|&x| f64::from(x)).sum::<f64>() / columns as f64;
-                near("means of rows", found as f32, whole);
+                let actual = again.iter().map(|&x| f64::from(x)).sum::<f64>() / columns as f64;
+                near("means of rows", actual as f32, expected);
             }
             for layout in
                 [super::super::conv::Layout::ChannelsFirst, super::super::conv::Layout::ChannelsLast]
@@ -243,7 +243,7 @@ fn extremes_of_rows_and_columns() {
                         let best =
                             (1..n).fold(0, |best, j| if at(j).beats(at(best), least) { j } else { best });
                         assert_eq!(place, best as i64, "{isa:?} {n} {inner}");
-                        assert!(value.same(at(best)), "{isa:?} {n} {inner}: {value}");
+                        assert!(value.is_same(at(best)), "{isa:?} {n} {inner}: {value}");
                     }
                 }
             }

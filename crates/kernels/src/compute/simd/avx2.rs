@@ -19,7 +19,7 @@ pub(super) unsafe fn enter<O: Op>(op: O) -> O::Out {
 
 /// The mask whose first `n` lanes are set.
 #[inline(always)]
-fn first(n: usize) -> __m256i {
+fn first_lanes(n: usize) -> __m256i {
     const ONES: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
     // SAFETY: AVX2 is available (an `Avx2` exists); 8 elements from index 0..=8 of 16 are read.
     unsafe { _mm256_loadu_si256(ONES.as_ptr().add(8 - n.min(8)).cast()) }
@@ -47,7 +47,7 @@ impl Simd for Avx2 {
         sub_int(a: Self::I, b: Self::I) -> Self::I = _mm256_sub_epi32(a, b);
         mul_int(a: Self::I, b: Self::I) -> Self::I = _mm256_mullo_epi32(a, b);
         shift_right(a: Self::I, n: u32) -> Self::I = _mm256_sra_epi32(a, _mm_cvtsi32_si128(n as i32));
-        real(a: Self::I) -> Self::F = _mm256_cvtepi32_ps(a);
+        to_float(a: Self::I) -> Self::F = _mm256_cvtepi32_ps(a);
         round(a: Self::F) -> Self::I = _mm256_cvtps_epi32(a);
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
@@ -55,8 +55,8 @@ impl Simd for Avx2 {
     memory_intrinsics! {
         load(p: *const f32) -> Self::F = _mm256_loadu_ps(p);
         store(p: *mut f32, a: Self::F) -> () = _mm256_storeu_ps(p, a);
-        load_first(p: *const f32, n: usize) -> Self::F = _mm256_maskload_ps(p, first(n));
-        store_first(p: *mut f32, n: usize, a: Self::F) -> () = _mm256_maskstore_ps(p, first(n), a);
+        load_first(p: *const f32, n: usize) -> Self::F = _mm256_maskload_ps(p, first_lanes(n));
+        store_first(p: *mut f32, n: usize, a: Self::F) -> () = _mm256_maskstore_ps(p, first_lanes(n), a);
         load_int(p: *const i32) -> Self::I = _mm256_loadu_si256(p.cast());
         store_int(p: *mut i32, a: Self::I) -> () = _mm256_storeu_si256(p.cast(), a);
         load_bytes(p: *const u8) -> Self::F =

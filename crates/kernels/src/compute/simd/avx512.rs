@@ -19,7 +19,7 @@ pub(super) unsafe fn enter<O: Op>(op: O) -> O::Out {
 
 /// The mask whose first `n` lanes are set.
 #[inline(always)]
-fn first(n: usize) -> __mmask16 {
+fn first_lanes(n: usize) -> __mmask16 {
     ((1u32 << n.min(16)) - 1) as __mmask16
 }
 
@@ -46,7 +46,7 @@ impl Simd for Avx512 {
         sub_int(a: Self::I, b: Self::I) -> Self::I = _mm512_sub_epi32(a, b);
         mul_int(a: Self::I, b: Self::I) -> Self::I = _mm512_mullo_epi32(a, b);
         shift_right(a: Self::I, n: u32) -> Self::I = _mm512_sra_epi32(a, _mm_cvtsi32_si128(n as i32));
-        real(a: Self::I) -> Self::F = _mm512_cvtepi32_ps(a);
+        to_float(a: Self::I) -> Self::F = _mm512_cvtepi32_ps(a);
         round(a: Self::F) -> Self::I = _mm512_cvtps_epi32(a);
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
@@ -54,8 +54,8 @@ impl Simd for Avx512 {
     memory_intrinsics! {
         load(p: *const f32) -> Self::F = _mm512_loadu_ps(p);
         store(p: *mut f32, a: Self::F) -> () = _mm512_storeu_ps(p, a);
-        load_first(p: *const f32, n: usize) -> Self::F = _mm512_maskz_loadu_ps(first(n), p);
-        store_first(p: *mut f32, n: usize, a: Self::F) -> () = _mm512_mask_storeu_ps(p, first(n), a);
+        load_first(p: *const f32, n: usize) -> Self::F = _mm512_maskz_loadu_ps(first_lanes(n), p);
+        store_first(p: *mut f32, n: usize, a: Self::F) -> () = _mm512_mask_storeu_ps(p, first_lanes(n), a);
         load_int(p: *const i32) -> Self::I = _mm512_loadu_si512(p.cast());
         store_int(p: *mut i32, a: Self::I) -> () = _mm512_storeu_si512(p.cast(), a);
         load_bytes(p: *const u8) -> Self::F =
@@ -70,7 +70,7 @@ impl Simd for Avx512 {
             if n >= 16 {
                 _mm_storeu_si128(p.cast(), bytes)
             } else {
-                _mm_mask_storeu_epi8(p.cast(), first(n), bytes)
+                _mm_mask_storeu_epi8(p.cast(), first_lanes(n), bytes)
             }
         }
     }

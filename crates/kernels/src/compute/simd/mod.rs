@@ -89,7 +89,7 @@ pub(crate) trait Simd: Copy {
     /// `a >> n`, keeping the sign; `n` is below 32.
     fn shift_right(self, a: Self::I, n: u32) -> Self::I;
     /// Converts to the nearest f32 values.
-    fn real(self, a: Self::I) -> Self::F;
+    fn to_float(self, a: Self::I) -> Self::F;
     /// Rounds f32 values below 2^22 in magnitude to the nearest integers, half to even.
     fn round(self, a: Self::F) -> Self::I;
 

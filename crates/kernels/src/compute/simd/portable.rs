@@ -69,7 +69,7 @@ impl Simd for Portable {
         from_fn(|i| a[i].wrapping_shr(n))
     }
     #[inline(always)]
-    fn real(self, a: Self::I) -> Self::F {
+    fn to_float(self, a: Self::I) -> Self::F {
         from_fn(|i| a[i] as f32)
     }
     #[inline(always)]

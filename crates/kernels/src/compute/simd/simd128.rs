@@ -111,7 +111,7 @@ impl Simd for Simd128 {
         i32x4_shr(a, n)
     }
     #[inline(always)]
-    fn real(self, a: v128) -> v128 {
+    fn to_float(self, a: v128) -> v128 {
         f32x4_convert_i32x4(a)
     }
     #[inline(always)]

@@ -305,7 +305,7 @@ impl RaisedMethod {
             return Vec::new();
         }
         let (Some(&result), Some(&written)) =
-            (args.get(schema.args.len()), schema.written().next().and_then(|out| args.get(out)))
+            (args.get(schema.args.len()), schema.written_args().next().and_then(|out| args.get(out)))
         else {
             return Vec::new();
         };

@@ -562,5 +562,5 @@ pub(crate) fn scalar_of(value: &Value) -> Option<Scalar> {
 pub(crate) fn writes_only_its_outs(call: &KernelCall) -> bool {
     let schema = call.kernel.schema();
     let trailing = schema.args.iter().rev().take_while(|a| a.written).count();
-    trailing == schema.written().count() || call.kernel.facts().overwrites
+    trailing == schema.written_args().count() || call.kernel.facts().overwrites
 }
