@@ -98,7 +98,7 @@ fn parse_kernel(line: &'static str) -> (&'static str, Vec<Group>) {
 
 fn parse_group(text: &'static str) -> Option<Group> {
     let (names, types) = text.trim().split_once(':')?;
-    let types = types.split_whitespace().map(dtype_set).fold(DtypeSet::NONE, DtypeSet::and);
+    let types = types.split_whitespace().map(dtype_set).fold(DtypeSet::NONE, DtypeSet::union);
     Some(Group { names: names.split('=').collect(), types })
 }
 

@@ -143,7 +143,7 @@ struct Kinds<'a> {
     first: ScratchBuffer<'a, i64>,
     kind: ScratchBuffer<'a, i64>,
     counts: ScratchBuffer<'a, i64>,
-    found: usize,
+    len: usize,
 }
 
 impl<'a> Kinds<'a> {
@@ -158,19 +158,19 @@ impl<'a> Kinds<'a> {
         }
         let (mut first, mut kind, mut counts) =
             (ctx.scratch(items.count)?, ctx.scratch(items.count)?, ctx.scratch(items.count)?);
-        let mut found = 0;
+        let mut kinds = 0;
         let mut last = None;
         for &i in order.iter() {
             let i = i as usize;
             if last.is_none_or(|last| !items.rows_equal(last, i)) {
-                (first[found], counts[found]) = (i as i64, 0);
-                found += 1;
+                (first[kinds], counts[kinds]) = (i as i64, 0);
+                kinds += 1;
             }
-            kind[i] = found as i64 - 1;
-            counts[found - 1] += 1;
+            kind[i] = kinds as i64 - 1;
+            counts[kinds - 1] += 1;
             last = Some(i);
         }
-        Ok(Self { first, kind, counts, found })
+        Ok(Self { first, kind, counts, len: kinds })
     }
 }
 
@@ -198,18 +198,18 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
     let each = x.numel().checked_div(count).unwrap_or(0);
     let no_slices = wanted.dim.is_some_and(|dim| x.numel() == 0 && x.sizes()[dim] > 0);
     ensure!(!no_slices, "self: slices of the shape {} have no elements to compare", x.sizes());
-    let mut found_sizes = Shape::new(&[0])?;
-    let found = dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
+    let mut kind_sizes = Shape::new(&[0])?;
+    let kinds = dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let items = Items { rows: values::<C>(ctx, &x, &view)?, count, each };
         let kinds = Kinds::find(ctx, &items, wanted.sort)?;
         let out = outs.tensor(0)?;
-        let mut sizes = if wanted.dim.is_some() { *x.sizes() } else { found_sizes };
-        sizes[wanted.dim.unwrap_or(0)] = kinds.found;
+        let mut sizes = if wanted.dim.is_some() { *x.sizes() } else { kind_sizes };
+        sizes[wanted.dim.unwrap_or(0)] = kinds.len;
         out.resize(&sizes)?;
-        found_sizes[0] = kinds.found;
+        kind_sizes[0] = kinds.len;
         let into = Layout::of_tensor(out.meta());
         let into = wanted.dim.map_or(into, |dim| into.permute(&move_to_front(dim, x.rank())));
-        let mut rows = ctx.scratch::<C>(kinds.found * each)?;
+        let mut rows = ctx.scratch::<C>(kinds.len * each)?;
         for (to, &i) in rows.chunks_exact_mut(each.max(1)).zip(kinds.first.iter()) {
             to.copy_from_slice(items.row_elements(i as usize));
         }
@@ -217,8 +217,8 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
         kinds
     });
     let per_row = if wanted.dim.is_some() { Shape::new(&[count])? } else { *x.sizes() };
-    let inverse = wanted.inverse.then_some((per_row, &found.kind[..]));
-    let counts = wanted.counts.then_some((found_sizes, &found.counts[..found.found]));
+    let inverse = wanted.inverse.then_some((per_row, &kinds.kind[..]));
+    let counts = wanted.counts.then_some((kind_sizes, &kinds.counts[..kinds.len]));
     for (k, wanted) in [inverse, counts].into_iter().enumerate() {
         let out = outs.tensor(1 + k)?;
         expect_type("out", ScalarType::Long, out.dtype())?;

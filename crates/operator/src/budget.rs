@@ -92,8 +92,8 @@ impl CountedTensor {
     /// # Errors
     /// As [`Budget::take`], or if the allocation fails.
     pub fn zeros(meta: TensorMeta, what: &'static str, budget: &Budget) -> Result<Self> {
-        let held = budget.take(what, meta.nbytes())?;
-        Ok(Self { tensor: Tensor::zeros(meta)?, _held: held })
+        let reservation = budget.take(what, meta.nbytes())?;
+        Ok(Self { tensor: Tensor::zeros(meta)?, _held: reservation })
     }
 
     /// A copy of a tensor. `what` says in the error message what needs it.
@@ -101,8 +101,8 @@ impl CountedTensor {
     /// # Errors
     /// As [`Budget::take`], or if the allocation fails.
     pub fn copied(of: &TensorView<'_>, what: &'static str, budget: &Budget) -> Result<Self> {
-        let held = budget.take(what, of.bytes().len())?;
-        Ok(Self { tensor: of.to_tensor()?, _held: held })
+        let reservation = budget.take(what, of.bytes().len())?;
+        Ok(Self { tensor: of.to_tensor()?, _held: reservation })
     }
 
     /// Counts an existing tensor: for small tensors whose size is not known before they are created.
@@ -110,16 +110,16 @@ impl CountedTensor {
     /// # Errors
     /// As [`Budget::take`].
     pub fn new(tensor: Tensor, what: &'static str, budget: &Budget) -> Result<Self> {
-        let held = budget.take(what, tensor.bytes().len())?;
-        Ok(Self { tensor, _held: held })
+        let reservation = budget.take(what, tensor.bytes().len())?;
+        Ok(Self { tensor, _held: reservation })
     }
 }
 
 impl From<Tensor> for CountedTensor {
     /// A tensor that no shared budget counts.
     fn from(tensor: Tensor) -> Self {
-        let held = Reservation { budget: Budget::default(), bytes: 0 };
-        Self { tensor, _held: held }
+        let reservation = Reservation { budget: Budget::default(), bytes: 0 };
+        Self { tensor, _held: reservation }
     }
 }
 

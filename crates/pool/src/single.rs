@@ -66,15 +66,15 @@ impl Single {
 
     /// The number of pending tasks, without those held by other threads.
     pub(crate) fn len(&self) -> usize {
-        let held = LOCAL_TASKS.with_borrow(|h| if h.owner == self.address() { h.tasks.len() } else { 0 });
-        held + self.queued.load(Ordering::Relaxed)
+        let local = LOCAL_TASKS.with_borrow(|l| if l.owner == self.address() { l.tasks.len() } else { 0 });
+        local + self.queued.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, tasks: impl IntoIterator<Item = Task>) {
         let tasks = tasks.into_iter();
-        LOCAL_TASKS.with_borrow_mut(|held| {
-            if held.owner == self.address() {
-                held.tasks.extend(tasks);
+        LOCAL_TASKS.with_borrow_mut(|local| {
+            if local.owner == self.address() {
+                local.tasks.extend(tasks);
             } else {
                 let mut queue = lock(&self.tasks);
                 queue.extend(tasks);
@@ -92,21 +92,21 @@ impl Single {
     /// Gives the tasks that this thread holds back to the queue, for another thread.
     pub(crate) fn release(&self) {
         let owner = self.address();
-        let held = LOCAL_TASKS.with_borrow_mut(|held| match held.owner == owner {
-            true => std::mem::take(&mut held.tasks),
+        let tasks = LOCAL_TASKS.with_borrow_mut(|local| match local.owner == owner {
+            true => std::mem::take(&mut local.tasks),
             false => VecDeque::new(),
         });
-        self.return_tasks(held);
+        self.return_tasks(tasks);
     }
 
     /// Puts the tasks that a thread held back at the front of the queue.
-    fn return_tasks(&self, mut held: VecDeque<Task>) {
-        if held.is_empty() {
+    fn return_tasks(&self, mut tasks: VecDeque<Task>) {
+        if tasks.is_empty() {
             return;
         }
         let mut queue = lock(&self.tasks);
-        held.append(&mut queue);
-        *queue = held;
+        tasks.append(&mut queue);
+        *queue = tasks;
         self.queued.store(queue.len(), Ordering::Relaxed);
         drop(queue);
         self.event.notify_all();
@@ -115,20 +115,20 @@ impl Single {
     /// Makes this thread run tasks, if it does not already.
     fn begin_tasks(&self) -> RunGuard<'_> {
         let owner = self.address();
-        let is_new = LOCAL_TASKS.with_borrow(|held| held.owner != owner);
+        let is_new = LOCAL_TASKS.with_borrow(|local| local.owner != owner);
         let before = is_new.then(|| LOCAL_TASKS.replace(LocalTasks { owner, tasks: VecDeque::new() }));
         RunGuard { queue: self, before }
     }
 
     /// The next task for this thread, which must have called [`Self::begin_tasks`].
     fn next_task(&self) -> Option<Task> {
-        LOCAL_TASKS.with_borrow_mut(|held| {
+        LOCAL_TASKS.with_borrow_mut(|local| {
             if self.queued.load(Ordering::Relaxed) > 0 {
                 let mut queue = lock(&self.tasks);
-                held.tasks.append(&mut queue);
+                local.tasks.append(&mut queue);
                 self.queued.store(0, Ordering::Relaxed);
             }
-            held.tasks.pop_front()
+            local.tasks.pop_front()
         })
     }
 

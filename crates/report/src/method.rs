@@ -283,11 +283,8 @@ impl AsWritten<'_> {
         let plan = self.plan();
         let kernel = self.options.kernels.get(name);
         let schema = kernel.as_ref().map(|kernel| kernel.schema());
-        let definitions: HashMap<usize, (u32, bool)> = step
-            .reads
-            .iter()
-            .filter_map(|r| Some((r.value, sources.definition(r.value, r.def)?)))
-            .collect();
+        let definitions: HashMap<usize, (u32, bool)> =
+            step.reads.iter().filter_map(|r| Some((r.value, sources.definition(r.value, r.def)?))).collect();
         let declared = schema.map_or(args.len(), |s| s.args.len());
         for (i, &id) in args.iter().take(declared).enumerate() {
             let argument = schema.and_then(|s| s.args.get(i));

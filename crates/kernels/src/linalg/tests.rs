@@ -113,8 +113,8 @@ fn singular_vectors_are_orthonormal_and_reproduce_the_matrix() {
                 for square in [false, true] {
                     let (w, h) = if square { (m, n) } else { (k, k) };
                     let outs = [out(dtype, &[m, w]), out(Double, &[k]), out(dtype, &[h, n])];
-                    let given = x.tensor(dtype);
-                    let args = [a(&given), Arg::Bool(square)];
+                    let input = x.tensor(dtype);
+                    let args = [a(&input), Arg::Bool(square)];
                     let [u, s, v] = call_many("aten::linalg_svd.U", &args, outs).unwrap();
                     let (u, s, v) = (M::read(&u), M::read(&s), M::read(&v));
                     u.assert_orthonormal_columns("U");
@@ -134,16 +134,16 @@ fn triangular_factors_reproduce_the_matrix() {
         for (m, n) in SHAPES {
             let k = m.min(n);
             let x = M::noise(m, n, dtype);
-            let given = x.tensor(dtype);
+            let input = x.tensor(dtype);
             for (mode, inner) in [("reduced", k), ("complete", m)] {
                 let outs = [out(dtype, &[m, inner]), out(dtype, &[inner, n])];
-                let [q, r] = call_many("aten::linalg_qr.out", &[a(&given), Arg::Str(mode)], outs).unwrap();
+                let [q, r] = call_many("aten::linalg_qr.out", &[a(&input), Arg::Str(mode)], outs).unwrap();
                 let (q, r) = (M::read(&q), M::read(&r));
                 q.assert_orthonormal_columns("Q");
                 q.times(&r).assert_near(&x, "Q R");
             }
             let outs = [out(dtype, &[m, m]), out(dtype, &[m, k]), out(dtype, &[k, n])];
-            let [p, l, u] = call_many("aten::linalg_lu.out", &[a(&given)], outs).unwrap();
+            let [p, l, u] = call_many("aten::linalg_lu.out", &[a(&input)], outs).unwrap();
             M::read(&p).times(&M::read(&l)).times(&M::read(&u)).assert_near(&x, "P L U");
             assert!(M::read(&l).2.iter().all(|x| x.norm() < 1.5), "pivots are the largest of their columns");
         }
@@ -154,17 +154,17 @@ fn triangular_factors_reproduce_the_matrix() {
 fn systems_are_solved_from_both_sides() {
     for dtype in [Double, ComplexDouble] {
         let (x, b) = (M::noise(4, 4, dtype), M::noise(4, 3, dtype));
-        let given = x.tensor(dtype);
+        let input = x.tensor(dtype);
         let outs = [out(dtype, &[4, 4]), out(Int, &[4])];
-        let [lu, pivots] = call_many("aten::linalg_lu_factor.out", &[a(&given)], outs).unwrap();
+        let [lu, pivots] = call_many("aten::linalg_lu_factor.out", &[a(&input)], outs).unwrap();
         for (left, adjoint) in [(true, false), (true, true), (false, false), (false, true)] {
             let right = if left { b.clone() } else { b.adjoint() };
-            let given = right.tensor(dtype);
-            let args = [a(&lu), a(&pivots), a(&given), Arg::Bool(left), Arg::Bool(adjoint)];
-            let found = call("aten::linalg_lu_solve.out", &args, out(dtype, &[right.0, right.1])).unwrap();
-            let found = M::read(&found);
+            let right_tensor = right.tensor(dtype);
+            let args = [a(&lu), a(&pivots), a(&right_tensor), Arg::Bool(left), Arg::Bool(adjoint)];
+            let actual = call("aten::linalg_lu_solve.out", &args, out(dtype, &[right.0, right.1])).unwrap();
+            let actual = M::read(&actual);
             let matrix = if adjoint { x.adjoint() } else { x.clone() };
-            let back = if left { matrix.times(&found) } else { found.times(&matrix) };
+            let back = if left { matrix.times(&actual) } else { actual.times(&matrix) };
             back.assert_near(&right, "A X");
         }
         let bad = t(&[4], &[1i32, 2, 5, 4]);
@@ -181,9 +181,9 @@ fn eigenvectors_of_general_matrices_are_scaled_by_them() {
     for dtype in [Double, ComplexDouble] {
         let random = [1, 2, 3, 8, 30].map(|n| M::noise(n, n, dtype));
         for x in random.into_iter().chain([rotation.clone(), defective.clone()]) {
-            let (n, given) = (x.0, x.tensor(dtype));
+            let (n, input) = (x.0, x.tensor(dtype));
             let outs = [out(ComplexDouble, &[n]), out(ComplexDouble, &[n, n])];
-            let [values, vectors] = call_many("aten::linalg_eig.out", &[a(&given)], outs).unwrap();
+            let [values, vectors] = call_many("aten::linalg_eig.out", &[a(&input)], outs).unwrap();
             let (values, vectors) = (M::read(&values), M::read(&vectors));
             x.times(&vectors).assert_near(&vectors.scaled(&values), "A V = V L");
             for j in 0..n {
@@ -211,8 +211,8 @@ fn large_and_small_elements_do_not_overflow() {
         for (name, want) in
             [("aten::linalg_svdvals.out", [4.0, 3.0]), ("aten::linalg_eigvalsh.out", [3.0, 4.0])]
         {
-            let found = call(name, &[a(&x)], out(Double, &[2])).unwrap();
-            for (x, y) in found.storage::<f64>().unwrap().iter().zip(want) {
+            let actual = call(name, &[a(&x)], out(Double, &[2])).unwrap();
+            for (x, y) in actual.storage::<f64>().unwrap().iter().zip(want) {
                 assert!((x / size - y).abs() < 1e-12, "{name}");
             }
         }

@@ -65,7 +65,8 @@ impl NodeKinds {
         let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
         let source = self.sources.delegates.get(delegate)?;
         let by_name = source.describe_handle(&DebugHandle::Str(name.to_owned()));
-        by_name.or_else(|| source.describe_handle(&DebugHandle::Int(self.debug_handle(delegate, place.node?))))
+        by_name
+            .or_else(|| source.describe_handle(&DebugHandle::Int(self.debug_handle(delegate, place.node?))))
     }
 
     /// The debug handle of a payload's node: the one that its backend lists, or its number.
