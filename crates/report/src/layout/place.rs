@@ -188,8 +188,11 @@ impl Blocks {
             }
         }
         for &b in sorted.iter().rev() {
-            let room =
-                after.neighbours(b).iter().map(|&i| x[block(pairs[i as usize].1) as usize] - distance(i)).min();
+            let room = after
+                .neighbours(b)
+                .iter()
+                .map(|&i| x[block(pairs[i as usize].1) as usize] - distance(i))
+                .min();
             x[b as usize] = room.map_or(x[b as usize], |room| room.max(x[b as usize]));
         }
         (0..vertices).map(|v| x[block(v as u32) as usize]).collect()
