@@ -23,7 +23,7 @@ pub fn name(dtype: ScalarType) -> Option<&'static str> {
     NAMES.iter().find(|(own, _)| *own == dtype).map(|(_, name)| *name)
 }
 
-/// The type with a name of the protocol. `None` for unknown names and for `BYTES`: programs have no tensors of strings.
+/// Parses the protocol's name of a type; `None` for unknown names and for `BYTES`, since tensors have no strings.
 pub fn parse(name: &str) -> Option<ScalarType> {
     NAMES.iter().find(|(_, own)| *own == name).map(|(dtype, _)| *dtype)
 }
