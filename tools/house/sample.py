@@ -33,7 +33,7 @@ def outside_tests(lines):
             if line == end:
                 end = None
             continue
-        if line.strip() == "#[cfg(test)]":
+        if re.fullmatch(r"#\[cfg\((test|all\(test, .*\))\)\]", line.strip()):
             module = next((following for following in lines[i + 1 :] if not following.strip().startswith("#[")), "")
             if re.match(r"\s*(pub\S*\s+)?mod\s+\w+\s*\{", module):
                 end = line[: len(line) - len(line.lstrip())] + "}"

@@ -136,11 +136,11 @@ fn planted_faults_are_found_at_their_node() {
                 if comparison.agree {
                     continue;
                 }
-                let instruction = comparison.instruction.clone().unwrap_or_default();
+                let divergence = comparison.instruction.clone().unwrap_or_default();
                 let expected = format!("instruction {instruction} (");
                 assert!(
-                    instruction.contains(&expected),
-                    "{}, {what}: {instruction:?} for {expected}",
+                    divergence.contains(&expected),
+                    "{}, {what}: {divergence:?} for {expected}",
                     file.display()
                 );
                 *count += 1;

@@ -313,7 +313,7 @@ mod tests {
     fn paths_stay_in_the_folder_and_are_unique() {
         let progress = Progress::default();
         let mut parts = Parts { all: Vec::new(), used_paths: HashSet::new(), progress: &progress };
-        let mut path = |stem: &str| parts.path("named_data", stem, "bin");
+        let mut path = |stem: &str| parts.unique_path("named_data", stem, "bin");
         assert_eq!(path("../../etc/passwd"), "named_data/_.._etc_passwd.bin");
         assert_eq!(path(""), "named_data/unnamed.bin");
         assert_eq!(path(".."), "named_data/unnamed.2.bin");
