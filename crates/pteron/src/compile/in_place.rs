@@ -150,11 +150,11 @@ impl Write for SkippingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let skipped = self.skipped.min(bytes.len() as u64);
         self.skipped -= skipped;
-        let rest = &bytes[skipped as usize..];
+        let remaining = &bytes[skipped as usize..];
         let target = std::mem::take(&mut self.target);
-        let fitting = rest.len().min(target.len());
+        let fitting = remaining.len().min(target.len());
         let (now, rest) = target.split_at_mut(fitting);
-        now.copy_from_slice(&rest[..now.len()]);
+        now.copy_from_slice(&remaining[..fitting]);
         self.target = rest;
         Ok(bytes.len())
     }
