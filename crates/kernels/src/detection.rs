@@ -441,7 +441,7 @@ fn ps_roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
                     let rows = range(0, bin / regions.pooled[1], regions.height);
                     let columns = range(1, bin % regions.pooled[1], regions.width);
                     let x = &x[(image * regions.channels + i) * plane..][..plane];
-                    *out = mean_element(x, regions.width, rows, columns);
+                    *out = mean_of_rectangle(x, regions.width, rows, columns);
                 }
             }
             Ok(())
@@ -449,7 +449,7 @@ fn ps_roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     })
 }
 
-fn mean_element<C: Compute + Float>(
+fn mean_of_rectangle<C: Compute + Float>(
     x: &[C],
     width: usize,
     rows: std::ops::Range<usize>,

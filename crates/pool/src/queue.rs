@@ -122,10 +122,10 @@ impl WorkQueue {
     }
 
     /// Whether this thread is one of the queue's worker threads.
-    pub fn is_worker(&self) -> bool {
+    pub fn is_on_worker_thread(&self) -> bool {
         match &self.0 {
             Kind::Single(_) => false,
-            Kind::Multi(pool, _) => pool.0.shared().is_worker(),
+            Kind::Multi(pool, _) => pool.0.shared().is_on_worker_thread(),
         }
     }
 

@@ -71,7 +71,7 @@ impl Shared {
     }
 
     /// Whether this thread runs the pool's tasks.
-    pub(crate) fn is_worker(&self) -> bool {
+    pub(crate) fn is_on_worker_thread(&self) -> bool {
         self.with_local(|_| ()).is_some()
     }
 
@@ -207,7 +207,7 @@ impl Shared {
             return;
         }
         let done = || done() || self.panicked.load(Ordering::Acquire);
-        if !helps && !self.is_worker() && !is_in_task() {
+        if !helps && !self.is_on_worker_thread() && !is_in_task() {
             self.sleep_until(&done);
             return self.resume_panic();
         }

@@ -6,9 +6,7 @@ use crate::errors::{Failure, Result};
 use crate::opened::OpenProgram;
 use crate::progress::progress;
 use crate::settings::{Settings, Source};
-use crate::tools::{
-    Reader, check_paths, patterns, refuse_losses_if_strict, to_json, write_edited, write_file,
-};
+use crate::tools::{Reader, check_nothing_lost, check_paths, patterns, to_json, write_edited, write_file};
 use pteron::bef::mlir;
 use pteron_report::{Measured, gather, page};
 use pteron_toolbox::bef::{self, Program, Translation};
@@ -38,7 +36,7 @@ pub(crate) fn set_weight(
         let reader = Reader::new();
         let loader = reader.open(&source)?;
         let set = edit::set_weight(&reader.file(&loader, "set-weight")?, name, &array, &progress)?;
-        refuse_losses_if_strict(strict, name, &set.lost)?;
+        check_nothing_lost(strict, name, &set.lost)?;
         write_edited(&output, &loader, &set.file, &progress)?;
         to_json(&set)
     });

@@ -98,7 +98,7 @@ pub(crate) fn write_edited(
 }
 
 /// With `strict`, fails if an edit of `file` could not keep something.
-pub(crate) fn refuse_losses_if_strict(strict: bool, file: &str, lost: &[String]) -> Result<()> {
+pub(crate) fn check_nothing_lost(strict: bool, file: &str, lost: &[String]) -> Result<()> {
     if strict {
         edit::refuse_losses(file, lost)?;
     }
@@ -241,7 +241,7 @@ pub(crate) fn strip(
         let file = reader.open(&source)?;
         let program = reader.program(&file, "strip")?;
         let stripped = edit::strip(&program, StripOptions { names }, &progress)?;
-        refuse_losses_if_strict(strict, program.loader().name(), &stripped.lost)?;
+        check_nothing_lost(strict, program.loader().name(), &stripped.lost)?;
         write_edited(&output, &file, &stripped.program, &progress)?;
         to_json(&stripped)
     });
@@ -268,7 +268,7 @@ pub(crate) fn externalize(
         let (at_least, initial, names) = options;
         let options = MoveOptions { at_least, initial, names: patterns(&names) };
         let moved = edit::externalize(&program, &options, &progress)?;
-        refuse_losses_if_strict(strict, program.loader().name(), &moved.lost)?;
+        check_nothing_lost(strict, program.loader().name(), &moved.lost)?;
         // Write the weights first: a program without its weights is useless, weights without the program are not.
         write_file(&data, &moved.data)?;
         write_edited(&output, &file, &moved.program, &progress)?;
@@ -297,7 +297,7 @@ pub(crate) fn embed(
         let file = reader.open(&source)?;
         let program = reader.program(&file, "embed")?;
         let embedded = edit::embed(&program, &maps, &progress)?;
-        refuse_losses_if_strict(strict, program.loader().name(), &embedded.not_kept())?;
+        check_nothing_lost(strict, program.loader().name(), &embedded.not_kept())?;
         write_edited(&output, &file, &embedded.program, &progress)?;
         to_json(&embedded)
     });
@@ -328,7 +328,7 @@ pub(crate) fn dedupe(
         let open = |file| reader.program(file, "dedupe");
         let shared = edit::dedupe(&files.iter().map(open).collect::<Result<Vec<_>>>()?, at_least, &progress)?;
         for member in &shared.programs {
-            refuse_losses_if_strict(strict, &member.file, &member.lost)?;
+            check_nothing_lost(strict, &member.file, &member.lost)?;
         }
         // Write the weights first: if a later write fails, every program on disk can still be run.
         write_file(&data, &shared.data)?;
@@ -367,7 +367,7 @@ pub(crate) fn merge(
         let reader = Reader::new();
         let maps = files.iter().map(|path| reader.data(path, "merge")).collect::<Result<Vec<_>>>()?;
         let merged = merge_files(&maps, &options, &progress)?;
-        refuse_losses_if_strict(strict, "the merged file", &merged.lost)?;
+        check_nothing_lost(strict, "the merged file", &merged.lost)?;
         write_file(&output, &merged.data)?;
         to_json(&merged)
     });
@@ -395,7 +395,7 @@ pub(crate) fn convert(
         let limits = Limits::default();
         let converted =
             pteron_toolbox::convert::convert(&source.open(false)?, to, options, &limits, &progress)?;
-        refuse_losses_if_strict(strict, &output.display().to_string(), &converted.lost)?;
+        check_nothing_lost(strict, &output.display().to_string(), &converted.lost)?;
         write_file(&output, &converted.file)?;
         Ok(converted.file.bytes())
     });

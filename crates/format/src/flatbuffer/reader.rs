@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
         Ok((start, count as usize))
     }
 
-    fn charged_vector(&self, at: usize, size: usize, path: &Path<'_>) -> Result<(usize, usize)> {
+    fn vector_within_limits(&self, at: usize, size: usize, path: &Path<'_>) -> Result<(usize, usize)> {
         let (start, count) = self.vector(at, size, path)?;
         if count as u64 > self.limits.vector_len {
             return Err(self.over_limit(at, count as u64, self.limits.vector_len, "entries", path));
@@ -420,7 +420,7 @@ impl<'a> Table<'_, 'a> {
             return Ok(Vec::new());
         };
         let path = self.path.field(name);
-        let (start, count) = self.reader.charged_vector(at, S::SIZE, &path)?;
+        let (start, count) = self.reader.vector_within_limits(at, S::SIZE, &path)?;
         let bytes = self.reader.slice(start, count * S::SIZE, "a vector", &path)?;
         Ok(bytes.chunks_exact(S::SIZE).map(S::from_le_slice).collect())
     }
@@ -510,7 +510,7 @@ impl<'a> Table<'_, 'a> {
     /// The position of the first entry of a vector of tables, and the number of entries; `None` if it is absent.
     fn table_offsets(&self, id: usize, name: &'static str) -> Result<Option<(usize, usize)>> {
         match self.target_position(id, name)? {
-            Some(at) => self.reader.charged_vector(at, 4, &self.path.field(name)).map(Some),
+            Some(at) => self.reader.vector_within_limits(at, 4, &self.path.field(name)).map(Some),
             None => Ok(None),
         }
     }

@@ -54,7 +54,7 @@ impl<'a, F: Field> Svd<'a, F> {
         orthogonalize(&mut square, &mut v);
         s.iter_mut().enumerate().for_each(|(j, s)| *s = norm(square.col(j)));
         sort_columns(&mut s, &mut square, &mut v);
-        complete_columns(ctx, &mut square, &s)?;
+        normalize_columns(ctx, &mut square, &s)?;
         s.iter_mut().for_each(|s| *s *= scale);
         let u = match m == n {
             true => square,
@@ -121,7 +121,7 @@ fn sort_columns<F: Field>(s: &mut [f64], u: &mut Matrix<'_, F>, v: &mut Matrix<'
 
 /// Divides columns by their singular values; columns that are zero are replaced by unit vectors that are orthogonal to
 /// all others.
-fn complete_columns<F: Field>(ctx: &KernelContext<'_>, u: &mut Matrix<'_, F>, s: &[f64]) -> Result<()> {
+fn normalize_columns<F: Field>(ctx: &KernelContext<'_>, u: &mut Matrix<'_, F>, s: &[f64]) -> Result<()> {
     for (j, &s) in s.iter().enumerate().filter(|(_, s)| **s > 0.0) {
         u.col_mut(j).iter_mut().for_each(|x| *x = *x / F::from_real(s));
     }

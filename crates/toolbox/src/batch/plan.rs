@@ -150,7 +150,7 @@ impl Plan {
     }
 
     /// Whether rows are joined into batches.
-    pub fn is_joined(&self) -> bool {
+    pub fn is_batched(&self) -> bool {
         !self.sizes.is_empty()
     }
 

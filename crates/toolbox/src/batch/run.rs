@@ -207,7 +207,7 @@ impl Run<'_> {
         }
         for ((spec, column), row) in plan.inputs.iter().zip(self.columns).zip(sizes) {
             let mut all = *row;
-            if plan.is_joined() {
+            if plan.is_batched() {
                 all.insert(0, plan.padded_size(rows.len()))?;
             }
             let mut view = self.method.input_mut(spec.index, &all)?;
@@ -247,7 +247,7 @@ impl Run<'_> {
     fn row_sizes(&self, view: TensorView<'_>, spec: &super::Spec, rows: usize) -> Result<Shape, BatchError> {
         let plan = &self.runner.plan;
         let mut row = *view.sizes();
-        if !plan.is_joined() {
+        if !plan.is_batched() {
             return Ok(row);
         }
         let padded = plan.padded_size(rows);

@@ -67,8 +67,8 @@ pub(super) trait Fields {
     }
 
     /// A padding or an adjustment.
-    fn step(&mut self, name: &'static str, place: &mut usize) -> Result<(), Self::Error> {
-        self.number(name, Range::Step, place)
+    fn padding(&mut self, name: &'static str, place: &mut usize) -> Result<(), Self::Error> {
+        self.number(name, Range::Padding, place)
     }
 
     /// A kernel size, a stride, a dilation or a number of channels.
@@ -78,7 +78,7 @@ pub(super) trait Fields {
 
     /// The dilation of a pooling. Average pooling has none, and its fields are 0.
     fn pool_dilation(&mut self, name: &'static str, place: &mut usize) -> Result<(), Self::Error> {
-        self.number(name, Range::Step, place)?;
+        self.number(name, Range::Padding, place)?;
         *place = (*place).max(1);
         Ok(())
     }
@@ -132,7 +132,7 @@ fn node_conv<F: Fields>(f: &mut F, conv: &mut Conv) -> Result<(), F::Error> {
         group_input_channels: positive(conv.group_inputs),
         group_output_channels: positive(conv.group_outputs),
         groups: positive(conv.groups),
-        adjustment_height: step(conv.adjustment[0]), adjustment_width: step(conv.adjustment[1]),
+        adjustment_height: padding(conv.adjustment[0]), adjustment_width: padding(conv.adjustment[1]),
         input1_id: input, filter_id: input, bias_id: optional, output_id: output, flags: flags[]
     )
 }
@@ -160,8 +160,8 @@ fn arg_max_pooling_2d<F: Fields>(f: &mut F, pool: &mut Pool) -> Result<(), F::Er
 
 fn padding<F: Fields>(f: &mut F, padding: &mut [usize; 4]) -> Result<(), F::Error> {
     fields!(f;
-        padding_top: step(padding[0]), padding_right: step(padding[1]),
-        padding_bottom: step(padding[2]), padding_left: step(padding[3])
+        padding_top: padding(padding[0]), padding_right: padding(padding[1]),
+        padding_bottom: padding(padding[2]), padding_left: padding(padding[3])
     )
 }
 

@@ -152,11 +152,11 @@ impl Conv {
             }
             kind = algorithm_of(&params, Method::Direct, input, output);
         }
-        let reordered = match kind {
-            AlgorithmKind::DepthwiseFirst | AlgorithmKind::Planes => weights.reordered()?,
+        let row_major = match kind {
+            AlgorithmKind::DepthwiseFirst | AlgorithmKind::Planes => weights.to_row_major()?,
             AlgorithmKind::DepthwiseLast | AlgorithmKind::Rows | AlgorithmKind::Winograd => None,
         };
-        let plain = reordered.as_deref().unwrap_or(weights.values);
+        let plain = row_major.as_deref().unwrap_or(weights.values);
         let algorithm = match kind {
             AlgorithmKind::DepthwiseLast => Algorithm::DepthwiseLast(DepthwiseLast::new(&params, weights)?),
             AlgorithmKind::DepthwiseFirst => Algorithm::DepthwiseFirst(WeightBuffer::Owned(

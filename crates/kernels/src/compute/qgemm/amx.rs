@@ -64,7 +64,7 @@ impl Microkernel for Amx {
     }
     unsafe fn run(&self, step: usize, args: &mut Args<'_>) {
         // SAFETY: as the caller promises.
-        unsafe { compute_tile(step, args) }
+        unsafe { compute_tiles(step, args) }
     }
 }
 
@@ -98,7 +98,7 @@ static HALF: Config = tile_config(STEP / 2);
 ///
 /// # Safety
 /// The tiles are configured for steps of `step` bytes of A, and [`Args`] were checked.
-unsafe fn compute_tile(step: usize, args: &mut Args<'_>) {
+unsafe fn compute_tiles(step: usize, args: &mut Args<'_>) {
     if args.k == 0 {
         return args.sums.fill(0);
     }
@@ -127,7 +127,7 @@ struct Rows {
 }
 
 /// # Safety
-/// As for [`compute_tile`], and `group` is below `args.groups`. The tiles are configured for steps of `STEP_A` bytes of A
+/// As for [`compute_tiles`], and `group` is below `args.groups`. The tiles are configured for steps of `STEP_A` bytes of A
 /// and `STEP_B` of B.
 #[inline(always)]
 unsafe fn multiply_group<const STEP_A: usize, const STEP_B: usize>(args: &mut Args<'_>, group: usize) {

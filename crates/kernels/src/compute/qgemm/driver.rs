@@ -209,7 +209,7 @@ impl Job<'_> {
                 };
                 let out = out.block(r..r + height, cols.clone());
                 let tile = TilePosition { first: rows.start, row: r, panel: p, panels: at_once };
-                self.compute_tile(kernel, tile, (a, layout), wide.as_deref(), tiles, out);
+                self.compute_tiles(kernel, tile, (a, layout), wide.as_deref(), tiles, out);
                 r += height;
             }
             p += at_once;
@@ -217,7 +217,7 @@ impl Job<'_> {
     }
 
     /// Computes tiles of the result, one below the other, into `out`.
-    fn compute_tile(
+    fn compute_tiles(
         &self,
         kernel: &ThreadKernel,
         tile: TilePosition,

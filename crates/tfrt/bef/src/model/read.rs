@@ -99,7 +99,7 @@ struct Reader<'v, 'a> {
 
 impl<'a> Reader<'_, 'a> {
     fn read_body(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<Body<'a>> {
-        let registers = self.register_types(record, entry)?;
+        let registers = self.types_of_registers(record, entry)?;
         if let Some(names) = &mut self.names {
             names.next_function(record.kernel_table().len())?;
         }
@@ -117,7 +117,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Types of the registers. A file that does not record them has those of arguments and results in the signature.
-    fn register_types(
+    fn types_of_registers(
         &mut self,
         record: &FunctionRecord<'a>,
         entry: &FunctionEntry<'_>,

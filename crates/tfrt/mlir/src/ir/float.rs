@@ -209,7 +209,7 @@ fn decimal_digits(value: f64, precision: u32) -> (Vec<u8>, i32) {
     } else {
         number.multiply_by_power(5, exponent.unsigned_abs());
     }
-    let (have, wanted) = (number.bits(), (precision * 196).div_ceil(59));
+    let (have, wanted) = (number.bit_length(), (precision * 196).div_ceil(59));
     let removable = have.saturating_sub(wanted) * 59 / 196;
     for _ in 0..removable {
         number.divide_by_ten();
@@ -258,7 +258,7 @@ impl Natural {
         self.0.iter().all(|limb| *limb == 0)
     }
 
-    fn bits(&self) -> u32 {
+    fn bit_length(&self) -> u32 {
         let top = self.0.iter().rposition(|limb| *limb != 0);
         top.map_or(0, |at| at as u32 * 32 + 32 - self.0[at].leading_zeros())
     }
