@@ -89,7 +89,7 @@ pub(super) trait Fields {
 pub(super) enum Range {
     Any,
     /// 0 to [`MAX_STEP`].
-    Step,
+    Padding,
     /// 1 to [`MAX_STEP`].
     Positive,
 }
