@@ -42,17 +42,17 @@ pub enum Value {
     F64(f64),
     /// An object of any other type.
     Object(Object),
-    /// A value that may not be available yet.
+    /// A value that may not be available yet; see [`AsyncValue`].
     Async(AsyncValue),
     /// A failure.
     Error(ErrorValue),
 }
 
-/// The results of a call.
+/// The values that a call returns, in order.
 pub type Results = SmallVec<[Value; 2]>;
 
 impl Value {
-    /// A shared object.
+    /// Wraps `object` as a value that shares it.
     pub fn object<T: Any + Send + Sync>(object: T) -> Self {
         Self::Object(Arc::new(object))
     }
@@ -119,7 +119,7 @@ impl Value {
         }
     }
 
-    /// Assigns a value moved out of `value`; optimized for plain values on both sides.
+    /// Moves `value` to `self`; optimized for plain values on both sides.
     #[inline(always)]
     pub(crate) fn put_moved(&mut self, value: &mut Self) {
         if value.is_plain() {
@@ -129,7 +129,7 @@ impl Value {
         }
     }
 
-    /// Drops a refcounted value. A scalar stays, since a dead register is not read again.
+    /// Drops a refcounted value. A scalar or chain stays, since a dead register is not read again.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         if !self.is_plain() {
@@ -174,7 +174,7 @@ impl Value {
         }
     }
 
-    /// Whether this is the only reference to the value.
+    /// Whether no other value shares the object that this value holds, if any; false for an asynchronous value.
     pub fn is_unique(&self) -> bool {
         match self {
             Self::Object(object) => Arc::strong_count(object) == 1,
@@ -235,7 +235,7 @@ pub struct Chain;
 
 /// A Rust type that a kernel can take as an argument.
 pub trait FromValue: Sized {
-    /// Whether this is a scalar or a chain.
+    /// Whether the type is that of a scalar or chain.
     const PLAIN: bool = false;
     /// The expected type, for error messages.
     fn type_name() -> &'static str;
@@ -245,7 +245,7 @@ pub trait FromValue: Sized {
 
 /// A Rust type that a kernel can return.
 pub trait IntoValue {
-    /// Whether this is a scalar or a chain.
+    /// Whether the type is that of a scalar or chain.
     const PLAIN: bool = false;
 
     /// Converts `self` to a value.

@@ -37,7 +37,7 @@ struct Run<'a> {
     function: FunctionRef<'a>,
     context: &'a ExecutionContext,
     body: &'a Body,
-    /// Whether kernels run in program order until a result is not available.
+    /// Whether kernels run in program order, until one has a result that is not available yet.
     in_order: bool,
     home: StateOwner,
 }
@@ -396,7 +396,8 @@ impl<'a> Step<'a> {
         self.finish_kernel(kernel)
     }
 
-    /// Ends the uses of the arguments and settles the results.
+    /// Ends the uses of the kernel's arguments and settles its results. Returns false if a needed result is not
+    /// available.
     #[inline(always)]
     fn finish_kernel(&mut self, kernel: u32) -> bool {
         let Self { frame, uses, body, .. } = self;
