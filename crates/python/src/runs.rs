@@ -384,7 +384,7 @@ impl Compilation {
         })
     }
 
-    /// Writes the compiled program, bundled with the test cases of the source, if it is bundled.
+    /// Writes the compiled program; if the source is bundled, as a bundle with the source's test cases.
     fn write(&mut self, compiled: &Compiled, out: &mut dyn std::io::Write) -> Result<()> {
         let Some(bundle) = self.bundle.take() else { return Ok(compiled.program.write_to(out)?) };
         let program = compile::in_memory(Arc::clone(&self.file), compiled);

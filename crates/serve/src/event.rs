@@ -39,7 +39,7 @@ pub enum Event {
 pub struct Events(Arc<dyn Fn(&Event) + Send + Sync>);
 
 impl Events {
-    /// Calls a function, which must not call the service.
+    /// Passes every event to `call`, which must not call the service.
     pub fn new(call: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         Self(Arc::new(call))
     }

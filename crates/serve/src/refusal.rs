@@ -15,7 +15,7 @@ pub enum Reason {
     TooLarge,
     /// A queue or the memory budget is full: the request may succeed later.
     Busy,
-    /// The protocol has this feature, but the server does not support it.
+    /// The request uses a feature of the protocol that the server does not support.
     Unsupported,
     /// The model is not loaded, or the server is stopping.
     Unavailable,

@@ -69,7 +69,7 @@ fn is_dense(
     true
 }
 
-/// The dim order in which elements of `element` bytes with these strides are dense; `None` if they are dense in none.
+/// The dim order in which elements of `element` bytes with these strides are dense; `None` if there is no such order.
 pub(super) fn dense_order(sizes: &[usize], strides: &[isize], element: usize) -> Option<DimOrder> {
     let rank = sizes.len();
     if is_dense(sizes, strides, element, 0..rank) || sizes.contains(&0) {

@@ -87,7 +87,7 @@ impl State {
     }
 }
 
-/// Counts a request as unanswered until it is dropped.
+/// A guard that counts a request as unanswered until the guard is dropped.
 pub(super) struct RequestGuard(Arc<Activity>);
 
 impl Drop for RequestGuard {
@@ -98,7 +98,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// Tracks a response as being sent until it is dropped.
+/// A guard that tracks a response as being sent until the guard is dropped.
 pub(super) struct ResponseGuard {
     activity: Arc<Activity>,
     id: u64,

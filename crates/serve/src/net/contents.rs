@@ -11,7 +11,7 @@ use pteron::{ScalarType, bf16, f16};
 /// [`DECODED_FACTOR`] times as much memory.
 pub(super) const MAX_HEAD: usize = 64 << 10;
 const DECODED_FACTOR: usize = 100;
-/// Messages of up to this many bytes are not searched for elements: all of their bytes count as other than elements.
+/// Messages of up to this many bytes are not searched for tensor elements: they count as having none.
 const SMALL: usize = 512;
 
 /// Field numbers in an inference request: of its inputs, of its raw contents, and of an input's contents.

@@ -87,7 +87,7 @@ pub fn json_line(value: &impl Serialize) -> String {
     line
 }
 
-/// Logs a request when it is dropped.
+/// The log line of a request, which is passed to `log` when this value is dropped.
 pub(super) struct Entry {
     begin: Instant,
     log: Option<Log>,

@@ -218,7 +218,7 @@ fn protocol_builder(options: &ServerOptions) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Counts a connection as open until it is dropped, which returns memory to the system if many have closed.
+/// A guard that counts an open connection. On drop, returns memory to the system if many connections have closed.
 struct OpenConnection {
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,

@@ -23,7 +23,7 @@ impl<'a> Region<'a> {
         Region { bytes, start, any_alignment: false }
     }
 
-    /// The same bytes, in which values may have any alignment.
+    /// The region's bytes as a region in which values may have any alignment.
     pub(crate) fn with_any_alignment(self) -> Self {
         Region { any_alignment: true, ..self }
     }

@@ -115,7 +115,7 @@ struct Stream {
 struct Analysis<'o> {
     operations: &'o [Operation],
     options: Options,
-    /// Cost of each operation, the root last. The next three fields have the same order.
+    /// Cost of each operation, the root last. `scheduled_users`, `side_defs` and `assigned` have this order, too.
     costs: Vec<i64>,
     /// Children of each operation, in program order.
     scheduled_users: Vec<Vec<usize>>,

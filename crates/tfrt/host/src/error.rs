@@ -20,7 +20,7 @@ pub enum ErrorCode {
     Unavailable,
     /// Something that was requested does not exist.
     NotFound,
-    /// The failure has no code of its own.
+    /// A failure that none of the other codes describes.
     Unknown,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for ErrorCode {
 /// caller, or several locations that were fused.
 pub type SourceLocation = pteron_bef::Location<'static>;
 
-/// Displays a location; one that is not a position in a file as `loc("...")`.
+/// Displays a location. A location that is not a position in a file is displayed as `loc("...")`.
 struct Shown<'a>(&'a SourceLocation);
 
 impl fmt::Display for Shown<'_> {

@@ -32,7 +32,7 @@ pub(crate) struct Program {
 
 /// Decodes the bodies of a module's functions, each on first use.
 pub(crate) trait BodyDecoder: Send + Sync {
-    /// The body of a function of `source`; the error says what is wrong with its record.
+    /// The body of function number `function` of `source`; the error says what is wrong with the function's record.
     fn decode(&self, source: &ProgramSource, function: u32, declared: &Entry) -> Result<Body, String>;
 }
 

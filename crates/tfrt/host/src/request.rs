@@ -136,7 +136,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Stores the error with which the request ends. Returns false if it had one before, which is kept.
+    /// Ends the request with `error`. Returns false if it has ended before: then its earlier error is kept.
     fn set_cancelled(&self, error: ErrorValue) -> bool {
         let first = self.0.cancel.set(error).is_ok();
         self.0.cancelled.store(true, Ordering::Release);

@@ -24,7 +24,7 @@ enum Due {
     Never,
 }
 
-/// The longest time that the thread sleeps at once.
+/// The longest time that the timer thread sleeps before it looks at the clock again.
 #[cfg(not(loom))]
 const LONGEST_SLEEP: Duration = Duration::from_secs(1 << 20);
 
@@ -106,7 +106,7 @@ impl Shared {
         key
     }
 
-    /// Removes a task and drops it. Returns false if it is not there.
+    /// Removes the task with this key and drops it. Returns false if there is no such task.
     fn remove(&self, key: &Key) -> bool {
         let task = lock(&self.state).tasks.remove(key);
         task.is_some()

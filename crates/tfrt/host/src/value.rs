@@ -40,7 +40,7 @@ pub enum Value {
     F32(f32),
     /// `f64`
     F64(f64),
-    /// An object of any other type.
+    /// An object of a type that has no variant of its own.
     Object(Object),
     /// A value that may not be available yet; see [`AsyncValue`].
     Async(AsyncValue),
@@ -142,12 +142,12 @@ impl Value {
         if let Self::Object(object) = self { object.downcast_ref() } else { None }
     }
 
-    /// The failure, if this is one.
+    /// The error, if the value is [`Value::Error`].
     pub fn as_error(&self) -> Option<&ErrorValue> {
         if let Self::Error(error) = self { Some(error) } else { None }
     }
 
-    /// Whether this is a failure.
+    /// Whether the value is [`Value::Error`].
     pub fn is_error(&self) -> bool {
         matches!(self, Self::Error(_))
     }

@@ -49,7 +49,7 @@ pub(super) struct ArrowArrayStream {
 
 /// A struct of the Arrow C interface. It is empty, with a null `release`, once it has been released or moved.
 pub(super) trait Released: Sized {
-    /// The name of capsules that contain such a struct.
+    /// The name of capsules that contain the struct.
     const NAME: &'static CStr;
 
     /// Creates an empty struct.

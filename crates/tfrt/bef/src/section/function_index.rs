@@ -153,7 +153,7 @@ impl<'a> FunctionIndex<'a> {
     }
 }
 
-/// Writes the section; `offsets` are those of the function records, in index order.
+/// Writes the FunctionIndex section; `offsets` are those of the function records, in index order.
 pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>, offsets: &[u64]) -> Buffer<'static> {
     let mut out = Buffer::new();
     out.vbr(module.functions.len() as u64);

@@ -386,7 +386,7 @@ impl<'a> Step<'a> {
         self.finish_kernel(kernel)
     }
 
-    /// Sets the results of a kernel that panicked to an error. Returns the same as [`Self::run`].
+    /// Sets the results of a kernel that panicked to an error. Returns false if a needed result is not available.
     #[cold]
     #[inline(never)]
     fn finish_panicked(&mut self, kernel: u32, panic: &Panic) -> bool {

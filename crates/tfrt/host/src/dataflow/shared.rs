@@ -104,7 +104,7 @@ impl Execution {
     }
 }
 
-/// A shared execution as one thread works on it.
+/// One thread's references to the parts of a shared execution.
 pub(super) struct Worker<'a> {
     execution: &'a Arc<Execution>,
     registers: &'a [Cell],

@@ -217,7 +217,7 @@ fn once_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     Ok(once.values.clone())
 }
 
-/// Takes `(chain, value)` and returns `value`, which the kernel's users thus see only when the chain is available.
+/// Takes `(chain, value)` and returns `value`, so that uses of the result are ordered after the chain.
 fn alias_kernel(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     match frame.arguments() {
         2 => Ok(frame.take_argument(1)),

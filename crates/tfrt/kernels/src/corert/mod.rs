@@ -12,7 +12,7 @@ pub(crate) use handler::OpHandler;
 use crate::tensor::Tensor;
 use pteron_host::{Fault, Frame, KernelRegistry, Value};
 
-/// A tensor that programs hold by handle, which is available when its register is set.
+/// A handle of a tensor in a register. The tensor is available whenever the register is set.
 #[derive(Clone)]
 pub(crate) struct TensorHandle(pub(crate) Tensor);
 

@@ -107,7 +107,7 @@ struct Parsed<'a> {
     all_result_types: Option<Vec<Type>>,
 }
 
-/// Parses what follows the name of an operation with a declarative form.
+/// Parses the part after the name of an operation whose custom form is `format`.
 pub(crate) fn parse_format<'a>(
     parser: &mut Parser<'a>,
     state: &mut OpState,
@@ -235,7 +235,7 @@ fn parse_attribute(parser: &mut Parser<'_>, state: &OpState, attribute: &Attribu
     if fits { Ok(value) } else { parser.error_in_op(state, at, "invalid kind of attribute specified") }
 }
 
-/// Prints what follows the name of an operation with a declarative form.
+/// Prints the part after the name of an operation whose custom form is `format`.
 pub(crate) fn print_format(printer: &mut Printer<'_>, op: &Operation, definition: &OpDef, format: &Format) {
     let mut spacing = Spacing { space: true, punctuation: false };
     print_elements(printer, op, definition, format, &format.elements, &mut spacing);

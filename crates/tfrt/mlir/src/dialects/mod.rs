@@ -172,7 +172,7 @@ pub(crate) enum AttributeKind {
 
 /// How an operation is parsed and printed.
 pub(crate) enum Syntax {
-    /// The operation has only its generic form.
+    /// The operation has no custom form, only the generic one.
     Generic,
     Format(Format),
     Hooks {

@@ -25,7 +25,7 @@ use crate::limits::{
 };
 use crate::source::Source;
 
-/// An error has stopped the parser; the parser's diagnostics say which.
+/// An error has stopped the parser; the error is among the parser's diagnostics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop;
 

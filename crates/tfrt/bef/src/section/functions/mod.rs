@@ -344,7 +344,7 @@ impl<'a> KernelRecord<'a> {
         self.attributes
     }
 
-    /// Indices of the functions that the kernel is given: symbols first, then regions.
+    /// Indices of the functions that the kernel can call: those of its symbol attributes, then its regions.
     pub fn functions(&self) -> Words<'a> {
         self.functions
     }
