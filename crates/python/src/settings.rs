@@ -25,7 +25,7 @@ pub(crate) enum Source {
     Bytes(Arc<PyBackedBytes>),
 }
 
-/// Bytes owned by Python, as a loader needs them.
+/// Bytes owned by Python, in the form in which a loader takes them.
 struct PythonBytes(Arc<PyBackedBytes>);
 
 impl AsRef<[u8]> for PythonBytes {

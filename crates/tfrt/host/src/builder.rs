@@ -127,7 +127,7 @@ impl FunctionBuilder {
     }
 }
 
-/// Sets further properties of a kernel.
+/// Sets the properties of a kernel other than its arguments and results.
 pub struct KernelEditor<'a>(&'a mut NodeParts);
 
 impl KernelEditor<'_> {

@@ -18,27 +18,27 @@ pub enum Value {
     Empty,
     /// No data: orders its users after the kernel that sets it.
     Chain,
-    /// `i1`
+    /// A scalar of type `i1`.
     Bool(bool),
-    /// `i8`
+    /// A scalar of type `i8`.
     I8(i8),
-    /// `i16`
+    /// A scalar of type `i16`.
     I16(i16),
-    /// `i32`
+    /// A scalar of type `i32`.
     I32(i32),
-    /// `i64`
+    /// A scalar of type `i64`.
     I64(i64),
-    /// `ui8`
+    /// A scalar of type `ui8`.
     U8(u8),
-    /// `ui16`
+    /// A scalar of type `ui16`.
     U16(u16),
-    /// `ui32`
+    /// A scalar of type `ui32`.
     U32(u32),
-    /// `ui64`
+    /// A scalar of type `ui64`.
     U64(u64),
-    /// `f32`
+    /// A scalar of type `f32`.
     F32(f32),
-    /// `f64`
+    /// A scalar of type `f64`.
     F64(f64),
     /// An object of a type that has no variant of its own.
     Object(Object),
