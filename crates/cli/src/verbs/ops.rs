@@ -114,7 +114,7 @@ impl Opts {
         self.output.write_text(&text)
     }
 
-    /// Lists the operators of torch.export archives under the names that partitioners see.
+    /// Lists the operators of torch.export archives in the form in which partitioners see them.
     fn list_seen_by_partitioners(&self, general: &GeneralOpts) -> Result {
         let kernels = registries().kernels();
         let table = OperatorTable::preferring_portable(kernels);

@@ -160,7 +160,7 @@ impl<'a> KernelBuilder<'_, '_, 'a> {
         self
     }
 
-    /// Appends a callee or region to the functions that the kernel gets as attributes.
+    /// Appends a callee or region to the functions that the kernel can call.
     pub fn function(mut self, function: FunctionId) -> Self {
         self.functions.push(function);
         self

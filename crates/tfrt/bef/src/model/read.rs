@@ -92,7 +92,7 @@ struct Reader<'v, 'a> {
     file: &'v Verified<'a>,
     names: Option<AttributeNames<'a>>,
     types: Option<RegisterTypes<'a>>,
-    /// Ids of attributes by offset in the section, in order of first use; for files that do not list their attributes.
+    /// Attribute ids, numbered in order of first use, by offset in the section; for files that do not list attributes.
     untyped: HashMap<u32, AttributeId>,
     offsets: Vec<u64>,
 }
