@@ -283,7 +283,7 @@ impl PartialEq for Module<'_> {
 
 impl Eq for Module<'_> {}
 
-/// MLIR's name of the type of a scalar or of an array's elements; `None` for types other than those below.
+/// MLIR's name of the type of a scalar or of an array's elements; `None` for complex and quantized numbers, and other types.
 fn number_type(kind: AttributeType) -> Option<&'static str> {
     let (AttributeType::Scalar(dtype) | AttributeType::Array(ElementType::Data(dtype))) = kind else {
         return None;
