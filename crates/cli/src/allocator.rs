@@ -1,6 +1,7 @@
 //! Returning free memory of the allocator to the operating system.
 
-/// Returns free pages between live allocations to the operating system. Only glibc needs an explicit call for this.
+/// Returns free pages between live allocations to the operating system. With allocators other than glibc's, does
+/// nothing.
 pub(crate) fn release_free_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

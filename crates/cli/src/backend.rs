@@ -47,7 +47,7 @@ impl TargetCpu {
     }
 }
 
-/// The delegations that the compiler gets, in order. `none` cannot be combined with other backends.
+/// The delegations for the compiler, in the order of `backends`. `none` cannot be combined with other backends.
 pub(crate) fn delegations(backends: &[BackendName], target: TargetCpu) -> Result<Vec<Delegation>> {
     if backends.len() > 1 && backends.iter().any(BackendName::is_none) {
         return Err(Failure::Usage("--backend: `none` cannot be combined with other backends".to_owned()));

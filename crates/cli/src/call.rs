@@ -85,7 +85,7 @@ impl CallArgs {
         }
     }
 
-    /// Declares the paths that are read: the file, input files and data files; and the folder of the cache.
+    /// Declares the paths that the call reads: the program, input files and data files, and the folder of the cache.
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
         self.inputs.iter().filter_map(|input| input.value.path()).for_each(|path| paths.read("", path));
@@ -93,12 +93,12 @@ impl CallArgs {
         self.cache.iter().for_each(|path| paths.folder("--cache", path));
     }
 
-    /// The path of the file.
+    /// The path of the program.
     pub(crate) fn path(&self) -> &Path {
         self.input.path()
     }
 
-    /// Opens the file, which may be of any kind. A torch.export archive is compiled.
+    /// Opens the program, or its cached form if there is a cache. A torch.export archive is compiled.
     pub(crate) fn open(&self, general: &GeneralOpts) -> Result<Arc<dyn DataLoader>> {
         if let Some(folder) = &self.cache {
             let cache = Cache::new(folder, self.execution.setting()?.isa);
@@ -109,7 +109,7 @@ impl CallArgs {
         self.open_other(general, self.input.path())
     }
 
-    /// Removes the program from the inputs and returns it: the other program of a comparison.
+    /// Removes from the inputs a program and returns its path: the program that a comparison compares with.
     pub(crate) fn take_program(&mut self) -> Option<PathBuf> {
         let at = self.inputs.iter().position(|input| matches!(input.value, InputSpec::Program(_)))?;
         match self.inputs.remove(at).value {
@@ -128,13 +128,13 @@ impl CallArgs {
         &self.pictures
     }
 
-    /// Opens another program with the options of this call.
+    /// Opens another program, in the way in which the options of this call say that files are read.
     pub(crate) fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
         Ok(pteron_toolbox::run::open(path, self.load_mode())
             .and_then(|file| general.compile_archive(file))?)
     }
 
-    /// The options that apply to ExecuTorch methods only, each with whether it was given.
+    /// The options that apply to ExecuTorch methods only, by name, each with whether it was given.
     pub(crate) fn method_options(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let own = [
             ("inputs", !self.inputs.is_empty()),
@@ -197,13 +197,13 @@ impl CallArgs {
 pub(crate) struct Loaded {
     pub(crate) program: Program,
     pub(crate) options: LoadOptions,
-    /// The method and its inputs.
+    /// The called method and its inputs.
     pub(crate) request: Request,
     /// The bundle that contains the program, if it is bundled.
     pub(crate) bundle: Option<Bundle>,
 }
 
-/// Prints a note with the zero inputs that were used because none were given.
+/// Prints a note that the method runs with these zero inputs, if there are any, since no inputs were given.
 pub(crate) fn note_zeros(zeros: Option<&Vec<String>>) {
     if let Some(zeros) = zeros {
         say(format_args!("no inputs given: running with zeros, {}", zeros.join(" ")));

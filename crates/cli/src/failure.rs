@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// Why a verb failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments are invalid: exit status 2.
+    /// The arguments are invalid, for this reason: exit status 2.
     Usage(String),
     /// An operation failed: exit status 1.
     Failed(Box<dyn Error + Send + Sync>),
@@ -22,7 +22,7 @@ pub(crate) enum Failure {
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// Prints the error with all its causes to stderr in this style, and returns the exit status.
+    /// Prints the error with all its causes to stderr, coloured by `style`, and returns the exit status.
     pub(crate) fn report(self, style: Style) -> ExitCode {
         match self {
             Self::OutputClosed => ExitCode::SUCCESS,
@@ -46,7 +46,7 @@ impl Failure {
         }
     }
 
-    /// Converts the failure of a verb whose exit status 1 is an answer: failed operations get exit status 2.
+    /// Gives failed operations exit status 2, for a verb whose exit status 1 is an answer.
     pub(crate) fn into_trouble(self) -> Self {
         match self {
             Self::Failed(e) => Self::Trouble(e),
@@ -55,7 +55,7 @@ impl Failure {
     }
 }
 
-/// A hint on which command or option helps against an error.
+/// A hint on a command or option that helps against the error, if there is one.
 fn hint(e: &(dyn Error + 'static)) -> Option<&'static str> {
     use pteron::Error as Runtime;
     let mut next = Some(e);
@@ -108,7 +108,7 @@ impl From<pteron::Error> for Failure {
     }
 }
 
-/// A plain I/O error is one of writing to stdout.
+/// Any plain I/O error is taken to be one of writing to stdout.
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         pteron::Error::Io { path: "stdout".into(), action: "write", source: e }.into()

@@ -20,7 +20,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The exit statuses, at the end of every verb's long help.
+/// The text on exit statuses with which the long help of a verb ends.
 macro_rules! exit_status {
     () => {
         "\n\nExit status:\n  0  done\n  1  something failed; stderr says what\n  2  the arguments are invalid"
@@ -28,7 +28,7 @@ macro_rules! exit_status {
 }
 pub(crate) use exit_status;
 
-/// The exit statuses in the long help of a verb whose exit status 1 is an answer, as of `diff`.
+/// The text on exit statuses in the long help of a verb such as `diff`, for which exit status 1 is an answer.
 macro_rules! exit_status_of_answer {
     ($yes:literal, $no:literal) => {
         concat!(
@@ -80,7 +80,7 @@ pub(crate) struct ExecutionOpts {
     no_prepare: bool,
 }
 
-/// The maximum number of threads. More would only use memory.
+/// The maximum number of threads; more would only take memory.
 pub(crate) const MAX_THREADS: usize = 1024;
 
 /// Parses a number of threads.
@@ -90,7 +90,7 @@ pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 impl ExecutionOpts {
-    /// The options that apply to ExecuTorch methods only, each with whether it was given.
+    /// The options that apply to ExecuTorch methods only, by name, each with whether it was given.
     pub(crate) fn method_options(&self) -> [(&'static str, bool); 3] {
         [
             ("--threads", self.threads != NonZeroUsize::MIN),
@@ -122,7 +122,7 @@ enum Color {
 }
 
 impl GeneralOpts {
-    /// Starts the timeout of the command. `executes`: whether the verb executes instructions.
+    /// Starts the command's timeout. `executes` says whether the verb executes instructions.
     pub(crate) fn start(&mut self, executes: bool) {
         self.bounds = self.limit_opts.start(executes);
     }
@@ -132,17 +132,17 @@ impl GeneralOpts {
         &self.bounds
     }
 
-    /// The limits on memory and instructions of programs.
+    /// The limits on the memory and instructions of the programs that the command runs.
     pub(crate) fn limits(&self) -> &Limits {
         self.bounds.limits()
     }
 
-    /// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
+    /// Opens a file, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
     pub(crate) fn open(&self, file: &Path) -> Result<Arc<dyn DataLoader>> {
         Ok(self.compile_archive(open_uncompiled(file)?)?)
     }
 
-    /// Compiles an archive in memory; returns any other file unchanged.
+    /// Compiles a torch.export archive in memory; returns any other file unchanged.
     pub(crate) fn compile_archive(
         &self,
         loader: Arc<dyn DataLoader>,
@@ -196,7 +196,8 @@ pub(crate) struct KeepOpts {
 }
 
 impl KeepOpts {
-    /// Prints a note that lists what an edit of `file` cannot keep; with --strict, fails instead.
+    /// Prints a note that lists what an edit of `file` cannot keep; with --strict, fails instead. `lost` is what it
+    /// cannot keep.
     pub(crate) fn check(&self, general: &GeneralOpts, file: &Path, lost: &[String]) -> Result {
         if self.strict {
             pteron_toolbox::edit::refuse_losses(&file.display().to_string(), lost)?;
@@ -254,7 +255,7 @@ pub(crate) fn lock_edited(paths: &Paths) -> Vec<EditLock> {
     paths.edited_paths().into_iter().filter_map(lock).collect()
 }
 
-/// The backends of this command.
+/// A copy of the registry of backends that this command supports.
 pub(crate) fn backends() -> BackendRegistry {
     registries().backends().clone()
 }
@@ -298,7 +299,7 @@ pub(crate) struct ForceArg {
 }
 
 impl ForceArg {
-    /// Whether protected files are replaced.
+    /// What happens to protected files: those that are read-only or another user's are replaced only with --force.
     pub(crate) fn protected(self) -> Protected {
         if self.force { Protected::Replace } else { Protected::Keep }
     }
@@ -377,7 +378,7 @@ impl OutputArg {
         self.write_binary_with(|out| Ok(out.write_all(bytes)?))
     }
 
-    /// Writes the file that an operation of the toolbox produced, but never to a terminal.
+    /// Writes a file that the toolbox has produced, but never to a terminal.
     pub(crate) fn write_file(&self, file: &Output) -> Result {
         self.write_binary_with(|out| Ok(file.write_to(out)?))
     }
@@ -400,7 +401,7 @@ impl OutputArg {
         self.path().is_some()
     }
 
-    /// Whether protected files are replaced.
+    /// What happens to a protected output file: see [`ForceArg::protected`].
     pub(crate) fn protected(&self) -> Protected {
         self.force.protected()
     }
@@ -422,12 +423,12 @@ impl OutputArg {
     }
 }
 
-/// Writes the file that an operation of the toolbox produced to a path; an existing file is replaced.
+/// Writes a file that the toolbox has produced to `path`, replacing an existing file.
 pub(crate) fn write_file(path: &Path, protected: Protected, file: &Output) -> Result {
     write_file_with(path, protected, |out| Ok(file.write_to(out)?))
 }
 
-/// Writes to stdout.
+/// Writes to stdout through a callback.
 pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
     pteron::write_stream("stdout", io::stdout().lock(), write)
 }
@@ -450,7 +451,7 @@ pub(crate) fn format_into(
     Ok(formatted.map_err(io::Error::other)?)
 }
 
-/// Writes a file atomically: the old file, which may be the one being read, stays until the new one is complete.
+/// Writes a file atomically: the old file, which may be an input, stays until the new one is complete.
 pub(crate) fn write_file_with(
     path: &Path,
     protected: Protected,
@@ -476,7 +477,7 @@ pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Seriali
     }
 }
 
-/// Writes a value as indented JSON. It is streamed: the whole text is never in memory.
+/// Writes a value as indented JSON with a line end, streamed so that the whole text is never in memory.
 pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> Result {
     let mut out = Screen::new(BufWriter::new(out), Escapes::Json);
     serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;

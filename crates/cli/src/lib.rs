@@ -80,7 +80,7 @@ pub fn main_with(registries: pteron::Registries) -> ExitCode {
     }
 }
 
-/// The command line, in whose help each verb lists only the general options that it heeds: the others are hidden.
+/// The command line. The help of each verb hides those general options that have no effect on the verb.
 fn command() -> clap::Command {
     let command = Cli::command();
     let heeded: [(&str, &[&str]); 2] =
@@ -96,7 +96,7 @@ fn command() -> clap::Command {
     })
 }
 
-/// The arguments, and the name of the verb. Ends the process if they are invalid, or for --help.
+/// The parsed arguments, and the name of the verb. Ends the process if the arguments are invalid, or for --help.
 fn parse() -> (Cli, String) {
     let matches = command().get_matches();
     let verb = matches.subcommand_name().unwrap_or_default().to_owned();

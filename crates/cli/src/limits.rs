@@ -42,11 +42,11 @@ enum LimitPreset {
 pub(crate) struct Bounds {
     limits: Limits,
     interrupt: Option<Interrupt>,
-    /// The timeout, and the instant at which it passes.
+    /// The timeout, and the instant at which it ends; `None` without --timeout.
     timeout: Option<(Duration, Instant)>,
 }
 
-/// How long after the timeout a verb may take to end by itself, with a more specific error.
+/// How long after the timeout a verb may still end by itself, with a more specific error than the timeout's.
 const GRACE: Duration = Duration::from_millis(500);
 
 impl LimitOpts {
@@ -94,11 +94,11 @@ fn timeout_message(time: Duration) -> String {
     format!("the command took longer than --timeout {time:?}")
 }
 
-/// Maximum bytes of memory that parsing and translating take per byte of MLIR text.
+/// Maximum memory, in bytes, that parsing and translating take for each byte of MLIR text.
 const TEXT_EXPANSION: u64 = 64;
 
 impl Bounds {
-    /// Fails if the timeout has passed; called when the command is done.
+    /// Fails if the command's timeout has passed; called when the verb is done.
     pub(crate) fn check_time(&self) -> Result<(), Failure> {
         match self.timeout {
             Some((time, end)) if Instant::now() > end => {
@@ -108,12 +108,12 @@ impl Bounds {
         }
     }
 
-    /// The limits that the arguments set.
+    /// The limits on programs that the arguments set.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The handle that interrupts executions at the timeout, if there is one.
+    /// The handle that interrupts executions when the timeout passes; `None` without --timeout.
     pub(crate) fn interrupt(&self) -> Option<Interrupt> {
         self.interrupt.clone()
     }
@@ -152,7 +152,7 @@ impl Bounds {
     }
 }
 
-/// Parses a size such as `512M`; units are powers of 1024.
+/// Parses a size in bytes such as `512M`; units are powers of 1024.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {

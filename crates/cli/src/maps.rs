@@ -3,7 +3,7 @@
 use pteron::Unchanged;
 use pteron_toolbox::run::LoadMode;
 
-/// The default mode: reads files, but maps large BEF programs, of which only small parts are accessed.
+/// The default way to load: reads files, but maps large BEF programs, of which only small parts are accessed.
 pub(crate) fn map_large_bef() -> LoadMode {
     LoadMode::LargeBefMapped(promise_unchanged())
 }

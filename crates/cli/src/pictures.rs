@@ -65,7 +65,7 @@ impl PictureOpts {
         preparation
     }
 
-    /// Fails if any option for images was given; called if no input is an image.
+    /// Fails if any option for images was given. For calls without an image among the inputs.
     pub(crate) fn refuse_all(&self) -> Result {
         let names: Vec<&str> = self
             .options_given()
@@ -80,7 +80,7 @@ impl PictureOpts {
         Err(Failure::Usage(format!("{names}: none of the inputs is an image (.png, .jpg)")))
     }
 
-    /// The options for images, each with whether it was given.
+    /// The options for images, by name, each with whether it was given.
     pub(crate) fn options_given(&self) -> [(&'static str, bool); 7] {
         [
             ("--resize", self.resize.is_some()),
@@ -94,7 +94,7 @@ impl PictureOpts {
     }
 }
 
-/// Parses `N` or `HxW`.
+/// Parses `N` as `(N, None)`, or `HxW` as `(H, Some(W))`; the sizes are at least 1.
 fn parse_size(text: &str) -> Result<(usize, Option<usize>), String> {
     let side = |text: &str| text.parse().ok().filter(|&n: &usize| n > 0);
     let sides = match text.split_once('x') {
@@ -116,7 +116,7 @@ fn parse_crop(text: &str) -> Result<(usize, usize), String> {
     Ok((height, width.unwrap_or(height)))
 }
 
-/// Parses a number, or a fraction such as `1/255`.
+/// Parses a number, or a fraction of two numbers such as `1/255`.
 fn parse_number(text: &str) -> Result<f32, String> {
     let number = match text.split_once('/') {
         None => text.trim().parse().ok(),

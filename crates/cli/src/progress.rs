@@ -6,10 +6,10 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an operation must take before it shows a bar.
+/// How long an operation must have taken before it shows a progress bar.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// Shows how many bytes have been processed, if stderr is a terminal.
+/// A progress bar of the bytes that an operation has processed; none if stderr is no terminal.
 pub(crate) fn byte_progress() -> Progress {
     match io::stderr().is_terminal() {
         true => Progress::new(Bytes { bar: Mutex::new(ProgressBar::hidden()), start: Instant::now() }),
@@ -42,7 +42,7 @@ impl Write for ProgressWriter<'_> {
     }
 }
 
-/// Shows the progress of steps, whose total may be unknown, if stderr is a terminal.
+/// A progress bar of steps, whose total may be unknown; none if stderr is no terminal.
 pub(crate) struct Steps {
     bar: ProgressBar,
     start: Instant,

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 static REGISTRIES: OnceLock<Registries> = OnceLock::new();
 
-/// Sets the registries. Only the first call has an effect, and only before [`registries`] is called.
+/// Sets the registries of the process. Only the first call has an effect, and only before [`registries`] is called.
 pub(crate) fn set_registries(registries: Registries) {
     let _ = REGISTRIES.set(registries);
 }

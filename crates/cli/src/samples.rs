@@ -9,11 +9,11 @@ use pteron_toolbox::picture::Preparation;
 use pteron_toolbox::run;
 use std::path::{Path, PathBuf};
 
-/// The samples in a folder, in the order of their names: one file each, or a folder with a file for each input.
+/// The samples in a folder, sorted by name: each is a file, or a folder with a file for each input.
 pub(crate) struct Samples {
-    /// The option that names the folder.
+    /// The option that names the folder, for messages.
     option: &'static str,
-    /// The names of the method's inputs; `None` where the program has none.
+    /// The names of the method's inputs; `None` for an input whose name the program does not record.
     names: Vec<Option<String>>,
     pictures: Preparation,
     /// The input files of each sample.

@@ -30,7 +30,7 @@ pub(crate) fn handle_termination() {
 #[cfg(not(unix))]
 pub(crate) fn handle_termination() {}
 
-/// Lets a write above the limit on the size of files (`ulimit -f`) fail with an error, where SIGXFSZ would end the process.
+/// Makes a write above the file size limit (`ulimit -f`) fail with an error, instead of ending the process by SIGXFSZ.
 #[cfg(unix)]
 pub(crate) fn fail_writes_above_the_size_limit() {
     // A handler that does nothing suffices; if none can be installed, the signal ends the process, as it does by default.
@@ -40,7 +40,7 @@ pub(crate) fn fail_writes_above_the_size_limit() {
 #[cfg(not(unix))]
 pub(crate) fn fail_writes_above_the_size_limit() {}
 
-/// The mask of signals that this process ignores, read from `/proc`. Under `nohup` it contains SIGHUP.
+/// The signals that this process ignores, as a bit mask read from `/proc`. Under `nohup` it contains SIGHUP.
 #[cfg(unix)]
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -3,7 +3,7 @@
 use pteron_toolbox::show::{Escapes, Screen, message};
 use std::io::{self, Write};
 
-/// Colours text with terminal escape sequences, or leaves it unchanged.
+/// Colours text with terminal escape sequences, or leaves all text unchanged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style(bool);
 
@@ -33,22 +33,22 @@ impl Style {
     }
 }
 
-/// Stdout, with control characters escaped, since text may come from files.
+/// Stdout as a writer that escapes control characters, since text may come from files.
 pub(crate) fn stdout() -> Screen<io::Stdout> {
     Screen::new(io::stdout(), Escapes::Text)
 }
 
-/// Stderr, with control characters escaped as for [`stdout`].
+/// Stderr as a writer that escapes control characters, as [`stdout`] does.
 pub(crate) fn stderr() -> Screen<io::Stderr> {
     Screen::new(io::stderr(), Escapes::Text)
 }
 
-/// Writes a message to stderr, and ignores errors.
+/// Writes a message to stderr; errors of writing are ignored.
 pub(crate) fn say(text: impl std::fmt::Display) {
     say_after("", &text.to_string());
 }
 
-/// Writes text of several lines to stderr, and ignores errors.
+/// Writes text of several lines to stderr; errors of writing are ignored.
 pub(crate) fn say_lines(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }

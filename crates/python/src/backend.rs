@@ -16,18 +16,18 @@ use std::sync::{PoisonError, RwLock};
 /// former.
 static REGISTRIES: RwLock<Option<Registries>> = RwLock::new(None);
 
-/// The operators and backends that programs can use.
+/// The library's operators and backends, and the backends that Python programs have registered.
 pub(crate) fn registries() -> Registries {
     let registries = REGISTRIES.read().unwrap_or_else(PoisonError::into_inner);
     registries.clone().unwrap_or_default()
 }
 
-/// Options with the operators and backends that programs can use.
+/// The default options for loading programs, with the operators and backends of [`registries`].
 pub(crate) fn load_options() -> LoadOptions {
     registries().load_options()
 }
 
-/// Registers a backend for all programs that are opened later; replaces one with the same id.
+/// Registers a backend for all programs that are opened later; replaces a registered one with the same id.
 #[pyfunction]
 pub(crate) fn register_backend(id: String, init: Py<PyAny>, execute: Py<PyAny>) -> PyResult<()> {
     if id.is_empty() {
@@ -165,7 +165,7 @@ impl PyDelegate {
     }
 }
 
-/// Converts an input of a call to Python: a copied tensor, or a number.
+/// Converts an input of a delegate's call to a Python object: a copied tensor, a number, or `None`.
 fn argument_object(py: Python<'_>, input: &Arg<'_>) -> PyResult<Py<PyAny>> {
     let copy = |view: &TensorView<'_>| -> PyResult<Py<PyAny>> {
         let tensor = view.to_tensor().map_err(crate::errors::Failure::from)?;
@@ -181,7 +181,7 @@ fn argument_object(py: Python<'_>, input: &Arg<'_>) -> PyResult<Py<PyAny>> {
     })
 }
 
-/// Copies a result to an output, whose sizes become those of the result.
+/// Copies what a backend returned to output number `index`, whose sizes become those of the result.
 fn copy_to_output(result: &Bound<'_, PyAny>, out: &mut TensorViewMut<'_>, index: usize) -> PyResult<()> {
     let tensor = convert::to_tensor(result, None, None)?;
     if tensor.dtype() != out.dtype() {
@@ -206,7 +206,7 @@ fn extract_scalar(result: &Bound<'_, PyAny>) -> PyResult<pteron::Scalar> {
     }
 }
 
-/// Converts an exception of a backend's Python function to an error that names the raising line.
+/// Converts an exception from a backend's Python function to an error that names the line that raised it.
 fn backend_error(py: Python<'_>, error: &PyErr) -> BackendError {
     let line = error.traceback(py).and_then(|traceback| {
         let mut last = traceback.into_any();

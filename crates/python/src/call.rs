@@ -16,7 +16,7 @@ pub(crate) fn value_list<'py>(py: Python<'py>, values: Vec<EValue>) -> PyResult<
     PyList::new(py, values)
 }
 
-/// Calls a method, and writes outputs to the arrays of `out` if it is given.
+/// Calls a method and returns its outputs; outputs for which `out` has an array are written to that array.
 pub(crate) fn call_method<'py>(
     py: Python<'py>,
     opened: &OpenProgram,
@@ -91,7 +91,7 @@ fn set_and_run(method: &mut Method, inputs: &[Input]) -> Done<()> {
     Ok(method.run()?)
 }
 
-/// Runs a method, and copies its outputs.
+/// Executes a method, and returns copies of its outputs.
 pub(crate) fn execute(method: &mut Method, inputs: &[Input]) -> Done<Vec<EValue>> {
     set_and_run(method, inputs)?;
     (0..method.num_outputs()).map(|i| copy_output(method, i)).collect()
@@ -105,7 +105,7 @@ fn copy_output(method: &Method, i: usize) -> Done<EValue> {
     Ok(value)
 }
 
-/// As [`execute`], but writes outputs into the given arrays; their values are `None`.
+/// Executes a method. Outputs that have an array in `arrays` are written to it, and returned as `None`.
 fn execute_into(method: &mut Method, inputs: &[Input], arrays: &[Option<Array>]) -> Done<Vec<EValue>> {
     set_and_run(method, inputs)?;
     for (i, array) in arrays.iter().enumerate() {
@@ -127,7 +127,8 @@ fn execute_into(method: &mut Method, inputs: &[Input], arrays: &[Option<Array>])
     Ok(values)
 }
 
-/// The array for each output, if any. `out` is one array, or a sequence with an array or `None` for each output.
+/// The array for each output, if there is one. `out` is an array, or a sequence of arrays and `None`, one for each
+/// output.
 fn output_arrays<'py>(
     signature: &Signature,
     out: &Bound<'py, PyAny>,

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PySequence, PyString, PyTuple};
 use std::sync::Arc;
 
-/// The maximum nesting of sequences: the maximum rank of tensors.
+/// The maximum nesting depth of sequences, since tensors have at most this rank.
 const MAX_DEPTH: usize = 16;
 
 /// An input of a call.
@@ -19,16 +19,16 @@ const MAX_DEPTH: usize = 16;
     reason = "lives for one call, in which a box would cost more than its moves"
 )]
 pub(crate) enum Input {
-    /// An array, used in place, and the tensor type that its memory has.
+    /// A Python array that is used in place, with the type and layout that a tensor view of its memory has.
     Array(Array, TensorMeta),
-    /// A tensor of this package.
+    /// A tensor of this package, used in place.
     Tensor(Arc<Storage>),
-    /// Any other value, including tensors that were created for this call.
+    /// A value that the call owns: a scalar, a string, a list, or a tensor that was created for the call.
     Value(EValue),
 }
 
 impl Input {
-    /// Converts an argument to the input that the program declares.
+    /// Converts an argument to an input as the program declares it.
     pub(crate) fn from_object(object: &Bound<'_, PyAny>, declared: &ValueMeta) -> PyResult<Self> {
         let Some(wanted) = &declared.tensor else { return Ok(Self::Value(to_value(object)?)) };
         let wanted = wanted.meta.dtype();
@@ -47,7 +47,7 @@ impl Input {
         }
     }
 
-    /// Copies borrowed memory to an owned value.
+    /// The input as an owned value; memory that is used in place is copied.
     pub(crate) fn into_value(self) -> Converted<EValue> {
         match self {
             Self::Value(value) => Ok(value),
@@ -109,7 +109,7 @@ pub(crate) fn to_tensor(
     Ok(reinterpret(tensor, dtype, shape)?)
 }
 
-/// Reinterprets bytes as elements of a type, and reshapes.
+/// Reinterprets bytes as elements of type `dtype`, if given, and reshapes to `shape`, if given.
 fn reinterpret(tensor: Tensor, dtype: Option<ScalarType>, shape: Option<&[usize]>) -> Converted<Tensor> {
     let wanted = dtype.unwrap_or(tensor.dtype());
     if wanted == tensor.dtype() && shape.is_none_or(|shape| *shape == **tensor.sizes()) {
@@ -125,7 +125,7 @@ fn reinterpret(tensor: Tensor, dtype: Option<ScalarType>, shape: Option<&[usize]
     Ok(Tensor::from_bytes(meta, tensor.to_dim_order(order)?.bytes())?)
 }
 
-/// A tensor from a number, or from numbers in nested sequences.
+/// Creates a tensor from a number, or from numbers in nested sequences.
 fn from_sequences(object: &Bound<'_, PyAny>, dtype: Option<ScalarType>) -> PyResult<Tensor> {
     let mut shape = Vec::new();
     let mut leaves = Vec::new();
@@ -181,7 +181,7 @@ fn default_dtype(leaves: &[Bound<'_, PyAny>]) -> ScalarType {
     }
 }
 
-/// Appends the bytes of one element.
+/// Appends the bytes of one element of type `dtype`.
 fn push_number(dtype: ScalarType, number: &Bound<'_, PyAny>, bytes: &mut Vec<u8>) -> PyResult<()> {
     macro_rules! native {
         ($type:ty) => {

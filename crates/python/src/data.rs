@@ -18,13 +18,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The largest alignment of segments.
+/// The maximum alignment of segments, in bytes.
 const MAX_ALIGNMENT: u64 = 1 << 30;
 
-/// Number of bytes after which progress is reported.
+/// The number of bytes that are written between two reports of progress.
 const CHUNK: usize = 1 << 20;
 
-/// The contents of an entry. The memory of arrays is only borrowed.
+/// The contents of an entry to be written. Arrays are used in place.
 enum EntryContents {
     Bytes(Vec<u8>),
     Array(Box<Array>, TensorMeta),
@@ -88,7 +88,7 @@ impl EntryContents {
     }
 }
 
-/// Creates an entry of a file: a tensor with type, sizes and dim order, or plain bytes.
+/// Creates an entry of a `.ptd` file: a tensor with its type, sizes and dim order, or plain bytes.
 fn make_entry(key: String, contents: EntryContents, progress: &Progress) -> Result<Entry<'static>> {
     let layout = match contents.meta() {
         None => None,
@@ -109,7 +109,7 @@ fn make_entry(key: String, contents: EntryContents, progress: &Progress) -> Resu
     Ok(Entry { key, layout, blob, alignment: 1 })
 }
 
-/// Writes entries to a `.ptd` file, or returns its bytes.
+/// Writes entries to a `.ptd` file at `path`, or returns the bytes of the file if there is no path.
 #[pyfunction]
 pub(crate) fn save_data<'py>(
     py: Python<'py>,
@@ -150,13 +150,13 @@ fn file_bytes(prepared: &Prepared<'_>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An entry that was read from a file.
+/// The contents of an entry that was read from a file.
 enum ReadEntry {
     Bytes(Vec<u8>),
     Tensor(Box<Tensor>),
 }
 
-/// Reads the entries of a `.ptd` file with these keys, or all of them.
+/// Reads entries of a `.ptd` file: those with the given keys, or all of them.
 #[pyfunction]
 pub(crate) fn load_data<'py>(
     py: Python<'py>,

@@ -7,7 +7,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyModule};
 use std::error::Error as StdError;
 
-/// The error type of this crate, which can be created without the GIL and is converted to an exception later.
+/// The crate's error type. It can be created without the GIL, and is converted to a Python exception later.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An error of another crate.
@@ -36,7 +36,7 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// The exception for an error and its chain of sources.
+/// The Python exception for an error, with the messages of its chain of sources.
 pub(crate) fn to_exception(error: &(dyn StdError + 'static)) -> PyErr {
     exception(&ErrorFacts::of(error), &one_line(error))
 }
@@ -81,7 +81,7 @@ fn class_name(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The remedy as text, with the names of the Python API.
+/// The remedy for an error as text, in which parts of the Python API have their Python names.
 fn remedy_text(remedy: &Remedy, facts: &ErrorFacts) -> Option<String> {
     match remedy {
         Remedy::Text(text) => Some(text.clone()),

@@ -90,7 +90,7 @@ pub(crate) fn extract(
     Ok(done?)
 }
 
-/// Adds a test case to a program or a bundled program, and writes a bundled program. Returns the number of cases of the method.
+/// Adds a test case to a program and writes it as a bundled program. Returns the number of cases of the method.
 #[pyfunction]
 pub(crate) fn bundle(
     py: Python<'_>,
@@ -125,7 +125,7 @@ pub(crate) fn bundle(
     Ok(done?)
 }
 
-/// Writes the HTML page that shows a file, atomically.
+/// Writes, atomically, an HTML page that shows a file.
 #[pyfunction]
 pub(crate) fn report(
     py: Python<'_>,
@@ -145,7 +145,7 @@ pub(crate) fn report(
     Ok(done?)
 }
 
-/// The result of a translation, or an error with its diagnostics.
+/// The result of a translation, or an error that contains its diagnostics.
 fn translation_result<T>(name: &str, translation: Translation<T>) -> Result<T> {
     match translation {
         Translation::Done(done) => Ok(done),
@@ -197,7 +197,7 @@ pub(crate) fn translate<'py>(
     })
 }
 
-/// The functions of a BEF program as JSON; `None` if the file is no BEF program.
+/// The functions of a BEF program as JSON; `None` if the file is not a BEF program.
 #[pyfunction]
 pub(crate) fn bef_functions(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let source = Source::from_object(source)?;

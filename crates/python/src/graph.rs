@@ -15,18 +15,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::sync::{Arc, Mutex};
 
-/// The graph of a method.
+/// The graph of a method that is being built.
 #[pyclass(frozen, name = "Graph", module = "pteron")]
 pub(crate) struct PyGraph(Mutex<GraphBuilder>);
 
-/// A value of a graph.
+/// A value of a graph that is being built.
 #[pyclass(frozen, name = "Value", module = "pteron")]
 pub(crate) struct PyValue {
     graph: Py<PyGraph>,
     var: VarId,
 }
 
-/// The elements of a constant.
+/// The elements of a constant, which share the memory of a tensor.
 struct Elements(Tensor);
 
 impl AsRef<[u8]> for Elements {
@@ -41,7 +41,7 @@ impl PyGraph {
         Ok(lock(&self.0).clone().finish()?)
     }
 
-    /// Converts a size of a tensor: an integer, or a `Dim`.
+    /// Converts a size in a tensor's shape: an integer, or a `Dim`.
     fn size(&self, size: &Bound<'_, PyAny>) -> PyResult<Size> {
         if let Ok(size) = size.extract::<i64>() {
             return Ok(Size::Int(size));
@@ -71,7 +71,7 @@ impl PyGraph {
     }
 }
 
-/// The id of the value that an object refers to, if it is a value of this graph.
+/// The id of the graph's value that an object stands for; `None` if the object is no value.
 fn var_of_graph(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Option<VarId>> {
     let Ok(value) = object.cast_exact::<PyValue>() else { return Ok(None) };
     let value = value.get();
@@ -81,7 +81,7 @@ fn var_of_graph(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResu
     }
 }
 
-/// Converts an argument of a call; arrays become constants of the graph.
+/// Converts an argument of an operator's call; arrays become constants of the graph.
 fn call_argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     if let Some(var) = var_of_graph(graph, object)? {
         return Ok(Argument::Var(var));
@@ -113,7 +113,7 @@ fn array_constant(graph: &Bound<'_, PyGraph>, array: &Bound<'_, PyAny>) -> PyRes
     graph.get().add_constant(convert::to_tensor(array, None, None)?, None)
 }
 
-/// Converts a list of numbers, of strings, or of values and arrays, some of which may be `None`.
+/// Converts a list of numbers, of strings, or of values and arrays, with `None` for absent ones.
 fn list_argument(graph: &Bound<'_, PyGraph>, object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     let mut items = Vec::new();
     for item in object.try_iter()? {
@@ -171,7 +171,7 @@ impl PyGraph {
         lock(&self.0).program().name.clone()
     }
 
-    /// Adds an input that the caller passes.
+    /// Adds an input of the method, which the caller passes.
     #[pyo3(signature = (name, dtype, shape, *, dim_order=None))]
     fn input(
         slf: &Bound<'_, Self>,
@@ -202,7 +202,7 @@ impl PyGraph {
         Ok(PyValue { graph: slf.clone().unbind(), var })
     }
 
-    /// Calls an operator: returns its result, or a tuple if it has not exactly one.
+    /// Calls an operator and returns its result, or a tuple if it has no result or several.
     #[pyo3(signature = (operator, *args, results=None, **named))]
     fn call<'py>(
         slf: &Bound<'py, Self>,
@@ -282,7 +282,7 @@ impl PyValue {
         Ok(self.var()?.0.to_string())
     }
 
-    /// The name of the element type; `None` for a number.
+    /// The name of the value's element type; `None` for a number.
     #[getter]
     fn dtype(&self) -> PyResult<Option<&'static str>> {
         Ok(match self.var()?.1 {
@@ -291,7 +291,7 @@ impl PyValue {
         })
     }
 
-    /// The sizes, those that the caller chooses as text; `None` for a number.
+    /// The sizes of the value, with text for sizes that depend on the caller; `None` for a number.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let VarType::Tensor(spec) = self.var()?.1 else { return Ok(None) };
@@ -309,7 +309,7 @@ impl PyValue {
     }
 }
 
-/// The methods of a program that is compiled: a graph, or a sequence of graphs. `None` if the object is neither.
+/// The exported programs of a graph, or of each graph in a sequence; `None` if the object is neither.
 pub(crate) fn graph_programs(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ExportedProgram>>> {
     if let Ok(graph) = source.cast_exact::<PyGraph>() {
         return Ok(Some(vec![graph.get().finish()?]));
@@ -331,7 +331,7 @@ pub(crate) fn graph_programs(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<E
     Ok(Some(programs))
 }
 
-/// The methods that the options select.
+/// Keeps those methods that the options select; fails if one of them does not exist.
 pub(crate) fn select_methods(
     mut programs: Vec<ExportedProgram>,
     options: &Options,

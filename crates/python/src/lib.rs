@@ -26,7 +26,7 @@ mod verify;
 
 use pyo3::prelude::*;
 
-/// The numbers of copies of inputs and of outputs so far.
+/// How many inputs and how many outputs have been copied so far in this process.
 #[pyfunction]
 fn copies() -> (u64, u64) {
     exchange::COPIES.counts()
@@ -51,7 +51,7 @@ fn _pteron(m: &Bound<'_, PyModule>) -> PyResult<()> {
     add_tools(m)
 }
 
-/// Adds the functions for the verbs of the command.
+/// Adds the Python functions that do what the verbs of the command do.
 fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(tools::inspect, m)?)?;
     m.add_function(wrap_pyfunction!(tools::validate, m)?)?;
@@ -84,7 +84,7 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Must be called in the child after a fork.
+/// Records that this process is the child of a fork. Must be called in the child after each fork.
 #[pyfunction]
 fn note_fork() {
     opened::note_fork();

@@ -46,7 +46,7 @@ fn tensor_json(info: &pteron::TensorInfo) -> Value {
     })
 }
 
-/// A value that the exporter fixed, as JSON. Numbers that JSON lacks, such as NaN, become strings.
+/// A fixed input value as JSON. Numbers that JSON lacks, such as NaN, become strings.
 fn fixed_json(value: &EValue) -> Value {
     match value {
         EValue::Int(v) => json!(v),

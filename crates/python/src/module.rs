@@ -15,18 +15,18 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// A program that is opened on first use.
+/// A program as a Python object; it is opened on first use.
 #[pyclass(frozen, name = "Module", module = "pteron", weakref)]
 pub(crate) struct PyModule {
     source: Source,
     settings: Mutex<Settings>,
-    /// The constructor's arguments, for pickling.
+    /// The arguments of the constructor, kept for pickling.
     arguments: (Py<PyAny>, Py<PyDict>),
     opened: Mutex<Option<Arc<OpenProgram>>>,
 }
 
 impl PyModule {
-    /// The open program.
+    /// The open program; opens it if that has not been done in this process.
     pub(crate) fn open_once(&self, py: Python<'_>) -> PyResult<Arc<OpenProgram>> {
         // Do not wait for the lock with the GIL held: its holder may need the GIL.
         if let Ok(guard) = self.opened.try_lock()
@@ -98,7 +98,8 @@ impl PyModule {
         Ok(self.open_once(py)?.program.method_names().map(str::to_owned).collect())
     }
 
-    /// The methods that are not valid, with the problem of each. A method without a name is `execution_plan[N]`.
+    /// The names of the methods that are not valid, each with its problem. A method without a name is
+    /// `execution_plan[N]`.
     #[getter]
     fn invalid_methods(&self, py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
         let opened = self.open_once(py)?;
@@ -135,7 +136,7 @@ impl PyModule {
         call_method(py, &opened, &signature, args, kwargs, out)
     }
 
-    /// The method with this name, which can be called.
+    /// The method with this name, as an object that can be called.
     fn method(slf: &Bound<'_, Self>, name: &str) -> PyResult<PyMethod> {
         let signature = slf.get().open_once(slf.py())?.signature(name)?;
         Ok(PyMethod { module: slf.clone().unbind(), signature })
@@ -155,7 +156,7 @@ impl PyModule {
         Ok(py.detach(|| opened.with_method(&signature, |_| Ok(())))?)
     }
 
-    /// The state of the loaded methods.
+    /// A copy of the state of each loaded method, by method name.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let opened = self.open_once(py)?;
         let states = py.detach(|| {
@@ -173,7 +174,7 @@ impl PyModule {
         Ok(all)
     }
 
-    /// Restores the state of a snapshot. Methods that are not in it are reset to their initial state.
+    /// Restores the state in a snapshot. Methods that the snapshot does not contain get their initial state.
     fn restore(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let opened = self.open_once(py)?;
         let mut states = Vec::new();
@@ -222,7 +223,7 @@ impl PyModule {
         Ok(py.detach(|| opened.with_module(|module| Ok(module.load_checkpoint(&name, path)?)))?)
     }
 
-    /// Swaps the data that is stored outside the program.
+    /// Replaces the weights that are stored outside of the program by those in `.ptd` files.
     #[pyo3(signature = (*data))]
     fn swap_data(&self, py: Python<'_>, data: &Bound<'_, PyTuple>) -> PyResult<()> {
         let opened = self.open_once(py)?;
@@ -241,7 +242,8 @@ impl PyModule {
         Ok(())
     }
 
-    /// Writes the recorded executions as an ETDump, and the recorded tensors, if the program was opened with `record`.
+    /// Writes the executions recorded so far (see `record` of `pteron.load`) as an ETDump, and their tensors if
+    /// recorded.
     #[pyo3(signature = (etdump, debug_buffer=None))]
     fn write_etdump(&self, py: Python<'_>, etdump: PathBuf, debug_buffer: Option<PathBuf>) -> PyResult<()> {
         let opened = self.open_once(py)?;
@@ -324,7 +326,7 @@ impl PyMethod {
         call_method(py, &opened, &self.signature, args, kwargs, out)
     }
 
-    /// A copy of a tensor of the method, by the name that the exporter gave it.
+    /// A copy of a parameter or buffer of the method, by the name that the exporter gave it.
     fn attribute(&self, py: Python<'_>, name: &str) -> PyResult<PyTensor> {
         let opened = self.module.get().open_once(py)?;
         let tensor = py.detach(|| {

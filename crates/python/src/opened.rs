@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-/// The number of forks between the process that first loaded the module and this one. Threads do not survive a fork.
+/// The number of forks since the process that first loaded the module. A program's threads do not survive a fork.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// Records that this process was forked.
@@ -26,10 +26,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Signature {
     pub(crate) name: String,
     pub(crate) inputs: Vec<ValueMeta>,
-    /// The name of each input in the exported signature; `None` if the program does not have it.
+    /// The name of each input in the exported signature; `None` where the program does not record it.
     pub(crate) names: Vec<Option<String>>,
     pub(crate) outputs: usize,
-    /// Whether the method has state that persists between executions; known once it was loaded.
+    /// Whether the method has state that persists between executions; set when the method is first loaded.
     has_state: OnceLock<bool>,
 }
 
@@ -49,15 +49,15 @@ impl Signature {
 /// An open program.
 pub(crate) struct OpenProgram {
     pub(crate) program: Program,
-    /// The test cases of a bundled program.
+    /// The bundle that holds the program's test cases, if the program is bundled.
     pub(crate) bundle: Option<Bundle>,
     /// The recorder of executions, if the program was opened with `record`.
     pub(crate) recorder: Option<Arc<Recorder>>,
-    /// Whether the methods share their memory, so that calls do not run concurrently.
+    /// Whether the methods share the memory of their state, so that no two calls run at the same time.
     is_shared: bool,
     /// The module that holds the state of the methods.
     first: Mutex<Module>,
-    /// Idle forks for threads that find the first module busy.
+    /// Idle forks of `first`, for threads that find it busy.
     idle: Mutex<Vec<Module>>,
     signatures: Mutex<HashMap<String, Arc<Signature>>>,
     default: OnceLock<Arc<Signature>>,
@@ -103,7 +103,8 @@ impl OpenProgram {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
-    /// Reopens the program after a fork, with new threads; the state of the methods is kept.
+    /// Opens the program again after a fork, with new threads. Keeps the methods' state, unless it was in use at the
+    /// fork.
     pub(crate) fn reopen(&self, source: &Source, settings: &Settings) -> Result<Self> {
         let new = Self::new(source, settings)?;
         if let Ok(mut old) = self.first.try_lock() {
@@ -136,7 +137,8 @@ impl OpenProgram {
         Ok(Arc::clone(self.default.get_or_init(|| signature)))
     }
 
-    /// Calls `act` with a method. Threads run concurrently on forks of methods without state, and take turns otherwise.
+    /// Calls `act` with a method. Threads run methods without state concurrently, on forks of the module; others take
+    /// turns.
     pub(crate) fn with_method<T>(
         &self,
         signature: &Signature,
@@ -180,14 +182,14 @@ impl OpenProgram {
         result
     }
 
-    /// Ends the event block of an execution in the recording.
+    /// Ends the recording's event block, which holds one execution.
     pub(crate) fn end_record(&self) {
         if let Some(recorder) = &self.recorder {
             recorder.end_block("Execute");
         }
     }
 
-    /// The default method: the only one, or `forward`.
+    /// The name of the default method: the only one, or `forward`.
     pub(crate) fn default_method(&self) -> Result<String> {
         let names: Vec<&str> = self.program.method_names().collect();
         match self.program.default_method()? {

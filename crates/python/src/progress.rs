@@ -4,18 +4,18 @@ use pteron_toolbox::file::{Listener, Progress};
 use pyo3::prelude::*;
 use std::sync::Mutex;
 
-/// The number of bytes after which the function is called again.
+/// The minimum number of bytes between two calls of the progress function.
 const STEP: u64 = 1 << 20;
 
 /// A Python function that is called with the name of the operation, the bytes done and the total bytes.
 struct Callback {
     function: Py<PyAny>,
-    /// The name of the operation, total bytes, bytes done, and bytes reported.
+    /// The name of the operation, its total bytes, the bytes done, and the bytes done at the last report.
     state: Mutex<(&'static str, u64, u64, u64)>,
 }
 
 impl Callback {
-    /// Calls the function. An exception that it raises is printed by `sys.unraisablehook`.
+    /// Calls the Python function. An exception that it raises is printed by `sys.unraisablehook`.
     fn report(&self, what: &'static str, done: u64, total: u64) {
         Python::attach(|py| {
             if let Err(error) = self.function.call1(py, (what, done, total)) {
@@ -24,7 +24,8 @@ impl Callback {
         });
     }
 
-    /// Reports the bytes done since the last report. Totals are estimates, which the bytes done may not reach.
+    /// Reports the bytes done, if there are any since the last report, as when an operation ends before its estimated
+    /// total.
     fn report_rest(&self) {
         let (what, total, done, reported) = *crate::opened::lock(&self.state);
         if done > reported {

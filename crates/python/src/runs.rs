@@ -27,7 +27,7 @@ use serde_json::json as object;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// An open program, and a call of one of its methods.
+/// An opened program, and a call of one of its methods.
 struct Call {
     opened: OpenProgram,
     options: pteron::LoadOptions,
@@ -62,7 +62,7 @@ fn open_call(
     Ok(Call { opened, options, request })
 }
 
-/// Copies inputs to owned values.
+/// Copies inputs that are used in place to owned values.
 fn owned_values(inputs: Vec<Input>) -> Result<Vec<EValue>> {
     inputs.into_iter().map(Input::into_value).collect()
 }
@@ -120,7 +120,7 @@ fn write_dump(
     Ok(())
 }
 
-/// Writes the recorded executions of a program that was opened with `record`.
+/// Writes the executions that a program opened with `record` has recorded so far.
 pub(crate) fn write_recording(
     opened: &OpenProgram,
     etdump: &PathBuf,
@@ -134,7 +134,7 @@ pub(crate) fn write_recording(
     write_dump(&recorder.finish(), &nodes, Some(etdump), debug_buffer)
 }
 
-/// Compares a prepared run with one as written, and returns the comparison as JSON.
+/// Compares a prepared run of a method with one as written, and returns the comparison as JSON.
 #[pyfunction]
 pub(crate) fn compare(
     py: Python<'_>,
@@ -152,7 +152,7 @@ pub(crate) fn compare(
     Ok(done?)
 }
 
-/// Compares two programs on samples, by default a random one, and returns the comparison as JSON.
+/// Compares the outputs of two programs on samples, by default on a random one, and returns the comparison as JSON.
 #[pyfunction]
 pub(crate) fn compare_programs(
     py: Python<'_>,
@@ -188,7 +188,7 @@ pub(crate) fn compare_programs(
 /// The name that stands for no backend.
 const NO_BACKEND: &str = "none";
 
-/// The delegation to a backend by name; `None` for `none`.
+/// The delegation to the backend of this name; `None` for the name `none`.
 fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
     let registries = registries();
     match registries.delegation_to(name, native.then(Isa::detect)) {
@@ -202,7 +202,7 @@ fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
     }
 }
 
-/// The delegations to backends by name, in order.
+/// The delegations to the backends of these names, in order.
 pub(crate) fn delegations(names: &[String], native: bool) -> Result<Vec<Delegation>> {
     names.iter().filter_map(|name| delegation(name, native).transpose()).collect()
 }
@@ -225,7 +225,7 @@ fn parse_scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     }))
 }
 
-/// The arguments of a compilation.
+/// The arguments of a compilation, from a Python dict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Lowering {
@@ -306,25 +306,25 @@ pub(crate) fn compile_to<'py>(
     Ok((report, bytes.map(|bytes| PyBytes::new(py, &bytes))))
 }
 
-/// The source of a compilation.
+/// What is compiled: graphs, or a file.
 enum CompileInput {
     Graphs(Vec<ExportedProgram>),
     File(Source),
 }
 
-/// The opened source of a compilation.
+/// What is compiled, once opened: graphs, an archive, or a program.
 enum OpenedInput {
     Graphs(Vec<ExportedProgram>),
     Archive,
-    /// A program, and its external data, if any.
+    /// A program, with its external weights, if it has any.
     Program(Option<Arc<dyn NamedDataMap>>),
 }
 
 /// A compilation: its source and options.
 struct Compilation {
-    /// The source file, of which constants may be parts.
+    /// The loader of the source file, of which constants of the compiled program may be parts.
     file: Arc<dyn pteron::DataLoader>,
-    /// The bundle of the source program, whose test cases are kept.
+    /// The bundle that contains the source program, if it is bundled; its test cases are kept.
     bundle: Option<Bundle>,
     origin: OpenedInput,
     known: OperatorTable,
@@ -384,7 +384,7 @@ impl Compilation {
         })
     }
 
-    /// Writes the compiled program, bundled with the test cases of the source, if it is bundled.
+    /// Writes the compiled program; if the source is bundled, as a bundle with the source's test cases.
     fn write(&mut self, compiled: &Compiled, out: &mut dyn std::io::Write) -> Result<()> {
         let Some(bundle) = self.bundle.take() else { return Ok(compiled.program.write_to(out)?) };
         let program = compile::in_memory(Arc::clone(&self.file), compiled);
@@ -392,7 +392,7 @@ impl Compilation {
         Ok(bundle.with_program(&*program, has)?.write(out)?)
     }
 
-    /// Calibrates: finds the value ranges over the sample calls.
+    /// Finds the range of each value over the sample calls, for quantization.
     fn calibrate(&mut self, py: Python<'_>, samples: &[Bound<'_, PyTuple>]) -> PyResult<()> {
         let mut calibration = py.detach(|| -> Result<_> {
             let observe = Options { delegation: Vec::new(), external_data: false, ..self.options.clone() };
@@ -459,7 +459,7 @@ impl Text {
     }
 }
 
-/// Runs functions of a BEF program, or all that take no arguments. Returns the exit code, the output and the errors.
+/// Runs the named functions of a BEF program, or all without arguments. Returns the exit code, stdout and stderr.
 #[pyfunction]
 pub(crate) fn run_bef(
     py: Python<'_>,

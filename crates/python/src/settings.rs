@@ -25,7 +25,7 @@ pub(crate) enum Source {
     Bytes(Arc<PyBackedBytes>),
 }
 
-/// Bytes owned by Python, as a loader needs them.
+/// Bytes owned by Python, in the form in which a loader takes them.
 struct PythonBytes(Arc<PyBackedBytes>);
 
 impl AsRef<[u8]> for PythonBytes {
@@ -68,13 +68,13 @@ pub(crate) struct Settings {
     pub(crate) threads: usize,
     pub(crate) limits: Limits,
     mmap: bool,
-    /// The folder of the cache of compiled programs.
+    /// The folder in which compiled programs are cached; `None` for no cache.
     cache: Option<PathBuf>,
     prepare: bool,
     isa: Option<Isa>,
     seed: u64,
     pub(crate) share_memory_arenas: bool,
-    /// Whether executions are recorded (`Some`), and whether with the computed tensors (`true`).
+    /// Whether executions are recorded (`Some`), and if so, whether with all computed tensors (`true`).
     pub(crate) record: Option<bool>,
 }
 
@@ -124,7 +124,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The loader of the program, or of its cached form if there is a cache.
+    /// A loader of the program or, if there is a cache, of its compiled form in the cache.
     pub(crate) fn loader(&self, source: &Source) -> Result<Arc<dyn DataLoader>> {
         let Some(folder) = &self.cache else { return source.open(self.mmap) };
         let Source::Path(path) = source else {
@@ -135,7 +135,7 @@ impl Settings {
         Source::Path(cached).open(true)
     }
 
-    /// The instruction set that operators may use.
+    /// The instruction set that operators may use: as set, or all that this machine has.
     fn isa(&self) -> Isa {
         self.isa.unwrap_or_default()
     }
@@ -175,7 +175,7 @@ const OPTIONS: [&str; 11] = [
     "record",
 ];
 
-/// Parses `record`: whether tensors are recorded, too.
+/// Parses `record`. Returns whether tensors are recorded, too.
 fn parse_record(name: &str) -> PyResult<bool> {
     match name {
         "times" => Ok(false),
@@ -192,7 +192,7 @@ pub(crate) fn extract_paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> 
     }
 }
 
-/// Parses the name of an instruction set that this machine has.
+/// Parses the name of an instruction set, which this machine must have.
 fn parse_isa(name: &str) -> PyResult<Isa> {
     let features = name.parse::<Features>().ok();
     features.and_then(|features| Isa::of(features).ok()).ok_or_else(|| {
@@ -201,7 +201,7 @@ fn parse_isa(name: &str) -> PyResult<Isa> {
     })
 }
 
-/// Keeps only the named backends.
+/// Removes all backends except the named ones.
 fn select_backends(mut all: BackendRegistry, names: &[String]) -> Result<BackendRegistry> {
     if let Some(name) = names.iter().find(|name| all.get(name).is_none()) {
         let hint = pteron_toolbox::did_you_mean(name, all.ids());
@@ -211,7 +211,7 @@ fn select_backends(mut all: BackendRegistry, names: &[String]) -> Result<Backend
     Ok(all)
 }
 
-/// Converts a `pteron.Limits`.
+/// Converts a Python `pteron.Limits`.
 pub(crate) fn extract_limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
     let base: String = value.getattr("base")?.extract()?;
     let mut limits = match base.as_str() {

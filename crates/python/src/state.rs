@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 use std::collections::BTreeMap;
 
-/// The tensors of a method that persist between executions, by their keys.
+/// The tensors of a method that persist between executions, by name.
 pub(crate) struct State(BTreeMap<String, Tensor>);
 
 impl State {
@@ -28,7 +28,8 @@ impl State {
         Ok(dict)
     }
 
-    /// Converts a mapping of names to tensors or arrays, with the types and dim orders of `metas`.
+    /// Converts a mapping of names to tensors or arrays; those named in `metas` get the types and dim orders given
+    /// there.
     pub(crate) fn from_mapping(
         mapping: &Bound<'_, PyAny>,
         metas: &BTreeMap<String, TensorMeta>,

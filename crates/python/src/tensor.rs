@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// A tensor in main memory.
+/// A tensor in main memory, as a Python object.
 #[pyclass(frozen, name = "Tensor", module = "pteron")]
 pub(crate) struct PyTensor(Arc<Storage>);
 
@@ -18,18 +18,18 @@ impl PyTensor {
         Self(Arc::new(Storage::new(tensor)))
     }
 
-    /// The memory of the tensor.
+    /// The memory that holds the tensor.
     pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.0
     }
 }
 
-/// The type with a name such as `float32` or `f32`.
+/// Parses the name of an element type, such as `float32` or `f32`.
 pub(crate) fn parse_dtype(name: &str) -> PyResult<ScalarType> {
     ScalarType::parse(name).ok_or_else(|| PyValueError::new_err(format!("there is no type `{name}`")))
 }
 
-/// The memory of a tensor of this package, or of any object that exports its memory.
+/// The memory of a tensor of this package, or of an object that exports its memory; `None` for other objects.
 pub(crate) fn borrow_array(object: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
     match object.cast_exact::<PyTensor>() {
         Ok(tensor) => Ok(Some(Array::from_storage(tensor.get().storage()))),

@@ -36,17 +36,17 @@ impl Reader {
         Ok(pteron::compile::program(source.open(false)?, &self.kernels, &self.limits)?)
     }
 
-    /// Opens a program or named data.
+    /// Opens a program or a file of named data; `verb` is named in errors.
     pub(crate) fn file(&self, loader: &Arc<dyn DataLoader>, verb: &'static str) -> Result<File> {
         Ok(File::open(Arc::clone(loader), verb, &self.limits)?)
     }
 
-    /// Opens a program.
+    /// Opens a program; `verb` is named in errors.
     fn program(&self, loader: &Arc<dyn DataLoader>, verb: &'static str) -> Result<pteron::Program> {
         Ok(File::open_program(Arc::clone(loader), verb, &self.limits)?)
     }
 
-    /// Opens a file of named data.
+    /// Opens a file of named data; `verb` is named in errors.
     fn data(&self, path: &Path, verb: &'static str) -> Result<PtdDataMap> {
         Ok(File::open_data(Source::Path(path.to_owned()).open(false)?, verb, &self.limits)?)
     }
@@ -84,7 +84,7 @@ pub(crate) fn write_file(path: &PathBuf, output: &Output) -> Result<()> {
     Ok(pteron::replace_file(path, |out| output.write_to(out))?)
 }
 
-/// Writes an edited program atomically, with the test cases of the original `file` if that is bundled.
+/// Writes an edited program atomically; with the test cases of `file`, the original, if that is a bundled program.
 pub(crate) fn write_edited(
     path: &PathBuf,
     file: &Arc<dyn DataLoader>,
@@ -97,7 +97,7 @@ pub(crate) fn write_edited(
     }
 }
 
-/// With `strict`, fails if an edit of `file` could not keep something.
+/// With `strict`, fails if there are things in `file` that an edit could not keep, which `lost` lists.
 pub(crate) fn check_nothing_lost(strict: bool, file: &str, lost: &[String]) -> Result<()> {
     if strict {
         edit::refuse_losses(file, lost)?;
@@ -224,7 +224,7 @@ pub(crate) fn diff(
     Ok(done?)
 }
 
-/// Removes source frames, and names if `names` is set.
+/// Removes the source frames of a program and, if `names` is set, the names of tensors.
 #[pyfunction]
 pub(crate) fn strip(
     py: Python<'_>,

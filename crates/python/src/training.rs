@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// A program whose methods compute gradients, and an optimizer for each method.
+/// A program with methods that compute gradients, and an optimizer for each of these methods.
 #[pyclass(frozen, name = "TrainingModule", module = "pteron")]
 pub(crate) struct PyTrainingModule {
     program: Program,
@@ -27,7 +27,7 @@ pub(crate) struct PyTrainingModule {
 struct Inner {
     module: TrainingModule,
     optimizers: HashMap<String, Rule>,
-    /// The methods that were run and therefore have gradients.
+    /// The methods that were run at least once, and therefore have gradients.
     run: HashSet<String>,
 }
 
@@ -45,7 +45,7 @@ impl Rule {
         })
     }
 
-    /// An optimizer whose state will be restored.
+    /// The optimizer called `name`, with default hyperparameters, until its state is restored.
     fn from_name(name: &str) -> Result<Self> {
         match name {
             "sgd" => Self::new(Options::Sgd(SgdOptions::default())),
@@ -54,7 +54,8 @@ impl Rule {
         }
     }
 
-    /// Sets the hyperparameters; the state of another kind of optimizer is discarded.
+    /// Sets the hyperparameters. If they are for another kind of optimizer, replaces the optimizer and discards its
+    /// state.
     fn set_options(&mut self, options: Options) -> Result<()> {
         match (&mut *self, options) {
             (Self::Sgd(sgd), Options::Sgd(options)) => sgd.set_options(options)?,
@@ -79,7 +80,7 @@ impl Rule {
     }
 }
 
-/// The hyperparameters of a step.
+/// The hyperparameters of an optimizer.
 #[derive(Clone, Copy)]
 enum Options {
     Sgd(SgdOptions),
@@ -142,7 +143,7 @@ impl PyTrainingModule {
         })
     }
 
-    /// The methods that compute gradients.
+    /// The names of the methods that compute gradients.
     #[getter]
     fn trainable_methods(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.with_inner(py, |inner| {
@@ -150,7 +151,7 @@ impl PyTrainingModule {
         })
     }
 
-    /// Runs the forward and backward pass of a method, and returns the outputs of the model.
+    /// Runs the forward and backward pass of a method, and returns the outputs of the forward pass.
     #[pyo3(signature = (*args, method="forward"))]
     fn forward_backward<'py>(
         &self,
@@ -169,13 +170,13 @@ impl PyTrainingModule {
         value_list(py, outputs)
     }
 
-    /// Copies of the parameters, by name.
+    /// Copies of the method's parameters, by name.
     #[pyo3(signature = (method="forward"))]
     fn parameters<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
         tensor_dict(py, self.with_inner(py, |inner| copy_tensors(inner.module.named_parameters(method)?))?)
     }
 
-    /// Copies of the gradients of the last run, by the names of their parameters.
+    /// Copies of the gradients that the last run has computed, by the names of the parameters.
     #[pyo3(signature = (method="forward"))]
     fn gradients<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
         tensor_dict(
@@ -246,7 +247,8 @@ impl PyTrainingModule {
         self.with_inner(py, |inner| Ok(inner.optimizers.get(method).map_or(0, Rule::steps)))
     }
 
-    /// Adds the gradients of the last run to those of the runs since the last step. Call it after each run of a step.
+    /// Adds the gradients of the last run to the sum since the last step. Call it after each run of a step with
+    /// several.
     #[pyo3(signature = (method="forward"))]
     fn accumulate_gradients(&self, py: Python<'_>, method: &str) -> PyResult<()> {
         self.with_inner(py, |inner| {
@@ -274,7 +276,7 @@ impl PyTrainingModule {
         })
     }
 
-    /// Writes the parameters and, after a step, the optimizer's state to a `.ptd` file.
+    /// Writes the parameters of a method to a `.ptd` file and, once a step was made, the optimizer's state.
     #[pyo3(signature = (path, method="forward"))]
     fn save_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
         self.with_inner(py, |inner| {

@@ -92,7 +92,8 @@ pub(crate) fn verify(
     Ok(done?)
 }
 
-/// Calls the function with an outcome. An exception that it raises is printed by `sys.unraisablehook`.
+/// Calls the function, if there is one, with an outcome. An exception that it raises is printed by
+/// `sys.unraisablehook`.
 fn report_outcome(function: Option<&Py<PyAny>>, outcome: &Value) {
     let Some(function) = function else { return };
     let field = |name: &str| outcome[name].as_str();

@@ -2,7 +2,7 @@ use crate::refusal::{Reason, Refusal, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The memory budget: limits the total bytes that all requests hold.
+/// A limit on the total bytes that all requests hold at a time.
 #[derive(Debug)]
 pub(crate) struct Budget {
     held: AtomicU64,
@@ -31,7 +31,7 @@ impl Budget {
     }
 }
 
-/// Bytes reserved from the server's memory budget, which are returned on drop.
+/// Bytes reserved from the server's memory budget; they are returned to it on drop.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,
@@ -58,7 +58,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Adds the bytes of another share of the same budget to this one.
+    /// Moves the bytes of `other`, a reservation from the same budget, to this reservation.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.budget, &other.budget));
         self.bytes += std::mem::take(&mut other.bytes);

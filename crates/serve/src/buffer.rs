@@ -10,12 +10,12 @@ const FIRST_BYTES: usize = 512;
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     reservation: Reservation,
-    /// Why a write failed: the traits of writers cannot return it.
+    /// Why a write failed, since the errors of `fmt::Write` and `io::Write` cannot say it.
     refusal: Option<Refusal>,
 }
 
 impl Buffer {
-    /// An empty buffer, whose capacity is charged to `reservation`.
+    /// An empty buffer, whose capacity will be charged to `reservation`.
     pub(crate) fn new(reservation: Reservation) -> Self {
         Self { bytes: Vec::new(), reservation, refusal: None }
     }
@@ -64,7 +64,7 @@ impl Buffer {
         written.map_err(|e| Refusal::from_error(Reason::Failed, &e))
     }
 
-    /// The refusal of the first write that failed, if one did.
+    /// Fails with the refusal of the first write that failed, if any did.
     pub(crate) fn check(&mut self) -> Result<()> {
         self.refusal.take().map_or(Ok(()), Err)
     }

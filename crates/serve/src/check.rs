@@ -7,7 +7,7 @@ use crate::request::InputTensor;
 use pteron::ScalarType;
 use std::collections::BTreeSet;
 
-/// The indices of the requested outputs.
+/// The indices of the outputs called `names`, in that order; of all outputs if there are no names.
 pub(crate) fn output_indices(generation: &Generation, names: &[String]) -> Result<Vec<usize>> {
     let outputs = generation.outputs();
     if names.is_empty() {

@@ -18,12 +18,12 @@ const NAMES: &[(ScalarType, &str)] = &[
     (ScalarType::Double, "FP64"),
 ];
 
-/// The protocol's name of a type; complex, quantized and float8 types have none.
+/// The protocol's name of a data type; `None` for complex, quantized and float8 types.
 pub fn name(dtype: ScalarType) -> Option<&'static str> {
     NAMES.iter().find(|(own, _)| *own == dtype).map(|(_, name)| *name)
 }
 
-/// Parses the protocol's name of a type; `None` for unknown names and for `BYTES`, since tensors have no strings.
+/// Parses the protocol's name of a data type; `None` for unknown names and for `BYTES`, since tensors have no strings.
 pub fn parse(name: &str) -> Option<ScalarType> {
     NAMES.iter().find(|(_, own)| *own == name).map(|(dtype, _)| *dtype)
 }

@@ -2,16 +2,16 @@ use crate::refusal::Refusal;
 use std::fmt;
 use std::sync::Arc;
 
-/// A change of the models, or a failed attempt. Each is reported once: not again by later looks at files that are the same.
+/// A change of the models, or a failure to make one. A failure is not reported again until files or the error change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A version of a model was loaded, or replaced by its new files.
+    /// A version of a model was loaded, perhaps in place of an earlier load of the version.
     Loaded {
         model: String,
         version: u64,
-        /// How many times this model has been loaded, this time included.
+        /// The number of the new generation, which is higher than those of all earlier loads by this server.
         generation: u64,
-        /// Why requests are not batched although the options ask for it.
+        /// Why requests are not batched, if the options ask for batches.
         unbatched: Option<String>,
     },
     /// A model could not be loaded.
@@ -21,16 +21,16 @@ pub enum Event {
         version: Option<u64>,
         /// The reason for the failure.
         refusal: Refusal,
-        /// Whether the files that were loaded earlier are still served.
+        /// Whether an earlier load of the model or version is still served.
         is_kept: bool,
     },
-    /// The files of a model or version are gone, and it is no longer served.
+    /// The files of a version are gone, and the version is no longer served.
     Removed { model: String, version: u64 },
-    /// A model was unloaded on request.
+    /// All versions of a model were unloaded on request.
     Unloaded { model: String },
-    /// The folder could not be read. Loaded models are still served.
+    /// The folder of models could not be read. Loaded models are still served.
     FolderFailed(Refusal),
-    /// The folder can be read again.
+    /// The folder of models can be read again, after a failure.
     FolderReadable,
 }
 
@@ -39,7 +39,7 @@ pub enum Event {
 pub struct Events(Arc<dyn Fn(&Event) + Send + Sync>);
 
 impl Events {
-    /// Calls a function, which must not call the service.
+    /// Passes every event to `call`, which must not call the service.
     pub fn new(call: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         Self(Arc::new(call))
     }

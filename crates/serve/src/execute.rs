@@ -9,20 +9,20 @@ use pteron::{EValue, Error, ExecuteError, Interrupt, Interrupted, Method, Scalar
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-/// The tensors of one request, in the order of the signature's inputs.
+/// The input tensors of one request, in the order of the signature's inputs.
 pub(crate) struct Inputs {
     pub(crate) shapes: Vec<Vec<usize>>,
     pub(crate) data: Vec<Data>,
 }
 
 impl Inputs {
-    /// The size of the first dimension, if all inputs have the same.
+    /// The size of the inputs' first dimension; `None` if it is not the same for all of them.
     pub(crate) fn rows(&self) -> Option<usize> {
         let rows = *self.shapes.first()?.first()?;
         self.shapes.iter().all(|shape| shape.first() == Some(&rows)).then_some(rows)
     }
 
-    /// Whether the tensors of two requests can be concatenated along the first dimension.
+    /// Whether the inputs of two requests can be concatenated along the first dimension.
     pub(crate) fn can_join(&self, other: &Self) -> bool {
         self.shapes.iter().zip(&other.shapes).all(|(a, b)| a.get(1..) == b.get(1..))
     }
@@ -110,7 +110,7 @@ fn data_bytes(data: &Data) -> &[u8] {
     (**data).as_ref()
 }
 
-/// Sets an input to the concatenated parts, padded with copies of the last row.
+/// Sets an input to the concatenation of `parts` along the first dimension, padded with copies of the last row.
 fn set_input<'a>(
     method: &mut Method,
     index: usize,
@@ -148,7 +148,7 @@ fn fill_batch<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row:
     Ok(())
 }
 
-/// Copies an output, or a range of its rows and the batch's number of rows; the copy is charged to `reservation`.
+/// Copies an output or, with `rows`, only that range of a batch of that many rows; charges the copy to `reservation`.
 fn copy_output(
     method: &Method,
     generation: &Generation,

@@ -3,12 +3,12 @@ use crate::repository::Files;
 use pteron::{Module, Program, SharedMethod};
 use std::sync::{Arc, Mutex};
 
-/// The loaded instances that execute the method.
+/// The loaded instances of the served method.
 #[derive(Debug)]
 pub(crate) enum Instances {
-    /// Instances of the method that all start with its initial state.
+    /// Copies of the method for concurrent execution, each of which starts with the initial state.
     Shared(Box<SharedMethod>),
-    /// A module whose methods share their state.
+    /// A module whose methods share their state, which persists between requests.
     Stateful(Arc<Mutex<Module>>),
 }
 
@@ -16,15 +16,15 @@ pub(crate) enum Instances {
 /// request is executed by the one that it was checked against.
 #[derive(Debug)]
 pub struct Generation {
-    /// The number of the generation, which increases with every load of the server.
+    /// The number of the generation, which is higher than those of all earlier loads by this server.
     pub(crate) number: u64,
     pub(crate) method: Instances,
     pub(crate) program: Program,
     pub(crate) method_name: String,
     pub(crate) signature: Signature,
-    /// The batch sizes that are executed, in ascending order; empty if requests are not batched.
+    /// The batch sizes, in rows, that are executed, in ascending order; empty if requests are not batched.
     pub(crate) batches: Vec<usize>,
-    /// Why requests are not batched although the options ask for it.
+    /// Why requests are not batched, if the options ask for batches.
     pub(crate) unbatched: Option<String>,
     pub(crate) files: Files,
 }
@@ -52,12 +52,12 @@ impl Generation {
         &self.method_name
     }
 
-    /// Why requests are not batched although the options ask for it.
+    /// Why requests are not batched, if the options ask for batches.
     pub fn unbatched(&self) -> Option<&str> {
         self.unbatched.as_deref()
     }
 
-    /// The number of rows to which a batch of `rows` is padded: the next batch size.
+    /// The number of rows to which a batch of `rows` rows is padded: the smallest batch size that fits them.
     pub(crate) fn padded_rows(&self, rows: usize) -> usize {
         self.batches.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
     }

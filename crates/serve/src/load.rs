@@ -59,7 +59,7 @@ pub(crate) fn load_version(
     Ok(generation)
 }
 
-/// The batch sizes in ascending order: `most`, its half, its quarter, ….
+/// The batch sizes in ascending order: `most`, a half, a quarter… of it, rounded up; at most [`MAX_BATCH_SIZES`].
 fn batch_sizes(most: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
     let mut sizes: Vec<_> = halves.take(MAX_BATCH_SIZES).collect();

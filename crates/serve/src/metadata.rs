@@ -6,16 +6,16 @@ use crate::repository::Config;
 use pteron::tensor::ShapeDynamism;
 use pteron::{EValue, MethodMeta, ScalarType, Tag, ValueMeta};
 
-/// An input or output that is a tensor, or an output that is a scalar.
+/// The description of an input or output: a tensor, or for an output perhaps a scalar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
     /// The name given by `pteron.json`, the exporter or the keyword argument, or else `input_0`, `output_0` and so on.
     pub name: String,
     /// The type of the elements.
     pub dtype: ScalarType,
-    /// The sizes, or their upper bounds.
+    /// The sizes of the tensor, which are only upper bounds if it `is_dynamic`.
     pub bounds: Vec<usize>,
-    /// Whether the sizes are upper bounds.
+    /// Whether `bounds` are upper bounds of the sizes rather than the sizes.
     pub is_dynamic: bool,
 }
 
@@ -30,7 +30,7 @@ impl TensorSpec {
         self.bounds.iter().map(size).collect()
     }
 
-    /// Checks the type and sizes of a tensor, and returns its number of bytes.
+    /// Fails unless a tensor has the expected type and sizes. Returns its size in bytes.
     pub(crate) fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<usize> {
         let wrong = |expected: String, actual: String| {
             Err(Refusal::invalid(format!("input `{}`: {expected} is expected, {actual} was sent", self.name)))
@@ -53,15 +53,15 @@ impl TensorSpec {
 /// The inputs and outputs of a method.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature {
-    /// The inputs that clients send, with their positions among the method's inputs.
+    /// The inputs that clients send, each with its position among the method's inputs.
     pub(crate) inputs: Vec<(usize, TensorSpec)>,
-    /// The inputs that the exporter fixed, with their positions.
+    /// The inputs whose values the exporter fixed, each with its position among the method's inputs.
     pub(crate) fixed: Vec<(usize, EValue)>,
     pub(crate) outputs: Vec<TensorSpec>,
 }
 
 impl Signature {
-    /// The signature of a method, with the names that the model's configuration gives.
+    /// Reads the signature of a method. Names in the model's configuration have precedence.
     pub(crate) fn new(meta: &MethodMeta<'_>, config: &Config) -> Result<Self> {
         let names = meta.value_names().map_err(Refusal::from_load_error)?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ fn no_tensor_error(what: &str, index: usize, tag: Tag) -> Refusal {
     Refusal::new(Reason::Unsupported, format!("{what} {index} is {tag}, for which the protocol has no type"))
 }
 
-/// Gives tensors the names of a configuration, and renames duplicates to `input_0` and so on.
+/// Gives tensors the names that a configuration lists, and renames duplicates to `input_0` and so on.
 fn rename_tensors(mut specs: Vec<&mut TensorSpec>, names: &[String], what: &str) -> Result<()> {
     if !names.is_empty() && names.len() != specs.len() {
         return Err(Refusal::invalid(format!(

@@ -94,7 +94,7 @@ impl Family {
     }
 }
 
-/// Writes the metrics of all models, each with its labels.
+/// Writes the metrics of all models; each comes with the text of its labels.
 pub(crate) fn write_models(out: &mut impl Write, models: &[(String, &ModelMetrics)]) {
     REQUESTS.write_head(out);
     for (labels, metrics) in models {

@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The versions of each model.
+/// The versions of each model, by model name and version number.
 type Entries = BTreeMap<String, BTreeMap<u64, Entry>>;
 
 /// A version of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// The id of the version's lane in the queue.
+    /// The id of the queue's lane for this version.
     pub(crate) lane: u64,
     state: State,
     pub(crate) metrics: Arc<ModelMetrics>,
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone)]
 enum State {
     Ready(Arc<Generation>),
-    /// The version could not be loaded, for this reason.
+    /// The version could not be loaded; the text says why.
     Failed(String),
     /// The version was unloaded on request.
     Unloaded,
@@ -39,11 +39,11 @@ enum State {
 pub struct IndexEntry {
     /// The name of the model.
     pub name: String,
-    /// The version of the model; empty if it was never loaded.
+    /// The version of the model as text; empty if the model was never loaded.
     pub version: String,
     /// Whether the model is loaded and answers requests.
     pub is_ready: bool,
-    /// The reason why the model is not ready.
+    /// The reason why the model is not ready; empty if it is.
     pub reason: String,
 }
 
@@ -52,13 +52,13 @@ pub struct IndexEntry {
 #[derive(Debug, Default)]
 struct Failures {
     folder: Option<Refusal>,
-    /// Failures by model and version; without a version if the whole model is invalid.
+    /// Failures by model and version; `None` as the version for a failure of the whole model.
     models: BTreeMap<(String, Option<u64>), Failure>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Failure {
-    /// The files that failed to load; `None` if they were not found.
+    /// The files that failed to load; `None` if the failure came before files were found.
     files: Option<Files>,
     refusal: Refusal,
 }
@@ -66,23 +66,23 @@ struct Failure {
 /// How a scan of the folder treats earlier failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanPolicy {
-    /// Does not retry invalid files, and reports no failure twice.
+    /// Does not retry files that failed permanently, and reports no failure twice. For periodic checks.
     ForChanges,
-    /// Retries everything that is not loaded; failures are returned, and reported if they are new.
+    /// Retries all models that are not loaded; returns all failures, but reports only new ones.
     OnRequest,
-    /// Retries everything that is not loaded; every failure is reported.
+    /// Retries all models that are not loaded; reports all failures, even those reported before.
     Afresh,
 }
 
-/// The models of a folder.
+/// The models that are served from a folder.
 #[derive(Debug)]
 pub(crate) struct Models {
     repository: Repository,
     entries: RwLock<Entries>,
-    /// The failures; locked while models are loaded, so that loads run one after the other.
+    /// The failures so far. Locked while models are loaded, so that one is loaded at a time.
     failures: Mutex<Failures>,
     stateful: StatefulModules,
-    /// The next number for a generation or lane.
+    /// The next number for a generation, and the next id for a lane of the queue.
     next_number: AtomicU64,
 }
 
@@ -140,7 +140,7 @@ impl Models {
         Ok(reported)
     }
 
-    /// The models whose versions were all unloaded on request.
+    /// The names of the models all of whose versions were unloaded on request.
     fn unloaded_models(&self) -> BTreeSet<String> {
         let is_unloaded = |entry: &Entry| matches!(entry.state, State::Unloaded);
         let models = self.read();
@@ -246,7 +246,7 @@ impl Models {
         entry.is_some_and(|entry| matches!(&entry.state, State::Ready(present) if present.files == *files))
     }
 
-    /// Records why a version or model is not loaded; returns true if an earlier load of it is kept.
+    /// Records why a version or model could not be loaded. Returns true if an earlier load is still served.
     fn note_failure(&self, name: &str, version: Option<u64>, refusal: &Refusal) -> bool {
         let mut models = self.write();
         let entries = models.entry(name.to_owned()).or_default();
@@ -261,7 +261,7 @@ impl Models {
         is_ready(entry)
     }
 
-    /// Replaces the generations of a model by the loaded ones, and removes versions that left the folder.
+    /// Installs the newly loaded generations of a model, and removes versions that are no longer in the folder.
     fn replace_versions(
         &self,
         name: &str,

@@ -15,7 +15,7 @@ pub struct ServiceOptions {
     /// The maximum number of rows of a batch, for models with a batch dimension whose rows are independent; 1 disables
     /// batching.
     pub max_batch: usize,
-    /// How long a request waits for others to join its batch while a worker is idle.
+    /// How long a request waits for others to join its batch while a worker is idle; no longer if the batch is full.
     pub batch_delay: Duration,
     /// The maximum number of waiting requests per version of a model.
     pub max_queue: usize,

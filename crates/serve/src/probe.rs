@@ -9,7 +9,7 @@ use pteron::format::pte::Instruction;
 use pteron::{Interrupt, ScalarType, bf16, f16};
 use std::time::{Duration, Instant};
 
-/// The time limit of all executions of a probe.
+/// The time limit for all executions of a probe together.
 const TIME: Duration = Duration::from_secs(30);
 
 /// The upper bound of the first dimension, if requests can be concatenated along it: it is dynamic and common to all inputs
@@ -61,7 +61,7 @@ pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> 
     Ok(bound)
 }
 
-/// One row of pseudo-random elements between `-scale` and `scale`.
+/// Inputs of one row each, of pseudo-random elements between `-scale` and `scale`.
 fn random_row(generation: &Generation, seed: u64, scale: f64) -> Inputs {
     let sizes = |spec: &TensorSpec| [&[1], &spec.bounds[1..]].concat();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -74,7 +74,7 @@ fn random_row(generation: &Generation, seed: u64, scale: f64) -> Inputs {
 struct Random(u64);
 
 impl Random {
-    /// The next pseudo-random number (xorshift), between 0 and 1.
+    /// The next pseudo-random number (xorshift), at least 0 and below 1.
     fn next_unit(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -82,7 +82,7 @@ impl Random {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The elements of a row: values between `-scale` and `scale`; zeros and ones for integers, which may be indices.
+    /// Elements for one row: between `-scale` and `scale`, but only 0 and 1 for integers, which may be indices.
     fn random_elements(&mut self, spec: &TensorSpec, scale: f64) -> Data {
         let count = spec.bounds[1..].iter().product::<usize>();
         let mut bytes = Vec::with_capacity(count * spec.dtype.size());
@@ -104,7 +104,7 @@ impl Random {
     }
 }
 
-/// Whether two results are equal up to rounding differences of another summation order.
+/// Whether two results are equal up to the rounding differences that another summation order causes.
 fn is_close(a: &OutputTensor, b: &OutputTensor) -> bool {
     let (a_values, b_values) = (to_f64s(a), to_f64s(b));
     let tolerance = match a.dtype {

@@ -28,19 +28,19 @@ pub(crate) struct Job {
 struct QueuedRequest {
     id: u64,
     entered: Instant,
-    /// The number of rows, if the request can be batched with others.
+    /// The number of rows of the request; `None` if it cannot be batched with others.
     rows: Option<usize>,
     job: Job,
 }
 
-/// Limits of a queue.
+/// The limits of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// The maximum number of waiting requests per lane.
+    /// The maximum number of waiting requests in each lane.
     pub(crate) lane: usize,
     /// The maximum number of waiting and running requests.
     pub(crate) all: usize,
-    /// How long a request waits for others to join its batch.
+    /// How long a request waits for others to join its batch while a worker is idle.
     pub(crate) delay: Duration,
 }
 
@@ -55,16 +55,16 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// The waiting requests, one lane per version of a model; no lane is empty.
+    /// The waiting requests, in one lane per version of a model; empty lanes are removed.
     lanes: BTreeMap<u64, VecDeque<QueuedRequest>>,
     /// The number of waiting requests.
     waiting: usize,
-    /// The running batches, by the ids of their requests.
+    /// The running batches; a batch is listed under the id of each of its requests.
     running: BTreeMap<u64, Arc<RunningBatch>>,
     /// The id of the lane that was served last.
     last: u64,
     next_id: u64,
-    /// Whether requests no longer wait for others to join their batch.
+    /// Whether requests are executed at once, without waiting for others to join their batch.
     no_delay: bool,
     stopping: bool,
 }
@@ -75,7 +75,7 @@ struct RunningBatch {
     alive: AtomicUsize,
 }
 
-/// The numbers of waiting and running requests.
+/// How many requests of a queue are waiting and how many are running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) waiting: usize,
@@ -92,7 +92,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enqueues a request in the lane of its model's version.
+    /// Appends a request to the lane of its model's version.
     pub(crate) fn push(self: &Arc<Self>, lane: u64, job: Job) -> Result<Ticket> {
         let mut state = self.lock();
         let busy = |what: String| Err(Refusal::new(Reason::Busy, what));
@@ -127,7 +127,7 @@ impl Queue {
         Ok(Ticket { queue: Arc::clone(self), lane, id })
     }
 
-    /// The numbers of waiting and running requests.
+    /// How many requests are waiting and how many are running.
     pub(crate) fn load(&self) -> Load {
         let state = self.lock();
         Load { waiting: state.waiting, running: state.running.len() }
@@ -147,7 +147,7 @@ impl Queue {
         }
     }
 
-    /// Waits for a batch; `None` once the queue is stopped and empty.
+    /// Waits until a batch is due and takes it; `None` once the queue is stopped and empty.
     fn next_batch(&self) -> Option<(Vec<QueuedRequest>, Arc<RunningBatch>)> {
         let mut state = self.lock();
         loop {
@@ -174,7 +174,7 @@ impl Queue {
         }
     }
 
-    /// Disables the batch delay: requests no longer wait for others to join their batch.
+    /// From now on, executes requests at once, without waiting for others to join their batch.
     pub(crate) fn disable_delay(&self) {
         self.lock().no_delay = true;
         self.wake.notify_all();
@@ -202,7 +202,8 @@ impl Queue {
 }
 
 impl State {
-    /// Takes the next due batch, round-robin over lanes; the error is when the earliest batch will be due.
+    /// Takes the next due batch, round-robin over lanes. If none is due, `Err` is when the first will be, if any is
+    /// waiting.
     fn take_due_batch(&mut self, delay: Duration) -> Result<Vec<QueuedRequest>, Option<Instant>> {
         let now = Instant::now();
         let mut earliest: Option<Instant> = None;
@@ -246,7 +247,7 @@ impl State {
         running
     }
 
-    /// Removes the waiting requests, and cancels the running batches.
+    /// Removes and returns the waiting requests, and cancels the running batches.
     fn cancel_all(&mut self) -> Vec<QueuedRequest> {
         self.running.values().for_each(|running| running.interrupt.cancel());
         self.waiting = 0;
@@ -254,7 +255,7 @@ impl State {
     }
 }
 
-/// The indices of the requests that are executed with the first one of a lane, and their total number of rows.
+/// The positions in a lane of the first request and those executed with it, and their total number of rows.
 fn choose_batch(lane: &VecDeque<QueuedRequest>) -> (Vec<usize>, usize) {
     let mut chosen = vec![0];
     let Some((first, mut rows)) = lane.front().and_then(|first| Some((first, first.rows?))) else {

@@ -13,9 +13,9 @@ pub enum Reason {
     NotFound,
     /// The request, or a part of it, exceeds a size limit.
     TooLarge,
-    /// A queue or the memory for requests is full: the same request may succeed later.
+    /// A queue or the memory budget is full: the request may succeed later.
     Busy,
-    /// The protocol has this feature, but the server does not support it.
+    /// The request uses a feature of the protocol that the server does not support.
     Unsupported,
     /// The model is not loaded, or the server is stopping.
     Unavailable,
@@ -28,7 +28,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason.
+    /// All reasons, in the order of the enum.
     pub const ALL: [Self; 11] = [
         Self::Invalid,
         Self::Unauthenticated,
@@ -76,7 +76,7 @@ impl Reason {
         }
     }
 
-    /// The reason's gRPC status code.
+    /// The gRPC status code for the reason.
     pub fn grpc_code(self) -> i32 {
         match self {
             Self::Cancelled => 1,
@@ -98,7 +98,7 @@ impl Reason {
 pub struct Refusal {
     /// The kind of failure.
     pub reason: Reason,
-    /// The problem: what was found, and what was expected.
+    /// What the problem is: what was found, and what was expected.
     pub message: String,
 }
 
@@ -141,7 +141,7 @@ impl Refusal {
         !matches!(self.reason, Reason::Busy | Reason::Unavailable)
     }
 
-    /// The message as responses contain it: at most [`MAX_SHOWN`] characters.
+    /// The message for a response, cut to [`MAX_SHOWN`] characters.
     #[cfg(feature = "net")]
     pub(crate) fn shown_message(&self) -> std::borrow::Cow<'_, str> {
         match self.message.char_indices().nth(MAX_SHOWN) {
@@ -155,7 +155,7 @@ impl Refusal {
 #[cfg(feature = "net")]
 const MAX_SHOWN: usize = 1000;
 
-/// Replaces absolute paths in a text, such as those of source lines, by their last components.
+/// Replaces absolute paths in a text, such as those of source lines, by their file names.
 fn strip_folders(text: &str) -> String {
     let is_end = |c: char| c.is_whitespace() || "\"'`<>()[]{},;".contains(c);
     let mut out = String::with_capacity(text.len());

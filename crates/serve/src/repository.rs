@@ -6,9 +6,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The maximum number of entries of a folder; a folder with more is an error.
+/// The maximum number of entries in a folder; a folder with more of them is an error.
 const MAX_ENTRIES: usize = 10_000;
-/// The maximum size of a model's `pteron.json`.
+/// The maximum size in bytes of a model's `pteron.json`.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// A folder of models.
@@ -34,17 +34,17 @@ struct Scan {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The method that is served; by default the only one, or `forward`.
+    /// The method that is served; by default the only method of the program, or `forward`.
     pub method: Option<String>,
-    /// Names of the tensor inputs, in order.
+    /// Names for the tensor inputs, in the order of the method's inputs.
     #[serde(deserialize_with = "or_default")]
     pub inputs: Vec<String>,
-    /// Names of the outputs, in order.
+    /// Names for the outputs, in the order of the method's outputs.
     #[serde(deserialize_with = "or_default")]
     pub outputs: Vec<String>,
     /// The maximum number of rows of a batch, instead of the server's; 1 disables batching.
     pub max_batch: Option<usize>,
-    /// Methods that are also served as models of their own, `NAME.METHOD`. `inputs` and `outputs` do not apply to them.
+    /// Methods that are also served, each as a model `NAME.METHOD`, to which `inputs` and `outputs` do not apply.
     #[serde(deserialize_with = "or_default")]
     pub methods: Vec<String>,
     /// Whether the methods use the same memory for their state, which then persists from request to request: for programs
@@ -54,14 +54,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration of the model that serves one of [`Self::methods`].
+    /// The configuration of the model `NAME.METHOD` for one of [`Self::methods`].
     fn for_method(&self, method: &str) -> Self {
         let (max_batch, share_memory_arenas) = (self.max_batch, self.share_memory_arenas);
         Self { method: Some(method.to_owned()), max_batch, share_memory_arenas, ..Self::default() }
     }
 }
 
-/// Reads an optional field of JSON, which may be `null`.
+/// Deserializes an optional JSON field; `null` gives the default value.
 pub(crate) fn or_default<'de, T, D>(deserializer: D) -> std::result::Result<T, D::Error>
 where
     T: Default + Deserialize<'de>,
@@ -73,7 +73,7 @@ where
 /// A file of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The canonical path, without links.
+    /// The canonical path, without symbolic links.
     pub path: PathBuf,
     /// The path relative to the folder of models, for messages.
     pub name: String,
@@ -84,11 +84,11 @@ pub struct Source {
 pub struct Files {
     /// The program or archive.
     pub program: Source,
-    /// The model's files of external weights (`.ptd`), sorted by name.
+    /// The version's files of external weights (`.ptd`), sorted by name.
     pub data: Vec<Source>,
     /// The contents of the model's `pteron.json`.
     pub config: Config,
-    /// The stamps of all files, which show whether any of them was replaced.
+    /// The stamps of all files of the version, which show whether one of them was replaced.
     pub stamps: Vec<Stamp>,
 }
 
@@ -97,7 +97,7 @@ pub struct Files {
 pub struct Stamp {
     bytes: u64,
     modified: Option<SystemTime>,
-    /// The inode and its device.
+    /// The inode and device numbers; zeros on systems other than Unix.
     file: (u64, u64),
 }
 
@@ -148,12 +148,12 @@ enum Kind {
     File,
     /// Neither a file nor a folder, such as a pipe.
     Other,
-    /// Unknown, because the metadata cannot be read, as of a dangling link.
+    /// An entry whose metadata cannot be read, for this reason, such as a dangling link.
     Unknown(io::Error),
 }
 
 impl Kind {
-    /// The kind of an entry, following links; `None` if the entry is gone.
+    /// The kind of the entry at `path`, following links; `None` if the entry is gone.
     fn from_path(path: &Path) -> Option<Self> {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Some(Self::Folder),
@@ -185,12 +185,12 @@ impl Scan {
         Ok(models)
     }
 
-    /// The path of a file relative to the folder.
+    /// The path of a file relative to the folder of models.
     fn relative_name(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 
-    /// Reads a model that is a single file.
+    /// Reads a model that is a single program file.
     fn read_file_model(&self, path: &Path) -> Result<Files> {
         let data = path.with_extension("ptd");
         let data = exists_as_file(&data).then_some(data);
@@ -267,7 +267,7 @@ impl Scan {
         Ok(Files { program, data, config, stamps })
     }
 
-    /// A regular file inside the folder, with its stamp.
+    /// Opens a regular file, which must be inside the folder of models, and returns it with its stamp.
     fn open_source(&self, path: &Path) -> Result<(Source, Stamp)> {
         let (place, name) = (self.resolve_inside(path)?, self.relative_name(path));
         let metadata = fs::metadata(&place).map_err(|e| unreadable_error(&name, &e))?;
@@ -277,7 +277,7 @@ impl Scan {
         }
     }
 
-    /// The canonical form of a path; fails if it is outside of the folder.
+    /// The canonical form of a path; fails if it leads outside of the folder of models.
     fn resolve_inside(&self, path: &Path) -> Result<PathBuf> {
         let place = path.canonicalize().map_err(|e| unreadable_error(&self.relative_name(path), &e))?;
         match place.starts_with(&self.root) {
@@ -320,7 +320,7 @@ fn model_of_entry(path: &Path) -> Option<(String, Kind)> {
     Some((name, kind))
 }
 
-/// A model, together with the models of its [methods](Config::methods).
+/// The model `name` and the models for the [methods](Config::methods) that its configuration lists.
 fn add_method_models(name: String, versions: Result<Versions>) -> BTreeMap<String, Result<Versions>> {
     let mut all: BTreeMap<String, Result<Versions>> = BTreeMap::new();
     for (&number, files) in versions.iter().flatten() {
@@ -341,7 +341,7 @@ fn add_method_models(name: String, versions: Result<Versions>) -> BTreeMap<Strin
     all
 }
 
-/// Whether a model can have this name: letters, digits, `_`, `-` and `.`, not starting with `.`.
+/// Whether a model can be called `name`: letters, digits, `_`, `-` and `.`, not starting with `.`.
 pub fn is_model_name(name: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_-.".contains(&c);
     (1..=128).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
@@ -352,7 +352,7 @@ fn exists_as_file(path: &Path) -> bool {
     Kind::from_path(path).is_some_and(|kind| !matches!(kind, Kind::Folder))
 }
 
-/// Whether the name of a file or link is that of a program.
+/// Whether a file, or the target of a link, has the name of a program.
 fn is_program(path: &Path) -> bool {
     has_extension(path, "pte") || has_extension(path, "pt2")
 }

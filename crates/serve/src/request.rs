@@ -3,10 +3,10 @@ use pteron::ScalarType;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The bytes of a tensor in any container: row-major, little-endian.
+/// The elements of a tensor as bytes, row-major and little-endian, in any container.
 pub type Data = Box<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A request for one execution of a model.
+/// A request to execute a model once.
 #[derive(Debug, Default)]
 pub struct InferRequest {
     pub model: String,
@@ -30,9 +30,9 @@ pub struct InputTensor {
     pub name: String,
     /// The type of the elements.
     pub dtype: ScalarType,
-    /// The input's sizes.
+    /// The input's sizes, outermost dimension first.
     pub shape: Vec<usize>,
-    /// The elements as bytes.
+    /// The elements as bytes, row-major and little-endian.
     pub data: Data,
 }
 
@@ -47,17 +47,17 @@ impl fmt::Debug for InputTensor {
 #[derive(Debug)]
 pub struct InferResponse {
     pub model: String,
-    /// The version that was executed.
+    /// The version of the model that was executed.
     pub version: String,
-    /// The request's id.
+    /// The id that the request gave.
     pub id: String,
-    /// The generation that computed the outputs; it increases with every reload of the model.
+    /// The number of the generation that computed the outputs; every reload of the model gives a higher one.
     pub generation: u64,
     /// The requested outputs.
     pub outputs: Vec<OutputTensor>,
     /// The times that the request spent queued and executing.
     pub timing: Timing,
-    /// The memory that request and response reserve from the budget.
+    /// The memory that the request and its response hold of the budget.
     pub reservation: Reservation,
 }
 
@@ -68,19 +68,19 @@ pub struct OutputTensor {
     pub name: String,
     /// The type of the elements.
     pub dtype: ScalarType,
-    /// The output's sizes.
+    /// The output's sizes, outermost dimension first.
     pub shape: Vec<usize>,
-    /// The elements as bytes: row-major, little-endian.
+    /// The elements as bytes, row-major and little-endian.
     pub data: Vec<u8>,
 }
 
 /// The times that a request spent queued and executing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Timing {
-    /// The time waiting for a worker and for other requests to join the batch.
+    /// The time that the request waited for a worker and for other requests to join the batch.
     pub queued: Duration,
-    /// The time to copy inputs, execute, and copy outputs.
+    /// The time to copy the inputs, execute, and copy the outputs.
     pub computed: Duration,
-    /// The number of rows of the request's batch; 0 if it was executed alone.
+    /// The number of rows of the batch that the request was executed in; 0 if it was executed alone.
     pub batch_rows: usize,
 }

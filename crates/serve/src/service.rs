@@ -117,7 +117,7 @@ impl Service {
         self.models.unload(name, &self.options)
     }
 
-    /// Every version of every model, including models in the folder that were never loaded.
+    /// An entry for every version of every model, including models in the folder that were never loaded.
     pub fn index(&self) -> Vec<IndexEntry> {
         let mut all = Vec::new();
         let pushed = self.models.index(|entry| {
@@ -170,14 +170,14 @@ impl Service {
         Ok((self.models.versions(name), generation))
     }
 
-    /// Fails as [`Self::infer`] does if a model is not loaded.
+    /// Fails in the way [`Self::infer`] does if the model or version is not loaded.
     #[cfg(feature = "net")]
     pub(crate) fn check_loaded(&self, name: &str, version: &str) -> Result<()> {
         let model = self.models.find(name, version);
         model.map(drop)
     }
 
-    /// An empty reservation from the memory budget of requests.
+    /// A reservation of no bytes yet from the memory budget of requests.
     pub fn hold(&self) -> Reservation {
         Reservation::empty(&self.budget)
     }

@@ -35,7 +35,7 @@ pub(super) fn bundle_compiled(
     Ok(bundle)
 }
 
-/// Bundles the program compiled from `file`, which is that of `bundle`, with the test cases of `bundle`.
+/// Replaces the program of `bundle` by the one compiled from it, keeping its test cases. `file` is the old program.
 pub(super) fn rebundle(
     bundle: Bundle,
     file: &Arc<dyn DataLoader>,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The value ranges of a program over the inputs in a folder, by method and value name.
+/// The range of each value over the samples in a folder, by method and value name.
 pub(super) fn value_ranges(
     file: &Arc<dyn DataLoader>,
     observing: &Compiled,

@@ -21,7 +21,7 @@ use pteron_toolbox::show::{self, count};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The progress message of the final compilation, after any that calibration needs.
+/// The progress message while the program is compiled, which is the last step.
 const COMPILING: &str = "compiling";
 
 /// Options of the compiler, and the output files.
@@ -165,7 +165,7 @@ impl LoweringOpts {
         general::report(&self.output, self.json, &report::json(&compiled), &self.text(&compiled))
     }
 
-    /// The compiler options, without the value ranges, which calibration provides.
+    /// The options for the compiler, except the value ranges, which come from calibration.
     fn options(&self, general: &GeneralOpts) -> Result<Options> {
         let quantize = match (self.quantize, &self.calibrate) {
             (Some(Scheme::Static), None) => {
@@ -219,7 +219,7 @@ impl LoweringOpts {
         })
     }
 
-    /// The report as text.
+    /// The report on the compiled program as text.
     fn text(&self, compiled: &Compiled) -> String {
         let delegated = !self.backend.iter().any(BackendName::is_none);
         let text = report::text(compiled, delegated);

@@ -40,7 +40,7 @@ fn delegate_json(delegate: &DelegateSummary) -> Value {
     })
 }
 
-/// The report as text: a line per method, then delegates if a backend was selected, then quantized layers.
+/// The report as text: a line per method; delegates, if `delegated` (a backend was selected); quantized layers.
 pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     let head = ["method", "operators", "calls", "planned memory", "weights"].map(str::to_owned).to_vec();
     let rows = compiled.methods.iter().map(|m| {
@@ -65,7 +65,7 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
     )
 }
 
-/// A line with the operators of a method for which the reference runtime has no kernel; empty if there are none.
+/// A line on the operators of a method that the reference runtime has no kernels for; empty if there are none.
 fn missing_on_reference(method: &MethodSummary) -> String {
     match method.not_on_reference.as_slice() {
         [] => String::new(),
@@ -79,7 +79,7 @@ fn missing_on_reference(method: &MethodSummary) -> String {
     }
 }
 
-/// The nodes of a method that were delegated, and those that were not, with the reasons.
+/// How many nodes of a method were delegated, and a table of those that were not, with the reasons.
 fn delegates_text(method: &MethodSummary) -> String {
     let delegated: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
     // With several backends, a node has a reason of each.
@@ -107,7 +107,7 @@ fn delegates_text(method: &MethodSummary) -> String {
     text
 }
 
-/// A table of the quantized matrix products and convolutions, with the relative errors of their weights.
+/// A table of the quantized matrix products and convolutions, with the relative error of each one's weights.
 fn quantized_text(compiled: &Compiled) -> String {
     let layers: Vec<_> = compiled.methods.iter().flat_map(|m| m.layers.iter().map(move |l| (m, l))).collect();
     if layers.is_empty() {

@@ -68,7 +68,7 @@ pub(crate) struct BefOpts {
 }
 
 impl BefOpts {
-    /// The options for BEF programs, each with whether it was given.
+    /// The options for BEF programs, by name, each with whether it was given.
     pub(crate) fn options_given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         let all = [
             ("--functions", !self.functions.is_empty()),
@@ -101,12 +101,12 @@ pub(crate) struct RunBefOpts {
 }
 
 impl RunBefOpts {
-    /// The options for BEF programs, each with whether it was given.
+    /// The options for BEF programs, by name, each with whether it was given.
     pub(crate) fn options_given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         self.options.options_given().chain([("--print-error-code", self.print_error_code)])
     }
 
-    /// Runs a program; MLIR text is translated first.
+    /// Runs a BEF program, or MLIR text, which is translated first.
     pub(crate) fn run(self, general: &GeneralOpts, program: Program, name: &str) -> Result {
         let options = RunOptions { print_error_code: self.print_error_code, ..self.options.options(general) };
         match bef::run(bef_bytes(general, program, name)?, &options, terminal::stdout(), terminal::stderr()) {
@@ -116,7 +116,7 @@ impl RunBefOpts {
     }
 }
 
-/// The BEF bytes of a program; MLIR text is translated to them.
+/// The bytes of a BEF program; MLIR text is translated first.
 pub(crate) fn bef_bytes(general: &GeneralOpts, program: Program, name: &str) -> Result<FreeableBuffer> {
     match program {
         Program::Bef(bytes) => Ok(bytes),
@@ -142,7 +142,7 @@ fn split_calls(list: &str) -> Vec<String> {
     pieces.map(|call| call.trim().to_owned()).collect()
 }
 
-/// Parses `s`, `mt` or `mt:N`; the reference's `mstd` and `mstd:N` are accepted, too.
+/// Parses `s`, `mt` or `mt:N`; also accepts `mstd` and `mstd:N`, which the reference has for `mt`.
 fn parse_queue(text: &str) -> Result<Queue, String> {
     let (name, threads) = match text.split_once(':') {
         Some((name, threads)) => (name, Some(threads.split(',').next().unwrap_or(threads))),

@@ -138,7 +138,7 @@ impl Opts {
         Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() }
     }
 
-    /// Compares two runs of the program.
+    /// Compares a run of the program with a run as written (unprepared), or with a recording.
     fn compare_runs(self, general: &GeneralOpts) -> Result {
         let Loaded { program, options, request, .. } = self.call.load(general, "compare", self.call.open(general)?, 1)?;
         if options.no_prepare && self.etdump.is_none() {

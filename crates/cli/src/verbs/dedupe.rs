@@ -105,7 +105,7 @@ impl Opts {
         general::write_stdout(|out| Ok(write!(out, "{text}")?))
     }
 
-    /// The path to which each program is written.
+    /// The path to which each program is written, in the order of the programs.
     fn output_paths(&self) -> Vec<PathBuf> {
         if self.in_place {
             return self.programs.clone();

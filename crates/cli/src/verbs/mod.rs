@@ -28,7 +28,8 @@ macro_rules! verbs {
                 done.map_err(|failure| if answers { failure.into_trouble() } else { failure })
             }
 
-            /// Every path that the verb reads and writes, except files in a folder whose names are known only later.
+            /// The paths that the verb reads and writes, except files in folders whose names are known only when it
+            /// runs.
             pub(crate) fn paths(&self) -> Paths {
                 let mut paths = Paths::default();
                 match self {
@@ -71,20 +72,20 @@ verbs! {
 }
 
 impl Verb {
-    /// Whether exit status 1 is an answer of the verb, such as that two files differ, and not a failure.
+    /// Whether exit status 1 answers a question, such as whether two files differ, instead of reporting a failure.
     fn exit_status_is_answer(&self) -> bool {
         matches!(self, Self::Compare(_) | Self::Diff(_) | Self::Plan(_) | Self::Validate(_) | Self::Verify(_))
     }
 }
 
-/// The verbs that print more with `-v`.
+/// The names of the verbs that print more with `-v`.
 pub(crate) const DETAILED: [&str; 5] = ["compare", "inspect", "print", "profile", "verify"];
 
-/// The verbs that may execute instructions, so that --max-instructions applies.
+/// The names of the verbs that may execute instructions, so that --max-instructions applies.
 pub(crate) const EXECUTING: [&str; 9] =
     ["bef", "bundle", "compare", "compile", "profile", "report", "run", "serve", "verify"];
 
-/// Fails if options were given that have no effect on the verb.
+/// Fails if general options were given that have no effect on the verb.
 pub(crate) fn refuse_without_effect(general: &GeneralOpts, verb: &str) -> Result {
     let options = [
         ("-v", general.verbosity() > 0 && !DETAILED.contains(&verb), "there are no more details to print"),

@@ -114,7 +114,7 @@ impl Opts {
         self.output.write_text(&text)
     }
 
-    /// Lists the operators of archives as partitioners see them.
+    /// Lists the operators of torch.export archives in the form in which partitioners see them.
     fn list_seen_by_partitioners(&self, general: &GeneralOpts) -> Result {
         let kernels = registries().kernels();
         let table = OperatorTable::preferring_portable(kernels);
@@ -144,7 +144,7 @@ impl Opts {
         self.output.write_text(&table_of(all.values().map(row).collect(), "><<", 0))
     }
 
-    /// Reports for every file whether this build can run it. A file that cannot be read does not stop the others.
+    /// Reports for each file whether this build can run it. Continues after a file that cannot be read.
     fn check_files(&self, general: &GeneralOpts) -> Result {
         let (kernels, backends) = (registries().kernels(), registries().backends());
         let read = |file: &PathBuf| -> Result<Requirements> {
@@ -224,14 +224,14 @@ fn operator_json(seen: &SeenOperator) -> Value {
     })
 }
 
-/// The error that no name of a kernel of BEF programs contains `filter`, with a similar name.
+/// The error message for a `filter` that no kernel of BEF programs has in its name; suggests a similar name.
 fn no_bef_kernel_error(filter: &str) -> String {
     let names = bef_kernels();
     let meant = pteron_toolbox::did_you_mean(filter, names.iter().map(String::as_str));
     format!("no kernel of BEF programs has `{filter}` in its name{meant}")
 }
 
-/// The error that no operator name contains `filter`, with similar names or parts of names.
+/// The error message for a `filter` that no operator has in its name; suggests similar names or parts of names.
 fn no_operator_error(filter: &str) -> String {
     let registry = registries().kernels();
     let names = registry.names();

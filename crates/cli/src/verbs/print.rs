@@ -101,7 +101,7 @@ impl Opts {
         self.output.write_text(&text)
     }
 
-    /// Prints a program or named data. If no method is valid, prints what can be read, and fails.
+    /// Prints a program or named data. If none of the methods is valid, prints what can be read, and fails.
     fn print_tables(&self, loader: Arc<dyn DataLoader>, general: &GeneralOpts) -> Result {
         let file = File::open_readable(loader, "print", general.limits())?;
         let options = PrintOptions { frames: general.verbosity() > 0 };
@@ -118,7 +118,7 @@ impl Opts {
         Ok(file.require_valid_method()?)
     }
 
-    /// The graphs of a program.
+    /// The graphs of the program's methods as text.
     fn graphs(&self, loader: Arc<dyn DataLoader>, general: &GeneralOpts) -> Result<String> {
         expect_program(&*loader, "print --graph", "programs (.pte) and archives (.pt2)")?;
         let program = Program::load(loader, general.limits()).map_err(pteron_toolbox::Error::from)?;

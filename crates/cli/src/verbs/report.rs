@@ -94,7 +94,7 @@ impl Opts {
         self.write(&gather(&loader, &options, &Measured::default())?)
     }
 
-    /// The options that apply only to programs that can run, each with whether it was given.
+    /// The options that apply only to programs that can run, by name, each with whether it was given.
     fn run_options(&self) -> [(&'static str, bool); 4] {
         [
             ("--profile", self.profile),

@@ -162,7 +162,7 @@ fn first_tensor(ran: &RunResult) -> Result<&Tensor> {
     })
 }
 
-/// The number of lines whose columns are aligned together.
+/// The number of lines in a table whose columns are aligned together; longer output is printed as several tables.
 const LINES: usize = 4096;
 
 fn print_text(ran: &RunResult, top: Option<Top<'_>>, folder: Option<&Path>) -> Result {

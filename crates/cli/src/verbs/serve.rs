@@ -190,7 +190,7 @@ impl Opts {
     }
 }
 
-/// Loads the models of the folder, and loads changes at SIGHUP and every `poll`.
+/// Loads the models of the folder; at SIGHUP and every `poll`, loads those that have changed.
 fn follow_folder(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<Duration>, json: bool) {
     // Failures are events; the others are served.
     let mut is_loaded = service.load_all().is_ok();
@@ -215,7 +215,7 @@ fn follow_folder(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<D
     }
 }
 
-/// The handler that prints each event of a model. Messages may quote names of files, and are escaped.
+/// The handler that prints events of models. Messages are escaped, since they may quote names of files.
 fn event_printer(json: bool, folder: String) -> Events {
     Events::new(move |event| match event {
         Event::Loaded { model, version, generation, unbatched } => {
@@ -252,7 +252,7 @@ fn event_printer(json: bool, folder: String) -> Events {
     })
 }
 
-/// Prints panics, which are bugs, in one line each: their messages may quote names of files.
+/// Sets a hook that prints each panic, which is a bug, in one escaped line.
 fn print_panics(json: bool) {
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
@@ -262,7 +262,7 @@ fn print_panics(json: bool) {
     }));
 }
 
-/// Prints an event to stdout: `value` as JSON, otherwise `text`.
+/// Prints an event to stdout: as JSON (`value`) if `json`, otherwise as text.
 fn print(json: bool, value: &serde_json::Value, text: &str) {
     match json {
         true => print_line(&json_line(value)),
@@ -270,7 +270,7 @@ fn print(json: bool, value: &serde_json::Value, text: &str) {
     }
 }
 
-/// Prints an error: as JSON to stdout, as text to stderr.
+/// Prints an error: as JSON (`value`) to stdout if `json`, otherwise as text to stderr.
 fn print_error(json: bool, value: &serde_json::Value, text: &str) {
     match json {
         true => print_line(&json_line(value)),
@@ -295,7 +295,7 @@ fn request_printer(json: bool) -> Log {
     }
 }
 
-/// Reads the token from the first line of a file.
+/// Reads the bearer token from the first line of a file.
 fn read_token(path: &Path) -> Result<String> {
     let text = std::fs::read_to_string(path).map_err(pteron_toolbox::Error::read(path)).map_err(into_failure)?;
     match text.lines().next().map(str::trim).filter(|token| !token.is_empty()) {

@@ -158,7 +158,8 @@ impl Opts {
         if total.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
     }
 
-    /// Runs the cases under one setting. Prints the outcomes that the verbosity asks for, or collects all of them for JSON.
+    /// Runs the cases under one setting. Prints the outcomes that the verbosity asks for; with --json, collects all
+    /// instead.
     fn check(
         &self,
         cases: &[Case],
@@ -200,7 +201,7 @@ impl Opts {
     }
 }
 
-/// A callback that appends a line with the digest of each output to `digests`.
+/// A callback that appends a line for each output to `digests`: setting, case, run, output index and digest.
 fn observer(digests: &Arc<Mutex<String>>, setting: String) -> verify::Observe {
     let digests = Arc::clone(digests);
     Arc::new(move |case, run, outputs| {

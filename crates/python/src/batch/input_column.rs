@@ -18,16 +18,16 @@ pub(super) struct InputColumn {
 }
 
 enum Data {
-    /// The rows of a dense row-major array, borrowed.
+    /// The rows of a dense row-major array, used in place.
     Lent(Box<Array>, TensorMeta),
-    /// The rows of another array, copied.
+    /// The rows of an array that is not dense and row-major, copied.
     Owned(Tensor),
-    /// Separate rows, each a tensor or the reason why it cannot be one.
+    /// One entry per row: the row as a tensor, or the reason why it cannot be one.
     Rows(Vec<Result<Tensor, String>>),
 }
 
 impl InputColumn {
-    /// Converts a column for an input with elements of type `wanted`.
+    /// Converts a column for an input; its elements become `wanted` if that is given and they can be read as that type.
     pub(super) fn from_object(
         name: String,
         object: &Bound<'_, PyAny>,
@@ -75,7 +75,7 @@ impl InputColumn {
         Ok(Self { name, dtype, rows: rows.len(), data: Data::Rows(rows) })
     }
 
-    /// The row at `index` of an array's bytes.
+    /// Row number `index` of an array whose elements are `bytes`, row-major, and whose sizes are `sizes`.
     fn array_row<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Result<Row<'a>, String> {
         let mut sizes = *sizes;
         sizes.remove(0);
@@ -84,7 +84,7 @@ impl InputColumn {
     }
 }
 
-/// Converts a row to a tensor, or gives the reason why it cannot be one.
+/// Converts an object that is one row to a tensor, or returns the reason why it cannot be one.
 fn row_tensor(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tensor, String> {
     if object.is_none() {
         return Err("it is null".to_owned());

@@ -19,10 +19,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::sync::Arc;
 
-/// The failed rows: index, the column that caused the failure if any, and the reason.
+/// The failed rows, each with its index, the column that caused the failure, if one did, and the reason.
 type Failures = Vec<(usize, Option<String>, String)>;
 
-/// Executes rows with a method of a program.
+/// Executes a method of a program on the rows of columns.
 #[pyclass(frozen, name = "BatchRunner", module = "pteron")]
 pub(crate) struct PyBatchRunner {
     module: Py<PyModule>,
@@ -71,7 +71,7 @@ impl PyBatchRunner {
         Ok(Self { module: module.clone().unbind(), signature, runner: Runner::new(plan, check) })
     }
 
-    /// The input and output columns of the method, and its batch sizes, as JSON.
+    /// The input and output columns of the method and its batch sizes, as JSON.
     fn describe(&self) -> String {
         let plan = &self.runner.plan;
         let columns = |specs: &[Spec]| -> Vec<serde_json::Value> {
@@ -111,7 +111,7 @@ impl PyBatchRunner {
         Ok((outputs, failures))
     }
 
-    /// Executes the rows of Arrow columns. Returns a named column for each output, and the failures.
+    /// Executes the rows of Arrow columns. Returns a named Arrow column for each output, and the failed rows.
     fn run_arrow(
         &self,
         py: Python<'_>,
@@ -138,7 +138,8 @@ impl PyBatchRunner {
     }
 }
 
-/// Converts an output column to one array, or to a list of arrays and `None`.
+/// Converts an output column to one array (failed rows: NaN) or, if sizes differ, a list of arrays (failed rows:
+/// `None`).
 fn output_array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAny>> {
     let dtype = column.spec.dtype;
     let tensor = |sizes: &[usize], bytes: &[u8]| -> Result<PyTensor> {
@@ -175,7 +176,7 @@ fn num_elements(row: &Shape) -> usize {
     row.iter().product()
 }
 
-/// Fills elements with NaN, if the type has NaN.
+/// Fills elements with NaN, if their type has it.
 fn fill_nan(dtype: ScalarType, bytes: &mut [u8]) {
     let mut fill =
         |nan: &[u8]| bytes.chunks_exact_mut(nan.len()).for_each(|element| element.copy_from_slice(nan));

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use std::sync::Mutex;
 
-/// An Arrow array: a column, or a batch of columns.
+/// An Arrow array: one column, or a batch of columns.
 #[pyclass(frozen, name = "ArrowArray", module = "pteron")]
 pub(crate) struct PyArrowArray {
     pub(super) table: Table,
@@ -15,7 +15,7 @@ pub(crate) struct PyArrowArray {
 
 #[pymethods]
 impl PyArrowArray {
-    /// Imports the array of an object with `__arrow_c_array__`.
+    /// Imports an Arrow array from an object that has `__arrow_c_array__`.
     #[staticmethod]
     fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self { table: Table::take(object)? })
@@ -76,7 +76,7 @@ pub(crate) struct PyArrowStream(Mutex<Stream>);
 
 #[pymethods]
 impl PyArrowStream {
-    /// Imports the stream of an object with `__arrow_c_stream__`.
+    /// Imports an Arrow stream from an object that has `__arrow_c_stream__`.
     #[staticmethod]
     fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self(Mutex::new(Stream::take(object)?)))
@@ -96,7 +96,7 @@ impl PyArrowStream {
     }
 }
 
-/// Batches of the same columns.
+/// An Arrow table: batches with the same columns.
 #[pyclass(frozen, name = "ArrowTable", module = "pteron")]
 pub(crate) struct PyArrowTable(Vec<Table>);
 

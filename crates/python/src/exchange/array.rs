@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// An array borrowed from Python for the lifetime of this value.
+/// A Python array whose memory is borrowed until this value is dropped.
 pub(crate) struct Array {
     start: *mut u8,
     element: Element,
@@ -26,7 +26,7 @@ unsafe impl Send for Array {}
 // SAFETY: as above.
 unsafe impl Sync for Array {}
 
-/// The owner of the memory, which keeps it alive.
+/// The owner of an array's memory, which keeps it alive.
 #[expect(dead_code, reason = "held only for their destructors")]
 enum Owner {
     Buffer(buffer::BorrowedBuffer),
@@ -40,7 +40,7 @@ pub(crate) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) == 1 }
 }
 
-/// Fails for PyTorch views with the negative or conjugate bit, whose elements are the negated or conjugated memory.
+/// Fails for a PyTorch view with the negative or conjugate bit, whose memory is yet to be negated or conjugated.
 fn check_not_lazy(object: &Bound<'_, PyAny>, element: Element) -> PyResult<()> {
     use ScalarType as T;
     let Element::Known(dtype) = element else { return Ok(()) };
@@ -62,7 +62,8 @@ fn check_not_lazy(object: &Bound<'_, PyAny>, element: Element) -> PyResult<()> {
 }
 
 impl Array {
-    /// The memory of an object that has the buffer protocol, DLPack or `__array__`; `None` if it has none of them.
+    /// Borrows the memory of an object that has the buffer protocol, DLPack or `__array__`; `None` if it has none of
+    /// these.
     pub(crate) fn borrow(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = object.py();
         if has_buffer(object) {
@@ -77,7 +78,7 @@ impl Array {
         Ok(None)
     }
 
-    /// An array that shares the memory of a tensor of this package.
+    /// Borrows the memory of a tensor of this package.
     pub(crate) fn from_storage(storage: &Arc<Storage>) -> Self {
         Self {
             start: storage.start(),
@@ -111,7 +112,7 @@ impl Array {
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::Buffer(buffer) })
     }
 
-    /// Converts sizes and strides. Fails if the rank exceeds that of tensors.
+    /// Converts sizes and strides to the types that tensors have. Fails if the rank exceeds that of tensors.
     fn array_layout(
         sizes: impl Iterator<Item = usize>,
         strides: Option<Strides>,
@@ -144,7 +145,7 @@ impl Array {
         Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::DlPack(lent) })
     }
 
-    /// The type of the elements: `wanted` if they can be read as that type, otherwise the array's own.
+    /// The element type: `wanted` if the array's elements can be read as that type, otherwise the array's own type.
     pub(crate) fn dtype(&self, wanted: Option<ScalarType>) -> PyResult<ScalarType> {
         match (self.element, wanted) {
             (element, Some(wanted)) if element.read_as(wanted).is_some() => Ok(wanted),
@@ -155,7 +156,7 @@ impl Array {
         }
     }
 
-    /// The tensor meta with which the memory can be used in place; `None` if the elements are not dense.
+    /// The type and layout with which a tensor view can use the memory in place; `None` if the elements are not dense.
     pub(crate) fn dense_meta(&self, dtype: ScalarType) -> Result<Option<TensorMeta>> {
         let Some(order) = dense_order(&self.sizes, &self.strides, self.element.size()) else {
             return Ok(None);
@@ -163,7 +164,7 @@ impl Array {
         Ok(Some(TensorMeta::new(dtype, &self.sizes, order)?))
     }
 
-    /// A tensor view of the elements; `meta` is the result of [`Self::dense_meta`].
+    /// A tensor view of the memory; `meta` is the result of [`Self::dense_meta`].
     pub(crate) fn view<'a>(&'a self, meta: &'a TensorMeta) -> pteron::tensor::Result<TensorView<'a>> {
         if meta.nbytes() == 0 {
             return TensorView::new(meta, &[]);
@@ -175,7 +176,7 @@ impl Array {
         TensorView::new(meta, bytes)
     }
 
-    /// Copies the elements to a row-major tensor.
+    /// Copies the elements to a new row-major tensor.
     pub(crate) fn gather(&self, dtype: ScalarType) -> Result<Tensor> {
         COPIES.input();
         let mut tensor = Tensor::zeros(TensorMeta::contiguous(dtype, &self.sizes)?)?;
@@ -207,7 +208,7 @@ impl Array {
         Err(Failure::Input(format!("the array given for output {output} {problem}")))
     }
 
-    /// Copies a tensor to the array. Fails if [`Self::check_room`] does.
+    /// Copies a tensor, output number `output`, to the array. Fails if [`Self::check_room`] fails.
     pub(crate) fn write(&self, output: usize, tensor: TensorView<'_>) -> Result<()> {
         self.check_room(output, tensor.dtype(), tensor.sizes())?;
         if tensor.nbytes() == 0 {

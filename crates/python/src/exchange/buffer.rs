@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use std::ffi::{CStr, c_int, c_void};
 use std::{ptr, slice};
 
-/// The maximum number of dimensions of the protocol (`PyBUF_MAX_NDIM`); a view with more is broken.
+/// The maximum number of dimensions in the buffer protocol (`PyBUF_MAX_NDIM`); a view with more is malformed.
 const MAX_DIMS: usize = 64;
 
-/// A buffer borrowed from an object; released on drop.
+/// A buffer that was borrowed from an object through the buffer protocol; it is released on drop.
 pub(super) struct BorrowedBuffer(Box<ffi::Py_buffer>);
 
 // SAFETY: the struct is only read until it is released, which any thread may do while attached to the interpreter.
@@ -42,7 +42,7 @@ impl BorrowedBuffer {
         self.0.readonly != 0
     }
 
-    /// The format string of an element.
+    /// The format string of an element, in the syntax of Python's `struct` module.
     pub(super) fn format(&self) -> &CStr {
         match self.0.format.is_null() {
             true => c"B",
@@ -66,7 +66,8 @@ impl BorrowedBuffer {
         self.read_numbers(self.0.suboffsets).iter().any(|&offset| offset >= 0)
     }
 
-    /// Whether sizes and element size are those of a buffer of its length, and there is memory if there are elements.
+    /// Whether the sizes and the element size give the buffer's length, and the address is not null if there are
+    /// elements.
     pub(super) fn is_consistent(&self) -> bool {
         let shape = self.shape();
         let elements = shape.iter().try_fold(self.0.itemsize, |bytes, &n| bytes.checked_mul(n));
@@ -95,7 +96,7 @@ impl Drop for BorrowedBuffer {
     }
 }
 
-/// The sizes and strides that an exported view points to.
+/// The sizes and strides that an exported buffer view points to.
 struct Dims {
     shape: Box<[ffi::Py_ssize_t]>,
     strides: Box<[ffi::Py_ssize_t]>,

@@ -24,14 +24,15 @@ pub(crate) use storage::Storage;
 use pteron::ScalarType;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts copies of elements, not including the copy that a method makes of each input into its own memory.
+/// Counts inputs and outputs whose elements were copied; the copy of each input into the method's own memory is not
+/// counted.
 #[derive(Default)]
 pub(crate) struct Copies {
     inputs: AtomicU64,
     outputs: AtomicU64,
 }
 
-/// The copies of this process.
+/// The copies that this process has made.
 pub(crate) static COPIES: Copies = Copies { inputs: AtomicU64::new(0), outputs: AtomicU64::new(0) };
 
 impl Copies {
@@ -45,7 +46,7 @@ impl Copies {
         self.outputs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The numbers of copies of inputs and of outputs.
+    /// The number of copied inputs, and the number of copied outputs.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.inputs.load(Ordering::Relaxed), self.outputs.load(Ordering::Relaxed))
     }
@@ -54,14 +55,14 @@ impl Copies {
 /// The element type of a Python array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
-    /// A type that Python and this package have in common.
+    /// A type that Python arrays and this package have in common.
     Known(ScalarType),
     /// Untyped elements of this many bytes.
     Opaque(usize),
 }
 
 impl Element {
-    /// The element type of a buffer's format, such as `<f`; `None` for structures and for the other byte order.
+    /// The element type for a buffer's format string, such as `<f`; `None` for structures and for the other byte order.
     fn of_format(format: &str, size: usize) -> Option<Self> {
         let foreign = if cfg!(target_endian = "little") { ['>', '!'] } else { ['<', '\0'] };
         if size > 1 && format.starts_with(foreign) {
@@ -111,7 +112,7 @@ impl Element {
     }
 }
 
-/// The buffer format for a type, and whether it only substitutes for a type that the buffer protocol lacks.
+/// The buffer format for a type, and whether that is only a substitute, as the buffer protocol lacks the type.
 pub(crate) fn format_of(dtype: ScalarType) -> (&'static std::ffi::CStr, bool) {
     match dtype {
         ScalarType::Bool => (c"?", false),

@@ -16,18 +16,18 @@ unsafe impl Send for Storage {}
 unsafe impl Sync for Storage {}
 
 impl Storage {
-    /// The storage of a tensor.
+    /// Moves a tensor to a storage.
     pub(crate) fn new(tensor: Tensor) -> Self {
         let (meta, mut bytes) = tensor.into_parts();
         Self { meta, start: bytes.as_mut_ptr(), _bytes: bytes }
     }
 
-    /// The type, sizes and dim order.
+    /// The tensor's type, sizes and dim order.
     pub(crate) fn meta(&self) -> &TensorMeta {
         &self.meta
     }
 
-    /// The address of the elements.
+    /// The address of the first element.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }
@@ -39,7 +39,7 @@ impl Storage {
         TensorView::new(&self.meta, bytes)
     }
 
-    /// The strides in bytes.
+    /// The strides of the tensor's dimensions, in bytes.
     pub(crate) fn byte_strides(&self) -> Vec<isize> {
         let size = self.meta.dtype().size();
         self.meta.strides().iter().map(|&s| (s * size) as isize).collect()

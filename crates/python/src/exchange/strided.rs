@@ -9,7 +9,7 @@ pub(super) struct Strides {
 }
 
 impl Strides {
-    /// Collects strides; `None` if there are too many, or one of them is `None`.
+    /// Collects strides; `None` if there are more than [`MAX_RANK`], or one of them is `None`.
     pub(super) fn new(strides: impl ExactSizeIterator<Item = Option<isize>>) -> Option<Self> {
         let mut all = Self { rank: strides.len(), numbers: [0; MAX_RANK] };
         for (number, stride) in all.numbers.get_mut(..strides.len())?.iter_mut().zip(strides) {
@@ -18,7 +18,8 @@ impl Strides {
         Some(all)
     }
 
-    /// The strides of row-major elements of `element` bytes. `None` as for [`Self::new`].
+    /// The strides of row-major elements of `element` bytes; `None` if there are too many dimensions or a size is too
+    /// large.
     pub(super) fn row_major(sizes: &[i64], element: usize) -> Option<Self> {
         let mut all = Self { rank: sizes.len(), numbers: [0; MAX_RANK] };
         let mut step = isize::try_from(element).ok()?;
@@ -29,7 +30,7 @@ impl Strides {
         Some(all)
     }
 
-    /// The strides of a tensor.
+    /// The strides, in bytes, of a tensor with this type and layout.
     pub(super) fn from_meta(meta: &TensorMeta) -> Self {
         let size = meta.dtype().size();
         let mut all = Self { rank: meta.rank(), numbers: [0; MAX_RANK] };
@@ -47,7 +48,8 @@ impl std::ops::Deref for Strides {
     }
 }
 
-/// Whether elements with these strides are dense in the given order of dimensions, outermost first.
+/// Whether elements of `element` bytes with these strides are dense if dimensions are taken in `order`, outermost
+/// first.
 fn is_dense(
     sizes: &[usize],
     strides: &[isize],
@@ -67,7 +69,7 @@ fn is_dense(
     true
 }
 
-/// The dim order in which elements with these strides, in bytes, are dense; `None` if there is none.
+/// The dim order in which elements of `element` bytes with these strides are dense; `None` if there is no such order.
 pub(super) fn dense_order(sizes: &[usize], strides: &[isize], element: usize) -> Option<DimOrder> {
     let rank = sizes.len();
     if is_dense(sizes, strides, element, 0..rank) || sizes.contains(&0) {
@@ -82,7 +84,7 @@ pub(super) fn dense_order(sizes: &[usize], strides: &[isize], element: usize) ->
     }
 }
 
-/// The location of elements: the address of the first one, and strides in bytes.
+/// The location of a tensor's elements: the address of the first one, and the strides in bytes.
 pub(super) struct Place<'a> {
     pub(super) start: *mut u8,
     pub(super) strides: &'a [isize],

@@ -18,7 +18,7 @@ impl PyTensor {
         self.0.meta()
     }
 
-    /// A row-major copy of the elements.
+    /// A copy of the tensor in row-major order.
     fn row_major(&self) -> Result<pteron::Tensor, Failure> {
         let order = DimOrder::contiguous(self.meta().rank());
         Ok(self.0.view()?.to_tensor()?.to_dim_order(order)?)
@@ -34,25 +34,25 @@ impl PyTensor {
         Ok(Self::new(convert::to_tensor(data, dtype, shape.as_deref())?))
     }
 
-    /// The sizes.
+    /// The sizes of the tensor, as a tuple.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.meta().sizes().iter())
     }
 
-    /// The strides, in elements.
+    /// The strides of the tensor's dimensions, in elements.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.meta().strides().iter())
     }
 
-    /// The dimensions in the order of memory, outermost first.
+    /// The dimensions in the order in which they are laid out in memory, outermost first.
     #[getter]
     fn dim_order<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.meta().dim_order().iter())
     }
 
-    /// The name of the element type in PyTorch, such as `float32`.
+    /// PyTorch's name of the element type, such as `float32`.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.meta().dtype().name()
@@ -92,7 +92,7 @@ impl PyTensor {
         convert::nested_list(py, &self.row_major()?)
     }
 
-    /// The element of a tensor with one element, as a Python number.
+    /// The only element of a tensor, as a Python number; fails if there is not exactly one.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.meta().numel() != 1 {
             return Err(PyValueError::new_err(format!(
@@ -112,12 +112,12 @@ impl PyTensor {
         Ok(PyBytes::new(py, self.row_major()?.bytes()))
     }
 
-    /// A NumPy array that shares the memory.
+    /// A NumPy array that shares the tensor's memory.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("numpy")?.call_method1("asarray", (slf.cast::<PyAny>()?.call_method0("__memory__")?,))
     }
 
-    /// A `memoryview` of the elements.
+    /// A `memoryview` of the tensor's elements, which shares their memory.
     fn __memory__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("builtins")?.call_method1("memoryview", (slf,))
     }

@@ -14,23 +14,23 @@ pub(super) struct Activity {
 }
 
 struct State {
-    /// The number of requests that have no response yet.
+    /// The number of requests on the connection that have no response yet.
     requests: usize,
     /// For each response being sent, when it last made progress.
     responses: BTreeMap<u64, Instant>,
     next_id: u64,
-    /// When the last request or response ended.
+    /// When the last request or response on the connection ended.
     idle_since: Instant,
 }
 
-/// Whether a connection stays open or is closed.
+/// What is to be done with a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The connection stays open until this time at least.
+    /// Keep the connection open, and judge it again at this time.
     Until(Instant),
-    /// The connection was idle for too long: it is closed gracefully, and forcibly at this time.
+    /// Close the connection gracefully, as it was idle for too long, and forcibly if it is still open at this time.
     Idle(Instant),
-    /// The client does not accept a response, or does not close an idle connection.
+    /// Close the connection forcibly: its client does not accept a response, or does not close it when asked to.
     Stalled,
 }
 
@@ -44,13 +44,13 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request, until the returned guard is dropped.
+    /// Counts a request as unanswered until the returned guard is dropped.
     pub(super) fn request(self: &Arc<Self>) -> RequestGuard {
         self.lock().requests += 1;
         RequestGuard(Arc::clone(self))
     }
 
-    /// Tracks a response being sent, until the returned guard is dropped.
+    /// Tracks a response as being sent until the returned guard is dropped.
     pub(super) fn response(self: &Arc<Self>) -> Arc<ResponseGuard> {
         let mut state = self.lock();
         let id = state.next_id;
@@ -87,7 +87,7 @@ impl State {
     }
 }
 
-/// A request that has no response yet.
+/// A guard that counts a request as unanswered until the guard is dropped.
 pub(super) struct RequestGuard(Arc<Activity>);
 
 impl Drop for RequestGuard {
@@ -98,7 +98,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// A response that is being sent.
+/// A guard that tracks a response as being sent until the guard is dropped.
 pub(super) struct ResponseGuard {
     activity: Arc<Activity>,
     id: u64,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Reads a body of at most `limit` bytes within `time`; its memory is charged to `reservation` first.
+/// Reads a body of at most `limit` bytes within `time`; charges its memory to `reservation` before reading.
 pub(super) async fn read_body(
     body: Incoming,
     limit: u64,
@@ -109,14 +109,14 @@ fn too_large(limit: u64) -> Refusal {
     Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
 }
 
-/// The size of the data frames of a response. Small frames keep the unsent rest of a slow reader's response in the budget.
+/// The maximum size in bytes of a response's data frames. What a slow reader has not been sent stays in the budget.
 const FRAME_BYTES: usize = 64 << 10;
 
 /// The body of a response.
 pub(super) struct Reply {
     bytes: Bytes,
     trailers: Option<HeaderMap>,
-    /// The guard through which progress of the response is reported to the connection.
+    /// The guard that tells the connection when the client accepts a part of the response.
     watch: Weak<ResponseGuard>,
 }
 
@@ -144,7 +144,7 @@ impl Reply {
         Self { bytes, ..Self::empty() }
     }
 
-    /// A response of a short text, which is not charged.
+    /// A response of a short text, which is not charged to the budget.
     pub(super) fn from_text(text: String) -> Self {
         Self { bytes: text.into(), ..Self::empty() }
     }

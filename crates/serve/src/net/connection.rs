@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 impl Shared {
-    /// Answers a request.
+    /// Answers one request of a connection.
     pub(super) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -78,7 +78,7 @@ impl Shared {
         grpc::answer(self, route, parts, body, reservation, entry).await
     }
 
-    /// Reads the body of an admitted request; the body of a refused one is discarded.
+    /// Reads the body of a request, if it was admitted; otherwise discards the body and returns the refusal.
     async fn read_admitted<R>(
         &self,
         admitted: Result<R>,
@@ -99,7 +99,7 @@ impl Shared {
         Ok((route, body, reservation))
     }
 
-    /// Checks the bearer token. Health checks need none.
+    /// Checks the bearer token of a request. Health checks need none.
     fn check_token(&self, parts: &Parts, is_health: bool) -> Result<()> {
         let Some(token) = self.options.token.as_ref().filter(|_| !is_health) else { return Ok(()) };
         let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
@@ -123,7 +123,7 @@ impl Shared {
     }
 }
 
-/// Compares slices in constant time, independent of where they differ.
+/// Compares slices in a time that does not depend on where they differ.
 fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

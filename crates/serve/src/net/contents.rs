@@ -11,10 +11,10 @@ use pteron::{ScalarType, bf16, f16};
 /// [`DECODED_FACTOR`] times as much memory.
 pub(super) const MAX_HEAD: usize = 64 << 10;
 const DECODED_FACTOR: usize = 100;
-/// Messages up to this many bytes are not examined: they count as having no elements.
+/// Messages of up to this many bytes are not searched for tensor elements: they count as having none.
 const SMALL: usize = 512;
 
-/// The field numbers of an inference request's inputs and raw contents, and of an input's contents.
+/// Field numbers in an inference request: of its inputs, of its raw contents, and of an input's contents.
 const INPUTS: u32 = 5;
 const RAW_CONTENTS: u32 = 7;
 const CONTENTS: u32 = 5;
@@ -48,7 +48,7 @@ pub(super) fn check_head(message: &Bytes) -> Result<u64> {
     }
 }
 
-/// Calls `each` with every length-delimited field.
+/// Calls `each` with the number and contents of every length-delimited field of a message.
 fn for_each_field(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) -> Result<()> {
     let bad = |_| Refusal::invalid("the message cannot be read");
     let short = || Refusal::invalid("the message ends early");
@@ -78,7 +78,7 @@ fn for_each_field(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result
     Ok(())
 }
 
-/// The elements of a tensor, taken from the field of its contents for its type.
+/// The elements of a tensor as bytes, taken from that field of its contents that the type prescribes.
 pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
     let c = Contents::decode(contents).map_err(|e| Refusal::invalid(format!("contents: {e}")))?;
     macro_rules! narrow {

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A method of the services.
+/// A method of the server's gRPC services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     ServerLive,
@@ -44,7 +44,7 @@ const MAX_SMALL: u64 = 5 + contents::MAX_HEAD as u64;
 const MAX_HEALTH: u64 = 256;
 
 impl Route {
-    /// The route of a path.
+    /// The method that a path names.
     pub(super) fn parse(parts: &Parts) -> Result<Self> {
         let path = parts.uri.path();
         Ok(match path.strip_prefix("/inference.GRPCInferenceService/") {
@@ -75,7 +75,7 @@ impl Route {
         matches!(self, Self::Load | Self::Unload)
     }
 
-    /// The maximum size of the body: `of_tensors`, the server's limit, if the body carries tensors.
+    /// The maximum size of the body in bytes: `of_tensors`, the server's limit, if the method takes tensors.
     pub(super) fn max_body(self, of_tensors: u64) -> u64 {
         match self {
             Self::Infer => of_tensors,
@@ -93,7 +93,7 @@ pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
     response
 }
 
-/// The status trailers of a call.
+/// The gRPC status of a call, as trailers.
 fn status_trailers(code: i32, message: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("grpc-status", HeaderValue::from(code));
@@ -112,7 +112,7 @@ fn status_trailers(code: i32, message: &str) -> HeaderMap {
     headers
 }
 
-/// The message in a body, without its prefix.
+/// The message in a body that consists of one message with its 5-byte prefix.
 fn message_of_body(body: &Bytes) -> Result<Bytes> {
     let head = body.get(..5).ok_or_else(|| Refusal::invalid("the call has no message"))?;
     if head[0] != 0 {
@@ -125,14 +125,14 @@ fn message_of_body(body: &Bytes) -> Result<Bytes> {
     }
 }
 
-/// Decodes a message, whose decoded size is charged to `reservation` first.
+/// Decodes the message in a body. Its decoded size is charged to `reservation` first.
 fn decode_message<Q: Message + Default>(body: &Bytes, reservation: &mut Reservation) -> Result<Q> {
     let message = message_of_body(body)?;
     reservation.grow(contents::check_head(&message)?)?;
     Q::decode(message).map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))
 }
 
-/// Encodes a message, whose size is charged to `reservation` first.
+/// Encodes a message as a response. Its size is charged to `reservation` first.
 fn encode_message(answer: &impl Message, mut reservation: Reservation) -> Result<Response<Reply>> {
     let len = answer.encoded_len();
     reservation.grow(5 + len as u64)?;

@@ -29,11 +29,11 @@ struct Request<'a> {
     outputs: BoundedList<Output<'a>, MAX_TENSORS>,
 }
 
-/// The maximum numbers of inputs and outputs of a request, and of dimensions of a shape.
+/// The maximum number of inputs or of outputs of a request, then the maximum number of dimensions of a shape.
 const MAX_TENSORS: usize = 4096;
 const MAX_DIMENSIONS: usize = 64;
 
-/// A parsed object takes at most this many bytes, besides its texts and the elements of a tensor.
+/// The maximum memory, in bytes, of a parsed object, without its texts and the elements of a tensor.
 const OBJECT_BYTES: u64 = 1 << 10;
 
 /// The memory that a text takes when it is parsed, besides the elements of tensors: there are no more objects than braces, and
@@ -48,7 +48,7 @@ fn parsed_bytes(text: &[u8]) -> u64 {
 #[derive(Default, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// A list of at most `N` items.
+/// A list that fails to parse if it has more than `N` items.
 struct BoundedList<T, const N: usize>(Vec<T>);
 
 impl<T, const N: usize> Default for BoundedList<T, N> {
@@ -105,7 +105,7 @@ struct Output<'a> {
     parameters: Parameters,
 }
 
-/// The known parameters of a request or tensor; others are ignored, as the protocol requires.
+/// The parameters of a request or tensor that are known here; others are ignored, as the protocol requires.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Parameters {
@@ -127,7 +127,7 @@ pub(super) struct Parsed {
 /// Which outputs are sent as binary data after the JSON.
 pub(super) struct Binary {
     all: bool,
-    /// For each requested output in order, whether it is binary; `None` for the default.
+    /// For each requested output in order, whether it is sent as binary data; `None` for the request's default.
     each: Vec<Option<bool>>,
 }
 
@@ -179,7 +179,7 @@ pub(super) fn read_request(
     Ok(Parsed { request, binary })
 }
 
-/// The deadline of a request with a timeout in microseconds; `None` for 0, which means the server's limit.
+/// The deadline of a request that may take `microseconds`; `None` for 0, which means the server's limit.
 pub(super) fn deadline(microseconds: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_micros(microseconds)).filter(|_| microseconds > 0)
 }
@@ -237,14 +237,14 @@ fn read_tensor(
     Ok(InputTensor { name: name.into_owned(), dtype, shape, data })
 }
 
-/// The maximum body size of a request of the repository extension.
+/// The maximum size in bytes of the body of a request to list, load or unload models.
 pub(super) const MAX_CONTROL: u64 = 64 << 10;
 
-/// The body of a request of the repository extension.
+/// The body of a request to list, load or unload models.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Control<'a> {
-    /// Whether the index shall list only models that are ready.
+    /// Whether only models that are ready are to be listed.
     #[serde(deserialize_with = "or_default")]
     pub(super) ready: bool,
     #[serde(borrow)]
@@ -252,7 +252,7 @@ pub(super) struct Control<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// Parses a body; an empty one gives the defaults.
+    /// Parses a body; an empty one gives the default values.
     pub(super) fn read(body: &'a [u8]) -> Result<Self> {
         if body.is_empty() {
             return Ok(Self::default());
@@ -284,7 +284,7 @@ struct BinarySize {
     binary_data_size: usize,
 }
 
-/// The fields of a response before its outputs.
+/// The fields of an inference response that come before its outputs.
 #[derive(Serialize)]
 struct ResponseHead<'a> {
     model_name: &'a str,
@@ -299,7 +299,7 @@ struct ResponseParameters {
     generation: u64,
 }
 
-/// A response as JSON followed by binary data, and the number of bytes of JSON.
+/// Writes a response as JSON followed by binary data. Also returns the number of bytes of JSON.
 pub(super) fn write_response(
     response: InferResponse,
     binary: &Binary,

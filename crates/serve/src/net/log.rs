@@ -6,31 +6,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Called for every request when it has been answered, or its client has disconnected.
+/// A function that is called for every request when it has been answered, or its client has disconnected.
 pub type Log = Arc<dyn Fn(&RequestLog) + Send + Sync>;
 
-/// The fields of a request's log line.
+/// What is logged about a request.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestLog {
     /// The address of the client.
     pub peer: SocketAddr,
-    /// `GET`, `POST`, or `gRPC`.
+    /// The method of the HTTP request (`GET` or `POST`), or `gRPC`.
     pub method: String,
-    /// At most 256 characters of the requested path.
+    /// The requested path, cut to 256 characters.
     pub path: String,
     /// `ok`, or the name of the refusal's reason.
     pub outcome: &'static str,
-    /// The model of an inference request.
+    /// The name of the model, for an inference request.
     pub model: Option<String>,
-    /// The size of the request's body.
+    /// The size of the request's body in bytes.
     pub bytes_in: usize,
-    /// The time from the request's head to its response, in microseconds.
+    /// The time from the end of the request's head to its response, in microseconds.
     pub total_us: u64,
-    /// The time waiting for a worker, in microseconds.
+    /// The time that the request waited for a worker and for other requests, in microseconds.
     pub queued_us: u64,
-    /// The time of the execution, in microseconds.
+    /// The time to copy inputs, execute, and copy outputs, in microseconds.
     pub computed_us: u64,
-    /// The number of rows of its batch; 0 if it was executed alone.
+    /// The number of rows of the batch that the request was executed in; 0 if it was executed alone.
     pub batch_rows: usize,
 }
 
@@ -87,7 +87,7 @@ pub fn json_line(value: &impl Serialize) -> String {
     line
 }
 
-/// Logs a request when it is dropped.
+/// The log line of a request, which is passed to `log` when this value is dropped.
 pub(super) struct Entry {
     begin: Instant,
     log: Option<Log>,

@@ -92,7 +92,7 @@ pub(super) struct InputTensor {
     pub(super) contents: Option<Bytes>,
 }
 
-/// The elements of a tensor, in the field for its type.
+/// The elements of a tensor, in the one field that is for the tensor's type.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Contents {
     #[prost(bool, repeated, tag = "1")]
@@ -189,7 +189,7 @@ pub(super) struct ModelIndex {
     pub(super) reason: String,
 }
 
-/// A request to load or to unload a model. Of its parameters only their presence matters.
+/// A request to load or to unload a model. Of the parameters, only whether there are any matters.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ControlRequest {
     #[prost(string, tag = "1")]

@@ -7,7 +7,7 @@ use pteron::{ScalarType, bf16, f16};
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use std::fmt;
 
-/// Parses numbers, in lists of any nesting, as the bytes of a tensor with `count` elements.
+/// Parses JSON numbers, in arrays of any nesting, to the bytes of a tensor with `count` elements.
 pub(super) fn read(text: &str, dtype: ScalarType, count: usize) -> Result<Vec<u8>> {
     let mut elements = Elements { dtype, left: count, bytes: Vec::with_capacity(count * dtype.size()) };
     let mut json = serde_json::Deserializer::from_str(text);

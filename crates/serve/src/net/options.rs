@@ -2,7 +2,7 @@ use super::log::Log;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The addresses of a [`Server`](super::Server), and its limits for clients.
+/// The addresses of a [`Server`](super::Server), and its limits on clients.
 #[derive(Clone)]
 pub struct ServerOptions {
     /// The addresses to listen on, each for REST and gRPC.
@@ -11,26 +11,26 @@ pub struct ServerOptions {
     pub token: Option<String>,
     /// Whether requests may load and unload models.
     pub allow_control: bool,
-    /// The maximum size of a request's body.
+    /// The maximum size of a request's body in bytes.
     pub max_body: u64,
-    /// The maximum number of open connections; further ones are closed at once.
+    /// The maximum number of open connections; connections beyond it are closed at once.
     pub max_connections: usize,
     /// The timeout for the head of a request, for a TLS handshake, and for the next request of a persistent connection.
     pub head_timeout: Duration,
     /// The timeout for the body of a request.
     pub body_timeout: Duration,
-    /// The timeout for a client to accept more of a response, 64 KiB of it over HTTP/2.
+    /// How long a client may take to accept more of a response (over HTTP/2, to accept 64 KiB of it).
     pub write_timeout: Duration,
-    /// How long running requests may continue when the server stops.
+    /// How long running requests may continue after the server was told to stop.
     pub grace: Duration,
-    /// The number of threads for connections; programs run on the service's workers.
+    /// The number of threads that serve connections; programs run on the service's workers.
     pub threads: usize,
-    /// Called for every request.
+    /// A function that is called for every request.
     pub log: Option<Log>,
     /// Called on a blocking thread when at least half of many connections have been closed: it may make the allocator
     /// return free memory to the system.
     pub reclaim: Option<fn()>,
-    /// The server's TLS certificate and key; without them, connections are not encrypted.
+    /// The server's TLS certificate and key; `None` for connections without encryption.
     #[cfg(feature = "tls")]
     pub tls: Option<super::TlsOptions>,
 }

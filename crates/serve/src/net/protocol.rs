@@ -4,13 +4,13 @@ use crate::datatype;
 use crate::refusal::{Reason, Refusal, Result};
 use pteron::ScalarType;
 
-/// The platform in the metadata of models.
+/// The platform that the metadata of every model states.
 pub(super) const PLATFORM: &str = "pteron_pte";
 
-/// The supported extensions of the protocol.
+/// The extensions of the inference protocol that the server supports.
 pub(super) const EXTENSIONS: [&str; 3] = ["binary_tensor_data", "model_repository", "parameters"];
 
-/// Parses the protocol's name of a type.
+/// Parses the protocol's name of a data type.
 pub(super) fn parse_dtype(name: &str) -> Result<ScalarType> {
     datatype::parse(name).ok_or_else(|| {
         let name: String = name.chars().take(32).collect();
@@ -18,7 +18,7 @@ pub(super) fn parse_dtype(name: &str) -> Result<ScalarType> {
     })
 }
 
-/// The refusal of a request to load a model with its own files or configuration.
+/// The refusal of a request that brings files or a configuration of its own for a model to load.
 pub(super) fn load_parameters_error() -> Refusal {
     Refusal::new(
         Reason::Unsupported,

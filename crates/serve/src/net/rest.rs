@@ -18,10 +18,10 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The header with the number of bytes of JSON in a request or response that has binary tensor data after it.
+/// The header that gives the number of bytes of JSON at the start of a body that has binary tensor data after them.
 const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// The resource that a request asks for.
+/// The resource that the path of a request names.
 pub(super) enum Route<'a> {
     Server,
     Live,
@@ -37,7 +37,7 @@ pub(super) enum Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    /// The route of a path.
+    /// The resource that a path names.
     pub(super) fn parse(parts: &'a Parts) -> Result<Self> {
         let path: Vec<&str> = parts.uri.path().split('/').filter(|part| !part.is_empty()).take(8).collect();
         let (get, post) = (parts.method == Method::GET, parts.method == Method::POST);
@@ -84,7 +84,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Refuses a request whose head is invalid, before its body is read.
+    /// Fails if the head of a request is invalid, so that the body need not be read.
     pub(super) fn check_head(&self, shared: &Shared, parts: &Parts) -> Result<()> {
         let Self::Infer(name, version) = self else { return Ok(()) };
         if parts.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
@@ -109,7 +109,7 @@ pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
     response
 }
 
-/// A response of a JSON document, charged to `reservation`.
+/// A response with a JSON document, whose bytes are charged to `reservation`.
 fn json_response(value: &impl Serialize, reservation: Reservation) -> Result<Response<Reply>> {
     let mut out = Buffer::new(reservation);
     out.json(value)?;
@@ -130,7 +130,7 @@ fn empty_response(yes: bool, otherwise: &str) -> Result<Response<Reply>> {
     }
 }
 
-/// Answers a request whose body has been read.
+/// Answers a request for this resource, whose body has been read.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     route: Route<'_>,
@@ -250,7 +250,7 @@ async fn answer_index(
     Ok(with_content_type(Reply::from_bytes(bytes, reservation), "application/json"))
 }
 
-/// Refuses a request to load a model with its own configuration or files.
+/// Fails if a request to load a model brings files or a configuration of its own.
 fn refuse_load_parameters(body: &Bytes) -> Result<()> {
     match Control::read(body)?.has_parameters() {
         true => Err(load_parameters_error()),

@@ -21,10 +21,10 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
-/// The minimum number of connections that must have been closed before memory is reclaimed.
+/// The minimum number of connections that must have closed before memory is returned to the system.
 const RECLAIM_AFTER: u64 = 256;
 
-/// The minimum timeout of connections: a shorter one would keep a thread busy with checks.
+/// The minimum timeout of connections: checking for a shorter one would keep a thread busy.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Serves a [`Service`] over the network.
@@ -159,7 +159,8 @@ impl Acceptor {
     }
 }
 
-/// Answers the requests of a connection, until its client closes it, does nothing for too long, or the server stops.
+/// Answers the requests of a connection until the client closes it, it is idle or stalled for too long, or the server
+/// stops.
 async fn serve_connection<S>(
     shared: &Arc<Shared>,
     stream: S,
@@ -217,7 +218,7 @@ fn protocol_builder(options: &ServerOptions) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Counts an open connection; on drop, reclaims memory if many have been closed.
+/// A guard that counts an open connection. On drop, returns memory to the system if many connections have closed.
 struct OpenConnection {
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,

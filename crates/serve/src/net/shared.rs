@@ -13,19 +13,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// The size above which bodies are parsed and written on a blocking thread instead of the reactor.
+/// The size in bytes above which bodies are parsed and written on a blocking thread, not on the one that serves
+/// connections.
 const MAX_INLINE_BYTES: usize = 32 << 10;
 
-/// State shared by all connections.
+/// The state that all connections share.
 pub(super) struct Shared {
     pub(super) service: Arc<Service>,
     pub(super) options: ServerOptions,
     pub(super) connections: AtomicU64,
-    /// Locked while a model is loaded on request.
+    /// Held while a model is loaded on request, so that one is loaded at a time.
     pub(super) loads: tokio::sync::Mutex<()>,
     /// The maximum number of open connections since memory was last reclaimed.
     pub(super) peak_connections: AtomicU64,
-    /// The number of connections that were closed at once because of the limit.
+    /// The number of connections that were closed at once because too many were open.
     pub(super) rejected: AtomicU64,
 }
 
@@ -58,7 +59,7 @@ impl Shared {
         tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked)
     }
 
-    /// The entries of the index, which are charged to `reservation`.
+    /// The entries of the repository index. Their memory is charged to `reservation`.
     pub(super) async fn index(
         &self,
         only_ready: bool,
@@ -85,7 +86,7 @@ impl Shared {
         self.run_blocking(usize::MAX, move || service.unload(&name)).await
     }
 
-    /// The metrics as text, charged to `reservation`.
+    /// The metrics as text, whose memory is charged to `reservation`.
     pub(super) fn metrics(&self, reservation: Reservation) -> Result<(Vec<u8>, Reservation)> {
         let mut out = Buffer::new(reservation);
         self.service.write_metrics(&mut out);

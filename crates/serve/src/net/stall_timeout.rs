@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The client preface of an HTTP/2 connection.
+/// The bytes that an HTTP/2 client sends first on a connection.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection that fails when a write makes no progress for `write_timeout`, or when its first bytes do not show in time
@@ -18,7 +18,8 @@ pub(super) struct StallTimeout<S> {
     /// The write timer, which runs while a write is pending.
     timer: Pin<Box<Sleep>>,
     is_writing: bool,
-    /// The preface timer, and how many bytes of the preface were received; `None` once that is decided.
+    /// A timer, and the number of preface bytes received so far; `None` once it is clear whether the client speaks
+    /// HTTP/2.
     preface: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
@@ -29,7 +30,8 @@ impl<S> StallTimeout<S> {
         Self { stream, write_timeout, timer, is_writing: false, preface }
     }
 
-    /// Compares newly received bytes with the preface; its timer stops at a mismatch or the end.
+    /// Compares received bytes with the rest of the preface. At a mismatch or the preface's end, stops the preface
+    /// timer.
     fn match_preface(&mut self, new: &[u8]) {
         if let Some((_, matched)) = &mut self.preface {
             let expected = &PREFACE[*matched..];
@@ -41,7 +43,8 @@ impl<S> StallTimeout<S> {
         }
     }
 
-    /// Starts the timer when a write becomes pending, and fails when it expires.
+    /// Passes on the result of a write. Starts the write timer if the write is pending, and fails when the timer
+    /// expires.
     fn watch_write<T>(
         &mut self,
         context: &mut Context<'_>,

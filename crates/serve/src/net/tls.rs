@@ -10,9 +10,9 @@ use tokio_rustls::rustls::{Error, InconsistentKeys, ServerConfig};
 /// The certificate and private key of a server.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
-    /// The certificate chain, PEM, starting with the server's own.
+    /// The path of the certificate chain (PEM), which starts with the server's own certificate.
     pub certificates: PathBuf,
-    /// The private key of the first certificate, PEM: PKCS #8, PKCS #1 or SEC 1, not encrypted.
+    /// The path of the server certificate's private key (PEM: PKCS #8, PKCS #1 or SEC 1), not encrypted.
     pub key: PathBuf,
 }
 

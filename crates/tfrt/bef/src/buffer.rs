@@ -73,25 +73,25 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// Pads to a multiple of `alignment`.
+    /// Pads until the buffer's length is a multiple of `alignment`, a power of two.
     pub(crate) fn align(&mut self, alignment: u64) {
         self.align_for(alignment, 0);
     }
 
-    /// Pads so that the position `prefix` bytes further on is a multiple of `alignment`.
+    /// Pads until the buffer's length plus `prefix` is a multiple of `alignment`, a power of two.
     pub(crate) fn align_for(&mut self, alignment: u64, prefix: u64) {
         let gap = (self.len() + prefix).wrapping_neg() & (alignment - 1);
         self.tail.resize(self.tail.len() + gap as usize, PAD);
         self.alignment = self.alignment.max(alignment);
     }
 
-    /// Appends an aligned little-endian word.
+    /// Pads to a multiple of 4 bytes, then appends `value` in little-endian order.
     pub(crate) fn u32(&mut self, value: u32) {
         self.align(4);
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Overwrites bytes that were appended earlier, but not as a payload kept by reference.
+    /// Overwrites the bytes from offset `at` on; they must not belong to a payload that is kept by reference.
     pub(crate) fn overwrite(&mut self, at: u64, bytes: &[u8]) {
         let (start, target) = if at >= self.tail_start {
             (self.tail_start, &mut self.tail)
@@ -104,7 +104,7 @@ impl<'m> Buffer<'m> {
         target[from..from + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Appends another buffer at its alignment.
+    /// Appends the contents of `other`, after padding to the alignment of `other`.
     pub(crate) fn append(&mut self, other: Buffer<'m>) {
         self.align(other.alignment);
         for piece in other.done {

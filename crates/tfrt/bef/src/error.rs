@@ -139,7 +139,7 @@ impl Error {
         }))
     }
 
-    /// An error of a model, which has no file offset.
+    /// An error in a model; it has no file offset, since the model is not written yet.
     #[cold]
     pub(crate) fn model(kind: ErrorKind, found: impl Into<String>, expected: impl Into<String>) -> Self {
         let mut error = Error::new(kind, 0, found, expected);

@@ -26,7 +26,7 @@ use crate::section::{kernels, types};
 pub struct File<'a> {
     bytes: &'a [u8],
     sections: [Option<Region<'a>>; SectionId::ALL.len()],
-    /// The alignment byte of the Attributes section.
+    /// The alignment byte of the Attributes section; `None` if the section's header has none.
     attributes_alignment: Option<u8>,
     limits: Limits,
 }
@@ -84,7 +84,7 @@ impl<'a> File<'a> {
         self.sections[id as usize]
     }
 
-    /// The section, or an empty region if it is absent.
+    /// The contents of a section; empty if the file does not have the section.
     #[inline]
     fn section_or_empty(&self, id: SectionId) -> Region<'a> {
         self.section(id).unwrap_or_else(|| Region::new(&[], self.bytes.len() as u64))

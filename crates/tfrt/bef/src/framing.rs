@@ -86,7 +86,7 @@ pub struct Section<'a> {
     pub id: u8,
     /// Absolute file offset of the id byte.
     pub header_start: u64,
-    /// The alignment byte, if present.
+    /// The alignment byte; `None` if the section's header has none.
     pub alignment: Option<u8>,
     /// The contents of the section.
     pub data: Region<'a>,

@@ -11,7 +11,7 @@ pub enum FunctionKind {
 }
 
 impl FunctionKind {
-    /// The kind with this number.
+    /// The function kind with this number in the format; `None` if the format does not define the number.
     pub fn new(number: u8) -> Option<Self> {
         [FunctionKind::Async, FunctionKind::Native, FunctionKind::Sync].get(usize::from(number)).copied()
     }

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// a file cheap even if it has millions of empty sections.
 pub const MAX_SECTIONS: u32 = 1024;
 
-/// Default of [`Limits::location_nesting`]. Inlining in real compilers nests call sites some tens deep.
+/// Default of [`Limits::location_nesting`]. Compilers that inline nest call sites a few dozen levels deep.
 pub const DEFAULT_LOCATION_NESTING: u32 = 256;
 
 /// Default of [`Limits::attribute_nesting`].
@@ -16,7 +16,7 @@ pub const DEFAULT_ATTRIBUTE_NESTING: u32 = 64;
 /// recurses.
 pub const MAX_LOCATION_NESTING: u32 = 1024;
 
-/// Upper bound of [`Limits::attribute_nesting`], for the same reason.
+/// Upper bound of [`Limits::attribute_nesting`]: dropping, printing and comparing nested aggregates recurses.
 pub const MAX_ATTRIBUTE_NESTING: u32 = 128;
 
 /// Default of [`Limits::max_kernels`].
@@ -25,7 +25,7 @@ pub const DEFAULT_MAX_KERNELS: u64 = 1 << 28;
 /// Default of [`Limits::expansion`].
 pub const DEFAULT_EXPANSION: u64 = 16;
 
-/// Number of bytes that [`Limits::expansion`] allows for any file, however small.
+/// Minimum number of bytes of names and locations that [`Limits::expansion`] allows, however small the file is.
 pub const MIN_EXPANSION: u64 = 1 << 16;
 
 /// Limits that a caller can tighten (or, for nesting, raise up to the constants above).
@@ -57,7 +57,7 @@ impl Default for Limits {
     }
 }
 
-/// The remaining part of [`Limits::expansion`].
+/// The bytes of names and locations that may still be decoded under [`Limits::expansion`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     left: u64,
@@ -69,7 +69,7 @@ impl Budget {
         Budget { left: limits.expansion.saturating_mul(len).max(MIN_EXPANSION) }
     }
 
-    /// Fails if reading a file that is being written would spend `bytes`, and the budget has less.
+    /// Fails if a reader of the file being written would need `bytes` of names or locations, more than the budget has.
     pub(crate) fn check_model(&self, bytes: u64) -> Result<()> {
         if bytes <= self.left {
             return Ok(());
@@ -81,7 +81,7 @@ impl Budget {
         ))
     }
 
-    /// Charges `bytes` for a reference at file offset `at`.
+    /// Takes the `bytes` of a name or location from the budget, for a reference to it at file offset `at`.
     #[inline]
     pub(crate) fn spend(&mut self, bytes: u64, at: u64) -> Result<()> {
         match self.left.checked_sub(bytes) {

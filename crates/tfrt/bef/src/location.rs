@@ -42,7 +42,7 @@ impl<'a> Location<'a> {
         Location::FileLineCol { file: file.into(), line, column }
     }
 
-    /// A copy that borrows nothing.
+    /// The location with its texts owned: copied if they are borrowed from a file.
     pub fn into_owned(self) -> Location<'static> {
         let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
         match self {

@@ -23,7 +23,7 @@ impl<'a> Region<'a> {
         Region { bytes, start, any_alignment: false }
     }
 
-    /// The same bytes, in which values may have any alignment.
+    /// The region's bytes as a region in which values may have any alignment.
     pub(crate) fn with_any_alignment(self) -> Self {
         Region { any_alignment: true, ..self }
     }
@@ -74,7 +74,7 @@ impl<'a> Region<'a> {
         Ok(Region { bytes, start: self.start + offset as u64, ..*self })
     }
 
-    /// The error that fewer than `len` bytes follow `offset`.
+    /// The error for a read of `len` bytes at `offset`, which is past the region's end.
     #[cold]
     pub(crate) fn past_end(&self, offset: u64, len: u64) -> Error {
         Error::new(
@@ -168,7 +168,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a VBR integer that must fit 32 bits, because the reader's tables use 32-bit indices.
+    /// Reads a VBR integer that must fit 32 bits, because the readers' tables use 32-bit indices.
     #[inline]
     pub(crate) fn vbr32(&mut self, what: &str) -> Result<u32> {
         let offset = self.offset();
@@ -237,7 +237,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Fails unless everything was read.
+    /// Fails if bytes are left that have not been read.
     #[inline]
     pub(crate) fn finish(&self) -> Result<()> {
         if self.remaining() == 0 { Ok(()) } else { Err(self.trailing_bytes()) }

@@ -23,16 +23,16 @@ pub struct Operation {
     /// Its cost, at least 1; an operation without one costs [`Options::cost_threshold`]. `tfrt.return` and
     /// `tfrt.merge.chains` cost 1.
     pub cost: Option<i64>,
-    /// Its operands.
+    /// The operation's operands.
     pub operands: Vec<Operand>,
 }
 
 /// An operand of an [`Operation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// Position of the operation that defines it, which comes earlier; `None` for arguments of the function.
+    /// Position of the earlier operation that defines the operand; `None` for an argument of the function.
     pub definer: Option<usize>,
-    /// Whether it is a chain, which orders operations but carries no data.
+    /// Whether the operand is a chain, which orders operations but carries no data.
     pub chain: bool,
 }
 
@@ -108,18 +108,19 @@ pub fn assign_streams(
 struct Stream {
     cost: i64,
     merged_into: Option<usize>,
-    /// Operations other than its parent whose data the stream needs.
+    /// Operations whose data the stream needs, except the parent of the stream.
     side_deps: BTreeSet<usize>,
 }
 
 struct Analysis<'o> {
     operations: &'o [Operation],
     options: Options,
-    /// Cost of each operation, the root last; the next three fields have the same order.
+    /// Cost of each operation, the root last. `scheduled_users`, `side_defs` and `assigned` have this order, too.
     costs: Vec<i64>,
     /// Children of each operation, in program order.
     scheduled_users: Vec<Vec<usize>>,
-    /// Definers of data operands other than the parent. Only computed if streams that exchange data are merged.
+    /// For each operation, the definers of its data operands except its parent; empty unless streams that exchange data
+    /// merge.
     side_defs: Vec<BTreeSet<usize>>,
     assigned: Vec<Option<usize>>,
     streams: Vec<Stream>,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::ptr;
 
 struct Node {
-    /// Runs when the value becomes available.
+    /// The task to run when the value becomes available.
     waiter: Task,
     next: *mut Node,
 }
@@ -19,7 +19,7 @@ struct Inner {
     /// Stack of waiters, the most recent first; [`available_sentinel`] once the value is resolved.
     waiters: AtomicPtr<Node>,
     value: UnsafeCell<Value>,
-    /// The request whose cancellation resolves the value; zero if none does.
+    /// Id of the request whose cancellation resolves the value; zero if no request's does.
     request: u64,
 }
 
@@ -50,7 +50,7 @@ impl AsyncValue {
         Self::with_request(0)
     }
 
-    /// As [`Self::new`], for a value that this request's cancellation resolves.
+    /// As [`Self::new`], for a value that the cancellation of the request with id `request` resolves.
     pub(crate) fn with_request(request: u64) -> (Promise, Self) {
         let value = Self(Arc::new(Inner {
             waiters: AtomicPtr::new(ptr::null_mut()),
@@ -60,7 +60,7 @@ impl AsyncValue {
         (Promise(Some(value.clone())), value)
     }
 
-    /// The request whose cancellation resolves the value; zero if none does.
+    /// Id of the request whose cancellation resolves the value; zero if no request's does.
     pub(crate) fn request(&self) -> u64 {
         self.0.request
     }
@@ -88,7 +88,7 @@ impl AsyncValue {
         self.run_when_available(Box::new(waiter).into());
     }
 
-    /// As [`Self::and_then`], for a task.
+    /// Runs `waiter` when the value becomes available; at once, on this thread, if it is available already.
     pub(crate) fn run_when_available(&self, waiter: Task) {
         let node = Box::into_raw(Box::new(Node { waiter, next: ptr::null_mut() }));
         let mut head = self.0.waiters.load(Ordering::Acquire);
@@ -119,7 +119,7 @@ impl AsyncValue {
 }
 
 impl Promise {
-    /// Resolves the value. An asynchronous `value` is forwarded: this value becomes available when that one does.
+    /// Resolves the promise's value to `value`; if `value` is asynchronous, as soon as `value` is available.
     pub fn set(mut self, value: Value) {
         let Some(target) = self.0.take() else { return };
         match value.settle() {
@@ -133,7 +133,7 @@ impl Promise {
         }
     }
 
-    /// Drops the promise without resolving the value, which nobody else holds.
+    /// Drops the promise without resolving its value. Only for a value that nothing else refers to.
     pub(crate) fn discard(mut self) {
         self.0 = None;
     }

@@ -23,7 +23,8 @@ impl SiteAttribute {
         Self { value: OnceLock::new(), source: Some((offset, kind)) }
     }
 
-    /// The attribute; `program` is the file of the module that holds this call.
+    /// The attribute as a `T`; if it has not been read before, it is decoded from `program`, the file of the calling
+    /// module.
     pub(crate) fn get<'a, T: AttributeValue<'a>>(
         &'a self,
         program: Option<&ProgramSource>,
@@ -44,7 +45,7 @@ impl SiteAttribute {
     }
 }
 
-/// The attribute as a Rust type that borrows from it for as long as the attribute itself is borrowed.
+/// Converts the attribute to a Rust type that may borrow from it.
 fn read_as<'a, T: AttributeValue<'a>>(value: &'a Attribute<'a>) -> Result<T, String> {
     let kind = value.attribute_type();
     T::from_attribute(value).ok_or_else(|| format!("found {kind:?}, expected {}", T::EXPECTED))

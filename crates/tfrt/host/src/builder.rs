@@ -65,7 +65,7 @@ impl FunctionBuilder {
         self.call(kernel, arguments, 1).0[0]
     }
 
-    /// Adds a kernel with any number of results. Returns their registers, and the kernel's id for [`Self::edit`].
+    /// Adds a kernel with `results` results. Returns their registers, and the kernel's id for [`Self::edit`].
     pub fn call(
         &mut self,
         kernel: &Arc<dyn Kernel>,
@@ -127,7 +127,7 @@ impl FunctionBuilder {
     }
 }
 
-/// Sets further properties of a kernel.
+/// Sets the properties of a kernel other than its arguments and results.
 pub struct KernelEditor<'a>(&'a mut NodeParts);
 
 impl KernelEditor<'_> {
@@ -137,7 +137,7 @@ impl KernelEditor<'_> {
         self
     }
 
-    /// Adds a control dependence: `kernel` must have run before, though this one uses none of its results.
+    /// Adds a control dependence: this kernel runs only after `kernel`, though it uses none of that kernel's results.
     pub fn after(self, kernel: KernelId) -> Self {
         if !self.0.after.contains(&kernel.0) {
             self.0.after.push(kernel.0);

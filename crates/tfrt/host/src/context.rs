@@ -122,14 +122,14 @@ impl HostContext {
         self.0.tracer.as_deref().map_or(Tracer::NONE, Tracer::new)
     }
 
-    /// Writes to the output stream. The output of one `write` is not interleaved with others.
+    /// Writes to the output stream. The output of one call of `write` is never interleaved with that of another.
     pub fn print(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         let mut output = lock(&self.0.output);
         // A closed output stream is no reason for a program to fail.
         let _ = write(&mut **output);
     }
 
-    /// Writes to the log. The output of one `write` is not interleaved with others.
+    /// Writes to the log. The output of one call of `write` is never interleaved with that of another.
     pub fn log(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         let mut log = lock(&self.0.log);
         // As in `print`.
@@ -178,7 +178,7 @@ impl HostContext {
         let _ = self.wait_or(values, &|| false);
     }
 
-    /// As [`Self::wait`], but ends when `ended` returns true; code that makes it true wakes the queue.
+    /// As [`Self::wait`], but also ends when `ended` returns true. Code that makes it return true must wake the queue.
     pub(crate) fn wait_or(&self, values: &[Value], ended: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let pending: Vec<_> = values
             .iter()
@@ -200,7 +200,8 @@ impl HostContext {
         self.wait_until(&|| remaining.load(Ordering::Acquire) == 0 || ended())
     }
 
-    /// Waits until `done` returns true. Work deferred on this thread runs first, since `done` may depend on it.
+    /// Waits until `done` returns true. Runs the work deferred on this thread before each check, which may depend on
+    /// it.
     fn wait_until(&self, done: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let wait = || {
             let done = || {

@@ -26,7 +26,7 @@ struct Resolved {
 /// Kind of each function and offset of its record.
 type Records = Vec<(BefKind, u64)>;
 
-/// Decodes the records of a file's functions.
+/// Decodes function records of a file to bodies.
 struct RecordDecoder {
     /// Kernels, indexed by their code in the file.
     kernels: Vec<Resolved>,
@@ -257,11 +257,11 @@ impl RecordDecoder {
     }
 }
 
-/// The streams of a function. Only whether they are equal, and their order, matter.
+/// How the streams of a function are numbered, given that only their equality and order matter.
 enum Streams {
-    /// Numbered as in the file.
+    /// Streams have the numbers of the file.
     Same,
-    /// Numbered by their position in this sorted list, because the file's numbers are too large.
+    /// A stream's number is its position in this sorted list: the file's own numbers do not fit 32 bits.
     Sorted(Vec<u64>),
 }
 

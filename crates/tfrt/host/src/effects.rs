@@ -27,7 +27,7 @@ pub(crate) fn is_ordered(root: FunctionRef<'_>) -> bool {
 
 /// A function and its transitive callees.
 struct Reachable<'a> {
-    /// The root comes first.
+    /// The functions; the root comes first.
     functions: Vec<CalledFunction<'a>>,
     /// Maps a function's index in the module to its position in `functions`.
     positions: HashMap<usize, usize>,
@@ -38,7 +38,7 @@ struct Reachable<'a> {
 #[derive(Clone, Copy)]
 struct CalledFunction<'a> {
     body: &'a Body,
-    /// Whether an execution has observable effects.
+    /// Whether executing the function has observable effects.
     observable: bool,
 }
 

@@ -20,7 +20,7 @@ pub enum ErrorCode {
     Unavailable,
     /// Something that was requested does not exist.
     NotFound,
-    /// The failure has no code of its own.
+    /// A failure that none of the other codes describes.
     Unknown,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for ErrorCode {
 /// caller, or several locations that were fused.
 pub type SourceLocation = pteron_bef::Location<'static>;
 
-/// Displays a location; one that is not a position in a file as `loc("...")`.
+/// Displays a location. A location that is not a position in a file is displayed as `loc("...")`.
 struct Shown<'a>(&'a SourceLocation);
 
 impl fmt::Display for Shown<'_> {
@@ -61,7 +61,7 @@ struct Failure {
     code: ErrorCode,
     message: String,
     origin: OnceLock<Origin>,
-    /// Whether the executor reports it to the diagnostics handler when it learns the origin.
+    /// Whether the executor must report the failure to the diagnostics handler as soon as it knows its origin.
     unreported: bool,
 }
 
@@ -94,7 +94,7 @@ impl ErrorValue {
         Self::from_parts(code, message.into(), OnceLock::new(), true)
     }
 
-    /// The failure of a kernel, with its source location if recorded.
+    /// A failure of the kernel called `kernel`, with its source location if one is recorded.
     pub(crate) fn in_kernel(
         code: ErrorCode,
         message: String,
@@ -134,7 +134,7 @@ impl ErrorValue {
         self
     }
 
-    /// The failure of a function that no kernel called. Passes it to `report` if nobody has reported it yet.
+    /// Completes the failure of a function that no kernel called. Passes it to `report` if it was not reported before.
     pub(crate) fn report_if_unreported(self, report: impl FnOnce(&Self)) -> Self {
         if self.0.unreported && self.0.origin.set(Origin::default()).is_ok() {
             report(&self);
@@ -201,7 +201,7 @@ impl Fault {
         Self::new(ErrorCode::InvalidArgument, message)
     }
 
-    /// The message.
+    /// The message, without the kernel's name and location.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -237,7 +237,7 @@ pub enum Error {
     UnknownNative {
         /// The function's name.
         name: String,
-        /// The source location of the first kernel that is given the function.
+        /// The source location of the first kernel that refers to the function, if it is recorded.
         location: Option<SourceLocation>,
     },
     /// A function is not well-formed.
@@ -256,7 +256,7 @@ pub enum Error {
     WrongArguments {
         /// The function's name.
         function: String,
-        /// The number of its arguments.
+        /// The number of arguments that the function has.
         expected: usize,
         /// The number of arguments passed.
         found: usize,
@@ -269,9 +269,9 @@ pub enum Error {
 /// A kernel that is not in the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownKernel {
-    /// Its name.
+    /// The kernel's name in the file.
     pub name: String,
-    /// The source location of its first use.
+    /// The source location of the first call of the kernel, if it is recorded.
     pub location: Option<SourceLocation>,
 }
 

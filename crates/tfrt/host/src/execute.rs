@@ -67,7 +67,7 @@ impl<'a> FunctionRef<'a> {
         })
     }
 
-    /// As [`Function::execute`].
+    /// Executes the function: see [`Function::execute`].
     pub fn execute(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         self.execute_in_order(context, arguments, false)
     }
@@ -147,13 +147,13 @@ impl<'a> FunctionRef<'a> {
         results.into_iter().map(|value| context.relay_value(value)).collect()
     }
 
-    /// A failure of this native function, which the kernel that calls it reports.
+    /// The error for a native function that cannot be called or misbehaves; the kernel that calls it reports the error.
     fn native_failure(self, problem: &str) -> Value {
         let message = format!("native function `{}` {problem}", self.name());
         Value::Error(ErrorValue::unreported(ErrorCode::Internal, message))
     }
 
-    /// Continues when the argument `pending` has become available.
+    /// Calls a native function as soon as `pending`, one of its arguments, is available. Returns asynchronous results.
     fn execute_native_when(
         self,
         pending: AsyncValue,
@@ -197,13 +197,13 @@ impl<'a> FunctionRef<'a> {
         }
     }
 
-    /// This error as the value of every result.
+    /// Results of the function's number, each of which is `error`.
     pub(crate) fn error_results(self, error: ErrorValue) -> Results {
         (0..self.results()).map(|_| Value::Error(error.clone())).collect()
     }
 }
 
-/// The asynchronous value, if this is one that is not resolved yet.
+/// The asynchronous value that `value` holds, if it is not resolved yet.
 fn as_unavailable(value: &Value) -> Option<&AsyncValue> {
     if let Value::Async(value) = value { Some(value).filter(|v| !v.is_available()) } else { None }
 }

@@ -42,7 +42,7 @@ impl ProgramFile {
         self.file.bytes().len() as u64
     }
 
-    /// The range of the file that `bytes` is; `None` if it is not a part of the file.
+    /// The position of `bytes`, a slice of the file's memory, in the file; `None` if it is not such a slice.
     fn range_of(&self, bytes: &[u8]) -> Option<Range<usize>> {
         let start = bytes.as_ptr().addr().checked_sub(self.file.bytes().as_ptr().addr())?;
         let range = start..start.checked_add(bytes.len())?;
@@ -50,7 +50,7 @@ impl ProgramFile {
     }
 }
 
-/// A range of a program's file, which keeps the file open: an attribute that outlives the call of its kernel.
+/// A range of a program's file, which keeps the file open, for attributes that outlive the kernel call that read them.
 #[derive(Clone)]
 pub struct ProgramBytes {
     file: Arc<ProgramFile>,
@@ -58,7 +58,7 @@ pub struct ProgramBytes {
 }
 
 impl ProgramBytes {
-    /// `None` if the bytes do not lie in the file.
+    /// The range of `bytes`, a slice of the file's memory; `None` if it is not such a slice.
     pub(crate) fn new(file: &Arc<ProgramFile>, bytes: &[u8]) -> Option<Self> {
         let range = file.range_of(bytes)?;
         Some(Self { file: Arc::clone(file), range })

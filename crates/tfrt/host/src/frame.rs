@@ -42,7 +42,7 @@ impl Site {
         error.with_origin(&self.name, || self.location(function), |error| host.diagnose(error))
     }
 
-    /// The error of a kernel that did not set a result.
+    /// The error for a kernel call that did not set one of its results.
     #[cold]
     pub(crate) fn missing_result(&self, function: FunctionRef<'_>, host: &HostContext) -> ErrorValue {
         let message = format!("kernel `{}` did not set a result", self.name);
@@ -50,7 +50,7 @@ impl Site {
     }
 }
 
-/// A source location, or its offset in the file.
+/// The source location of a kernel call, if any: itself, or its offset in the file.
 pub(crate) enum Location {
     None,
     Given(SourceLocation),
@@ -62,13 +62,14 @@ pub(crate) enum Location {
 pub struct Frame<'a> {
     /// The function's registers, or an operand buffer of this call.
     pub(crate) values: &'a mut [Value],
-    /// Indices into `values`.
+    /// The positions of the arguments in `values`.
     pub(crate) arguments: &'a [u32],
-    /// Indices into `values`.
+    /// The positions of the results in `values`.
     pub(crate) results: &'a [u32],
-    /// Whether `values` is an operand buffer of this call, not the function's registers.
+    /// Whether `values` is an operand buffer of this call only, as opposed to the function's registers.
     pub(crate) owned: bool,
-    /// Whether a refcounted value has been set.
+    /// Whether a register in `values` may hold a refcounted value (object, asynchronous value or error); unused if
+    /// `owned`.
     pub(crate) shares: bool,
     pub(crate) site: &'a Site,
     pub(crate) function: FunctionRef<'a>,
@@ -79,7 +80,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A frame on a function's registers, for kernel calls one after another; the operands of a call are not set yet.
+    /// A frame for a sequence of kernel calls on a function's registers; each call first sets its operands in the
+    /// frame.
     #[inline(always)]
     pub(crate) fn on_registers(
         registers: &'a mut [Value],
@@ -253,7 +255,7 @@ impl<'a> Frame<'a> {
         self.site.location(self.function)
     }
 
-    /// The offset of the kernel's location in the file's Locations section. It can serve to identify the call.
+    /// The offset of the kernel's location in the file's Locations section, which can serve to identify the call.
     pub fn location_offset(&self) -> Option<u64> {
         if let Location::Recorded(offset) = self.site.location { Some(offset) } else { None }
     }

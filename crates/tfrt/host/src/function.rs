@@ -11,13 +11,13 @@ use std::sync::{Arc, OnceLock};
 pub enum FunctionKind {
     /// Kernels run when their operands are available, on all threads of the work queue.
     Async,
-    /// Kernels run one after another, in program order.
+    /// Kernels run one after another, in program order, on the calling thread.
     Sync,
     /// The function is written in Rust.
     Native,
 }
 
-/// Functions that can call one another.
+/// A list of functions that can call one another.
 #[derive(Default)]
 pub struct Module {
     pub(crate) functions: Vec<Entry>,
@@ -32,7 +32,7 @@ pub(crate) struct Program {
 
 /// Decodes the bodies of a module's functions, each on first use.
 pub(crate) trait BodyDecoder: Send + Sync {
-    /// The body of a function of `source`; the error says what is wrong with its record.
+    /// The body of function number `function` of `source`; the error says what is wrong with the function's record.
     fn decode(&self, source: &ProgramSource, function: u32, declared: &Entry) -> Result<Body, String>;
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Entry {
     /// known.
     pub(crate) types: SmallVec<[u32; 4]>,
     pub(crate) native: Option<NativeFunction>,
-    /// Decoded from the file on first use.
+    /// The body, or the error for a malformed record; decoded from the file on first use.
     pub(crate) body: OnceLock<Result<Body, String>>,
-    /// Whether its observable effects have the same order in every schedule; computed on first use.
+    /// Whether the function's observable effects have the same order in every schedule; computed on first use.
     pub(crate) ordered: OnceLock<bool>,
 }
 
@@ -106,7 +106,7 @@ impl Function {
         FunctionRef::new(module, index).map(FunctionRef::to_function)
     }
 
-    /// The same function, borrowing the module.
+    /// A reference to the same function that borrows its module.
     #[inline]
     pub fn by_ref(&self) -> FunctionRef<'_> {
         FunctionRef { module: &self.module, index: self.index }
@@ -165,7 +165,7 @@ impl Function {
         self.body().map(|b| b.nodes.len())
     }
 
-    /// The kernels, decoded from the file on first use.
+    /// The body, decoded from the file on first use.
     #[inline]
     pub(crate) fn body(&self) -> Result<&Body> {
         self.by_ref().body()
@@ -221,7 +221,7 @@ impl<'a> FunctionRef<'a> {
         self.entry().results as usize
     }
 
-    /// The kernels, decoded from the file on first use.
+    /// The body, decoded from the file on first use.
     #[inline]
     pub(crate) fn body(self) -> Result<&'a Body> {
         match self.entry().body.get() {
@@ -241,7 +241,7 @@ impl<'a> FunctionRef<'a> {
             .map_err(|problem| Error::Malformed { function: entry.name.clone(), problem: problem.clone() })
     }
 
-    /// The kernels, if they have been decoded.
+    /// The body, if it has been decoded already.
     #[inline]
     pub(crate) fn body_if_read(self) -> Option<&'a Body> {
         self.entry().body.get()?.as_ref().ok()

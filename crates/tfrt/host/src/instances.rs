@@ -18,17 +18,17 @@ pub(crate) struct Instances<K> {
 
 struct State<K> {
     objects: HashMap<K, Slot>,
-    /// What each waiting thread waits for.
+    /// For each waiting thread, the key of the object that it waits for.
     waiting: HashMap<ThreadId, K>,
 }
 
 enum Slot {
-    /// This thread runs the constructor.
+    /// The object is being constructed by this thread.
     UnderConstruction(ThreadId),
     Ready(Shared),
 }
 
-/// The error for a constructor that needs its own object.
+/// The error for a constructor that asks, directly or through others, for the object that it constructs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cycle;
 
@@ -39,7 +39,7 @@ impl<K> Default for Instances<K> {
     }
 }
 
-/// Ends the construction of an object, also by unwinding: then the next that asks for it runs its constructor.
+/// Ends the construction of an object on drop. If the constructor panicked, the next thread that asks constructs it.
 struct Construction<'a, K: Hash + Eq> {
     instances: &'a Instances<K>,
     key: Option<K>,
@@ -108,7 +108,7 @@ impl<K: Hash + Eq + Clone> Instances<K> {
 }
 
 impl<K: Hash + Eq> State<K> {
-    /// Whether the construction of this key's object waits for `thread`, directly or through other threads.
+    /// Whether the construction of the object with this key waits for `thread`, directly or through other threads.
     fn waits_for(&self, key: &K, thread: ThreadId) -> bool {
         let mut next = Some(key);
         while let Some(key) = next {

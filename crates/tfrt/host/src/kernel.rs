@@ -83,9 +83,9 @@ pub enum Effect {
     /// Only the effects of one of the functions that it is given, which it calls once with arguments of the call. It
     /// returns the function's results.
     Call,
-    /// Only the effects of the functions that it is given, which it calls any number of times.
+    /// No effects but those of the functions that the kernel is given, which it calls any number of times.
     Loop,
-    /// Unknown: any effect.
+    /// Unknown: the kernel may have any effect.
     #[default]
     Any,
 }

@@ -3,7 +3,7 @@
 /// The resources that one request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of kernels that run.
+    /// Maximum number of kernels that the request runs.
     pub kernels: u64,
     /// Maximum number of function executions under way at the same time. It bounds the depth of recursion and the
     /// length of the work queue.
@@ -16,7 +16,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Large enough for legitimate programs; an endless program is stopped after minutes.
+    /// The default: enough for legitimate programs, while an endless program is stopped after minutes.
     pub const DEFAULT: Self =
         Self { kernels: 1 << 33, executions: 1 << 22, value_bytes: 1 << 34, memory: u64::MAX };
 }
@@ -34,10 +34,11 @@ pub(crate) const KERNELS_BETWEEN_CHECKS: u32 = 1024;
 /// default stack.
 pub(crate) const STACK_BYTES: usize = 1 << 20;
 
-/// Stack bytes of a thread that is started because another one has used up its own ([`crate::nested`]).
+/// Stack size in bytes of a nested thread, which continues the work of a thread whose stack is full
+/// ([`crate::nested`]).
 pub(crate) const NESTED_THREAD_BYTES: usize = 8 << 20;
 
-/// As [`STACK_BYTES`], on a nested thread.
+/// Stack bytes that executions and continuations may use on a nested thread, in place of [`STACK_BYTES`].
 pub(crate) const NESTED_STACK_BYTES: usize = NESTED_THREAD_BYTES / 4 * 3;
 
 /// Maximum number of functions, and of kernels in them, that are analysed to decide whether a function may run in

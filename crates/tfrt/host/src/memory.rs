@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The bytes that are charged to a request; values that outlive the request keep the account.
+/// The number of bytes that are charged to a request. Values that outlive the request keep the account alive.
 #[derive(Debug, Default)]
 pub(crate) struct Account(AtomicU64);
 
@@ -31,7 +31,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The number of bytes.
+    /// The number of bytes that this charge holds.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -13,9 +13,9 @@ use std::thread;
 const MAX_THREADS: usize = 128;
 
 thread_local! {
-    /// The outermost waiting thread, if this thread is nested.
+    /// The thread that is not nested and waits, perhaps indirectly, for this nested thread; `None` on other threads.
     static ROOT: Cell<Option<ThreadId>> = const { Cell::new(None) };
-    /// Number of threads that wait for this one, directly or through each other.
+    /// Number of threads that wait for this one, directly or through one another.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -24,7 +24,7 @@ impl Interpreter {
         Ok(Self { function: function.clone(), registers: Vec::new() })
     }
 
-    /// The function.
+    /// The function that is run.
     pub fn function(&self) -> &Function {
         &self.function
     }
@@ -98,7 +98,7 @@ pub(crate) fn run(
     outcome.map_err(Error::Failed)
 }
 
-/// The failure among the results of a kernel that just ran, if there is one.
+/// The first error among the results of a kernel that just ran; a result that is not set counts as an error.
 #[inline]
 fn result_error(frame: &Frame<'_>) -> Option<ErrorValue> {
     frame.results.iter().find_map(|&r| match &frame.values[r as usize] {

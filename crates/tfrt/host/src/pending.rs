@@ -40,14 +40,14 @@ impl Resume for Relay {
     }
 }
 
-/// The relays of a request.
+/// The relays of a request: values that its cancellation resolves.
 #[derive(Default)]
 pub(crate) struct Pending(Mutex<List>);
 
 #[derive(Default)]
 struct List {
     relays: Vec<Weak<Relay>>,
-    /// Length of `relays` at which dropped relays are removed.
+    /// The length of `relays` at which relays that were dropped are removed from it.
     sweep_at: usize,
     cancelled: Option<ErrorValue>,
 }
@@ -82,7 +82,7 @@ impl Pending {
         None
     }
 
-    /// Makes all values available, also those that are added later.
+    /// Resolves the values of all relays to `error`, including relays that are added later.
     pub(crate) fn cancel(&self, error: &ErrorValue) {
         let mut list = lock(&self.0);
         list.cancelled.get_or_insert_with(|| error.clone());

@@ -32,14 +32,14 @@ thread_local! {
 pub struct ExecutionContext(Arc<Request>);
 
 struct Request {
-    /// Identifies the request in values ([`AsyncValue::with_request`]).
+    /// Identifies the request in the values that its cancellation resolves ([`AsyncValue::with_request`]).
     id: u64,
     host: HostContext,
     cancelled: AtomicBool,
     cancel: OnceLock<ErrorValue>,
     pending: Pending,
     deadline: Mutex<Option<Deadline>>,
-    /// Whether kernels are counted against the clock, because no thread ends the request at its deadline.
+    /// Whether counting kernels also checks the deadline, because there is no thread that ends the request.
     polled: AtomicBool,
     resources: Instances<String>,
     kernels: AtomicU64,
@@ -136,7 +136,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Returns false if the request was cancelled before.
+    /// Ends the request with `error`. Returns false if it has ended before: then its earlier error is kept.
     fn set_cancelled(&self, error: ErrorValue) -> bool {
         let first = self.0.cancel.set(error).is_ok();
         self.0.cancelled.store(true, Ordering::Release);
@@ -231,7 +231,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Drops all resources.
+    /// Drops all resources of the request, except any that are being created.
     pub fn clear_resources(&self) {
         drop(self.0.resources.take_ready());
     }
@@ -276,7 +276,8 @@ impl ExecutionContext {
         }
     }
 
-    /// As [`Self::count_kernels`], for few kernels: counts are batched per thread.
+    /// As [`Self::count_kernels`], for few kernels: they are counted per thread first and charged about 1,000 at a
+    /// time.
     #[inline]
     pub(crate) fn count_kernels_batched(&self, count: u32) {
         let sum = UNCOUNTED.get().saturating_add(count);

@@ -41,7 +41,7 @@ impl ProgramSource {
         types.as_ref()?.get(offset)
     }
 
-    /// The attribute of this type at `offset`. It borrows from the file: it is to be stored in the module of this file.
+    /// The attribute at `offset`, decoded as `kind`. It borrows from the file: only the file's module may store it.
     pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> Result<Decoded, String> {
         self.decoded.get(&self.file, offset, kind)
     }
@@ -51,9 +51,9 @@ impl ProgramSource {
 /// module lives.
 #[derive(Clone)]
 pub(crate) enum Decoded {
-    /// An attribute that holds no memory of its own.
+    /// An attribute that needs no heap memory.
     Small(Attribute<'static>),
-    /// An attribute that all calls share.
+    /// An attribute that needs heap memory, decoded once for all calls.
     Shared(Arc<Attribute<'static>>),
 }
 
@@ -66,7 +66,7 @@ impl Decoded {
     }
 }
 
-/// The attributes of a file that hold heap memory or are costly to check, each decoded once.
+/// The attributes of a file that need heap memory or are costly to check, each decoded only once.
 #[derive(Default)]
 struct DecodedAttributes(Mutex<Table>);
 
@@ -84,7 +84,7 @@ const EXPANSION: u64 = 32;
 const MIN_BYTES: u64 = 1 << 16;
 
 impl DecodedAttributes {
-    /// The attribute of this type at `offset`.
+    /// The attribute at `offset`, decoded as `kind`.
     fn get(&self, file: &ProgramFile, offset: u64, kind: AttributeType) -> Result<Decoded, String> {
         let read = || {
             let attribute = file.static_file().attributes().at(offset).decode(kind);

@@ -20,7 +20,7 @@ fn stack_address() -> usize {
     std::hint::black_box(&raw const here).addr()
 }
 
-/// Whether this thread's stack has grown so far since the outermost [`run_scoped`] that further work should be deferred.
+/// Whether this thread has used so much stack since the outermost [`run_scoped`] that further work should be deferred.
 #[inline]
 pub(crate) fn is_deep() -> bool {
     let base = BASE.get();

@@ -37,7 +37,7 @@ pub(crate) fn catch_panic<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
 }
 
-/// The message of a panic.
+/// The text of a panic's payload.
 pub(crate) fn panic_message(panic: &Panic) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("of unknown cause")

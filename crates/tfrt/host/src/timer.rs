@@ -24,16 +24,16 @@ enum Due {
     Never,
 }
 
-/// The longest time that the thread sleeps at once.
+/// The longest time that the timer thread sleeps before it looks at the clock again.
 #[cfg(not(loom))]
 const LONGEST_SLEEP: Duration = Duration::from_secs(1 << 20);
 
-/// A task that was added to the timers of a host. Dropping it leaves the task there.
+/// A handle of a task that was added to a host's timers. Dropping the handle does not remove the task.
 #[derive(Clone)]
 pub struct Timer(Option<(Weak<Shared>, Key)>);
 
 impl Timer {
-    /// Removes the task and drops it. Returns false if it has begun already, or was removed before.
+    /// Removes the task from the timers and drops it. Returns false if it has begun already, or was removed before.
     pub fn remove(&self) -> bool {
         let removed = self.0.as_ref().and_then(|(shared, key)| Some(shared.upgrade()?.remove(key)));
         removed == Some(true)
@@ -106,7 +106,7 @@ impl Shared {
         key
     }
 
-    /// Removes a task and drops it. Returns false if it is not there.
+    /// Removes the task with this key and drops it. Returns false if there is no such task.
     fn remove(&self, key: &Key) -> bool {
         let task = lock(&self.state).tasks.remove(key);
         task.is_some()
@@ -158,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// A model has no clock: the thread sleeps until something changes.
+    /// Sleeps until something changes: model checking (loom) has no clock.
     #[cfg(loom)]
     fn sleep<'a>(&self, state: MutexGuard<'a, State>, _: Option<Duration>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(|e| e.into_inner())
@@ -179,7 +179,7 @@ impl Drop for Timers {
     }
 }
 
-/// The timers without their thread, for models, which have no clock: every task is due.
+/// Timers without a thread, for model checking (loom), which has no clock: every task is due at once.
 #[cfg(all(test, loom))]
 pub(crate) struct ModelTimers(Shared);
 

@@ -12,14 +12,14 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy)]
 pub struct Attr<T>(pub T);
 
-/// The next argument and the next attribute of a call that a typed kernel's parameters take.
+/// Positions of the next argument and the next attribute that a typed kernel's parameters have not taken yet.
 #[derive(Default, Clone, Copy)]
 pub struct Cursor {
     argument: usize,
     attribute: usize,
 }
 
-/// A Rust type that can be a parameter of a typed kernel.
+/// A Rust type that a typed kernel can have as a parameter: an argument, or an attribute as an [`Attr`].
 pub trait Parameter: Sized {
     /// Whether the parameter is an argument of scalar or chain type.
     const PLAIN: bool = false;
@@ -73,7 +73,7 @@ impl<T: for<'f> AttributeValue<'f>> Parameter for Attr<T> {
     }
 }
 
-/// A return type of typed kernels.
+/// A Rust type that a typed kernel can return.
 pub trait Outcome {
     /// The number of results, if it is fixed and all results are scalars or chains.
     const PLAIN: Option<usize> = None;
@@ -81,7 +81,7 @@ pub trait Outcome {
     /// Sets the results.
     fn deliver(self, frame: &mut Frame<'_>);
 
-    /// Sets the results, all of which are scalars or chains. Called only if [`Self::PLAIN`] is not `None`.
+    /// Sets the results to scalars or chains. Called only if [`Self::PLAIN`] is not `None`.
     #[inline(always)]
     fn deliver_plain(self, results: PlainResults<'_>)
     where
@@ -296,7 +296,7 @@ mod tests {
         assert!(!minus.run(&mut [Value::I32(1), Value::I32(2)], &[0, 1, 2, 0]));
     }
 
-    /// An outcome that sets more results than its calls have.
+    /// A return type that sets more results than its kernel calls have.
     struct Greedy;
 
     impl Outcome for Greedy {

@@ -18,41 +18,41 @@ pub enum Value {
     Empty,
     /// No data: orders its users after the kernel that sets it.
     Chain,
-    /// `i1`
+    /// A scalar of type `i1`.
     Bool(bool),
-    /// `i8`
+    /// A scalar of type `i8`.
     I8(i8),
-    /// `i16`
+    /// A scalar of type `i16`.
     I16(i16),
-    /// `i32`
+    /// A scalar of type `i32`.
     I32(i32),
-    /// `i64`
+    /// A scalar of type `i64`.
     I64(i64),
-    /// `ui8`
+    /// A scalar of type `ui8`.
     U8(u8),
-    /// `ui16`
+    /// A scalar of type `ui16`.
     U16(u16),
-    /// `ui32`
+    /// A scalar of type `ui32`.
     U32(u32),
-    /// `ui64`
+    /// A scalar of type `ui64`.
     U64(u64),
-    /// `f32`
+    /// A scalar of type `f32`.
     F32(f32),
-    /// `f64`
+    /// A scalar of type `f64`.
     F64(f64),
-    /// An object of any other type.
+    /// An object of a type that has no variant of its own.
     Object(Object),
-    /// A value that may not be available yet.
+    /// A value that may not be available yet; see [`AsyncValue`].
     Async(AsyncValue),
     /// A failure.
     Error(ErrorValue),
 }
 
-/// The results of a call.
+/// The values that a call returns, in order.
 pub type Results = SmallVec<[Value; 2]>;
 
 impl Value {
-    /// A shared object.
+    /// Wraps `object` as a value that shares it.
     pub fn object<T: Any + Send + Sync>(object: T) -> Self {
         Self::Object(Arc::new(object))
     }
@@ -119,7 +119,7 @@ impl Value {
         }
     }
 
-    /// Assigns a value moved out of `value`; optimized for plain values on both sides.
+    /// Moves `value` to `self`; optimized for plain values on both sides.
     #[inline(always)]
     pub(crate) fn put_moved(&mut self, value: &mut Self) {
         if value.is_plain() {
@@ -129,7 +129,7 @@ impl Value {
         }
     }
 
-    /// Drops a refcounted value. A scalar stays, since a dead register is not read again.
+    /// Drops a refcounted value. A scalar or chain stays, since a dead register is not read again.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         if !self.is_plain() {
@@ -142,12 +142,12 @@ impl Value {
         if let Self::Object(object) = self { object.downcast_ref() } else { None }
     }
 
-    /// The failure, if this is one.
+    /// The error, if the value is [`Value::Error`].
     pub fn as_error(&self) -> Option<&ErrorValue> {
         if let Self::Error(error) = self { Some(error) } else { None }
     }
 
-    /// Whether this is a failure.
+    /// Whether the value is [`Value::Error`].
     pub fn is_error(&self) -> bool {
         matches!(self, Self::Error(_))
     }
@@ -174,7 +174,7 @@ impl Value {
         }
     }
 
-    /// Whether this is the only reference to the value.
+    /// Whether no other value shares the object that this value holds, if any; false for an asynchronous value.
     pub fn is_unique(&self) -> bool {
         match self {
             Self::Object(object) => Arc::strong_count(object) == 1,
@@ -235,7 +235,7 @@ pub struct Chain;
 
 /// A Rust type that a kernel can take as an argument.
 pub trait FromValue: Sized {
-    /// Whether this is a scalar or a chain.
+    /// Whether the type is that of a scalar or chain.
     const PLAIN: bool = false;
     /// The expected type, for error messages.
     fn type_name() -> &'static str;
@@ -245,7 +245,7 @@ pub trait FromValue: Sized {
 
 /// A Rust type that a kernel can return.
 pub trait IntoValue {
-    /// Whether this is a scalar or a chain.
+    /// Whether the type is that of a scalar or chain.
     const PLAIN: bool = false;
 
     /// Converts `self` to a value.

@@ -4,7 +4,7 @@ use pteron_host::{Charge, Effect, ErrorCode, Fault, Frame, IntoKernel, KernelReg
 use std::fmt;
 use std::ops::Deref;
 
-/// Shorthands to add kernels with their declared effects.
+/// Methods that add kernels to a registry together with their declared effects.
 pub(crate) trait RegistryExt {
     /// Adds a kernel that may fail.
     fn add_fallible<R: Outcome>(
@@ -13,7 +13,7 @@ pub(crate) trait RegistryExt {
         kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
     );
 
-    /// Adds a kernel that may fail and has this side effect.
+    /// Adds a kernel that may fail, and declares `effect` as its observable side effects.
     fn add_fallible_with<R: Outcome>(
         &mut self,
         name: &str,
@@ -24,7 +24,7 @@ pub(crate) trait RegistryExt {
         self.declare_effect(name, effect);
     }
 
-    /// Adds a kernel that may fail, or has another side effect that is complete when it returns.
+    /// Adds a kernel that may fail or have an observable side effect, which is complete when the kernel returns.
     fn add_immediate<R: Outcome>(
         &mut self,
         name: &str,

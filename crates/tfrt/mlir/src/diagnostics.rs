@@ -48,18 +48,18 @@ pub struct Place {
 pub struct Diagnostic {
     /// The severity.
     pub severity: Severity,
-    /// The position; absent if it is unknown.
+    /// The position to which the diagnostic refers; absent if it is unknown.
     pub place: Option<Place>,
-    /// The message.
+    /// The message, without severity and position.
     pub message: String,
-    /// The source line of `place`.
+    /// The text of the source line at `place`; absent if it is unknown.
     pub quote: Option<String>,
-    /// Notes with additional information.
+    /// Notes that add information to this diagnostic.
     pub notes: Vec<Diagnostic>,
 }
 
 impl Diagnostic {
-    /// An error at a location of a program, without a quote.
+    /// An error at a location of a program, without the text of its source line.
     pub fn error_at(location: &Location, message: impl Into<String>) -> Diagnostic {
         let place = location.file_line_col().map(|(file, line, column)| Place {
             file: Text::to_string_lossy(file),
@@ -75,7 +75,7 @@ impl Diagnostic {
         }
     }
 
-    /// Adds the quoted line from `source` if the position is in this file, called `name`.
+    /// Adds the source line from `source` to the diagnostic and its notes, where their position is in the file `name`.
     pub fn quoted_from(mut self, name: &str, source: &[u8]) -> Diagnostic {
         if self.quote.is_none()
             && let Some(place) = self.place.as_ref().filter(|p| p.file == name)
@@ -98,7 +98,7 @@ impl Diagnostic {
 }
 
 impl Source<'_> {
-    /// A diagnostic at a byte offset, with its line quoted.
+    /// A diagnostic at a byte offset of the source text, with the text of its line.
     pub(crate) fn diagnostic(
         &self,
         severity: Severity,
@@ -133,7 +133,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// White space as wide as the characters before byte column `column`; tabs are kept.
+/// White space as wide as the part of `quote` before byte column `column`; tabs are kept.
 fn caret_indent(quote: &str, column: u32) -> String {
     let before = (column as usize).saturating_sub(1);
     let mut indent: String = quote

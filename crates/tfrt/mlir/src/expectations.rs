@@ -7,16 +7,16 @@
 use crate::diagnostics::{Diagnostic, Place, Severity};
 use crate::source::Source;
 
-/// An expected diagnostic.
+/// A diagnostic that a comment in a source text expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// The expected severity.
+    /// The severity that the diagnostic must have.
     pub severity: Severity,
-    /// The line at which it is expected, from 1.
+    /// The line at which the diagnostic is expected, from 1.
     pub line: u32,
-    /// Text that its message must contain.
+    /// Text that the diagnostic's message must contain.
     pub text: String,
-    /// Line and column of the comment.
+    /// Line and column of the comment, both from 1.
     pub at: (u32, u32),
 }
 
@@ -78,7 +78,8 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|w| w == needle)
 }
 
-/// Parses from `expected-`. The flag is set if the expected line is the next line without such a comment (`@below`).
+/// Parses an expectation that starts with `expected-`. The flag is set for `@below`: the next line without
+/// expectations.
 fn parse_one(text: &[u8], line: u32, column: u32) -> Result<Option<(Expectation, bool)>, &'static str> {
     let text = String::from_utf8_lossy(text);
     let mut rest = &text["expected-".len()..];

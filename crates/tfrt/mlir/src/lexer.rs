@@ -50,7 +50,7 @@ pub(crate) struct Token {
 pub(crate) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
-    /// Offset and message of the error, after a token of kind [`Kind::Error`].
+    /// Offset and message of a lexical error; set when a token of kind [`Kind::Error`] is returned.
     pub(crate) error: Option<(u32, &'static str)>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Lexer<'a> {
         Lexer { text, at: 0, error: None }
     }
 
-    /// Continues at a byte offset.
+    /// Continues with the token at this byte offset.
     pub(crate) fn reset(&mut self, offset: u32) {
         self.at = offset as usize;
     }
@@ -68,7 +68,7 @@ impl<'a> Lexer<'a> {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// The next token.
+    /// The next token, after white space and comments.
     pub(crate) fn next(&mut self) -> Token {
         self.skip_space();
         let start = self.at;

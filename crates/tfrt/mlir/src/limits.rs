@@ -13,7 +13,7 @@ pub const MAX_LOCATION_DEPTH: usize = 765;
 /// [`MAX_EXPANSION`] for each byte of source. Keeps aliases of aliases from growing exponentially.
 pub const MAX_EXPANDED: u64 = 1 << 22;
 
-/// Expansion allowed per byte of source: see [`MAX_EXPANDED`].
+/// Number of attributes, types and locations that aliases may expand to per byte of source: see [`MAX_EXPANDED`].
 pub const MAX_EXPANSION: u64 = 16;
 
 /// Maximum length of a source text in bytes. Offsets are stored as `u32`.
@@ -38,5 +38,5 @@ pub const MAX_INTEGER_WIDTH: u32 = (1 << 24) - 1;
 /// Maximum length of a source line quoted in a diagnostic, in bytes.
 pub const MAX_QUOTED_LINE: usize = 4096;
 
-/// Maximum number of diagnostics kept of one run; the first is the most relevant.
+/// Maximum number of diagnostics that are kept: the first ones, which are the most relevant.
 pub const MAX_DIAGNOSTICS: usize = 100;

@@ -4,9 +4,9 @@ use crate::limits::MAX_QUOTED_LINE;
 
 /// A source text with its line offsets.
 pub(crate) struct Source<'a> {
-    /// Name used in locations and messages.
+    /// Name of the source file in locations and messages.
     pub(crate) name: &'a str,
-    /// The text.
+    /// The whole text.
     pub(crate) text: &'a [u8],
     starts: Vec<u32>,
 }

@@ -11,34 +11,34 @@ use crate::ir::{
 
 /// The result of a symbol lookup.
 pub(crate) enum Symbol<'a> {
-    /// A function of this type.
+    /// A function with this type.
     Function(&'a FunctionType),
-    /// Missing, or not a function.
+    /// There is no symbol of this name, or it is not a function.
     Missing,
-    /// Symbols are not available in this context.
+    /// Symbols cannot be looked up in this context.
     Unknown,
 }
 
-/// The context of the operation being checked.
+/// The state of a check: the operations and regions that enclose the operation being checked.
 pub(crate) struct Verifier<'a> {
     module: &'a Module,
-    /// Functions of the enclosing modules, innermost last.
+    /// The functions of each enclosing module by name, innermost module last.
     functions: Vec<HashMap<&'a [u8], &'a Operation>>,
     /// The enclosing operations, outermost first.
     parents: Vec<&'a Operation>,
-    /// The region that defines each value, numbered in program order from 1; 0 if none does.
+    /// For each value, the number of the region that defines it, in program order from 1; 0 if no region does.
     region_of: Vec<u32>,
-    /// The enclosing regions, outermost first.
+    /// The numbers of the enclosing regions, outermost first.
     regions: Vec<u32>,
     /// Number of regions entered so far.
     entered: u32,
     /// Whether to check only that the custom form can represent the operation completely.
     pub(crate) printing: bool,
-    /// The function in which the error is.
+    /// The name of the function in which an error was found.
     failed_in: Option<Text>,
 }
 
-/// Checks a module. Returns the first error, or an empty list.
+/// Checks a module. Returns the first error as a list of one, or an empty list.
 pub fn verify(module: &Module) -> Vec<Diagnostic> {
     first_error(module).into_iter().map(|(_, error)| error).collect()
 }
@@ -62,7 +62,7 @@ pub(crate) fn is_printable(module: &Module, op: &Operation, definition: &OpDef) 
         && verifier.check_definition(op, definition).is_ok()
 }
 
-/// Records for each value the region that defines it.
+/// Records in `region_of` for each value the number of the region that defines it.
 fn number_regions(op: &Operation, entered: &mut u32, region_of: &mut [u32]) {
     for region in &op.regions {
         *entered += 1;
@@ -224,7 +224,7 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// Checks that operands are defined earlier and are visible to the operation.
+    /// Checks that operands are defined before the operation and are visible to it.
     fn check_operands(
         &self,
         op: &Operation,
@@ -244,7 +244,7 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// Checks that a block of a registered operation ends in its only terminator.
+    /// Checks that a block ends in a terminator, and has no terminator before its end.
     fn check_terminator(&self, op: &Operation, block: &'a Block) -> Result<(), Diagnostic> {
         let Some((last, others)) = block.operations.split_last() else {
             return Err(self.error(op.location, "empty block: expect at least a terminator"));

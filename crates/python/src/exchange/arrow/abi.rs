@@ -5,7 +5,7 @@ use pyo3::types::PyCapsule;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
-/// The maximum number of children or buffers of a type or array; one with more is rejected.
+/// The maximum number of children or buffers of a type or array; those with more are rejected.
 pub(super) const MAX_CHILDREN: usize = 1 << 20;
 
 /// `ArrowSchema` of the Arrow C data interface.
@@ -47,7 +47,7 @@ pub(super) struct ArrowArrayStream {
     pub(super) private_data: *mut c_void,
 }
 
-/// A struct of the Arrow C interface. Its `release` is null if it is empty: released or moved.
+/// A struct of the Arrow C interface. It is empty, with a null `release`, once it has been released or moved.
 pub(super) trait Released: Sized {
     /// The name of capsules that contain the struct.
     const NAME: &'static CStr;
@@ -55,10 +55,10 @@ pub(super) trait Released: Sized {
     /// Creates an empty struct.
     fn empty() -> Self;
 
-    /// Whether the struct is not empty.
+    /// Whether the struct has contents: it has been neither released nor moved.
     fn is_full(&self) -> bool;
 
-    /// Releases its contents.
+    /// Releases the struct's contents by its `release` callback.
     fn release(&mut self);
 }
 
@@ -129,7 +129,7 @@ released!(
     }
 );
 
-/// Owns a struct, and releases it on drop.
+/// Owns a struct of the Arrow C interface, and releases its contents on drop.
 pub(super) struct Owned<T: Released>(pub(super) Box<T>);
 
 impl<T: Released> Drop for Owned<T> {
@@ -150,7 +150,7 @@ impl<T: Released> Owned<T> {
         Self(Box::new(T::empty()))
     }
 
-    /// Moves the struct out of a capsule, which is empty afterwards.
+    /// Moves the struct out of a capsule, and leaves an empty struct in the capsule.
     pub(super) fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
         let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(T::NAME))?.cast::<T>();
         // SAFETY: a capsule of this name holds such a struct. A consumer may move it out and leave an empty one.
@@ -172,7 +172,7 @@ pub(super) fn capsule<T: Released>(py: Python<'_>, value: T) -> PyResult<Bound<'
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, T::NAME, Some(destroy::<T>)) }
 }
 
-/// Frees the struct of a capsule, and releases its contents if it is not empty.
+/// Capsule destructor: frees the struct, and releases its contents unless it is empty.
 unsafe extern "C" fn destroy<T: Released>(capsule: *mut pyo3::ffi::PyObject) {
     // SAFETY: Python calls this once, with a capsule that `capsule` created; the struct is the box that was leaked there.
     unsafe {

@@ -6,41 +6,41 @@ use pteron::tensor::memory;
 use pteron::{ScalarType, Shape};
 use pteron_toolbox::batch::{Column, Row};
 
-/// An Arrow column with borrowed memory, whose rows can be read.
+/// An Arrow column whose rows can be read, with borrowed memory.
 pub(crate) struct ArrowColumn<'a> {
     name: String,
     levels: Vec<Level<'a>>,
     dtype: ScalarType,
-    /// The bytes of the elements of the innermost level.
+    /// The elements of the innermost level, as bytes.
     elements: Elements<'a>,
     rows: usize,
 }
 
 enum Elements<'a> {
     Lent(&'a [u8]),
-    /// Booleans expanded from bits to a byte each.
+    /// Booleans, which Arrow packs into bits, as a byte each.
     OwnedArray(Vec<u8>),
 }
 
-/// One level of nesting. Levels are ordered outermost first; the last one has the elements.
+/// One level of nested lists. Levels are ordered outermost first; the last one holds the elements.
 struct Level<'a> {
     kind: Kind<'a>,
     offset: usize,
     length: usize,
-    /// The validity bitmap, if there may be nulls.
+    /// The validity bitmap of the level; `None` if no value is null.
     validity: Option<&'a [u8]>,
 }
 
 enum Kind<'a> {
-    /// Lists of this fixed size.
+    /// Lists that all have this number of items.
     Fixed(usize),
-    /// Lists with these offsets.
+    /// Lists of different lengths, by the offset at which each begins and the end of the last.
     Lists(&'a [i32]),
     LargeLists(&'a [i64]),
     Elements,
 }
 
-/// The error for a column of an unsupported type.
+/// The error message for a column whose type is not supported.
 fn unsupported_type(name: &str, field: &Field) -> String {
     let kind = if field.has_dictionary() { "a dictionary of" } else { "of" };
     format!(
@@ -164,7 +164,7 @@ impl<'a> ArrowColumn<'a> {
         Ok(())
     }
 
-    /// Adds the innermost level of binary values: their bytes.
+    /// Adds an innermost level of bytes, for a level of binary values.
     fn bytes(&mut self, bytes: &'a [u8]) {
         self.elements = Elements::Lent(bytes);
         let kind = Kind::Elements;
@@ -179,12 +179,12 @@ impl<'a> ArrowColumn<'a> {
     }
 }
 
-/// Whether a bit is set.
+/// Whether bit number `index` is set; false if it is out of range.
 fn is_set(bits: &[u8], index: usize) -> bool {
     bits.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
 }
 
-/// The element type of a primitive format.
+/// The element type for the Arrow format string of a primitive type; `None` for other formats.
 fn dtype_of(format: &str) -> Option<ScalarType> {
     Some(match format {
         "c" => ScalarType::Char,

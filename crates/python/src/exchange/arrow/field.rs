@@ -4,7 +4,7 @@ use super::abi::{ArrowSchema, text};
 use std::ffi::{CString, c_char};
 use std::ptr;
 
-/// The flag of nullable fields.
+/// The Arrow flag (`ARROW_FLAG_NULLABLE`) of nullable fields.
 const NULLABLE: i64 = 2;
 
 /// The type and name of a column: an owned `ArrowSchema`.
@@ -31,7 +31,7 @@ impl Field {
         Self { flags: 0, ..Self::new("+s", "", children) }
     }
 
-    /// The format string, such as `f`.
+    /// The Arrow format string of the type, such as `f`.
     pub(super) fn format(&self) -> &str {
         self.format.to_str().unwrap_or_default()
     }
@@ -46,7 +46,7 @@ impl Field {
         self.dictionary.is_some()
     }
 
-    /// The number of buffers of arrays of this type; `None` if the type is not known here.
+    /// The number of buffers that an array of this type has; `None` if the type is not known here.
     pub(super) fn buffers(&self) -> Option<usize> {
         Some(match self.format() {
             "n" => 0,
@@ -59,12 +59,12 @@ impl Field {
         })
     }
 
-    /// The type of the dictionary's values, if the values are dictionary-encoded.
+    /// The type of the dictionary's values; `None` if the column is not dictionary-encoded.
     pub(super) fn dictionary(&self) -> Option<&Field> {
         self.dictionary.as_deref()
     }
 
-    /// Copies a schema; `None` if it is broken, or nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
+    /// Copies a schema; `None` if it is malformed, or nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
     pub(super) fn from_schema(schema: &ArrowSchema) -> Option<Self> {
         Self::from_schema_at(schema, super::MAX_DEPTH)
     }
@@ -117,14 +117,14 @@ impl Field {
     }
 }
 
-/// Owns everything that an exported schema points to.
+/// Owns everything that an exported schema points to, until the consumer releases it.
 struct SchemaOwner {
     field: Field,
     children: Vec<*mut ArrowSchema>,
     dictionary: *mut ArrowSchema,
 }
 
-/// The `release` callback of exported schemas.
+/// The `release` callback of exported schemas, which frees the [`SchemaOwner`].
 unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {
@@ -138,7 +138,7 @@ unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     }
 }
 
-/// Copies metadata: a number of pairs, then each key and value prefixed by its length.
+/// Copies Arrow metadata: a number of pairs, then each key and value after its length.
 fn metadata(at: *const c_char) -> Option<Vec<u8>> {
     if at.is_null() {
         return None;

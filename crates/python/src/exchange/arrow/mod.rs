@@ -32,12 +32,12 @@ fn broken_error(what: &str) -> PyErr {
     ))
 }
 
-/// An array that was moved from its producer; released on drop.
+/// An array that was moved from its producer; it is released on drop.
 pub(crate) struct ImportedArray(
     #[expect(dead_code, reason = "held only for its destructor")] Owned<ArrowArray>,
 );
 
-/// An array with its type and the owner of its memory.
+/// An Arrow array (a column, or a batch of columns) with its type and the owner of its memory.
 #[derive(Clone)]
 pub(crate) struct Table {
     pub(crate) field: Field,
@@ -51,7 +51,7 @@ impl Table {
         Ok(Self { field, node, owner: Arc::new(Owner::Imported(ImportedArray(array))) })
     }
 
-    /// Imports the array of an object with `__arrow_c_array__`.
+    /// Imports an Arrow array from an object that has `__arrow_c_array__`.
     pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let capsules = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_array__"))?;
         let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = capsules.extract()?;
@@ -59,7 +59,7 @@ impl Table {
         Self::from_array(Field::from_schema(&schema.0).ok_or_else(|| broken_error("schema"))?, array)
     }
 
-    /// The number of rows.
+    /// The number of rows of the column or batch.
     pub(crate) fn rows(&self) -> usize {
         self.node.length
     }
@@ -80,20 +80,20 @@ impl Table {
         columns.collect()
     }
 
-    /// A reader of the column's rows.
+    /// A reader of the rows of a column.
     pub(crate) fn rows_of(&self) -> Result<ArrowColumn<'_>, String> {
         // SAFETY: the field came with the array. The memory is valid while the owner lives, and nobody writes to it: Arrow
         // arrays are immutable.
         unsafe { ArrowColumn::new(&self.field, &self.node) }
     }
 
-    /// A column of a newly created array.
+    /// A column that takes over a newly created array.
     pub(crate) fn from_owned(array: OwnedArray) -> Self {
         let owner = Arc::new(Owner::Buffers(array.buffers));
         Self { field: array.field, node: array.node, owner }
     }
 
-    /// Combines columns into a batch.
+    /// Combines columns into a batch of `rows` rows.
     pub(crate) fn batch(rows: usize, columns: Vec<Self>) -> Self {
         let mut owners = Vec::with_capacity(columns.len());
         let (mut fields, mut nodes) = (Vec::new(), Vec::new());
@@ -106,7 +106,7 @@ impl Table {
         Self { field: Field::batch(fields), node, owner: Arc::new(Owner::Several(owners)) }
     }
 
-    /// Exports the type and the array to a consumer, as capsules.
+    /// Exports the array to a consumer, as a capsule of its type and a capsule of the array.
     pub(crate) fn export<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let array = capsule(py, self.node.export(&self.owner))?;
         (export_field(py, &self.field)?, array).into_pyobject(py)
@@ -118,14 +118,14 @@ pub(crate) fn export_field<'py>(py: Python<'py>, field: &Field) -> PyResult<Boun
     capsule(py, field.export())
 }
 
-/// A stream of batches from a producer.
+/// An Arrow stream of batches that a producer supplies.
 pub(crate) struct Stream {
     stream: Owned<ArrowArrayStream>,
     field: Field,
 }
 
 impl Stream {
-    /// Imports the stream of an object with `__arrow_c_stream__`.
+    /// Imports an Arrow stream from an object that has `__arrow_c_stream__`.
     pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let capsule = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_stream__"))?;
         let mut stream = Owned::<ArrowArrayStream>::take(&capsule)?;
@@ -159,7 +159,7 @@ impl Stream {
         Ok(Table { field: self.field.clone(), node, owner: Arc::new(Owner::Buffers(Vec::new())) })
     }
 
-    /// The next batch.
+    /// The next batch; `None` at the end of the stream.
     pub(crate) fn next(&mut self) -> PyResult<Option<Table>> {
         use abi::Released;
         let mut array = Owned::<ArrowArray>::empty();
@@ -175,7 +175,7 @@ impl Stream {
     }
 }
 
-/// The remaining batches of an exported stream.
+/// The state of an exported stream: the batches that the consumer has not taken yet.
 struct Queue {
     field: Field,
     batches: std::vec::IntoIter<Table>,

@@ -6,12 +6,12 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-/// The buffer contents of arrays without rows.
+/// The contents that the buffers of arrays without rows point to.
 #[repr(align(64))]
 struct Zero([u8; 64]);
 static ZERO: Zero = Zero([0; 64]);
 
-/// The length and buffer addresses of an array. The memory is owned by an [`Owner`], or by the struct that it was read from.
+/// The length and buffer addresses of an array, whose memory an [`Owner`] or the imported struct owns.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(super) length: usize,
@@ -36,7 +36,7 @@ pub(crate) enum Owner {
 }
 
 impl Node {
-    /// An array with these buffers and no offset.
+    /// An array with these buffers, whose offset is zero.
     pub(super) fn new(
         length: usize,
         null_count: usize,
@@ -46,7 +46,7 @@ impl Node {
         Self { length, null_count: null_count as i64, offset: 0, buffers, children, dictionary: None }
     }
 
-    /// An array without rows; `None` if the buffers of its type are not known.
+    /// An array without rows; `None` if it is not known which buffers its type has.
     pub(super) fn empty(field: &super::Field) -> Option<Self> {
         let children = field.children.iter().map(Self::empty).collect::<Option<_>>()?;
         let dictionary = match field.dictionary() {
@@ -88,7 +88,7 @@ impl Node {
         Some(Self { length, null_count: array.null_count, offset, buffers, children, dictionary })
     }
 
-    /// Slices a struct's child to the offset and length of the parent; `None` if the child is too short.
+    /// Slices a child of a struct array to the parent's offset and length; `None` if the child is too short.
     pub(super) fn slice_to_parent(mut self, parent: &Node) -> Option<Self> {
         if parent.offset != 0 || parent.length != self.length {
             (parent.offset + parent.length <= self.length).then_some(())?;
@@ -99,7 +99,7 @@ impl Node {
         Some(self)
     }
 
-    /// Exports the array to a consumer; the struct keeps `owner` alive.
+    /// Exports the array to a consumer. The exported struct keeps `owner` alive.
     pub(super) fn export(&self, owner: &Arc<Owner>) -> ArrowArray {
         let export = |node: &Node| Box::into_raw(Box::new(node.export(owner)));
         let mut array_owner = Box::new(ArrayOwner {
@@ -123,7 +123,7 @@ impl Node {
     }
 }
 
-/// Owns everything that an exported array points to.
+/// Owns everything that an exported array points to, until the consumer releases it.
 struct ArrayOwner {
     _owner: Arc<Owner>,
     buffers: Vec<*const c_void>,
@@ -131,7 +131,7 @@ struct ArrayOwner {
     dictionary: *mut ArrowArray,
 }
 
-/// The `release` callback of exported arrays.
+/// The `release` callback of exported arrays, which frees the [`ArrayOwner`].
 unsafe extern "C" fn release(array: *mut ArrowArray) {
     // SAFETY: `export` leaked the boxes. A consumer that has moved a child has cleared its `release`, but not freed its struct.
     unsafe {

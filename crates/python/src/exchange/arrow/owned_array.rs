@@ -9,12 +9,12 @@ use pteron_toolbox::batch::{Cells, OutputColumn};
 use std::ffi::c_void;
 use std::ptr;
 
-/// The list type for rows of several elements.
+/// The Arrow list type that is used for rows of several elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lists {
-    /// Fixed-size lists, of the sizes of the output.
+    /// Fixed-size lists, with the sizes that the output has in every row.
     Fixed,
-    /// Variable-size lists, for engines without fixed-size lists.
+    /// Variable-size lists, also for fixed sizes, for engines without fixed-size lists.
     Any,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct OwnedArray {
 }
 
 impl OwnedArray {
-    /// Copies bytes to a new buffer of the array, and returns its address.
+    /// Copies `bytes` to a new buffer, appends that to `buffers`, and returns the buffer's address.
     fn push_buffer(buffers: &mut Vec<AlignedBuffer>, bytes: &[u8]) -> Result<*const c_void> {
         let buffer = AlignedBuffer::from_slice(bytes)?;
         let start = buffer.as_ptr().cast();
@@ -34,7 +34,7 @@ impl OwnedArray {
         Ok(start)
     }
 
-    /// The validity bitmap of rows, null if all are valid, and the number of nulls.
+    /// The address of a validity bitmap for the rows (null if all are valid), and the number of nulls.
     fn validity(buffers: &mut Vec<AlignedBuffer>, valid: &[bool]) -> Result<(*const c_void, usize)> {
         let nulls = valid.iter().filter(|&&valid| !valid).count();
         match nulls {
@@ -124,7 +124,7 @@ fn pack_bits(values: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
     bits
 }
 
-/// The Arrow format of elements, and their bytes in that format.
+/// The Arrow format string of the elements, and the elements' bytes in that format.
 fn arrow_elements<'a>(
     dtype: ScalarType,
     bytes: &'a [u8],
@@ -163,7 +163,7 @@ fn checked_offset(n: usize, name: &str) -> Result<i32> {
     })
 }
 
-/// The offsets of the lists of a level, as bytes.
+/// The offsets of the lists at nesting level `depth`, as the bytes of an Arrow offset buffer.
 fn offset_bytes(cells: &Cells, rows: usize, depth: usize, name: &str) -> Result<Vec<u8>> {
     let mut all = vec![0; size_of::<i32>()];
     let mut end = 0;

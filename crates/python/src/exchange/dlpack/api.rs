@@ -8,10 +8,10 @@ use pyo3::types::PyCapsule;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
 
-/// The name of the capsule that holds the API.
+/// The name of the capsule that holds DLPack's C exchange API.
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// The maximum length of the chain of API versions; a longer one is rejected.
+/// The maximum number of API versions in the chain of a type; a longer chain is rejected.
 const MAX_VERSIONS: usize = 16;
 
 /// `DLPackExchangeAPIHeader` of `dlpack.h`.
@@ -22,7 +22,7 @@ struct Header {
     earlier: *const Self,
 }
 
-/// `DLPackExchangeAPI` of `dlpack.h`, up to the function that is called here.
+/// `DLPackExchangeAPI` of `dlpack.h`, up to the last function that is called here.
 #[repr(C)]
 struct Api {
     header: Header,
@@ -30,7 +30,7 @@ struct Api {
     lend: Option<unsafe extern "C" fn(*mut c_void, *mut *mut DlManagedTensorVersioned) -> c_int>,
 }
 
-/// The memory of an object whose type provides the API; `None` if it does not, or not in a supported version.
+/// Borrows an object's memory by DLPack's C exchange API; `None` if the object's type has no supported version of it.
 pub(super) fn borrow_by_api(object: &Bound<'_, PyAny>) -> PyResult<Option<BorrowedTensor>> {
     let py = object.py();
     let kind = object.get_type();

@@ -12,25 +12,25 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The device type of main memory.
+/// DLPack's device type of main memory (`kDLCPU`).
 pub(crate) const CPU: i32 = 1;
 
-/// The names of a capsule before and after a consumer has taken its struct.
+/// The names of a capsule with an unversioned struct, before and after a consumer has taken the struct.
 pub(crate) const NAME: &CStr = c"dltensor";
 const TAKEN: &CStr = c"used_dltensor";
 
-/// The names of a capsule with the versioned struct, before and after a consumer has taken it.
+/// The names of a capsule with a versioned struct, before and after a consumer has taken the struct.
 const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSIONED_TAKEN: &CStr = c"used_dltensor_versioned";
 
-/// The supported version. Structs with the same major version have the fields that are read here at the same offsets.
+/// The supported DLPack version. Structs of any minor version have the fields that are read here at the same offsets.
 const MAJOR: u32 = 1;
 const MINOR: u32 = 0;
 
-/// The flag of read-only memory.
+/// The flag for read-only memory (`DLPACK_FLAG_BITMASK_READ_ONLY`).
 const READ_ONLY: u64 = 1;
 
-/// The maximum number of dimensions; a struct with more is rejected.
+/// The maximum number of dimensions of a borrowed tensor; one with more is rejected.
 const MAX_DIMS: i32 = 64;
 
 /// `DLTensor` of `dlpack.h`.
@@ -67,7 +67,7 @@ pub(super) struct DlManagedTensorVersioned {
     tensor: DlTensor,
 }
 
-/// A tensor borrowed from another library; returned on drop.
+/// A tensor borrowed from another library; it is given back on drop.
 pub(super) enum BorrowedTensor {
     Plain(NonNull<DlManagedTensor>),
     Versioned(NonNull<DlManagedTensorVersioned>),
@@ -76,9 +76,9 @@ pub(super) enum BorrowedTensor {
 // SAFETY: DLPack allows the deleter to be called from any thread, and the struct is only read meanwhile.
 unsafe impl Send for BorrowedTensor {}
 
-/// The location and layout of a tensor.
+/// The location and layout of a borrowed tensor.
 pub(super) struct Place<'a> {
-    /// The address of its first element.
+    /// The address of the tensor's first element.
     pub(super) start: *mut u8,
     pub(super) element: Element,
     pub(super) sizes: &'a [i64],
@@ -88,7 +88,7 @@ pub(super) struct Place<'a> {
 }
 
 impl BorrowedTensor {
-    /// The memory of an object whose type provides DLPack's C exchange API, or which has `__dlpack__`; `None` if it has neither.
+    /// Borrows an object's memory by DLPack's C exchange API or `__dlpack__`; `None` if the object has neither.
     pub(super) fn borrow(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         if let Some(lent) = api::borrow_by_api(object)? {
             return lent.check_supported().map(Some);
@@ -116,7 +116,7 @@ impl BorrowedTensor {
         Self::from_capsule(capsule.cast::<PyCapsule>()?)
     }
 
-    /// Takes the struct out of a capsule, which is marked as used.
+    /// Takes the struct out of a capsule, and marks the capsule as used.
     fn from_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let is_versioned = capsule.is_valid_checked(Some(VERSIONED));
         let (name, used_name) = if is_versioned { (VERSIONED, VERSIONED_TAKEN) } else { (NAME, TAKEN) };
@@ -129,7 +129,7 @@ impl BorrowedTensor {
         Ok(if is_versioned { Self::Versioned(pointer.cast()) } else { Self::Plain(pointer.cast()) })
     }
 
-    /// Checks that the version is supported, and that the memory is main memory.
+    /// Fails if the struct's version is not supported, or its memory is not main memory.
     fn check_supported(self) -> PyResult<Self> {
         if let Self::Versioned(managed) = &self {
             // SAFETY: the struct begins with its version in every version.
@@ -144,7 +144,7 @@ impl BorrowedTensor {
         Ok(self)
     }
 
-    /// The `DLTensor` in the struct, whose version must be supported.
+    /// The `DLTensor` in the struct. The struct's version must be supported.
     fn tensor(&self) -> &DlTensor {
         // SAFETY: both variants hold a valid struct until its deleter is called, which happens on drop.
         unsafe {
@@ -214,7 +214,7 @@ fn require_cpu(kind: i32, index: i32) -> PyResult<()> {
     }
 }
 
-/// The element type of a DLPack type code and number of bits.
+/// The element type for a DLPack type code and number of bits; `None` if it is not supported.
 fn element_type(code: u8, bits: u8) -> Option<Element> {
     Some(Element::Known(match (code, bits) {
         (0, 8) => ScalarType::Char,
@@ -241,14 +241,15 @@ fn element_type(code: u8, bits: u8) -> Option<Element> {
     }))
 }
 
-/// The type code and bits of a type; types that DLPack lacks become unsigned integers of the same size.
+/// The DLPack type code and number of bits for a type; a type that DLPack lacks is exported as unsigned integers of its
+/// size.
 fn type_code(dtype: ScalarType) -> (u8, u8) {
     let bits = (dtype.size() * 8) as u8;
     let known = (0..=13).find(|&code| element_type(code, bits) == Some(Element::Known(dtype)));
     (known.unwrap_or(1), bits)
 }
 
-/// Owns everything that an exported struct points to.
+/// Owns everything that an exported DLPack struct points to.
 struct Exported {
     _storage: Arc<Storage>,
     numbers: Box<[i64]>,
@@ -295,7 +296,7 @@ unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
     }
 }
 
-/// Frees the struct of a capsule unless a consumer has taken it.
+/// Capsule destructor: frees the struct, unless a consumer has taken it.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     // SAFETY: `export` created the capsule; it has its original name only if nobody has taken the struct.
     unsafe {

@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::region::Region;
 
-/// Scalars of one data type, or data types, as the file's little-endian bytes.
+/// The elements of an array attribute (scalars of one data type, or data types) as little-endian bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Array<'a> {
     element_type: ElementType,
@@ -36,7 +36,7 @@ macro_rules! elements {
 }
 
 impl<'a> Array<'a> {
-    /// An empty array: recorded as an array of `i32`, whatever its element type was.
+    /// An empty array. The format records every empty array as one of `i32`, whatever its element type was.
     pub fn empty() -> Array<'static> {
         Array { element_type: ElementType::Data(DType::I32), bytes: Cow::Borrowed(&[]) }
     }
@@ -133,7 +133,7 @@ impl<'a> Array<'a> {
         from_bf16_bits, bf16_bits, u16, DType::BF16, BF16, "`bf16`, as raw bits";
     }
 
-    /// A copy that borrows nothing.
+    /// The array with its bytes owned: copied if they are borrowed from a file.
     pub fn into_owned(self) -> Array<'static> {
         Array { element_type: self.element_type, bytes: Cow::Owned(self.bytes.into_owned()) }
     }

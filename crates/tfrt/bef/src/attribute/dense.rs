@@ -77,7 +77,7 @@ impl<'a> Dense<'a> {
         self.bytes
     }
 
-    /// A copy that borrows nothing.
+    /// The tensor with its bytes owned: copied if they are borrowed from a file.
     pub fn into_owned(self) -> Dense<'static> {
         Dense { dtype: self.dtype, dims: self.dims, bytes: Cow::Owned(self.bytes.into_owned()) }
     }

@@ -5,7 +5,8 @@ use half::{bf16, f16};
 use std::fmt;
 
 impl fmt::Display for Attribute<'_> {
-    /// Writes one element at a time, so that a formatter that fails truncates a long value early.
+    /// Writes one element at a time, so that an `f` that fails after a maximum length ends the printing of a long value
+    /// early.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Attribute::UI8(v) => v.fmt(f),

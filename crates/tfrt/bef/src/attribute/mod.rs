@@ -67,7 +67,7 @@ pub enum Attribute<'a> {
     Complex64(Complex<u32>),
     /// Two `f64`, as raw bits.
     Complex128(Complex<u64>),
-    /// Bytes, usually UTF-8.
+    /// The bytes of a string, usually UTF-8.
     String(Cow<'a, [u8]>),
     /// A data type.
     Type(DType),
@@ -131,7 +131,7 @@ impl<'a> Attribute<'a> {
         Attribute::F64(value.to_bits())
     }
 
-    /// A copy that borrows nothing.
+    /// The attribute with its bytes owned: copied if they are borrowed from a file.
     pub fn into_owned(self) -> Attribute<'static> {
         let owned = |bytes: Cow<'a, [u8]>| Cow::Owned(bytes.into_owned());
         match self {

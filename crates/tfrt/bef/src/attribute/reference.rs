@@ -35,7 +35,7 @@ macro_rules! numbers {
 }
 
 impl<'a> AttributeRef<'a> {
-    /// An offset past the section is clamped to the section's end, where every read fails.
+    /// Refers to the attribute at `offset`, clamped to the section's end, where every read fails.
     pub(crate) fn new(section: Region<'a>, offset: u64, nesting_left: u32) -> Self {
         AttributeRef { region: section, offset: offset.min(section.len()), nesting_left }
     }

@@ -22,7 +22,7 @@ pub struct SymbolRef<'a> {
 }
 
 impl<'a> SymbolRef<'a> {
-    /// A copy that borrows nothing.
+    /// The symbol with its texts owned: copied if they are borrowed from a file.
     pub fn into_owned(self) -> SymbolRef<'static> {
         let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
         SymbolRef {

@@ -61,7 +61,7 @@ impl DType {
         DType::QI32,
     ];
 
-    /// The data type with this number.
+    /// The data type with this number in the format; `None` if the format does not define the number.
     pub fn new(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number).wrapping_sub(1)).copied()
     }
@@ -85,7 +85,7 @@ impl DType {
         })
     }
 
-    /// Alignment of one element: its size, or for complex numbers the size of one component.
+    /// Alignment of one element in bytes: its size, or for complex numbers the size of one component.
     #[inline]
     pub fn element_alignment(self) -> Option<u64> {
         Some(match self {
@@ -105,7 +105,7 @@ impl fmt::Display for DType {
 /// The element type of an array attribute: scalars or data types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElementType {
-    /// Scalars of this data type, which has a [`DType::element_size`].
+    /// Scalars of this data type, never one whose [`DType::element_size`] is `None`.
     Data(DType),
     /// Data types: one byte each, a [`DType`] number.
     Type,
@@ -127,7 +127,7 @@ impl ElementType {
         }
     }
 
-    /// Alignment of one element.
+    /// Alignment of one element in bytes.
     pub fn alignment(self) -> u64 {
         match self {
             ElementType::Data(dtype) => dtype.element_alignment().unwrap_or(1),
@@ -143,12 +143,12 @@ impl ElementType {
     }
 }
 
-/// The type of an attribute, as section 8 and the byte before an aggregate's element record it.
+/// The type of an attribute, as recorded in the AttributeTypes section and in the byte before an aggregate's element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttributeType {
     /// A scalar: an integer, floating-point or complex number, or a bool.
     Scalar(DType),
-    /// Bytes with a length.
+    /// A string: bytes, usually UTF-8, after their length.
     String,
     /// A data type.
     Type,

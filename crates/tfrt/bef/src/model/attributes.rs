@@ -18,7 +18,7 @@ use crate::region::Region;
 pub struct AttributeTable<'a> {
     untyped: Option<UntypedAttributes<'a>>,
     values: Vec<Attribute<'a>>,
-    /// Positions in `values` by the hash of the value. It holds no copies, so that large values exist once.
+    /// Positions in `values`, by the hash of the value. Values are not copied into the map, since they can be large.
     known: HashMap<u64, Vec<u32>>,
     /// Number of values that `known` covers.
     hashed: usize,

@@ -160,7 +160,7 @@ impl<'a> KernelBuilder<'_, '_, 'a> {
         self
     }
 
-    /// Appends a function that the kernel is given.
+    /// Appends a callee or region to the functions that the kernel can call.
     pub fn function(mut self, function: FunctionId) -> Self {
         self.functions.push(function);
         self
@@ -172,7 +172,7 @@ impl<'a> KernelBuilder<'_, '_, 'a> {
         self
     }
 
-    /// Sets the kernel's cost for the stream analysis, at least 1.
+    /// Sets the kernel's cost for the stream analysis: at least 1, by default [`Options::cost_threshold`].
     pub fn cost(mut self, cost: i64) -> Self {
         self.cost = Some(cost);
         self

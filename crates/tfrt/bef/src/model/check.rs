@@ -9,7 +9,7 @@ use crate::ids::TypeId;
 use crate::limits::{Limits, MAX_SECTIONS};
 use crate::section::functions::check_stream;
 
-/// Checks what the writers of the sections do not check.
+/// Checks attribute nesting, the number of sections, and the functions; the writers of the sections check the rest.
 pub(super) fn check(module: &Module<'_>, limits: &Limits) -> Result<()> {
     for (index, value) in module.attributes.values().iter().enumerate() {
         check_nesting(value, limits.effective_attribute_nesting(), limits)
@@ -26,7 +26,7 @@ pub(super) fn check(module: &Module<'_>, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
-/// Checks that aggregates that are not empty are nested at most `left` deep.
+/// Fails if nonempty aggregates are nested more than `left` deep.
 fn check_nesting(value: &Attribute<'_>, left: u32, limits: &Limits) -> Result<()> {
     let Attribute::Aggregate(elements) = value else { return Ok(()) };
     if elements.is_empty() {

@@ -48,7 +48,7 @@ pub struct Module<'a> {
     pub attributes: AttributeTable<'a>,
     /// The functions, in index order.
     pub functions: Vec<Function<'a>>,
-    /// Whether sections 8 to 10, which only translation back to text needs, are written.
+    /// Whether to write sections 8 to 10, which are needed only to translate the program back to MLIR text.
     pub optional_sections: bool,
     /// Sections that the format does not define, written last. Readers that do not know them skip them.
     pub custom_sections: Vec<CustomSection<'a>>,
@@ -65,7 +65,7 @@ pub struct CustomSection<'a> {
     pub data: Cow<'a, [u8]>,
 }
 
-/// Distinct values in the order of first occurrence.
+/// Values with their index. Values are distinct if they are added by `intern`, and may repeat if added by `push`.
 #[derive(Clone, Debug)]
 struct Table<T> {
     values: Vec<T>,
@@ -87,7 +87,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
         })
     }
 
-    /// Appends without looking for an equal value; `intern` finds the first of equal values.
+    /// Appends a value even if an equal one exists; `intern` returns the index of the first of equal values.
     fn push(&mut self, value: T) {
         let next = self.values.len() as u32;
         self.index.entry(value.clone()).or_insert(next);
@@ -155,7 +155,7 @@ pub struct NamedAttribute<'a> {
 }
 
 impl<'a> Module<'a> {
-    /// An empty program; `optional_sections` selects whether sections 8 to 10 are written.
+    /// A module without functions; `optional_sections` selects whether sections 8 to 10 are written.
     pub fn new(optional_sections: bool) -> Self {
         Module { optional_sections, ..Module::default() }
     }
@@ -262,7 +262,7 @@ impl<'a> Module<'a> {
         functions.filter_map(|(index, function)| Some((index, function.body.as_ref()?)))
     }
 
-    /// The first function called `name`. The empty name, which regions have, finds nothing.
+    /// The first function called `name`; `None` for the empty name, which all regions have.
     pub fn find_function(&self, name: &str) -> Option<FunctionId> {
         let named = |function: &Function<'_>| !name.is_empty() && function.name == name;
         self.functions.iter().position(named).map(|index| FunctionId(index as u32))
@@ -283,7 +283,7 @@ impl PartialEq for Module<'_> {
 
 impl Eq for Module<'_> {}
 
-/// MLIR's name of the type of a scalar, or of an array's elements.
+/// MLIR's name of the type of a scalar or of an array's elements; `None` for complex and quantized numbers, and other types.
 fn number_type(kind: AttributeType) -> Option<&'static str> {
     let (AttributeType::Scalar(dtype) | AttributeType::Array(ElementType::Data(dtype))) = kind else {
         return None;

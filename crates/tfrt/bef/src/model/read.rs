@@ -92,7 +92,7 @@ struct Reader<'v, 'a> {
     file: &'v Verified<'a>,
     names: Option<AttributeNames<'a>>,
     types: Option<RegisterTypes<'a>>,
-    /// Attributes of a file that does not list them, by offset; ids in the order of first use.
+    /// Attribute ids, numbered in order of first use, by offset in the section; for files that do not list attributes.
     untyped: HashMap<u32, AttributeId>,
     offsets: Vec<u64>,
 }
@@ -116,7 +116,7 @@ impl<'a> Reader<'_, 'a> {
         })
     }
 
-    /// Types of the registers. A file that does not record them has those of arguments and results in the signature.
+    /// The type of each register. If the file does not record it, only the signature's arguments and results have one.
     fn types_of_registers(
         &mut self,
         record: &FunctionRecord<'a>,

@@ -72,7 +72,8 @@ impl Module<'_> {
         Ok(out.position())
     }
 
-    /// Total sizes of the names and locations that the reader limits together, if each is counted once per use.
+    /// Total bytes of kernel names, type names, function names, and attribute names plus locations, counted once per
+    /// use.
     fn shared_bytes(&self, locations: &LocationsWriter<'_>) -> [u64; 4] {
         let sum = |names: &mut dyn Iterator<Item = &str>| names.map(|name| name.len() as u64).sum::<u64>();
         let kernels = self.bodies().flat_map(|(_, body)| &body.kernels);

@@ -11,7 +11,7 @@ use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
-/// A reader of the section, which must advance in step with the functions.
+/// A reader of the AttributeNames section, which must advance in step with the functions.
 #[derive(Clone, Debug)]
 pub struct AttributeNames<'a> {
     cursor: Cursor<'a>,
@@ -20,7 +20,7 @@ pub struct AttributeNames<'a> {
 }
 
 impl<'a> AttributeNames<'a> {
-    /// Starts to read the section of a file with this number of functions.
+    /// Starts to read the AttributeNames section of a file with this number of functions.
     pub(crate) fn read(region: Region<'a>, strings: Strings<'a>, functions: usize) -> Result<Self> {
         let mut cursor = region.cursor();
         expect_count(&mut cursor, functions as u64, "functions").within(|| "attribute_names")?;
@@ -55,7 +55,7 @@ impl<'a> AttributeNames<'a> {
     }
 }
 
-/// Reads a count that must equal the one in another section.
+/// Reads a count of `what`; fails unless it is `expected`, the count in another section.
 pub(super) fn expect_count(cursor: &mut Cursor<'_>, expected: u64, what: &str) -> Result<()> {
     let at = cursor.offset();
     let count = cursor.vbr()?;

@@ -88,7 +88,7 @@ fn read_entry(cursor: &mut Cursor<'_>, last: Option<u64>) -> Result<(u64, Attrib
     Ok((offset, kind))
 }
 
-/// Writes the section; `offsets` are those of the attributes in section 1.
+/// Writes the AttributeTypes section; `offsets` are those of the attributes in the Attributes section.
 pub(crate) fn write(module: &Module<'_>, offsets: &[u64]) -> Result<Buffer<'static>> {
     let mut out = Buffer::new();
     if module.attributes.untyped().is_some() {

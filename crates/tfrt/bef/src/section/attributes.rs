@@ -34,7 +34,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Writes the section. Also returns the offset of each attribute.
+/// Writes the Attributes section. Also returns the offset of each attribute in it.
 pub(crate) fn write<'m>(table: &'m AttributeTable<'_>) -> Result<(Buffer<'m>, Vec<u64>)> {
     let mut out = Buffer::new();
     let mut offsets = Vec::with_capacity(table.len());

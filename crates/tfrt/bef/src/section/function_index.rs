@@ -25,7 +25,7 @@ pub struct FunctionEntry<'i> {
     pub results: &'i [TypeId],
 }
 
-/// The decoded section.
+/// The decoded FunctionIndex section.
 #[derive(Clone, Debug, Default)]
 pub struct FunctionIndex<'a> {
     entries: Vec<Entry<'a>>,
@@ -141,7 +141,7 @@ impl<'a> FunctionIndex<'a> {
         self.entries.get(id.index()).map(|entry| entry.name)
     }
 
-    /// The first function called `name`. The empty name, which regions have, finds nothing.
+    /// The first function called `name`; `None` for the empty name, which all regions have.
     pub fn find(&self, name: &str) -> Option<FunctionId> {
         let named = |entry: &Entry<'_>| !name.is_empty() && entry.name == name;
         self.entries.iter().position(named).map(|index| FunctionId(index as u32))
@@ -153,7 +153,7 @@ impl<'a> FunctionIndex<'a> {
     }
 }
 
-/// Writes the section; `offsets` are those of the function records, in index order.
+/// Writes the FunctionIndex section; `offsets` are those of the function records, in index order.
 pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>, offsets: &[u64]) -> Buffer<'static> {
     let mut out = Buffer::new();
     out.vbr(module.functions.len() as u64);

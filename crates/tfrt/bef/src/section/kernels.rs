@@ -8,7 +8,7 @@ use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::Region;
 
-/// Kernel names by kernel code.
+/// Kernel names by kernel code, read from the Kernels section.
 #[inline]
 pub(crate) fn read<'a>(region: &Region<'a>, strings: &Strings<'a>, budget: Budget) -> Result<Vec<&'a str>> {
     name_table::read(region, strings, budget, "kernels")

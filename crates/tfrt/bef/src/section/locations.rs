@@ -30,7 +30,7 @@ pub struct Locations<'a> {
     nesting: usize,
 }
 
-/// One node without its children. `S` is the result of resolving its string.
+/// A location without its children. `S` is its file or name: the text, or only the length of the text.
 enum Node<S> {
     Unknown,
     FileLineCol { file: S, line: u64, column: u64 },
@@ -39,7 +39,7 @@ enum Node<S> {
     Fused(u64),
 }
 
-/// A node whose children have not all been decoded.
+/// A location that still lacks some of its children.
 enum Incomplete<'a> {
     Name(&'a str),
     CallSite(Option<Location<'a>>),
@@ -47,7 +47,7 @@ enum Incomplete<'a> {
 }
 
 impl<'a> Incomplete<'a> {
-    /// Adds a child. Returns the finished location, or as an error the node that lacks more children.
+    /// Adds a child. Returns the finished location or, as `Err`, the location that still lacks further children.
     fn add_child(self, child: Location<'a>) -> Result<Location<'a>, Incomplete<'a>> {
         match self {
             Incomplete::Name(name) => Ok(Location::Name { name: name.into(), child: child.into() }),
@@ -207,11 +207,11 @@ impl<'a> Locations<'a> {
 pub(crate) struct LocationsWriter<'m> {
     out: Buffer<'m>,
     strings: LocationStringsWriter<'m>,
-    /// The smallest offset that means "no location".
+    /// The smallest offset given so far to a missing location: these offsets count down from 2^32 - 2.
     absent: u32,
-    /// Length of the strings that locations refer to, counted once per use.
+    /// Total bytes of the strings that the written locations refer to, counted once per use.
     text: u64,
-    /// Maximum nesting depth.
+    /// Maximum nesting depth of a location.
     nesting: usize,
 }
 

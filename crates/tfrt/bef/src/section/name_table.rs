@@ -6,7 +6,7 @@ use crate::error::{Result, Within};
 use crate::limits::Budget;
 use crate::region::Region;
 
-/// The names, in table order.
+/// The names of a Kernels or Types section, in the order of the table.
 #[inline]
 pub(super) fn read<'a>(
     region: &Region<'a>,

@@ -10,14 +10,14 @@ use crate::ids::TypeId;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
-/// A reader of the section, which must advance in step with the functions.
+/// A reader of the RegisterTypes section, which must advance in step with the functions.
 #[derive(Clone, Debug)]
 pub struct RegisterTypes<'a> {
     cursor: Cursor<'a>,
 }
 
 impl<'a> RegisterTypes<'a> {
-    /// Starts to read the section of a file with this number of functions.
+    /// Starts to read the RegisterTypes section of a file with this number of functions.
     pub(crate) fn read(region: Region<'a>, functions: usize) -> Result<Self> {
         let mut cursor = region.cursor();
         expect_count(&mut cursor, functions as u64, "functions").within(|| "register_types")?;

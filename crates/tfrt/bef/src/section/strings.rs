@@ -19,10 +19,10 @@ pub struct Strings<'a> {
     text: &'a str,
 }
 
-/// Number of bytes that can be validated as a whole in the time that validating one name by itself takes.
+/// The section is validated as a whole if it has at most this many bytes per name: that is then the faster way.
 const BYTES_PER_NAME: u64 = 32;
 
-/// Offset and length of the most recently checked string: the next one is mostly the same.
+/// Offset and length of the most recently checked string, since consecutive checks are mostly of one string.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastString(Option<(u64, u64)>);
 
@@ -145,7 +145,7 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Position of the first NUL. It reads words of 8 bytes without an alignment prologue, since names are short.
+/// Position of the first NUL. Reads 8 bytes at a time without an alignment prologue, since names are short.
 #[inline]
 fn find_nul(bytes: &[u8]) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
@@ -163,7 +163,7 @@ fn find_nul(bytes: &[u8]) -> Option<usize> {
     Some(done + rest)
 }
 
-/// Offset of each string of a file being written.
+/// The offset of each string in the Strings section of a file being written.
 pub(crate) struct StringOffsets<'m> {
     offsets: HashMap<&'m str, u64>,
 }

@@ -8,7 +8,7 @@ use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::Region;
 
-/// Type names by type index.
+/// Type names by type index, read from the Types section.
 #[inline]
 pub(crate) fn read<'a>(region: &Region<'a>, strings: &Strings<'a>, budget: Budget) -> Result<Vec<&'a str>> {
     name_table::read(region, strings, budget, "types")

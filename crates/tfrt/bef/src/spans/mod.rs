@@ -55,7 +55,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Tables of the other sections, used to explain references to them.
+/// The names and tables that other sections refer to, for labels that explain the references.
 struct SectionTables<'f, 'a> {
     file: &'f File<'a>,
     kernels: Vec<&'a str>,
@@ -120,7 +120,7 @@ impl<'a> SectionTables<'_, 'a> {
         Ok(())
     }
 
-    /// The result of `look_up` in a section, or only the offset once the budget is spent.
+    /// The text from `look_up`, for `offset` in section `id`; only section and offset once the budget is spent.
     fn look_up(&self, id: SectionId, offset: u64, look_up: impl FnOnce() -> Result<String>) -> String {
         let mut budget = self.budget.borrow_mut();
         if budget.is_spent() {
@@ -149,7 +149,7 @@ impl<'a> SectionTables<'_, 'a> {
     }
 }
 
-/// The count with its noun: `1 name`, `2 names`.
+/// The count with its noun in the singular or plural: `1 name`, `2 names`.
 fn plural(count: impl Into<u64>, noun: &str) -> String {
     match count.into() {
         1 => format!("1 {noun}"),
@@ -239,7 +239,7 @@ impl<'a> Labels<'a, '_> {
         Ok(())
     }
 
-    /// Skips bytes that nothing refers to, up to `position`, relative to the section.
+    /// Skips unreferenced bytes up to `position`, relative to the section, and reports them with `meaning`.
     fn skip_to(&mut self, position: u64, meaning: &str) -> Result<()> {
         let gap = position.saturating_sub(self.cursor.position());
         self.label_bytes(gap, "", |_| meaning.into()).map(drop)

@@ -15,7 +15,7 @@ use crate::section::register_types::RegisterTypes;
 pub(super) struct Checker<'v, 'a> {
     file: &'v Verified<'a>,
     locations: &'v LocationStarts,
-    /// Position after the most recently used location.
+    /// Index in `locations` after that of the most recently used location, where the next lookup tries first.
     next_location: usize,
     budget: Budget,
     names: Option<AttributeNames<'a>>,
@@ -23,26 +23,26 @@ pub(super) struct Checker<'v, 'a> {
     /// Types of the function's registers.
     kinds: Vec<TypeId>,
     registers: Vec<Register<'a>>,
-    /// The virtual register that the kernels without arguments use.
+    /// The virtual result of the pseudo kernel, whose users are the kernels without arguments.
     start: Register<'a>,
     /// Whether every used-by list so far is in the usual order: the last user first, but kernels without arguments in
     /// file order.
     usual_order: bool,
-    /// Position in the AttributeTypes section of the most recently used attribute.
+    /// Index in the AttributeTypes section of the most recently used attribute, where the next lookup starts.
     last_attribute: usize,
 }
 
 /// Initial capacity for registers and kernels, enough for most functions.
 pub(super) const INITIAL_CAPACITY: usize = 32;
 
-/// The checker's state of a register of the function.
+/// What the checker knows of one register of the function.
 #[derive(Clone, Copy, Default)]
 struct Register<'a> {
-    /// The used-by list of the result that defines it; `None` until it is defined.
+    /// The used-by list in the kernel that defines the register; `None` until a kernel defines it.
     users: Option<Words<'a>>,
-    /// Number of uses by kernels.
+    /// Number of uses of the register by kernels so far.
     uses: u32,
-    /// Number of times the function returns it.
+    /// Number of times that the function returns the register.
     returned: u32,
 }
 
@@ -57,7 +57,7 @@ impl Register<'_> {
         place.and_then(|place| users.get(place)) == Some(kernel)
     }
 
-    /// As [`is_used_by`](Self::is_used_by), for a list with the first user first.
+    /// As [`is_used_by`](Self::is_used_by), for a used-by list in which the first user comes first.
     #[inline]
     fn is_next_used_by(&mut self, kernel: u32) -> bool {
         self.uses += 1;
@@ -70,7 +70,7 @@ impl Register<'_> {
     }
 }
 
-/// The lists of a kernel, in file order, with the format's names.
+/// The kinds of lists in a kernel, in file order, with the names that the format gives them.
 #[derive(Clone, Copy)]
 enum List {
     Args,
@@ -102,13 +102,13 @@ impl<'v, 'a> Checker<'v, 'a> {
         }
     }
 
-    /// Fails if the AttributeNames or RegisterTypes section has entries left.
+    /// Fails if the AttributeNames or RegisterTypes section has entries that no function has used.
     pub(super) fn finish(&self) -> Result<()> {
         self.names.iter().try_for_each(AttributeNames::finish)?;
         self.types.iter().try_for_each(RegisterTypes::finish)
     }
 
-    /// Checks a function. `record` must end with its last kernel.
+    /// Checks a function. `record` must end with the function's last kernel.
     pub(super) fn check(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         let registers = record.register_uses().len();
         if registers < entry.arguments.len() {
@@ -330,7 +330,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         Ok(())
     }
 
-    /// The error for argument number `index`, which is not a defined register.
+    /// The error for argument number `index` of a kernel, which is out of range or not yet defined.
     #[cold]
     fn undefined_argument(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
         let at = word_offset(kernel, List::Args, index);
@@ -346,7 +346,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         )
     }
 
-    /// The error for result number `index`, which is not a register without a definition.
+    /// The error for result number `index` of a kernel, which is out of range or already defined.
     #[cold]
     fn redefined_result(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
         let at = word_offset(kernel, List::Results, index);

@@ -315,7 +315,7 @@ impl<'a> Verified<'a> {
         crate::model::Module::read(self)
     }
 
-    /// The Attributes section and the alignment of its start, for files that do not record attribute types.
+    /// The Attributes section and its alignment, for files that do not record attribute types.
     pub(crate) fn untyped_attributes(&self) -> (Cow<'a, [u8]>, u8) {
         let region = self.file.attributes().region();
         let implied = 1 << region.start().trailing_zeros().min(3);

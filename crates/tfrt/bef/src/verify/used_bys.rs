@@ -68,7 +68,7 @@ impl Users {
     }
 }
 
-/// Whether two lists contain the same kernels; `expected` is sorted.
+/// Whether two lists contain the same kernels; `expected` is in ascending order, and `sorted` is a scratch buffer.
 fn lists_same_kernels(used_by: Words<'_>, expected: &[u32], sorted: &mut Vec<u32>) -> bool {
     sorted.clear();
     sorted.extend(used_by.iter());

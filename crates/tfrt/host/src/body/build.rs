@@ -6,19 +6,19 @@ use crate::frame::Site;
 use crate::kernel::{Effect, Kernel, PlainOperands};
 use std::sync::Arc;
 
-/// A kernel before it is checked.
+/// A kernel call of a function that is being built, not checked yet.
 pub(crate) struct NodeParts {
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) site: Site,
     pub(crate) arguments: Vec<u32>,
     pub(crate) results: Vec<u32>,
-    /// Kernels that must run before this one, although it uses none of their results.
+    /// Indices of the kernels that must run before this one although it uses none of their results.
     pub(crate) after: Vec<u32>,
     pub(crate) stream: u32,
     pub(crate) effect: Effect,
 }
 
-/// A body before it is checked.
+/// The kernels, registers and results of a function that is being built, not checked yet.
 #[derive(Default)]
 pub(crate) struct BodyParts {
     pub(crate) arguments: u32,
@@ -50,7 +50,7 @@ impl PlainCall {
 }
 
 impl Body {
-    /// Maximum number of kernels, and of registers.
+    /// Maximum number of kernels of a function, and maximum number of its registers.
     const MAX_LEN: usize = 1 << 31;
 
     /// Checks a body and builds its tables.
@@ -189,7 +189,7 @@ impl Uses {
         Ok(Self { users, start, ready })
     }
 
-    /// Checks that `order` lists the same kernels, in whatever order.
+    /// Fails unless `order` lists the kernels without operands and the users of each register completely, in any order.
     fn check_order(&self, order: Order) -> Result<Order, String> {
         let is_permutation = |a: &[u32], b: &[u32]| {
             a.len() == b.len() && {

@@ -30,7 +30,7 @@ impl Span {
 /// A kernel call of a body.
 pub(crate) struct Node {
     pub(crate) kernel: Arc<dyn Kernel>,
-    /// Arguments, then results.
+    /// The registers of the kernel's arguments, then those of its results.
     operands: Span,
     arguments: u32,
     pub(crate) stream: u32,
@@ -60,15 +60,15 @@ impl PlainCall {
 /// The executor's static information about a register.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Register {
-    /// Kernels that use it, in the order in which they become ready; a kernel is listed once for each use.
+    /// Kernels that use the register, in the order in which they become ready; a kernel is listed once for each use.
     users: Span,
-    /// Number of uses; returning the register counts as a use.
+    /// Number of uses of the register; being returned by the function counts as a use.
     pub(crate) uses: u32,
-    /// Whether the function returns it.
+    /// Whether the function returns the register.
     pub(crate) returned: bool,
-    /// The stream of the kernel that sets it.
+    /// The stream of the kernel that sets the register.
     pub(crate) stream: u32,
-    /// The kernel that sets it; [`Self::ARGUMENT`] if it is an argument.
+    /// The kernel that sets the register; [`Self::ARGUMENT`] if the register is an argument.
     pub(crate) setter: u32,
 }
 

@@ -7,7 +7,7 @@ use crate::value::Value;
 /// A register: set once, then copied or taken by each of its users.
 pub(crate) struct Cell {
     value: UnsafeCell<Value>,
-    /// Remaining uses.
+    /// Number of uses of the register that have not happened yet.
     uses: AtomicU32,
 }
 

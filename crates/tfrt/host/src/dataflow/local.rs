@@ -37,7 +37,7 @@ struct Run<'a> {
     function: FunctionRef<'a>,
     context: &'a ExecutionContext,
     body: &'a Body,
-    /// Whether kernels run in program order until a result is not available.
+    /// Whether kernels run in program order, until one has a result that is not available yet.
     in_order: bool,
     home: StateOwner,
 }
@@ -386,7 +386,7 @@ impl<'a> Step<'a> {
         self.finish_kernel(kernel)
     }
 
-    /// Sets the results of a kernel that panicked to an error. Returns the same as [`Self::run`].
+    /// Sets the results of a kernel that panicked to an error. Returns false if a needed result is not available.
     #[cold]
     #[inline(never)]
     fn finish_panicked(&mut self, kernel: u32, panic: &Panic) -> bool {
@@ -396,7 +396,8 @@ impl<'a> Step<'a> {
         self.finish_kernel(kernel)
     }
 
-    /// Ends the uses of the arguments and settles the results.
+    /// Ends the uses of the kernel's arguments and settles its results. Returns false if a needed result is not
+    /// available.
     #[inline(always)]
     fn finish_kernel(&mut self, kernel: u32) -> bool {
         let Self { frame, uses, body, .. } = self;

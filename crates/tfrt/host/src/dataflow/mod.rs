@@ -108,7 +108,8 @@ impl<'a> Origin<'a> {
         &self.body.sites[self.kernel as usize]
     }
 
-    /// A result as it is stored: an available asynchronous value is unwrapped, and a missing value is an error.
+    /// Prepares a result for its register: unwraps an available asynchronous value, and turns a missing value into an
+    /// error.
     #[inline(never)]
     fn check_result(self, result: Value) -> Value {
         match result.settle() {
@@ -151,7 +152,7 @@ impl<'a> Origin<'a> {
         checked
     }
 
-    /// Checks a value that nobody uses once it is available, so that the host hears of a failure.
+    /// Reports the failure, if any, of a result that nothing uses, once it is available.
     fn report_when_available(self, pending: AsyncValue) {
         self.when_available(pending, drop);
     }
@@ -170,7 +171,7 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// The failure of a kernel that panicked.
+/// The error of a kernel that panicked.
 #[cold]
 pub(crate) fn panic_error(
     panic: &Panic,

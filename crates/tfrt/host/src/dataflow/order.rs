@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(items, [(1, 'b'), (1, 'd'), (2, 'a'), (2, 'c')]);
     }
 
-    /// [`sort`] without the fast path.
+    /// Sorts as [`sort`] does, but without its fast path for monotonic runs.
     fn sort_as_any<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) {
         quicksort(items, 2 * items.len().max(2).ilog2(), less);
         (1..items.len()).for_each(|i| insert(items, i, less));

@@ -25,7 +25,7 @@ pub(super) struct Execution {
     results: SmallVec<[ResultSlot; 1]>,
     function: Function,
     context: ExecutionContext,
-    /// Charges the memory of the registers and counts to the request.
+    /// The charge to the request for the memory of `registers` and `ready`, returned on drop.
     _charge: Option<Charge>,
 }
 
@@ -104,7 +104,7 @@ impl Execution {
     }
 }
 
-/// A thread's view of a shared execution.
+/// One thread's references to the parts of a shared execution.
 pub(super) struct Worker<'a> {
     execution: &'a Arc<Execution>,
     registers: &'a [Cell],
@@ -198,7 +198,7 @@ impl<'a> Worker<'a> {
         self.decrement_ready_counts(self.body.successors(node), ready);
     }
 
-    /// Spawns one task for each other stream that has ready kernels.
+    /// Spawns a task for each stream, other than this thread's own, that has ready kernels.
     #[inline(never)]
     pub(super) fn spawn_tasks(&self, ready: &mut Ready) {
         let task = |(stream, kernels): (u32, &[u32])| {
@@ -235,7 +235,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs one ready kernel on operands taken from the registers.
+    /// Runs one ready kernel on arguments taken from the registers, then stores its results in the registers.
     #[inline(always)]
     fn run_kernel(&self, index: u32, values: &mut Operands, tracer: Tracer<'_>, ready: &mut Ready) {
         let Self { execution, registers, body, .. } = *self;

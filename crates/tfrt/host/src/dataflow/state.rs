@@ -8,7 +8,7 @@ use std::cell::RefCell;
 /// The state of an execution that only its own thread can access. The thread reuses the memory for later executions.
 pub(crate) struct LocalState {
     memory: Memory,
-    /// The number of registers.
+    /// Number of registers of the function; `memory` may hold more.
     used: usize,
     /// Whether a register may hold a refcounted value: an object, an asynchronous value or an error.
     pub(super) shares: bool,
@@ -16,7 +16,7 @@ pub(crate) struct LocalState {
 
 #[derive(Default)]
 struct Memory {
-    /// Before a register is set, it holds a stale value, which is plain.
+    /// The registers. One that has not been set yet may hold a scalar or chain of an earlier execution.
     registers: Vec<Value>,
     /// Remaining uses of each register (maintained for refcounted values), then the number of operands that each kernel
     /// still waits for.
@@ -25,7 +25,7 @@ struct Memory {
 
 /// Maximum number of buffers that a thread keeps for later executions.
 const MAX_SPARES: usize = 64;
-/// Largest number of registers plus kernels of an execution whose memory is kept.
+/// Executions with more registers plus kernels than this do not keep their memory for later ones.
 const MAX_SPARE_LEN: usize = 4096;
 
 thread_local! {
@@ -86,7 +86,7 @@ impl LocalState {
         decrement_ready_counts(waiting, kernels, body, ready);
     }
 
-    /// Passes the results to `set_result`. Every kernel has run: an execution that waits for a value is shared.
+    /// Passes the results to `set_result`. Requires that every kernel has run.
     #[inline(always)]
     pub(super) fn deliver_results(&mut self, body: &Body, set_result: &mut dyn FnMut(usize, &mut Value)) {
         let (registers, ..) = self.split_mut();

@@ -13,7 +13,7 @@ fn call(frame: &mut Frame<'_>, function: FunctionRef<'_>, from: usize) -> Result
     Ok(())
 }
 
-/// Fails unless the function has these numbers of arguments and results.
+/// Fails unless `function` has these numbers of arguments and results.
 #[inline]
 pub(super) fn check_signature(
     frame: &Frame<'_>,
@@ -81,17 +81,18 @@ fn when_all(mut values: impl Iterator<Item = Value> + Send + 'static, then: impl
     }
 }
 
-/// A running `tfrt.while`.
+/// The state of a running `tfrt.while`.
 struct While {
     context: ExecutionContext,
     body: Function,
     promises: Vec<Promise>,
-    /// Whether every iteration runs as a task of its own.
+    /// Whether every iteration runs as a separate task.
     tasks: bool,
 }
 
 impl While {
-    /// Runs iterations, starting from an available condition, until a condition is false or not available.
+    /// Runs iterations until their condition is false or not available yet. `condition`, of the first one, is
+    /// available.
     fn run(self, mut condition: Value, mut arguments: Results) {
         loop {
             let error = match condition.settle() {
@@ -151,7 +152,7 @@ fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
 /// Number of iterations between two checks whether the first result is available.
 const BLOCK: i32 = 32;
 
-/// A running `tfrt.repeat`.
+/// The state of a running `tfrt.repeat`.
 struct Repeat {
     context: ExecutionContext,
     body: Function,
@@ -179,7 +180,7 @@ impl Repeat {
     }
 }
 
-/// Takes `(count, arguments...)`: calls the function `count` times, each time on its previous results.
+/// Takes `(count, arguments...)`: calls the function `count` times, each time on the results of the previous call.
 fn repeat_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let count = frame.get::<i32>(0)?;
     let body = frame.function(0)?;
@@ -194,7 +195,7 @@ fn repeat_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     Ok(values)
 }
 
-/// The results of a function that is called once per request.
+/// The results of the function of a `tfrt.once`, which is called once per request.
 struct Once {
     promises: Mutex<Option<Vec<Promise>>>,
     values: Results,
@@ -216,7 +217,7 @@ fn once_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     Ok(once.values.clone())
 }
 
-/// Takes `(chain, value)`: the value, which becomes available once the chain is.
+/// Takes `(chain, value)` and returns `value`, so that uses of the result are ordered after the chain.
 fn alias_kernel(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     match frame.arguments() {
         2 => Ok(frame.take_argument(1)),

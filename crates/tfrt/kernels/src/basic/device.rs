@@ -1,7 +1,7 @@
 use crate::kernels::{RegistryExt, object_value};
 use pteron_host::{Frame, KernelRegistry};
 
-/// A device of the host. The only one is the CPU.
+/// A device of the host, by its name. The only device is the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device(pub(crate) String);
 

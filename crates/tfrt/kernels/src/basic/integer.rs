@@ -1,7 +1,7 @@
 use crate::kernels::{RegistryExt, out};
 use pteron_host::{Attr, Chain, Effect, Fault, Frame, KernelRegistry};
 
-/// Adds the kernels of an integer type.
+/// Registers the arithmetic kernels of one integer type.
 macro_rules! family {
     ($registry:ident, $ty:ty, $suffix:literal) => {
         $registry.add_pure(concat!("tfrt.constant.", $suffix), |Attr(v): Attr<$ty>| v);

@@ -5,7 +5,7 @@ use pteron_host::{
 };
 use std::sync::{Arc, Mutex};
 
-/// The blocks of a running parallel loop.
+/// The state of a running parallel loop, whose range is split into blocks.
 struct Blocks {
     context: ExecutionContext,
     body: Function,
@@ -44,7 +44,7 @@ impl Blocks {
         }
     }
 
-    /// Records that this number of blocks has ended.
+    /// Records that `blocks` blocks have ended, with `error` if it is given. The last block resolves the loop's result.
     fn record_completion(&self, blocks: u64, error: Option<&ErrorValue>) {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         state.0 -= blocks;
@@ -62,7 +62,7 @@ impl Blocks {
     }
 }
 
-/// Takes `(start, end, block size, arguments...)`: calls the function for each block of the range.
+/// Takes `(start, end, block size, arguments...)`: calls the function with the bounds of each block of the range.
 fn parallel_for(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let (start, end, block) = (frame.get::<i32>(0)?, frame.get::<i32>(1)?, frame.get::<i32>(2)?);
     let body = frame.function(0)?;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// Maximum number of elements printed of an array.
+/// Maximum number of elements that are printed of an array attribute.
 const MAX_PRINTED: usize = 5;
 
 /// The attributes of an operator, keyed by name.
@@ -44,7 +44,7 @@ fn copied_bytes(value: &Attribute<'_>) -> u64 {
 }
 
 impl<'a> OpAttrs<'a> {
-    /// Attributes in the form of `corert.executeop`: an aggregate of pairs of name and value.
+    /// Converts attributes from the form of `corert.executeop`: an aggregate of pairs of name and value.
     pub(crate) fn from_pairs(pairs: &'a [Attribute<'a>]) -> Result<Self, Fault> {
         let mut attrs = Self::default();
         for pair in pairs {
@@ -80,7 +80,7 @@ impl<'a> OpAttrs<'a> {
         }
     }
 
-    /// The value of a bool attribute, false if it is missing.
+    /// The value of a bool attribute; false if there is no attribute of this name.
     pub(crate) fn flag(&self, name: &str) -> bool {
         matches!(self.get(name), Ok(Attribute::I1(true)))
     }
@@ -209,14 +209,14 @@ impl fmt::Display for OpAttrs<'_> {
     }
 }
 
-/// A mutable attribute set, which kernels add attributes to.
+/// A set of operator attributes to which kernels add one at a time.
 type OpAttrsBuilder = Mutex<OpAttrs<'static>>;
 
 fn lock_attributes<'f>(frame: &'f Frame<'_>) -> Result<std::sync::MutexGuard<'f, OpAttrs<'static>>, Fault> {
     Ok(frame.object::<OpAttrsBuilder>(0)?.lock().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// Adds a copy of an attribute to a set. The kernel's attributes are the key and the value.
+/// Registers a kernel that copies an attribute to a set. The kernel's attributes are the key and the value.
 fn register_set_attribute(
     registry: &mut KernelRegistry,
     name: &str,

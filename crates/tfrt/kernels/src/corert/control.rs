@@ -38,7 +38,7 @@ fn cond(frame: &mut Frame<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A running `corert.while`.
+/// The state of a running `corert.while`.
 struct While {
     context: ExecutionContext,
     condition: Function,
@@ -98,7 +98,7 @@ impl While {
     }
 }
 
-/// Takes `(chain, arguments...)`: calls the second function repeatedly on its own results while the first returns true.
+/// Takes `(chain, arguments...)`: while the first function returns true, calls the second on its own previous results.
 fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let (condition, body, count) = (frame.function(0)?, frame.function(1)?, frame.arguments());
     let fits = condition.arguments() == count && condition.results() == 2;

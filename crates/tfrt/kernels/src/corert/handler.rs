@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 /// An op handler: finds operators by name and runs them.
 #[derive(Clone)]
 pub(crate) enum OpHandler {
-    /// Has no operators.
+    /// A handler without operators.
     Null,
-    /// Has the operators of this crate, and delegates others to a fallback.
+    /// A handler with the operators of this crate, which delegates other operators to a fallback.
     Cpu(Arc<OpHandler>),
-    /// Logs the operators that another handler runs to standard error.
+    /// A handler that logs to standard error the operators that its fallback runs.
     Logging(Arc<Logging>),
 }
 
@@ -105,7 +105,7 @@ fn log_tensors<'t>(
     text.push('\n');
 }
 
-/// Handlers that programs registered, by name.
+/// The handlers that programs have registered, by name.
 type Handlers = Mutex<HashMap<String, OpHandler>>;
 
 fn find(frame: &mut Frame<'_>) -> Result<pteron_host::Value, Fault> {

@@ -8,7 +8,7 @@ use pteron_host::{
     Results, Value,
 };
 
-/// Runs an operator on the operands from index `from` on.
+/// Runs an operator whose operands are the kernel's arguments from index `from` on.
 fn dispatch(
     frame: &Frame<'_>,
     handler: &OpHandler,
@@ -36,7 +36,7 @@ fn execute(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
     dispatch(frame, frame.object(0)?, 1, 2, frame.results())
 }
 
-/// As [`execute`], ordered by a chain.
+/// Runs an operator after the argument chain, with the attributes of [`execute`]. The first result is a chain.
 fn execute_seq(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
     let results = dispatch(frame, frame.object(0)?, 2, 2, frame.results().saturating_sub(1))?;
     Ok(std::iter::once(Value::Chain).chain(results).collect())

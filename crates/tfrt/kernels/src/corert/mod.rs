@@ -12,7 +12,7 @@ pub(crate) use handler::OpHandler;
 use crate::tensor::Tensor;
 use pteron_host::{Fault, Frame, KernelRegistry, Value};
 
-/// A handle of a tensor. The tensor is available whenever the handle's register is.
+/// A handle of a tensor in a register. The tensor is available whenever the register is set.
 #[derive(Clone)]
 pub(crate) struct TensorHandle(pub(crate) Tensor);
 

@@ -7,7 +7,7 @@ use half::f16;
 use pteron_bef::{Attribute, DType};
 use pteron_host::{Fault, Frame};
 
-/// An operator's function: takes tensors and attributes, and returns tensors.
+/// The implementation of an operator: takes tensors and attributes, and returns tensors.
 pub(crate) type Op = fn(&Frame<'_>, &[&Tensor], &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault>;
 
 /// An operator, and the kinds of tensors that it supports besides dense ones.
@@ -68,7 +68,7 @@ pub(crate) fn find(name: &str) -> Option<Entry> {
     })
 }
 
-/// Calls a generic function, instantiated for a numeric data type.
+/// Calls a generic function with the Rust type for a numeric data type as its type argument.
 macro_rules! dispatch {
     ($dtype:expr, $f:ident($($arg:expr),*)) => {
         match $dtype {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Mutex;
 
-/// Maximum size of a source file that is read.
+/// Maximum size in bytes of a source file that is read for its expected diagnostics.
 const MAX_SOURCE: u64 = 1 << 28;
 
-/// The handler of errors, which matches them against expected ones.
+/// Prints reported errors, except those that comments in their source files expect.
 pub(super) struct Diagnostics(Mutex<State>);
 
 struct State {

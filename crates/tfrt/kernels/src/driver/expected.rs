@@ -22,11 +22,11 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) kind: Kind,
-    /// Line, from 1, at which it is expected.
+    /// Line, from 1, at which the diagnostic is expected.
     pub(super) line: u64,
-    /// Parts that its message must contain, in order; several if the comment has patterns between them.
+    /// Parts that the diagnostic's message must contain, in order; several if the comment has patterns between them.
     pub(super) parts: Vec<String>,
-    /// The text between the braces.
+    /// The text between the comment's double braces.
     pub(super) text: String,
     /// Line and column of the comment, from 1.
     pub(super) at: (u64, u64),
@@ -75,7 +75,7 @@ enum Place {
     Below,
 }
 
-/// `expected-KIND(-re)? *(@(+N|-N|above|below))? *{{TEXT}}` at the end of a line.
+/// Parses `expected-KIND(-re)? *(@(+N|-N|above|below))? *{{TEXT}}` at the end of a line.
 fn parse_expectation(line: &str, number: u64) -> Option<(Expected, Place)> {
     let (start, after) = line.match_indices("expected-").find_map(|(at, word)| {
         let rest = &line[at + word.len()..];

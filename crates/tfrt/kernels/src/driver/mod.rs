@@ -35,17 +35,17 @@ pub struct Options {
     /// The functions to run, in this order; all if empty. Arguments are passed as in `f(1, 2.5)`: numbers, `true` and
     /// `false`, of the types that the program records or with a type suffix as in `5:i64`. Chains may be left out.
     pub functions: Vec<String>,
-    /// A function to run first, once.
+    /// The name of a function to run once, before the others.
     pub init: Option<String>,
-    /// The work queue.
+    /// The work queue that tasks run on.
     pub queue: Queue,
     /// Whether errors among results are printed with their codes.
     pub print_error_code: bool,
     /// The limits of each function's run.
     pub limits: Limits,
-    /// How long each function may run.
+    /// Maximum time that each function may run; `None` for no limit.
     pub time: Option<Duration>,
-    /// The deadline of the whole run.
+    /// The instant at which the run as a whole ends; `None` for no deadline.
     pub deadline: Option<Instant>,
 }
 
@@ -81,7 +81,7 @@ pub fn run(
     run_with(bytes, options, crate::registry(), stdout, stderr)
 }
 
-/// As [`run`], with the kernels of `registry`.
+/// As [`run`], but with the kernels of `registry` instead of all kernels of this crate.
 pub fn run_with(
     bytes: Bytes,
     options: &Options,
@@ -198,7 +198,7 @@ impl OpenProgram {
         Ok(Self { host, diagnostics, init, functions })
     }
 
-    /// The exit code after everything has run. Reports the expected errors that have not occurred.
+    /// The exit code after all functions have run. Reports expected errors that have not occurred.
     fn status(&self) -> i32 {
         i32::from(!self.diagnostics.report_missing())
     }
@@ -263,7 +263,7 @@ fn run_function(host: &HostContext, call: &Call, options: &Options) {
     context.clear_resources();
 }
 
-/// A request that ends when the options say.
+/// Starts a request that ends at the earlier of the time limit for a function and the deadline of the run.
 fn new_request(host: &HostContext, options: &Options) -> ExecutionContext {
     let own = options.time.and_then(|time| Instant::now().checked_add(time));
     match own.into_iter().chain(options.deadline).min() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// A range of memory that tensors share. It is charged to the request, unless it lies in the program's file.
 #[derive(Clone)]
 pub(crate) struct Buffer {
-    /// The current contents; readers keep the contents that they read ([`Bytes`]).
+    /// The current contents. A write replaces them if [`Bytes`] still refer to them.
     memory: Arc<Mutex<Arc<Memory>>>,
     offset: usize,
     len: usize,
@@ -51,7 +51,7 @@ fn exhausted(why: String) -> Fault {
     Fault::new(ErrorCode::ResourceExhausted, why)
 }
 
-/// Charges memory and reserves it.
+/// Charges `len` bytes to the request and reserves a vector of that capacity.
 fn reserve(frame: &Frame<'_>, len: u64) -> Result<(Vec<u8>, Charge), Fault> {
     let limit = frame.context().host().limits().value_bytes;
     if len > limit {
@@ -94,7 +94,8 @@ impl Buffer {
         self.len
     }
 
-    /// A subrange of the same memory.
+    /// The part of the buffer from `offset` on with `len` bytes, which shares the memory; `None` if it is out of
+    /// bounds.
     pub(crate) fn slice(&self, offset: i64, len: i64) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         let end = offset.checked_add(len)?;

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone)]
 pub(crate) struct Coo {
     shape: TensorShape,
-    /// One row per value: its indices in the tensor.
+    /// The indices of the nonzero elements: one row for each, with an index for each dimension of the tensor.
     indices: Dense,
     values: Dense,
 }
@@ -22,7 +22,7 @@ impl Coo {
         self.values.dtype
     }
 
-    /// Converts the tensor to a scalar tensor, if it has one element or no nonzero element.
+    /// Converts the tensor to a scalar tensor; fails if it has several elements and one of them is nonzero.
     pub(crate) fn to_scalar(&self) -> Result<Tensor, Fault> {
         let size = self.dtype().element_size().unwrap_or(1) as usize;
         let value = match self.shape.element_count() {

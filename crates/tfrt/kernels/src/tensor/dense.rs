@@ -8,7 +8,7 @@ use pteron_host::{Bf16Bits, Chain, F16Bits, Fault, Frame, FromValue, KernelRegis
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Maximum number of elements printed of a tensor.
+/// Maximum number of elements that are printed of a dense tensor.
 const MAX_PRINTED: usize = 16;
 
 /// A dense row-major tensor. Its memory may be shared with other tensors.
@@ -26,7 +26,7 @@ impl Dense {
         Ok(Self { dtype: T::DTYPE, buffer: Buffer::new(frame, bytes)?, shape })
     }
 
-    /// A tensor of these elements; their number must be the shape's.
+    /// A tensor of these elements, in row-major order; their number must be the shape's.
     pub(crate) fn from_elements<T: Element>(
         frame: &Frame<'_>,
         shape: TensorShape,
@@ -70,7 +70,7 @@ impl Dense {
         Ok(Elements { bytes: self.buffer.bytes(), element: PhantomData })
     }
 
-    /// Sets every element, in order.
+    /// Sets every element, in row-major order.
     pub(crate) fn fill<T: Element>(
         &self,
         frame: &Frame<'_>,
@@ -82,7 +82,7 @@ impl Dense {
         })
     }
 
-    /// Whether both have the same type and shape, and all elements are equal by `same`.
+    /// Whether two tensors have the same type and shape, and `same` holds for every pair of elements.
     pub(crate) fn equals<T: Element>(
         &self,
         other: &Dense,
@@ -145,7 +145,7 @@ pub(crate) fn dense_value(tensor: Dense) -> Value {
     object_value(Tensor::Dense(tensor))
 }
 
-/// Decodes attributes that hold elements of this type.
+/// An element type that can be decoded from a kernel's attributes.
 trait Attributes: Element {
     fn scalar_attribute(frame: &Frame<'_>, index: usize) -> Result<Self, Fault>;
     fn array_attribute(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault>;
@@ -270,7 +270,7 @@ fn register_creation<T: Attributes>(registry: &mut KernelRegistry, name: &str) {
     });
 }
 
-/// Takes `(tensor, chain, values...)`: sets the elements, for types that registers hold as scalars.
+/// Registers a kernel that takes `(tensor, chain, values...)` and sets the tensor's elements to the values.
 fn register_set_values<T: Element + FromValue>(registry: &mut KernelRegistry, name: &str) {
     registry.add_fallible(&format!("tfrt_dht.set_tensor_with_values.{name}"), |frame: &mut Frame<'_>| {
         let tensor = dense_argument(frame, 0)?;

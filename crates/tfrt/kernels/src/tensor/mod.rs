@@ -50,7 +50,7 @@ impl Kind {
 }
 
 impl Tensor {
-    /// Its kind.
+    /// The kind of this tensor.
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Dense(_) => Kind::Dense,

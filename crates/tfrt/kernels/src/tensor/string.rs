@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum number of elements printed of a tensor.
+/// Maximum number of elements that are printed of a tensor of strings.
 const MAX_PRINTED: usize = 16;
 
 /// A tensor of strings. Its memory is charged to the request.
@@ -41,7 +41,7 @@ impl Strings {
         Ok(Self { shape, strings: strings.collect::<Result<_, _>>()?, _charge })
     }
 
-    /// A tensor of equal strings.
+    /// A tensor whose strings are all `text`.
     pub(crate) fn repeat(frame: &Frame<'_>, shape: TensorShape, text: &str) -> Result<Self, Fault> {
         let count = shape.element_count();
         let _charge = charge(frame, count, count.saturating_mul(text.len() as u64))?;
@@ -67,7 +67,7 @@ pub(crate) fn element_text<'a>(value: &'a Attribute<'_>) -> Result<Cow<'a, str>,
     }
 }
 
-/// Reads an aggregate attribute. Accepts an empty array, too: files record an empty aggregate as one.
+/// The elements of an aggregate attribute. An empty array is accepted, since files record an empty aggregate as one.
 pub(crate) fn aggregate_attribute<'f>(frame: &Frame<'f>, index: usize) -> Result<&'f [Attribute<'f>], Fault> {
     match frame.attribute::<&[Attribute<'f>]>(index) {
         Ok(values) => Ok(values),

@@ -2,7 +2,7 @@ use crate::kernels::{RegistryExt, Text, out};
 use pteron_host::{AsyncValue, Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::time::Duration;
 
-/// Delay of a copy with delay, long enough to have an effect on the order of execution.
+/// Delay of the kernels that copy with a delay: long enough to affect the order of execution.
 const DELAY: Duration = Duration::from_millis(2);
 
 /// Returns the first argument, asynchronously.
@@ -19,7 +19,7 @@ fn copy_with_delay(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     }))
 }
 
-/// Calls a function as a task.
+/// Executes a function as a task of the work queue.
 fn do_async(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let function = frame.function(0)?;
     if (function.arguments(), function.results()) != (frame.arguments(), frame.results()) {
@@ -50,7 +50,7 @@ fn sleep(frame: &Frame<'_>, value: Value) -> Result<Value, Fault> {
     Ok(Value::Async(result))
 }
 
-/// Returns a chain once all arguments are available, which they are when the kernel runs.
+/// Returns a chain. Kernels run only when all arguments are available, so the chain comes after them.
 fn as_chain(_: &mut Frame<'_>) -> Result<Chain, Fault> {
     Ok(Chain)
 }

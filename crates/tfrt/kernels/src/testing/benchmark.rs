@@ -6,7 +6,7 @@ use pteron_host::{
 };
 use std::time::Duration;
 
-/// A benchmark's settings and its measurements.
+/// The settings and the measured times of a benchmark.
 struct Stats {
     name: String,
     warm_up: usize,
@@ -73,7 +73,7 @@ impl Stats {
     }
 }
 
-/// A running benchmark; its runs are sequential.
+/// The state of a running benchmark, whose runs are sequential.
 struct Runner {
     stats: Stats,
     function: Function,

@@ -7,7 +7,7 @@ fn add(arguments: &[Value]) -> Value {
     }
 }
 
-/// Sets the first result, if there is one.
+/// Sets the first of `results` to `value`; does nothing if there are no results.
 fn set_first(results: &mut [Value], value: impl Into<Value>) {
     if let Some(result) = results.first_mut() {
         *result = value.into();

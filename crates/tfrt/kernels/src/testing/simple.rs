@@ -9,7 +9,7 @@ fn sum(frame: &mut Frame<'_>) -> Result<i32, Fault> {
     (0..frame.arguments()).try_fold(0i32, |sum, i| Ok(sum.wrapping_add(frame.get::<i32>(i)?)))
 }
 
-/// The number of the current thread; threads are numbered in the order of their first call.
+/// The number of the current thread; threads are numbered in the order in which they first call this function.
 fn thread_id() -> i32 {
     static NEXT: AtomicI32 = AtomicI32::new(0);
     thread_local! {

@@ -1,7 +1,7 @@
 use crate::kernels::{RegistryExt, Text, out, text_value};
 use pteron_host::{Chain, Fault, Frame, KernelRegistry};
 
-/// Maximum size of a file that a kernel reads.
+/// Maximum size in bytes of a file that a kernel reads.
 const MAX_FILE: u64 = 1 << 30;
 
 fn read_file(path: &str) -> Result<String, Fault> {

@@ -5,7 +5,7 @@ fn sum(frame: &mut Frame<'_>) -> Result<i32, Fault> {
     (0..frame.arguments()).try_fold(0i32, |sum, i| Ok(sum.wrapping_add(frame.get::<i32>(i)?)))
 }
 
-/// Calls a synchronous function; a failure, which has been reported, is not reported again.
+/// Calls a synchronous function. A failure of the function was reported where it occurred, and is not reported again.
 fn invoke(frame: &mut Frame<'_>) -> Result<(), Fault> {
     let function = frame.function(0)?;
     if (function.arguments(), function.results()) != (frame.arguments(), frame.results()) {

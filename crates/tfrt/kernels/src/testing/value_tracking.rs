@@ -1,7 +1,7 @@
 use crate::kernels::{RegistryExt, object_value, out};
 use pteron_host::{Chain, Frame, HostContext, KernelRegistry};
 
-/// A number that prints when it is created and destroyed.
+/// A number that prints a line when it is created and when it is destroyed.
 struct Tracked {
     value: i32,
     host: HostContext,

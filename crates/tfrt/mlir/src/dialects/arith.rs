@@ -190,7 +190,7 @@ fn print_constant(printer: &mut Printer<'_>, op: &Operation) {
     }
 }
 
-/// Parses `operands {...} : type`; operands and result have this type.
+/// Parses `operands {...} : type`, where `type` is the type of all operands and of the result.
 fn parse_same_type(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let at = parser.current_offset();
     let operands = parser.operand_list(Delimiter::None)?;

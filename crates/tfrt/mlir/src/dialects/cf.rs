@@ -97,7 +97,7 @@ fn print_cond_br(printer: &mut Printer<'_>, op: &Operation) {
     printer.optional_attribute_dictionary(&op.attributes, &[SEGMENTS]);
 }
 
-/// The operand segment sizes, if they add up to the number of operands.
+/// The sizes of the operand segments (`operand_segment_sizes`); absent unless they add up to the number of operands.
 fn operand_segments(op: &Operation) -> Option<[usize; 3]> {
     let Some(Attribute::DenseArray(_, sizes)) = op.attribute(SEGMENTS) else { return None };
     let sizes: Vec<usize> =

@@ -5,11 +5,11 @@ use crate::verify::{Symbol, Verifier};
 
 /// The reason why an operation is invalid.
 pub(crate) enum Problem {
-    /// Printed as `'name' op ...` at the operation.
+    /// A problem of the checked operation: printed as `'name' op ...` at its location.
     Op(String),
-    /// Printed as `'name' op ...` at another operation.
+    /// A problem of another operation (location, name, message): printed as `'name' op ...` at that location.
     OtherOp(LocationId, String, String),
-    /// Printed without a prefix at the operation.
+    /// A problem of the checked operation: printed at its location without a prefix.
     Plain(String),
 }
 
@@ -19,7 +19,7 @@ fn invalid_op(message: impl Into<String>) -> Check {
     Err(Problem::Op(message.into()))
 }
 
-/// Fails if the operation has attributes that its custom form, which shows only those in `but`, would lose.
+/// For printing: fails if the operation has attributes other than `but`, which its custom form would lose.
 pub(super) fn check_form_shows_attributes(verifier: &Verifier<'_>, op: &Operation, but: &[&str]) -> Check {
     // Checked only for printing, since other attributes are legal in generic form.
     if verifier.printing && op.attributes.iter().any(|(name, _)| !but.iter().any(|b| *name == *b)) {
@@ -28,7 +28,8 @@ pub(super) fn check_form_shows_attributes(verifier: &Verifier<'_>, op: &Operatio
     Ok(())
 }
 
-/// The type of the function that the flat symbol attribute `name` refers to. `Ok(None)` if symbols are not known.
+/// The type of the function that the flat symbol attribute `name` refers to; `Ok(None)` if functions are not known
+/// here.
 fn callee_type<'a>(
     verifier: &Verifier<'a>,
     op: &Operation,
@@ -62,7 +63,7 @@ pub(super) fn check_call(verifier: &Verifier<'_>, op: &Operation) -> Check {
     Ok(())
 }
 
-/// Checks that every branch is a function. The reference accepts a missing one and writes an invalid index.
+/// Checks that every branch names a function. The reference does not check it, and writes an invalid index.
 pub(super) fn check_case(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let Some(Attribute::Array(branches)) = op.attribute("branches") else { return Ok(()) };
     for branch in branches.iter() {
@@ -99,7 +100,7 @@ pub(super) fn check_cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
     Ok(())
 }
 
-/// Checks that the region ends in a `tfrt.return` of these types.
+/// Checks that region number `region` of the operation ends in a `tfrt.return` of values of these types.
 fn check_region_returns(verifier: &Verifier<'_>, op: &Operation, region: usize, types: &[Type]) -> Check {
     let last = op.regions[region].blocks.first().and_then(|block| block.operations.last());
     let Some(last) = last.filter(|last| last.is("tfrt.return")) else {
@@ -116,7 +117,8 @@ fn body_arguments(op: &Operation, region: usize) -> &[ValueId] {
     op.regions[region].blocks.first().map_or(&[], |block| &block.arguments)
 }
 
-/// Checks that the body's arguments have the types of `operands`, whose names they get in the custom form.
+/// For printing: checks that the body's arguments have the types of `operands`, since they are printed with their
+/// names.
 fn check_argument_types(verifier: &Verifier<'_>, op: &Operation, operands: &[ValueId]) -> Check {
     if verifier.types(body_arguments(op, 0)) != verifier.types(operands) && verifier.printing {
         return invalid_op("body arguments do not match the operands");
@@ -164,7 +166,7 @@ pub(super) fn check_parallel_for(verifier: &Verifier<'_>, op: &Operation) -> Che
     }
 }
 
-/// Checks that the only result is a chain, which the custom form implies.
+/// For printing: checks that the only result is a chain, as the custom form implies.
 fn check_only_chain_result(verifier: &Verifier<'_>, op: &Operation) -> Check {
     let chain = [Type::dialect("tfrt", "chain")];
     if verifier.printing && verifier.types(&op.results) != chain {
@@ -219,7 +221,7 @@ pub(super) fn check_do_async(verifier: &Verifier<'_>, op: &Operation) -> Check {
     check_region_returns(verifier, op, 0, &verifier.types(&op.results))
 }
 
-/// Checks that all attributes except `but` are `i32`, since the custom form shows them as `name = integer`.
+/// For printing: checks that all attributes except `but` are `i32`, and that there is a number of warm-up runs.
 fn check_only_i32_attributes(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Check {
     let is_count = |(name, value): &(crate::ir::Text, Attribute)| {
         *name == but

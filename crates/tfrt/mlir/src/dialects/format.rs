@@ -9,7 +9,7 @@ use crate::ir::{Attribute, Operation, Type, ValueId};
 use crate::parser::{Delimiter, OpState, Operand, Parse, Parser};
 use crate::printer::Printer;
 
-/// A declarative custom form of an operation.
+/// The custom form of an operation, declared in the notation of MLIR's op definitions.
 pub(crate) struct Format {
     elements: Vec<Element>,
 }
@@ -90,13 +90,13 @@ impl Format {
         Format { elements: stack.pop().unwrap_or_default().0 }
     }
 
-    /// Whether the form mentions the attribute.
+    /// Whether the form shows the attribute with this position in the operation's definition.
     fn mentions_attribute(&self, attribute: usize) -> bool {
         self.elements.iter().any(|e| matches!(e, Element::Attribute(at) if *at == attribute))
     }
 }
 
-/// Operands and types that were parsed so far.
+/// The operands and types of an operation that have been parsed so far.
 #[derive(Default)]
 struct Parsed<'a> {
     all: Option<(Vec<Operand<'a>>, u32)>,
@@ -107,7 +107,7 @@ struct Parsed<'a> {
     all_result_types: Option<Vec<Type>>,
 }
 
-/// Parses what follows the name of an operation with a declarative form.
+/// Parses the part after the name of an operation whose custom form is `format`.
 pub(crate) fn parse_format<'a>(
     parser: &mut Parser<'a>,
     state: &mut OpState,
@@ -203,7 +203,7 @@ fn parse_elements<'a>(
     Ok(())
 }
 
-/// Zero or more types; none if the next token closes a bracket or ends the form.
+/// Parses types separated by commas; none if the next token closes a bracket or ends the form.
 fn parse_types(parser: &mut Parser<'_>) -> Parse<Vec<Type>> {
     if parser.at_type() { parser.type_list() } else { Ok(Vec::new()) }
 }
@@ -212,7 +212,7 @@ fn parse_slot_types(parser: &mut Parser<'_>, slot: &Slot) -> Parse<Vec<Type>> {
     if slot.variadic { parse_types(parser) } else { Ok(vec![parser.parse_type()?]) }
 }
 
-/// Parses an attribute of a definition. If the attribute's kind has a type, the text needs none.
+/// Parses the value of a declared attribute, whose type may be left out if the declaration fixes it.
 fn parse_attribute(parser: &mut Parser<'_>, state: &OpState, attribute: &AttributeDef) -> Parse<Attribute> {
     let at = parser.current_offset();
     let ty = match &attribute.kind {
@@ -235,13 +235,13 @@ fn parse_attribute(parser: &mut Parser<'_>, state: &OpState, attribute: &Attribu
     if fits { Ok(value) } else { parser.error_in_op(state, at, "invalid kind of attribute specified") }
 }
 
-/// Prints what follows the name of an operation with a declarative form.
+/// Prints the part after the name of an operation whose custom form is `format`.
 pub(crate) fn print_format(printer: &mut Printer<'_>, op: &Operation, definition: &OpDef, format: &Format) {
     let mut spacing = Spacing { space: true, punctuation: false };
     print_elements(printer, op, definition, format, &format.elements, &mut spacing);
 }
 
-/// Tracks whether a space is needed before the next element.
+/// Tracks whether a space is needed before the next element of a printed custom form.
 struct Spacing {
     space: bool,
     punctuation: bool,

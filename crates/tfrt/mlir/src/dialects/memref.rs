@@ -37,7 +37,7 @@ fn parse_access<'a>(parser: &mut Parser<'a>, state: &mut OpState) -> Parse<(Oper
     Ok((memref, indices))
 }
 
-/// Parses `: type` of a memref, and its element type.
+/// Parses `: type`, where `type` must be a memref. Also returns the memref's element type.
 fn parse_memref_type(parser: &mut Parser<'_>, state: &OpState) -> Parse<(Type, Type)> {
     let at = parser.current_offset();
     let ty = parser.colon_type()?;

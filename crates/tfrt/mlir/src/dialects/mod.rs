@@ -32,14 +32,14 @@ use crate::parser::{OpState, Parse, Parser};
 use crate::printer::Printer;
 use crate::verify::Verifier;
 
-/// Parses what follows an operation's name.
+/// Parses the part of an operation's custom form that follows the name.
 pub(crate) type ParseHook = for<'p, 'a> fn(&'p mut Parser<'a>, &'p mut OpState) -> Parse;
-/// Prints what follows an operation's name.
+/// Prints the part of an operation's custom form that follows the name.
 pub(crate) type PrintHook = for<'p, 'a> fn(&'p mut Printer<'a>, &'p Operation);
-/// Checks constraints that a row cannot declare. The error is about the operation itself, unless it names another one.
+/// Checks constraints of an operation that a row cannot declare. The error may name another operation.
 pub(crate) type CheckHook = for<'v, 'a> fn(&'v Verifier<'a>, &'v Operation) -> Result<(), check::Problem>;
 
-/// A row of a dialect's table: an operation, or a family of operations that differ in their suffixes.
+/// A row of a dialect's table: an operation, or a family of operations whose names differ only in suffixes.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     /// The operation's name without dialect and suffixes.
@@ -47,11 +47,11 @@ pub(crate) struct Row {
     /// Lists of suffixes, `.`-joined to the stem in every combination; the first suffix replaces `T` in the other
     /// fields.
     suffixes: &'static [&'static [&'static str]],
-    /// Operands: `type name`, separated by commas; `type*` is variadic, and `any` is any type.
+    /// Operands: `type name`, separated by commas; `type*` is variadic, and `any` allows any type.
     operands: &'static str,
-    /// Results, in the same notation.
+    /// Results, in the notation of `operands`.
     results: &'static str,
-    /// Attributes: `kind name`; `kind?` is optional.
+    /// Attributes: `kind name`, separated by commas; `kind?` is optional.
     attributes: &'static str,
     /// The custom form in the notation of MLIR's op definitions; empty if there are hooks or no custom form.
     format: &'static str,
@@ -60,11 +60,11 @@ pub(crate) struct Row {
     regions: usize,
     terminator: bool,
     isolated: bool,
-    /// Whether any operands, results and regions are allowed; the row's lists are then not checked.
+    /// Whether any operands, results and regions are allowed, so that the row's lists of them are not checked.
     unchecked: bool,
 }
 
-/// A row with this stem; the builder methods below set the other fields.
+/// A row for operations with this stem; the builder methods below set the other fields.
 const fn op(stem: &'static str) -> Row {
     Row {
         stem,
@@ -132,7 +132,7 @@ impl Row {
 struct Dialect {
     name: &'static str,
     rows: &'static [Row],
-    /// Whether the regions of all its operations are isolated from above: they cannot use values defined outside.
+    /// Whether the regions of all operations are isolated from above: they cannot use values defined outside.
     isolated: bool,
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct AttributeDef {
     pub(crate) optional: bool,
 }
 
-/// Kinds of attributes.
+/// What kind of value a declared attribute must have.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AttributeKind {
     /// An integer or floating-point attribute of this type.
@@ -161,18 +161,18 @@ pub(crate) enum AttributeKind {
     String,
     FlatSymbol,
     Array,
-    /// An array of `i64`.
+    /// An array of `i64` integers.
     I64Array,
     /// An array of strings.
     StringArray,
-    /// `dense<...>`.
+    /// A dense elements attribute, `dense<...>`.
     Elements,
     Any,
 }
 
-/// The syntax of an operation.
+/// How an operation is parsed and printed.
 pub(crate) enum Syntax {
-    /// The operation has only its generic form.
+    /// The operation has no custom form, only the generic one.
     Generic,
     Format(Format),
     Hooks {
@@ -181,7 +181,7 @@ pub(crate) enum Syntax {
     },
 }
 
-/// An operation's definition.
+/// The definition of a registered operation.
 pub(crate) struct OpDef {
     pub(crate) name: String,
     pub(crate) operands: Vec<Slot>,
@@ -193,7 +193,7 @@ pub(crate) struct OpDef {
     pub(crate) terminator: bool,
     pub(crate) isolated: bool,
     pub(crate) unchecked: bool,
-    /// The dialect whose prefix operations in its regions may omit.
+    /// The dialect whose prefix is omitted from the names of operations in this operation's regions; empty for none.
     pub(crate) default_dialect: &'static str,
 }
 
@@ -215,11 +215,11 @@ const DIALECTS: &[&Dialect] = &[
     &coo::DIALECT,
 ];
 
-/// Registered dialects without defined operations.
+/// Dialects that are registered but define no operations here.
 const OTHER_DIALECTS: &[&str] =
     &["t", "tfrt_tensor", "ht", "tfrt_test_sync", "affine", "async", "linalg", "scf", "vector"];
 
-/// Whether a dialect is registered.
+/// Whether the dialect of this name is registered.
 pub(crate) fn is_registered(dialect: &str) -> bool {
     DIALECTS.iter().any(|d| d.name == dialect) || OTHER_DIALECTS.contains(&dialect)
 }
@@ -317,7 +317,7 @@ fn attribute_defs(list: &'static str, first: &'static str) -> Vec<AttributeDef> 
     list_entries(list).map(attribute).collect()
 }
 
-/// The type for a type name in a table; `None` for any type.
+/// The type that a table calls `word`, in which `first` replaces `T`; `None` if any type is allowed.
 fn type_named(word: &'static str, first: &'static str) -> Option<Type> {
     let word = if word == "T" { first } else { word };
     if let Some(kind) = FloatKind::from_keyword(word) {
@@ -339,18 +339,18 @@ fn type_named(word: &'static str, first: &'static str) -> Option<Type> {
     })
 }
 
-/// The newer name of a type of the dialects' tables: TFRT calls `!t.tensor` `!tfrt_tensor.tensor` since May 2024.
+/// The newer name of a type in the dialects' tables: since May 2024, TFRT calls `!t.tensor` `!tfrt_tensor.tensor`.
 pub(crate) fn newer_type_name(ty: &Type) -> Option<Type> {
     ty.is_dialect("t", "tensor").then(|| Type::dialect("tfrt_tensor", "tensor"))
 }
 
-/// Whether a text has newer names of types and no older ones.
+/// Whether a text uses the newer name of TFRT's tensor type, and nowhere the older one.
 pub(crate) fn has_newer_names(text: &[u8]) -> bool {
     let has = |name: &[u8]| text.split(|&byte| byte == b'!').skip(1).any(|rest| rest.starts_with(name));
     has(b"tfrt_tensor.tensor") && !has(b"t.tensor")
 }
 
-/// Checks a dialect type, if the dialect's types are known.
+/// Fails if a dialect type is unknown in a dialect all of whose types are known.
 pub(crate) fn check_type(symbol: &DialectSymbol) -> Result<(), String> {
     let body = symbol.body.as_str();
     let (known, what) = match symbol.dialect.as_str() {
@@ -365,7 +365,7 @@ pub(crate) fn check_type(symbol: &DialectSymbol) -> Result<(), String> {
     if known { Ok(()) } else { Err(format!("{what}: {body}")) }
 }
 
-/// Converts a dialect attribute's text to an attribute.
+/// Converts `#dialect.body` to an attribute; fails if the dialect is known to have no such attribute.
 pub(crate) fn dialect_attribute(symbol: DialectSymbol) -> Result<Attribute, String> {
     match symbol.dialect.as_str() {
         "corert" => match symbol.body.strip_prefix("shape") {

@@ -116,7 +116,7 @@ const ROWS: &[Row] = &[
         .format("operands attr-dict"),
 ];
 
-/// Region arguments that have the names of the operands, whose values they shadow.
+/// Arguments for a region's entry block, with the names of the operands, whose values they shadow.
 fn region_arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> {
     let argument = |(operand, ty): (&Operand<'a>, &Type)| Argument {
         name: Some(*operand),
@@ -254,7 +254,7 @@ fn print_repeat(printer: &mut Printer<'_>, op: &Operation) {
     print_body(printer, op, &op.operands[1..], &op.operands[1..]);
 }
 
-/// Prints ` : types {body}`; the body's arguments have the names of `shadows`.
+/// Prints ` : types {body}`, with the types of `typed`; the body's arguments get the names of `shadows`.
 fn print_body(printer: &mut Printer<'_>, op: &Operation, typed: &[ValueId], shadows: &[ValueId]) {
     if !typed.is_empty() {
         printer.push(" : ");

@@ -4,49 +4,49 @@ use std::sync::Arc;
 
 use super::{DenseElements, DialectSymbol, FloatKind, Location, Text, Type};
 
-/// An attribute.
+/// An MLIR attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
-    /// `unit`; printed as just the name in a dictionary.
+    /// The unit attribute, printed in a dictionary as just its name.
     Unit,
     /// An integer or boolean, `5 : i32`, `true`.
     Integer {
-        /// Integer type or `index`.
+        /// The integer's type: an integer type or `index`.
         ty: Type,
-        /// The value; sign-extended for signless and signed types, 0 or 1 for `i1`.
+        /// The integer's value; sign-extended for signless and signed types, 0 or 1 for `i1`.
         value: i128,
     },
     /// A floating-point number, `1.0 : f32`.
     Float {
-        /// The format.
+        /// The number's floating-point format.
         kind: FloatKind,
-        /// The bits in that format.
+        /// The number's bits in that format, in the low bits of the word.
         bits: u128,
     },
-    /// A string, rarely with a type.
+    /// A string; the type is absent except in `"text" : type`.
     String(Text, Option<Arc<Type>>),
-    /// A type.
+    /// A type as an attribute.
     Type(Type),
-    /// `[...]`.
+    /// A list of attributes, `[...]`.
     Array(Arc<[Attribute]>),
-    /// `{...}`, sorted by name.
+    /// Named attributes `{...}`, sorted by name.
     Dictionary(Arc<[NamedAttribute]>),
-    /// `@root::@nested`.
+    /// A reference to a symbol, `@root::@nested`.
     SymbolRef {
-        /// The first symbol.
+        /// The symbol before the first `::`.
         root: Text,
-        /// The symbols after `::`.
+        /// The symbols after `root`, from the outermost to the innermost.
         nested: Arc<[Text]>,
     },
-    /// `dense<...> : tensor<...>`.
+    /// A constant tensor, `dense<...> : tensor<...>`.
     Dense(Arc<DenseElements>),
-    /// `array<i32: 1, 2>`.
+    /// A list of numbers of one type, `array<i32: 1, 2>`: the type, then the numbers.
     DenseArray(Type, Arc<[Attribute]>),
-    /// `#corert.shape<...>`: dimensions, `-1` for an unknown one; absent if the rank is unknown.
+    /// A shape, `#corert.shape<...>`: dimensions, `-1` for an unknown one; absent if the rank is unknown.
     Shape(Option<Arc<[i64]>>),
-    /// `loc(...)` as an attribute.
+    /// A location as an attribute, `loc(...)`.
     Location(Arc<Location>),
-    /// A dialect attribute without special handling, `#dialect.body`.
+    /// An attribute of a dialect whose attributes are kept as text, `#dialect.body`.
     Dialect(Arc<DialectSymbol>),
     /// An attribute kept as its text: `affine_map<...>`, `affine_set<...>`, `strided<...>`, `sparse<...>`.
     Verbatim(Arc<str>),
@@ -89,7 +89,7 @@ impl Attribute {
         }
     }
 
-    /// How deep lists are nested: 1 for an attribute that is no list.
+    /// The nesting depth of lists in the attribute: 1 for an attribute that is not a list.
     pub(crate) fn depth(&self) -> usize {
         match self {
             Attribute::Array(elements) => 1 + elements.iter().map(Attribute::depth).max().unwrap_or(0),
@@ -97,7 +97,7 @@ impl Attribute {
         }
     }
 
-    /// The integer's value, signed or unsigned according to its type.
+    /// The value of an integer attribute, signed or unsigned according to its type; absent for other attributes.
     pub fn as_int(&self) -> Option<i128> {
         match self {
             Attribute::Integer { value, .. } => Some(*value),
@@ -105,7 +105,7 @@ impl Attribute {
         }
     }
 
-    /// The string's bytes.
+    /// The bytes of a string attribute; absent for other attributes.
     pub fn as_text(&self) -> Option<&Text> {
         match self {
             Attribute::String(text, _) => Some(text),

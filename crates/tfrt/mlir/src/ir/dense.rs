@@ -5,7 +5,7 @@ use super::{FloatKind, ShapedType, Text, Type, canonical_int};
 /// A dense elements attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DenseElements {
-    /// The container type; its shape is static.
+    /// The type of the tensor or vector; its shape is static.
     pub ty: Type,
     /// The elements.
     pub data: DenseData,
@@ -22,7 +22,7 @@ pub enum DenseData {
 }
 
 impl DenseElements {
-    /// Builds the attribute from all its elements, and detects splats.
+    /// Builds the attribute from all elements as bytes; stores a single element if all are equal (a splat).
     pub fn from_bytes(ty: Type, mut bytes: Vec<u8>) -> DenseElements {
         if let Some(size) = as_shaped(&ty).and_then(|s| element_size(&s.element))
             && size > 0
@@ -34,22 +34,22 @@ impl DenseElements {
         DenseElements { ty, data: DenseData::Bytes(bytes) }
     }
 
-    /// The shaped type.
+    /// The type of the tensor or vector; absent if the type is not shaped.
     pub fn shaped_type(&self) -> Option<&ShapedType> {
         as_shaped(&self.ty)
     }
 
-    /// Number of elements of the type.
+    /// Number of elements in the shape, also for a splat.
     pub fn num_elements(&self) -> u64 {
         self.shaped_type().and_then(ShapedType::num_elements).unwrap_or(0)
     }
 
-    /// Size of one element in bytes; absent for strings.
+    /// Size in bytes of one element in [`DenseData::Bytes`]; absent for elements that are not numeric.
     pub fn element_size(&self) -> Option<usize> {
         element_size(&self.shaped_type()?.element)
     }
 
-    /// Whether this is a splat: a single element is stored for all.
+    /// Whether this is a splat: a single element is stored, and stands for all.
     pub fn is_splat(&self) -> bool {
         match &self.data {
             DenseData::Bytes(bytes) => self.element_size() == Some(bytes.len()) && self.num_elements() > 0,
@@ -79,14 +79,14 @@ pub(crate) fn element_size(ty: &Type) -> Option<usize> {
     }
 }
 
-/// Decodes one integer element, normalized as in [`super::Attribute::Integer`].
+/// Decodes one little-endian integer element, normalized as in [`super::Attribute::Integer`].
 pub(crate) fn read_int(ty: &Type, bytes: &[u8]) -> i128 {
     let mut wide = [0u8; 16];
     wide[..bytes.len()].copy_from_slice(bytes);
     canonical_int(ty, i128::from_le_bytes(wide))
 }
 
-/// Decodes the bits of one floating-point element.
+/// Decodes one little-endian floating-point element to its bits.
 pub(crate) fn read_bits(bytes: &[u8]) -> u128 {
     let mut wide = [0u8; 16];
     wide[..bytes.len()].copy_from_slice(bytes);

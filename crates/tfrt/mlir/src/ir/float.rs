@@ -38,7 +38,7 @@ impl FloatKind {
         (row.1, row.2, row.3)
     }
 
-    /// The type's keyword.
+    /// The format's keyword in MLIR text, such as `bf16`.
     pub fn keyword(self) -> &'static str {
         self.parameters().0
     }
@@ -48,7 +48,7 @@ impl FloatKind {
         KINDS.iter().find(|row| row.1 == keyword).map(|row| row.0)
     }
 
-    /// Width in bits.
+    /// Width of a number in bits; for `f80` the explicit integer bit counts.
     pub fn width(self) -> u32 {
         let (_, exponent, fraction) = self.parameters();
         1 + exponent + fraction + u32::from(self == FloatKind::F80)
@@ -130,7 +130,7 @@ impl FloatKind {
         if too_large { overflow } else { pack(field, fraction) }
     }
 
-    /// The number as `f64`; absent if it is not finite, or (in `f80` and `f128`) needs more bits than `f64` has.
+    /// The number as `f64`; absent if it is not finite, or if `f64` cannot represent an `f80` or `f128` exactly.
     fn to_f64(self, bits: u128) -> Option<f64> {
         match self {
             FloatKind::F64 => return Some(f64::from_bits(bits as u64)).filter(|v| v.is_finite()),
@@ -293,7 +293,7 @@ impl Natural {
     }
 }
 
-/// Formats as `d.dddddde+XX`; with `truncate`, without padding zeros and with `E`.
+/// Formats as `d.dddddde+XX`; with `truncate` as `d.dddE+X`, without trailing zeros.
 fn format_scientific(value: f64, precision: u32, truncate: bool) -> String {
     let mut out = String::new();
     if value.is_sign_negative() {
@@ -328,7 +328,7 @@ fn format_scientific(value: f64, precision: u32, truncate: bool) -> String {
     out
 }
 
-/// Formats with up to `precision` digits, in positional notation if that takes at most three padding zeros.
+/// Formats with up to `precision` significant digits, in positional notation if that adds at most three zeros.
 fn format_general(value: f64, precision: u32) -> String {
     if value == 0.0 {
         return String::from(if value.is_sign_negative() { "-0.0E+0" } else { "0.0E+0" });

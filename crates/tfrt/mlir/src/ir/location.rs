@@ -11,9 +11,9 @@ pub enum Location {
     Unknown,
     /// `loc("file":line:column)`.
     FileLineCol {
-        /// File name as written.
+        /// The file name as it is written in the text.
         file: Text,
-        /// Line, from 1; 0 means the file as a whole.
+        /// Line, from 1; 0 if the location is the file as a whole.
         line: u32,
         /// Column in bytes, from 1.
         column: u32,
@@ -22,7 +22,7 @@ pub enum Location {
     Name {
         /// The name.
         name: Text,
-        /// The named location; `Unknown` if there is none.
+        /// The location that has this name; `Unknown` if none is given.
         child: Arc<Location>,
     },
     /// `loc(callsite(callee at caller))`.

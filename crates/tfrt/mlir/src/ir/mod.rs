@@ -30,7 +30,7 @@ pub struct LocationId(pub u32);
 pub struct Value {
     /// The value's type.
     pub ty: Type,
-    /// Location of a block argument; results have the location of their operation.
+    /// The location of a block argument; for a result, the location of its operation.
     pub location: LocationId,
 }
 
@@ -50,13 +50,13 @@ pub struct Module {
 pub struct Operation {
     /// Full name, `dialect.name`.
     pub name: Text,
-    /// The values that the operation uses.
+    /// The values that the operation uses, in order.
     pub operands: Vec<ValueId>,
-    /// The values that the operation defines.
+    /// The values that the operation defines, in order.
     pub results: Vec<ValueId>,
     /// Attributes, sorted by name, each name once.
     pub attributes: Vec<NamedAttribute>,
-    /// Regions.
+    /// The regions nested in the operation.
     pub regions: Vec<Region>,
     /// Successor blocks, as indices into the blocks of the enclosing region.
     pub successors: Vec<u32>,
@@ -153,13 +153,13 @@ impl Operation {
         }
     }
 
-    /// The attribute of this name.
+    /// The operation's attribute of this name.
     pub fn attribute(&self, name: &str) -> Option<&Attribute> {
         let at = self.attributes.binary_search_by(|(n, _)| n.as_bytes().cmp(name.as_bytes())).ok()?;
         Some(&self.attributes[at].1)
     }
 
-    /// Sets an attribute, replacing one of the same name.
+    /// Sets an attribute of the operation, replacing one of the same name.
     pub fn set_attribute(&mut self, name: impl Into<Text>, value: Attribute) {
         let name = name.into();
         match self.attributes.binary_search_by(|(n, _)| n.cmp(&name)) {
@@ -168,7 +168,7 @@ impl Operation {
         }
     }
 
-    /// The first block of the first region.
+    /// The first block of the operation's first region.
     pub fn body(&self) -> Option<&Block> {
         self.regions.first()?.blocks.first()
     }

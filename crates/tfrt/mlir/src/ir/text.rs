@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Text(Arc<[u8]>);
 
 impl Text {
-    /// The bytes.
+    /// The text's bytes, which need not be UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -22,7 +22,7 @@ impl Text {
         std::str::from_utf8(&self.0).ok()
     }
 
-    /// The text with invalid UTF-8 replaced, for messages.
+    /// The text, with invalid UTF-8 replaced by U+FFFD, for messages.
     pub fn to_string_lossy(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{Attribute, FloatKind};
 
-/// Signedness of an integer type: `i32`, `si32`, `ui32`.
+/// The signedness of an integer type: signless `i32`, signed `si32` or unsigned `ui32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signedness {
-    /// `iN`: the operations determine the signedness.
+    /// `iN`: whether a value is signed depends on the operation that uses it.
     Signless,
     /// `siN`.
     Signed,
@@ -27,7 +27,7 @@ pub enum Type {
     },
     /// `index`.
     Index,
-    /// `f16`, `bf16`, `f32`, `f64`, and the rarer formats.
+    /// A floating-point type: `f16`, `bf16`, `f32`, `f64`, or a rarer one.
     Float(FloatKind),
     /// `none`.
     None,
@@ -74,7 +74,7 @@ pub struct ShapedType {
     pub scalable: Vec<bool>,
     /// Element type.
     pub element: Type,
-    /// Encoding of a tensor; layout and memory space of a memref.
+    /// The encoding of a tensor; the layout and memory space of a memref; empty if none is given.
     pub extra: Vec<Attribute>,
 }
 
@@ -95,7 +95,7 @@ pub struct DialectSymbol {
 }
 
 impl DialectSymbol {
-    /// Prints the text after the sigil: `dialect.body` if that can be parsed back, otherwise `dialect<body>`.
+    /// Appends the text after the `!` or `#`: `dialect.body` if that can be parsed back, otherwise `dialect<body>`.
     pub(crate) fn write(&self, out: &mut String) {
         out.push_str(&self.dialect);
         if is_pretty_body(&self.body) {
@@ -109,7 +109,8 @@ impl DialectSymbol {
     }
 }
 
-/// Whether `body` is an identifier, optionally followed by one `<...>` group at the end.
+/// Whether `body` can follow `dialect.` without outer brackets: an identifier, perhaps with one `<...>` group at the
+/// end.
 fn is_pretty_body(body: &str) -> bool {
     if !body.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return false;

@@ -9,7 +9,7 @@ use crate::ir::{Attribute, FloatKind, NamedAttribute, Text, Type};
 use crate::lexer::{Kind, unescape};
 
 impl<'a> Parser<'a> {
-    /// Parses an attribute. If `ty` is given, a literal is a value of that type and needs no `: type`.
+    /// Parses an attribute. If `ty` is given, a literal gets that type and needs no `: type` of its own.
     pub(crate) fn parse_attribute(&mut self, ty: Option<&Type>) -> Parse<Attribute> {
         self.parse_nested(|parser| parser.attribute_inner(ty))
     }
@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses `keyword<...>`, followed by `: type` if `typed`, kept as text.
+    /// Parses `keyword<...>`, with a `: type` after it if `typed`, to an attribute that keeps the text.
     fn verbatim_attribute(&mut self, typed: bool) -> Parse<Attribute> {
         let start = self.current_offset();
         self.advance();
@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
         Ok(Attribute::SymbolRef { root, nested: nested.into() })
     }
 
-    /// Parses `@name` as the name of a symbol.
+    /// Parses `@name`, the name of a symbol that `op` defines or refers to.
     pub(crate) fn symbol_name(&mut self, op: &OpState) -> Parse<Text> {
         if !self.at_token(Kind::AtId) {
             return self.error_in_op(
@@ -241,7 +241,7 @@ impl<'a> Parser<'a> {
         Ok(entries)
     }
 
-    /// Parses `{...}`, if present, added to the operation's attributes.
+    /// Parses `{...}`, if present, and adds its entries to the attributes of `op`.
     pub(crate) fn optional_attribute_dictionary(&mut self, op: &mut OpState) -> Parse {
         if self.at_token(Kind::LBrace) {
             let entries = self.attribute_dictionary()?;
@@ -250,7 +250,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses `attributes {...}`, if present.
+    /// Parses `attributes {...}`, if present, and adds its entries to the attributes of `op`.
     pub(crate) fn optional_attributes_keyword(&mut self, op: &mut OpState) -> Parse {
         if self.optional_keyword("attributes") {
             if !self.at_token(Kind::LBrace) {

@@ -5,7 +5,7 @@ use crate::ir::{Attribute, DenseData, DenseElements, ShapedType, Signedness, Tex
 use crate::lexer::{Kind, Token, unescape};
 use crate::limits::MAX_DENSE_BYTES;
 
-/// The elements of a literal, before their type is known.
+/// The contents of `dense<...>` as tokens, before the element type is known.
 #[derive(Default)]
 struct Literal {
     elements: Vec<(bool, Token)>,
@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A bracketed list; returns its shape.
+    /// Parses a bracketed list of elements or of such lists, and returns its shape.
     fn dense_list(&mut self, elements: &mut Vec<(bool, Token)>) -> Parse<Vec<i64>> {
         self.parse_nested(|parser| {
             parser.advance();
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         Ok(DenseData::Bytes(bytes))
     }
 
-    /// The bits of one element: two's complement for integers.
+    /// The bits of one element as written in `token`: a float's format, or two's complement for integers.
     fn element_bits(&mut self, ty: &Type, negative: bool, token: Token) -> Parse<u128> {
         if let Type::Float(kind) = ty {
             if !matches!(token.kind, Kind::Float | Kind::Integer) {

@@ -18,7 +18,7 @@ impl<'a> Parser<'a> {
         self.module.add_location(Location::FileLineCol { file, line, column })
     }
 
-    /// Parses `loc(...)` after an operation or argument, if present. An alias may be defined later.
+    /// Parses `loc(...)` after an operation or argument, if present. If it is an alias, the alias may be defined later.
     pub(crate) fn trailing_location(&mut self) -> Parse<Option<LocationId>> {
         if !self.at_keyword("loc") {
             return Ok(None);

@@ -25,11 +25,11 @@ use crate::limits::{
 };
 use crate::source::Source;
 
-/// Parsing stopped at an error; the diagnostics have the reason.
+/// An error has stopped the parser; the error is among the parser's diagnostics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop;
 
-/// Result of a parsing step.
+/// Result of a step of the parser.
 pub(crate) type Parse<T = ()> = Result<T, Stop>;
 
 /// Brackets around a comma-separated list.
@@ -41,7 +41,7 @@ pub(crate) enum Delimiter {
     Paren,
 }
 
-/// The value of an alias, and its size and depth.
+/// The value of an alias, with its nesting depth and its number of attributes, types and locations.
 #[derive(Clone)]
 struct Alias<T> {
     value: T,
@@ -64,14 +64,14 @@ pub(crate) struct Parser<'a> {
     blocks: Vec<regions::Blocks<'a>>,
     default_dialects: Vec<&'static str>,
     depth: usize,
-    /// Maximum depth since the current alias definition began, with aliases expanded.
+    /// Maximum nesting depth since the definition of the current alias began, with the aliases used in it expanded.
     deepest: usize,
-    /// Number of attributes, types and locations so far.
+    /// Number of attributes, types and locations parsed so far, with aliases expanded.
     nodes: u64,
-    /// Number of attributes, types and locations in expanded aliases.
+    /// Number of attributes, types and locations that uses of aliases have expanded to.
     expanded: u64,
     implied_results: i128,
-    /// Whether the text uses the newer names of types.
+    /// Whether the text uses the newer name of TFRT's tensor type: see [`dialects::has_newer_names`].
     newer_types: bool,
 }
 
@@ -239,7 +239,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses the value of an alias and measures its size and depth.
+    /// Parses the value of an alias, and measures its nesting depth and its number of attributes, types and locations.
     fn parse_alias_value<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<Alias<T>> {
         let nodes = self.nodes;
         self.deepest = self.depth;
@@ -247,7 +247,8 @@ impl<'a> Parser<'a> {
         Ok(Alias { value, depth: self.deepest - self.depth, nodes: self.nodes - nodes })
     }
 
-    /// Expands an alias used at offset `at` to its value, within the limits.
+    /// The value of an alias used at offset `at`; stops with an error if it is too large or nests deeper than
+    /// `max_depth`.
     fn expand_alias<T: Clone>(&mut self, at: u32, alias: &Alias<T>, max_depth: usize) -> Parse<T> {
         let depth = self.depth + alias.depth;
         if depth > max_depth {
@@ -262,7 +263,7 @@ impl<'a> Parser<'a> {
         Ok(alias.value.clone())
     }
 
-    /// [`Self::expand_alias`] for an attribute.
+    /// The value of an attribute alias used at offset `at`: see [`Self::expand_alias`].
     fn expand_attribute(&mut self, at: u32, alias: &Alias<Attribute>) -> Parse<Attribute> {
         let is_location = matches!(alias.value, Attribute::Location(_));
         self.expand_alias(at, alias, if is_location { MAX_LOCATION_DEPTH } else { MAX_DEPTH })
@@ -281,7 +282,7 @@ impl<'a> Parser<'a> {
         outcome
     }
 
-    /// Moves to the next token. A lexical error is reported here.
+    /// Moves to the next token, and reports an error if that is malformed.
     fn advance(&mut self) {
         self.token = self.lexer.next();
         if let Some((at, message)) = self.lexer.error.take() {
@@ -289,7 +290,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Continues at a byte offset.
+    /// Continues with the token at this byte offset.
     fn jump_to(&mut self, offset: u32) {
         self.lexer.reset(offset);
         self.advance();
@@ -321,7 +322,7 @@ impl<'a> Parser<'a> {
         self.token.start
     }
 
-    /// Consumes the current token if it is of this kind.
+    /// Moves past the current token if it is of this kind. Returns whether it was.
     fn consume(&mut self, kind: Kind) -> bool {
         let fits = self.token.kind == kind;
         if fits {
@@ -338,7 +339,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Stops with an error at an offset. After a lexical error nothing more is reported.
+    /// Stops with an error at offset `at`. If the current token is malformed, that has been reported instead.
     pub(crate) fn error<T>(&mut self, at: u32, message: impl Into<String>) -> Parse<T> {
         if self.token.kind != Kind::Error {
             self.report(Severity::Error, at, message);
@@ -346,7 +347,7 @@ impl<'a> Parser<'a> {
         Err(Stop)
     }
 
-    /// [`Self::error`] with a note at another offset.
+    /// As [`Self::error`], with a note at offset `note_at`.
     fn error_with_note<T>(&mut self, at: u32, message: String, note_at: u32, note: String) -> Parse<T> {
         let before = self.diagnostics.len();
         let stop = self.error(at, message);
@@ -387,12 +388,12 @@ impl<'a> Parser<'a> {
         self.error(place, message)
     }
 
-    /// Consumes a token of this kind, or stops.
+    /// Moves past a token of this kind, or stops with `message`.
     fn expect(&mut self, kind: Kind, message: &str) -> Parse {
         if self.consume(kind) { Ok(()) } else { self.error_expected(message) }
     }
 
-    /// Stops with an error of an operation's custom parser.
+    /// Stops with an error at offset `at` of the operation `op`, whose custom form is being parsed.
     pub(crate) fn error_in_op<T>(
         &mut self,
         op: &OpState,
@@ -402,7 +403,7 @@ impl<'a> Parser<'a> {
         self.error(at, format!("custom op '{}' {message}", op.name))
     }
 
-    /// Comma-separated elements up to and including `close`; the opening bracket is already consumed.
+    /// Parses elements separated by commas, and the bracket `close`. The opening bracket has been consumed already.
     fn list_until(&mut self, close: Kind, shown: &str, mut element: impl FnMut(&mut Self) -> Parse) -> Parse {
         if self.consume(close) {
             return Ok(());
@@ -416,7 +417,7 @@ impl<'a> Parser<'a> {
         self.expect(close, shown)
     }
 
-    /// Counts results that the source implies by a number. Returns false if there are too many.
+    /// Adds results that exist only by a count in the source. Returns false if the text has too many of them.
     pub(crate) fn add_implied_results(&mut self, count: i128) -> bool {
         self.implied_results = self.implied_results.saturating_add(count);
         self.implied_results <= i128::from(MAX_IMPLIED_RESULTS)
@@ -447,7 +448,7 @@ impl<'a> Parser<'a> {
         matches!(self.token.kind, Kind::BareId | Kind::IntType)
     }
 
-    /// Consumes this keyword if it comes next.
+    /// Consumes this keyword if it comes next. Returns whether it did.
     pub(crate) fn optional_keyword(&mut self, keyword: &str) -> bool {
         let fits = self.at_any_keyword() && self.spelling() == keyword.as_bytes();
         if fits {
@@ -464,7 +465,7 @@ impl<'a> Parser<'a> {
         self.error_in_op(op, self.current_offset(), format_args!("expected '{keyword}'"))
     }
 
-    /// Consumes any keyword, or stops.
+    /// Consumes any keyword and returns it, or stops with an error.
     pub(crate) fn any_keyword(&mut self, op: &OpState) -> Parse<Text> {
         if !self.at_any_keyword() {
             return self.error_in_op(op, self.current_offset(), "expected valid keyword");
@@ -474,7 +475,7 @@ impl<'a> Parser<'a> {
         Ok(text)
     }
 
-    /// Consumes a punctuation mark or literal of an operation's syntax, or stops.
+    /// Consumes a punctuation mark or literal of an operation's syntax, or stops with an error.
     pub(crate) fn literal(&mut self, op: &OpState, literal: &str) -> Parse {
         match punctuation(literal) {
             Some(kind) => self.expect(kind, &format!("expected '{literal}'")),
@@ -482,7 +483,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Consumes a punctuation mark or literal if it comes next.
+    /// Consumes a punctuation mark or literal if it comes next. Returns whether it did.
     pub(crate) fn optional_literal(&mut self, literal: &str) -> bool {
         match punctuation(literal) {
             Some(kind) => self.consume(kind),

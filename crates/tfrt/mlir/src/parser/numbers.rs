@@ -4,7 +4,7 @@ use super::{Parse, Parser};
 use crate::ir::{FloatKind, Signedness, Type, canonical_int};
 use crate::lexer::{Kind, Token};
 
-/// The magnitude of an integer token; absent above 128 bits.
+/// The absolute value of an integer token, decimal or `0x...`; absent if it needs more than 128 bits.
 pub(super) fn magnitude(spelling: &[u8]) -> Option<u128> {
     let text = std::str::from_utf8(spelling).ok()?;
     match text.strip_prefix("0x") {
@@ -13,7 +13,7 @@ pub(super) fn magnitude(spelling: &[u8]) -> Option<u128> {
     }
 }
 
-/// The value of a literal of an integer type or `index`; absent if out of range.
+/// The value of a literal whose type `ty` is an integer type or `index`; absent if it is out of the type's range.
 pub(super) fn integer_value(ty: &Type, negative: bool, spelling: &[u8]) -> Option<i128> {
     let magnitude = magnitude(spelling)?;
     let (width, signed) = match ty {
@@ -44,7 +44,8 @@ pub(super) fn integer_value(ty: &Type, negative: bool, spelling: &[u8]) -> Optio
 }
 
 impl<'a> Parser<'a> {
-    /// The bits of a floating-point or hexadecimal literal token in that format.
+    /// The bits, in the format `kind`, of a decimal floating-point literal or of a hexadecimal literal, which gives the
+    /// bits.
     pub(super) fn float_bits(&mut self, kind: FloatKind, negative: bool, token: Token) -> Parse<u128> {
         let spelling = self.token_bytes(token);
         if token.kind == Kind::Float {

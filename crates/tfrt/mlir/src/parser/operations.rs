@@ -7,11 +7,11 @@ use crate::ir::{Attribute, LocationId, NamedAttribute, Operation, Region, Text, 
 use crate::lexer::{Kind, unescape};
 use crate::limits::MAX_RESULTS;
 
-/// An operation while it is being parsed.
+/// An operation that is being parsed.
 pub(crate) struct OpState {
-    /// Full name.
+    /// The operation's full name, `dialect.name`.
     pub(crate) name: Text,
-    /// Offset of the name.
+    /// Byte offset of the operation's name.
     pub(crate) name_at: u32,
     /// Operands.
     pub(crate) operands: Vec<ValueId>,
@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
         Ok((state, location))
     }
 
-    /// The definition for a name in custom form, and the full name that was looked up last.
+    /// The definition of the operation that is called `written` in custom form, and its full name.
     fn custom_definition(&self, written: &str) -> (Option<&'static OpDef>, String) {
         if let Some(definition) = dialects::lookup(written.as_bytes()) {
             return (Some(definition), written.to_string());

@@ -6,16 +6,16 @@ use super::{Argument, Operand, Parse, Parser};
 use crate::ir::{Block, LocationId, Operation, Region, Type};
 use crate::lexer::Kind;
 
-/// The block names of one region.
+/// The names of the blocks of one region, each with a provisional number.
 #[derive(Default)]
 pub(super) struct Blocks<'a> {
     ids: HashMap<&'a [u8], u32>,
-    /// For each id: the offset of its first use, and its position once it is defined.
+    /// For each provisional number: the offset of the name's first use, and the block's position once it is defined.
     entries: Vec<(u32, Option<u32>)>,
 }
 
 impl<'a> Parser<'a> {
-    /// The provisional number of a block name.
+    /// The provisional number of a block name of the current region; the next free number if the name is new.
     fn block_id(&mut self, name: &'a [u8], at: u32) -> u32 {
         if self.blocks.is_empty() {
             self.blocks.push(Blocks::default());
@@ -29,7 +29,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Parses `^name`: a successor.
+    /// Parses `^name`, a successor block, and returns the block's provisional number.
     pub(crate) fn successor(&mut self) -> Parse<u32> {
         if !self.at_token(Kind::CaretId) {
             return self.error_expected("expected block name");
@@ -39,7 +39,8 @@ impl<'a> Parser<'a> {
         Ok(id)
     }
 
-    /// Parses `{ block* }` with the given entry arguments. With `isolated`, names from outside may be redefined.
+    /// Parses `{ block* }` with the given entry arguments. If `isolated`, names defined outside can be defined anew
+    /// inside.
     pub(crate) fn region(&mut self, arguments: &[Argument<'a>], isolated: bool) -> Parse<Region> {
         self.expect(Kind::LBrace, "expected '{' to begin a region")?;
         let mut region = Region::default();
@@ -51,7 +52,7 @@ impl<'a> Parser<'a> {
         Ok(region)
     }
 
-    /// A region with arguments of these types that contains only a `tfrt.return` without operands.
+    /// A region whose only operation is a `tfrt.return` without operands, with entry arguments of these types.
     pub(crate) fn returning_region(&mut self, types: &[Type], location: LocationId) -> Region {
         let arguments = types.iter().map(|ty| self.module.add_value(ty.clone(), location)).collect();
         let operations = vec![Operation::new("tfrt.return", location)];

@@ -12,9 +12,9 @@ use crate::limits::MAX_RESULTS;
 pub(crate) struct Operand<'a> {
     /// The name with its `%`.
     pub(crate) name: &'a [u8],
-    /// The number after `#`.
+    /// The number after `#`; 0 if there is none.
     pub(crate) number: u32,
-    /// Offset of the name.
+    /// Byte offset of the name.
     pub(crate) at: u32,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The definitions and forward references of a name, by result number.
+    /// The values that a name stands for so far, defined or referred to, by result number.
     fn slots(&mut self, name: &'a [u8]) -> &mut BTreeMap<u32, Slot> {
         if self.scopes.is_empty() {
             self.scopes.push(Scope::default());
@@ -73,12 +73,12 @@ impl<'a> Parser<'a> {
         self.scopes[last].values.entry(name).or_default()
     }
 
-    /// Offset of the name's first occurrence, if any.
+    /// Byte offset of the first occurrence of `name`, result 0, in the current scope, if any.
     pub(super) fn reference_place(&mut self, name: &'a [u8]) -> Option<u32> {
         self.slots(name).get(&0).map(|slot| slot.at)
     }
 
-    /// Defines a name: creates a value, or completes the value that forward references created.
+    /// Defines a name as a value of type `ty`: a new one, or the one that forward references have created.
     pub(super) fn define(&mut self, operand: Operand<'a>, ty: Type, location: LocationId) -> Parse<ValueId> {
         let number = operand.number;
         let shown = || String::from_utf8_lossy(operand.name).into_owned();
@@ -117,7 +117,8 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    /// The value that a use refers to; an undefined name becomes a forward reference.
+    /// The value that `operand` refers to; if it is not defined yet, a new one of type `ty` that a later definition
+    /// completes.
     pub(crate) fn resolve(&mut self, operand: Operand<'a>, ty: &Type) -> Parse<ValueId> {
         let slots = self.slots(operand.name);
         if let Some(slot) = slots.get(&operand.number).copied() {
@@ -145,7 +146,7 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    /// Resolves operands with their types, whose number must be the same.
+    /// Resolves operands with their types; stops with an error at `at` unless there are as many types as operands.
     pub(crate) fn resolve_all(
         &mut self,
         op: &OpState,
@@ -185,7 +186,7 @@ impl<'a> Parser<'a> {
         Ok(operand)
     }
 
-    /// Zero or more operands, separated by commas.
+    /// Parses zero or more operands, separated by commas.
     pub(crate) fn operand_list(&mut self, delimiter: Delimiter) -> Parse<Vec<Operand<'a>>> {
         let mut operands = Vec::new();
         if delimiter == Delimiter::Paren {

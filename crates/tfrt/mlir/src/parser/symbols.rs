@@ -9,13 +9,13 @@ pub(super) enum Symbol<T> {
     Alias(T),
     Dialect {
         symbol: DialectSymbol,
-        /// Offset of the text after the dialect's name.
+        /// Byte offset of the text after the dialect's name.
         body_at: u32,
     },
 }
 
 impl<'a> Parser<'a> {
-    /// Parses from a `!` or `#` identifier.
+    /// Parses an alias, dialect type or dialect attribute, given the current `!` or `#` token.
     pub(super) fn symbol<T>(&mut self, alias: impl FnOnce(&Self, &'a [u8]) -> Option<T>) -> Parse<Symbol<T>> {
         let token = self.token;
         let identifier = &self.token_bytes(token)[1..];
@@ -57,7 +57,7 @@ impl<'a> Parser<'a> {
         Ok(Symbol::Dialect { symbol: DialectSymbol { dialect: dialect.into(), body }, body_at })
     }
 
-    /// The offset after the bracket that closes the bracket at `at`. Strings are skipped; `->` is not a bracket.
+    /// The offset after the bracket that matches the one at `at`. Brackets in strings do not count, nor does `->`.
     pub(super) fn balanced_end(&mut self, at: u32) -> Parse<u32> {
         let text = self.source.text;
         let mut open: Vec<u8> = Vec::new();

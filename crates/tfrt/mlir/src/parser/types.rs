@@ -41,7 +41,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One or more types, separated by commas.
+    /// Parses one or more types, separated by commas.
     pub(crate) fn type_list(&mut self) -> Parse<Vec<Type>> {
         let mut types = vec![self.parse_type()?];
         while self.consume(Kind::Comma) {
@@ -50,12 +50,12 @@ impl<'a> Parser<'a> {
         Ok(types)
     }
 
-    /// Parses `: types`, if present.
+    /// Parses `: types`, if present; no types otherwise.
     pub(crate) fn optional_colon_type_list(&mut self) -> Parse<Vec<Type>> {
         if self.consume(Kind::Colon) { self.type_list() } else { Ok(Vec::new()) }
     }
 
-    /// Parses `(types)` or a single type that is not a function.
+    /// Parses the results of a function type: `(types)`, or a single type that is not a function type.
     pub(crate) fn function_results(&mut self) -> Parse<Vec<Type>> {
         if self.at_token(Kind::LParen) {
             return self.type_list_parens();

@@ -11,7 +11,7 @@ use crate::ir::{Location, Module, Operation, Region};
 pub(super) struct Alias {
     /// The alias's number; alias 0 has no number in its name.
     pub(super) index: usize,
-    /// Whether it may be defined after its uses, at the end of the text.
+    /// Whether the alias may be defined after its uses, at the end of the text.
     pub(super) deferred: bool,
 }
 
@@ -36,7 +36,7 @@ struct Collector<'a> {
     seen: HashMap<&'a Location, Seen>,
 }
 
-/// The aliases used when `top` is printed with locations.
+/// An alias for each location that is printed with `top`.
 pub(super) fn collect_aliases<'a>(
     module: &'a Module,
     top: &'a Operation,
@@ -77,7 +77,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Visits a location and its children, and returns its depth.
+    /// Visits a location and its children, and returns the nesting depth of the location, from 1.
     fn visit_location(&mut self, location: &'a Location, deferred: bool) -> usize {
         if let Some(seen) = self.seen.get(location) {
             let (depth, was_deferred) = (seen.depth, seen.deferred);
@@ -96,7 +96,7 @@ impl<'a> Collector<'a> {
         deepest + 1
     }
 
-    /// Marks an alias, and the aliases it uses, to be defined before their use.
+    /// Marks the alias of a location, and those of its children, to be defined at the beginning of the text.
     fn define_early(&mut self, location: &'a Location) {
         if let Some(seen) = self.seen.get_mut(location)
             && seen.deferred

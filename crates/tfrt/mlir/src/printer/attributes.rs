@@ -7,7 +7,7 @@ use crate::ir::{
 use crate::lexer::is_bare_identifier;
 use std::fmt;
 
-/// Non-splat dense attributes with more elements than this are printed as a hexadecimal string.
+/// Dense attributes with more elements than this, unless splats, are printed as a hexadecimal string.
 const MAX_DENSE_LISTED: u64 = 100;
 
 impl fmt::Display for Attribute {
@@ -88,7 +88,7 @@ pub(crate) fn write_attribute(out: &mut String, attribute: &Attribute) {
     }
 }
 
-/// Prints an element of an array: `i64` and `f64` literals without their types, if they can be parsed back.
+/// Prints an array's element; `i64` and `f64` literals lose their types where these are the default when parsed back.
 fn write_element(out: &mut String, attribute: &Attribute) {
     let elided = match attribute {
         Attribute::Integer { ty, .. } => *ty == Type::int(64),
@@ -100,7 +100,7 @@ fn write_element(out: &mut String, attribute: &Attribute) {
     if elided { write_without_type(out, attribute) } else { write_attribute(out, attribute) }
 }
 
-/// Prints a numeric attribute without its type, any other attribute in full.
+/// Prints a numeric attribute without its type, and any other attribute in full.
 pub(super) fn write_without_type(out: &mut String, attribute: &Attribute) {
     match attribute {
         Attribute::Unit => out.push_str("unit"),
@@ -277,7 +277,7 @@ fn write_dense_element(out: &mut String, ty: &Type, bytes: &[u8]) {
     }
 }
 
-/// Prints raw elements; `i1` is packed eight to a byte.
+/// Prints elements as hexadecimal digits of their bytes; `i1` elements are packed eight to a byte.
 fn write_hex(out: &mut String, element: &Type, bytes: &[u8]) {
     out.push_str("\"0x");
     let mut byte = |b: u8| out.push_str(&format!("{b:02X}"));

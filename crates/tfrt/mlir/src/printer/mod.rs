@@ -12,12 +12,12 @@ use crate::lexer::is_bare_identifier;
 
 pub(crate) use attributes::{write_attribute, write_type};
 
-/// Options for printing.
+/// Options for printing a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrintOptions {
-    /// Print the location of every operation and argument, with aliases.
+    /// Whether to print the location of every operation and argument, with aliases.
     pub locations: bool,
-    /// Print every operation in generic form.
+    /// Whether to print every operation in generic form.
     pub generic: bool,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Printer<'a> {
         write_attribute(&mut self.out, attribute);
     }
 
-    /// Prints a numeric attribute without its type, any other in full.
+    /// Prints a numeric attribute without its type, and any other attribute in full.
     pub(crate) fn attribute_without_type(&mut self, attribute: &Attribute) {
         attributes::write_without_type(&mut self.out, attribute);
     }
@@ -158,7 +158,7 @@ impl<'a> Printer<'a> {
         attributes::write_symbol(&mut self.out, name);
     }
 
-    /// Prints an identifier, quoted if necessary.
+    /// Prints `text`, quoted if it is not a bare identifier.
     pub(crate) fn keyword_or_string(&mut self, text: &[u8]) {
         if is_bare_identifier(text) {
             self.out.push_str(&String::from_utf8_lossy(text));
@@ -167,7 +167,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints the arguments of a region's entry block with the names of other values from now on.
+    /// From now on, prints the arguments of the region's entry block with the names of `values`, which they shadow.
     pub(crate) fn shadow_region_arguments(&mut self, region: &Region, values: &[ValueId]) {
         let Some(entry) = region.blocks.first() else { return };
         for (argument, value) in entry.arguments.iter().zip(values) {
@@ -177,7 +177,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints an argument of a function: name, type, attributes, location.
+    /// Prints an argument of a function's body: name, type, attributes, location.
     pub(crate) fn region_argument(&mut self, argument: ValueId, attributes: &[NamedAttribute]) {
         self.operand(argument);
         self.push(": ");
@@ -251,7 +251,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints the aliases that must be defined before their use, and returns the text of the deferred ones.
+    /// Prints the aliases that must be defined before use; returns the definitions of the others, for the end of the
+    /// text.
     fn alias_definitions(&mut self) -> String {
         let mut all: Vec<(&'a Location, aliases::Alias)> =
             self.aliases.iter().map(|(location, alias)| (*location, *alias)).collect();

@@ -7,14 +7,14 @@ use std::rc::Rc;
 use crate::dialects;
 use crate::ir::{Attribute, Module, Operation, Region, Type};
 
-/// The name of a value, without its `%`.
+/// The name under which a value is printed, without the `%`.
 #[derive(Clone, Debug)]
 pub(super) enum Name {
-    /// `5`, or `5#1` for a result of an operation with several.
+    /// `5`, or `5#1` for one of several results of an operation.
     Number(u32, Option<u32>),
-    /// `arg3`.
+    /// `arg3`, for an argument of a region.
     Argument(u32),
-    /// `results`, or `results#1` for a result of a named group of several.
+    /// `results`, or `results#1` for one of several results that share a name.
     Special(String, Option<u32>),
 }
 
@@ -30,11 +30,11 @@ impl Name {
     }
 }
 
-/// The numbering state of a region, which nested regions start from.
+/// The counters and used names of a region; nested regions start from a copy.
 struct Counters {
     value: u32,
     argument: u32,
-    /// Number of name conflicts so far, used as a suffix.
+    /// Number of name conflicts so far, which is the next suffix.
     conflicts: u32,
     /// Names used in this region.
     used: HashSet<String>,
@@ -61,7 +61,7 @@ impl Counters {
         self.used.insert(name.to_string())
     }
 
-    /// Reserves a name, or if it is used, the name with a suffix.
+    /// Reserves `hint` or, if that name is used already, `hint` with a suffix. Returns the reserved name.
     fn reserve_with_suffix(&mut self, hint: &str) -> String {
         let mut name = hint.to_string();
         while !self.reserve(&name) {

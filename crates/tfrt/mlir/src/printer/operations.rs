@@ -6,7 +6,7 @@ use crate::dialects::{self, OpDef, Syntax};
 use crate::ir::{Block, Operation, Region, Type};
 
 impl<'a> Printer<'a> {
-    /// Prints results, operation and location.
+    /// Prints an operation with its results and its location.
     pub(super) fn full_operation(&mut self, op: &Operation) {
         let named = if self.options.generic { Vec::new() } else { named_groups(op) };
         let mut groups: Vec<_> = named.into_iter().map(|(_, results)| results).collect();
@@ -48,7 +48,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints the name, without the dialect prefix that the enclosing operation implies.
+    /// Prints the operation's name, without the dialect prefix if the enclosing operation implies it.
     fn operation_name(&mut self, op: &Operation) {
         let name = op.name.to_string_lossy();
         let dialect = self.default_dialects.last().copied().unwrap_or("");
@@ -102,7 +102,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints a region of `op`; the arguments of its entry block only if `entry_arguments`.
+    /// Prints a region of `op`; with the arguments of the entry block if `entry_arguments`.
     pub(crate) fn region(&mut self, op: &Operation, region: &Region, entry_arguments: bool) {
         let default = dialects::lookup(&op.name).map_or("", |d| d.default_dialect);
         self.default_dialects.push(default);
@@ -160,7 +160,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// For each block of a region, its distinct predecessors.
+/// For each block of a region, the positions of its predecessors, each once.
 fn predecessors(region: &Region) -> Vec<Vec<usize>> {
     let mut predecessors: Vec<Vec<usize>> = vec![Vec::new(); region.blocks.len()];
     for (index, block) in region.blocks.iter().enumerate() {

@@ -5,7 +5,7 @@ use pteron_bef::{Attribute as Bef, DType};
 
 use crate::ir::{Attribute, DenseData, DenseElements, FloatKind, Signedness, Text, Type, canonical_int};
 
-/// The BEF data type of an MLIR type.
+/// The BEF data type of an MLIR type; absent if BEF has none for it.
 pub(super) fn dtype(ty: &Type) -> Option<DType> {
     Some(match ty {
         Type::Integer { width, signedness } => match (width, signedness) {
@@ -74,7 +74,7 @@ fn type_of(dtype: DType) -> Type {
     }
 }
 
-/// Size in bytes of the attribute's dense parts in BEF, with splats expanded.
+/// Size in bytes of the dense attributes in `attribute` when written to BEF, with splats expanded.
 pub(super) fn dense_bytes(attribute: &Attribute) -> u64 {
     match attribute {
         Attribute::Dense(dense) => {
@@ -134,7 +134,7 @@ fn dense_to_bef(dense: &DenseElements) -> Option<Dense<'static>> {
     Dense::new(element, shaped.shape.clone()?, bytes).ok()
 }
 
-/// Scalars of one type, or types, become an array; anything else becomes an aggregate.
+/// Translates a list: elements that are scalars of one type, or types, become an array; others an aggregate.
 fn array_to_bef(elements: &[Attribute]) -> Option<Bef<'static>> {
     let elements: Vec<Bef<'static>> = elements.iter().map(to_bef).collect::<Option<_>>()?;
     let Some(first) = elements.first() else { return Some(Bef::Array(Array::empty())) };

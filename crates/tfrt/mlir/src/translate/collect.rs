@@ -10,13 +10,13 @@ use crate::diagnostics::Diagnostic;
 use crate::ir::{Attribute, Block, LocationId, Module, Operation, Region, Text, Type, ValueId};
 use crate::limits::MAX_DIAGNOSTICS;
 
-/// A function to be written.
+/// A function of the BEF program: a function of the module, or a region.
 pub(super) struct FunctionEntry<'m> {
     pub(super) name: String,
     pub(super) kind: FunctionKind,
     pub(super) inputs: Vec<Type>,
     pub(super) results: Vec<Type>,
-    /// The operation that owns the body, and the body; absent for native functions.
+    /// The operation that owns the body, and the body's block; absent for native functions.
     pub(super) body: Option<(&'m Operation, &'m Block)>,
 }
 
@@ -26,21 +26,21 @@ pub(super) struct Collected<'m> {
     pub(super) symbols: Symbols<'m>,
     pub(super) program: pteron_bef::Module<'static>,
     pub(super) functions: Vec<FunctionEntry<'m>>,
-    /// Indices of functions by name.
+    /// Indices of functions by symbol name.
     pub(super) named: HashMap<Text, FunctionId>,
-    /// Indices of the functions for regions, by the region's address.
+    /// Indices of the functions made from regions, by the region's address.
     pub(super) regions: HashMap<*const Region, FunctionId>,
     pub(super) attributes: HashMap<Attribute, AttributeId>,
     types: HashMap<Type, TypeId>,
 }
 
 impl Collected<'_> {
-    /// The index of a type that the pass has collected.
+    /// The index of a type that has been collected.
     pub(super) fn type_id(&self, ty: &Type) -> TypeId {
         self.types.get(ty).copied().unwrap_or(TypeId(0))
     }
 
-    /// The code of a kernel.
+    /// The kernel code for an operation's name, added if it is new.
     pub(super) fn kernel_code(&mut self, name: &Text) -> KernelCode {
         self.program.intern_kernel(name.to_string_lossy())
     }
@@ -53,11 +53,11 @@ pub(super) fn is_return(op: &Operation) -> bool {
 
 /// How an attribute of a kernel is represented in BEF.
 pub(super) enum Use<'a> {
-    /// Not represented.
+    /// The attribute is left out.
     Dropped,
-    /// Represented as functions.
+    /// The attribute refers to functions, which the kernel gets as a list.
     Functions(Vec<&'a Text>),
-    /// Represented as a value.
+    /// The attribute is written as a value.
     Value,
 }
 
@@ -114,14 +114,14 @@ pub(super) fn collect(module: &Module, options: Options) -> Result<Collected<'_>
 struct Collector<'m> {
     collected: Collected<'m>,
     options: Options,
-    /// The region that defines each value.
+    /// For each value, the number of the region that defines it.
     region_of: Vec<u32>,
     next_region: u32,
-    /// Functions that attributes refer to, with the locations of the operations.
+    /// The function references in attributes: the attribute, the function's name, and the operation's location.
     references: Vec<(&'m Attribute, &'m Text, LocationId)>,
     payload: u64,
     symbol_count: u64,
-    /// Texts of compiled modules, by the module's address.
+    /// Texts of the compiled modules that symbols refer to, by the module operation's address.
     texts: HashMap<*const Operation, String>,
     problems: Vec<Diagnostic>,
     /// Whether an attribute that cannot be encoded was reported; like the reference, only the first one is.
@@ -262,7 +262,7 @@ impl<'m> Collector<'m> {
         id
     }
 
-    /// Adds a region as a function.
+    /// Adds a region as a function, named `shown` in BEF and `name` in the module.
     fn add_region(
         &mut self,
         op: &'m Operation,
@@ -382,7 +382,7 @@ impl<'m> Collector<'m> {
         }
     }
 
-    /// Interns the types of scalars in attributes, also of those in lists.
+    /// Interns the types of the numbers in an attribute, including those in lists.
     fn attribute_types(&mut self, value: &Attribute) {
         match value {
             Attribute::Integer { ty, .. } => self.add_type(ty),
@@ -392,7 +392,8 @@ impl<'m> Collector<'m> {
         }
     }
 
-    /// Counts bytes of payload. Returns false if the limit is exceeded, which is reported once.
+    /// Counts `bytes` of dense attributes or compiled modules. Returns false if the limit is exceeded; reports that
+    /// once.
     fn charge(&mut self, op: &Operation, bytes: u64) -> bool {
         let (before, limit) = (self.payload, self.options.max_payload);
         self.payload = before.saturating_add(bytes);
@@ -427,7 +428,7 @@ impl<'m> Collector<'m> {
         Some(pteron_bef::Attribute::SymbolRef(Box::new(symbol)))
     }
 
-    /// Checks that every function that an attribute refers to exists. Reports only the first missing one.
+    /// Checks that the functions that attributes refer to exist. Reports only the first missing one.
     fn check_references(&mut self) {
         if !self.problems.is_empty() {
             return;

@@ -86,7 +86,7 @@ fn emit_body(
     Ok(body)
 }
 
-/// The streams that an attribute of `op` records for its body `block`.
+/// The streams of the body `block`, if an attribute of `op` records them: of the root, then of each kernel.
 fn stated_streams(op: &Operation, block: &Block) -> Option<Vec<u64>> {
     let mut stated = op.attribute(super::STREAMS)?;
     if let Attribute::Array(lists) = stated {
@@ -101,7 +101,7 @@ fn stated_streams(op: &Operation, block: &Block) -> Option<Vec<u64>> {
     }
 }
 
-/// The cost of an operation for the stream analysis.
+/// The cost of an operation for the stream analysis; `None` for the analysis's default.
 fn kernel_cost(op: &Operation) -> Option<i64> {
     if op.is("tfrt.merge.chains") {
         return Some(1);
@@ -113,7 +113,7 @@ fn kernel_cost(op: &Operation) -> Option<i64> {
     None
 }
 
-/// Options of the stream analysis: the function's attributes, otherwise the module's.
+/// Options of the stream analysis for `op`: from the attributes of the function or, where it has none, of the module.
 fn stream_options(op: &Operation, module: &Operation) -> StreamOptions {
     let own = |name: &str| op.attribute(name).filter(|_| op.is("func.func"));
     let option = |name: &str| own(name).or_else(|| module.attribute(name));

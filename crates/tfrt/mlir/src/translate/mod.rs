@@ -50,7 +50,7 @@ pub struct FromBefOptions {
     /// Behave like TFRT's converter, even if its text does not translate back: name every function attribute `callee`,
     /// and replace a fused location of one member by that member.
     pub as_reference: bool,
-    /// Leave all locations out, also those that text cannot represent.
+    /// Whether to leave out all locations, including those that the text form cannot represent.
     pub without_locations: bool,
 }
 
@@ -78,7 +78,7 @@ pub fn to_bef_module(module: &Module, options: Options) -> Result<pteron_bef::Mo
     Ok(program)
 }
 
-/// The sections that an attribute of the module records.
+/// The custom sections that the module's attribute [`SECTIONS`] records, to be written to the BEF file.
 fn custom_sections(module: &Module) -> Result<Vec<pteron_bef::CustomSection<'static>>, Vec<Diagnostic>> {
     let Some(stated) = module.op.attribute(SECTIONS) else { return Ok(Vec::new()) };
     let section = |element: &Attribute| {

@@ -11,12 +11,12 @@ use crate::ir::{Attribute, Text};
 /// several are called `callee0`, `callee1`, ..., which sort in the order of the functions. Strings in the file that
 /// nothing refers to must be names of lists of functions, and are used for lists.
 pub(super) struct Namer {
-    /// Names of function lists that no attribute has yet.
+    /// Candidate names for attributes that are lists of functions: strings of the file that no attribute has taken yet.
     lists: BTreeSet<String>,
 }
 
 impl Namer {
-    /// `extra` are the file's strings that nothing refers to.
+    /// A namer that gives the names in `extra`, the file's strings that nothing refers to, to lists of functions.
     pub(super) fn new<'s>(extra: impl Iterator<Item = &'s str>) -> Namer {
         Namer { lists: extra.map(String::from).collect() }
     }
@@ -28,7 +28,7 @@ impl Namer {
         }
     }
 
-    /// The attributes that hold the `functions` of a kernel called `operation`, which also has `other_attributes`.
+    /// Attributes, with names, for the `functions` of a kernel called `operation` that also has `other_attributes`.
     pub(super) fn function_attributes(
         &mut self,
         operation: &str,
@@ -70,7 +70,7 @@ impl Namer {
     }
 }
 
-/// The name of a registered operation's attribute that is a list of functions.
+/// The name of the attribute of a registered operation that is a list of functions, if it has one.
 fn list_attribute(operation: &str) -> Option<&'static str> {
     (operation == "tfrt.case").then_some("branches")
 }

@@ -14,7 +14,7 @@ use crate::ir::{
 };
 use crate::limits::MAX_DEPTH;
 
-/// Operations that the text form does not translate to kernels.
+/// Names of operations that are not translated to kernels, so that no kernel may have them.
 const NOT_KERNELS: [&str; 3] = ["tfrt.return", "func.func", "builtin.module"];
 
 type Restored<T> = Result<T, Vec<Diagnostic>>;
@@ -23,7 +23,7 @@ fn new_error(message: impl Into<String>) -> Vec<Diagnostic> {
     vec![Diagnostic::error_at(&Location::Unknown, message)]
 }
 
-/// Builds the module of a program.
+/// Translates a BEF program to a module.
 pub(super) fn restore(
     program: &pteron_bef::Module<'_>,
     name: &str,
@@ -82,14 +82,14 @@ pub(super) fn restore(
     Ok(module)
 }
 
-/// A section that the format does not define, as an element of [`SECTIONS`].
+/// A custom section of a BEF file, as an element of the attribute [`SECTIONS`].
 fn section_attribute(section: &pteron_bef::CustomSection<'_>) -> Attribute {
     let number = |value: u8| Attribute::int(64, value.into());
     let contents = Attribute::string(Text::from(&*section.data));
     Attribute::array(vec![number(section.id), number(section.alignment), contents])
 }
 
-/// Adds the place of problems to their messages.
+/// Returns a function that adds `place` to the messages of diagnostics.
 fn with_place(place: String) -> impl FnOnce(Vec<Diagnostic>) -> Vec<Diagnostic> {
     move |mut problems| {
         problems.iter_mut().for_each(|problem| problem.message = format!("{place}: {}", problem.message));
@@ -104,17 +104,17 @@ struct Restorer<'p, 'b> {
     types: Vec<Type>,
     guesses: InferredTypes<'p>,
     namer: Namer,
-    /// The code of `tfrt.merge.chains`, the only kernel with a cost of its own in the analysis.
+    /// The code of `tfrt.merge.chains`, the only operation in restored text that does not have the default cost.
     merge_chains: Option<usize>,
-    /// Whether each function was used as a region.
+    /// For each function, whether it has been restored as a region.
     used: Vec<bool>,
-    /// The regions around the current kernel.
+    /// The functions whose bodies, as regions, enclose the current kernel, outermost first.
     open: Vec<FunctionId>,
     /// The symbol of each function.
     symbols: Vec<Text>,
 }
 
-/// The symbols of the functions: their names, with a number behind a name that an earlier function has.
+/// A symbol for each function: its name, with a number after it if an earlier function has the name.
 fn function_symbols(program: &pteron_bef::Module<'_>, options: FromBefOptions) -> Vec<Text> {
     let names: HashSet<&str> = program.functions.iter().map(|function| &*function.name).collect();
     let mut seen: HashMap<&str, u32> = HashMap::new();
@@ -194,7 +194,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
         Ok(op)
     }
 
-    /// The streams of a body as an attribute, if the analysis of the text would assign others.
+    /// The streams of a body as an attribute; `None` if the stream analysis of the restored text gives the same ones.
     fn streams_attribute(&self, body: &Body<'_>) -> Option<Attribute> {
         if self.options.as_reference {
             return None;

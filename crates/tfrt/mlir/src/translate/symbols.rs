@@ -4,22 +4,22 @@ use std::collections::HashMap;
 
 use crate::ir::{Attribute, Operation, Text};
 
-/// Whether the operation is a compiled module (`tfrt.compiled`), whose contents are compiled, not interpreted.
+/// Whether the operation is a compiled module (`tfrt.compiled`), which is passed to a compiler as text.
 pub(super) fn is_compiled(op: &Operation) -> bool {
     op.is("builtin.module") && op.attribute("tfrt.compiled").is_some()
 }
 
 /// The target of a symbol reference.
 pub(super) enum Target<'m> {
-    /// A symbol in a compiled module: the module that directly contains it.
+    /// A symbol in a compiled module; holds the module that directly contains the symbol.
     Compiled(&'m Operation),
-    /// A compiled module itself.
+    /// A compiled module.
     Module,
-    /// Any other symbol, or a missing one.
+    /// A symbol that is neither, or that does not exist.
     Other,
 }
 
-/// The symbols of the top module.
+/// The symbols that are defined directly in the top module.
 pub(super) struct Symbols<'m> {
     top: HashMap<&'m Text, &'m Operation>,
 }
@@ -30,7 +30,7 @@ impl<'m> Symbols<'m> {
         Symbols { top: operations.iter().filter_map(|op| Some((op.symbol_name()?, op))).collect() }
     }
 
-    /// Resolves a symbol reference.
+    /// Finds what a symbol reference refers to.
     pub(super) fn resolve(&self, attribute: &Attribute) -> Target<'m> {
         let Attribute::SymbolRef { root, nested } = attribute else { return Target::Other };
         let Some(&top) = self.top.get(root) else { return Target::Other };

@@ -47,7 +47,7 @@ pub(super) fn restore_units<'s>(
     Ok(units)
 }
 
-/// Inserts a module into the modules along `path`, creating missing ones.
+/// Inserts `unit` into the module that `path` leads to from `units`, creating modules that do not exist.
 fn insert_at_path(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
     let Some((outer, rest)) = path.split_first() else {
         units.insert(0, unit);
@@ -66,7 +66,7 @@ fn insert_at_path(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
     }
 }
 
-/// Parses a module's text and moves its values and locations into `module`.
+/// Parses the text of a compiled module, and moves its values and locations into `module`.
 fn parse_unit(module: &mut Module, text: &str) -> Result<Operation, Vec<Diagnostic>> {
     let parsed = crate::parser::parse(text, "<unknown>").map_err(|crate::Error(mut diagnostics)| {
         let message = "a compiled module in the file cannot be read";

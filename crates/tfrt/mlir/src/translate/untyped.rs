@@ -17,11 +17,11 @@ use super::attributes;
 use crate::dialects::{self, AttributeKind, Slot};
 use crate::ir::{Attribute, Text, Type};
 
-/// The guessed types of one program's registers and attributes.
+/// The types of a program's registers and attributes, guessed where the file does not record them.
 pub(super) struct InferredTypes<'p> {
     registers: HashMap<(u32, u32), Type>,
     untyped: Option<&'p UntypedAttributes<'p>>,
-    /// Offsets of attributes, in ascending order.
+    /// Byte offsets of the attributes of unknown type, in ascending order.
     offsets: Vec<u64>,
 }
 
@@ -35,12 +35,12 @@ impl<'p> InferredTypes<'p> {
         InferredTypes { registers, untyped, offsets }
     }
 
-    /// The type of a register.
+    /// The recorded or guessed type of a register.
     pub(super) fn register(&self, function: pteron_bef::FunctionId, register: Register) -> Type {
         self.registers.get(&(function.0, register.0)).cloned().unwrap_or(Type::None)
     }
 
-    /// The attributes of unknown type that are guessed to be symbols in compiled modules.
+    /// The attributes of unknown type that are probably symbols in compiled modules.
     pub(super) fn symbols(&self) -> Vec<SymbolRef<'p>> {
         let Some(untyped) = self.untyped else { return Vec::new() };
         let ids = (0..untyped.offsets.len() as u32).map(pteron_bef::AttributeId);
@@ -56,7 +56,7 @@ impl<'p> InferredTypes<'p> {
         ids.zip(&untyped.offsets).filter_map(symbol).collect()
     }
 
-    /// The name and value of an attribute.
+    /// The probable name and value of attribute number `at` of a kernel.
     pub(super) fn attribute(&self, kernel_name: &str, kernel: &Kernel<'_>, at: usize) -> (Text, Attribute) {
         let id = kernel.attributes[at].value;
         if let Some(definition) = dialects::lookup(kernel_name.as_bytes()) {
@@ -82,7 +82,7 @@ impl<'p> InferredTypes<'p> {
         Some((attributes::from_bef(&value)?, end))
     }
 
-    /// Decodes the attribute as the first kind that fills the bytes up to the next attribute, except for padding.
+    /// Decodes an attribute as the first type for which it extends to the next attribute, except for padding.
     fn guess_value(&self, id: pteron_bef::AttributeId) -> Attribute {
         let fills = |end: u64| {
             let Some(untyped) = self.untyped else { return false };
@@ -101,7 +101,7 @@ impl<'p> InferredTypes<'p> {
     }
 }
 
-/// Kinds of attributes, ordered from the most to the least restrictive encoding.
+/// The types that an attribute is guessed to have, from the most to the least restrictive encoding.
 fn candidate_types() -> Vec<AttributeType> {
     let array = |dtype| AttributeType::Array(ElementType::Data(dtype));
     let (arrays, scalars) = (
@@ -115,7 +115,7 @@ fn candidate_types() -> Vec<AttributeType> {
     kinds
 }
 
-/// The BEF type of an attribute of a registered operation.
+/// The BEF type of an attribute of this kind; `None` if the kind allows several.
 fn bef_type(kind: &AttributeKind) -> Option<AttributeType> {
     Some(match kind {
         AttributeKind::Number(ty) => AttributeType::Scalar(attributes::dtype(ty)?),
@@ -126,7 +126,7 @@ fn bef_type(kind: &AttributeKind) -> Option<AttributeType> {
     })
 }
 
-/// The known and guessed types of all registers.
+/// The recorded or guessed type of each register, by the indices of function and register.
 fn infer_register_types(program: &pteron_bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), Type> {
     let mut known: BTreeMap<(u32, u32), Type> = BTreeMap::new();
     for (id, body) in program.bodies() {
@@ -204,7 +204,7 @@ fn expand_variadic(slots: &[Slot], count: usize) -> impl Iterator<Item = &Slot> 
     slots.iter().flat_map(move |slot| std::iter::repeat_n(slot, if slot.variadic { extra } else { 1 }))
 }
 
-/// An event of the reference's walk that interns types.
+/// A step of the reference's walk over a program, in which it adds types to the type table.
 enum TypeEvent<'p> {
     Types(&'p [pteron_bef::TypeId]),
     Register(u32, Register),
@@ -255,12 +255,12 @@ fn walk_body<'p>(
     }
 }
 
-/// Assigns the types of the table that nothing accounts for to registers of unknown type.
+/// Assigns the types in the type table that no known use explains to the registers of unknown type.
 struct TypeAssigner<'t> {
     types: &'t [Type],
-    /// First position of each type in the table.
+    /// The position at which each type first occurs in the type table.
     positions: HashMap<&'t Type, usize>,
-    /// Number of types of the table that are accounted for.
+    /// Number of types at the start of the type table that are explained so far.
     seen: usize,
     pending: VecDeque<(u32, u32)>,
     known: BTreeMap<(u32, u32), Type>,

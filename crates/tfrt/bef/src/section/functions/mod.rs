@@ -30,23 +30,23 @@ mod write;
 
 pub(crate) use write::write;
 
-/// The code of kernel 0, which starts every function.
+/// The code of kernel 0, the pseudo kernel with which every function starts.
 pub const PSEUDO_KERNEL_CODE: u32 = 0xABAB_ABAB;
 
-/// The location of kernel 0.
+/// The location of kernel 0, the pseudo kernel with which every function starts.
 pub const PSEUDO_KERNEL_LOCATION: u32 = 0xCDCD_CDCD;
 
-/// Alignment of kernels, and so of the section.
+/// Alignment in bytes of kernels, and therefore of the Functions section.
 pub const KERNEL_ALIGNMENT: u64 = 4;
 
-/// An entry of the kernel table.
+/// An entry of a function's kernel table: where a kernel is, and when and in which stream it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelEntry {
     /// Offset of the kernel, relative to the first kernel.
     pub offset: u64,
-    /// Number of operands that must be available before it runs.
+    /// Number of operands that must be available before the kernel runs.
     pub num_operands: u32,
-    /// Its stream: kernels of one stream run one after another on one thread.
+    /// The kernel's stream: kernels of one stream run one after another on one thread.
     pub stream_id: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct FunctionRecord<'a> {
     register_uses: Vec<u32>,
     kernels: Vec<KernelEntry>,
     results: Vec<Register>,
-    /// From the first kernel to the end of the section.
+    /// The bytes from the function's first kernel to the end of the section.
     kernel_list: Region<'a>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> FunctionRecord<'a> {
         }
     }
 
-    /// Reads the record of `entry`, which is not native, in the Functions section.
+    /// Reads the record of `entry`, a function with a body, from the Functions section.
     pub(crate) fn read(section: Region<'a>, entry: &FunctionEntry<'_>, limits: &Limits) -> Result<Self> {
         let mut record = Self::default();
         record.read_into(section, entry, limits)?;
@@ -257,7 +257,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The error that `part` of a kernel, `words` words at `offset`, runs past the end.
+/// The error for a kernel whose `part`, of `words` words at `offset`, extends past the end of `list`.
 #[cold]
 fn past_end(list: Region<'_>, offset: u64, words: u64, part: &str) -> Error {
     list.past_end(offset, words.saturating_mul(4)).within(part)
@@ -344,7 +344,7 @@ impl<'a> KernelRecord<'a> {
         self.attributes
     }
 
-    /// Indices of the functions that the kernel is given: symbols first, then regions.
+    /// Indices of the functions that the kernel can call: those of its symbol attributes, then its regions.
     pub fn functions(&self) -> Words<'a> {
         self.functions
     }
