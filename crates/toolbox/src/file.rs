@@ -30,7 +30,9 @@ impl File {
         match kind::of(&*loader)? {
             Some(FileKind::Pte) => Ok(Self::Program(Program::load(loader, limits)?)),
             Some(FileKind::Ptd) => Ok(Self::Data(PtdDataMap::load(loader, limits)?)),
-            other => Err(kind::wrong(&*loader, other, verb, "programs (.pte, .bpte) and named data (.ptd)")),
+            other => {
+                Err(kind::wrong_format(&*loader, other, verb, "programs (.pte, .bpte) and named data (.ptd)"))
+            }
         }
     }
 
@@ -56,7 +58,7 @@ impl File {
         let loader = unbundled(loader, limits)?;
         match kind::of(&*loader)? {
             Some(FileKind::Pte) => Ok(Program::load(loader, limits)?),
-            other => Err(kind::wrong(&*loader, other, verb, "programs (.pte, .bpte)")),
+            other => Err(kind::wrong_format(&*loader, other, verb, "programs (.pte, .bpte)")),
         }
     }
 
@@ -64,7 +66,7 @@ impl File {
     pub fn open_data(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<PtdDataMap> {
         match kind::of(&*loader)? {
             Some(FileKind::Ptd) => Ok(PtdDataMap::load(loader, limits)?),
-            other => Err(kind::wrong(&*loader, other, verb, "named data (.ptd)")),
+            other => Err(kind::wrong_format(&*loader, other, verb, "named data (.ptd)")),
         }
     }
 }

@@ -178,7 +178,7 @@ pub fn requirements(
         }
         #[cfg(feature = "bef")]
         Some(FileKind::Bef) => all.add_bef(&loader.load(0, loader.size(), Purpose::Program)?)?,
-        other => return Err(kind::wrong(&**loader, other, "ops", "programs (.pte, .bpte, .bef)")),
+        other => return Err(kind::wrong_format(&**loader, other, "ops", "programs (.pte, .bpte, .bef)")),
     }
     all.can_run = all.missing.is_empty();
     Ok(all)

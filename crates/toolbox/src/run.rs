@@ -68,7 +68,7 @@ pub fn is_program(loader: &dyn DataLoader) -> Result<bool> {
 pub fn expect_program(loader: &dyn DataLoader, verb: &'static str, takes: &'static str) -> Result<()> {
     match crate::kind::of(loader)? {
         Some(pteron_format::FileKind::Pte) => Ok(()),
-        other => Err(crate::kind::wrong(loader, other, verb, takes)),
+        other => Err(crate::kind::wrong_format(loader, other, verb, takes)),
     }
 }
 

@@ -153,7 +153,7 @@ fn structure(loader: &dyn DataLoader, kind: Option<FileKind>, limits: &Limits) -
         Some(FileKind::Bpte) => problem_of(Bundle::open(loader, limits))?,
         Some(FileKind::Etdump) => problem_of(etdump::read(loader, limits))?,
         other => {
-            return Err(crate::kind::wrong(
+            return Err(crate::kind::wrong_format(
                 loader,
                 other,
                 "validate",

@@ -42,7 +42,7 @@ pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
 /// The error for a file that is neither a BEF program nor MLIR text.
 pub fn wrong(loader: &dyn DataLoader, verb: &'static str, expected: &'static str) -> Error {
     match kind::of(loader) {
-        Ok(found) => kind::wrong(loader, found, verb, expected),
+        Ok(found) => kind::wrong_format(loader, found, verb, expected),
         Err(e) => e,
     }
 }

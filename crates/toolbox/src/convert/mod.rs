@@ -135,7 +135,7 @@ pub fn convert(
         Some(FileKind::Zip) => npz::read(loader, limits, progress)?,
         Some(FileKind::Gguf) => gguf::read(loader, options, limits, progress)?,
         other => {
-            return Err(kind::wrong(
+            return Err(kind::wrong_format(
                 &**loader,
                 other,
                 "convert",

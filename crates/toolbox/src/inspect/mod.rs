@@ -97,7 +97,7 @@ pub fn inspect(
             }
             let expected =
                 "programs (.pte, .bpte, .bef), named data (.ptd), ETDumps, ETRecords and .gguf files";
-            Err(kind::wrong(&**loader, other, "inspect", expected))
+            Err(kind::wrong_format(&**loader, other, "inspect", expected))
         }
     }
 }
