@@ -160,6 +160,9 @@ pub fn gather(
         }
         Report::Ptd(report) => Ok(tables::of_flat_tensor(&report)),
         Report::Gguf(report) => Ok(tables::of_gguf(&report)),
+        Report::Safetensors(report) => Ok(tables::of_arrays(&report, "safetensors")),
+        Report::Npz(report) => Ok(tables::of_arrays(&report, "NumPy arrays")),
+        Report::Npy(report) => Ok(tables::of_arrays(&report, "NumPy array")),
         Report::Etdump(report) => Ok(tables::of_etdump(&report)),
         Report::Etrecord(report) => Ok(tables::of_etrecord(&report)),
         // The toolbox may be built with the feature although this crate is not.
