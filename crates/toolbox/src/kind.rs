@@ -13,7 +13,7 @@ pub(crate) fn file_kind(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
     Ok(pteron_format::sniff(&head))
 }
 
-/// The error for a file of a format that a verb does not take, `found` if its format is known.
+/// The error for a file of a format that a verb does not take; `kind` if its format is known.
 pub fn wrong_format(
     loader: &dyn DataLoader,
     kind: Option<FileKind>,
