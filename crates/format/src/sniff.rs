@@ -42,6 +42,22 @@ impl FileKind {
             Self::Gguf => "gguf",
         }
     }
+
+    /// The kind in a sentence: "an ExecuTorch program (.pte)".
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Pte => "an ExecuTorch program (.pte)",
+            Self::Ptd => "named data (.ptd)",
+            Self::Bpte => "a bundled program (.bpte)",
+            Self::Etdump => "an ETDump",
+            Self::Bef => "a BEF file",
+            Self::Xnnpack => "a payload of the XNNPACK backend",
+            Self::Zip => "a zip archive",
+            Self::Npy => "a NumPy array (.npy)",
+            Self::Safetensors => "a safetensors file",
+            Self::Gguf => "a .gguf file",
+        }
+    }
 }
 
 impl fmt::Display for FileKind {

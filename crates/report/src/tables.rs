@@ -8,7 +8,7 @@ use pteron_toolbox::Result;
 use pteron_toolbox::delegates;
 use pteron_toolbox::etdump::EtdumpReport;
 use pteron_toolbox::etrecord::EtrecordReport;
-use pteron_toolbox::inspect::{FlatTensorReport, GgufReport, ProgramReport, ValueReport};
+use pteron_toolbox::inspect::{ArraysReport, FlatTensorReport, GgufReport, ProgramReport, ValueReport};
 use pteron_toolbox::plan::PlanReport;
 use pteron_toolbox::show::{bytes, count};
 use std::collections::{BTreeMap, BTreeSet};
@@ -352,6 +352,21 @@ pub(super) fn gguf_data(report: &GgufReport) -> ReportData {
         place: "file".to_owned(),
     });
     add_table_of_weights(&mut to, weights.collect());
+    to.data
+}
+
+/// The report data of a file of arrays: its tensors as weights.
+pub(super) fn of_arrays(report: &ArraysReport, format: &str) -> ReportData {
+    let mut to = Gathered::new(&report.file, format);
+    to.fact("Size", bytes(report.bytes));
+    report.metadata.iter().for_each(|(key, text)| to.fact(key, text.clone()));
+    let weights = report.tensors.iter().map(|tensor| Weight {
+        bytes: tensor.bytes,
+        name: tensor.name.clone(),
+        ty: tensor.ty.clone(),
+        place: "file".to_owned(),
+    });
+    table_of_weights(&mut to, weights.collect());
     to.data
 }
 

@@ -13,8 +13,8 @@ pub(crate) fn file_kind(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
     Ok(pteron_format::sniff(&head))
 }
 
-/// The error for a file of a format that a verb does not take.
-pub(crate) fn wrong_format(
+/// The error for a file of a format that a verb does not take; `kind` if its format is known.
+pub fn wrong_format(
     loader: &dyn DataLoader,
     kind: Option<FileKind>,
     verb: &'static str,
@@ -30,20 +30,10 @@ pub(crate) fn wrong_format(
                 expected,
             };
         }
-        Some(FileKind::Pte) => "an ExecuTorch program (.pte)",
-        Some(FileKind::Ptd) => "named data (.ptd)",
-        Some(FileKind::Bpte) => "a bundled program (.bpte)",
-        Some(FileKind::Etdump) => "an ETDump",
         Some(FileKind::Bef) if cfg!(not(feature = "bef")) => {
             "a BEF file, which this build cannot read: it leaves out the feature `bef`"
         }
-        Some(FileKind::Bef) => "a BEF file",
-        Some(FileKind::Xnnpack) => "a payload of the XNNPACK backend",
-        Some(FileKind::Zip) => "a zip archive",
-        Some(FileKind::Npy) => "a NumPy array (.npy)",
-        Some(FileKind::Safetensors) => "a safetensors file",
-        Some(FileKind::Gguf) => "a .gguf file",
-        Some(other) => other.name(),
+        Some(kind) => kind.description(),
     };
     Error::WrongFormat { file: loader.name().to_owned(), found: format.to_owned(), verb, expected }
 }

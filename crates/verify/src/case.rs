@@ -1,11 +1,12 @@
 //! Conformance cases: `case.json` has one program with its runs, `cases.json` many small cases.
 
 use crate::{Scope, Tolerance};
+use pteron_format::sniff;
 use pteron_operator::EValue;
-use pteron_runtime::{FileLoader, Limits, Program};
+use pteron_runtime::{DataLoader, FileLoader, Limits, Program, Purpose};
 use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use pteron_toolbox::bundle::{self, Bundle};
-use pteron_toolbox::{Context, Error, Result};
+use pteron_toolbox::{Context, Error, Result, wrong_format};
 use serde::Deserialize;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
@@ -16,6 +17,10 @@ use std::path::{Path, PathBuf};
 
 /// The names of files that contain cases.
 const NAMES: [&str; 2] = ["case.json", "cases.json"];
+
+/// What a file of another kind is answered with.
+const EXPECTED: &str = "recorded cases (case.json, cases.json, .bpte, or folders of them); `pteron validate` checks a file, and `pteron compare` \
+                        two programs";
 
 /// A program, or a file of named data, with its expected results.
 #[derive(Debug, Clone)]
@@ -242,6 +247,9 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
         let loader = FileLoader::open(path)?;
         if let Some(bundle) = Bundle::open_if_bundled(&loader, &Limits::default())? {
             return bundled_cases(path, &bundle);
+        }
+        if let Some(kind) = sniff(&loader.load(0, loader.size().min(64), Purpose::Program)?) {
+            return Err(wrong_format(&loader, Some(kind), "verify", EXPECTED));
         }
     }
     if !path.is_dir() || NAMES.iter().any(|n| path.join(n).is_file()) {

@@ -7,7 +7,7 @@ use pteron_toolbox::file::File;
 use pteron_toolbox::inspect;
 use pteron_toolbox::paths::Paths;
 
-/// Show the contents of a program (.pte, .bpte, .bef), a file of weights (.ptd, .gguf) or an ETDump
+/// Show the contents of a program (.pte, .bpte, .bef), a file of tensors (.ptd, .safetensors, .npz, .gguf) or an ETDump
 ///
 /// Shows methods with their inputs and outputs, operators, delegates, memory plan, segments, constants, and
 /// what this build lacks to run it. Only the tables of the file are read, however large it is.

@@ -9,7 +9,7 @@ use serde_json::json;
 use pteron_serve::net::{Line, Log, RequestLog, Server, ServerOptions, json_line};
 use pteron_serve::{Event, Events, Service, ServiceOptions};
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -41,9 +41,10 @@ pub(crate) struct Opts {
     /// The folder with the models
     #[arg(value_name = "MODELS")]
     models: PathBuf,
-    /// Address to listen on, for REST and gRPC; may be given several times
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
-    listen: Vec<SocketAddr>,
+    /// Address to listen on, for REST and gRPC; may be given several times. A host name stands for its IPv4 addresses, or
+    /// for its IPv6 addresses if it has no others
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000", value_parser = endpoint)]
+    listen: Vec<Endpoint>,
     /// A file with the bearer token that all requests except health checks must carry
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -104,6 +105,21 @@ pub(crate) struct Opts {
     /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
+}
+
+/// The socket addresses of one `--listen`.
+#[derive(Debug, Clone)]
+struct Endpoint(Vec<SocketAddr>);
+
+/// Reads `ADDRESS:PORT` or `HOST:PORT`; host names are resolved.
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(Endpoint(vec![address]));
+    }
+    let resolved = text.to_socket_addrs().map_err(|e| format!("{e}; give ADDRESS:PORT, e.g. 127.0.0.1:8000"))?;
+    let (v4, v6): (Vec<_>, Vec<_>) = resolved.partition(SocketAddr::is_ipv4);
+    let addresses = if v4.is_empty() { v6 } else { v4 };
+    if addresses.is_empty() { Err("the host has no address".to_owned()) } else { Ok(Endpoint(addresses)) }
 }
 
 /// The channels through which signals ask for a reload or a stop.
@@ -170,7 +186,7 @@ impl Opts {
 
     fn server_options(&self) -> Result<ServerOptions> {
         Ok(ServerOptions {
-            listen: self.listen.clone(),
+            listen: self.listen.iter().flat_map(|endpoint| endpoint.0.iter().copied()).collect(),
             token: self.token_file.as_deref().map(read_token).transpose()?,
             allow_control: self.control,
             max_body: self.max_body,

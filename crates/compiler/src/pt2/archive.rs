@@ -4,6 +4,7 @@ use super::measure::Measure;
 use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
 use pteron_exported::{CompileBudget, ConstantTensor};
+use pteron_format::{FileKind, sniff};
 use pteron_ir::SharedBytes;
 use pteron_operator::Reservation;
 use serde::de::DeserializeOwned;
@@ -13,8 +14,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use zip::{CompressionMethod, ZipArchive};
 
-/// The magic bytes of a zip file that has records.
-const MAGIC: &[u8; 4] = b"PK\x03\x04";
+/// The bytes by which the kind of a file is recognized.
+const SNIFFED_BYTES: usize = 64;
 
 /// The file of an archive. Its weights need not be in memory: each record is read when it is accessed.
 pub trait ArchiveFile: Send + Sync {
@@ -239,8 +240,8 @@ impl AsRef<[u8]> for CopiedBytes {
 /// objects or compiled code, which it rejects with a remedy. Such archives are recognized by the names of their
 /// records, which other zip archives (e.g. NumPy's) do not have.
 pub fn is_archive(mut file: impl Read + Seek) -> bool {
-    let mut magic = [0; MAGIC.len()];
-    if file.read_exact(&mut magic).is_err() || magic != *MAGIC {
+    let mut head = [0; 4];
+    if file.read_exact(&mut head).is_err() || sniff(&head) != Some(FileKind::Zip) {
         return false;
     }
     ZipArchive::new(file).is_ok_and(|zip| zip.file_names().any(is_pytorch_record))
@@ -256,11 +257,31 @@ fn is_pytorch_record(name: &str) -> bool {
 }
 
 fn open_zip(file: &dyn ArchiveFile) -> Result<ZipArchive<BufReader<Reader<'_>>>> {
-    let mut magic = [0; MAGIC.len()];
-    if file.size() < MAGIC.len() as u64 || file.read_at(0, &mut magic).is_err() || magic != *MAGIC {
-        return Err(Error::archive("the archive", "it is no zip file, as torch.export archives (.pt2) are"));
+    let mut head = [0; SNIFFED_BYTES];
+    let head = &mut head[..file.size().min(SNIFFED_BYTES as u64) as usize];
+    file.read_at(0, head).map_err(|e| Error::archive("the archive", e.to_string()))?;
+    match sniff(head) {
+        Some(FileKind::Zip) => ZipArchive::new(BufReader::new(Reader { file, at: 0 })).map_err(zip_error),
+        Some(kind) => Err(Error::refused(
+            "the archive",
+            not_an_archive_text(kind.description()),
+            verb_instead_of_compile(kind),
+        )),
+        None => Err(Error::archive("the archive", not_an_archive_text("no zip file"))),
     }
-    ZipArchive::new(BufReader::new(Reader { file, at: 0 })).map_err(zip_error)
+}
+
+fn not_an_archive_text(found: &str) -> String {
+    format!("it is {found}, and no archive of torch.export (.pt2)")
+}
+
+/// What to do with a file that `compile` does not take.
+fn verb_instead_of_compile(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Pte | FileKind::Bpte => "`pteron retarget` compiles a program again for other backends",
+        FileKind::Bef => "`pteron translate` writes BEF from MLIR text and the reverse",
+        _ => "torch.export.save(torch.export.export(model, inputs), \"model.pt2\") writes an archive",
+    }
 }
 
 fn zip_error(error: zip::result::ZipError) -> Error {

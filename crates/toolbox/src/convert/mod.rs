@@ -15,7 +15,7 @@ use crate::file::{File, Progress, source};
 use crate::{Error, Result, kind};
 use pteron_format::FileKind;
 use pteron_format::container::Blob;
-use pteron_format::ptd::{Builder, TensorLayout};
+use pteron_format::ptd::{Builder, Entry, TensorLayout};
 use pteron_runtime::{DataLoader, Limits};
 use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use serde::Serialize;
@@ -158,6 +158,22 @@ pub fn convert(
         Format::Npz => npz::write(contents.builder, progress)?,
     };
     Ok(Converted::new(&**loader, entries, lost, file))
+}
+
+/// The arrays of a `.safetensors`, `.npz` or `.npy` file, and the metadata of the first; `None` for a zip archive of other
+/// files. Only headers are read.
+pub(crate) fn arrays_of(
+    loader: &Arc<dyn DataLoader>,
+    kind: FileKind,
+    limits: &Limits,
+) -> Result<Option<(Vec<Entry<'static>>, BTreeMap<String, String>)>> {
+    let contents = match kind {
+        FileKind::Safetensors => safetensors::read(loader, &Progress::default())?,
+        FileKind::Zip if !npz::is_npz(loader) => return Ok(None),
+        FileKind::Zip => npz::read(loader, limits, &Progress::default())?,
+        _ => npz::read_array(loader)?,
+    };
+    Ok(Some((contents.builder.entries, contents.metadata)))
 }
 
 /// The layout of a row-major tensor.

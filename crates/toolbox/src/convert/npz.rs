@@ -50,6 +50,23 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
     Ok(Contents { builder, metadata: BTreeMap::new() })
 }
 
+/// Whether a zip archive holds NumPy arrays, and nothing else.
+pub(super) fn is_npz(loader: &Arc<dyn DataLoader>) -> bool {
+    ZipArchive::new(LoaderReader::new(loader))
+        .is_ok_and(|zip| zip.file_names().all(|name| name.ends_with(SUFFIX)))
+}
+
+/// Reads the only array of a `.npy` file, without its elements.
+pub(super) fn read_array(loader: &Arc<dyn DataLoader>) -> Result<Contents> {
+    let wrong = |problem: String| Error::bad_file(loader.name(), problem);
+    let array = npy::Array::open(LoaderReader::new(loader)).map_err(wrong)?;
+    let layout = layout_of(array.meta()).map_err(wrong)?;
+    let unread = |_: &mut dyn io::Write| Err(io::Error::other("the elements of a single array are not read"));
+    let mut builder = Builder { share: false, ..Builder::new() };
+    builder.tensor(String::new(), layout, Blob::stream(array.meta().nbytes() as u64, unread));
+    Ok(Contents { builder, metadata: BTreeMap::new() })
+}
+
 /// The suffix of array names in an archive.
 const SUFFIX: &str = ".npy";
 

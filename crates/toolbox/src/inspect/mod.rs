@@ -3,6 +3,7 @@
 //! Of programs and named data, only the header, the tables and the first bytes of each delegate's payload are read, however
 //! large the file is.
 
+mod arrays;
 mod flat_tensor;
 mod gguf;
 mod payload;
@@ -10,6 +11,7 @@ mod program;
 mod text;
 mod version;
 
+pub use arrays::{ArrayReport, ArraysReport};
 pub use flat_tensor::{EntryReport, FlatTensorReport};
 pub use gguf::{GgufReport, GgufTensorReport};
 pub use payload::sniff_payload;
@@ -54,6 +56,12 @@ pub enum Report {
     Etrecord(EtrecordReport),
     /// A `.gguf` file with the weights of a language model.
     Gguf(GgufReport),
+    /// A file of tensors with metadata.
+    Safetensors(ArraysReport),
+    /// An archive of NumPy arrays.
+    Npz(ArraysReport),
+    /// A NumPy array.
+    Npy(ArraysReport),
 }
 
 /// Fails if the reported program has methods, but no valid one.
@@ -95,8 +103,19 @@ pub fn inspect(
             {
                 return Ok(Report::Etrecord(report));
             }
-            let expected =
-                "programs (.pte, .bpte, .bef), named data (.ptd), ETDumps, ETRecords and .gguf files";
+            let container = match other {
+                Some(FileKind::Safetensors) => Some(Report::Safetensors as fn(ArraysReport) -> Report),
+                Some(FileKind::Zip) => Some(Report::Npz as _),
+                Some(FileKind::Npy) => Some(Report::Npy as _),
+                _ => None,
+            };
+            if let (Some(kind), Some(container)) = (other, container)
+                && let Some(report) = arrays::report(loader, kind, limits)?
+            {
+                return Ok(container(report));
+            }
+            let expected = "programs (.pte, .bpte, .bef), named data (.ptd), arrays (.safetensors, .npz, .npy), ETDumps, \
+                            ETRecords and .gguf files";
             Err(kind::wrong_format(&**loader, other, "inspect", expected))
         }
     }

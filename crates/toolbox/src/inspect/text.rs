@@ -1,6 +1,6 @@
 use super::{
-    FlatTensorReport, GgufReport, HeaderReport, MethodReport, ProgramReport, Report, SymbolReport,
-    ValueReport,
+    ArraysReport, FlatTensorReport, GgufReport, HeaderReport, MethodReport, ProgramReport, Report,
+    SymbolReport, ValueReport,
 };
 #[cfg(feature = "bef")]
 use crate::bef::BefReport;
@@ -45,7 +45,23 @@ pub fn write_text(out: &mut dyn Write, report: &Report, detail: Detail) -> fmt::
         Report::Etdump(dump) => out.write_str(&dump.text()),
         Report::Etrecord(record) => out.write_str(&record.text()),
         Report::Gguf(file) => gguf_text(out, file, all),
+        Report::Safetensors(file) => arrays_text(out, file, "safetensors", all),
+        Report::Npz(file) => arrays_text(out, file, "NumPy arrays", all),
+        Report::Npy(file) => arrays_text(out, file, "NumPy array", all),
     }
+}
+
+fn arrays_text(out: &mut dyn Write, f: &ArraysReport, format: &str, all: bool) -> fmt::Result {
+    writeln!(out, "{}: {format}, {} ({} read)", f.file, bytes(f.bytes), bytes(f.bytes_read))?;
+    if !f.metadata.is_empty() {
+        writeln!(out, "\nmetadata: {}", f.metadata.len())?;
+        let rows = f.metadata.iter().map(|(key, text)| vec![name(key).to_string(), name(text).to_string()]);
+        write_truncated(out, rows, all, "<<")?;
+    }
+    let total = f.tensors.iter().map(|t| t.bytes).sum();
+    writeln!(out, "\ntensors: {}, {} in all", f.tensors.len(), bytes(total))?;
+    let rows = f.tensors.iter().map(|t| vec![bytes(t.bytes), t.ty.clone(), name(&t.name).to_string()]);
+    write_truncated(out, rows, all, "><<")
 }
 
 fn gguf_text(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
