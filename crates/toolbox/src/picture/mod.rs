@@ -34,8 +34,9 @@ pub struct Preparation {
     pub channels_last: bool,
 }
 
-/// A size to resize to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A size to resize to. In JSON, one number or two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(untagged)]
 pub enum Resize {
     /// The size of the shorter side; the aspect ratio is kept.
     Shorter(usize),
