@@ -214,7 +214,13 @@ fn metadata(shared: &Shared, model: m::NameVersion, mut held: Reservation) -> Re
     let inputs = generation.inputs().map(tensor).collect();
     let outputs = generation.outputs().iter().map(tensor).collect();
     let platform = PLATFORM.to_owned();
-    write(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, held)
+    let task = generation
+        .task()
+        .map(|task| task.to_json().map_err(|e| Refusal::of(Reason::Failed, &e)))
+        .transpose()?;
+    held.grow(task.as_ref().map_or(0, String::len) as u64)?;
+    let properties = task.into_iter().map(|task| ("task".to_owned(), task)).collect();
+    write(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs, properties }, held)
 }
 
 async fn index(shared: &Arc<Shared>, only_ready: bool, held: Reservation) -> Result<Response<Reply>> {

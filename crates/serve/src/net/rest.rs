@@ -14,6 +14,7 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
+use pteron::tools::task::TaskMetadata;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::sync::Arc;
@@ -185,6 +186,9 @@ struct Metadata<'a> {
     inputs: Vec<&'a TensorSpec>,
     #[serde(serialize_with = "tensors")]
     outputs: Vec<&'a TensorSpec>,
+    /// The task metadata that the program stores: labels, preprocessing and more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<&'a TaskMetadata>,
 }
 
 #[derive(Serialize)]
@@ -206,7 +210,8 @@ fn tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Result<S::Ok,
 fn metadata(shared: &Shared, name: &str, version: &str, held: Reservation) -> Result<Response<Reply>> {
     let (versions, model) = shared.service.model(name, version)?;
     let (inputs, outputs) = (model.inputs().collect(), model.outputs().iter().collect());
-    document(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, held)
+    let parameters = model.task();
+    document(&Metadata { name, versions, platform: PLATFORM, inputs, outputs, parameters }, held)
 }
 
 #[derive(Serialize)]
