@@ -59,7 +59,11 @@ fn outputs(loader: &Loader, inputs: &[&[usize]]) -> Vec<String> {
     let outputs = module.execute("forward", &inputs).expect("it runs");
     let text = |value: &EValue| match value.as_tensor() {
         Ok(tensor) => {
-            format!("{} {:?}", tensor.meta().with_dynamism(ShapeDynamism::Static), tensor.view().bytes())
+            format!(
+                "{} {:?}",
+                tensor.meta().clone().with_dynamism(ShapeDynamism::Static),
+                tensor.view().bytes()
+            )
         }
         Err(_) => format!("{value:?}"),
     };
