@@ -95,12 +95,13 @@ fn metadata_of_a_program_is_replaced() {
     let set = set_task(&program(&plain), task.clone(), &progress).expect("it is stored");
     let first = in_memory(&set.program);
     assert_eq!(stored(&first).as_ref(), Some(&task));
-    let other = TaskMetadata { license: Some("Apache-2.0".to_owned()), ..TaskMetadata::default() };
+    let other = TaskMetadata::parse(r#"{"license":"Apache-2.0"}"#).expect("valid");
     let set = set_task(&program(&first), other.clone(), &progress).expect("it is replaced");
     assert_eq!(stored(&in_memory(&set.program)), Some(other));
     let set = set_task(&program(&first), TaskMetadata::default(), &progress).expect("it is removed");
     assert_eq!(stored(&in_memory(&set.program)), None);
-    let wrong = TaskMetadata { labels: vec!["x".repeat(1 << 20)], ..TaskMetadata::default() };
+    let mut wrong = task;
+    wrong.labels.push("x".repeat(1 << 20));
     let error = set_task(&program(&first), wrong, &progress).expect_err("it is too large").to_string();
     assert!(error.contains("at most 1048576"), "{error}");
 }
@@ -111,9 +112,10 @@ fn an_archive_has_metadata_in_an_extra_file() {
     assert_eq!(stored(&with(TASK.as_bytes()).expect("it compiles")), TaskMetadata::parse(TASK).ok());
     let other = with_extra(archive(), "notes.txt", b"hello");
     assert_eq!(stored(&compiled(other, None).expect("it compiles")), None);
-    let error = with(b"\xff").err().expect("it is no text").to_string();
-    assert!(error.contains("pteron.task"), "{error}");
-    let error = with(&vec![b' '; (1 << 20) + 1]).err().expect("it is too large").to_string();
+    let error = pteron::tools::one_line(&with(b"\xff").map(drop).expect_err("it is no text"));
+    assert!(error.contains("pteron.task: it is no text"), "{error}");
+    let error =
+        pteron::tools::one_line(&with(&vec![b' '; (1 << 20) + 1]).map(drop).expect_err("it is too large"));
     assert!(error.contains("at most 1048576"), "{error}");
     // The options override the archive.
     let both = compiled(with_extra(archive(), "pteron.task", TASK.as_bytes()), Some(r#"{"license":"BSD"}"#));
