@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs programs edited by the pteron command on the reference runtime.
 
-Edits every program of a corpus with strip, externalize, embed and dedupe, then runs the original and the edited
+Edits every program of a corpus with strip, set-task, externalize, embed and dedupe, then runs the original and the edited
 programs with pip's executorch on the recorded inputs: the outputs must be byte-identical. The stock flatbuffers
 package must read the same method names from each result.
 
@@ -20,7 +20,7 @@ import tempfile
 
 from check_rewrites import GROUPS, as_recorded, run, stock_root
 
-VERBS = ["strip", "externalize", "embed", "dedupe"]
+VERBS = ["strip", "set-task", "externalize", "embed", "dedupe"]
 NOTHING = ["no weights", "in common"]
 
 
@@ -46,6 +46,9 @@ def edited(pteron, model, data, scratch):
     stripped = scratch / "stripped.pte"
     command("strip", "--names", model, "-o", stripped)
     made["strip"] = [(stripped, data)]
+    labelled = scratch / "labelled.pte"
+    command("set-task", model, "--preset", "imagenet", "--license", "MIT", "-o", labelled)
+    made["set-task"] = [(labelled, data)]
     code, weights = scratch / "code.pte", scratch / "weights.ptd"
     out = command("externalize", "--initial", model, "-o", code, "--data", weights)
     made["externalize"] = [(code, together(weights, "all.ptd"))] if out else None
@@ -124,7 +127,7 @@ def main():
         "`tools/reference/check_edits.py CORPUS --pteron target/release/pteron --report FILE`; no times are measured, so the",
         "machine is not recorded.",
         "",
-        f"The {programs} programs of the groups {', '.join(options.groups)} were edited by `strip --names`, by",
+        f"The {programs} programs of the groups {', '.join(options.groups)} were edited by `strip --names`, by `set-task`, by",
         "`externalize --initial`, by `embed` (of the weights that `externalize` had moved out) and by `dedupe` (together with",
         "the stripped copy; both results were run). The original and the results ran on the recorded inputs. A result passes",
         "if its outputs are byte-identical, if it is rejected in the same way as the original, or if it returns the recorded",

@@ -13,6 +13,7 @@ use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::input::{GivenInput, InputSpec};
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::run::{LoadMode, Request, default_method, expect_program, open_data};
+use pteron_toolbox::task;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -163,7 +164,8 @@ impl CallArgs {
             _ => "programs (.pte, .bpte) and archives (.pt2)",
         };
         expect_program(&*loader, verb, takes)?;
-        if !self.has_samples && !self.inputs.iter().any(|input| matches!(input.value, InputSpec::Image(_))) {
+        let image = self.inputs.iter().find(|input| matches!(input.value, InputSpec::Image(_)));
+        if !self.has_samples && image.is_none() {
             self.pictures.refuse_all()?;
         }
         let mut options = registries::load_options();
@@ -176,7 +178,15 @@ impl CallArgs {
         let program = Program::load(loader, limits).map_err(pteron_toolbox::Error::from)?;
         let inputs = self.inputs.clone();
         let method = self.method.clone();
-        let pictures = self.pictures.preparation();
+        let stored = match (task::of(&program), image) {
+            (stored, None) => stored.ok().flatten(),
+            (stored, Some(image)) => {
+                let (stored, path) = (stored?, image.value.path().unwrap_or(Path::new("")));
+                self.pictures.warn_of_default(&path.display().to_string(), stored.as_ref());
+                stored
+            }
+        };
+        let pictures = self.pictures.preparation(stored.as_ref());
         let mut request = Request { method, inputs, repeat, pictures, ..Request::default() };
         match (&bundle, self.case) {
             (Some(bundle), case) if self.inputs.is_empty() => {

@@ -40,6 +40,7 @@ mod progress;
 mod registries;
 mod samples;
 mod signals;
+mod task;
 mod terminal;
 mod verbs;
 

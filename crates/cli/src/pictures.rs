@@ -1,8 +1,10 @@
 //! Options for inputs that are images.
 
 use crate::failure::{Failure, Result};
+use crate::terminal::say;
 use clap::{Args, ValueEnum};
 use pteron_toolbox::picture::{self, Preparation, Resize};
+use pteron_toolbox::task::{Preprocessing, TaskMetadata};
 
 /// How images are preprocessed before they become inputs.
 #[derive(Debug, Args)]
@@ -44,16 +46,19 @@ enum Preset {
 }
 
 impl PictureOpts {
-    /// The preprocessing that the options select.
-    pub(crate) fn preparation(&self) -> Preparation {
-        let mut preparation = Preparation {
-            resize: self.resize,
-            crop: self.crop,
-            scale: self.scale,
-            mean: self.mean.clone(),
-            std: self.std.clone(),
-            channels_last: self.channels_last,
-        };
+    /// The preprocessing that the options select, and for what they leave open, the one that the program stores.
+    pub(crate) fn preparation(&self, stored: Option<&TaskMetadata>) -> Preparation {
+        let stored = stored.and_then(|task| task.preprocessing.as_ref());
+        let mut preparation = stored.map(Preprocessing::preparation).unwrap_or_default();
+        preparation.resize = self.resize.or(preparation.resize);
+        preparation.crop = self.crop.or(preparation.crop);
+        preparation.scale = self.scale.or(preparation.scale);
+        preparation.channels_last |= self.channels_last;
+        for (stored, given) in [(&mut preparation.mean, &self.mean), (&mut preparation.std, &self.std)] {
+            if !given.is_empty() {
+                stored.clone_from(given);
+            }
+        }
         if let Some(preset) = self.preset {
             let preset = match preset {
                 Preset::Unit => picture::Preset::Unit,
@@ -63,6 +68,22 @@ impl PictureOpts {
             preset.apply(&mut preparation);
         }
         preparation
+    }
+
+    /// Warns that images are preprocessed in the default way, if neither the options nor the program says how.
+    pub(crate) fn warn_of_default(&self, what: &str, stored: Option<&TaskMetadata>) {
+        if !self.is_given() && stored.is_none_or(|task| task.preprocessing.is_none()) {
+            say(format_args!(
+                "warning: {what}: images are stretched to the size of the input, with values from 0 to 1 (bytes, if it takes \
+                 integers), since the program does not say what its model was trained on; say it with --preset, --resize, \
+                 --crop, --scale, --mean, --std, or store it in the program (pteron set-task)"
+            ));
+        }
+    }
+
+    /// Whether any option was given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.given().iter().any(|(_, given)| *given)
     }
 
     /// Fails if any option for images was given. For calls without an image among the inputs.

@@ -2,11 +2,10 @@
 
 use crate::failure::{Failure, Result};
 use crate::pictures::PictureOpts;
-use crate::terminal::say;
 use pteron::{EValue, Program};
 use pteron_toolbox::input::{GivenInput, InputSpec};
 use pteron_toolbox::picture::Preparation;
-use pteron_toolbox::run;
+use pteron_toolbox::{run, task};
 use std::path::{Path, PathBuf};
 
 /// The samples in a folder, sorted by name: each is a file, or a folder with a file for each input.
@@ -18,14 +17,15 @@ pub(crate) struct Samples {
     pictures: Preparation,
     /// The input files of each sample.
     files: Vec<Vec<PathBuf>>,
+    has_images: bool,
 }
 
 impl Samples {
-    /// Lists the samples of a method, and notes how images are preprocessed, if some of the samples are images and no option
-    /// says it.
+    /// Lists the samples of a method, and warns of the default preprocessing, if some of the samples are images and neither an
+    /// option nor the program says how they are preprocessed.
     ///
     /// # Errors
-    /// The folder cannot be read, or is empty. Options for images are given, and there are none.
+    /// The folder cannot be read, or is empty, or the task metadata of the program is not valid.
     pub(crate) fn list(
         option: &'static str,
         folder: &Path,
@@ -41,20 +41,19 @@ impl Samples {
             |path: PathBuf| if path.is_dir() { sorted_entries(option, &path) } else { Ok(vec![path]) };
         let files = samples.into_iter().map(of_sample).collect::<Result<Vec<_>>>()?;
         let is_image = |file: &PathBuf| matches!(InputSpec::of_file(file), Some(InputSpec::Image(_)));
-        match (
-            files.iter().flatten().any(is_image),
-            pictures.options_given().iter().any(|(_, is_given)| *is_given),
-        ) {
-            (true, false) => say(format_args!(
-                "{option}: images are stretched to the size of the input, with values from 0 to 1; if the model takes others, say so \
-                 (--preset, --resize, --crop, --scale, --mean, --std)"
-            )),
-            (false, true) => pictures.refuse_all()?,
-            _ => {}
+        let stored = task::of(program)?;
+        let has_images = files.iter().flatten().any(is_image);
+        if has_images {
+            pictures.warn_of_default(option, stored.as_ref());
         }
         let names = program.method_meta(method).and_then(|meta| meta.value_names());
         let names = names.map_err(pteron_toolbox::Error::from)?.inputs;
-        Ok(Self { option, names, pictures: pictures.preparation(), files })
+        Ok(Self { option, names, pictures: pictures.preparation(stored.as_ref()), files, has_images })
+    }
+
+    /// Whether some of the samples are images.
+    pub(crate) fn has_images(&self) -> bool {
+        self.has_images
     }
 
     pub(crate) fn len(&self) -> usize {

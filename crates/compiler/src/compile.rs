@@ -4,6 +4,7 @@ use crate::emit::{EmitOptions, constant_blob, emit};
 use crate::operand_types::PortableKernels;
 use crate::pt2::ArchiveFile;
 use crate::quantize::{self, Quantize, QuantizedLayer};
+use crate::specialize::{SizeBounds, specialize};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use pteron_exported::CompileBudget;
 use pteron_exported::delegate::{
@@ -13,7 +14,9 @@ use pteron_exported::delegate::{
 use pteron_exported::{ExportedProgram, TensorSpec, VarId};
 use pteron_format::container::Blob;
 use pteron_format::ptd;
-use pteron_format::pte::{Builder, EValue, ExecutionPlan, NamedBlob, Prepared, is_own_key};
+use pteron_format::pte::{
+    Builder, EValue, ExecutionPlan, MAX_OWN_BYTES, NamedBlob, Prepared, TASK_KEY, is_own_key,
+};
 use pteron_ir::{SharedBytes, reopen_or_share};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -38,6 +41,11 @@ pub struct Options {
     pub quantize: Option<Quantize>,
     /// Backends to which parts of the program are delegated, applied in this order.
     pub delegation: Vec<Delegation>,
+    /// Sizes that are fixed or narrowed, of those that the source leaves dynamic.
+    pub sizes: Vec<SizeBounds>,
+    /// The task metadata that the program stores, as JSON (`pteron_format::pte::TASK_KEY`); `None` for that of the source:
+    /// the extra file of this name in an archive, or the entry of the program that is recompiled.
+    pub task: Option<String>,
     /// Bytes that compiling may take beside the source file and the program that is written: parsed JSON, inflated records,
     /// copies of weights, nodes, folded constants. Unlimited by default.
     pub memory: u64,
@@ -69,6 +77,8 @@ impl Default for Options {
             methods: Vec::new(),
             quantize: None,
             delegation: Vec::new(),
+            sizes: Vec::new(),
+            task: None,
             memory: u64::MAX,
         }
     }
@@ -206,7 +216,8 @@ pub fn compile(
     let mut programs = pt2::read(&file, &CompileBudget::new(options.memory))?;
     select_methods(&mut programs, options)?;
     programs.sort_by(|a, b| a.name.cmp(&b.name));
-    finish(programs, table, options, watch)
+    let task = options.task.clone().map_or_else(|| pt2::task(&file), |task| Ok(Some(task)))?;
+    finish(programs, table, &Options { task, ..options.clone() }, watch)
 }
 
 /// Keeps only the methods that the options select.
@@ -252,6 +263,7 @@ pub(crate) fn finish(
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<Compiled> {
+    specialize(&mut programs, &options.sizes)?;
     let reference = PortableKernels::read();
     let emit_options = EmitOptions {
         source_frames: options.source_frames,
@@ -297,6 +309,7 @@ pub(crate) fn finish(
         quantize::expect_some(how, outcomes.iter())?;
     }
     external.iter().try_for_each(|weight| delegate_keys.check_weight(&weight.name))?;
+    builder.named_data.extend(task(options)?);
     let external_data = match options.external_data {
         true => builder.named_data.extract_if(.., |data| !is_own_key(&data.key)).collect(),
         false => Vec::new(),
@@ -308,6 +321,18 @@ pub(crate) fn finish(
     let segment_alignment =
         options.segment_alignment.unwrap_or(pteron_format::ptd::DEFAULT_SEGMENT_ALIGNMENT);
     Ok(Compiled { program: draft.prepare()?, external, external_data, methods, segment_alignment })
+}
+
+/// The entry of the task metadata.
+fn task(options: &Options) -> Result<Option<NamedBlob<'static>>> {
+    let Some(text) = &options.task else { return Ok(None) };
+    if text.len() as u64 > MAX_OWN_BYTES {
+        let problem =
+            format!("the task metadata has {} bytes, at most {MAX_OWN_BYTES} can be stored", text.len());
+        return Err(Error::Option(problem));
+    }
+    let blob = Blob::bytes(text.clone().into_bytes());
+    Ok(Some(NamedBlob { key: TASK_KEY.to_owned(), blob, alignment: 1 }))
 }
 
 /// A method after lowering, before it is emitted.

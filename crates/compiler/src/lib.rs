@@ -33,6 +33,7 @@ mod recover;
 mod retarget;
 mod rewrite;
 mod sizes;
+mod specialize;
 
 pub use build::GraphBuilder;
 pub use compile::{
@@ -45,3 +46,4 @@ pub use passes::{expect_pass, pass_names};
 pub use quantize::{Histogram, Quantize, QuantizedLayer, ValueRanges};
 pub use recover::{Recoverable, recover};
 pub use retarget::retarget;
+pub use specialize::SizeBounds;

@@ -21,6 +21,7 @@ pub fn retarget(
     select_methods(&mut programs, options)?;
     let alignments = (source.program.segment_alignment(), source.program.constant_alignment());
     let options = Options {
+        task: options.task.clone().map_or_else(|| source.task(), |task| Ok(Some(task)))?,
         segment_alignment: options.segment_alignment.or(Some(alignments.0)),
         constant_alignment: options.constant_alignment.or(Some(alignments.1)),
         ..options.clone()

@@ -36,7 +36,8 @@ fn in_memory(output: &pteron::tools::edit::Output) -> Loader {
 /// The program after edits, each of which must keep what it says of its inputs.
 fn edited(loader: &Loader) -> Vec<(&'static str, Loader)> {
     let (program, progress) = (program(loader), Progress::default());
-    let stripped = strip(&program, StripOptions { names: true }, &progress).expect("it is stripped");
+    let stripped = strip(&program, StripOptions { names: true, ..StripOptions::default() }, &progress)
+        .expect("it is stripped");
     let mut all = vec![("strip", in_memory(&stripped.program))];
     if let Ok(again) =
         retargeted(Arc::clone(loader), None, &pteron::Registries::default(), &Options::default())

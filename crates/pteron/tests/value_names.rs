@@ -91,7 +91,7 @@ fn names_survive_compilation_and_edits() {
 #[test]
 fn names_are_stripped_if_that_is_asked_for() {
     let file = archives().into_iter().find(|file| file.ends_with("layers/model.pt2")).expect("the archive");
-    let options = StripOptions { names: true };
+    let options = StripOptions { names: true, ..StripOptions::default() };
     let stripped = strip(&program(&compiled(&file, Vec::new())), options, &Progress::default());
     let (values, weights) = names(&in_memory(&stripped.expect("it is stripped").program));
     assert!(values.iter().all(|(_, names)| names.is_empty()) && weights.is_empty(), "{values:?} {weights:?}");

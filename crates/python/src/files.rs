@@ -14,6 +14,7 @@ use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::edit;
 use pteron_toolbox::extract::Selection;
 use pteron_toolbox::run::Request;
+use pteron_toolbox::task::TaskMetadata;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::path::{Path, PathBuf};
@@ -39,6 +40,30 @@ pub(crate) fn set_weight(
         check_nothing_lost(strict, name, &set.lost)?;
         write_edited(&output, &loader, &set.file, &progress)?;
         to_json(&set)
+    });
+    Ok(done?)
+}
+
+/// Replaces the task metadata of a program by that in JSON.
+#[pyfunction]
+pub(crate) fn set_task(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    task: &str,
+    output: PathBuf,
+    strict: bool,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<()> {
+    let (source, progress) = (Source::of(source)?, progress(callback));
+    let done: Result<()> = py.detach(|| {
+        let _locks = check(&[&source], &[&output], &[])?;
+        let reader = Reader::new();
+        let loader = reader.open(&source)?;
+        let program = reader.program(&loader, "set-task")?;
+        let task = TaskMetadata::parse(task).map_err(Failure::Input)?;
+        let set = edit::set_task(&program, task, &progress)?;
+        refuse_losses_if_strict(strict, "the program", &set.lost)?;
+        write_edited(&output, &loader, &set.program, &progress)
     });
     Ok(done?)
 }

@@ -70,6 +70,7 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(data::save_data, m)?)?;
     m.add_function(wrap_pyfunction!(data::load_data, m)?)?;
     m.add_function(wrap_pyfunction!(files::set_weight, m)?)?;
+    m.add_function(wrap_pyfunction!(files::set_task, m)?)?;
     m.add_function(wrap_pyfunction!(files::extract, m)?)?;
     m.add_function(wrap_pyfunction!(files::bundle, m)?)?;
     m.add_function(wrap_pyfunction!(files::report, m)?)?;

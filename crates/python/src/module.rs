@@ -98,6 +98,17 @@ impl PyModule {
         Ok(self.open_once(py)?.program.method_names().map(str::to_owned).collect())
     }
 
+    /// The task metadata that the program stores, as a dictionary.
+    #[getter]
+    fn task<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let opened = self.opened(py)?;
+        let text: Option<String> = py.detach(|| -> Done<_> {
+            let task = pteron_toolbox::task::of(&opened.program)?;
+            Ok(task.map(|task| task.to_json()).transpose()?)
+        })?;
+        text.map(|text| py.import("json")?.call_method1("loads", (text,))).transpose()
+    }
+
     /// The names of the methods that are not valid, each with its problem. A method without a name is
     /// `execution_plan[N]`.
     #[getter]

@@ -8,8 +8,10 @@ use crate::graph;
 use crate::opened::{OpenProgram, Signature, lock};
 use crate::settings::Source;
 use crate::tools::{Reader, check_paths, parse_settings, to_json};
-use pteron::compile::exported::{CompileBudget, ExportedProgram};
-use pteron::compile::{self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize};
+use pteron::compile::exported::{Bounds, CompileBudget, ExportedProgram};
+use pteron::compile::{
+    self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize, SizeBounds,
+};
 use pteron::data::LoaderReader;
 use pteron::{BytesLoader, EValue, Isa, Limits, NamedDataMap};
 use pteron_toolbox::bef;
@@ -20,6 +22,7 @@ use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::profile::{Recording, chrome, etdump};
 use pteron_toolbox::random;
 use pteron_toolbox::run::Request;
+use pteron_toolbox::task::TaskMetadata;
 use pteron_toolbox::tolerance::{Scope, Tolerance};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -240,6 +243,8 @@ pub(crate) struct Lowering {
     alignment: u64,
     segment_alignment: Option<u64>,
     constant_alignment: Option<u64>,
+    sizes: Vec<(String, i64, i64)>,
+    task: Option<String>,
 }
 
 impl Lowering {
@@ -253,9 +258,20 @@ impl Lowering {
             quantize: parse_scheme(self.quantize.as_deref())?,
             methods: self.methods.clone(),
             source_frames: self.source_frames,
+            sizes: self.sizes.iter().map(size).collect(),
+            task: self.task.as_deref().map(stored).transpose()?,
             memory: Limits::default().memory,
         })
     }
+}
+
+fn size((name, min, max): &(String, i64, i64)) -> SizeBounds {
+    SizeBounds { name: name.clone(), bounds: Bounds { min: *min, max: *max } }
+}
+
+/// The form of task metadata that a program stores.
+fn stored(task: &str) -> Result<String> {
+    Ok(TaskMetadata::parse(task).map_err(Failure::Input)?.to_json()?)
 }
 
 /// Compiles graphs or an archive, or recompiles a program, and writes the result, or returns its bytes. The samples are calls

@@ -42,7 +42,11 @@ impl Reader {
     }
 
     /// Opens a program; `verb` is named in errors.
-    fn program(&self, loader: &Arc<dyn DataLoader>, verb: &'static str) -> Result<pteron::Program> {
+    pub(crate) fn program(
+        &self,
+        loader: &Arc<dyn DataLoader>,
+        verb: &'static str,
+    ) -> Result<pteron::Program> {
         Ok(File::open_program(Arc::clone(loader), verb, &self.limits)?)
     }
 
@@ -240,7 +244,7 @@ pub(crate) fn strip(
         let reader = Reader::new();
         let file = reader.open(&source)?;
         let program = reader.program(&file, "strip")?;
-        let stripped = edit::strip(&program, StripOptions { names }, &progress)?;
+        let stripped = edit::strip(&program, StripOptions { names, ..StripOptions::default() }, &progress)?;
         check_nothing_lost(strict, program.loader().name(), &stripped.lost)?;
         write_edited(&output, &file, &stripped.program, &progress)?;
         to_json(&stripped)

@@ -36,6 +36,27 @@ class Files(unittest.TestCase):
         with self.assertRaisesRegex(pteron.errors.InputError, "did you mean `segments`"):
             pteron.extract(DIGITS, kinds=["segment"])
 
+    def test_task_metadata_is_stored(self):
+        path = self.folder / "labelled.pte"
+        task = {"version": 1, "labels": [str(digit) for digit in range(10)], "preprocessing": {"crop": [8, 8]}, "run": 7}
+        self.assertIsNone(pteron.load(DIGITS).task)
+        pteron.set_task(DIGITS, task, path)
+        self.assertEqual(pteron.load(path).task, task)
+        [difference] = [d for d in pteron.diff(DIGITS, path).differences if "labels" in d.place]
+        self.assertIn("10", difference.b or "")
+        (self.folder / "task.json").write_text('{"license": "MIT"}')
+        pteron.set_task(path, self.folder / "task.json", path)
+        self.assertEqual(pteron.load(path).task, {"version": 1, "license": "MIT"})
+        with self.assertRaisesRegex(pteron.errors.InputError, "version 2"):
+            pteron.set_task(DIGITS, {"version": 2}, path)
+
+    def test_sizes_are_fixed(self):
+        archive = REPOSITORY / "testdata" / "archives" / "related_sizes" / "model.pt2"
+        fixed = pteron.compile(archive, sizes={"x.0": 5}).program
+        self.assertEqual([value.tensor.shape for value in pteron.load(fixed).method("forward").metadata.inputs], [(5, 32), (10, 3), (6,)])
+        with self.assertRaisesRegex(pteron.errors.Error, "3..16"):
+            pteron.compile(archive, sizes={"s77": (17, 20)})
+
     def test_bundles(self):
         path = self.folder / "digits.bpte"
         picture = floats([1, 1, 8, 8], [0.5] * 64)

@@ -1,5 +1,6 @@
 use crate::metadata::{Signature, TensorSpec};
 use crate::repository::Files;
+use pteron::tools::task::TaskMetadata;
 use pteron::{Module, Program, SharedMethod};
 use std::sync::{Arc, Mutex};
 
@@ -22,6 +23,7 @@ pub struct Generation {
     pub(crate) program: Program,
     pub(crate) method_name: String,
     pub(crate) signature: Signature,
+    pub(crate) task: Option<TaskMetadata>,
     /// The batch sizes, in rows, that are executed, in ascending order; empty if requests are not batched.
     pub(crate) batches: Vec<usize>,
     /// Why requests are not batched, if the options ask for batches.
@@ -37,6 +39,11 @@ impl Generation {
 
     pub fn outputs(&self) -> &[TensorSpec] {
         &self.signature.outputs
+    }
+
+    /// The task metadata that the program stores.
+    pub fn task(&self) -> Option<&TaskMetadata> {
+        self.task.as_ref()
     }
 
     /// The maximum number of rows of a batch; 1 if requests are not batched.

@@ -4,9 +4,10 @@ use crate::generation::{Generation, Instances};
 use crate::metadata::Signature;
 use crate::options::ServiceOptions;
 use crate::probe;
-use crate::refusal::{Refusal, Result};
+use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::{Files, Source};
 use crate::stateful::StatefulModules;
+use pteron::tools::task;
 use pteron::{DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, NamedDataMap};
 use pteron::{Program, PtdDataMap, SharedMethod};
 use std::sync::Arc;
@@ -37,7 +38,9 @@ pub(crate) fn load_version(
             Instances::Shared(Box::new(method.map_err(Refusal::from_load_error)?))
         }
     };
+    let task = task::of(&program).map_err(|e| Refusal::of(Reason::Failed, &e))?;
     let mut generation = Generation {
+        task,
         number,
         method,
         program,

@@ -4,6 +4,10 @@ mod common;
 
 use common::socket::{Fixture, Response, mlp_request, until};
 use common::{FOREVER, Folder, assert_close, bytes, expected_of_mlp};
+use pteron::Program;
+use pteron::tools::edit::set_task;
+use pteron::tools::file::Progress;
+use pteron::tools::task::TaskMetadata;
 use pteron_serve::ServiceOptions;
 use pteron_serve::net::{Server, ServerOptions};
 use serde_json::{Value, json};
@@ -11,6 +15,18 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+#[test]
+fn metadata_has_the_task_that_the_program_stores() {
+    let folder = Folder::with_mlp();
+    let path = folder.0.join("mlp.pte");
+    let task = json!({ "version": 1, "labels": ["a", "b", "c"], "license": "MIT" });
+    let parsed = TaskMetadata::parse(&task.to_string()).unwrap();
+    let set = set_task(&Program::open(&path).unwrap(), parsed, &Progress::default()).unwrap();
+    std::fs::write(&path, set.program.to_vec().unwrap()).unwrap();
+    let fixture = Fixture::new(folder);
+    assert_eq!(fixture.get("/v2/models/mlp").json()["parameters"], task);
+}
 
 #[test]
 fn rest_follows_the_protocol() {

@@ -41,6 +41,7 @@ pub mod random;
 pub mod run;
 pub mod show;
 pub mod stream;
+pub mod task;
 pub mod tolerance;
 pub mod validate;
 

@@ -3,7 +3,7 @@
 use crate::bundle::Bundle;
 use crate::ops::requirements;
 use crate::{Error, Result, etdump, kind};
-use pteron_format::pte::{input_sizes_key, value_names_key};
+use pteron_format::pte::{TASK_KEY, input_sizes_key, value_names_key};
 use pteron_format::{FileKind, ptd, pte};
 use pteron_operator::KernelRegistry;
 use pteron_runtime::{BackendRegistry, DataLoader, Limits, MethodMeta, Program, Purpose};
@@ -189,27 +189,29 @@ fn problems_of_reading<T>(read: Result<T>) -> Result<Vec<Problem>> {
     }
 }
 
-/// The problems of the named data in which Pteron stores names of values and allowed sizes of inputs.
+/// The problems of what Pteron stores in named data: the sizes that the inputs of methods may have, names, task metadata.
 fn metadata_problems(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Vec<Problem>> {
     let program = Program::load(Arc::clone(loader), limits)?;
-    let problem = |key: String, expected: &str, error: pteron_runtime::Error| Problem {
+    let problem = |key: String, expected: &str, error: &dyn std::error::Error| Problem {
         path: format!("named data `{key}`"),
         offset: None,
         kind: "Invalid".to_owned(),
         expected: expected.to_owned(),
         found: "other text".to_owned(),
-        message: pteron_runtime::one_line(&error),
+        message: pteron_runtime::one_line(error),
     };
     let problems = |meta: MethodMeta<'_>| {
         let sizes = meta.input_sizes().err().map(|error| {
-            problem(input_sizes_key(meta.name()), "the sizes of the inputs of the method", error)
+            problem(input_sizes_key(meta.name()), "the sizes of the inputs of the method", &error)
         });
         let names = meta.value_names().err().map(|error| {
-            problem(value_names_key(meta.name()), "the names of the inputs and outputs of the method", error)
+            problem(value_names_key(meta.name()), "the names of the inputs and outputs of the method", &error)
         });
         [sizes, names]
     };
-    Ok(program.methods().flat_map(problems).flatten().collect())
+    let task = crate::task::of(&program).err();
+    let task = task.map(|error| problem(TASK_KEY.to_owned(), "task metadata", &error));
+    Ok(program.methods().flat_map(problems).flatten().chain(task).collect())
 }
 
 /// The first problem of a `.bef` file.

@@ -75,7 +75,9 @@ fn assert_same_meaning(path: &Path, a: Program, b: Program) {
 fn stripped_programs_mean_the_same() {
     for path in programs() {
         let old = Program::open(&path).unwrap();
-        let stripped = strip(&old, StripOptions { names: true }, &Progress::default()).unwrap();
+        let stripped =
+            strip(&old, StripOptions { names: true, ..StripOptions::default() }, &Progress::default())
+                .unwrap();
         let new = program(&stripped.program);
         assert!(new.tables().execution_plan.iter().flat_map(|p| &p.chains).all(|c| c.stacktrace.is_empty()));
         assert_same_meaning(&path, old, new);
@@ -108,7 +110,11 @@ fn programs_with_common_weights_share_them() {
     let mut shared = 0;
     for path in programs() {
         let a = Program::open(&path).unwrap();
-        let b = program(&strip(&a, StripOptions { names: false }, &Progress::default()).unwrap().program);
+        let b = program(
+            &strip(&a, StripOptions { names: false, ..StripOptions::default() }, &Progress::default())
+                .unwrap()
+                .program,
+        );
         let Ok(deduped) = dedupe(&[a.clone(), b], 1, &Progress::default()) else { continue };
         let weights = data(&deduped.data);
         for member in &deduped.programs {
@@ -190,7 +196,9 @@ fn externalized_programs_give_the_same_results() {
 #[test]
 fn stripped_programs_give_the_same_results() {
     cases_pass("tiny", |program| {
-        let out = strip(program, StripOptions { names: true }, &Progress::default()).ok()?;
+        let out =
+            strip(program, StripOptions { names: true, ..StripOptions::default() }, &Progress::default())
+                .ok()?;
         Some((out.program.to_vec().unwrap(), None))
     });
 }
@@ -256,7 +264,8 @@ fn an_edited_program_is_bundled_with_the_same_test_cases() {
     let bundle = rebundle(&file, &same, &limits, &progress).unwrap().unwrap();
     assert!(bundle.to_vec().unwrap() == fs::read(&path).unwrap(), "an edit that changes nothing");
 
-    let small = strip(&program, StripOptions { names: true }, &progress).unwrap().program;
+    let small =
+        strip(&program, StripOptions { names: true, ..StripOptions::default() }, &progress).unwrap().program;
     let bundle = rebundle(&file, &small, &limits, &progress).unwrap().unwrap().to_vec().unwrap();
     let (old, new) = (fs::read(&path).unwrap(), bundle);
     let read = |bytes: &[u8]| pteron_format::bpte::read(bytes, &limits.format).unwrap();
@@ -365,7 +374,9 @@ fn edits_keep_what_newer_schemas_add_or_say_that_they_cannot() {
         for rarity in [1, 3] {
             let newer = newer::program(&file, &mut random, rarity);
             let old = in_bytes(newer.file.clone());
-            let done = strip(&old, StripOptions { names: true }, &Progress::default()).unwrap();
+            let done =
+                strip(&old, StripOptions { names: true, ..StripOptions::default() }, &Progress::default())
+                    .unwrap();
             let new = done.program.to_vec().unwrap();
             check(&path, &newer.marks, &[&new], &done.lost);
             assert_same_meaning(&path, old.clone(), in_bytes(new));

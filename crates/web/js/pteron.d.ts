@@ -86,7 +86,10 @@ export type Bytes = ArrayBuffer | ArrayBufferView | Blob;
 /** The bytes of a file, and its name in errors. */
 export type Named = Bytes | { readonly name: string; readonly bytes: Bytes };
 
-/** Preprocessing of an image, as in `pteron run`. Without `resize` and `crop` it is stretched to the sizes of the input. */
+/**
+ * Preprocessing of an image, as in `pteron run`. Without any of its options, it is what the program stores (`Module.task`). Without
+ * `resize` and `crop`, the image is stretched to the sizes of the input.
+ */
 export interface PictureOptions {
   /** By default the main method. */
   method?: string;
@@ -110,6 +113,20 @@ export interface PictureOptions {
   channelsLast?: boolean;
 }
 
+/** Task metadata (docs/task.md). */
+export interface TaskMetadata {
+  readonly version: number;
+  readonly task?: string;
+  readonly preprocessing?: { readonly [field: string]: unknown };
+  /** The names of the classes, by their positions along the last dimension of the first output. */
+  readonly labels?: readonly string[];
+  readonly tokenizer?: { readonly sha256: string; readonly [field: string]: unknown };
+  /** An SPDX expression. */
+  readonly license?: string;
+  readonly provenance?: unknown;
+  readonly [field: string]: unknown;
+}
+
 /** An open file: a program, or any other file that a report can show. */
 export class Module {
   private constructor();
@@ -123,6 +140,8 @@ export class Module {
   readonly methods: readonly Method[];
   /** The default method: the only one, or `forward`. */
   readonly main: string | null;
+  /** The task metadata that the program stores: labels, preprocessing, licence and more. */
+  readonly task: TaskMetadata | null;
   /** A method by name. */
   method(name?: string): Method;
   /** Runs a method. The outputs own their memory. */

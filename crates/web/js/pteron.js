@@ -225,6 +225,7 @@ export class Module {
     this.loadMs = ms;
     this.methods = facts.methods;
     this.main = main ?? null;
+    this.task = facts.task ?? null;
   }
 
   /** A method by name, by default the main one. */

@@ -83,6 +83,7 @@ async function open(program, data) {
   at("method").replaceChildren(...methods.map(({ name }) => make("option", { textContent: name, selected: name === main })));
   at("methods").hidden = methods.length < 2;
   at("form").hidden = !methods.length;
+  labelOf(opened.task);
   showInputs();
   say("Drawing the report …");
   show(await ask("report"));
@@ -126,14 +127,18 @@ function input({ name: label, tensor, fixed }, index) {
     .map(([value, textContent]) => make("option", { value, textContent })));
   const isFloat = /float/.test(tensor.dtype);
   const cut = make("select");
+  if (opened.task?.preprocessing) cut.append(make("option", { value: "stored", textContent: "As the program says" }));
   cut.append(make("option", { value: "stretch", textContent: "Stretched" }), make("option", { value: "middle", textContent: "Shorter side, middle cut out" }));
   const pick = make("button", { type: "button", textContent: "Choose a picture" });
   const image = make("img", { alt: "", hidden: true });
   const numbers = make("textarea", { ariaLabel: "Numbers", placeholder: "0.5, 1, …", spellcheck: false });
   const sizes = make("input", { ariaLabel: "Sizes", value: tensor.sizes.join(", ") });
   const sized = tensor.dynamic ? [make("label", {}, "Sizes ", sizes)] : [];
+  const valued = make("label", {}, "Values ", values);
+  cut.onchange = () => { valued.hidden = cut.value === "stored"; };
+  cut.onchange();
   const of = {
-    picture: [make("div", { className: "preview" }, image, pick), ...(isFloat ? [make("label", {}, "Values ", values)] : []), make("label", {}, "Shape ", cut)],
+    picture: [make("div", { className: "preview" }, image, pick), ...(isFloat ? [valued] : []), make("label", {}, "Shape ", cut)],
     random: [], zeros: sized, numbers: [...sized, numbers],
   };
   const name = label || (method().inputs.length > 1 ? `Input ${index + 1}` : "Input");
@@ -160,7 +165,7 @@ function input({ name: label, tensor, fixed }, index) {
         if (!self.file) throw new Error(`choose a picture for ${name}, or fill it with something else`);
         const [height, width] = channels === "last" ? tensor.sizes.slice(-3) : tensor.sizes.slice(-2);
         const middle = { resize: Math.round(Math.min(height, width) * 8 / 7), crop: [height, width] };
-        const options = { channelsLast: channels === "last", ...(isFloat ? { preset: values.value } : {}), ...(cut.value === "middle" ? middle : {}) };
+        const options = cut.value === "stored" ? {} : { channelsLast: channels === "last", ...(isFloat ? { preset: values.value } : {}), ...(cut.value === "middle" ? middle : {}) };
         return { kind: "picture", name: self.file.name, bytes: await self.file.arrayBuffer(), options };
       }
       case "numbers": return { kind: "numbers", text: numbers.value, sizes: declared };
@@ -175,6 +180,12 @@ async function picture(file) {
   const target = inputs.find((input) => input.takesPicture);
   if (!target) throw new Error(`${file.name}: no input of the program takes a picture`);
   await target.take(file);
+}
+
+function labelOf(task) {
+  if (!task?.labels) return;
+  labels = task.labels;
+  at("labels").textContent = `of the program (${labels.length})`;
 }
 
 async function label(file) {

@@ -54,8 +54,8 @@ const calls = {
     const opened = await load(file, { data });
     open?.dispose();
     open = opened;
-    const { name, bytes, methods, main, loadMs } = open;
-    return { name, bytes, methods, main, loadMs };
+    const { name, bytes, methods, main, task, loadMs } = open;
+    return { name, bytes, methods, main, task, loadMs };
   },
   report: () => open.report(),
   profile: ({ method, sources, repeat }) => open.report({ method, inputs: made(method, sources), repeat }),

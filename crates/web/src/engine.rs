@@ -8,6 +8,7 @@ use crate::values::{self, InputValue};
 use pteron::tensor::AlignedBuffer;
 use pteron::{EValue, Method, Registries, Tensor, ValueMeta};
 use pteron_clock::Instant;
+use pteron_toolbox::picture::Preparation;
 use pteron_toolbox::run::{Latency, top_k};
 use pteron_toolbox::{picture, random};
 use serde_json::{Value, json};
@@ -81,13 +82,15 @@ impl Engine {
             }
             Request::Picture { module, method, input, picture, preparation } => {
                 let Self { buffers, modules, .. } = self;
-                let (_, method, declared) = resolve_method(modules, module, method)?;
+                let (opened, method, declared) = resolve_method(modules, module, method)?;
+                let given = Preparation::from(preparation);
+                let preparation = if given.is_given() { given } else { opened.preparation()? };
                 let info = declared.get(input).and_then(|declared| declared.tensor.as_ref());
                 let no_tensor =
                     || Failure::invalid_input(format!("input {input} of method `{method}` is no tensor"));
                 let meta = &info.ok_or_else(no_tensor)?.meta;
                 let bytes = buffers.bytes_of(picture.buffer)?;
-                let tensor = picture::decode(&picture.name, bytes, meta, &preparation.into())?;
+                let tensor = picture::decode(&picture.name, bytes, meta, &preparation)?;
                 values::to_response(EValue::Tensor(tensor), buffers)
             }
             Request::Top { tensor, count, labels } => {

@@ -9,7 +9,9 @@ use pteron::{
 use pteron_report::{Measured, gather, page};
 use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::delegates::NodeKinds;
+use pteron_toolbox::picture::Preparation;
 use pteron_toolbox::run::{Request, default_method, is_program};
+use pteron_toolbox::task::{self, Preprocessing};
 use pteron_toolbox::{inspect, profile};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -84,7 +86,14 @@ impl OpenFile {
             .map(|name| describe_method(&module.method_meta(name)?))
             .collect::<Result<Vec<_>>>()?;
         let main = default_method(module.program()).ok();
-        Ok(json!({ "name": name, "bytes": bytes, "main": main, "methods": methods }))
+        let task = task::of(module.program())?;
+        Ok(json!({ "name": name, "bytes": bytes, "main": main, "methods": methods, "task": task }))
+    }
+
+    /// The preprocessing that the program stores; the default, if it stores none.
+    pub(crate) fn preparation(&mut self) -> Result<Preparation> {
+        let task = task::of(self.module()?.program())?.unwrap_or_default();
+        Ok(task.preprocessing.as_ref().map(Preprocessing::preparation).unwrap_or_default())
     }
 
     /// The contents of the file, as JSON.

@@ -1,5 +1,9 @@
 //! Runs the requests of JavaScript natively.
 
+use pteron::Program;
+use pteron_toolbox::edit::set_task;
+use pteron_toolbox::file::Progress;
+use pteron_toolbox::task::TaskMetadata;
 use pteron_web::Engine;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -101,6 +105,30 @@ fn a_picture_is_classified() {
     let failed = client.fail(json!({ "call": "random", "module": module }));
     assert_eq!(failed["message"], "there is no module 1: it has been disposed of");
     assert_eq!(client.open_handles(), (0, 0));
+}
+
+#[test]
+fn a_picture_is_preprocessed_as_the_program_stores_it() {
+    let mut client = Client::default();
+    let task = json!({ "preprocessing": { "mean": [1] }, "labels": ["a", "b"] });
+    let task = TaskMetadata::parse(&task.to_string()).unwrap();
+    let digits = Program::open(Path::new(ROOT).join("examples/digits/digits.pte")).unwrap();
+    let program = set_task(&digits, task, &Progress::default()).unwrap().program.to_vec().unwrap();
+    let file = json!({ "name": "labelled.pte", "buffer": client.give(&program) });
+    let opened = client.call(json!({ "call": "load", "file": file, "data": [] }));
+    assert_eq!(opened["task"]["labels"], json!(["a", "b"]));
+    let mut made = |preparation: Value| {
+        let picture = client.file("examples/digits/3.png");
+        let buffer = picture["buffer"].clone();
+        let made = client.call(json!({
+            "call": "picture", "module": opened["module"], "input": 0, "picture": picture, "preparation": preparation,
+        }));
+        client.take(&buffer);
+        floats(&client.take(&made["buffer"]))
+    };
+    let (stored, unit) = (made(json!({})), made(json!({ "preset": "unit" })));
+    assert!(unit.iter().any(|&value| value > 0.5));
+    assert_eq!(stored, unit.iter().map(|value| value - 1.0).collect::<Vec<_>>());
 }
 
 #[test]

@@ -10,14 +10,17 @@ use crate::general::{self, GeneralOpts, OutputArg};
 use crate::pictures::PictureOpts;
 use crate::progress::{self, Steps};
 use crate::registries::registries;
+use crate::task::TaskOpts;
 use crate::terminal::say_lines;
 use clap::{Args, ValueEnum};
-use pteron::DataLoader;
-use pteron::compile::exported::{ExportedProgram, PrintOptions};
-use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, expect_pass};
+use pteron::compile::exported::{Bounds, ExportedProgram, PrintOptions};
+use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, SizeBounds, expect_pass};
+use pteron::{DataLoader, Program};
 use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::paths::Paths;
+use pteron_toolbox::run::is_program;
 use pteron_toolbox::show::{self, count};
+use pteron_toolbox::task::{self, TaskMetadata};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -43,6 +46,12 @@ pub(crate) struct LoweringOpts {
     calibrate: Option<PathBuf>,
     #[command(flatten)]
     pictures: PictureOpts,
+    #[command(flatten)]
+    task: TaskOpts,
+    /// Fix a dynamic size (`--size s77=1`), or narrow its bounds (`--size x.1=16..512`): a symbol, or a dimension of an input
+    /// by its name or position, as `inspect` shows them; may be repeated
+    #[arg(long, value_name = "NAME=N|A..B", value_parser = size)]
+    size: Vec<SizeBounds>,
     /// Which operators the program may call
     #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
     operators: Operators,
@@ -89,6 +98,18 @@ enum Operators {
     All,
 }
 
+/// Parses `NAME=N` or `NAME=A..B`.
+fn size(text: &str) -> Result<SizeBounds, String> {
+    let number = |text: &str| text.trim().parse().ok().filter(|&n: &i64| n >= 0);
+    let parsed = text.rsplit_once('=').and_then(|(name, bounds)| {
+        let (min, max) = bounds.split_once("..").unwrap_or((bounds, bounds));
+        let bounds = Bounds { min: number(min)?, max: number(max)? };
+        Some(SizeBounds { name: name.trim().to_owned(), bounds })
+    });
+    let parsed = parsed.filter(|size| size.bounds.min <= size.bounds.max);
+    parsed.ok_or_else(|| "a size is fixed with `NAME=8`, or bounded with `NAME=16..512`".to_owned())
+}
+
 /// A quantization scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
@@ -114,6 +135,7 @@ impl LoweringOpts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.calibrate.iter().for_each(|path| paths.folder("--calibrate", path));
         self.external_data.iter().for_each(|path| paths.write("--external-data", path));
+        self.task.paths(paths);
         self.output.binary_paths(paths);
     }
 
@@ -147,7 +169,7 @@ impl LoweringOpts {
             };
             compile(&operators, options, &mut watch).map_err(pteron_toolbox::Error::from)
         };
-        let mut options = self.options(general)?;
+        let mut options = Options { task: self.task_metadata(general, file)?, ..self.options(general)? };
         if let (Some(Scheme::Static), Some(folder)) = (self.quantize, &self.calibrate) {
             let quantize = Some(Quantize::Observe);
             let observe =
@@ -163,6 +185,23 @@ impl LoweringOpts {
         };
         self.write(general, file, bundle, &compiled)?;
         general::report(&self.output, self.json, &report::json(&compiled), &self.text(&compiled))
+    }
+
+    /// The task metadata of the new program: that of the source, as far as the options do not replace it.
+    fn task_metadata(&self, general: &GeneralOpts, file: &Arc<dyn DataLoader>) -> Result<Option<String>> {
+        let archived = compile::archived_task(file).map_err(pteron_toolbox::Error::from)?;
+        let source = match archived {
+            Some(text) => Some(
+                TaskMetadata::parse(&text).map_err(|e| pteron_toolbox::Error::bad_file(file.name(), e))?,
+            ),
+            None if is_program(&**file)? => {
+                let program = Program::load(Arc::clone(file), general.limits());
+                task::of(&program.map_err(pteron_toolbox::Error::from)?)?
+            }
+            None => None,
+        };
+        let task = self.task.metadata(&self.pictures, source)?;
+        Ok(if task.is_empty() { None } else { Some(task.to_json()?) })
     }
 
     /// The options for the compiler, except the value ranges, which come from calibration.
@@ -187,7 +226,9 @@ impl LoweringOpts {
             methods: self.method.clone(),
             delegation: backend::delegations(&self.backend, self.target_cpu)?,
             quantize,
+            sizes: self.size.clone(),
             memory: general.limits().memory,
+            ..Options::default()
         })
     }
 

@@ -104,6 +104,9 @@ impl Opts {
         let samples = match &self.inputs_from {
             Some(folder) if request.inputs.is_empty() => {
                 let samples = Samples::list("--inputs-from", folder, self.call.pictures(), &a, &method)?;
+                if !samples.has_images() {
+                    self.call.pictures().refuse()?;
+                }
                 (0..samples.len()).map(|i| samples.inputs(i, &a, &method)).collect::<Result<Vec<_>>>()?
             }
             Some(_) => {

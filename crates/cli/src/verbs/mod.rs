@@ -65,6 +65,7 @@ verbs! {
     dedupe => Dedupe,
     convert => Convert,
     set_weight => SetWeight,
+    set_task => SetTask,
     #[cfg(feature = "serve")]
     serve => Serve,
     bef => Bef,

@@ -24,6 +24,8 @@ use pteron_toolbox::run::{LoadMode, open_data};
     "  pteron retarget model_xnnpack.pte --backend none -o model.pte\n\n",
     "  # an old program in the current form\n",
     "  pteron retarget old.pte --backend xnnpack -o new.pte\n\n",
+    "  # with a static batch instead of a dynamic one\n",
+    "  pteron retarget dynamic.pte --size x.0=1 --backend xnnpack -o static.pte\n\n",
     "  # the operators that a delegate computes\n",
     "  pteron retarget model_xnnpack.pte --print-after read -o /dev/null",
     exit_status!()

@@ -13,6 +13,7 @@ use pteron_toolbox::json::Json;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::run::{self, CallSpec, Latency, RunResult, Ranked, Top};
 use pteron_toolbox::show::{Escapes, Screen};
+use pteron_toolbox::task::{self, TaskMetadata};
 use pteron_toolbox::{npy, show};
 
 /// Run a method of a program and show what it computes, or the functions of a BEF program
@@ -24,8 +25,9 @@ use pteron_toolbox::{npy, show};
 ///   x.npy             a NumPy array; with @, `@x`, in a file of any name
 ///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] or [C, H, W] with C = 1
 ///                     (grey), 3 (RGB) or 4 (RGBA): stretched to H by W, with values in 0..1 and
-///                     black 0; for integer inputs values in 0..255. The options for images change
-///                     this like torchvision's Resize, CenterCrop and Normalize. (Pixels of a JPEG
+///                     black 0; for integer inputs values in 0..255. What the program stores of its
+///                     preprocessing (`pteron set-task`) and the options for images change this
+///                     like torchvision's Resize, CenterCrop and Normalize. (Pixels of a JPEG
 ///                     may differ by a few units from those of another decoder)
 ///   5  0.5  true      a scalar, if the method takes one
 ///
@@ -36,9 +38,11 @@ use pteron_toolbox::{npy, show};
     "Examples:\n",
     "  pteron run add.pte 2x2xf32=1,2,3,4 2x2xf32=1\n\n",
     "  # the three likeliest classes of an image\n",
-    "  pteron run digits.pte 3.png --top 3 --labels labels.txt\n\n",
+    "  pteron run digits.pte 3.png --preset 0..1 --top 3 --labels labels.txt\n\n",
     "  # a photograph, preprocessed as for torchvision models\n",
     "  pteron run mobilenet.pte cat.jpg --resize 256 --crop 224 --preset imagenet --top 5\n\n",
+    "  # the same, with preprocessing and labels that the program stores (pteron set-task)\n",
+    "  pteron run labelled.pte cat.jpg --top 5\n\n",
     "  # weights from a separate file, outputs as NumPy arrays\n",
     "  pteron run model.pte x.npy --data weights.ptd --output out/\n\n",
     "  # how long does it take?\n",
@@ -81,7 +85,7 @@ pub(crate) struct Opts {
     /// Show only the K largest elements of each row of the first output
     #[arg(short = 'k', long, value_name = "K")]
     top: Option<NonZeroUsize>,
-    /// Names for the positions that --top shows, one per line
+    /// Names for the positions that --top shows, one per line [default: the labels that the program stores]
     #[arg(short, long, value_name = "FILE", requires = "top")]
     labels: Option<PathBuf>,
     #[command(flatten)]
@@ -123,14 +127,22 @@ impl Opts {
         request.checkpoint = self.checkpoint.clone();
         request.share_memory_arenas = self.share_memory_arenas;
         request.before = self.before.clone();
-        let labels = self.labels.as_deref().map(run::read_labels).transpose()?.unwrap_or_default();
+        let labels = self.labels.as_deref().map(run::read_labels).transpose()?;
+        let stored = match (self.top, &labels) {
+            (Some(_), None) => task::of(&program)?.unwrap_or_default(),
+            _ => TaskMetadata::default(),
+        };
         let ran = run::run(&program, &request, options)?;
         note_zeros(ran.zeros.as_ref());
         if let Some(folder) = &self.output {
             self.write_outputs(folder, &ran.outputs)?;
         }
         let top = match self.top {
-            Some(k) => Some(run::top_k(first_tensor(&ran)?, k.get(), &labels)?),
+            Some(k) => {
+                let tensor = first_tensor(&ran)?;
+                let labels = labels.as_deref().unwrap_or_else(|| stored.labels_of(tensor));
+                Some(run::top_k(tensor, k.get(), labels)?)
+            }
             None => None,
         };
         match self.json {

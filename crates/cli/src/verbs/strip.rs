@@ -26,6 +26,9 @@ pub(crate) struct Opts {
     /// Also remove the names of tensors and the Python containers of inputs and outputs
     #[arg(long)]
     names: bool,
+    /// Also remove the task metadata: preprocessing, labels, licence, provenance
+    #[arg(long)]
+    task: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -44,7 +47,7 @@ impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(general)?;
         let program = File::open_program(Arc::clone(&loader), "strip", general.limits())?;
-        let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::byte_progress())?;
+        let stripped = edit::strip(&program, StripOptions { names: self.names, task: self.task }, &progress::byte_progress())?;
         self.keep.check(general, self.input.path(), &stripped.lost)?;
         self.output.write_edited(general, &loader, &stripped.program)?;
         let mut text = format!(

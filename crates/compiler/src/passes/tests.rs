@@ -3,11 +3,12 @@
 //!
 //! A file of `tests/passes` or `tests/decompose` contains cases. Each consists of a line `== what is tested`, a line
 //! `passes: one, another`, which may end with `; portable` for the reference's kernels alone or `; auto` for those if they suffice, a
-//! program, a line `--`, and the expected program. `PTERON_BLESS=1` rewrites the expected programs in the files.
+//! program, a line `--`, and the expected program. A pass `size NAME=A..B` fixes or narrows a size. `PTERON_BLESS=1` rewrites the expected programs in the files.
 
 use super::{FOLD_NORMS, PASSES, norms};
 use crate::operators::OperatorTable;
-use pteron_exported::{PrintOptions, parse};
+use crate::specialize::{SizeBounds, specialize};
+use pteron_exported::{Bounds, PrintOptions, parse};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -62,6 +63,14 @@ fn compare(folder: &str) {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// The size `NAME=A..B`.
+fn size(text: &str) -> SizeBounds {
+    let (name, bounds) = text.split_once('=').expect("a name");
+    let (min, max) = bounds.split_once("..").unwrap_or((bounds, bounds));
+    let bounds = Bounds { min: min.parse().expect("a number"), max: max.parse().expect("a number") };
+    SizeBounds { name: name.to_owned(), bounds }
+}
+
 /// The text of a file with the expected programs replaced by the actual results.
 fn ran(text: &str) -> String {
     let registry = pteron_kernels::registry();
@@ -84,6 +93,10 @@ fn ran(text: &str) -> String {
         for pass in names.split(", ") {
             if pass == FOLD_NORMS {
                 norms::fold_norms(&mut program);
+                continue;
+            }
+            if let Some(text) = pass.strip_prefix("size ") {
+                result = result.and_then(|()| specialize(std::slice::from_mut(&mut program), &[size(text)]));
                 continue;
             }
             let (_, run) = PASSES.iter().find(|p| p.0 == pass).unwrap_or_else(|| panic!("no pass {pass}"));

@@ -156,6 +156,11 @@ impl<'f> Archive<'f> {
         self.records.contains_key(name)
     }
 
+    /// The bytes of a record, if the archive has it.
+    pub(super) fn size(&self, name: &str) -> Option<u64> {
+        self.records.get(name).map(|record| record.size)
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.records.keys().map(String::as_str)
     }

@@ -12,6 +12,7 @@ mod weights;
 
 pub use archive::{ArchiveFile, is_archive};
 pub use examples::{ExampleInput, example_inputs};
+pub(crate) use expression::parse as parse_size;
 pub use pteron_ir::SharedBytes;
 
 use crate::limits::MAX_MODELS;
@@ -19,6 +20,7 @@ use crate::{Error, Result};
 use archive::Archive;
 use pteron_exported::CompileBudget;
 use pteron_exported::ExportedProgram;
+use pteron_format::pte::{MAX_OWN_BYTES, TASK_KEY};
 
 /// The remedy for archives that cannot be read.
 const SAVE_ANEW: &str =
@@ -46,6 +48,27 @@ pub fn read(file: &dyn ArchiveFile, budget: &CompileBudget) -> Result<Vec<Export
         return Err(Error::archive("models", format!("{} models are more than {MAX_MODELS}", models.len())));
     }
     models.iter().map(|name| model::read(&mut archive, name)).collect()
+}
+
+/// The task metadata that an archive has in the extra file `pteron.task`, as
+/// `torch.export.save(program, path, extra_files={"pteron.task": text})` writes it.
+///
+/// # Errors
+/// The archive cannot be read, or the extra file is no text, or larger than a program can store.
+pub fn task(file: &dyn ArchiveFile) -> Result<Option<String>> {
+    let mut archive = Archive::open(file, &CompileBudget::default())?;
+    let record = format!("extra/{TASK_KEY}");
+    match archive.size(&record) {
+        None => return Ok(None),
+        Some(0..=MAX_OWN_BYTES) => {}
+        Some(size) => {
+            let problem = format!("it has {size} bytes, at most {MAX_OWN_BYTES} can be stored");
+            return Err(Error::archive(record, problem));
+        }
+    }
+    let text = archive.text(&record)?;
+    let text = std::str::from_utf8(text.bytes()).map_err(|_| Error::archive(record, "it is no text"))?;
+    Ok(Some(text.to_owned()))
 }
 
 /// The error for an archive without models.

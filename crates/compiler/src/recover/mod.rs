@@ -23,7 +23,7 @@ use pteron_exported::{
 };
 use pteron_format::pte::VerifiedProgram;
 use pteron_format::pte::{
-    Chain, EValue, ExecutionPlan, FrameList, Instruction, Tensor, TensorData, TensorShapeDynamism,
+    Chain, EValue, ExecutionPlan, FrameList, Instruction, TASK_KEY, Tensor, TensorData, TensorShapeDynamism,
     ValueNames, input_sizes_key, value_names_key,
 };
 use pteron_ir::SharedBytes;
@@ -46,6 +46,19 @@ pub struct Recoverable<'a> {
     pub operators: &'a OperatorTable,
     /// Backends whose payloads can be lifted to operators.
     pub backends: &'a [Arc<dyn Recover + Send + Sync>],
+}
+
+impl Recoverable<'_> {
+    /// The task metadata that the program stores.
+    pub(crate) fn task(&self) -> Result<Option<String>> {
+        let Some(range) = self.program.named_data(TASK_KEY) else { return Ok(None) };
+        let ends = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        let bytes = ends.and_then(|(start, end)| self.file.bytes().get(start..end)).unwrap_or_default();
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text.to_owned())),
+            Err(_) => Err(Error::archive(format!("named data `{TASK_KEY}`"), "it is no text")),
+        }
+    }
 }
 
 /// Lifts the methods of a program to exported programs. What they need beside the file is taken from `budget`.

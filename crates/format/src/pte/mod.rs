@@ -45,8 +45,8 @@ pub use crate::container::DataSegment;
 pub use device::DeviceType;
 pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
 pub use own_data::{
-    Alignments, MAX_OWN_BYTES, OWN_KEY_PREFIX, alignments_key, delegate_sources_key, input_sizes_key,
-    is_delegate_sources_key, is_own_key, is_value_names_key, value_names_key,
+    Alignments, MAX_OWN_BYTES, OWN_KEY_PREFIX, TASK_KEY, alignments_key, delegate_sources_key,
+    input_sizes_key, is_delegate_sources_key, is_own_key, is_value_names_key, value_names_key,
 };
 pub use read::{read_program, read_program_with};
 pub use revision::{Revised, Revision, undeclared_parts};

@@ -1,8 +1,8 @@
 //! Named data that Pteron adds to programs: what it knows of a method and the tables cannot say.
 //!
 //! Named data is looked up by delegates only, so the reference runtime ignores entries whose key no delegate asks for. All
-//! keys that Pteron adds start with [`OWN_KEY_PREFIX`], and go on with what the entry is and the name of the method. The
-//! entries are text whose first line has a version.
+//! keys that Pteron adds start with [`OWN_KEY_PREFIX`], and go on with what the entry is and the name of the method, if it
+//! is about one. The entries are text whose first line has a version, or JSON with a version.
 //!
 //! | key | entry |
 //! | --- | --- |
@@ -10,6 +10,7 @@
 //! | `pteron.alignments.METHOD` | the alignments that payloads and named data must have in memory: [`Alignments`] |
 //! | `pteron.names.METHOD` | the names of the inputs and outputs: [`ValueNames`](super::ValueNames) |
 //! | `pteron.delegates.METHOD` | with source frames, what the delegates compute: `pteron_exported::delegate::DelegateSources` |
+//! | `pteron.task` | JSON: preprocessing, labels, licence and more of the task that the program is for (docs/task.md) |
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,6 +44,9 @@ pub fn is_value_names_key(key: &str) -> bool {
 
 /// The prefix of the keys under which value names are stored.
 const VALUE_NAMES: &str = "pteron.names.";
+
+/// The key of the task metadata of a program.
+pub const TASK_KEY: &str = "pteron.task";
 
 /// The prefix of the keys under which delegate sources are stored.
 const DELEGATE_SOURCES: &str = "pteron.delegates.";

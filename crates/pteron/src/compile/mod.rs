@@ -72,7 +72,7 @@ use exported::ConstantTensor;
 use failure::compile_failure;
 use in_place::{CompiledLoader, FileArchive};
 use pt2::ExampleInput;
-use pteron_runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose};
+use pteron_runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose, check_tensor};
 use pteron_tensor::{Tensor, TensorMeta};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -142,11 +142,19 @@ pub fn example_inputs(
     let (archive, budget) = (FileArchive(Arc::clone(file)), exported::CompileBudget::new(limits.memory));
     let examples = pt2::example_inputs(&archive, method, &budget).map_err(|e| compile_failure(&**file, e))?;
     let Some(examples) = examples else { return Ok(None) };
+    // Sizes that were fixed when compiling may be others.
+    let fits = |example: &&ExampleInput, meta: &TensorMeta| {
+        check_tensor(0, meta, None, example.dtype, &example.sizes).is_ok()
+    };
     let mut examples = examples.iter();
     let mut inputs = Vec::new();
     for declared in program.method_meta(method)?.inputs() {
         inputs.push(match (declared.tensor, declared.traced) {
-            (Some(info), _) => match examples.next().map(|example| in_declared_layout(example, &info.meta)) {
+            (Some(info), _) => match examples
+                .next()
+                .filter(|example| fits(example, &info.meta))
+                .map(|example| in_declared_layout(example, &info.meta))
+            {
                 Some(Ok(tensor)) => EValue::Tensor(tensor),
                 _ => return Ok(None),
             },
@@ -155,6 +163,17 @@ pub fn example_inputs(
         });
     }
     Ok(examples.next().is_none().then_some(inputs))
+}
+
+/// The task metadata of an archive, as JSON; `None` if it has none, or the file is no archive.
+///
+/// # Errors
+/// As [`pt2::task`].
+pub fn archived_task(file: &Arc<dyn DataLoader>) -> crate::Result<Option<String>> {
+    match pt2::is_archive(LoaderReader::new(file)) {
+        true => pt2::task(&FileArchive(Arc::clone(file))).map_err(|e| failed(&**file, e)),
+        false => Ok(None),
+    }
 }
 
 fn in_declared_layout(example: &ExampleInput, meta: &TensorMeta) -> pteron_tensor::Result<Tensor> {

@@ -754,6 +754,26 @@ class WeightSet:
     lost: Tuple[str, ...] = ()
 
 
+def _task_json(task: Union[Path, Mapping[str, Any]]) -> str:
+    if not isinstance(task, (str, os.PathLike)):
+        return json.dumps(dict(task))
+    with open(task, encoding="utf-8") as file:
+        return file.read()
+
+
+def set_task(
+    source: Source,
+    task: Union[Path, Mapping[str, Any]],
+    output: Path,
+    *,
+    strict: bool = False,
+    progress: Optional[Progress] = None,
+) -> None:
+    """Stores task metadata in a program: a mapping such as `{"labels": ["cat", "dog"], "license": "MIT"}`, or a JSON file. It
+    replaces what the program has; `Module.task` returns it. The output may be the file itself."""
+    _pteron.set_task(source, _task_json(task), output, strict, progress)
+
+
 def set_weight(
     source: Source,
     name: str,
@@ -910,6 +930,8 @@ def compile(
     alignment: int = 16,
     segment_alignment: Optional[int] = None,
     constant_alignment: Optional[int] = None,
+    sizes: Optional[Mapping[str, Union[int, Tuple[int, int]]]] = None,
+    task: Union[None, Path, Mapping[str, Any]] = None,
 ) -> Compiled:
     """Compiles a torch.export archive (`.pt2`) or graphs, or recompiles a program (`.pte`).
 
@@ -929,6 +951,8 @@ def compile(
         segment_alignment: The alignment of the file's segments, and of those of `external_data`; if None, that of the program
             that is recompiled, or 128.
         constant_alignment: The alignment of constants in their segment; if None, that of the program that is recompiled, or 16.
+        sizes: Dynamic sizes to fix (`{"x.0": 1}`) or to bound (`{"x.1": (16, 512)}`), by symbol or dimension of an input.
+        task: The task metadata that the program stores, as for `set_task`; if None, that of the source.
     """
     lowering = {
         "backends": list(backends),
@@ -942,6 +966,8 @@ def compile(
         "alignment": alignment,
         "segment_alignment": segment_alignment,
         "constant_alignment": constant_alignment,
+        "sizes": [(name, *(size if isinstance(size, tuple) else (size, size))) for name, size in (sizes or {}).items()],
+        "task": None if task is None else _task_json(task),
     }
     samples = None if calibrate is None else [tuple(sample) for sample in calibrate]
     text, program = _pteron.compile_to(source, output, lowering, samples)

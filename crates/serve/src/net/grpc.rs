@@ -232,7 +232,13 @@ fn answer_metadata(
     let inputs = generation.inputs().map(tensor).collect();
     let outputs = generation.outputs().iter().map(tensor).collect();
     let platform = PLATFORM.to_owned();
-    encode_message(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, reservation)
+    let task = generation
+        .task()
+        .map(|task| task.to_json().map_err(|e| Refusal::of(Reason::Failed, &e)))
+        .transpose()?;
+    reservation.grow(task.as_ref().map_or(0, String::len) as u64)?;
+    let properties = task.into_iter().map(|task| ("task".to_owned(), task)).collect();
+    encode_message(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs, properties }, reservation)
 }
 
 async fn answer_index(

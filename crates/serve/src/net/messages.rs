@@ -56,6 +56,8 @@ pub(super) struct ModelMetadata {
     pub(super) inputs: Vec<TensorMetadata>,
     #[prost(message, repeated, tag = "5")]
     pub(super) outputs: Vec<TensorMetadata>,
+    #[prost(map = "string, string", tag = "6")]
+    pub(super) properties: HashMap<String, String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
+use pteron::tools::task::TaskMetadata;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::sync::Arc;
@@ -187,6 +188,9 @@ struct Metadata<'a> {
     inputs: Vec<&'a TensorSpec>,
     #[serde(serialize_with = "serialize_tensors")]
     outputs: Vec<&'a TensorSpec>,
+    /// The task metadata that the program stores: labels, preprocessing and more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<&'a TaskMetadata>,
 }
 
 #[derive(Serialize)]
@@ -213,7 +217,8 @@ fn answer_metadata(
 ) -> Result<Response<Reply>> {
     let (versions, model) = shared.service.model(name, version)?;
     let (inputs, outputs) = (model.inputs().collect(), model.outputs().iter().collect());
-    json_response(&Metadata { name, versions, platform: PLATFORM, inputs, outputs }, reservation)
+    let parameters = model.task();
+    json_response(&Metadata { name, versions, platform: PLATFORM, inputs, outputs, parameters }, reservation)
 }
 
 #[derive(Serialize)]

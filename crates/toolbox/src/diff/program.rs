@@ -3,9 +3,10 @@ use super::dataflow::Dataflow;
 use super::{Class, Notes, Registries, payload};
 use crate::Result;
 use crate::show::{byte_text, items, layout_of_fields, quoted};
+use crate::task;
 use pteron_format::pte::{
-    DeviceType, EValue, ExecutionPlan, Instruction, InvalidMethod, Tensor, TensorData, TensorShapeDynamism,
-    VerifiedProgram,
+    DeviceType, EValue, ExecutionPlan, Instruction, InvalidMethod, TASK_KEY, Tensor, TensorData,
+    TensorShapeDynamism, VerifiedProgram,
 };
 use pteron_runtime::Program;
 use pteron_trace::Place;
@@ -55,7 +56,9 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
         let range = program.named_data(key).unwrap_or_default();
         format!("{} bytes", range.end - range.start)
     };
-    for entry in &tables_a.named_data {
+    let done = task_metadata(a, b, notes);
+    let is_compared = |key: &str| !done || key != TASK_KEY;
+    for entry in tables_a.named_data.iter().filter(|entry| is_compared(&entry.key)) {
         let place = || format!("named data {}", quoted(&entry.key));
         let range = tables_a.named_data(&entry.key).unwrap_or_default();
         match tables_b.named_data(&entry.key) {
@@ -63,11 +66,21 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
             None => notes.note(Class::Meaning, place(), Some(bytes(tables_a, &entry.key)), None),
         }
     }
-    for entry in tables_b.named_data.iter().filter(|entry| tables_a.named_data(&entry.key).is_none()) {
+    let only_b = |key: &str| is_compared(key) && tables_a.named_data(key).is_none();
+    for entry in tables_b.named_data.iter().filter(|entry| only_b(&entry.key)) {
         let place = format!("named data {}", quoted(&entry.key));
         notes.note(Class::Meaning, place, None, Some(bytes(tables_b, &entry.key)));
     }
     Ok(())
+}
+
+/// Compares task metadata by field, and returns whether it could be read; otherwise its bytes are to be compared.
+fn task_metadata(a: &Program, b: &Program, notes: &mut Notes) -> bool {
+    let (Ok(task_a), Ok(task_b)) = (task::of(a), task::of(b)) else { return false };
+    for (name, x, y) in task::differences(task_a.unwrap_or_default(), task_b.unwrap_or_default()) {
+        notes.note(Class::Meaning, format!("task metadata, {name}"), x, y);
+    }
+    true
 }
 
 fn header_text(program: &VerifiedProgram) -> String {

@@ -8,6 +8,7 @@ mod dedupe;
 mod embed;
 mod externalize;
 mod keys;
+mod set_task;
 mod set_weight;
 mod strip;
 
@@ -15,6 +16,7 @@ pub use dedupe::{Deduped, Member, dedupe};
 pub use embed::{Embedded, embed};
 pub use externalize::{Externalized, MoveOptions, externalize};
 pub(crate) use keys::layout_of;
+pub use set_task::{TaskSet, set_task};
 pub use set_weight::{WeightSet, set_weight};
 pub use strip::{StripOptions, Stripped, strip};
 

@@ -1,7 +1,7 @@
 use super::{Output, finish, revise, tensors_mut};
 use crate::Result;
 use crate::file::Progress;
-use pteron_format::pte::{ExtraTensorInfo, is_delegate_sources_key, is_value_names_key};
+use pteron_format::pte::{ExtraTensorInfo, TASK_KEY, is_delegate_sources_key, is_value_names_key};
 use pteron_runtime::Program;
 use serde::Serialize;
 
@@ -11,6 +11,8 @@ pub struct StripOptions {
     /// Also strips the names of inputs and outputs, those that tensors have in the source model, except those that are keys of
     /// external data, and the description of Python's containers around inputs and outputs.
     pub names: bool,
+    /// Also strips the task metadata.
+    pub task: bool,
 }
 
 /// The result of [`strip`].
@@ -48,7 +50,11 @@ pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> R
             plan.container_meta_type = None;
         }
     }
-    let is_stripped = |key: &str| is_delegate_sources_key(key) || options.names && is_value_names_key(key);
+    let is_stripped = |key: &str| {
+        is_delegate_sources_key(key)
+            || options.names && is_value_names_key(key)
+            || options.task && key == TASK_KEY
+    };
     revision.program.named_data.retain(|entry| !is_stripped(&entry.key));
     if options.names {
         for tensor in tensors_mut(&mut revision.program).filter(|tensor| !tensor.is_external()) {

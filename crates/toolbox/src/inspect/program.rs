@@ -2,6 +2,7 @@ use super::REPORT_VERSION;
 use super::payload::sniff_payload;
 use crate::Result;
 use crate::show::name;
+use crate::task::TaskMetadata;
 use pteron_format::pte;
 use pteron_operator::{KernelRegistry, Tag};
 use pteron_runtime::{
@@ -33,6 +34,9 @@ pub struct ProgramReport {
     pub header: Option<HeaderReport>,
     /// The version of the file's schema.
     pub version: u32,
+    /// The task metadata, if the program stores it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskMetadata>,
     /// The valid methods, in the order of the file.
     pub methods: Vec<MethodReport>,
     /// The methods that are not valid, in the order of the file.
@@ -319,6 +323,7 @@ pub(super) fn report(
             }),
         }),
         version: tables.version,
+        task: crate::task::of(&program)?,
         methods,
         invalid_methods: program
             .invalid_methods()

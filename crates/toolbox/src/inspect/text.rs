@@ -118,6 +118,9 @@ fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::
         }
     }
 
+    if let Some(task) = &p.task {
+        crate::task::write_text(out, task)?;
+    }
     if !p.segments.is_empty() {
         writeln!(out, "\nsegments")?;
         let rows = p.segments.iter().enumerate().map(|(i, s)| {

@@ -34,8 +34,9 @@ pub struct Preparation {
     pub channels_last: bool,
 }
 
-/// The size to which a picture is resized.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The size to which a picture is resized. In JSON, one number or two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(untagged)]
 pub enum Resize {
     /// The shorter side to this size; the aspect ratio is kept.
     Shorter(usize),
