@@ -3,6 +3,7 @@
 use crate::convert::{Input, to_python};
 use crate::errors::{Failure, Result as Done};
 use crate::exchange::{Array, COPIES};
+use crate::interrupt::interruptible;
 use crate::opened::{OpenProgram, Signature};
 use crate::tensor::array_of;
 use pteron::{EValue, InputProblem, Method, arrange_inputs};
@@ -27,24 +28,27 @@ pub(crate) fn call<'py>(
 ) -> PyResult<Bound<'py, PyList>> {
     let inputs = inputs(signature, args, kwargs)?;
     let Some(out) = out else {
-        let values = py.detach(|| {
-            opened.with(signature, |method| {
+        let values = interruptible(py, &signature.last_time, |handle| {
+            opened.with_interrupt(signature, handle, |method| {
                 let values = execute(method, &inputs)?;
                 opened.end_record();
                 Ok(values)
             })
         })?;
-        return list(py, values);
+        let values = values.into_iter().map(|value| opened.outputs.of(to_python(py, value)?));
+        return PyList::new(py, values.collect::<PyResult<Vec<_>>>()?);
     };
     let targets = targets(signature, out)?;
     let arrays =
         targets.iter().map(|t| t.as_ref().map_or(Ok(None), array_or_error)).collect::<PyResult<Vec<_>>>()?;
-    let values = py.detach(|| opened.with(signature, |method| execute_into(method, &inputs, &arrays)))?;
+    let values = interruptible(py, &signature.last_time, |handle| {
+        opened.with_interrupt(signature, handle, |method| execute_into(method, &inputs, &arrays))
+    })?;
     let results = PyList::empty(py);
     for (target, value) in targets.into_iter().zip(values) {
         match target {
             Some(target) => results.append(target)?,
-            None => results.append(to_python(py, value)?)?,
+            None => results.append(opened.outputs.of(to_python(py, value)?)?)?,
         }
     }
     Ok(results)

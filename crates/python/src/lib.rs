@@ -12,6 +12,7 @@ mod errors;
 mod exchange;
 mod files;
 mod graph;
+mod interrupt;
 mod meta;
 mod module;
 mod opened;
@@ -78,6 +79,7 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(runs::profile, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compare, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compare_programs, m)?)?;
+    m.add_function(wrap_pyfunction!(runs::compare_with_eager, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compile_to, m)?)?;
     m.add_function(wrap_pyfunction!(runs::run_bef, m)?)?;
     m.add_function(wrap_pyfunction!(verify::verify, m)?)?;

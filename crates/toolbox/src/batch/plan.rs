@@ -44,6 +44,23 @@ pub enum Joining {
     Alone,
 }
 
+/// What rows must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowRules {
+    /// Whether a row must have exactly the sizes of the input. Otherwise the rows of a dynamic input may be smaller.
+    ///
+    /// A program says of a dynamic tensor only that some of its sizes may change, not which.
+    pub exact: bool,
+    /// Whether floating-point elements must be finite: tables that have no nulls store NaN instead.
+    pub finite: bool,
+}
+
+impl Default for RowRules {
+    fn default() -> Self {
+        Self { exact: true, finite: true }
+    }
+}
+
 /// The columns that a method takes and returns, and its batch sizes.
 #[derive(Debug)]
 pub struct Plan {
@@ -55,6 +72,8 @@ pub struct Plan {
     pub(super) fixed: Vec<(usize, EValue)>,
     /// The batch sizes, in ascending order; empty if each row is a call of its own.
     pub sizes: Vec<usize>,
+    /// What rows must be.
+    pub rules: RowRules,
 }
 
 impl Plan {
@@ -64,7 +83,12 @@ impl Plan {
     /// # Errors
     /// If an input is neither a tensor of a supported type nor fixed by the exporter, an output is no tensor, or rows
     /// cannot be joined as requested.
-    pub fn of(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
+    pub fn of(
+        meta: &MethodMeta<'_>,
+        joining: Joining,
+        batch_size: Option<usize>,
+        rules: RowRules,
+    ) -> Result<Self> {
         let names = meta.value_names()?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
         for ((index, input), name) in meta.inputs().into_iter().enumerate().zip(names.inputs) {
@@ -91,7 +115,7 @@ impl Plan {
             };
             outputs.push(spec(index, tensor, name));
         }
-        let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new() };
+        let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new(), rules };
         if let Some(spec) = plan.inputs.iter().find(|spec| !convert::is_number(spec.dtype)) {
             let label = spec.label("input");
             return Err(Error::Input(format!("{label} takes {}, of which columns are not made", spec.dtype)));

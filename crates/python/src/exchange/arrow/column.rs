@@ -1,10 +1,11 @@
 //! Reads rows of elements from Arrow columns.
 
+use super::encoded::{Indices, Views, decimals};
 use super::field::Field;
 use super::node::Node;
 use pteron::tensor::memory;
 use pteron::{ScalarType, Shape};
-use pteron_toolbox::batch::{Column, Row};
+use pteron_toolbox::batch::{Column, Fault, Row};
 
 /// A column with borrowed memory.
 pub(crate) struct ArrowColumn<'a> {
@@ -13,12 +14,16 @@ pub(crate) struct ArrowColumn<'a> {
     dtype: ScalarType,
     /// The bytes of the elements of the innermost level.
     elements: Elements<'a>,
+    /// The rows of a column of binary views, whose bytes are not in `elements`.
+    views: Option<Views<'a>>,
+    /// The positions of the rows, if the column is dictionary-encoded; the levels are those of the dictionary.
+    indices: Option<Indices<'a>>,
     rows: usize,
 }
 
 enum Elements<'a> {
     Lent(&'a [u8]),
-    /// Booleans expanded from bits to a byte each.
+    /// Booleans expanded from bits to a byte each, or converted decimals.
     OwnedArray(Vec<u8>),
 }
 
@@ -42,9 +47,8 @@ enum Kind<'a> {
 
 /// The error for a column of an unsupported type.
 fn unreadable(name: &str, field: &Field) -> String {
-    let kind = if field.has_dictionary() { "a dictionary of" } else { "of" };
     format!(
-        "column `{name}` is {kind} the Arrow type `{}`; columns are numbers, truth values or bytes, and lists of them",
+        "column `{name}` is of the Arrow type `{}`; columns are numbers, truth values or bytes, and lists of them",
         field.format()
     )
 }
@@ -53,7 +57,7 @@ fn unreadable(name: &str, field: &Field) -> String {
 ///
 /// # Safety
 /// The buffer with this index must be null or have at least `count` elements, which nobody may write to during `'a`.
-unsafe fn buffer<'a, T>(node: &Node, index: usize, count: usize) -> Result<&'a [T], String> {
+pub(super) unsafe fn buffer<'a, T>(node: &Node, index: usize, count: usize) -> Result<&'a [T], String> {
     if count.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
         return Err("an Arrow array is too long".to_owned());
     }
@@ -80,20 +84,32 @@ unsafe fn offsets<'a, T>(node: &Node) -> Result<&'a [T], String> {
 }
 
 impl<'a> ArrowColumn<'a> {
-    /// A column, if its type is supported.
+    /// A column with a name for messages, if its type is supported.
     ///
     /// # Safety
     /// The field must be that of the array, and the array's memory must be valid and not written to during `'a`.
-    pub(super) unsafe fn new(field: &Field, node: &Node) -> Result<Self, String> {
+    pub(super) unsafe fn new(name: String, field: &Field, node: &Node) -> Result<Self, String> {
         let mut column = Self {
-            name: field.name(),
+            name,
             levels: Vec::new(),
             dtype: ScalarType::Byte,
             elements: Elements::Lent(&[]),
+            views: None,
+            indices: None,
             rows: node.length,
         };
-        // SAFETY: the caller's obligation.
-        unsafe { column.descend(field, node)? };
+        // SAFETY: the caller's obligation; the dictionary is a part of the array.
+        unsafe {
+            match (field.dictionary(), node.dictionary()) {
+                (None, _) => column.descend(field, node)?,
+                (Some(values), Some(dictionary)) => {
+                    let indices = Indices::new(field.format(), node)?;
+                    column.indices = Some(indices.ok_or_else(|| unreadable(&column.name, field))?);
+                    column.descend(values, dictionary)?;
+                }
+                (Some(_), None) => return Err("an Arrow array lacks its dictionary".to_owned()),
+            }
+        }
         Ok(column)
     }
 
@@ -106,11 +122,8 @@ impl<'a> ArrowColumn<'a> {
         let format = field.format();
         let mut level =
             Level { kind: Kind::Elements, offset: node.offset, length: node.length, validity: None };
-        let may_be_null = node.null_count != 0 && node.buffers.first().is_some_and(|at| !at.is_null());
-        if may_be_null {
-            // SAFETY: by the interface, a validity buffer has a bit for each element.
-            level.validity = Some(unsafe { buffer(node, 0, end.div_ceil(8))? });
-        }
+        // SAFETY: the caller's obligation.
+        level.validity = unsafe { validity(node)? };
         if field.has_dictionary() {
             return Err(unreadable(&self.name, field));
         }
@@ -126,6 +139,11 @@ impl<'a> ArrowColumn<'a> {
                 let bits: &[u8] = buffer(node, 1, end.div_ceil(8))?;
                 let expanded = (0..end).map(|i| u8::from(is_set(bits, i)));
                 self.elements = Elements::OwnedArray(memory::collected(expanded).map_err(|e| e.to_string())?);
+            } else if let Some((dtype, numbers)) = decimals(format, node)? {
+                self.dtype = dtype;
+                self.elements = Elements::OwnedArray(numbers);
+            } else if format == "vz" && self.levels.is_empty() {
+                self.views = Some(Views::new(node)?);
             } else if let Some(size) = fixed("w:") {
                 level.kind = Kind::Fixed(size);
                 self.levels.push(level);
@@ -179,8 +197,21 @@ impl<'a> ArrowColumn<'a> {
     }
 }
 
+/// The validity bitmap of an array, if there may be nulls.
+///
+/// # Safety
+/// As [`buffer`].
+pub(super) unsafe fn validity<'a>(node: &Node) -> Result<Option<&'a [u8]>, String> {
+    let may_be_null = node.null_count != 0 && node.buffers.first().is_some_and(|at| !at.is_null());
+    match may_be_null {
+        // SAFETY: by the interface, a validity buffer has a bit for each element; the rest is the caller's obligation.
+        true => Ok(Some(unsafe { buffer(node, 0, (node.offset + node.length).div_ceil(8))? })),
+        false => Ok(None),
+    }
+}
+
 /// Whether a bit is set.
-fn is_set(bits: &[u8], index: usize) -> bool {
+pub(super) fn is_set(bits: &[u8], index: usize) -> bool {
     bits.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
 }
 
@@ -237,7 +268,18 @@ impl Column for ArrowColumn<'_> {
         self.dtype
     }
 
-    fn row(&self, index: usize) -> Result<Row<'_>, String> {
+    fn row(&self, index: usize) -> Result<Row<'_>, Fault> {
+        let index = match &self.indices {
+            Some(indices) => indices.get(index)?,
+            None => index,
+        };
+        Ok(self.row_at(index)?)
+    }
+}
+
+impl ArrowColumn<'_> {
+    /// The row with this index, or this position of the dictionary.
+    fn row_at(&self, index: usize) -> Result<Row<'_>, String> {
         let behind = || "its lists end behind their elements".to_owned();
         let (mut first, mut count) = (index, 1usize);
         let mut sizes = Shape::default();
@@ -274,6 +316,10 @@ impl Column for ArrowColumn<'_> {
                 }
             };
             sizes.push(size).map_err(|e| e.to_string())?;
+        }
+        if let Some(views) = &self.views {
+            let bytes = views.get(first)?;
+            return Ok(Row { bytes, sizes: Shape::new(&[bytes.len()]).map_err(|e| e.to_string())? });
         }
         let width = self.dtype.size();
         let end = first.checked_add(count).and_then(|end| end.checked_mul(width));

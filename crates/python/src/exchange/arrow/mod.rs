@@ -5,6 +5,7 @@
 
 mod abi;
 mod column;
+mod encoded;
 mod field;
 mod node;
 mod owned_array;
@@ -80,11 +81,11 @@ impl Table {
         columns.collect()
     }
 
-    /// A reader of the column's rows.
-    pub(crate) fn rows_of(&self) -> Result<ArrowColumn<'_>, String> {
+    /// A reader of the column's rows, with a name for messages.
+    pub(crate) fn rows_of(&self, name: String) -> Result<ArrowColumn<'_>, String> {
         // SAFETY: the field came with the array. The memory is valid while the owner lives, and nobody writes to it: Arrow
         // arrays are immutable.
-        unsafe { ArrowColumn::new(&self.field, &self.node) }
+        unsafe { ArrowColumn::new(name, &self.field, &self.node) }
     }
 
     /// A newly created column.
