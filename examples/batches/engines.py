@@ -7,9 +7,14 @@ raised. The engine retries; if it does not, the caller does.
 import argparse
 import os
 import signal
+import sys
 import tempfile
 
 import pyarrow
+
+
+# Spark starts its workers by name.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def run_with(arguments, model, table, schema):
@@ -140,7 +145,7 @@ def dask(step, made, table, schema):
     # Otherwise lists become their texts.
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dask.dataframe.from_pandas(table.to_pandas(), npartitions=3)
-        found = frame.map_partitions(step, meta=step(table.slice(0, 0).to_pandas()))
+        found = frame.map_partitions(step, meta=made.empty_table().to_pandas())
         found = retry(lambda: found.compute(scheduler="threads"))
     return pyarrow.Table.from_pandas(found, schema=made, preserve_index=False)
 
