@@ -16,6 +16,7 @@ mod interrupt;
 mod meta;
 mod module;
 mod opened;
+mod picture;
 mod progress;
 mod runs;
 mod settings;
@@ -49,6 +50,7 @@ fn _pteron(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<batch::PyArrowArray>()?;
     m.add_class::<batch::PyArrowStream>()?;
     m.add_class::<batch::PyArrowTable>()?;
+    m.add_function(wrap_pyfunction!(picture::decode_picture, m)?)?;
     add_tools(m)
 }
 

@@ -200,6 +200,19 @@ class Rows(unittest.TestCase):
         with self.assertRaisesRegex(RowError, "row 1: column `x`: it cannot be decoded: ValueError: a torn picture"):
             model({"x": cells})
 
+    def test_pictures_are_decoded(self):
+        folder = REPOSITORY / "examples" / "digits"
+        files = [folder / f"{digit}.png" for digit in range(10)]
+        model = Mapper(DIGITS, decode=pteron.batch.Pictures(), labels=folder / "labels.txt", keep=False)
+        cells = [file.read_bytes() for file in files]
+        for column in (cells, [str(file) for file in files]):
+            found = pickle.loads(pickle.dumps(model))({"x": column})["output_0"]
+            self.assertEqual(list(found), [str(digit) for digit in range(10)])
+        with self.assertRaisesRegex(RowError, "row 1: column `x`: it cannot be decoded"):
+            model({"x": [cells[0], cells[1][:40]]})
+        signed = Mapper(DIGITS, decode=pteron.batch.Pictures(values="signed", resize=8, crop=(8, 8)))({"x": cells})
+        self.assertNotEqual(signed["output_0"].tolist(), Mapper(DIGITS, decode=pteron.batch.Pictures())({"x": cells})["output_0"].tolist())
+
     def test_counters(self):
         seen = []
         model = Mapper(DIGITS, on_error="null", progress=seen.append)

@@ -142,6 +142,28 @@ class Reports(unittest.TestCase):
             self.assertIn("srcdoc", report._repr_html_())
 
 
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Eager(unittest.TestCase):
+    def test_a_model_runs_beside_a_program(self):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).eval()
+        samples = [(torch.randn(2, 4),), (torch.randn(2, 4),)]
+        exported = torch.export.export(model, samples[0])
+        program = pteron.compile(exported).program
+        for source in (model, exported):
+            found = pteron.compare(source, program, samples)
+            self.assertTrue(found.agree)
+            self.assertEqual([layer.a for layer in found.layers], ["linear (aten.linear.default)", "relu (aten.relu.default)", "linear_1 (aten.linear.default)"])
+        self.assertTrue(pteron.compare(exported, program).agree)
+        with torch.no_grad():
+            model[2].weight += 0.5
+        found = pteron.compare(model, program, samples)
+        self.assertFalse(found.agree)
+        self.assertEqual(found.layers[found.first].a, "linear_1 (aten.linear.default)")
+        with self.assertRaisesRegex(pteron.errors.InputError, "exported with the first sample"):
+            pteron.compare(model, program)
+
+
 class Errors(unittest.TestCase):
     def test_the_remedy_is_a_note(self):
         with self.assertRaises(pteron.errors.FormatError) as caught:

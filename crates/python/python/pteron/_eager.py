@@ -24,6 +24,14 @@ def exported(model: Any, samples: Optional[Sequence[Tuple[Any, ...]]]) -> Any:
     return torch.export.export(model.eval(), tuple(samples[0]))
 
 
+def example(program: Any) -> Tuple[Any, ...]:
+    """The sample with which a program was exported."""
+    args, kwargs = program.example_inputs or ((), {})
+    if kwargs or not args:
+        raise InputError("the program was not exported with positional inputs alone, so that samples must be given")
+    return tuple(args)
+
+
 def run(program: Any, samples: Sequence[Tuple[Any, ...]]) -> Computed:
     """The values of the nodes on the first sample, and the outputs of each sample."""
     import torch
@@ -60,7 +68,8 @@ def leaves(values: Any) -> Tuple[Any, ...]:
     return tuple(torch.utils._pytree.tree_leaves(values))
 
 
-def _tensors(sample: Sequence[Any]) -> List[Any]:
+def _tensors(sample: Sequence[Any]) -> Tuple[Any, ...]:
+    """The arrays of a sample as tensors, in the containers that they are in."""
     import torch
 
     def tensor(value: Any) -> Any:
@@ -68,7 +77,8 @@ def _tensors(sample: Sequence[Any]) -> List[Any]:
             return value
         return torch.from_dlpack(value) if hasattr(value, "__dlpack__") else torch.as_tensor(value)
 
-    return [tensor(value) for value in sample]
+    mapped: Tuple[Any, ...] = torch.utils._pytree.tree_map(tensor, tuple(sample))
+    return mapped
 
 
 def _source(node: Any) -> Optional[str]:

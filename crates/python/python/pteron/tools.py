@@ -615,7 +615,7 @@ def compare(
         given = None if samples is None else [tuple(sample) for sample in samples]
         if _eager.is_model(source):
             model = _eager.exported(source, given)
-            given = given or [tuple(model.example_inputs[0])]
+            given = given or [_eager.example(model)]
             bounds = (explicit, min_sqnr)
             computed = _eager.run(model, given)
             flat = [_eager.leaves(sample) for sample in given]

@@ -183,10 +183,23 @@ impl Plan {
         self.sizes.last().copied().unwrap_or(1)
     }
 
-    /// The size of the padded batch for this many rows: the smallest batch size that holds them.
+    /// The size of the padded batch for this many rows: the smallest batch size that holds them, or a power of two where that
+    /// would be large and mostly padding.
     pub(super) fn padded(&self, rows: usize) -> usize {
-        self.sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
+        padded(&self.sizes, rows)
     }
+}
+
+/// Padding to this many rows costs less than the preparation of a region for a further batch size.
+const CHEAP_BATCH: usize = 64;
+
+fn padded(sizes: &[usize], rows: usize) -> usize {
+    let size = sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows);
+    let is_static = sizes.len() == 1;
+    if is_static || size <= CHEAP_BATCH || size / 2 < rows {
+        return size;
+    }
+    rows.next_power_of_two().max(CHEAP_BATCH)
 }
 
 fn spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
@@ -210,6 +223,16 @@ fn batch_sizes(most: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn padding_follows_the_number_of_rows() {
+        let sizes = batch_sizes(100_000);
+        let found: Vec<usize> = [1, 70, 6000, 7000, 12_500, 12_501].map(|rows| padded(&sizes, rows)).into();
+        assert_eq!(found, [64, 128, 8192, 12_500, 12_500, 25_000]);
+        assert_eq!([1, 5, 40, 256].map(|rows| padded(&batch_sizes(256), rows)), [32, 32, 64, 256]);
+        assert_eq!(padded(&[1000], 1), 1000);
+        assert_eq!(padded(&batch_sizes(1), 1), 1);
+    }
 
     #[test]
     fn batch_sizes_halve_down_to_four_sizes() {

@@ -11,6 +11,7 @@ from .._pteron import ArrowArray, ArrowTable
 from ..errors import RowError, RowFailure
 from .files import MappedFile, map_files
 from .mapper import Counters, Mapper, map_batch
+from .pictures import Pictures
 from .program import Column
 
-__all__ = ["ArrowArray", "ArrowTable", "Column", "Counters", "MappedFile", "Mapper", "RowError", "RowFailure", "map_batch", "map_files"]
+__all__ = ["ArrowArray", "ArrowTable", "Column", "Counters", "MappedFile", "Mapper", "Pictures", "RowError", "RowFailure", "map_batch", "map_files"]

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from ..errors import Error
 from .files import map_files
 from .mapper import Mapper
+from .pictures import Pictures
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,6 +31,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", metavar="COLUMN[,COLUMN...]", help="the columns that are kept, or an empty text for none; all by default")
     parser.add_argument("--top", type=int, metavar="N", help="write the indices and values of the largest elements")
     parser.add_argument("--labels", metavar="FILE", help="write labels instead of indices: a text file with one in each line")
+    parser.add_argument("--pictures", action="store_true", help="decode the PNG and JPEG files, or their paths, in the input columns")
+    parser.add_argument("--values", choices=("unit", "signed", "imagenet"), help="the values of pictures")
+    parser.add_argument("--resize", type=_size, metavar="N|HxW", help="the size that pictures are resized to: the shorter side, or both")
+    parser.add_argument("--crop", type=_size, metavar="N|HxW", help="the center of pictures that is kept")
     parser.add_argument("--key", metavar="COLUMN", help="the column by which errors name rows")
     parser.add_argument(
         "--on-error",
@@ -46,6 +51,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, metavar="N", help="the number of threads; all cores by default")
     parser.add_argument("--again", action="store_true", help="replace outputs that are there")
     return parser
+
+
+def _size(text: str) -> Any:
+    sizes = [int(size) for size in text.split("x")]
+    return sizes[0] if len(sizes) == 1 else tuple(sizes)
+
+
+def _pictures(options: argparse.Namespace) -> Optional[Pictures]:
+    given = (options.resize, options.crop, options.values)
+    return Pictures(*given) if options.pictures or any(given) else None
 
 
 def _inputs(given: Optional[Sequence[str]]) -> Any:
@@ -100,6 +115,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             batch_size=options.batch_size,
             top=options.top,
             labels=options.labels,
+            decode=_pictures(options),
             data=options.data,
         )
         files = map_files(

@@ -4,6 +4,7 @@ Each file is read, executed and written in parts, so that memory does not grow w
 complete, under the name of its input; a further run over the same files makes those that are not there.
 """
 
+import importlib
 import json
 import os
 import threading
@@ -11,7 +12,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from ..errors import FileError, InputError
 from .mapper import Mapper
@@ -101,6 +102,16 @@ def _outputs(files: Sequence[Path], folder: str) -> List[Tuple[str, str]]:
             if other != source:
                 raise InputError(f"{source} and {other} have the same name, and so would their outputs")
     return [(source, output) for output, source in pairs.items()]
+
+
+def _pyarrow() -> Any:
+    try:
+        pyarrow = importlib.import_module("pyarrow")
+        importlib.import_module("pyarrow.ipc")
+        importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise InputError("Parquet and Arrow files are read by PyArrow, which is not installed", remedy="pip install pyarrow") from error
+    return pyarrow
 
 
 class _Lock:
@@ -203,7 +214,7 @@ class _Job:
             raise
         return MappedFile(source, output, rows, failed, time.perf_counter() - started)
 
-    def _mapped(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _mapped(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The results of batches in their order. Only so many are computed ahead."""
         ahead: Deque["Future[Any]"] = deque()
         try:
@@ -224,10 +235,7 @@ class _Reader:
     """The batches of a Parquet or Arrow file."""
 
     def __init__(self, path: str, rows: int, needed: Callable[[Tuple[str, ...]], Sequence[str]] = lambda names: names) -> None:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
-
+        pyarrow = _pyarrow()
         self.pyarrow, self.path, self.rows = pyarrow, path, rows
         self.file: Any
         try:
@@ -301,10 +309,7 @@ class _Writer:
             self._flush()
 
     def _open(self, schema: Any) -> None:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
-
+        pyarrow = _pyarrow()
         self.schema = schema.with_metadata({**(schema.metadata or {}), KEY: self.origin})
         self.file, self.is_open = open(self.path, "wb"), True
         if self.is_parquet:
@@ -314,10 +319,8 @@ class _Writer:
             self.writer = make(self.file, self.schema)
 
     def _flush(self) -> None:
-        import pyarrow
-
         if self.waiting:
-            table = pyarrow.Table.from_batches(self.waiting)
+            table = _pyarrow().Table.from_batches(self.waiting)
             self.writer.write_table(table.replace_schema_metadata(self.schema.metadata))
         self.waiting, self.bytes, self.count = [], 0, 0
 

@@ -14,9 +14,12 @@ from .. import _pteron
 from .._pteron import ArrowArray, ArrowTable
 from ..errors import FileError, InputError, RowError, RowFailure
 from . import identity, tables
+from .pictures import Pictures
 from .program import Column, Inputs, OpenProgram
 
 Path = Union[str, "os.PathLike[str]"]
+
+Decode = Union[Pictures, Callable[[Any], Any]]
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,7 @@ class Mapper:
         batched: Whether rows are batched; if None, they are if all tensors have the same first dimension.
         batch_size: The maximum number of rows of a batch, if the program allows different numbers.
         check: Whether a row of a batch is once also executed alone, to check that the other rows do not affect its results.
-        decode: A function for the cells of the input columns, such as one that decodes pictures, or a mapping from columns to
-            functions. A cell for which it raises an exception fails. It is pickled with the mapper.
+        decode: What cells of the input columns are decoded by: `Pictures`, a function, or a mapping from columns to these. A cell for which it raises an exception fails. It is pickled with the mapper.
         top: The number of largest elements of the only output that are kept: the output column has their indices, or labels, and
             the column with `_score` added to its name has their values; lists, if `top` is more than 1.
         labels: The labels of the elements of the only output: a sequence, or the path of a text file with one in each line. Implies
@@ -91,7 +93,7 @@ class Mapper:
         batched: Optional[bool] = None,
         batch_size: Optional[int] = None,
         check: bool = True,
-        decode: Union[None, Callable[[Any], Any], Mapping[str, Callable[[Any], Any]]] = None,
+        decode: Union[None, Decode, Mapping[str, Decode]] = None,
         top: Optional[int] = None,
         labels: Union[None, Path, Sequence[str]] = None,
         progress: Optional[Callable[[Counters], None]] = None,
@@ -240,7 +242,7 @@ class Mapper:
         described = {name: self._options[name] for name in names}
         decode = self._options["decode"]
         each = decode.items() if isinstance(decode, _Mapping) else [("", decode)]
-        described["decode"] = {name: f"{function.__module__}.{function.__qualname__}" for name, function in each if function is not None}
+        described["decode"] = {name: _named(function) for name, function in each if function is not None}
         as_stored: Dict[str, Any] = json.loads(json.dumps(described))
         return as_stored
 
@@ -285,9 +287,14 @@ class Mapper:
         if self._options["progress"] is not None:
             self._options["progress"](counters)
 
-    def _decoder(self, column: str) -> Optional[Callable[[Any], Any]]:
+    def _decoder(self, column: str, index: int) -> Optional[Callable[[Any], Any]]:
+        """What decodes the cells of a column for the input with this index."""
         decode = self._options["decode"]
-        return decode.get(column) if isinstance(decode, _Mapping) else decode
+        found: Optional[Decode] = decode.get(column) if isinstance(decode, _Mapping) else decode
+        if isinstance(found, Pictures):
+            pictures, given = found, self.inputs[index]
+            return lambda cell: pictures.row(cell, given)
+        return found
 
     def _run_arrow(
         self, given: Sequence[Sequence[Tuple[str, ArrowArray]]], key: Optional[ArrowArray] = None
@@ -297,12 +304,12 @@ class Mapper:
         rows = len(given[0][0][1]) if given else 0
         undecodable: List[Tuple[int, Optional[str], str]] = []
 
-        def decoded(name: str, column: ArrowArray) -> Any:
-            decode = self._decoder(name)
+        def decoded(name: str, column: ArrowArray, index: int) -> Any:
+            decode = self._decoder(name, index)
             return column if decode is None else tables.decoded(decode, name, tables.cells(column), undecodable)
 
         outputs, found = opened.runner.run_arrow(
-            [[(name, decoded(name, column)) for name, column in parts] for parts in given],
+            [[(name, decoded(name, column, i)) for name, column in parts] for i, parts in enumerate(given)],
             self._names,
             self._options["lists"],
             self._options["top"],
@@ -381,10 +388,10 @@ class Mapper:
         opened, started = self._open(), time.perf_counter()
         undecodable: List[Tuple[int, Optional[str], str]] = []
 
-        def given(name: str) -> Any:
-            return tables.decoded(self._decoder(name), name, tables.rows(column(name)), undecodable)
+        def given(name: str, index: int) -> Any:
+            return tables.decoded(self._decoder(name, index), name, tables.rows(column(name)), undecodable)
 
-        chosen = [[(names[i], given(names[i])) for i in parts] for parts in opened.chosen(names)]
+        chosen = [[(names[i], given(names[i], at)) for i in parts] for at, parts in enumerate(opened.chosen(names))]
         outputs, found = opened.runner.run_arrays(chosen, self._options["top"])
         rows = len(chosen[0][0][1])
         key = self._options["key"]
@@ -422,6 +429,11 @@ class Mapper:
         if self._options["on_error"] == "null":
             result[self._options["error_column"]] = tables.pandas_column(texts)
         return result
+
+
+def _named(decode: Any) -> str:
+    """What tells one `decode` from another in every process."""
+    return repr(decode) if isinstance(decode, Pictures) else f"{decode.__module__}.{decode.__qualname__}"
 
 
 def _absolute(paths: Any) -> Any:

@@ -1,5 +1,6 @@
 """Tables and columns of other libraries. None of them is imported unless a table is from it."""
 
+import importlib
 import sys
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -8,6 +9,10 @@ from .._pteron import ArrowArray, ArrowTable
 from ..errors import InputError
 
 Undecodable = List[Tuple[int, Optional[str], str]]
+
+
+def _import(name: str) -> Any:
+    return importlib.import_module(name)
 
 
 def library(table: Any) -> str:
@@ -32,10 +37,7 @@ def like(given: Any, result: Any) -> Any:
         polars: Any = sys.modules["polars"]
         return polars.DataFrame(result) if isinstance(result, ArrowTable) else polars.Series(result)
     if name == "duckdb":
-        import duckdb
-        import pyarrow
-
-        return duckdb.from_arrow(pyarrow.table(result))
+        return sys.modules["duckdb"].from_arrow(_import("pyarrow").table(result))
     return result
 
 
@@ -51,8 +53,7 @@ def array(column: Any) -> ArrowArray:
         return stream.empty()
     if len(chunks) == 1:
         return chunks[0]
-    import pyarrow
-
+    pyarrow = _import("pyarrow")
     return ArrowArray.take(pyarrow.concat_arrays([pyarrow.array(chunk) for chunk in chunks]))
 
 
@@ -65,9 +66,8 @@ def position(names: Sequence[str], name: str, what: str) -> int:
 
 def cells(column: ArrowArray) -> List[Any]:
     """The cells of an Arrow array as Python objects."""
-    import pyarrow
-
-    return pyarrow.array(column).to_pylist()  # type: ignore[no-any-return]
+    found: List[Any] = _import("pyarrow").array(column).to_pylist()
+    return found
 
 
 def cell_of(column: Any) -> Callable[[int], Any]:
@@ -76,10 +76,9 @@ def cell_of(column: Any) -> Callable[[int], Any]:
     def cell(row: int) -> Any:
         if isinstance(column, ArrowArray):
             try:
-                import pyarrow
+                return _import("pyarrow").array(column)[row].as_py()
             except ImportError:
                 return None
-            return pyarrow.array(column)[row].as_py()
         value = column.iloc[row] if hasattr(column, "iloc") else column[row]
         return value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
 
@@ -154,8 +153,7 @@ def _objects(numpy: Any, cells: Sequence[Any]) -> Any:
 
 def pandas_column(output: Any) -> Any:
     """An output as what a pandas data frame takes as a column: numbers, or arrays in rows."""
-    import numpy
-
+    numpy = _import("numpy")
     if isinstance(output, list):
         return numpy_column(numpy, output)
     values = output.numpy()
