@@ -1,6 +1,6 @@
 //! Elements that Arrow stores in another form than programs take: dictionary indices, views and decimals.
 
-use super::column::{buffer, is_set, validity};
+use super::buffers::{buffer, is_set, validity};
 use super::node::Node;
 use pteron::ScalarType;
 use pteron::tensor::memory;

@@ -4,6 +4,7 @@
 //! may be of any type.
 
 mod abi;
+mod buffers;
 mod column;
 mod encoded;
 mod field;
