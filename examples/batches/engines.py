@@ -7,9 +7,14 @@ raised. The engine retries; if it does not, the caller does.
 import argparse
 import os
 import signal
+import sys
 import tempfile
 
 import pyarrow
+
+
+# Spark starts its workers by name.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def run_with(arguments, model, table, schema):
@@ -128,9 +133,51 @@ def datafusion(step, made, table, schema):
     )
 
 
+def pandas(step, made, table, schema):
+    frames = [step(part.to_pandas()) for part in parts(table)]
+    return pyarrow.concat_tables([pyarrow.Table.from_pandas(frame, schema=made, preserve_index=False) for frame in frames])
+
+
+def dask(step, made, table, schema):
+    import dask
+    import dask.dataframe
+
+    # Otherwise lists become their texts.
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dask.dataframe.from_pandas(table.to_pandas(), npartitions=3)
+        found = frame.map_partitions(step, meta=made.empty_table().to_pandas())
+        found = retry(lambda: found.compute(scheduler="threads"))
+    return pyarrow.Table.from_pandas(found, schema=made, preserve_index=False)
+
+
+def polars(step, made, table, schema):
+    import polars
+
+    def lazy():
+        return polars.from_arrow(table).lazy().map_batches(step, schema=polars.from_arrow(made.empty_table()).schema)
+
+    return retry(lambda: lazy().collect()).to_arrow().cast(made)
+
+
+def duckdb(step, made, table, schema):
+    import duckdb
+
+    return retry(lambda: step(duckdb.from_arrow(table)).to_arrow_table()).cast(made)
+
+
 def empty(table):
     """A batch without rows."""
     return pyarrow.RecordBatch.from_pylist([], schema=table.schema)
 
 
-ENGINES = {"none": none, "ray": ray, "spark": spark, "daft": daft, "datafusion": datafusion}
+ENGINES = {
+    "none": none,
+    "pandas": lambda *arguments: retry(lambda: pandas(*arguments)),
+    "polars": polars,
+    "duckdb": duckdb,
+    "dask": dask,
+    "datafusion": datafusion,
+    "daft": daft,
+    "ray": ray,
+    "spark": spark,
+}

@@ -55,7 +55,7 @@ impl PyGraph {
         Ok(lock(&self.0).symbol(&name, bounds).map_err(Failure::from)?)
     }
 
-    fn spec(&self, dtype: &str, shape: &Bound<'_, PyAny>) -> PyResult<TensorSpec> {
+    fn spec(&self, dtype: &Bound<'_, PyAny>, shape: &Bound<'_, PyAny>) -> PyResult<TensorSpec> {
         let sizes = shape.try_iter()?.map(|size| self.size(&size?)).collect::<PyResult<_>>()?;
         Ok(TensorSpec::contiguous(parse_dtype(dtype)?, sizes))
     }
@@ -176,7 +176,7 @@ impl PyGraph {
     fn input(
         slf: &Bound<'_, Self>,
         name: &str,
-        dtype: &str,
+        dtype: &Bound<'_, PyAny>,
         shape: &Bound<'_, PyAny>,
         dim_order: Option<Vec<u8>>,
     ) -> PyResult<PyValue> {
@@ -194,7 +194,7 @@ impl PyGraph {
         slf: &Bound<'_, Self>,
         array: &Bound<'_, PyAny>,
         name: Option<&str>,
-        dtype: Option<&str>,
+        dtype: Option<&Bound<'_, PyAny>>,
         shape: Option<Vec<usize>>,
     ) -> PyResult<PyValue> {
         let dtype = dtype.map(parse_dtype).transpose()?;
@@ -208,7 +208,7 @@ impl PyGraph {
         slf: &Bound<'py, Self>,
         operator: &str,
         args: &Bound<'py, PyTuple>,
-        results: Option<Vec<(String, Bound<'py, PyAny>)>>,
+        results: Option<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();

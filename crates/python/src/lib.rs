@@ -12,9 +12,11 @@ mod errors;
 mod exchange;
 mod files;
 mod graph;
+mod interrupt;
 mod meta;
 mod module;
 mod opened;
+mod picture;
 mod progress;
 mod runs;
 mod settings;
@@ -48,6 +50,7 @@ fn _pteron(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<batch::PyArrowArray>()?;
     m.add_class::<batch::PyArrowStream>()?;
     m.add_class::<batch::PyArrowTable>()?;
+    m.add_function(wrap_pyfunction!(picture::decode_picture, m)?)?;
     add_tools(m)
 }
 
@@ -79,6 +82,7 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(runs::profile, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compare, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compare_programs, m)?)?;
+    m.add_function(wrap_pyfunction!(runs::compare_with_eager, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compile_to, m)?)?;
     m.add_function(wrap_pyfunction!(runs::run_bef, m)?)?;
     m.add_function(wrap_pyfunction!(verify::verify, m)?)?;

@@ -153,6 +153,24 @@ impl PyModule {
         Ok(PyMethod { module: slf.clone().unbind(), signature })
     }
 
+    /// The inputs of the default method, as `MethodMeta.inputs`.
+    #[getter]
+    fn inputs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::metadata(slf)?.getattr("inputs")
+    }
+
+    /// The outputs of the default method, as `MethodMeta.outputs`.
+    #[getter]
+    fn outputs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::metadata(slf)?.getattr("outputs")
+    }
+
+    /// The metadata of the default method.
+    #[getter]
+    fn metadata<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        metadata(slf, &slf.get().opened(slf.py())?.default_method()?)
+    }
+
     /// The metadata of a method as JSON.
     fn _meta(&self, py: Python<'_>, name: &str) -> PyResult<String> {
         let opened = self.open_once(py)?;
@@ -298,12 +316,38 @@ impl PyModule {
         Ok((make, (source.clone_ref(py), options.clone_ref(py))).into_pyobject(py)?.into_any())
     }
 
-    fn __repr__(&self) -> String {
-        match &self.source {
-            Source::Path(path) => format!("<pteron.Module {:?}>", path.display().to_string()),
-            Source::Bytes(bytes) => format!("<pteron.Module of {} bytes>", bytes.len()),
+    /// The source, and the methods' signatures if the program is open.
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        let this = slf.get();
+        let source = match &this.source {
+            Source::Path(path) => format!("{:?}", path.display().to_string()),
+            Source::Bytes(bytes) => format!("of {} bytes", bytes.len()),
+        };
+        let opened = this.opened.try_lock().ok().and_then(|opened| opened.clone());
+        let names: Vec<String> =
+            opened.iter().flat_map(|o| o.program.method_names()).map(str::to_owned).collect();
+        let shown = names.iter().take(MAX_SHOWN).map(|name| signature_text(slf, name));
+        match shown.collect::<PyResult<Vec<_>>>() {
+            Ok(shown) if !shown.is_empty() => {
+                let more = if names.len() > MAX_SHOWN { ", …" } else { "" };
+                format!("<pteron.Module {source}: {}{more}>", shown.join(", "))
+            }
+            _ => format!("<pteron.Module {source}>"),
         }
     }
+}
+
+/// The most methods that the `repr` of a module shows.
+const MAX_SHOWN: usize = 4;
+
+/// The metadata of a method, a `pteron.MethodMeta`.
+fn metadata<'py>(module: &Bound<'py, PyModule>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    module.py().import("pteron._records")?.call_method1("method_meta", (module, name))
+}
+
+/// A method with the types of its inputs and outputs, as `forward(x: float32[1, 8]) -> (float32[1, 10])`.
+fn signature_text(module: &Bound<'_, PyModule>, name: &str) -> PyResult<String> {
+    metadata(module, name)?.call_method0("__str__")?.extract()
 }
 
 /// A method of a program.
@@ -337,6 +381,24 @@ impl PyMethod {
         call_method(py, &opened, &self.signature, args, kwargs, out)
     }
 
+    /// The inputs, as `MethodMeta.inputs`.
+    #[getter]
+    fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.metadata(py)?.getattr("inputs")
+    }
+
+    /// The outputs, as `MethodMeta.outputs`.
+    #[getter]
+    fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.metadata(py)?.getattr("outputs")
+    }
+
+    /// The method's metadata.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        metadata(self.module.bind(py), &self.signature.name)
+    }
+
     /// A copy of a parameter or buffer of the method, by the name that the exporter gave it.
     fn attribute(&self, py: Python<'_>, name: &str) -> PyResult<PyTensor> {
         let opened = self.module.get().open_once(py)?;
@@ -357,7 +419,8 @@ impl PyMethod {
         Ok((make, (this.module.clone_ref(py), this.name())).into_pyobject(py)?.into_any())
     }
 
-    fn __repr__(&self) -> String {
-        format!("<pteron.Method `{}`>", self.signature.name)
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let shown = signature_text(self.module.bind(py), &self.signature.name);
+        format!("<pteron.Method {}>", shown.unwrap_or_else(|_| format!("`{}`", self.signature.name)))
     }
 }

@@ -1,8 +1,9 @@
 //! An open program, which several threads can call.
 
 use crate::errors::{Failure, Result};
-use crate::settings::{Settings, Source};
-use pteron::{DataLoader, Method, MethodMeta, Module, Program, ValueMeta};
+use crate::interrupt::LastTime;
+use crate::settings::{Outputs, Settings, Source};
+use pteron::{DataLoader, Interrupt, Method, MethodMeta, Module, Program, ValueMeta};
 use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::profile::Recorder;
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ pub(crate) struct Signature {
     pub(crate) outputs: usize,
     /// Whether the method has state that persists between executions; set when the method is first loaded.
     has_state: OnceLock<bool>,
+    pub(crate) last_time: LastTime,
 }
 
 impl Signature {
@@ -42,6 +44,7 @@ impl Signature {
             names: meta.value_names()?.inputs,
             outputs: meta.outputs().len(),
             has_state: OnceLock::new(),
+            last_time: LastTime::default(),
         })
     }
 }
@@ -51,6 +54,8 @@ pub(crate) struct OpenProgram {
     pub(crate) program: Program,
     /// The bundle that holds the program's test cases, if the program is bundled.
     pub(crate) bundle: Option<Bundle>,
+    /// What outputs are converted to.
+    pub(crate) outputs: Outputs,
     /// The recorder of executions, if the program was opened with `record`.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// Whether the methods share the memory of their state, so that no two calls run at the same time.
@@ -86,6 +91,7 @@ impl OpenProgram {
         }
         Ok(Self {
             bundle,
+            outputs: settings.outputs,
             recorder,
             is_shared: settings.share_memory_arenas,
             first: Mutex::new(first),
@@ -173,6 +179,22 @@ impl OpenProgram {
             }
             Err(TryLockError::WouldBlock) => act(load_known(&mut lock(&self.first), signature)?),
         }
+    }
+
+    /// As [`Self::with`], in an execution that the handle cancels.
+    pub(crate) fn with_interrupt<T>(
+        &self,
+        signature: &Signature,
+        handle: Option<&Interrupt>,
+        act: impl FnOnce(&mut Method) -> Result<T>,
+    ) -> Result<T> {
+        self.with(signature, |method| {
+            let Some(handle) = handle else { return act(method) };
+            method.set_interrupt(Some(handle.clone()));
+            let result = act(method);
+            method.set_interrupt(None);
+            result
+        })
     }
 
     /// Calls `act` with the module that holds the methods' state, and discards the idle forks.

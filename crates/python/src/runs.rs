@@ -16,7 +16,7 @@ use pteron::data::LoaderReader;
 use pteron::{BytesLoader, EValue, Isa, Limits, NamedDataMap};
 use pteron_toolbox::bef;
 use pteron_toolbox::bundle::Bundle;
-use pteron_toolbox::comparison::{self, ComparisonOptions, Side};
+use pteron_toolbox::comparison::{self, ComparisonOptions, Eager, EagerValue, Side};
 use pteron_toolbox::delegates::NodeKinds;
 use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::profile::{Recording, chrome, etdump};
@@ -184,6 +184,46 @@ pub(crate) fn compare_programs(
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
         let how = ComparisonOptions { method: Some(method), tolerance, min_sqnr };
         to_json(&comparison::compare_programs(a.side(), b.side(), &samples, &how)?)
+    });
+    Ok(done?)
+}
+
+/// A value of a node of a model: the node, its operator, its source line, and an array.
+type Computed<'py> = (String, String, Option<String>, Bound<'py, PyAny>);
+
+/// Compares a program with the values and outputs that a model has computed, and returns the comparison as JSON.
+#[pyfunction]
+pub(crate) fn compare_with_eager(
+    py: Python<'_>,
+    eager: (Vec<Computed<'_>>, Vec<Vec<Bound<'_, PyAny>>>),
+    program: &Bound<'_, PyAny>,
+    samples: Vec<Bound<'_, PyTuple>>,
+    method: Option<String>,
+    bounds: (Option<(f64, f64)>, Option<f64>),
+    options: &Bound<'_, PyDict>,
+) -> PyResult<String> {
+    let program = open(program, None, method, options)?;
+    let method = program.request.method.clone().map_or_else(|| program.opened.default_method(), Ok)?;
+    let signature = program.opened.signature(&method)?;
+    let sample = |sample: &Bound<'_, PyTuple>| Ok(values(call::inputs(&signature, sample, None)?)?);
+    let samples = samples.iter().map(sample).collect::<PyResult<Vec<_>>>()?;
+    let value = |(node, operator, source, array): Computed<'_>| {
+        Ok(EagerValue { node, operator, source, tensor: crate::convert::tensor(&array, None, None)? })
+    };
+    let output = |array: Bound<'_, PyAny>| Ok(EValue::Tensor(crate::convert::tensor(&array, None, None)?));
+    let eager = Eager {
+        values: eager.0.into_iter().map(value).collect::<PyResult<_>>()?,
+        outputs: eager
+            .1
+            .into_iter()
+            .map(|outputs| outputs.into_iter().map(output).collect())
+            .collect::<PyResult<_>>()?,
+    };
+    let done: Result<String> = py.detach(|| {
+        let (explicit, min_sqnr) = bounds;
+        let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
+        let how = ComparisonOptions { method: Some(method), tolerance, min_sqnr };
+        json(&comparison::compare_with_eager(eager, program.side(), &samples, &how)?)
     });
     Ok(done?)
 }

@@ -3,6 +3,7 @@
 use crate::backend::{load_options, registries};
 use crate::errors::{Failure, Result};
 use crate::exchange::promise_unchanged;
+use crate::tensor::PyTensor;
 use pteron::compile::Cache;
 use pteron::{
     BackendRegistry, BytesLoader, DataLoader, Features, Isa, Limits, LoadOptions, NamedDataMap, Pool,
@@ -60,6 +61,35 @@ fn load_mode(mmap: bool) -> LoadMode {
     if mmap { LoadMode::Mmap(promise_unchanged()) } else { LoadMode::LargeBefMapped(promise_unchanged()) }
 }
 
+/// What the outputs of a call are converted to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outputs {
+    Tensors,
+    NumPy,
+    Torch,
+}
+
+impl Outputs {
+    fn parse(name: &str) -> PyResult<Self> {
+        match name {
+            "tensor" => Ok(Self::Tensors),
+            "numpy" => Ok(Self::NumPy),
+            "torch" => Ok(Self::Torch),
+            other => Err(PyValueError::new_err(format!("outputs is tensor, numpy or torch, not `{other}`"))),
+        }
+    }
+
+    /// Converts a tensor without a copy; leaves any other value as it is.
+    pub(crate) fn of<'py>(self, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            _ if !value.is_instance_of::<PyTensor>() => Ok(value),
+            Self::Tensors => Ok(value),
+            Self::NumPy => value.call_method0("numpy"),
+            Self::Torch => value.py().import("torch")?.call_method1("from_dlpack", (value,)),
+        }
+    }
+}
+
 /// The options of `pteron.load`.
 #[derive(Clone)]
 pub(crate) struct Settings {
@@ -74,6 +104,8 @@ pub(crate) struct Settings {
     isa: Option<Isa>,
     seed: u64,
     pub(crate) share_memory_arenas: bool,
+    /// What outputs are converted to.
+    pub(crate) outputs: Outputs,
     /// Whether executions are recorded (`Some`), and if so, whether with all computed tensors (`true`).
     pub(crate) record: Option<bool>,
 }
@@ -92,6 +124,7 @@ impl Settings {
             isa: None,
             seed: 0,
             share_memory_arenas: false,
+            outputs: Outputs::Tensors,
             record: None,
         };
         for (name, value) in options.into_iter().flatten() {
@@ -109,6 +142,7 @@ impl Settings {
                 "isa" => settings.isa = Some(parse_isa(&value.extract::<String>()?)?),
                 "seed" => settings.seed = value.extract()?,
                 "share_memory_arenas" => settings.share_memory_arenas = value.is_truthy()?,
+                "outputs" => settings.outputs = Outputs::parse(value.extract()?)?,
                 "record" => settings.record = Some(parse_record(value.extract()?)?),
                 other => {
                     let hint = pteron_toolbox::did_you_mean(other, OPTIONS.iter().copied());
@@ -161,7 +195,7 @@ impl Settings {
     }
 }
 
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 12] = [
     "data",
     "backends",
     "threads",
@@ -172,6 +206,7 @@ const OPTIONS: [&str; 11] = [
     "isa",
     "seed",
     "share_memory_arenas",
+    "outputs",
     "record",
 ];
 

@@ -1,5 +1,6 @@
 //! `pteron.Tensor`: a tensor computed by the runtime, or created from Python objects.
 
+mod index;
 mod methods;
 
 use crate::exchange::{Array, Storage};
@@ -24,9 +25,18 @@ impl PyTensor {
     }
 }
 
-/// Parses the name of an element type, such as `float32` or `f32`.
-pub(crate) fn parse_dtype(name: &str) -> PyResult<ScalarType> {
-    ScalarType::parse(name).ok_or_else(|| PyValueError::new_err(format!("there is no type `{name}`")))
+/// Parses the name of an element type, such as `float32` or `f32`, or of a dtype of NumPy or PyTorch.
+pub(crate) fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<ScalarType> {
+    let name: String = match object.extract::<String>() {
+        Ok(name) => name,
+        // `numpy.dtype("float32")`, the class `numpy.float32`, and `torch.float32`.
+        Err(_) => match object.getattr("name").or_else(|_| object.getattr("__name__")) {
+            Ok(name) => name.extract()?,
+            Err(_) => object.str()?.extract()?,
+        },
+    };
+    let known = ScalarType::parse(name.strip_prefix("torch.").unwrap_or(&name));
+    known.ok_or_else(|| PyValueError::new_err(format!("there is no type `{name}`")))
 }
 
 /// The memory of a tensor of this package, or of an object that exports its memory; `None` for other objects.

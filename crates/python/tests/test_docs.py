@@ -9,13 +9,13 @@ import pteron
 from common import REPOSITORY
 
 
-DOCUMENT = REPOSITORY / "docs" / "python.md"
+DOCUMENTS = [REPOSITORY / "docs" / name for name in ("python.md", "batches.md")]
 
 
 def code():
-    """The examples of the document as one program, for type checkers."""
-    examples = doctest.DocTestParser().get_examples(DOCUMENT.read_text())
-    return "".join(example.source for example in examples)
+    """The examples of the documents as one program, for type checkers."""
+    parser = doctest.DocTestParser()
+    return "".join(example.source for document in DOCUMENTS for example in parser.get_examples(document.read_text()))
 
 
 def load_tests(loader, tests, pattern):
@@ -27,7 +27,8 @@ def load_tests(loader, tests, pattern):
     def leave(_):
         os.chdir(before)
 
-    tests.addTests(doctest.DocFileSuite(str(DOCUMENT), module_relative=False, setUp=enter, tearDown=leave))
+    for document in DOCUMENTS:
+        tests.addTests(doctest.DocFileSuite(str(document), module_relative=False, setUp=enter, tearDown=leave))
     tests.addTests(doctest.DocTestSuite(pteron, setUp=enter, tearDown=leave))
     return tests
 

@@ -113,7 +113,7 @@ Path = Union[str, "_os.PathLike[str]"]
 
 
 def load(
-    source: Union[Path, bytes, bytearray, memoryview],
+    source: Any,
     *,
     data: Union[Path, Sequence[Path]] = (),
     backends: Optional[Sequence[str]] = None,
@@ -125,13 +125,14 @@ def load(
     isa: Optional[str] = None,
     seed: int = 0,
     share_memory_arenas: bool = False,
+    outputs: str = "tensor",
 ) -> Module:
-    """Opens a program: the path of a `.pte`, `.pt2` or `.bpte` file, or its bytes.
+    """Opens a program: the path of a `.pte`, `.pt2` or `.bpte` file, its bytes, an open file, or a `torch.export.ExportedProgram`.
 
     A torch.export archive (`.pt2`) is compiled in memory. Methods are loaded on their first call.
 
     Args:
-        source: A path, or the bytes of a file.
+        source: A path, the bytes of a file, an object whose `read` returns them, or an exported program of PyTorch.
         data: `.ptd` files with the external weights of the program.
         backends: The ids of the backends that delegates may use; if None, all backends.
         threads: The number of threads for operators.
@@ -146,6 +147,7 @@ def load(
         seed: The seed of random operators.
         share_memory_arenas: Whether all methods use the same memory for their state, as with the reference's option of this name;
             for programs that were exported with `share_mutable_buffers`. All methods are loaded at once, and calls take turns.
+        outputs: What calls return: `tensor` for `pteron.Tensor`, `numpy` or `torch`, which share the tensors' memory.
 
     Raises:
         pteron.Error: The file cannot be read, is not valid, or cannot be run here.
@@ -161,7 +163,9 @@ def load(
         "isa": isa,
         "seed": seed,
         "share_memory_arenas": share_memory_arenas,
+        "outputs": outputs,
     }
+    source = tools.source_of(source)
     module = Module(source, **options)
     try:
         module.open()

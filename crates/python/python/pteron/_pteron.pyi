@@ -1,6 +1,7 @@
 import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, final
 
+from ._records import MethodMeta, ValueMeta
 from .graph import Dim
 
 _Path = Union[str, "os.PathLike[str]"]
@@ -9,9 +10,10 @@ __version__: str
 
 @final
 class Tensor:
-    """A tensor in main memory. Other libraries access it by the buffer protocol, DLPack or `__array__`, without a copy."""
+    """A tensor in main memory. Other libraries access it by the buffer protocol, DLPack or `__array__`, without a copy. An index
+    gives a number or a copied part, as in NumPy. Types are names, or dtypes of NumPy or PyTorch."""
 
-    def __new__(cls, data: Any, dtype: Optional[str] = ..., shape: Optional[Sequence[int]] = ...) -> Tensor: ...
+    def __new__(cls, data: Any, dtype: Any = ..., shape: Optional[Sequence[int]] = ...) -> Tensor: ...
     @property
     def shape(self) -> Tuple[int, ...]: ...
     @property
@@ -27,6 +29,11 @@ class Tensor:
     @property
     def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __float__(self) -> float: ...
+    def __int__(self) -> int: ...
+    def __bool__(self) -> bool: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __array__(self, dtype: Any = ..., copy: Optional[bool] = ...) -> Any: ...
     def __dlpack__(
@@ -56,6 +63,18 @@ class Module:
     def task(self) -> Optional[Dict[str, Any]]: ...
     @property
     def invalid_methods(self) -> Dict[str, str]: ...
+    @property
+    def inputs(self) -> Tuple[ValueMeta, ...]:
+        """The inputs of the default method."""
+
+    @property
+    def outputs(self) -> Tuple[ValueMeta, ...]:
+        """The outputs of the default method."""
+
+    @property
+    def metadata(self) -> MethodMeta:
+        """The metadata of the default method: the only one, or `forward`."""
+
     def __call__(self, *args: Any, out: Any = ..., **kwargs: Any) -> List[Any]: ...
     def forward(self, *args: Any, out: Any = ..., **kwargs: Any) -> List[Any]: ...
     def open(self) -> None: ...
@@ -79,6 +98,12 @@ class Method:
     def name(self) -> str: ...
     @property
     def module(self) -> Module: ...
+    @property
+    def inputs(self) -> Tuple[ValueMeta, ...]: ...
+    @property
+    def outputs(self) -> Tuple[ValueMeta, ...]: ...
+    @property
+    def metadata(self) -> MethodMeta: ...
     def __call__(self, *args: Any, out: Any = ..., **kwargs: Any) -> List[Any]: ...
     def attribute(self, name: str) -> Tensor: ...
 
@@ -92,12 +117,12 @@ class Graph:
         """The name of the method."""
 
     def input(
-        self, name: str, dtype: str, shape: Sequence[Union[int, Dim]], *, dim_order: Optional[Sequence[int]] = ...
+        self, name: str, dtype: Any, shape: Sequence[Union[int, Dim]], *, dim_order: Optional[Sequence[int]] = ...
     ) -> Value:
         """Adds an input that the caller passes, row-major unless `dim_order` has its dimensions in the order of memory."""
 
     def constant(
-        self, array: Any, name: Optional[str] = ..., *, dtype: Optional[str] = ..., shape: Optional[Sequence[int]] = ...
+        self, array: Any, name: Optional[str] = ..., *, dtype: Any = ..., shape: Optional[Sequence[int]] = ...
     ) -> Value:
         """Adds a constant with a copy of an array's elements; its type and shape may be given as for `pteron.Tensor`. With
         `external_data`, it is stored under its name outside the program; without a name it stays in the program."""
@@ -106,7 +131,7 @@ class Graph:
         self,
         operator: str,
         *args: Any,
-        results: Optional[Sequence[Tuple[str, Sequence[Union[int, Dim]]]]] = ...,
+        results: Optional[Sequence[Tuple[Any, Sequence[Union[int, Dim]]]]] = ...,
         **named: Any,
     ) -> Any:
         """Calls an operator such as `aten.add` or `aten.add.Tensor`, with arguments as its schema has them. Returns its result, or
@@ -205,14 +230,28 @@ class ArrowTable:
 @final
 class BatchRunner:
     def __new__(
-        cls, module: Module, method: Optional[str], joined: Optional[bool], batch_size: Optional[int], check: bool
+        cls,
+        module: Module,
+        method: Optional[str],
+        joined: Optional[bool],
+        batch_size: Optional[int],
+        check: bool,
+        rules: Tuple[bool, bool],
     ) -> BatchRunner: ...
     def describe(self) -> str: ...
-    def run_arrays(self, columns: Sequence[Tuple[str, Any]]) -> Tuple[List[Any], List[Tuple[int, Optional[str], str]]]: ...
+    def run_arrays(
+        self, columns: Sequence[Sequence[Tuple[str, Any]]], top: Optional[int]
+    ) -> Tuple[List[Any], List[Tuple[int, Optional[str], str]]]: ...
     def run_arrow(
-        self, columns: Sequence[ArrowArray], names: Sequence[str], lists: str
+        self,
+        columns: Sequence[Sequence[Tuple[str, Any]]],
+        names: Sequence[str],
+        lists: str,
+        top: Optional[int],
+        labels: Optional[Sequence[str]],
     ) -> Tuple[List[ArrowArray], List[Tuple[int, Optional[str], str]]]: ...
 
+def decode_picture(bytes: bytes, dtype: str, sizes: List[int], pictures: Dict[str, Any]) -> Tensor: ...
 def inspect(source: Any) -> str: ...
 def validate(source: Any) -> str: ...
 def requirements(source: Any) -> str: ...
@@ -254,6 +293,14 @@ def compare(
 def compare_programs(
     sources: Tuple[Any, Any],
     samples: Optional[List[Tuple[Any, ...]]],
+    method: Optional[str],
+    bounds: Tuple[Optional[Tuple[float, float]], Optional[float]],
+    options: Dict[str, Any],
+) -> str: ...
+def compare_with_eager(
+    eager: Tuple[List[Tuple[str, str, Optional[str], Any]], List[List[Any]]],
+    program: Any,
+    samples: List[Tuple[Any, ...]],
     method: Optional[str],
     bounds: Tuple[Optional[Tuple[float, float]], Optional[float]],
     options: Dict[str, Any],

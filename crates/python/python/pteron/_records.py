@@ -93,6 +93,21 @@ class MethodMeta:
     backends: Tuple[BackendUse, ...]
     instructions: int
 
+    def __str__(self) -> str:
+        """The signature, such as `forward(x: float32[1, 8]) -> (float32[1, 10])`; sizes of dynamic tensors are upper bounds."""
+        inputs = (_typed(value, value.name or f"input_{i}") for i, value in enumerate(self.inputs))
+        outputs = (_typed(value, value.name) for value in self.outputs)
+        return f"{self.name}({', '.join(inputs)}) -> ({', '.join(outputs)})"
+
+
+def _typed(value: ValueMeta, name: Optional[str]) -> str:
+    if value.tensor is None:
+        kind = value.kind
+    else:
+        up_to = "≤" if value.tensor.is_dynamic else ""
+        kind = f"{value.tensor.dtype}[{', '.join(f'{up_to}{size}' for size in value.tensor.shape)}]"
+    return f"{name}: {kind}" if name else kind
+
 
 def method_meta(module: "_pteron.Module", method: Optional[str] = None) -> MethodMeta:
     """The metadata of a method, by default the only one or `forward`. The method need not be loaded."""

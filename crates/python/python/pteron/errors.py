@@ -1,6 +1,6 @@
 """Exceptions, which say where something went wrong and what to do about it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional, Sequence, Tuple
 
 
@@ -33,8 +33,15 @@ class Error(RuntimeError):
         for name, value in facts.items():
             setattr(self, name, value)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "remedy" and value:
+            # Tracebacks print notes after the message.
+            self.add_note(f"what to do: {value}")
+
     def __reduce__(self) -> Any:
-        return _again, (type(self), self.args[0], self.__dict__)
+        facts = {name: value for name, value in self.__dict__.items() if name != "__notes__"}
+        return _again, (type(self), self.args[0], facts)
 
 
 def _again(kind: type, message: str, facts: "dict[str, Any]") -> Error:
@@ -63,38 +70,52 @@ class InputError(Error, ValueError):
 
 @dataclass(frozen=True)
 class RowFailure:
-    """A row of a table without a result: its index, the column that caused the failure if any, and the reason."""
+    """A row of a table without a result: its index, the column that caused the failure if any, the reason, and the row's value in
+    the key column if there is one."""
 
     row: int
     column: Optional[str]
     reason: str
+    key: Any = None
 
     def text(self) -> str:
         """The column and the reason."""
         return self.reason if self.column is None else f"column `{self.column}`: {self.reason}"
+
+    def moved(self, rows: int) -> "RowFailure":
+        """The failure as one of a table in which this many rows are before it."""
+        return replace(self, row=self.row + rows)
 
 
 class RowError(InputError):
     """Rows of a table have no result.
 
     Attributes:
-        rows: A `RowFailure` for each.
+        rows: A `RowFailure` for each of the first of them, at most `MAX_ROWS`: an error that workers send has to be small.
+        failed: The number of rows without a result.
         count: The number of all rows.
     """
 
+    MAX_ROWS = 100
+
     rows: Tuple[RowFailure, ...] = ()
+    failed: int = 0
     count: int = 0
 
-    def __init__(self, rows: Sequence[RowFailure], count: int, **facts: Any) -> None:
-        shown = "; ".join(f"row {failure.row}: {failure.text()}" for failure in rows[:3])
-        more = "; …" if len(rows) > 3 else ""
+    def __init__(self, rows: Sequence[RowFailure], count: int, failed: Optional[int] = None, **facts: Any) -> None:
+        failed = len(rows) if failed is None else failed
+        shown = "; ".join(
+            f"row {failure.row}{'' if failure.key is None else f' (key {failure.key!r})'}: {failure.text()}" for failure in rows[:3]
+        )
+        more = "; …" if failed > 3 else ""
         remedy = 'leave these rows out, or give on_error="null", which names them in a column'
-        super().__init__(f"{len(rows)} of {count} rows have no result: {shown}{more}", remedy=remedy, **facts)
-        self.rows = tuple(rows)
+        super().__init__(f"{failed} of {count} rows have no result: {shown}{more}", remedy=remedy, **facts)
+        self.rows = tuple(rows[: self.MAX_ROWS])
+        self.failed = failed
         self.count = count
 
     def __reduce__(self) -> Any:
-        return RowError, (self.rows, self.count)
+        return RowError, (self.rows, self.count, self.failed)
 
 
 class NoSuchMethodError(Error, LookupError):

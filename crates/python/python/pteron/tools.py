@@ -10,9 +10,10 @@ import os
 import sys
 import tempfile
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, overload
 
-from . import _pteron
+from . import _eager, _pteron
+from ._readable import Readable, Section
 from ._records import Limits, parse, record
 from .errors import ExecuteError, InputError, NoSuchMethodError
 
@@ -159,7 +160,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Readable):
     """The contents of a file. Only programs have methods; `values` is the whole report, as the command's JSON."""
 
     format: str
@@ -171,6 +172,34 @@ class Inspection:
     named_data: Tuple[NamedData, ...] = ()
     constants: Tuple[Constant, ...] = ()
     entries: Tuple[NamedData, ...] = ()
+
+    def _sections(self) -> Iterator[Section]:
+        yield Section(f"{self.file}: {self.format}, {self.bytes:,} bytes")
+        for method in self.methods:
+            values = [("input", value) for value in method.inputs] + [("output", value) for value in method.outputs]
+            rows = [(what, value.name, _type(value)) for what, value in values]
+            yield Section(f"method {method.name}", ("", "name", "type"), rows)
+            calls = [(use.name, use.calls, "" if use.available else "missing") for use in method.operators]
+            yield Section("operators", ("operator", "calls", ""), calls)
+            delegates = [(delegate.backend, delegate.bytes, delegate.calls) for delegate in method.delegates]
+            if delegates:
+                yield Section("delegates", ("backend", "bytes", "calls"), delegates)
+            arenas = [(arena.memory_id, arena.bytes, arena.tensors) for arena in method.arenas]
+            if arenas:
+                yield Section("memory arenas", ("arena", "bytes", "tensors"), arenas)
+        data = [(entry.key, entry.bytes, entry.dtype, _sizes(entry.sizes)) for entry in self.named_data + self.entries]
+        if data:
+            yield Section("named data", ("key", "bytes", "type", "sizes"), data)
+
+
+def _sizes(sizes: Optional[Tuple[int, ...]]) -> str:
+    return "" if sizes is None else f"[{', '.join(map(str, sizes))}]"
+
+
+def _type(value: Value) -> str:
+    if value.dtype is None:
+        return value.kind if value.traced is None else f"{value.kind} = {value.traced!r}"
+    return f"{value.dtype}{_sizes(value.sizes)}{', dynamic' if value.dynamic else ''}"
 
 
 def inspect(source: Source) -> Inspection:
@@ -299,7 +328,7 @@ class MethodPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Readable):
     """The memory plan of a program."""
 
     file: str
@@ -309,6 +338,14 @@ class Plan:
     def is_sound(self) -> bool:
         """Whether no live tensor is overwritten."""
         return not any(method.overlaps for method in self.methods)
+
+    def _sections(self) -> Iterator[Section]:
+        yield Section(f"{self.file}: {'no live tensor is overwritten' if self.is_sound else 'live tensors are overwritten'}")
+        for method in self.methods:
+            rows = [(arena.memory_id, arena.bytes, arena.peak, len(arena.blocks), arena.peak_at) for arena in method.arenas]
+            yield Section(f"method {method.name}, {method.instructions:,} instructions", ("arena", "bytes", "peak", "tensors", "at"), rows)
+            if method.overlaps:
+                yield Section("overwritten", ("overlap",), [(overlap,) for overlap in method.overlaps])
 
 
 def plan(source: Source, method: Optional[str] = None) -> Plan:
@@ -332,7 +369,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Diff:
+class Diff(Readable):
     """The differences between two files; false if there are none."""
 
     a: str
@@ -341,6 +378,10 @@ class Diff:
 
     def __bool__(self) -> bool:
         return bool(self.differences)
+
+    def _sections(self) -> Iterator[Section]:
+        yield Section(f"{self.a}, {self.b}: {len(self.differences)} differences" if self else f"{self.a}, {self.b}: no difference")
+        yield Section("differences", ("kind", "place", "a", "b"), [(d.kind, d.place, d.a, d.b) for d in self.differences])
 
 
 def diff(a: Source, b: Source, *, meaning: bool = False, progress: Optional[Progress] = None) -> Diff:
@@ -376,7 +417,7 @@ class StepTime:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Readable):
     """The profile of a method: times in microseconds, averaged over the runs."""
 
     method: str
@@ -388,6 +429,16 @@ class Profile:
     outside_us: float
     operators: Tuple[OperatorTime, ...]
     steps: Tuple[StepTime, ...]
+
+    def _sections(self) -> Iterator[Section]:
+        yield Section(
+            f"method {self.method}: {self.run_us / 1000:.3f} ms a run, the fastest of {self.runs} {self.fastest_run_us / 1000:.3f} ms; "
+            f"loaded in {self.load_us / 1000:.3f} ms, prepared in {self.prepare_us / 1000:.3f} ms"
+        )
+        operators = [(use.name, use.calls, use.total_us, f"{use.share:.1%}") for use in self.operators]
+        yield Section("operators", ("operator", "calls", "µs", "share"), operators)
+        steps = [(step.name, step.calls, step.total_us, f"{step.share:.1%}", step.shapes) for step in self.steps]
+        yield Section("steps", ("step", "calls", "µs", "share", "shapes"), steps)
 
 
 def _options(
@@ -439,7 +490,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Readable):
     """The comparison of a prepared run with one as written; `first` is the index in `values` of the first that differs."""
 
     method: str
@@ -447,6 +498,13 @@ class Comparison:
     values: Tuple[Compared, ...]
     fused: Tuple[Dict[str, Any], ...]
     first: Optional[int] = None
+
+    def _sections(self) -> Iterator[Section]:
+        parts = [value for value in self.values if value.difference is not None]
+        result = f"{len(parts)} of {len(self.values)} values differ" if parts else "all values agree"
+        yield Section(f"method {self.method}, prepared and as written: {result}")
+        if parts:
+            yield Section("values", ("value", "largest", "difference", "from"), [(v.what, v.largest, v.difference, v.source) for v in parts])
 
 
 @dataclass(frozen=True)
@@ -477,7 +535,7 @@ class ComparedLayer:
 
 
 @dataclass(frozen=True)
-class ProgramComparison:
+class ProgramComparison(Readable):
     """The comparison of two programs. `first` is the index in `layers` of the first that differs, `instruction` the first one of
     programs with the same instructions, `unpaired` the number of values of each that the other has not."""
 
@@ -490,6 +548,16 @@ class ProgramComparison:
     min_sqnr: Optional[float] = None
     first: Optional[int] = None
     instruction: Optional[str] = None
+
+    def _sections(self) -> Iterator[Section]:
+        result = "the outputs agree" if self.agree else "the outputs differ"
+        yield Section(f"method {self.method}, {self.samples} samples: {result}")
+        columns = ("largest difference", "SQNR, dB", "cosine")
+        outputs = [(o.name or str(i), o.largest, o.sqnr, o.cosine, o.difference) for i, o in enumerate(self.outputs)]
+        yield Section("outputs", ("output", *columns, ""), outputs)
+        layers = [(l.a, l.b, _sizes(l.sizes), l.largest, l.sqnr, l.cosine, "differs" if l.differs else "") for l in self.layers]
+        if layers:
+            yield Section("layers", ("a", "b", "sizes", *columns, ""), layers)
 
 
 @overload
@@ -538,37 +606,43 @@ def compare(
 
     `compare(a, b, samples)` runs both programs on each sample (a sequence of inputs; by default one random sample), and compares
     their outputs and the layers that both have. `a` may also be a `torch.export.ExportedProgram`, or a `torch.nn.Module`, which is
-    exported with the first sample. Programs with other precision agree if the signal-to-noise ratio of their outputs is at least
+    exported with the first sample: PyTorch runs it in eager mode, node by node. Programs with other precision agree if the signal-to-noise ratio of their outputs is at least
     20 dB, or `min_sqnr`. `compare(program, inputs)` compares the instructions of a prepared run with those of a run as written.
     """
     explicit = None if atol is None and rtol is None else (atol or 0.0, rtol or 0.0)
     options = _options(data, threads, limits, True, isa)
     if isinstance(inputs, (str, bytes, bytearray, memoryview, os.PathLike)):
         given = None if samples is None else [tuple(sample) for sample in samples]
-        programs = (_archive(source, given), inputs)
+        if _eager.is_model(source):
+            model = _eager.exported(source, given)
+            given = given or [_eager.example(model)]
+            bounds = (explicit, min_sqnr)
+            computed = _eager.run(model, given)
+            flat = [_eager.leaves(sample) for sample in given]
+            return parse(ProgramComparison, _pteron.compare_with_eager(computed, inputs, flat, method, bounds, options))
+        programs = (source_of(source), inputs)
         found = _pteron.compare_programs(programs, given, method, (explicit, min_sqnr), options)
         return parse(ProgramComparison, found)
     run = None if inputs is None else tuple(inputs)
     return parse(Comparison, _pteron.compare(source, run, method, explicit, options))
 
 
-def _archive(model: Any, samples: Optional[List[Tuple[Any, ...]]]) -> Any:
-    """The archive of an exported program or module of PyTorch; anything else as it is."""
-    if hasattr(model, "named_parameters") and callable(model) and not hasattr(model, "graph_signature"):
-        import torch
-
-        if not samples:
-            raise InputError("a module is exported with the first sample, and none was given")
-        model = torch.export.export(model.eval(), samples[0])
-    if hasattr(model, "graph_signature"):
+def source_of(source: Any) -> Any:
+    """The bytes of an open file or of the archive of an exported program of PyTorch; anything else as it is."""
+    if hasattr(source, "graph_signature"):
         import io
 
         import torch
 
         file = io.BytesIO()
-        torch.export.save(model, file)
+        torch.export.save(source, file)
         return file.getvalue()
-    return model
+    if hasattr(source, "read") and not isinstance(source, (str, bytes, bytearray, memoryview, os.PathLike)):
+        contents = source.read()
+        if not isinstance(contents, bytes):
+            raise TypeError("a program is bytes: open its file with mode `rb`")
+        return contents
+    return source
 
 
 @dataclass(frozen=True)
@@ -852,9 +926,30 @@ def bundle(
     return _pteron.bundle(source, given, method, output, {"data": list(data), "limits": limits})
 
 
-def report(source: Source, output: Path, *, data: Sequence[Path] = ()) -> None:
+class Report:
+    """The page of a report in a file, which notebooks show."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.fspath(path)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<pteron.tools.Report {self.path!r}>"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        with open(self.path, encoding="utf-8") as file:
+            page = html.escape(file.read(), quote=True)
+        return f'<iframe sandbox="allow-scripts" style="width: 100%; height: 600px; border: 0" srcdoc="{page}"></iframe>'
+
+
+def report(source: Source, output: Path, *, data: Sequence[Path] = ()) -> Report:
     """Writes a self-contained page (`.html`) that shows a program, weights, an ETDump or a BEF program."""
     _pteron.report(source, output, {"data": list(data)})
+    return Report(output)
 
 
 def translate(
@@ -906,12 +1001,26 @@ class CompiledMethod:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(Readable):
     """A program that was compiled. `program` has its bytes, unless they were written to a file."""
 
     file_bytes: int
     methods: Tuple[CompiledMethod, ...]
     program: bytes = field(default=b"", repr=False)
+
+    def _sections(self) -> Iterator[Section]:
+        yield Section(f"a program of {self.file_bytes:,} bytes")
+        for method in self.methods:
+            title = f"method {method.name}: {method.constant_bytes:,} bytes of constants, {method.arena_bytes:,} bytes of memory"
+            yield Section(title, ("operator", "calls"), list(method.operators.items()))
+            delegates = [(d.backend, sum(d.operators.values()), d.payload_bytes + d.named_bytes) for d in method.delegates]
+            if delegates:
+                yield Section("delegates", ("backend", "operators", "bytes"), delegates)
+            if method.left:
+                yield Section("not delegated", ("operator", "nodes", "reason"), [(l.operator, l.nodes, l.reason) for l in method.left])
+            if method.quantized:
+                layers = [(layer.name, layer.operator, layer.weight_error) for layer in method.quantized]
+                yield Section("quantized", ("layer", "operator", "weight error"), layers)
 
 
 def compile(
@@ -936,7 +1045,7 @@ def compile(
     """Compiles a torch.export archive (`.pt2`) or graphs, or recompiles a program (`.pte`).
 
     Args:
-        source: The archive or the program; or a `pteron.Graph`, or several, one for each method.
+        source: The archive or the program, as `pteron.load` takes it; or a `pteron.Graph`, or several, one for each method.
         output: The file to write; if None, the result has the program's bytes in `program`.
         backends: The backends to delegate to, in order of preference: `bef`, `xnnpack`.
         native: Whether the backend `bef` also stores weights packed for this kind of machine.
@@ -970,14 +1079,14 @@ def compile(
         "task": None if task is None else _task_json(task),
     }
     samples = None if calibrate is None else [tuple(sample) for sample in calibrate]
-    text, program = _pteron.compile_to(source, output, lowering, samples)
+    text, program = _pteron.compile_to(source_of(source), output, lowering, samples)
     return replace(parse(Compiled, text), program=program or b"")
 
 
 def quantize(
     source: Union[Source, "_pteron.Graph", Sequence["_pteron.Graph"]],
-    output: Optional[Path],
-    scheme: str,
+    output: Optional[Path] = None,
+    scheme: str = "int8",
     calibrate: Optional[Sequence[Sequence[Any]]] = None,
     **options: Any,
 ) -> Compiled:
@@ -985,7 +1094,7 @@ def quantize(
     return compile(source, output, quantize=scheme, calibrate=calibrate, **options)
 
 
-def retarget(source: Source, output: Optional[Path], backends: Sequence[str] = (), **options: Any) -> Compiled:
+def retarget(source: Source, output: Optional[Path] = None, backends: Sequence[str] = (), **options: Any) -> Compiled:
     """Recompiles a program for other backends, or for none, without its source, as `compile` does."""
     return compile(source, output, backends=backends, **options)
 

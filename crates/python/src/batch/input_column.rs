@@ -4,7 +4,7 @@ use crate::exchange::Array;
 use crate::tensor::borrow_array;
 use pteron::tensor::TensorMeta;
 use pteron::{DimOrder, ScalarType, Shape, Tensor};
-use pteron_toolbox::batch::{Column, Row};
+use pteron_toolbox::batch::{Column, Fault, Row};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -76,11 +76,11 @@ impl InputColumn {
     }
 
     /// Row number `index` of an array whose elements are `bytes`, row-major, and whose sizes are `sizes`.
-    fn array_row<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Result<Row<'a>, String> {
+    fn array_row<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Row<'a> {
         let mut sizes = *sizes;
         sizes.remove(0);
         let len = sizes.iter().product::<usize>() * self.dtype.size();
-        Ok(Row { bytes: &bytes[index * len..(index + 1) * len], sizes })
+        Row { bytes: &bytes[index * len..(index + 1) * len], sizes }
     }
 }
 
@@ -117,16 +117,16 @@ impl Column for InputColumn {
         self.dtype
     }
 
-    fn row(&self, index: usize) -> Result<Row<'_>, String> {
-        match &self.data {
+    fn row(&self, index: usize) -> Result<Row<'_>, Fault> {
+        Ok(match &self.data {
             Data::Lent(array, meta) => {
                 self.array_row(array.view(meta).map_err(|e| e.to_string())?.bytes(), meta.sizes(), index)
             }
             Data::Owned(tensor) => self.array_row(tensor.bytes(), tensor.sizes(), index),
             Data::Rows(rows) => match &rows[index] {
-                Ok(tensor) => Ok(Row { bytes: tensor.bytes(), sizes: *tensor.sizes() }),
-                Err(reason) => Err(reason.clone()),
+                Ok(tensor) => Row { bytes: tensor.bytes(), sizes: *tensor.sizes() },
+                Err(reason) => return Err(reason.clone().into()),
             },
-        }
+        })
     }
 }

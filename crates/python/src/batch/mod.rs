@@ -6,14 +6,17 @@ mod table;
 pub(crate) use table::{PyArrowArray, PyArrowStream, PyArrowTable};
 
 use crate::errors::{Failure, Result};
-use crate::exchange::arrow::{Lists, OwnedArray, Table};
+use crate::exchange::arrow::{ArrowColumn, Lists, OwnedArray, Table};
+use crate::interrupt::interruptible;
 use crate::module::PyModule;
 use crate::opened::Signature;
 use crate::tensor::PyTensor;
 use input_column::InputColumn;
 use pteron::tensor::{Shape, TensorMeta};
-use pteron::{ScalarType, Tensor, bf16, f16};
-use pteron_toolbox::batch::{self, Cells, Column, Joining, Outcome, OutputColumn, Plan, Runner, Spec};
+use pteron::{ScalarType, Tensor};
+use pteron_toolbox::batch::{
+    self, Cells, Column, Fault, Joining, Outcome, OutputColumn, Plan, Row, RowRules, Runner, Spec, Stacked,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -32,14 +35,37 @@ pub(crate) struct PyBatchRunner {
 
 impl PyBatchRunner {
     fn run(&self, py: Python<'_>, columns: &[&dyn Column]) -> PyResult<Outcome> {
-        let opened = self.module.get().open_once(py)?;
-        Ok(py.detach(|| {
-            opened.with_method(&self.signature, |method| {
+        let opened = self.module.get().opened(py)?;
+        interruptible(py, &self.signature.last_time, |handle| {
+            opened.with_interrupt(&self.signature, handle, |method| {
                 let outcome = self.runner.run(method, columns)?;
                 opened.end_record();
                 Ok(outcome)
             })
-        })?)
+        })
+    }
+
+    /// The element types of the inputs.
+    fn dtypes(&self) -> impl Iterator<Item = ScalarType> {
+        self.runner.plan.inputs.iter().map(|spec| spec.dtype)
+    }
+
+    /// Executes the rows of one column, or of several that are stacked, for each input.
+    fn run_parts<C: Column>(&self, py: Python<'_>, given: &[Vec<C>]) -> PyResult<Outcome> {
+        let inputs = &self.runner.plan.inputs;
+        let stacked = given.iter().zip(inputs).map(|(parts, spec)| match &parts[..] {
+            [_] => Ok(None),
+            _ => {
+                let parts: Vec<&dyn Column> = parts.iter().map(|part| part as &dyn Column).collect();
+                Stacked::of(&spec.label("input"), &parts, spec.dtype).map(Some)
+            }
+        });
+        let stacked: Vec<_> = stacked.collect::<std::result::Result<_, _>>().map_err(Failure::from)?;
+        let columns = given.iter().enumerate().map(|(i, parts)| match stacked.get(i) {
+            Some(Some(stacked)) => stacked as &dyn Column,
+            _ => &parts[0],
+        });
+        self.run(py, &columns.collect::<Vec<_>>())
     }
 }
 
@@ -57,6 +83,7 @@ impl PyBatchRunner {
         joined: Option<bool>,
         batch_size: Option<usize>,
         check: bool,
+        rules: (bool, bool),
     ) -> PyResult<Self> {
         let opened = module.get().open_once(module.py())?;
         let name = method.map_or_else(|| opened.default_method(), Ok)?;
@@ -66,8 +93,9 @@ impl PyBatchRunner {
             Some(true) => Joining::Together,
             Some(false) => Joining::Alone,
         };
+        let rules = RowRules { exact: rules.0, finite: rules.1 };
         let meta = opened.program.method_meta(&name).map_err(Failure::from)?;
-        let plan = Plan::new(&meta, joining, batch_size).map_err(Failure::from)?;
+        let plan = Plan::new(&meta, joining, batch_size, rules).map_err(Failure::from)?;
         Ok(Self { module: module.clone().unbind(), signature, runner: Runner::new(plan, check) })
     }
 
@@ -88,53 +116,135 @@ impl PyBatchRunner {
         .to_string()
     }
 
-    /// Executes the rows of columns, each a name and an array or list. Returns an array for each output, or a list of arrays if
-    /// rows have different sizes, and the failures. Failed rows are NaN, or zeros for types without NaN.
+    /// Executes the rows of columns: for each input one column, or several of scalars, each a name and an array or list. Returns
+    /// an array for each output, or a list of arrays and `None` if rows have different sizes or failed, and the failures. With
+    /// `top`, the outputs are the indices of this many of the largest elements of the only output, and these elements.
     fn run_arrays<'py>(
         &self,
         py: Python<'py>,
-        columns: Vec<(String, Bound<'py, PyAny>)>,
+        columns: Vec<Vec<(String, Bound<'py, PyAny>)>>,
+        top: Option<usize>,
     ) -> PyResult<(Bound<'py, PyList>, Failures)> {
-        let inputs = &self.runner.plan.inputs;
-        let converted = columns.into_iter().zip(inputs.iter().map(Some).chain(std::iter::repeat(None)));
-        let converted = converted.map(|((name, object), spec)| {
-            InputColumn::from_object(name, &object, spec.map(|spec| spec.dtype))
+        let dtypes = self.dtypes();
+        let given = columns.into_iter().zip(dtypes.map(Some).chain(std::iter::repeat(None)));
+        let given = given.map(|(parts, dtype)| {
+            let parts = parts.into_iter().map(|(name, object)| InputColumn::of(name, &object, dtype));
+            parts.collect::<PyResult<Vec<_>>>()
         });
-        let converted = converted.collect::<PyResult<Vec<_>>>()?;
-        let columns: Vec<&dyn Column> = converted.iter().map(|column| column as &dyn Column).collect();
-        let mut outcome = self.run(py, &columns)?;
-        let failures = failure_tuples(&mut outcome);
+        let given = given.collect::<PyResult<Vec<_>>>()?;
+        let mut outcome = self.run_parts(py, &given)?;
+        let failures = failures(&mut outcome);
         let outputs = PyList::empty(py);
-        for column in outcome.outputs {
+        for column in with_top(outcome.outputs, top)? {
             outputs.append(output_array(py, column)?)?;
         }
         Ok((outputs, failures))
     }
 
-    /// Executes the rows of Arrow columns. Returns a named Arrow column for each output, and the failed rows.
+    /// As `run_arrays`, of Arrow columns or lists, but returns a named Arrow column for each output. `labels` are those of the
+    /// indices that `top` has found.
     fn run_arrow(
         &self,
         py: Python<'_>,
-        columns: Vec<Bound<'_, PyArrowArray>>,
+        columns: Vec<Vec<(String, Bound<'_, PyAny>)>>,
         names: Vec<String>,
         lists: &str,
+        top: Option<usize>,
+        labels: Option<Vec<String>>,
     ) -> PyResult<(Vec<PyArrowArray>, Failures)> {
         let lists = match lists {
             "fixed" => Lists::Fixed,
             "any" => Lists::Any,
             other => return Err(PyValueError::new_err(format!("lists is fixed or any, not `{other}`"))),
         };
-        let tables: Vec<Table> = columns.iter().map(|column| column.get().table.clone()).collect();
-        let rows: Vec<_> =
-            tables.iter().map(|table| table.rows_of().map_err(Failure::Input)).collect::<Result<_>>()?;
-        let columns: Vec<&dyn Column> = rows.iter().map(|rows| rows as &dyn Column).collect();
-        let mut outcome = self.run(py, &columns)?;
-        let failures = failure_tuples(&mut outcome);
-        let arrays = outcome.outputs.iter().zip(&names).map(|(column, name)| {
-            Ok(PyArrowArray { table: Table::from_owned(OwnedArray::from_output(column, name, lists)?) })
+        let given: Vec<Vec<Given>> = columns
+            .into_iter()
+            .zip(self.dtypes().map(Some).chain(std::iter::repeat(None)))
+            .map(|(parts, dtype)| {
+                parts.into_iter().map(|(name, part)| Given::of(name, &part, dtype)).collect()
+            })
+            .collect::<PyResult<_>>()?;
+        let rows = given.iter().map(|parts| parts.iter().map(Given::rows).collect::<Result<Vec<_>>>());
+        let mut outcome = self.run_parts(py, &rows.collect::<Result<Vec<_>>>()?)?;
+        let failures = failures(&mut outcome);
+        let outputs = with_top(outcome.outputs, top)?;
+        let made = outputs.iter().zip(&names).enumerate().map(|(i, (column, name))| {
+            let made = match &labels {
+                Some(labels) if i == 0 => OwnedArray::of_labels(column, labels, name)?,
+                _ => OwnedArray::of_output(column, name, lists)?,
+            };
+            Ok(PyArrowArray { table: Table::made(made) })
         });
         let arrays: Result<Vec<_>> = arrays.collect();
         Ok((arrays?, failures))
+    }
+}
+
+/// A column of an Arrow array, or from Python.
+enum Given {
+    Arrow(String, Table),
+    Python(InputColumn),
+}
+
+impl Given {
+    fn of(name: String, object: &Bound<'_, PyAny>, dtype: Option<ScalarType>) -> PyResult<Self> {
+        match object.cast_exact::<PyArrowArray>() {
+            Ok(array) => Ok(Self::Arrow(name, array.get().table.clone())),
+            Err(_) => Ok(Self::Python(InputColumn::of(name, object, dtype)?)),
+        }
+    }
+
+    fn rows(&self) -> Result<GivenRows<'_>> {
+        match self {
+            Self::Arrow(name, table) => {
+                let rows = table.rows_of(name.clone()).map_err(Failure::Input)?;
+                Ok(GivenRows::Arrow(rows))
+            }
+            Self::Python(column) => Ok(GivenRows::Python(column)),
+        }
+    }
+}
+
+/// The rows of a [`Given`].
+enum GivenRows<'a> {
+    Arrow(ArrowColumn<'a>),
+    Python(&'a InputColumn),
+}
+
+impl GivenRows<'_> {
+    fn column(&self) -> &dyn Column {
+        match self {
+            Self::Arrow(column) => column,
+            Self::Python(column) => *column,
+        }
+    }
+}
+
+impl Column for GivenRows<'_> {
+    fn name(&self) -> &str {
+        self.column().name()
+    }
+
+    fn rows(&self) -> usize {
+        self.column().rows()
+    }
+
+    fn dtype(&self) -> ScalarType {
+        self.column().dtype()
+    }
+
+    fn row(&self, index: usize) -> std::result::Result<Row<'_>, Fault> {
+        self.column().row(index)
+    }
+}
+
+/// The outputs, or with `top` the indices of the largest elements of the only output, and these elements.
+fn with_top(outputs: Vec<OutputColumn>, count: Option<usize>) -> Result<Vec<OutputColumn>> {
+    let Some(count) = count else { return Ok(outputs) };
+    let mut outputs = outputs.into_iter();
+    match (outputs.next(), outputs.next()) {
+        (Some(only), None) => Ok(batch::top(only, count)?.into()),
+        _ => Err(Failure::Input("top is of the only output, and the program has another number".to_owned())),
     }
 }
 
@@ -146,15 +256,20 @@ fn output_array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'p
         Ok(PyTensor::new(Tensor::from_bytes(TensorMeta::contiguous(dtype, sizes)?, bytes)?))
     };
     match column.cells {
-        Cells::Equal { row, mut bytes } => {
-            let len = bytes.len() / column.valid.len().max(1);
-            for (_, bytes) in
-                column.valid.iter().zip(bytes.chunks_exact_mut(len.max(1))).filter(|(valid, _)| !**valid)
-            {
-                fill_nan(dtype, bytes);
-            }
+        Cells::Equal { row, bytes } if column.valid.iter().all(|&valid| valid) => {
             let sizes: Vec<usize> = std::iter::once(column.valid.len()).chain(row.iter().copied()).collect();
             Ok(tensor(&sizes, &bytes)?.into_pyobject(py)?.into_any())
+        }
+        Cells::Equal { row, bytes } => {
+            let len = elements(&row) * dtype.size();
+            let list = PyList::empty(py);
+            for (i, valid) in column.valid.iter().enumerate() {
+                match valid {
+                    true => list.append(tensor(&row, &bytes[i * len..(i + 1) * len])?.into_pyobject(py)?)?,
+                    false => list.append(py.None())?,
+                }
+            }
+            Ok(list.into_any())
         }
         Cells::Ragged { rows, bytes } => {
             let list = PyList::empty(py);
@@ -174,17 +289,4 @@ fn output_array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'p
 
 fn num_elements(row: &Shape) -> usize {
     row.iter().product()
-}
-
-/// Fills elements with NaN, if their type has it.
-fn fill_nan(dtype: ScalarType, bytes: &mut [u8]) {
-    let mut fill =
-        |nan: &[u8]| bytes.chunks_exact_mut(nan.len()).for_each(|element| element.copy_from_slice(nan));
-    match dtype {
-        ScalarType::Half => fill(&f16::NAN.to_ne_bytes()),
-        ScalarType::BFloat16 => fill(&bf16::NAN.to_ne_bytes()),
-        ScalarType::Float => fill(&f32::NAN.to_ne_bytes()),
-        ScalarType::Double => fill(&f64::NAN.to_ne_bytes()),
-        _ => {}
-    }
 }

@@ -1,6 +1,6 @@
 //! What Python sees of a tensor.
 
-use super::{PyTensor, parse_dtype};
+use super::{PyTensor, parse_dtype, index};
 use crate::convert;
 use crate::errors::Failure;
 use crate::exchange::{self, CPU, Storage};
@@ -9,7 +9,7 @@ use pteron::tensor::TensorMeta;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyTuple};
 use std::ffi::c_int;
 use std::sync::Arc;
 
@@ -29,7 +29,11 @@ impl PyTensor {
 impl PyTensor {
     #[new]
     #[pyo3(signature = (data, dtype=None, shape=None))]
-    fn py_new(data: &Bound<'_, PyAny>, dtype: Option<&str>, shape: Option<Vec<usize>>) -> PyResult<Self> {
+    fn py_new(
+        data: &Bound<'_, PyAny>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        shape: Option<Vec<usize>>,
+    ) -> PyResult<Self> {
         let dtype = dtype.map(parse_dtype).transpose()?;
         Ok(Self::new(convert::to_tensor(data, dtype, shape.as_deref())?))
     }
@@ -87,6 +91,31 @@ impl PyTensor {
             .map_err(|e: Failure| e.into())
     }
 
+    /// A number or a part, as NumPy's indices give it, copied.
+    fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        index::item(&self.row_major()?, index)
+    }
+
+    /// An iterator over the first dimension.
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let tensor = self.row_major()?;
+        let items = (0..self.__len__()?).map(|i| index::item(&tensor, i.into_pyobject(py)?.as_any()));
+        let items = PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(items.try_iter()?.into_any())
+    }
+
+    fn __float__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("builtins")?.call_method1("float", (self.item(py)?,))
+    }
+
+    fn __int__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("builtins")?.call_method1("int", (self.item(py)?,))
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        self.item(py)?.is_truthy()
+    }
+
     /// The elements as nested lists of numbers.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         convert::nested_list(py, &self.row_major()?)
@@ -100,11 +129,7 @@ impl PyTensor {
                 self.meta().numel()
             )));
         }
-        convert::nested_list(
-            py,
-            &self.row_major()?.view().to_tensor().and_then(flatten).map_err(Failure::from)?,
-        )?
-        .get_item(0)
+        convert::nested_list(py, &flat(self.row_major()?).map_err(Failure::from)?)?.get_item(0)
     }
 
     /// The bytes of the elements, in row-major order.

@@ -10,7 +10,7 @@ pub(super) fn is_number(dtype: ScalarType) -> bool {
     dtype == ScalarType::Bool || is_float(dtype) || is_int(dtype)
 }
 
-fn is_float(dtype: ScalarType) -> bool {
+pub(super) fn is_float(dtype: ScalarType) -> bool {
     use ScalarType as T;
     matches!(dtype, T::Half | T::BFloat16 | T::Float | T::Double)
 }
@@ -152,6 +152,29 @@ pub(super) fn conversion_problem(from: ScalarType, bytes: &[u8], to: ScalarType)
             write_ints(to, &numbers[..count], &mut out[..count * to.size()]).err()
         })
         .map(|x| format!("{x} is no {to}"))
+}
+
+/// Elements as floats.
+pub(super) fn numbers(dtype: ScalarType, bytes: &[u8]) -> Vec<f64> {
+    let mut numbers = vec![0.0; bytes.len() / dtype.size()];
+    read_floats(dtype, bytes, &mut numbers);
+    numbers
+}
+
+/// The first element that is NaN or infinite, and its value; elements that are not floats are finite.
+pub(super) fn first_nonfinite(dtype: ScalarType, bytes: &[u8]) -> Option<(usize, f64)> {
+    if !is_float(dtype) {
+        return None;
+    }
+    let mut numbers = [0.0; CHUNK];
+    for (chunk, bytes) in bytes.chunks(CHUNK * dtype.size()).enumerate() {
+        let numbers = &mut numbers[..bytes.len() / dtype.size()];
+        read_floats(dtype, bytes, numbers);
+        if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
+            return Some((chunk * CHUNK + at, numbers[at]));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -6,10 +6,14 @@ mod outputs;
 mod plan;
 mod rows;
 mod run;
+mod stacked;
+mod top;
 
 pub use outputs::{Cells, OutputColumn};
-pub use plan::{Joining, Plan, Spec};
+pub use plan::{Joining, Plan, RowRules, Spec};
 pub use run::{Outcome, Runner};
+pub use stacked::Stacked;
+pub use top::top;
 
 use pteron_tensor::{ScalarType, Shape};
 
@@ -24,8 +28,28 @@ pub trait Column: Sync {
     /// The type of the elements.
     fn dtype(&self) -> ScalarType;
 
-    /// The elements of a row, in row-major order, or the reason why the row has none.
-    fn row(&self, index: usize) -> Result<Row<'_>, String>;
+    /// The elements of a row, in row-major order, or why the row has none.
+    fn row(&self, index: usize) -> Result<Row<'_>, Fault>;
+
+    /// The name of the column that an element of its rows is from, if that is another column than this one.
+    fn part(&self, _element: usize) -> Option<&str> {
+        None
+    }
+}
+
+/// Why a row of a column cannot be given to the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The column at fault, if it is another than the one that has the row.
+    pub part: Option<String>,
+    /// What is wrong with the row.
+    pub reason: String,
+}
+
+impl From<String> for Fault {
+    fn from(reason: String) -> Self {
+        Self { part: None, reason }
+    }
 }
 
 /// The elements of one row.

@@ -44,6 +44,23 @@ pub enum Joining {
     Alone,
 }
 
+/// What rows must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowRules {
+    /// Whether a row must have exactly the sizes of the input. Otherwise the rows of a dynamic input may be smaller.
+    ///
+    /// A program says of a dynamic tensor only that some of its sizes may change, not which.
+    pub exact: bool,
+    /// Whether floating-point elements must be finite: tables that have no nulls store NaN instead.
+    pub finite: bool,
+}
+
+impl Default for RowRules {
+    fn default() -> Self {
+        Self { exact: true, finite: true }
+    }
+}
+
 /// The input and output columns of a method, and its batch sizes.
 #[derive(Debug)]
 pub struct Plan {
@@ -55,6 +72,8 @@ pub struct Plan {
     pub(super) fixed: Vec<(usize, EValue)>,
     /// The batch sizes, in ascending order; empty if each call takes one row.
     pub sizes: Vec<usize>,
+    /// What rows must be.
+    pub rules: RowRules,
 }
 
 impl Plan {
@@ -64,7 +83,12 @@ impl Plan {
     /// # Errors
     /// If an input is neither a tensor of a supported type nor fixed by the exporter, an output is no tensor, or rows
     /// cannot be joined as requested.
-    pub fn new(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
+    pub fn new(
+        meta: &MethodMeta<'_>,
+        joining: Joining,
+        batch_size: Option<usize>,
+        rules: RowRules,
+    ) -> Result<Self> {
         let names = meta.value_names()?;
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
         for ((index, input), name) in meta.inputs().into_iter().enumerate().zip(names.inputs) {
@@ -91,7 +115,7 @@ impl Plan {
             };
             outputs.push(tensor_spec(index, tensor, name));
         }
-        let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new() };
+        let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new(), rules };
         if let Some(spec) = plan.inputs.iter().find(|spec| !convert::is_number(spec.dtype)) {
             let label = spec.label("input");
             return Err(Error::Input(format!("{label} takes {}, of which columns are not made", spec.dtype)));
@@ -159,10 +183,23 @@ impl Plan {
         self.sizes.last().copied().unwrap_or(1)
     }
 
-    /// The smallest batch size that fits `rows` rows; the batch is padded to it.
+    /// The smallest batch size that fits `rows` rows; the batch is padded to it, or a power of two where that
+    /// would be large and mostly padding.
     pub(super) fn padded_size(&self, rows: usize) -> usize {
-        self.sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
+        padded(&self.sizes, rows)
     }
+}
+
+/// Padding to this many rows costs less than the preparation of a region for a further batch size.
+const CHEAP_BATCH: usize = 64;
+
+fn padded(sizes: &[usize], rows: usize) -> usize {
+    let size = sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows);
+    let is_static = sizes.len() == 1;
+    if is_static || size <= CHEAP_BATCH || size / 2 < rows {
+        return size;
+    }
+    rows.next_power_of_two().max(CHEAP_BATCH)
 }
 
 fn tensor_spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
@@ -186,6 +223,16 @@ fn batch_sizes(most: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn padding_follows_the_number_of_rows() {
+        let sizes = batch_sizes(100_000);
+        let found: Vec<usize> = [1, 70, 6000, 7000, 12_500, 12_501].map(|rows| padded(&sizes, rows)).into();
+        assert_eq!(found, [64, 128, 8192, 12_500, 12_500, 25_000]);
+        assert_eq!([1, 5, 40, 256].map(|rows| padded(&batch_sizes(256), rows)), [32, 32, 64, 256]);
+        assert_eq!(padded(&[1000], 1), 1000);
+        assert_eq!(padded(&batch_sizes(1), 1), 1);
+    }
 
     #[test]
     fn batch_sizes_halve_down_to_four_sizes() {

@@ -1,5 +1,5 @@
 use super::outputs::Collected;
-use super::{Column, Failure, OutputColumn, Plan, Row, convert, rows};
+use super::{Column, Failure, Fault, OutputColumn, Plan, Row, convert, rows};
 use crate::{Error, Result};
 use pteron_runtime::{ExecuteError, Method};
 use pteron_tensor::{DimOrder, ScalarType, Shape, Tensor, TensorMeta, TensorView, bf16, f16};
@@ -151,10 +151,10 @@ impl Run<'_> {
         for row in 0..count {
             sizes.clear();
             for (spec, column) in self.runner.plan.inputs.iter().zip(self.columns) {
-                match rows::check_row(spec, *column, row) {
+                match rows::check_row(spec, *column, row, self.runner.plan.rules) {
                     Ok(shape) => sizes.push(shape),
-                    Err(reason) => {
-                        let column = Some(column.name().to_owned());
+                    Err(Fault { part, reason }) => {
+                        let column = Some(part.unwrap_or_else(|| column.name().to_owned()));
                         self.failures.push(Failure { row, column, reason });
                         break;
                     }
@@ -302,7 +302,7 @@ fn fill_rows(
     let mut filled = 0;
     let mut len = 0;
     for &row in rows {
-        let Row { bytes, .. } = column.row(row).map_err(BatchError::Rows)?;
+        let Row { bytes, .. } = column.row(row).map_err(|fault| BatchError::Rows(fault.reason))?;
         len = bytes.len() / from.size() * dtype.size();
         let Some(place) = target.get_mut(filled..filled + len) else {
             return Err(BatchError::Rows("the row has more elements than the input".to_owned()));

@@ -6,6 +6,7 @@
 //! ratio of [`MIN_SQNR`], others if they agree within the tolerance of a network.
 
 mod align;
+mod eager;
 mod judge;
 mod layers;
 mod measure;
@@ -14,6 +15,7 @@ mod programs;
 mod record;
 mod text;
 
+pub use eager::{Eager, EagerValue, compare_with_eager};
 pub use measure::Closeness;
 pub use programs::compare_programs;
 

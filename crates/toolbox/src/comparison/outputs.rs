@@ -26,11 +26,24 @@ pub(super) fn compare_outputs(
     samples: &[Vec<EValue>],
     judge: &Judge,
 ) -> Result<Vec<OutputComparison>> {
-    let load = |side: Side<'_>| side.program.load_method(method, side.options.clone());
-    let (mut of_a, mut of_b) = (load(a)?, load(b)?);
+    let mut of_a = a.program.load_method(method, a.options.clone())?;
+    let names = a.program.method_meta(method)?.value_names()?.outputs;
+    outputs_beside(|i| Ok(of_a.execute(&samples[i])?), names, b, method, samples, judge)
+}
+
+/// Runs a program on all samples and compares its outputs with those that `of_a` gives for the sample of an index.
+pub(super) fn outputs_beside(
+    mut of_a: impl FnMut(usize) -> Result<Vec<EValue>>,
+    names_of_a: Vec<Option<String>>,
+    b: Side<'_>,
+    method: &str,
+    samples: &[Vec<EValue>],
+    judge: &Judge,
+) -> Result<Vec<OutputComparison>> {
+    let mut of_b = b.program.load_method(method, b.options.clone())?;
     let mut all: Vec<OutputSums> = Vec::new();
-    for sample in samples {
-        let (a, b) = (of_a.execute(sample)?, of_b.execute(sample)?);
+    for (i, sample) in samples.iter().enumerate() {
+        let (a, b) = (of_a(i)?, of_b.execute(sample)?);
         if a.len() != b.len() {
             let problem = format!(
                 "the programs have {} and {} outputs: they are of different models",
@@ -44,9 +57,9 @@ pub(super) fn compare_outputs(
             output.add(a, b, judge)?;
         }
     }
-    let names =
-        |side: Side<'_>| -> Result<_> { Ok(side.program.method_meta(method)?.value_names()?.outputs) };
-    let names = names(a)?.into_iter().zip(names(b)?).map(|(a, b)| a.or(b));
+    let names_of_a = names_of_a.into_iter().chain(std::iter::repeat(None));
+    let names = b.program.method_meta(method)?.value_names()?.outputs;
+    let names = names_of_a.zip(names).map(|(a, b)| a.or(b));
     let finish = |(output, name): (OutputSums, Option<String>)| output.finish(name, judge);
     Ok(all.into_iter().zip(names).map(finish).collect())
 }

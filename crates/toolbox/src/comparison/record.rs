@@ -96,7 +96,7 @@ fn instruction_index(place: Place) -> Option<(u32, u32)> {
     place.chain.zip(place.instruction)
 }
 
-fn is_byte(dtype: ScalarType) -> bool {
+pub(super) fn is_byte(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Char | ScalarType::Byte)
 }
 
@@ -105,7 +105,7 @@ fn is_quantized_operator(name: &str) -> bool {
 }
 
 /// The kind of a step or operator: `add` for `aten::add.out`, `linear` for `quantized_linear`.
-fn operator_kind(name: &str) -> String {
+pub(super) fn operator_kind(name: &str) -> String {
     let name = name.rsplit("::").next().unwrap_or(name);
     let name = name.split('.').next().unwrap_or(name).trim_start_matches('_');
     name.strip_prefix("quantized_").unwrap_or(name).to_owned()

@@ -1,10 +1,12 @@
 //! Reads rows of elements from Arrow columns.
 
+use super::buffers::{buffer, is_set, validity};
+use super::encoded::{Indices, Views, decimals};
 use super::field::Field;
 use super::node::Node;
 use pteron::tensor::memory;
 use pteron::{ScalarType, Shape};
-use pteron_toolbox::batch::{Column, Row};
+use pteron_toolbox::batch::{Column, Fault, Row};
 
 /// An Arrow column whose rows can be read, with borrowed memory.
 pub(crate) struct ArrowColumn<'a> {
@@ -13,12 +15,16 @@ pub(crate) struct ArrowColumn<'a> {
     dtype: ScalarType,
     /// The elements of the innermost level, as bytes.
     elements: Elements<'a>,
+    /// The rows of a column of binary views, whose bytes are not in `elements`.
+    views: Option<Views<'a>>,
+    /// The positions of the rows, if the column is dictionary-encoded; the levels are those of the dictionary.
+    indices: Option<Indices<'a>>,
     rows: usize,
 }
 
 enum Elements<'a> {
     Lent(&'a [u8]),
-    /// Booleans, which Arrow packs into bits, as a byte each.
+    /// Booleans, which Arrow packs into bits, as a byte each, or converted decimals.
     OwnedArray(Vec<u8>),
 }
 
@@ -42,29 +48,10 @@ enum Kind<'a> {
 
 /// The error message for a column whose type is not supported.
 fn unsupported_type(name: &str, field: &Field) -> String {
-    let kind = if field.has_dictionary() { "a dictionary of" } else { "of" };
     format!(
-        "column `{name}` is {kind} the Arrow type `{}`; columns are numbers, truth values or bytes, and lists of them",
+        "column `{name}` is of the Arrow type `{}`; columns are numbers, truth values or bytes, and lists of them",
         field.format()
     )
-}
-
-/// A buffer of an array as a slice of `count` elements.
-///
-/// # Safety
-/// The buffer with this index must be null or have at least `count` elements, which nobody may write to during `'a`.
-unsafe fn buffer<'a, T>(node: &Node, index: usize, count: usize) -> Result<&'a [T], String> {
-    if count.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
-        return Err("an Arrow array is too long".to_owned());
-    }
-    match node.buffers.get(index).copied() {
-        Some(at) if !at.is_null() && at.cast::<T>().is_aligned() => {
-            // SAFETY: the pointer is not null and aligned, and the size is that of a slice; the rest is the caller's obligation.
-            Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
-        }
-        _ if count == 0 => Ok(&[]),
-        _ => Err("an Arrow array lacks a buffer".to_owned()),
-    }
 }
 
 /// The offsets buffer of an array of lists, which has one more entry than there are lists. An array of length 0 may lack it.
@@ -80,20 +67,32 @@ unsafe fn offsets<'a, T>(node: &Node) -> Result<&'a [T], String> {
 }
 
 impl<'a> ArrowColumn<'a> {
-    /// A column, if its type is supported.
+    /// A column with a name for messages, if its type is supported.
     ///
     /// # Safety
     /// The field must be that of the array, and the array's memory must be valid and not written to during `'a`.
-    pub(super) unsafe fn new(field: &Field, node: &Node) -> Result<Self, String> {
+    pub(super) unsafe fn new(name: String, field: &Field, node: &Node) -> Result<Self, String> {
         let mut column = Self {
-            name: field.name(),
+            name,
             levels: Vec::new(),
             dtype: ScalarType::Byte,
             elements: Elements::Lent(&[]),
+            views: None,
+            indices: None,
             rows: node.length,
         };
-        // SAFETY: the caller's obligation.
-        unsafe { column.descend(field, node)? };
+        // SAFETY: the caller's obligation; the dictionary is a part of the array.
+        unsafe {
+            match (field.dictionary(), node.dictionary()) {
+                (None, _) => column.descend(field, node)?,
+                (Some(values), Some(dictionary)) => {
+                    let indices = Indices::new(field.format(), node)?;
+                    column.indices = Some(indices.ok_or_else(|| unreadable(&column.name, field))?);
+                    column.descend(values, dictionary)?;
+                }
+                (Some(_), None) => return Err("an Arrow array lacks its dictionary".to_owned()),
+            }
+        }
         Ok(column)
     }
 
@@ -106,11 +105,8 @@ impl<'a> ArrowColumn<'a> {
         let format = field.format();
         let mut level =
             Level { kind: Kind::Elements, offset: node.offset, length: node.length, validity: None };
-        let may_be_null = node.null_count != 0 && node.buffers.first().is_some_and(|at| !at.is_null());
-        if may_be_null {
-            // SAFETY: by the interface, a validity buffer has a bit for each element.
-            level.validity = Some(unsafe { buffer(node, 0, end.div_ceil(8))? });
-        }
+        // SAFETY: the caller's obligation.
+        level.validity = unsafe { validity(node)? };
         if field.has_dictionary() {
             return Err(unsupported_type(&self.name, field));
         }
@@ -126,6 +122,11 @@ impl<'a> ArrowColumn<'a> {
                 let bits: &[u8] = buffer(node, 1, end.div_ceil(8))?;
                 let expanded = (0..end).map(|i| u8::from(is_set(bits, i)));
                 self.elements = Elements::OwnedArray(memory::collected(expanded).map_err(|e| e.to_string())?);
+            } else if let Some((dtype, numbers)) = decimals(format, node)? {
+                self.dtype = dtype;
+                self.elements = Elements::OwnedArray(numbers);
+            } else if format == "vz" && self.levels.is_empty() {
+                self.views = Some(Views::new(node)?);
             } else if let Some(size) = fixed("w:") {
                 level.kind = Kind::Fixed(size);
                 self.levels.push(level);
@@ -179,12 +180,7 @@ impl<'a> ArrowColumn<'a> {
     }
 }
 
-/// Whether bit number `index` is set; false if it is out of range.
-fn is_set(bits: &[u8], index: usize) -> bool {
-    bits.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
-}
-
-/// The element type for the Arrow format string of a primitive type; `None` for other formats.
+/// The element type of a primitive format.
 fn dtype_of(format: &str) -> Option<ScalarType> {
     Some(match format {
         "c" => ScalarType::Char,
@@ -237,7 +233,18 @@ impl Column for ArrowColumn<'_> {
         self.dtype
     }
 
-    fn row(&self, index: usize) -> Result<Row<'_>, String> {
+    fn row(&self, index: usize) -> Result<Row<'_>, Fault> {
+        let index = match &self.indices {
+            Some(indices) => indices.get(index)?,
+            None => index,
+        };
+        Ok(self.row_at(index)?)
+    }
+}
+
+impl ArrowColumn<'_> {
+    /// The row with this index, or this position of the dictionary.
+    fn row_at(&self, index: usize) -> Result<Row<'_>, String> {
         let behind = || "its lists end behind their elements".to_owned();
         let (mut first, mut count) = (index, 1usize);
         let mut sizes = Shape::default();
@@ -274,6 +281,10 @@ impl Column for ArrowColumn<'_> {
                 }
             };
             sizes.push(size).map_err(|e| e.to_string())?;
+        }
+        if let Some(views) = &self.views {
+            let bytes = views.get(first)?;
+            return Ok(Row { bytes, sizes: Shape::new(&[bytes.len()]).map_err(|e| e.to_string())? });
         }
         let width = self.dtype.size();
         let end = first.checked_add(count).and_then(|end| end.checked_mul(width));

@@ -51,10 +51,10 @@ impl Field {
         Some(match self.format() {
             "n" => 0,
             "+s" => 1,
-            "u" | "U" | "z" | "Z" => 3,
+            "u" | "U" | "z" | "Z" | "vu" | "vz" | "+vl" | "+vL" => 3,
             "+l" | "+L" => 2,
             format if format.starts_with("+w:") => 1,
-            format if format.starts_with('+') || format.starts_with('v') => return None,
+            format if format.starts_with('+') => return None,
             _ => 2,
         })
     }

@@ -4,7 +4,9 @@
 //! may be of any type.
 
 mod abi;
+mod buffers;
 mod column;
+mod encoded;
 mod field;
 mod node;
 mod owned_array;
@@ -80,11 +82,11 @@ impl Table {
         columns.collect()
     }
 
-    /// A reader of the rows of a column.
-    pub(crate) fn rows_of(&self) -> Result<ArrowColumn<'_>, String> {
+    /// A reader of the rows of a column, with a name for messages.
+    pub(crate) fn rows_of(&self, name: String) -> Result<ArrowColumn<'_>, String> {
         // SAFETY: the field came with the array. The memory is valid while the owner lives, and nobody writes to it: Arrow
         // arrays are immutable.
-        unsafe { ArrowColumn::new(&self.field, &self.node) }
+        unsafe { ArrowColumn::new(name, &self.field, &self.node) }
     }
 
     /// A column that takes over a newly created array.

@@ -61,6 +61,11 @@ impl Node {
         Some(Self { length: 0, null_count: 0, offset: 0, buffers, children, dictionary })
     }
 
+    /// The values of a dictionary-encoded array.
+    pub(super) fn dictionary(&self) -> Option<&Node> {
+        self.dictionary.as_deref()
+    }
+
     /// Reads an array; `None` if one of its lengths or counts is negative or overflows, if it lacks children or buffers, or if it
     /// is nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
     pub(super) fn from_array(array: &ArrowArray) -> Option<Self> {

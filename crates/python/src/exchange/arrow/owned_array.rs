@@ -115,6 +115,33 @@ impl OwnedArray {
     }
 }
 
+impl OwnedArray {
+    /// A column of the labels that an output has the indices of: strings, or lists of strings.
+    ///
+    /// # Errors
+    /// If there are more indices than Arrow's offsets can count.
+    pub(crate) fn of_labels(column: &OutputColumn, labels: &[String], name: &str) -> Result<Self> {
+        let indices = column.cells.bytes().chunks_exact(size_of::<i64>());
+        let indices = indices.map(index_of);
+        let texts: Vec<Option<String>> = indices.map(|index| labels.get(index).cloned()).collect();
+        if column.spec.row.is_empty() {
+            let valid = texts.into_iter().zip(&column.valid).map(|(text, valid)| text.filter(|_| *valid));
+            return Self::of_texts(name, &valid.collect::<Vec<_>>());
+        }
+        let Self { field, node, mut buffers } = Self::of_texts("item", &texts)?;
+        let (validity, nulls) = Self::validity(&mut buffers, &column.valid)?;
+        let offsets = Self::keep(&mut buffers, &offsets(&column.cells, column.valid.len(), 0, name)?)?;
+        let node = Node::new(column.valid.len(), nulls, vec![validity, offsets], vec![node]);
+        Ok(Self { field: Field::new("+l", name, vec![field]), node, buffers })
+    }
+}
+
+/// An index that `top` has found.
+fn index_of(bytes: &[u8]) -> usize {
+    let bytes = bytes.try_into().unwrap_or([0xff; size_of::<i64>()]);
+    usize::try_from(i64::from_ne_bytes(bytes)).unwrap_or(usize::MAX)
+}
+
 /// Packs booleans into bits.
 fn pack_bits(values: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
     let mut bits = vec![0; values.len().div_ceil(8)];

@@ -1,0 +1,167 @@
+//! Elements that Arrow stores in another form than programs take: dictionary indices, views and decimals.
+
+use super::buffers::{buffer, is_set, validity};
+use super::node::Node;
+use pteron::ScalarType;
+use pteron::tensor::memory;
+
+/// The positions of rows in a dictionary.
+pub(super) struct Indices<'a> {
+    bytes: &'a [u8],
+    /// Bytes of an index.
+    width: usize,
+    is_signed: bool,
+    offset: usize,
+    validity: Option<&'a [u8]>,
+}
+
+impl<'a> Indices<'a> {
+    /// The indices of an array; `None` if they are not integers.
+    ///
+    /// # Safety
+    /// As `ArrowColumn::new`.
+    pub(super) unsafe fn new(format: &str, node: &Node) -> Result<Option<Self>, String> {
+        let (width, is_signed) = match format {
+            "c" => (1, true),
+            "C" => (1, false),
+            "s" => (2, true),
+            "S" => (2, false),
+            "i" => (4, true),
+            "I" => (4, false),
+            "l" => (8, true),
+            "L" => (8, false),
+            _ => return Ok(None),
+        };
+        let end = (node.offset + node.length).checked_mul(width).ok_or("an Arrow array is too long")?;
+        // SAFETY: an array of integers has a buffer of them; the rest is the caller's obligation.
+        let (bytes, validity) = unsafe { (buffer(node, 1, end)?, validity(node)?) };
+        Ok(Some(Self { bytes, width, is_signed, offset: node.offset, validity }))
+    }
+
+    /// The position of a row in the dictionary.
+    pub(super) fn get(&self, row: usize) -> Result<usize, String> {
+        let at = self.offset + row;
+        if self.validity.is_some_and(|bits| !is_set(bits, at)) {
+            return Err("it is null".to_owned());
+        }
+        let bytes = self.bytes.get(at * self.width..(at + 1) * self.width);
+        let index = bytes.and_then(|bytes| usize::try_from(integer(bytes, self.is_signed)).ok());
+        index.ok_or_else(|| "its index is outside the dictionary".to_owned())
+    }
+}
+
+/// An integer of up to 16 bytes, in native byte order.
+fn integer(bytes: &[u8], is_signed: bool) -> i128 {
+    let is_negative = match cfg!(target_endian = "little") {
+        true => bytes.last().is_some_and(|byte| byte >> 7 == 1),
+        false => bytes.first().is_some_and(|byte| byte >> 7 == 1),
+    };
+    let mut wide = if is_signed && is_negative { [0xff; 16] } else { [0; 16] };
+    match cfg!(target_endian = "little") {
+        true => wide[..bytes.len()].copy_from_slice(bytes),
+        false => wide[16 - bytes.len()..].copy_from_slice(bytes),
+    }
+    i128::from_ne_bytes(wide)
+}
+
+/// Bytes of a view.
+const VIEW: usize = 16;
+
+/// The most bytes that a view holds itself.
+const INLINE: usize = 12;
+
+/// Binary values as views of buffers.
+pub(super) struct Views<'a> {
+    views: &'a [u8],
+    buffers: Vec<&'a [u8]>,
+}
+
+impl<'a> Views<'a> {
+    /// The views of an array.
+    ///
+    /// # Safety
+    /// As `ArrowColumn::new`.
+    pub(super) unsafe fn new(node: &Node) -> Result<Self, String> {
+        let end = (node.offset + node.length).checked_mul(VIEW).ok_or("an Arrow array is too long")?;
+        let count = node.buffers.len().saturating_sub(3);
+        // SAFETY: an array of views has the validity, the views, any number of buffers, and the sizes of these buffers; the
+        // rest is the caller's obligation.
+        unsafe {
+            let sizes: &[i64] = buffer(node, count + 2, count)?;
+            let sized = sizes.iter().enumerate().map(|(i, &size)| {
+                let size =
+                    usize::try_from(size).map_err(|_| "an Arrow array has a negative size".to_owned())?;
+                buffer(node, i + 2, size)
+            });
+            Ok(Self { views: buffer(node, 1, end)?, buffers: sized.collect::<Result<_, String>>()? })
+        }
+    }
+
+    /// The bytes of the view at this position, the offset included.
+    pub(super) fn get(&self, at: usize) -> Result<&[u8], String> {
+        let broken = || "its view is not valid".to_owned();
+        let view = self.views.get(at * VIEW..(at + 1) * VIEW).ok_or_else(broken)?;
+        let number = |at: usize| usize::try_from(integer(&view[at..at + 4], true)).map_err(|_| broken());
+        let size = number(0)?;
+        if size <= INLINE {
+            return Ok(&view[4..4 + size]);
+        }
+        let (buffer, start) = (number(8)?, number(12)?);
+        let end = start.checked_add(size).ok_or_else(broken)?;
+        self.buffers.get(buffer).and_then(|bytes| bytes.get(start..end)).ok_or_else(broken)
+    }
+}
+
+/// Decimals as numbers: int64 if they are integers that fit, otherwise float64. `None` for another format.
+///
+/// # Safety
+/// As `ArrowColumn::new`.
+pub(super) unsafe fn decimals(format: &str, node: &Node) -> Result<Option<(ScalarType, Vec<u8>)>, String> {
+    let Some((precision, scale, bytes)) = decimal_of(format) else { return Ok(None) };
+    let end = node.offset + node.length;
+    let size = end.checked_mul(bytes).ok_or("an Arrow array is too long")?;
+    // SAFETY: an array of decimals has a buffer of them; the rest is the caller's obligation.
+    let elements: &[u8] = unsafe { buffer(node, 1, size)? };
+    let is_int = scale == 0 && precision <= 18;
+    let mut numbers: Vec<u8> = memory::with_room(end.saturating_mul(8)).map_err(|e| e.to_string())?;
+    for element in elements.chunks_exact(bytes) {
+        match is_int {
+            true => numbers.extend((integer(low(element), true) as i64).to_ne_bytes()),
+            false => numbers.extend((float(element) / 10f64.powi(scale)).to_ne_bytes()),
+        }
+    }
+    Ok(Some((if is_int { ScalarType::Long } else { ScalarType::Double }, numbers)))
+}
+
+/// The precision, the scale and the bytes of an element of a format such as `d:10,2` or `d:10,2,256`.
+fn decimal_of(format: &str) -> Option<(u32, i32, usize)> {
+    let mut parts = format.strip_prefix("d:")?.split(',');
+    let (precision, scale) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let bits = parts.next().map_or(Some(128usize), |bits| bits.parse().ok())?;
+    matches!(bits, 32 | 64 | 128 | 256).then_some((precision, scale, bits / 8))
+}
+
+/// The low 128 bits of an integer.
+fn low(element: &[u8]) -> &[u8] {
+    match cfg!(target_endian = "little") {
+        true => &element[..element.len().min(16)],
+        false => &element[element.len().saturating_sub(16)..],
+    }
+}
+
+/// An integer of up to 32 bytes as a float.
+fn float(element: &[u8]) -> f64 {
+    if element.len() <= 16 {
+        return integer(element, true) as f64;
+    }
+    let high = match cfg!(target_endian = "little") {
+        true => &element[16..],
+        false => &element[..16],
+    };
+    let low = integer(low(element), true);
+    // A small number's high half only repeats its sign.
+    match integer(high, true) {
+        high if high == low >> 127 => low as f64,
+        high => high as f64 * 2f64.powi(128) + low as u128 as f64,
+    }
+}
