@@ -15,6 +15,7 @@ mod record;
 mod text;
 
 pub use measure::Closeness;
+pub use outputs::OutputCloseness;
 pub use programs::compare_programs;
 
 use crate::tolerance::Tolerance;
