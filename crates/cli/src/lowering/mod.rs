@@ -169,7 +169,7 @@ impl LoweringOpts {
         let mut options = self.options(general)?;
         let mut measured = None;
         if let Some(folder) = &self.calibrate {
-            let load = registries().load_options().limits(general.limits());
+            let load = registries().load_options().limits(general.limits().clone());
             let quantizer = Quantizer::new(file, options, load, &compile)?;
             let goal = QuantizationGoal { min_sqnr: self.min_sqnr, min_agreement: self.min_agreement };
             let found = calibration::run(&quantizer, folder, &self.pictures, goal)?;
