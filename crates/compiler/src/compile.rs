@@ -3,7 +3,7 @@
 use crate::emit::{EmitOptions, constant_blob, emit};
 use crate::operand_types::PortableKernels;
 use crate::pt2::ArchiveFile;
-use crate::quantize::{self, Quantize, QuantizedLayer};
+use crate::quantize::{self, FloatNode, Quantize, QuantizedLayer, ValueObservation};
 use crate::specialize::{SizeBounds, specialize};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use pteron_exported::CompileBudget;
@@ -18,7 +18,7 @@ use pteron_format::pte::{
     Builder, EValue, ExecutionPlan, MAX_OWN_BYTES, NamedBlob, Prepared, TASK_KEY, is_own_key,
 };
 use pteron_ir::{SharedBytes, reopen_or_share};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub struct Options {
     pub methods: Vec<String>,
     /// How weights and activations are quantized, if at all.
     pub quantize: Option<Quantize>,
+    /// Names of nodes that are not quantized; `method/node` if several methods have nodes of a name.
+    pub keep_float: BTreeSet<String>,
     /// Backends to which parts of the program are delegated, applied in this order.
     pub delegation: Vec<Delegation>,
     /// Sizes that are fixed or narrowed, of those that the source leaves dynamic.
@@ -76,6 +78,7 @@ impl Default for Options {
             external_data: false,
             methods: Vec::new(),
             quantize: None,
+            keep_float: BTreeSet::new(),
             delegation: Vec::new(),
             sizes: Vec::new(),
             task: None,
@@ -156,8 +159,12 @@ pub struct MethodSummary {
     pub left: Vec<LeftNodes>,
     /// The matrix multiplications and convolutions that were quantized.
     pub layers: Vec<QuantizedLayer>,
-    /// The intermediate values appended to the program's outputs ([`Quantize::Observe`]).
-    pub observed: Vec<String>,
+    /// The nodes that compute with quantized values, in order: all of `layers`, and sums, products and means of values.
+    pub quantized: Vec<String>,
+    /// The products, convolutions and embeddings that were not quantized, in a program that is.
+    pub float: Vec<FloatNode>,
+    /// The intermediate values appended to the program's outputs ([`Quantize::Observe`], [`Quantize::ObserveErrors`]).
+    pub observed: Vec<ValueObservation>,
 }
 
 /// Nodes that a backend was offered and did not take.
@@ -301,11 +308,14 @@ pub(crate) fn finish(
             delegates: delegate_summaries(program),
             left,
             layers: quantized.layers.clone(),
+            quantized: std::mem::take(&mut quantized.nodes),
+            float: quantized.left.clone(),
             observed: std::mem::take(&mut quantized.observed),
         });
         outcomes.push(quantized);
     }
     if let Some(how) = &options.quantize {
+        quantize::expect_kept(&options.keep_float, outcomes.iter())?;
         quantize::expect_some(how, outcomes.iter())?;
     }
     external.iter().try_for_each(|weight| delegate_keys.check_weight(&weight.name))?;
@@ -377,13 +387,16 @@ fn lower_once(
     let name = program.name.clone();
     let preferences = passes::Preferences {
         folded_norms: !options.delegation.is_empty()
-            || matches!(options.quantize, Some(Quantize::Observe | Quantize::Static(_))),
+            || matches!(
+                options.quantize,
+                Some(Quantize::Observe(_) | Quantize::ObserveErrors(_) | Quantize::Static(_))
+            ),
         channels_last: options.delegation.iter().any(|d| d.partitioner.prefers_channels_last()),
     };
     passes::run(program, table, preferences, &mut |pass, program| watch(&name, pass, program))?;
     let mut quantized = quantize::Outcome::default();
     if let Some(how) = &options.quantize {
-        quantized = quantize::run(program, how)?;
+        quantized = quantize::run(program, how, &options.keep_float)?;
         watch(&name, passes::QUANTIZE, program);
     }
     let mut reasons = Vec::new();

@@ -43,7 +43,10 @@ pub use compile::{
 pub use error::{Error, NodeError, Result, UnsupportedOperator};
 pub use operators::OperatorTable;
 pub use passes::{expect_pass, pass_names};
-pub use quantize::{Histogram, Quantize, QuantizedLayer, ValueRanges};
+pub use quantize::{
+    ChannelStatistics, Channels, FloatNode, Histogram, Quantize, QuantizedLayer, StaticScheme,
+    ValueObservation, ValueRanges,
+};
 pub use recover::{Recoverable, recover};
 pub use retarget::retarget;
 pub use specialize::SizeBounds;

@@ -6,6 +6,7 @@ use pteron::compile::{
 };
 use pteron::tools::verify::{Values, read};
 use pteron::{BytesLoader, DataLoader, EValue, FileLoader, LoadOptions, Module};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -72,12 +73,12 @@ fn every_layout_is_quantized_and_delegated_like_row_major_tensors() {
         let runs = inputs(&folder);
         let mut module = load(&compiled(&archive, None, Vec::new()));
         let expected: Vec<_> = runs.iter().map(|inputs| run(&mut module, inputs)).collect();
-        let observing = compiled(&archive, Some(Quantize::Observe), Vec::new());
+        let observing = compiled(&archive, Some(Quantize::Observe(BTreeMap::new())), Vec::new());
         let mut calibration = Calibration::new(&archive, &observing, "forward").unwrap();
         runs.iter().for_each(|inputs| calibration.run(inputs).unwrap());
         let schemes = [
             (None, 90.0),
-            (Some(Quantize::Static(calibration.ranges())), 38.0),
+            (Some(Quantize::Static(calibration.schemes())), 38.0),
             (Some(Quantize::Dynamic), 42.0),
             (Some(Quantize::FourBits { group: 32 }), 20.0),
         ];

@@ -10,7 +10,8 @@ use crate::settings::Source;
 use crate::tools::{Reader, check_paths, parse_settings, to_json};
 use pteron::compile::exported::{Bounds, CompileBudget, ExportedProgram};
 use pteron::compile::{
-    self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize, SizeBounds,
+    self, Compiled, Delegation, OperatorTable, Options, QuantizationGoal, QuantizationReport, Quantize,
+    Quantizer, SizeBounds,
 };
 use pteron::data::LoaderReader;
 use pteron::{BytesLoader, EValue, Isa, Limits, NamedDataMap};
@@ -27,6 +28,7 @@ use pteron_toolbox::tolerance::{Scope, Tolerance};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use serde_json::json as object;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -254,8 +256,8 @@ pub(crate) fn delegations(names: &[String], native: bool) -> Result<Vec<Delegati
 fn parse_scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     Ok(Some(match name {
         None => return Ok(None),
-        // Calibration replaces this by `Quantize::Static`.
-        Some("int8") => Quantize::Observe,
+        // The quantizer finds the rest.
+        Some("int8") => Quantize::Static(BTreeMap::new()),
         Some("dynamic-int8") => Quantize::Dynamic,
         Some("8da4w") => Quantize::FourBits { group: 32 },
         Some(other) => match other.strip_prefix("8da4w:").and_then(|group| group.parse().ok()) {
@@ -276,6 +278,9 @@ pub(crate) struct Lowering {
     native: bool,
     all_operators: bool,
     quantize: Option<String>,
+    min_sqnr: Option<f64>,
+    min_agreement: Option<f64>,
+    keep_float: Vec<String>,
     external_data: Option<PathBuf>,
     data: Vec<PathBuf>,
     methods: Vec<String>,
@@ -296,6 +301,7 @@ impl Lowering {
             delegation: delegations(&self.backends, self.native)?,
             external_data: self.external_data.is_some(),
             quantize: parse_scheme(self.quantize.as_deref())?,
+            keep_float: self.keep_float.iter().cloned().collect(),
             methods: self.methods.clone(),
             source_frames: self.source_frames,
             sizes: self.sizes.iter().map(size).collect(),
@@ -334,13 +340,22 @@ pub(crate) fn compile_to<'py>(
         check_paths(&reads, &[], &writes)?;
         Compilation::new(from, &lowering)
     })?;
+    let mut measured = None;
     match (&job.options.quantize, samples) {
-        (Some(Quantize::Observe), Some(samples)) if !samples.is_empty() => job.calibrate(py, &samples)?,
-        (Some(Quantize::Observe), _) => {
+        (Some(_), Some(samples)) if !samples.is_empty() => {
+            let goal =
+                QuantizationGoal { min_sqnr: lowering.min_sqnr, min_agreement: lowering.min_agreement };
+            measured = Some(job.calibrate(py, &samples, goal)?);
+        }
+        (Some(Quantize::Static(_)), _) => {
             let message = "int8 needs calls to find ranges of values: calibrate=[(input, …), …]";
             return Err(Failure::Input(message.to_owned()).into());
         }
-        (_, Some(_)) => return Err(Failure::Input("calibrate is for quantize=\"int8\"".to_owned()).into()),
+        (_, Some(_)) => return Err(Failure::Input("calibrate is for quantize".to_owned()).into()),
+        _ if lowering.min_sqnr.is_some() || lowering.min_agreement.is_some() => {
+            let message = "min_sqnr and min_agreement are measured on calls: calibrate=[(input, …), …]";
+            return Err(Failure::Input(message.to_owned()).into());
+        }
         _ => {}
     }
     let done: Result<_> = py.detach(|| {
@@ -349,7 +364,7 @@ pub(crate) fn compile_to<'py>(
             let file = compiled.named_data()?;
             pteron::replace_file(path, |out| file.write_to(out).map_err(Failure::from))?;
         }
-        let report = compile_report(&compiled).to_string();
+        let report = compile_report(&compiled, measured.as_ref()).to_string();
         let Some(output) = &output else {
             let mut bytes = Vec::new();
             job.write(&compiled, &mut bytes)?;
@@ -424,7 +439,7 @@ impl Compilation {
         Ok(Self { file, bundle, origin, known, table, options })
     }
 
-    fn compile(&self, options: &Options) -> Result<Compiled> {
+    fn compile(&self, options: &Options) -> pteron::Result<Compiled> {
         let mut watch = |_: &str, _: &str, _: &ExportedProgram| {};
         Ok(match &self.origin {
             OpenedInput::Graphs(programs) => {
@@ -448,31 +463,29 @@ impl Compilation {
         Ok(bundle.with_program(&*program, has)?.write(out)?)
     }
 
-    /// Finds the range of each value over the sample calls, for quantization.
-    fn calibrate(&mut self, py: Python<'_>, samples: &[Bound<'_, PyTuple>]) -> PyResult<()> {
-        let mut calibration = py.detach(|| -> Result<_> {
-            let observe = Options { delegation: Vec::new(), external_data: false, ..self.options.clone() };
-            let observing = self.compile(&observe)?;
-            let names: Vec<&str> = observing.methods.iter().map(|method| method.name.as_str()).collect();
-            let name = match names[..] {
-                [only] => only,
-                _ if names.contains(&"forward") => "forward",
-                _ => return Err(Failure::Input("name one method to calibrate with methods=[…]".to_owned())),
-            };
-            let calibration = Calibration::new(&self.file, &observing, name)?;
-            let signature = Signature::new(&calibration.program().method_meta(name)?)?;
-            Ok((calibration, signature))
+    /// Calibrates with the sample calls, and keeps as many nodes in float as the goal takes.
+    fn calibrate(
+        &mut self,
+        py: Python<'_>,
+        samples: &[Bound<'_, PyTuple>],
+        goal: QuantizationGoal,
+    ) -> PyResult<QuantizationReport> {
+        let compile = |_: &str, options: &Options| self.compile(options);
+        let (quantizer, signature) = py.detach(|| -> Result<_> {
+            let quantizer =
+                Quantizer::new(&self.file, self.options.clone(), pteron::load_options(), &compile)?;
+            let signature = Signature::new(&quantizer.program().method_meta(quantizer.method())?)?;
+            Ok((quantizer, signature))
         })?;
-        for sample in samples {
-            let inputs = owned_values(call::arrange_arguments(&calibration.1, sample, None)?)?;
-            py.detach(|| -> Result<()> { Ok(calibration.0.run(&inputs)?) })?;
-        }
-        self.options.quantize = Some(Quantize::Static(calibration.0.ranges()));
-        Ok(())
+        let inputs = samples.iter().map(|sample| Ok(values(call::inputs(&signature, sample, None)?)?));
+        let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+        let found = py.detach(|| -> Result<_> { Ok(quantizer.run(&inputs, goal, &|_| {})?) })?;
+        self.options = found.options;
+        Ok(found.report)
     }
 }
 
-fn compile_report(compiled: &Compiled) -> serde_json::Value {
+fn compile_report(compiled: &Compiled, measured: Option<&QuantizationReport>) -> serde_json::Value {
     object!({
         "file_bytes": compiled.program.header().file_len,
         "methods": compiled.methods.iter().map(|m| object!({
@@ -484,6 +497,9 @@ fn compile_report(compiled: &Compiled) -> serde_json::Value {
             "quantized": m.layers.iter().map(|layer| object!({
                 "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
             })).collect::<Vec<_>>(),
+            "float": m.float.iter().map(|node| object!({
+                "name": node.name, "operator": node.target, "reason": node.reason,
+            })).collect::<Vec<_>>(),
             "left": m.left.iter().map(|left| object!({
                 "operator": left.target, "nodes": left.count, "reason": left.reason, "backend": left.backend_id,
                 "places": left.nodes.iter().map(|node| object!({
@@ -491,6 +507,10 @@ fn compile_report(compiled: &Compiled) -> serde_json::Value {
                 })).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
+        "measured": measured.map(|report| object!({
+            "samples": report.samples, "outputs": report.outputs, "kept": report.kept,
+            "multiplications": report.multiplications, "bytes": report.bytes, "seconds": report.seconds,
+        })),
     })
 }
 

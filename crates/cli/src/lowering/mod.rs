@@ -14,13 +14,17 @@ use crate::task::TaskOpts;
 use crate::terminal::say_lines;
 use clap::{Args, ValueEnum};
 use pteron::compile::exported::{Bounds, ExportedProgram, PrintOptions};
-use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, SizeBounds, expect_pass};
+use pteron::compile::{
+    self, Compiled, OperatorTable, Options, QuantizationGoal, QuantizationReport, Quantize, Quantizer,
+    SizeBounds, expect_pass,
+};
 use pteron::{DataLoader, Program};
 use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::paths::Paths;
 use pteron_toolbox::run::is_program;
 use pteron_toolbox::show::{self, count};
 use pteron_toolbox::task::{self, TaskMetadata};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,7 +44,7 @@ pub(crate) struct LoweringOpts {
     /// time: with int8 weights (dynamic-int8), or with 4-bit weights in groups of GROUP, by default 32 (8da4w)
     #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = scheme)]
     quantize: Option<Scheme>,
-    /// A folder of sample inputs to find value ranges: arrays (.npy) and images, or folders with one file for each input,
+    /// A folder of sample inputs to find value ranges and to measure the quantized program: arrays (.npy) and images, or folders with one file for each input,
     /// by the names of the inputs or in order of their names
     #[arg(long, value_name = "DIR")]
     calibrate: Option<PathBuf>,
@@ -52,6 +56,16 @@ pub(crate) struct LoweringOpts {
     /// by its name or position, as `inspect` shows them; may be repeated
     #[arg(long, value_name = "NAME=N|A..B", value_parser = size)]
     size: Vec<SizeBounds>,
+    /// Keep as many nodes in float as it takes for each output to have this signal-to-noise ratio, in decibels, on the inputs
+    /// of --calibrate
+    #[arg(long, value_name = "DB", requires_all = ["quantize", "calibrate"])]
+    min_sqnr: Option<f64>,
+    /// The same until the largest element of this share of the rows of each output, from 0 to 1, stays at its position
+    #[arg(long, value_name = "SHARE", requires_all = ["quantize", "calibrate"], value_parser = share)]
+    min_agreement: Option<f64>,
+    /// Nodes that are not quantized, by the names in the report; may be repeated
+    #[arg(long, value_name = "NODE", value_delimiter = ',', requires = "quantize")]
+    keep_float: Vec<String>,
     /// Which operators the program may call
     #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
     operators: Operators,
@@ -110,6 +124,11 @@ fn size(text: &str) -> Result<SizeBounds, String> {
     parsed.ok_or_else(|| "a size is fixed with `NAME=8`, or bounded with `NAME=16..512`".to_owned())
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "it is a number from 0 to 1".to_owned())
+}
+
 /// A quantization scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
@@ -146,7 +165,7 @@ impl LoweringOpts {
         general: &GeneralOpts,
         file: &Arc<dyn DataLoader>,
         bundle: Option<&dyn DataLoader>,
-        compile: impl Fn(&OperatorTable, &Options, compile::Watch<'_>) -> pteron::Result<Compiled>,
+        compile: impl Fn(&OperatorTable, &Options, compile::Watch<'_>) -> pteron::Result<Compiled> + Sync,
     ) -> Result {
         for pass in &self.print_after {
             expect_pass(pass).map_err(|e| Failure::Usage(format!("--print-after: {e}")))?;
@@ -167,24 +186,25 @@ impl LoweringOpts {
                     steps.suspend(|| say_lines(&format!("{heading}\n{listing}")));
                 }
             };
-            compile(&operators, options, &mut watch).map_err(pteron_toolbox::Error::from)
+            compile(&operators, options, &mut watch)
         };
         let mut options = Options { task: self.task_metadata(general, file)?, ..self.options(general)? };
-        if let (Some(Scheme::Static), Some(folder)) = (self.quantize, &self.calibrate) {
-            let quantize = Some(Quantize::Observe);
-            let observe =
-                Options { quantize, delegation: Vec::new(), external_data: false, ..options.clone() };
-            let observing = compile("observing", &observe)?;
-            options.quantize =
-                Some(Quantize::Static(calibration::value_ranges(file, &observing, folder, &self.pictures)?));
+        let mut measured = None;
+        if let Some(folder) = &self.calibrate {
+            let load = registries().load_options().limits(general.limits().clone());
+            let quantizer = Quantizer::new(file, options, load, &compile)?;
+            let goal = QuantizationGoal { min_sqnr: self.min_sqnr, min_agreement: self.min_agreement };
+            let quantized = calibration::run(&quantizer, folder, &self.pictures, goal)?;
+            (options, measured) = (quantized.options, Some(quantized.report));
         }
-        let compiled = compile(COMPILING, &options)?;
+        let compiled = compile(COMPILING, &options).map_err(pteron_toolbox::Error::from)?;
         let bundle = match bundle {
             Some(file) => Bundle::open_if_bundled(file, general.limits())?,
             None => None,
         };
         self.write(general, file, bundle, &compiled)?;
-        general::report(&self.output, self.json, &report::json(&compiled), &self.text(&compiled))
+        let json = report::json(&compiled, measured.as_ref());
+        general::report(&self.output, self.json, &json, &self.text(&compiled, measured.as_ref()))
     }
 
     /// The task metadata of the new program: that of the source, as far as the options do not replace it.
@@ -204,18 +224,20 @@ impl LoweringOpts {
         Ok(if task.is_empty() { None } else { Some(task.to_json()?) })
     }
 
-    /// The options for the compiler, except the value ranges, which come from calibration.
+    /// The compiler options, without the value ranges, which calibration finds.
     fn options(&self, general: &GeneralOpts) -> Result<Options> {
         let quantize = match (self.quantize, &self.calibrate) {
             (Some(Scheme::Static), None) => {
                 return Err(Failure::Usage("--quantize int8 needs --calibrate DIR".to_owned()));
             }
-            (Some(Scheme::Dynamic | Scheme::FourBits { .. }) | None, Some(_)) => {
-                return Err(Failure::Usage("--calibrate is for --quantize int8".to_owned()));
+            (None, Some(_)) => {
+                return Err(Failure::Usage("--calibrate is for --quantize".to_owned()));
             }
-            (Some(Scheme::Dynamic), None) => Some(Quantize::Dynamic),
-            (Some(Scheme::FourBits { group }), None) => Some(Quantize::FourBits { group }),
-            (Some(Scheme::Static), Some(_)) | (None, None) => None,
+            (Some(Scheme::Dynamic), _) => Some(Quantize::Dynamic),
+            (Some(Scheme::FourBits { group }), _) => Some(Quantize::FourBits { group }),
+            // The quantizer finds the rest.
+            (Some(Scheme::Static), Some(_)) => Some(Quantize::Static(BTreeMap::new())),
+            (None, None) => None,
         };
         Ok(Options {
             alignment: self.alignment,
@@ -227,6 +249,7 @@ impl LoweringOpts {
             delegation: backend::delegations(&self.backend, self.target_cpu)?,
             quantize,
             sizes: self.size.clone(),
+            keep_float: self.keep_float.iter().cloned().collect(),
             memory: general.limits().memory,
             ..Options::default()
         })
@@ -261,9 +284,9 @@ impl LoweringOpts {
     }
 
     /// The report on the compiled program as text.
-    fn text(&self, compiled: &Compiled) -> String {
+    fn text(&self, compiled: &Compiled, measured: Option<&QuantizationReport>) -> String {
         let delegated = !self.backend.iter().any(BackendName::is_none);
-        let text = report::text(compiled, delegated);
+        let text = report::text(compiled, delegated, measured);
         match &self.external_data {
             Some(path) => {
                 let moved = count(compiled.external.len() + compiled.external_data.len(), "weight");

@@ -1,12 +1,14 @@
 //! The report on a compilation, as a table and as JSON.
 
 use pteron::compile::delegate::DebugHandle;
-use pteron::compile::{Compiled, DelegateSummary, MethodSummary};
+use pteron::compile::{Compiled, DelegateSummary, MethodSummary, QuantizationReport};
+use pteron_toolbox::comparison::Closeness;
+use pteron_toolbox::profile::time;
 use pteron_toolbox::show::{bytes, count, line, name, table};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-pub(super) fn json(compiled: &Compiled) -> Value {
+pub(super) fn json(compiled: &Compiled, measured: Option<&QuantizationReport>) -> Value {
     json!({
         "file_bytes": compiled.program.header().file_len,
         "methods": compiled.methods.iter().map(|m| json!({
@@ -15,6 +17,11 @@ pub(super) fn json(compiled: &Compiled) -> Value {
             "delegates": m.delegates.iter().map(delegate_json).collect::<Vec<_>>(),
             "quantized": m.layers.iter().map(|layer| json!({
                 "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
+                "multiplications": layer.multiplications,
+            })).collect::<Vec<_>>(),
+            "float": m.float.iter().map(|node| json!({
+                "name": node.name, "operator": node.target, "reason": node.reason,
+                "multiplications": node.multiplications,
             })).collect::<Vec<_>>(),
             "left": m.left.iter().map(|left| json!({
                 "operator": left.target, "nodes": left.count, "reason": left.reason, "backend": left.backend_id,
@@ -23,6 +30,13 @@ pub(super) fn json(compiled: &Compiled) -> Value {
                 })).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
+        "measured": measured.map(|report| json!({
+            "method": report.method, "samples": report.samples, "outputs": report.outputs, "kept": report.kept,
+            "alone": report.alone.iter().map(|(name, outputs)| json!({ "name": name, "outputs": outputs })).collect::<Vec<_>>(),
+            "multiplications": { "quantized": report.multiplications[0], "all": report.multiplications[1] },
+            "bytes": { "float": report.bytes[0], "quantized": report.bytes[1] },
+            "seconds": { "float": report.seconds[0], "quantized": report.seconds[1] },
+        })),
     })
 }
 
@@ -41,7 +55,7 @@ fn delegate_json(delegate: &DelegateSummary) -> Value {
 }
 
 /// The report as text: a line per method; delegates, if `delegated` (a backend was selected); quantized layers.
-pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
+pub(super) fn text(compiled: &Compiled, delegated: bool, measured: Option<&QuantizationReport>) -> String {
     let head = ["method", "operators", "calls", "planned memory", "weights"].map(str::to_owned).to_vec();
     let rows = compiled.methods.iter().map(|m| {
         let calls: usize = m.operators.values().sum();
@@ -58,11 +72,9 @@ pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
         compiled.methods.iter().for_each(|method| text += &delegates_text(method));
     }
     compiled.methods.iter().for_each(|method| text += &missing_on_reference(method));
-    format!(
-        "{text}{}\nthe program has {}",
-        quantized_text(compiled),
-        bytes(compiled.program.header().file_len)
-    )
+    let (quantized, measured) = (quantized_text(compiled), measured.map_or_else(String::new, self::measured));
+    let file = bytes(compiled.program.header().file_len);
+    format!("{text}{quantized}{measured}\nthe program has {file}")
 }
 
 /// A line on the operators of a method that the reference runtime has no kernels for; empty if there are none.
@@ -113,11 +125,53 @@ fn quantized_text(compiled: &Compiled) -> String {
     if layers.is_empty() {
         return String::new();
     }
+    let prefix = |method: &MethodSummary| {
+        if compiled.methods.len() > 1 { format!("{}/", method.name) } else { String::new() }
+    };
     let head = ["quantized", "operator", "error of weights"].map(str::to_owned).to_vec();
     let rows = layers.iter().map(|(method, layer)| {
-        let name = if compiled.methods.len() > 1 { format!("{}/", method.name) } else { String::new() };
         let error = format!("{:.2} %", layer.weight_error * 100.0);
-        vec![format!("{name}{}", layer.name), layer.target.clone(), error]
+        vec![format!("{}{}", prefix(method), layer.name), layer.target.clone(), error]
     });
-    format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<<>", 0))
+    let mut text = format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<<>", 0));
+    let float = compiled.methods.iter().flat_map(|m| m.float.iter().map(move |node| (m, node)));
+    let rows: Vec<Vec<String>> = float
+        .map(|(method, node)| {
+            vec![format!("{}{}", prefix(method), node.name), node.target.clone(), node.reason.clone()]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let head = ["stays float", "operator", "because"].map(str::to_owned).to_vec();
+        text += &format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<<<", 0));
+    }
+    text
+}
+
+/// How close the outputs are, what is saved, and the nodes that stay float to reach a goal.
+fn measured(report: &QuantizationReport) -> String {
+    let head = ["output", "SQNR", "cosine", "same top"].map(str::to_owned).to_vec();
+    let rows = report.outputs.iter().enumerate().map(|(index, output)| {
+        let of =
+            |show: &dyn Fn(&Closeness) -> String| output.closeness.as_ref().map_or_else(String::new, show);
+        vec![
+            output.name.clone().unwrap_or_else(|| index.to_string()),
+            of(&|closeness| format!("{:.1} dB", closeness.sqnr)),
+            of(&|closeness| format!("{:.5}", closeness.cosine)),
+            output.same_top.map_or_else(String::new, |same| format!("{:.1} %", same * 100.0)),
+        ]
+    });
+    let mut text = format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<>>>", 0));
+    if !report.kept.is_empty() {
+        text += &format!("\nkept in float for the goal: --keep-float {}", line(&report.kept.join(",")));
+    }
+    let [quantized, all] = report.multiplications;
+    let share = if all == 0 { 1.0 } else { quantized as f64 / all as f64 };
+    let [before, after] = report.bytes.map(bytes);
+    let [slow, fast] = report.seconds.map(|seconds| time(seconds * 1e6));
+    text += &format!(
+        "\nwith {}: {:.1} % of the multiplications are quantized, {after} instead of {before}, {fast} a run instead of {slow}",
+        count(report.samples, "sample"),
+        share * 100.0
+    );
+    text
 }

@@ -195,6 +195,7 @@ mod tests {
     use super::*;
     use crate::quantize::{Quantize, expect_some, run};
     use pteron_exported::{InputKind, VarType};
+    use std::collections::BTreeSet;
 
     const MATRIX: [f32; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn a_scaled_product_is_left_and_reported() {
         let mut program = program("aten.addmm.default", false, 2);
-        let outcome = run(&mut program, &Quantize::Dynamic).unwrap();
+        let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new()).unwrap();
         assert!(outcome.layers.is_empty());
         assert_eq!(outcome.left.len(), 1);
         let refused = expect_some(&Quantize::Dynamic, [&outcome].into_iter()).unwrap_err();
@@ -292,10 +293,10 @@ mod tests {
     fn weights_that_do_not_divide_into_groups_are_left_and_reported() {
         let mut program = program("aten.mm.default", false, 1);
         let how = Quantize::FourBits { group: 32 };
-        let outcome = run(&mut program, &how).unwrap();
+        let outcome = run(&mut program, &how, &BTreeSet::new()).unwrap();
         let refused = expect_some(&how, [&outcome].into_iter()).unwrap_err().to_string();
         assert!(refused.contains("rows of 3 weights are no whole groups of 32"), "{refused}");
-        let outcome = run(&mut program, &Quantize::Dynamic).unwrap();
+        let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new()).unwrap();
         expect_some(&Quantize::Dynamic, [&outcome].into_iter()).unwrap();
         assert_eq!(outcome.layers.len(), 1);
     }

@@ -1,21 +1,26 @@
 //! Embedding tables of int8 rows, each with a scale, as ExecuTorch's `embedding_byte` reads them.
 
 use super::layers::{Range, layer, symmetric};
-use super::{Outcome, constant, floats, left, of_sizes};
+use super::{KEPT, Outcome, constant, floats, left, of_sizes};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A quantized table: its rows and their scales.
 type Table = (VarId, VarId, f64);
 
 /// Quantizes the tables of embeddings that are float32 constants. Embeddings of one table share its rows.
-pub(super) fn run(program: &mut ExportedProgram, outcome: &mut Outcome) {
+pub(super) fn run(program: &mut ExportedProgram, outcome: &mut Outcome, keep: &HashSet<VarId>) {
     let mut tables = HashMap::new();
     let mut nodes = std::mem::take(&mut program.graph.nodes);
     for node in nodes.iter_mut().filter(|node| *node.target == *"aten.embedding.default") {
+        if keep.contains(&node.outputs[0]) {
+            outcome.left.push(left(program, node, KEPT));
+            continue;
+        }
         match quantized(program, node, &mut tables) {
             Some(error) => {
+                outcome.nodes.push(program.node_name(node));
                 outcome.layers.push(layer(program, node, error));
                 node.target = "quantized_decomposed.embedding_byte.default".into();
             }

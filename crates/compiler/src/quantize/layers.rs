@@ -1,6 +1,6 @@
 //! Symmetric quantization of weights.
 
-use super::{QuantizedLayer, constant, floats, of_sizes, push, range_args};
+use super::{QuantizedLayer, constant, floats, multiplications, of_sizes, push, range_args};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 
@@ -110,7 +110,12 @@ pub(super) fn dequantized(
 }
 
 pub(super) fn layer(program: &ExportedProgram, node: &ExportedNode, weight_error: f64) -> QuantizedLayer {
-    QuantizedLayer { name: program.node_name(node), target: node.target.to_string(), weight_error }
+    QuantizedLayer {
+        name: program.node_name(node),
+        target: node.target.to_string(),
+        weight_error,
+        multiplications: multiplications(program, node),
+    }
 }
 
 #[cfg(test)]

@@ -6,18 +6,25 @@
 //! | [`Quantize::FourBits`] | 4 bits, a scale for each group of a row; linear layers only | the same |
 //! | [`Quantize::Static`] | int8, a scale for each output | int8, by calibrated ranges |
 //!
-//! In each scheme, the tables of embeddings have int8 rows with a scale each.
+//! In each scheme, the tables of embeddings have int8 rows with a scale each. [`Quantize::Static`] quantizes the linear layers of
+//! branches and loops as [`Quantize::Dynamic`] does, since their values are not seen by calibration.
 //!
 //! A program is quantized after its passes and before delegation, with `quantized_decomposed` operators that kernels
-//! and backends understand. The compiler runs nothing: [`Quantize::Observe`] adds the values to calibrate to a
-//! program's outputs; the caller runs that program and passes their [`ValueRanges`] back.
+//! and backends understand. The compiler runs nothing: [`Quantize::Observe`] and
+//! [`Quantize::ObserveErrors`] add values to a program's outputs; the caller runs that program and passes back what it has
+//! found, in a [`StaticScheme`].
 
+mod channels;
 mod embeddings;
+mod equalize;
+mod errors;
+mod half;
 mod histogram;
 mod layers;
 mod rows;
 mod values;
 
+pub use channels::Channels;
 pub use histogram::Histogram;
 
 use crate::passes::products;
@@ -26,7 +33,8 @@ use pteron_exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, Source, TensorSpec, VarId, VarType,
 };
 use pteron_tensor::ScalarType;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// How a program is quantized.
@@ -39,10 +47,48 @@ pub enum Quantize {
         /// Elements per group; a multiple of 32.
         group: usize,
     },
-    /// No quantization: the values whose ranges [`Quantize::Static`] needs are appended to the program's outputs.
-    Observe,
-    /// Int8 weights and activations, given the ranges of the values of each method.
-    Static(BTreeMap<String, ValueRanges>),
+    /// No quantization: the values whose ranges [`Quantize::Static`] needs are appended to the program's outputs. Given the
+    /// statistics of the channels of each method, their ranges are equalized first.
+    Observe(BTreeMap<String, StaticScheme>),
+    /// No quantization: for each layer that [`Quantize::Static`] quantizes, two values are appended to the program's outputs: its
+    /// result, and the result with weights and input rounded, from the same input.
+    ObserveErrors(BTreeMap<String, StaticScheme>),
+    /// Int8 weights and activations.
+    Static(BTreeMap<String, StaticScheme>),
+}
+
+/// What calibration has found out about a method.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StaticScheme {
+    /// The range of each quantized value.
+    pub ranges: ValueRanges,
+    /// Statistics of the channels of values, by name. Where it is exact and reduces the error, the channels of a value get similar
+    /// ranges: the weights that compute and that read them are scaled. `ranges` are those after this.
+    pub channels: BTreeMap<String, ChannelStatistics>,
+    /// What is added to the biases of layers, by node name: a number for each channel.
+    pub corrections: BTreeMap<String, Vec<f32>>,
+}
+
+/// Statistics of the channels of a value.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChannelStatistics {
+    /// The smallest element of each channel, at most 0.
+    pub low: Vec<f32>,
+    /// The largest element of each channel, at least 0.
+    pub high: Vec<f32>,
+    /// The mean square of each channel.
+    pub mean_squares: Vec<f64>,
+}
+
+/// A value, or a layer, that was appended to a program's outputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueObservation {
+    /// The name of the value or of the layer's node.
+    pub name: String,
+    /// Its channels, if it has some.
+    pub channels: Option<Channels>,
+    /// The name of a layer's input.
+    pub input: Option<String>,
 }
 
 /// The smallest and the largest element of values, by name.
@@ -57,18 +103,43 @@ pub struct QuantizedLayer {
     pub target: String,
     /// The root mean square of the weights' errors, relative to that of the weights.
     pub weight_error: f64,
+    /// The multiplications that it takes, see [`FloatNode::multiplications`].
+    pub multiplications: u64,
+}
+
+/// A product, convolution or embedding that was not quantized.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FloatNode {
+    /// The node's name.
+    pub name: String,
+    /// Its operator.
+    pub target: String,
+    /// Why it was not quantized.
+    pub reason: String,
+    /// The multiplications that a call takes; a dynamic size counts as 1.
+    pub multiplications: u64,
+}
+
+impl fmt::Display for FloatNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({}): {}", self.name, self.target, self.reason)
+    }
 }
 
 /// The outcome of quantizing a program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) layers: Vec<QuantizedLayer>,
+    /// The names of the nodes that compute with quantized values.
+    pub(crate) nodes: Vec<String>,
     /// The values appended to the program's outputs.
-    pub(crate) observed: Vec<String>,
+    pub(crate) observed: Vec<ValueObservation>,
     /// The number of values that are quantized or observed.
     pub(crate) values: usize,
     /// The products and convolutions that were not quantized, each with the reason.
-    pub(crate) left: Vec<String>,
+    pub(crate) left: Vec<FloatNode>,
+    /// The names of the nodes that stay float because the options say so.
+    pub(crate) kept: BTreeSet<String>,
 }
 
 impl Outcome {
@@ -90,11 +161,11 @@ pub(crate) fn expect_some<'o>(
         Quantize::FourBits { .. } => {
             "8da4w quantizes products of float32 with constant weights whose rows are whole groups"
         }
-        Quantize::Observe | Quantize::Static(_) => {
+        Quantize::Observe(_) | Quantize::ObserveErrors(_) | Quantize::Static(_) => {
             "int8 quantizes convolutions and products of float32 with constant weights, and sums, products and means of values"
         }
     };
-    let left: Vec<&str> = outcomes.flat_map(|outcome| &outcome.left).map(String::as_str).collect();
+    let left: Vec<String> = outcomes.flat_map(|outcome| &outcome.left).map(FloatNode::to_string).collect();
     let mut problem = format!("there is nothing to quantize: {wanted}");
     match left.split_at_checked(MAX_LISTED) {
         _ if left.is_empty() => problem.push_str(", and the program has none"),
@@ -111,30 +182,116 @@ pub(crate) fn expect_some<'o>(
 const MAX_LISTED: usize = 8;
 
 /// Quantizes a program after all passes have run.
-pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outcome> {
+pub(crate) fn run(
+    program: &mut ExportedProgram,
+    how: &Quantize,
+    keep_float: &BTreeSet<String>,
+) -> Result<Outcome> {
     products::to_linear(program, products::Weights::Constant)?;
+    let (kept_vars, kept) = kept(program, keep_float);
+    let keep = &kept_vars;
+    match how {
+        Quantize::Dynamic => half::widen(program, Some(rows::Weights::EightBits), keep),
+        Quantize::FourBits { group } => {
+            half::widen(program, Some(rows::Weights::FourBits { group: (*group).max(1) }), keep);
+        }
+        Quantize::Observe(_) | Quantize::ObserveErrors(_) | Quantize::Static(_) => {
+            half::widen(program, None, keep)
+        }
+    }
     let mut outcome = match how {
-        Quantize::Dynamic => rows::run(program, rows::Weights::EightBits),
+        Quantize::Dynamic => rows::run(program, rows::Weights::EightBits, keep),
         Quantize::FourBits { group } => {
             if *group == 0 || !group.is_multiple_of(32) {
                 let problem = format!("groups of {group} weights: they are of a multiple of 32 elements");
                 return Err(Error::Option(problem));
             }
-            rows::run(program, rows::Weights::FourBits { group: *group })
+            rows::run(program, rows::Weights::FourBits { group: *group }, keep)
         }
-        Quantize::Observe => values::observe(program),
-        Quantize::Static(ranges) => {
-            let none = BTreeMap::new();
-            values::quantize(program, ranges.get(&program.name).unwrap_or(&none))?
+        Quantize::Observe(schemes) | Quantize::ObserveErrors(schemes) | Quantize::Static(schemes) => {
+            let none = StaticScheme::default();
+            let scheme = schemes.get(&program.name).unwrap_or(&none);
+            equalize::run(program, &scheme.channels);
+            match how {
+                Quantize::Static(_) => values::quantize(program, scheme, keep)?,
+                Quantize::ObserveErrors(_) => errors::observe(program, &scheme.ranges, keep)?,
+                _ => values::observe(program, keep),
+            }
         }
     };
-    if *how != Quantize::Observe {
-        embeddings::run(program, &mut outcome);
+    if matches!(how, Quantize::Static(_)) {
+        rows::run_nested(program, keep, &mut outcome);
     }
+    if !matches!(how, Quantize::Observe(_) | Quantize::ObserveErrors(_)) {
+        embeddings::run(program, &mut outcome, keep);
+    }
+    outcome.kept = kept;
     if cfg!(debug_assertions) {
         program.verify()?;
     }
     Ok(outcome)
+}
+
+/// The nodes to keep in float, by their first results, and which of the names they have. In a program of several methods, a
+/// node is named `method/node` if others have nodes of its name.
+fn kept(program: &ExportedProgram, keep_float: &BTreeSet<String>) -> (HashSet<VarId>, BTreeSet<String>) {
+    let (mut vars, mut names) = (HashSet::new(), BTreeSet::new());
+    if keep_float.is_empty() {
+        return (vars, names);
+    }
+    program.graph.for_each_node(&mut |node| {
+        let Some(&var) = node.outputs.first() else { return };
+        let name = program.node_name(node);
+        let widened = format!("{name}{}", half::SUFFIX);
+        let of_method = [&name, &widened].map(|name| format!("{}/{name}", program.name));
+        for name in of_method.into_iter().chain([name, widened]) {
+            if keep_float.contains(&name) {
+                vars.insert(var);
+                names.insert(name);
+            }
+        }
+    });
+    (vars, names)
+}
+
+/// Fails if a name of a node to keep in float is the name of none.
+pub(crate) fn expect_kept<'o>(
+    keep_float: &BTreeSet<String>,
+    outcomes: impl Iterator<Item = &'o Outcome> + Clone,
+) -> Result<()> {
+    let Some(unknown) = keep_float.iter().find(|name| !outcomes.clone().any(|o| o.kept.contains(*name)))
+    else {
+        return Ok(());
+    };
+    let layers = outcomes.clone().flat_map(|o| o.layers.iter().map(|layer| layer.name.as_str()));
+    let left = outcomes.clone().flat_map(|o| o.left.iter().map(|node| node.name.as_str()));
+    let like = pteron_operator::did_you_mean(unknown, layers.chain(left));
+    Err(Error::Option(format!("there is no node `{unknown}` to keep in float{like}")))
+}
+
+/// The multiplications that a product or convolution takes; 0 for other nodes. Dynamic sizes count as 1.
+fn multiplications(program: &ExportedProgram, node: &ExportedNode) -> u64 {
+    let sizes = |var: VarId| -> Vec<u64> {
+        let size = |size: &Size| size.known().and_then(|n| u64::try_from(n).ok()).unwrap_or(1);
+        program.spec(var).map(|spec| spec.sizes.iter().map(size).collect()).unwrap_or_default()
+    };
+    let operand = |name: &str| node.arg(name).and_then(Argument::var).map(sizes);
+    let is_transposed = matches!(node.arg("transposed"), Some(Argument::Bool(true)));
+    let product = |sizes: &[u64]| sizes.iter().fold(1u64, |n, &size| n.saturating_mul(size));
+    let Some(results) = node.outputs.first().map(|&out| product(&sizes(out))) else { return 0 };
+    let each = match &*node.target {
+        "aten.convolution.default" if is_transposed => {
+            let (Some(x), Some(weight)) = (operand("input"), operand("weight")) else { return 0 };
+            return product(&x).saturating_mul(product(weight.get(1..).unwrap_or(&[])));
+        }
+        "aten.linear.default" | "aten.convolution.default" => {
+            operand("weight").map(|weight| product(weight.get(1..).unwrap_or(&[])))
+        }
+        "aten.mm.default" | "aten.bmm.default" => operand("self").and_then(|x| x.last().copied()),
+        "aten.addmm.default" => operand("mat1").and_then(|x| x.last().copied()),
+        _ => None,
+    };
+    each.map_or(0, |each| results.saturating_mul(each))
 }
 
 /// Whether a value is a float32 constant that is never mutated.
@@ -199,7 +356,13 @@ fn range_args(low: i64, high: i64) -> [(&'static str, Argument); 3] {
 
 /// Why a product or convolution is not quantized; `rows` is the weight scheme of dynamic quantization, `None` for
 /// static.
-fn why_left(program: &ExportedProgram, node: &ExportedNode, rows: Option<rows::Weights>) -> Option<String> {
+fn why_left(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+    rows: Option<rows::Weights>,
+    keep: &HashSet<VarId>,
+) -> Option<FloatNode> {
+    let is_kept = node.outputs.first().is_some_and(|out| keep.contains(out));
     let operand = |name: &str| node.arg(name).and_then(Argument::var);
     let weight = match &*node.target {
         "aten.linear.default" => operand("weight"),
@@ -208,8 +371,12 @@ fn why_left(program: &ExportedProgram, node: &ExportedNode, rows: Option<rows::W
         }
         "aten.convolution.default" => operand("weight"),
         "aten.mm.default" | "aten.addmm.default" | "aten.bmm.default" => operand("mat2"),
+        _ if is_kept => return Some(left(program, node, KEPT)),
         _ => return None,
     }?;
+    if is_kept {
+        return Some(left(program, node, KEPT));
+    }
     if !program.constants.contains_key(&weight) {
         return Some(left(program, node, "what it multiplies with is computed, no constant"));
     }
@@ -234,8 +401,16 @@ fn why_left(program: &ExportedProgram, node: &ExportedNode, rows: Option<rows::W
     Some(left(program, node, "its values are not of float32 in row-major order"))
 }
 
-fn left(program: &ExportedProgram, node: &ExportedNode, reason: &str) -> String {
-    format!("`{}` ({}): {reason}", program.node_name(node), node.target)
+/// Why a node stays float that the options name.
+const KEPT: &str = "it is kept in float";
+
+fn left(program: &ExportedProgram, node: &ExportedNode, reason: &str) -> FloatNode {
+    FloatNode {
+        name: program.node_name(node),
+        target: node.target.to_string(),
+        reason: reason.to_owned(),
+        multiplications: multiplications(program, node),
+    }
 }
 
 /// A row-major tensor of static sizes.

@@ -2,9 +2,9 @@
 
 use super::layers::{Range, by_channel, dequantized, layer, symmetric};
 use super::{Outcome, QuantizedLayer, floats, of_sizes, push, range_args, why_left};
-use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// How the weights of linear layers are quantized.
 #[derive(Clone, Copy)]
@@ -13,29 +13,70 @@ pub(super) enum Weights {
     FourBits { group: usize },
 }
 
-pub(super) fn run(program: &mut ExportedProgram, weights: Weights) -> Outcome {
+/// Quantizes the linear layers of the program, those of branches and loops among them.
+pub(super) fn run(program: &mut ExportedProgram, weights: Weights, keep: &HashSet<VarId>) -> Outcome {
     let mut outcome = Outcome::default();
-    let old = std::mem::take(&mut program.graph.nodes);
-    let mut nodes = Vec::with_capacity(old.len());
-    let mut known = HashMap::new();
-    for mut node in old {
-        match product(program, &mut nodes, &node, weights, &mut known) {
-            Some((x, weight, layer)) => {
-                outcome.layers.push(layer);
-                for (name, arg) in &mut node.args {
-                    match &**name {
-                        "input" => *arg = Argument::Var(x),
-                        "weight" => *arg = Argument::Var(weight),
-                        _ => {}
-                    }
-                }
-            }
-            None => outcome.left.extend(why_left(program, &node, Some(weights))),
-        }
-        nodes.push(node);
+    let mut rows = Rows { program, weights, keep, outcome: &mut outcome };
+    let graph = std::mem::take(&mut rows.program.graph);
+    let graph = rows.graph(graph, HashMap::new());
+    program.graph = graph;
+    outcome
+}
+
+/// Quantizes only the linear layers of branches and loops, to int8: their values cannot be calibrated.
+pub(super) fn run_nested(program: &mut ExportedProgram, keep: &HashSet<VarId>, outcome: &mut Outcome) {
+    let mut nodes = std::mem::take(&mut program.graph.nodes);
+    let mut rows = Rows { program, weights: Weights::EightBits, keep, outcome };
+    for node in &mut nodes {
+        rows.nested(node, &HashMap::new());
     }
     program.graph.nodes = nodes;
-    outcome
+}
+
+struct Rows<'r> {
+    program: &'r mut ExportedProgram,
+    weights: Weights,
+    keep: &'r HashSet<VarId>,
+    outcome: &'r mut Outcome,
+}
+
+impl Rows<'_> {
+    /// Quantizes the linear layers of a graph; `known` are the values of the graphs around it that are quantized already.
+    fn graph(&mut self, mut graph: ExportedGraph, mut known: HashMap<VarId, VarId>) -> ExportedGraph {
+        let old = std::mem::take(&mut graph.nodes);
+        for mut node in old {
+            self.nested(&mut node, &known);
+            let is_kept = node.outputs.first().is_some_and(|out| self.keep.contains(out));
+            let quantized = match is_kept {
+                true => None,
+                false => product(self.program, &mut graph.nodes, &node, self.weights, &mut known),
+            };
+            match quantized {
+                Some((x, weight, layer)) => {
+                    self.outcome.nodes.push(layer.name.clone());
+                    self.outcome.layers.push(layer);
+                    for (name, arg) in &mut node.args {
+                        match &**name {
+                            "input" => *arg = Argument::Var(x),
+                            "weight" => *arg = Argument::Var(weight),
+                            _ => {}
+                        }
+                    }
+                }
+                None => {
+                    self.outcome.left.extend(why_left(self.program, &node, Some(self.weights), self.keep))
+                }
+            }
+            graph.nodes.push(node);
+        }
+        graph
+    }
+
+    fn nested(&mut self, node: &mut ExportedNode, known: &HashMap<VarId, VarId>) {
+        for graph in node.graphs_mut() {
+            *graph = self.graph(std::mem::take(graph), known.clone());
+        }
+    }
 }
 
 /// The operands of a linear layer with constant weights, quantized and dequantized.

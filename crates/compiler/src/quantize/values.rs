@@ -1,18 +1,21 @@
 //! Static quantization of values to int8, by calibrated ranges.
 
 use super::layers::by_channel;
-use super::{Outcome, ValueRanges, is_float_constant, push, range_args, why_left};
+use super::{
+    FloatNode, Outcome, StaticScheme, ValueObservation, ValueRanges, constant, equalize, floats,
+    is_float_constant, of_sizes, push, range_args, why_left,
+};
 use crate::{Error, Result};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The smallest scale, as in PT2E's observers.
-const LEAST_SCALE: f32 = 1.0 / 4096.0;
+/// The smallest scale of a value.
+const LEAST_SCALE: f32 = 1.0 / (1 << 24) as f32;
 
 /// How a node takes part in quantization.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     /// Computes on quantized values. If a clamp follows (`bounded`), the clamp's result is quantized instead of its
     /// own.
     Computes { bounded: bool },
@@ -24,11 +27,17 @@ enum Role {
     Left,
 }
 
+impl Role {
+    pub(super) fn computes(self) -> bool {
+        matches!(self, Self::Computes { .. })
+    }
+}
+
 /// Which nodes and values are quantized.
-struct Plan {
-    roles: Vec<Role>,
+pub(super) struct Plan {
+    pub(super) roles: Vec<Role>,
     /// The quantized values, in the order in which they are defined.
-    values: Vec<VarId>,
+    pub(super) values: Vec<VarId>,
     /// Those that are results of quantized nodes.
     results: HashSet<VarId>,
     /// Union-find links between values that share a scale.
@@ -36,7 +45,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(program: &ExportedProgram) -> Self {
+    pub(super) fn of(program: &ExportedProgram, keep: &HashSet<VarId>) -> Self {
         let uses = program.use_counts();
         let mut plan =
             Self { roles: Vec::new(), values: Vec::new(), results: HashSet::new(), groups: HashMap::new() };
@@ -51,7 +60,7 @@ impl Plan {
             let operands = activations(program, node);
             let out = node.outputs.first().copied();
             let role = match (out, &operands) {
-                (Some(out), Some(operands)) if computes(program, node) => {
+                (Some(out), Some(operands)) if computes(program, node) && !keep.contains(&out) => {
                     let bounded = sole_user(out).is_some_and(is_bound);
                     if bounded {
                         bounds_next.insert(out);
@@ -83,9 +92,9 @@ impl Plan {
     }
 
     /// The products and convolutions that are not quantized, each with the reason.
-    fn left(&self, program: &ExportedProgram) -> Vec<String> {
+    fn left(&self, program: &ExportedProgram, keep: &HashSet<VarId>) -> Vec<FloatNode> {
         let nodes = program.graph.nodes.iter().zip(&self.roles).filter(|(_, role)| **role == Role::Left);
-        nodes.filter_map(|(node, _)| why_left(program, node, None)).collect()
+        nodes.filter_map(|(node, _)| why_left(program, node, None, keep)).collect()
     }
 
     fn group(&self, mut var: VarId) -> VarId {
@@ -130,7 +139,7 @@ fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
 }
 
 /// The weights of a node, and the dimension along which each index has its own scale.
-fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Option<(VarId, usize)> {
+pub(super) fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Option<(VarId, usize)> {
     let weight = node.arg("weight")?.var()?;
     if !is_float_constant(program, weight) {
         return None;
@@ -159,18 +168,28 @@ fn preserves_scale(node: &ExportedNode) -> bool {
 }
 
 /// Appends the values to calibrate to the outputs.
-pub(super) fn observe(program: &mut ExportedProgram) -> Outcome {
-    let plan = Plan::of(program);
+pub(super) fn observe(program: &mut ExportedProgram, keep: &HashSet<VarId>) -> Outcome {
+    let plan = Plan::of(program, keep);
     program.graph.outputs.extend(plan.values.iter().map(|&var| Argument::Var(var)));
     program.out_spec = None;
-    let observed = plan.values.iter().map(|&var| program.var(var).name.to_string()).collect();
-    Outcome { observed, left: plan.left(program), values: plan.values.len(), ..Outcome::default() }
+    let channels = equalize::channels(program);
+    let observed = plan.values.iter().map(|var| ValueObservation {
+        name: program.var(*var).name.to_string(),
+        channels: channels.get(var).copied(),
+        input: None,
+    });
+    let observed = observed.collect();
+    Outcome { observed, left: plan.left(program, keep), values: plan.values.len(), ..Outcome::default() }
 }
 
-pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> Result<Outcome> {
-    let plan = Plan::of(program);
-    let affine = affines(program, &plan, ranges)?;
-    let (left, values) = (plan.left(program), plan.values.len());
+pub(super) fn quantize(
+    program: &mut ExportedProgram,
+    scheme: &StaticScheme,
+    keep: &HashSet<VarId>,
+) -> Result<Outcome> {
+    let plan = Plan::of(program, keep);
+    let affine = affines(program, &plan, &scheme.ranges)?;
+    let (left, values) = (plan.left(program, keep), plan.values.len());
     let mut outcome = Outcome { left, values, ..Outcome::default() };
     let old = std::mem::take(&mut program.graph.nodes);
     let mut nodes = Vec::with_capacity(old.len());
@@ -194,6 +213,9 @@ pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> R
         for (_, arg) in &mut node.args {
             arg.map_vars(&mut read);
         }
+        if matches!(role, Role::Computes { .. }) {
+            outcome.nodes.push(program.node_name(&node));
+        }
         if let (Role::Computes { .. }, Some((weight, axis))) = (role, weight_axis(program, &node)) {
             let found = by_channel(program, &mut nodes, &node, weight, axis);
             if let Some((real, layer)) = found {
@@ -203,6 +225,9 @@ pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> R
                         *arg = Argument::Var(real);
                     }
                 }
+            }
+            if let Some(summands) = scheme.corrections.get(&program.node_name(&node)) {
+                correct(program, &mut node, summands);
             }
         }
         let out = node.outputs.first().copied().filter(|out| plan.results.contains(out));
@@ -223,8 +248,27 @@ pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> R
     Ok(outcome)
 }
 
+/// Adds a number for each channel to the bias of a layer.
+fn correct(program: &mut ExportedProgram, node: &mut ExportedNode, summands: &[f32]) {
+    let (bias, weight) =
+        (node.arg("bias").and_then(Argument::var), node.arg("weight").and_then(Argument::var));
+    let old = match bias {
+        Some(bias) => floats(program, bias),
+        None => Some(vec![0.0; summands.len()]),
+    };
+    let (Some(old), Some(like)) = (old.filter(|old| old.len() == summands.len()), bias.or(weight)) else {
+        return;
+    };
+    let bytes = old.iter().zip(summands).flat_map(|(x, summand)| (x + summand).to_le_bytes()).collect();
+    let bias = constant(program, like, "corrected", of_sizes(ScalarType::Float, &[old.len()]), bytes);
+    match node.args.iter_mut().find(|(name, _)| **name == *"bias") {
+        Some((_, arg)) => *arg = Argument::Var(bias),
+        None => node.args.push(("bias".into(), Argument::Var(bias))),
+    }
+}
+
 /// Scale and zero point of each value, from the combined range of all values that share them.
-fn affines(
+pub(super) fn affines(
     program: &ExportedProgram,
     plan: &Plan,
     ranges: &ValueRanges,
@@ -248,7 +292,7 @@ fn affines(
 }
 
 /// Quantizes and dequantizes a value.
-fn quantized(
+pub(super) fn quantized(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &ExportedNode,

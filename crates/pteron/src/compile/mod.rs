@@ -45,8 +45,11 @@
 
 #[cfg(feature = "bef-backend")]
 mod cache;
+mod calibration;
 mod failure;
 mod in_place;
+#[cfg(feature = "tools")]
+mod quantizer;
 mod seen;
 
 pub use crate::built_in::recovering_backends;
@@ -56,9 +59,12 @@ pub use crate::built_in::to_bef;
 pub use crate::built_in::to_xnnpack;
 #[cfg(feature = "bef-backend")]
 pub use cache::Cache;
+pub use calibration::{Calibration, LayerErrors};
 pub use pteron_compiler::*;
 pub use pteron_exported as exported;
 pub use pteron_exported::delegate;
+#[cfg(feature = "tools")]
+pub use quantizer::{Compile, QuantizationGoal, QuantizationReport, Quantized, Quantizer};
 pub use seen::{SeenArgument, SeenOperator, seen_by_partitioners};
 
 #[cfg(feature = "bef-backend")]
@@ -74,7 +80,6 @@ use in_place::{CompiledLoader, FileArchive};
 use pt2::ExampleInput;
 use pteron_runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose, check_tensor};
 use pteron_tensor::{Tensor, TensorMeta};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The program in a file. A torch.export archive is compiled in memory, within the limit on memory, and may call every
@@ -289,53 +294,4 @@ pub fn from_loader(
 ) -> crate::Result<Compiled> {
     let archive = FileArchive(Arc::clone(file));
     compile(&archive, table, options, watch).map_err(|e| compile_failure(&**file, e))
-}
-
-/// Collects the value ranges that quantization needs, by running a program whose additional outputs are the observed
-/// values ([`Quantize::Observe`]).
-pub struct Calibration {
-    method: pteron_runtime::Method,
-    program: Program,
-    name: String,
-    observed: Vec<String>,
-    values: BTreeMap<String, Histogram>,
-}
-
-impl Calibration {
-    /// Loads the method `name` of a program compiled with [`Quantize::Observe`]; `file` is the source it was compiled from.
-    ///
-    /// # Errors
-    /// There is no such method, or it cannot be loaded.
-    pub fn new(file: &Arc<dyn DataLoader>, observing: &Compiled, name: &str) -> crate::Result<Self> {
-        let program = Program::load(in_memory(Arc::clone(file), observing), &Limits::default())?;
-        let method = program.load_method(name, crate::load_options())?;
-        let summary = observing.methods.iter().find(|method| method.name == name);
-        let observed = summary.map(|summary| summary.observed.clone()).unwrap_or_default();
-        Ok(Self { method, program, name: name.to_owned(), observed, values: BTreeMap::new() })
-    }
-
-    /// The program that is run.
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// Runs the method, and adds the elements of the observed values to their histograms.
-    ///
-    /// # Errors
-    /// The method fails.
-    pub fn run(&mut self, inputs: &[EValue]) -> crate::Result<()> {
-        let outputs = self.method.execute(inputs)?;
-        let own = outputs.len().saturating_sub(self.observed.len());
-        for (name, output) in self.observed.iter().zip(&outputs[own..]) {
-            let EValue::Tensor(tensor) = output else { continue };
-            self.values.entry(name.clone()).or_default().add(tensor.view().storage::<f32>()?);
-        }
-        Ok(())
-    }
-
-    /// For each value the range with the least squared error in int8 over the runs, for [`Quantize::Static`].
-    pub fn ranges(self) -> BTreeMap<String, ValueRanges> {
-        let ranges = self.values.into_iter().map(|(name, elements)| (name, elements.range())).collect();
-        BTreeMap::from([(self.name, ranges)])
-    }
 }

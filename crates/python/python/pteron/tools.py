@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, overload
 
 from . import _eager, _pteron
 from ._readable import Readable, Section
@@ -979,6 +979,28 @@ class QuantizedLayer:
 
 
 @dataclass(frozen=True)
+class FloatNode:
+    """A product, convolution or embedding that was not quantized, and the reason."""
+
+    name: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """A quantized program on the samples of the calibration, beside the float program: `multiplications` are those that are
+    quantized and all, `bytes` and `seconds` (the median of a run) those of the float program and of the quantized one."""
+
+    samples: int
+    outputs: Tuple[ComparedOutput, ...]
+    kept: Tuple[str, ...]
+    multiplications: Tuple[int, ...]
+    bytes: Tuple[int, ...]
+    seconds: Tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class LeftNodes:
     """Nodes that no backend took, and the reason of the last backend that was asked."""
 
@@ -997,6 +1019,7 @@ class CompiledMethod:
     constant_bytes: int
     delegates: Tuple[CompiledDelegate, ...]
     quantized: Tuple[QuantizedLayer, ...]
+    float: Tuple[FloatNode, ...]
     left: Tuple[LeftNodes, ...]
 
 
@@ -1006,6 +1029,7 @@ class Compiled(Readable):
 
     file_bytes: int
     methods: Tuple[CompiledMethod, ...]
+    measured: Optional[QuantizationReport] = None
     program: bytes = field(default=b"", repr=False)
 
     def _sections(self) -> Iterator[Section]:
@@ -1031,7 +1055,10 @@ def compile(
     native: bool = False,
     all_operators: bool = False,
     quantize: Optional[str] = None,
-    calibrate: Optional[Sequence[Sequence[Any]]] = None,
+    calibrate: Optional[Iterable[Sequence[Any]]] = None,
+    min_sqnr: Optional[float] = None,
+    min_agreement: Optional[float] = None,
+    keep_float: Sequence[str] = (),
     external_data: Optional[Path] = None,
     data: Sequence[Path] = (),
     methods: Sequence[str] = (),
@@ -1051,7 +1078,11 @@ def compile(
         native: Whether the backend `bef` also stores weights packed for this kind of machine.
         all_operators: Whether the program may call every operator of Pteron, and not only those of the reference runtime.
         quantize: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`.
-        calibrate: Sample calls to find value ranges: a sequence of inputs for each call.
+        calibrate: Sample calls to find value ranges and to measure the quantized program: a sequence of inputs for each call.
+        min_sqnr: Keep as many nodes in float as it takes for each output to have this signal-to-noise ratio, in decibels, on
+            the calls of `calibrate`.
+        min_agreement: The same until the largest element of this share of the rows of each output stays at its position.
+        keep_float: Nodes that are not quantized.
         external_data: A `.ptd` file to write weights to.
         data: `.ptd` files with external weights of a program.
         methods: The models of an archive, or the graphs, to compile; if empty, all of them.
@@ -1068,6 +1099,9 @@ def compile(
         "native": native,
         "all_operators": all_operators,
         "quantize": quantize,
+        "min_sqnr": min_sqnr,
+        "min_agreement": min_agreement,
+        "keep_float": list(keep_float),
         "external_data": external_data,
         "data": list(data),
         "methods": list(methods),
@@ -1087,7 +1121,7 @@ def quantize(
     source: Union[Source, "_pteron.Graph", Sequence["_pteron.Graph"]],
     output: Optional[Path] = None,
     scheme: str = "int8",
-    calibrate: Optional[Sequence[Sequence[Any]]] = None,
+    calibrate: Optional[Iterable[Sequence[Any]]] = None,
     **options: Any,
 ) -> Compiled:
     """Compiles and quantizes as `compile` does: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`."""

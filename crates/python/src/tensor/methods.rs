@@ -1,6 +1,6 @@
 //! What Python sees of a tensor.
 
-use super::{PyTensor, parse_dtype, index};
+use super::{PyTensor, index, parse_dtype};
 use crate::convert;
 use crate::errors::Failure;
 use crate::exchange::{self, CPU, Storage};

@@ -238,7 +238,10 @@ fn answer_metadata(
         .transpose()?;
     reservation.grow(task.as_ref().map_or(0, String::len) as u64)?;
     let properties = task.into_iter().map(|task| ("task".to_owned(), task)).collect();
-    encode_message(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs, properties }, reservation)
+    encode_message(
+        &m::ModelMetadata { name: model.name, versions, platform, inputs, outputs, properties },
+        reservation,
+    )
 }
 
 async fn answer_index(

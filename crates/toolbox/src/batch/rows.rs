@@ -54,7 +54,12 @@ fn sizes_text(sizes: &Shape) -> String {
 
 /// The sizes that a row of a column takes as part of an input; also checks that its elements convert, and are finite if they
 /// must be.
-pub(super) fn check_row(spec: &Spec, column: &dyn Column, row: usize, rules: RowRules) -> Result<Shape, Fault> {
+pub(super) fn check_row(
+    spec: &Spec,
+    column: &dyn Column,
+    row: usize,
+    rules: RowRules,
+) -> Result<Shape, Fault> {
     let Row { bytes, sizes } = column.row(row)?;
     let fitting = fit_sizes(spec, &sizes, rules.exact)?;
     if rules.finite

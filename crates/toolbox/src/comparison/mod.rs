@@ -17,6 +17,7 @@ mod text;
 
 pub use eager::{Eager, EagerValue, compare_with_eager};
 pub use measure::Closeness;
+pub use outputs::OutputCloseness;
 pub use programs::compare_programs;
 
 use crate::tolerance::Tolerance;

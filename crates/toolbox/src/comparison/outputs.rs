@@ -17,6 +17,48 @@ struct OutputSums {
     difference: Option<String>,
 }
 
+/// How close outputs of a program are to expected ones, over samples.
+#[derive(Default)]
+pub struct OutputCloseness {
+    all: Vec<OutputSums>,
+}
+
+impl OutputCloseness {
+    /// Adds the outputs of a sample.
+    ///
+    /// # Errors
+    /// There are more or fewer of them than expected.
+    pub fn add(&mut self, expected: &[EValue], found: &[EValue]) -> Result<()> {
+        self.judge(expected, found, &Judge::of_noise(f64::NEG_INFINITY))
+    }
+
+    fn judge(&mut self, expected: &[EValue], found: &[EValue], judge: &Judge) -> Result<()> {
+        if expected.len() != found.len() {
+            let problem = format!(
+                "the programs have {} and {} outputs: they are of different models",
+                expected.len(),
+                found.len()
+            );
+            return Err(Error::input(problem));
+        }
+        self.all.resize_with(expected.len(), OutputSums::default);
+        for (output, (a, b)) in self.all.iter_mut().zip(expected.iter().zip(found)) {
+            output.add(a, b, judge)?;
+        }
+        Ok(())
+    }
+
+    /// How close each output is. One has a difference if it is no tensor of numbers and differs, or if sizes do.
+    pub fn finish(self, names: impl IntoIterator<Item = Option<String>>) -> Vec<OutputComparison> {
+        self.judged(names, &Judge::of_noise(f64::NEG_INFINITY))
+    }
+
+    fn judged(self, names: impl IntoIterator<Item = Option<String>>, judge: &Judge) -> Vec<OutputComparison> {
+        let finish = |(output, name): (OutputSums, Option<String>)| output.finish(name, judge);
+        self.all.into_iter().zip(names).map(finish).collect()
+    }
+}
+
 /// Runs both programs on all samples and compares their outputs. The methods are loaded anew, prepared and without the recorder
 /// of values, which copies every value of a run and may run the programs as written.
 pub(super) fn compare_outputs(
@@ -41,27 +83,14 @@ pub(super) fn outputs_beside(
     judge: &Judge,
 ) -> Result<Vec<OutputComparison>> {
     let mut of_b = b.program.load_method(method, b.options.clone())?;
-    let mut all: Vec<OutputSums> = Vec::new();
+    let mut all = OutputCloseness::default();
     for (i, sample) in samples.iter().enumerate() {
-        let (a, b) = (of_a(i)?, of_b.execute(sample)?);
-        if a.len() != b.len() {
-            let problem = format!(
-                "the programs have {} and {} outputs: they are of different models",
-                a.len(),
-                b.len()
-            );
-            return Err(Error::input(problem));
-        }
-        all.resize_with(a.len(), OutputSums::default);
-        for (output, (a, b)) in all.iter_mut().zip(a.iter().zip(&b)) {
-            output.add(a, b, judge)?;
-        }
+        all.judge(&of_a(i)?, &of_b.execute(sample)?, judge)?;
     }
     let names_of_a = names_of_a.into_iter().chain(std::iter::repeat(None));
     let names = b.program.method_meta(method)?.value_names()?.outputs;
     let names = names_of_a.zip(names).map(|(a, b)| a.or(b));
-    let finish = |(output, name): (OutputSums, Option<String>)| output.finish(name, judge);
-    Ok(all.into_iter().zip(names).map(finish).collect())
+    Ok(all.judged(names, judge))
 }
 
 impl OutputSums {

@@ -1,0 +1,416 @@
+//! Quantization that measures the outputs of the program that it compiles, and reaches a goal by keeping nodes in float.
+
+use super::{Calibration, LayerErrors, in_memory};
+use crate::{DataLoader, EValue, LoadOptions, Program};
+use pteron_clock::Instant;
+use pteron_compiler::{ChannelStatistics, Compiled, MethodSummary, Options, Quantize, StaticScheme};
+use pteron_runtime::{Limits, Method};
+use pteron_toolbox::comparison::{OutputCloseness, OutputComparison};
+use pteron_toolbox::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What each output must reach on the calibration data; an output without such a measure passes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct QuantizationGoal {
+    /// The signal-to-noise ratio, in decibels, relative to the outputs of the float program.
+    pub min_sqnr: Option<f64>,
+    /// The share of rows whose largest element stays at its position, from 0 to 1.
+    pub min_agreement: Option<f64>,
+}
+
+impl QuantizationGoal {
+    /// How far the outputs miss the goal: 0 if they reach it.
+    fn shortfall(&self, outputs: &[OutputComparison]) -> f64 {
+        let of_output = |output: &OutputComparison| {
+            let sqnr =
+                self.min_sqnr.zip(output.closeness).map_or(0.0, |(min, closeness)| min - closeness.sqnr);
+            let agreement = self.min_agreement.zip(output.same_top).map_or(0.0, |(min, same)| min - same);
+            sqnr.max(agreement)
+        };
+        outputs.iter().map(of_output).fold(0.0, f64::max)
+    }
+}
+
+/// How to compile the quantized program, and what it was measured to compute.
+#[derive(Debug, Clone)]
+pub struct Quantized {
+    /// The options, with value ranges and nodes to keep in float.
+    pub options: Options,
+    /// The measurements.
+    pub report: QuantizationReport,
+}
+
+/// A quantized program beside the float program that is compiled with the same other options.
+#[derive(Debug, Clone)]
+pub struct QuantizationReport {
+    /// The method that was run.
+    pub method: String,
+    /// The number of samples.
+    pub samples: usize,
+    /// How close the outputs are to those of the float program, over all samples.
+    pub outputs: Vec<OutputComparison>,
+    /// For each quantized node that was measured alone, in order: how close the outputs are if only this node is quantized.
+    pub alone: Vec<(String, Vec<OutputComparison>)>,
+    /// The nodes that stay float to reach the goal, the most sensitive one first.
+    pub kept: Vec<String>,
+    /// The multiplications of products and convolutions that are quantized, and of all of them, in each run.
+    pub multiplications: [u64; 2],
+    /// Bytes of the float program and of the quantized one, with their external data.
+    pub bytes: [u64; 2],
+    /// The median seconds of a run of the float program and of the quantized one, with the threads of the load options.
+    pub seconds: [f64; 2],
+}
+
+/// Finds out how to quantize a model: calibrates, compiles, and measures the outputs on the calibration data.
+pub struct Quantizer<'q> {
+    file: &'q Arc<dyn DataLoader>,
+    options: Options,
+    load: LoadOptions,
+    compile: Compile<'q>,
+    float: Program,
+    float_bytes: u64,
+    method: String,
+}
+
+/// Compiles the model with other options; the text says what for.
+pub type Compile<'q> = &'q (dyn Fn(&str, &Options) -> crate::Result<Compiled> + Sync);
+
+/// A program that is compiled with some nodes kept in float.
+struct Attempt {
+    compiled: Compiled,
+    outputs: Vec<OutputComparison>,
+    seconds: f64,
+}
+
+impl<'q> Quantizer<'q> {
+    /// Compiles the float program of the model in `file`. [`Options::quantize`] is the scheme; what [`Quantize::Static`] holds is
+    /// replaced by what calibration finds.
+    ///
+    /// # Errors
+    /// The model cannot be compiled; or it has several methods, and none is called `forward`.
+    pub fn new(
+        file: &'q Arc<dyn DataLoader>,
+        options: Options,
+        load: LoadOptions,
+        compile: Compile<'q>,
+    ) -> Result<Self> {
+        let float = Options { quantize: None, keep_float: BTreeSet::new(), ..options.clone() };
+        let compiled = compile("compiling in float", &Options { external_data: false, ..float })?;
+        let names: Vec<&str> = compiled.methods.iter().map(|method| method.name.as_str()).collect();
+        let method = match names[..] {
+            [only] => only,
+            _ if names.contains(&"forward") => "forward",
+            _ => return Err(Error::Input("name the method to calibrate: there are several".to_owned())),
+        };
+        let float = load_compiled(file, &compiled)?;
+        Ok(Self {
+            float_bytes: compiled.program.header().file_len,
+            method: method.to_owned(),
+            file,
+            options,
+            load,
+            compile,
+            float,
+        })
+    }
+
+    /// The float program.
+    pub fn program(&self) -> &Program {
+        &self.float
+    }
+
+    /// The method that is calibrated and measured.
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// Calibrates and measures with these samples: inputs of the method. `progress` is told what is being done.
+    ///
+    /// With a goal, the nodes that cost the most noise for the multiplications that they save stay float, as many as it takes. Each
+    /// quantized node is measured alone for this: for `n` of them, the model is compiled and run over the samples at most
+    /// `n + log2(n) + 3` times.
+    ///
+    /// # Errors
+    /// A run fails, the model cannot be quantized, or the goal cannot be reached.
+    pub fn run(
+        &self,
+        samples: &[Vec<EValue>],
+        goal: QuantizationGoal,
+        progress: &dyn Fn(&str),
+    ) -> Result<Quantized> {
+        let (expected, float_seconds) = self.outputs(&self.float, samples)?;
+        let scheme = self.options.quantize.clone();
+        let mut run = Run { quantizer: self, scheme, samples, expected, progress };
+        let mut attempt = match self.options.quantize {
+            Some(Quantize::Static(_)) => run.calibrate()?,
+            _ => run.attempt(&BTreeSet::new())?,
+        };
+        let (mut kept, mut alone) = (Vec::new(), Vec::new());
+        if goal.shortfall(&attempt.outputs) > 0.0 {
+            let sensitivity = run.sensitivity(&attempt)?;
+            (attempt, kept) = run.reach(&goal, attempt, &sensitivity)?;
+            alone = sensitivity.into_iter().map(|node| (node.name, node.outputs)).collect();
+        }
+        let summary = self.summary(&attempt.compiled);
+        let quantized: u64 = summary.layers.iter().map(|layer| layer.multiplications).sum();
+        let float: u64 = summary.float.iter().map(|node| node.multiplications).sum();
+        let multiplications = [quantized, quantized + float];
+        let bytes = [self.float_bytes, attempt.compiled.program.header().file_len];
+        let options = run.options(&kept.iter().cloned().collect(), self.options.external_data);
+        let report = QuantizationReport {
+            method: self.method.clone(),
+            samples: samples.len(),
+            outputs: attempt.outputs,
+            alone,
+            kept,
+            multiplications,
+            bytes,
+            seconds: [float_seconds, attempt.seconds],
+        };
+        Ok(Quantized { options, report })
+    }
+}
+
+fn load_compiled(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> Result<Program> {
+    Ok(Program::load(in_memory(Arc::clone(file), compiled), &Limits::default())?)
+}
+
+/// The median; 0 of none.
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
+}
+
+impl Quantizer<'_> {
+    /// The outputs of a program for each sample, and the median seconds of a run.
+    fn outputs(&self, program: &Program, samples: &[Vec<EValue>]) -> Result<(Vec<Vec<EValue>>, f64)> {
+        let mut method = self.load(program)?;
+        let (mut outputs, mut seconds) = (Vec::with_capacity(samples.len()), Vec::new());
+        for sample in samples {
+            let start = Instant::now();
+            outputs.push(method.execute(sample)?);
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+        Ok((outputs, median(seconds)))
+    }
+
+    fn load(&self, program: &Program) -> Result<Method> {
+        Ok(program.load_method(&self.method, self.load.clone())?)
+    }
+
+    fn summary<'c>(&self, compiled: &'c Compiled) -> &'c MethodSummary {
+        let of_name = compiled.methods.iter().find(|method| method.name == self.method);
+        of_name.unwrap_or(&compiled.methods[0])
+    }
+}
+
+/// Attempts to quantize a model with some nodes kept in float.
+struct Run<'r> {
+    quantizer: &'r Quantizer<'r>,
+    scheme: Option<Quantize>,
+    samples: &'r [Vec<EValue>],
+    expected: Vec<Vec<EValue>>,
+    progress: &'r dyn Fn(&str),
+}
+
+/// A quantized node.
+struct Sensitivity {
+    name: String,
+    /// The outputs if only this node is quantized.
+    outputs: Vec<OutputComparison>,
+    /// The largest share of noise that it alone adds to an output, for each multiplication that it saves.
+    density: f64,
+}
+
+impl Run<'_> {
+    /// Calibrates, and takes the static scheme with the closest outputs: with or without equalized channels, and with or without
+    /// corrected biases.
+    fn calibrate(&mut self) -> Result<Attempt> {
+        let mut best: Option<(f64, Attempt, Option<Quantize>)> = None;
+        let mut statistics = BTreeMap::new();
+        for is_equalized in [false, true] {
+            let Some((scheme, channels)) = self.scheme(statistics)? else { break };
+            statistics = channels;
+            let errors = self.layer_errors(&scheme)?;
+            for is_corrected in [false, true] {
+                let mut scheme = scheme.clone();
+                if is_corrected {
+                    scheme.corrections = errors.corrections();
+                }
+                self.scheme = Some(Quantize::Static(self.of_method(scheme)));
+                let attempt = self.attempt(&BTreeSet::new())?;
+                let closeness = mean_sqnr(&attempt.outputs);
+                if best.as_ref().is_none_or(|(least, ..)| closeness > *least) {
+                    best = Some((closeness, attempt, self.scheme.clone()));
+                }
+            }
+            if is_equalized || statistics.is_empty() {
+                break;
+            }
+        }
+        let Some((_, attempt, scheme)) = best else { return self.attempt(&BTreeSet::new()) };
+        self.scheme = scheme;
+        Ok(attempt)
+    }
+
+    fn of_method(&self, scheme: StaticScheme) -> BTreeMap<String, StaticScheme> {
+        BTreeMap::from([(self.quantizer.method.clone(), scheme)])
+    }
+
+    /// Compiles a program that observes values or errors.
+    fn observing(&self, quantize: Quantize) -> Result<Compiled> {
+        let options = Options {
+            quantize: Some(quantize),
+            delegation: Vec::new(),
+            ..self.options(&BTreeSet::new(), false)
+        };
+        Ok((self.quantizer.compile)("observing", &options)?)
+    }
+
+    /// The ranges of values after their channels are equalized by these statistics, and the statistics of the channels then. For each
+    /// value, the range with the least squared error or that of all elements, whichever gives the layers that read it less noise.
+    fn scheme(
+        &self,
+        channels: BTreeMap<String, ChannelStatistics>,
+    ) -> Result<Option<(StaticScheme, BTreeMap<String, ChannelStatistics>)>> {
+        let quantizer = self.quantizer;
+        let given = StaticScheme { channels, ..StaticScheme::default() };
+        let observing = self.observing(Quantize::Observe(self.of_method(given.clone())))?;
+        let mut calibration =
+            Calibration::with_options(quantizer.file, &observing, &quantizer.method, quantizer.load.clone())?;
+        for sample in self.samples {
+            (self.progress)("calibrating");
+            calibration.run(sample)?;
+        }
+        let extents = calibration.extents();
+        let Some(found) = calibration.schemes().remove(&quantizer.method) else { return Ok(None) };
+        let mut scheme = StaticScheme { ranges: found.ranges, ..given };
+        let whole = StaticScheme { ranges: extents, ..scheme.clone() };
+        let mut gains: BTreeMap<&str, f64> = BTreeMap::new();
+        let (least_squares, extents) = (self.layer_errors(&scheme)?, self.layer_errors(&whole)?);
+        for ((_, input, clamped), (_, _, unclamped)) in least_squares.noise().zip(extents.noise()) {
+            *gains.entry(input).or_default() += clamped - unclamped;
+        }
+        for (name, _) in gains.into_iter().filter(|(_, gain)| *gain > 0.0) {
+            if let Some(&extent) = whole.ranges.get(name) {
+                scheme.ranges.insert(name.to_owned(), extent);
+            }
+        }
+        Ok(Some((scheme, found.channels)))
+    }
+
+    fn layer_errors(&self, scheme: &StaticScheme) -> Result<LayerErrors> {
+        let quantizer = self.quantizer;
+        let observing = self.observing(Quantize::ObserveErrors(self.of_method(scheme.clone())))?;
+        let mut errors =
+            LayerErrors::new(quantizer.file, &observing, &quantizer.method, quantizer.load.clone())?;
+        for sample in self.samples {
+            (self.progress)("measuring layers");
+            errors.run(sample)?;
+        }
+        Ok(errors)
+    }
+
+    fn options(&self, kept: &BTreeSet<String>, external_data: bool) -> Options {
+        let mut options = self.quantizer.options.clone();
+        options.quantize.clone_from(&self.scheme);
+        options.external_data = external_data;
+        options.keep_float.extend(kept.iter().cloned());
+        options
+    }
+
+    fn attempt(&self, kept: &BTreeSet<String>) -> Result<Attempt> {
+        let quantizer = self.quantizer;
+        let compiled = (quantizer.compile)("quantizing", &self.options(kept, false))?;
+        let program = load_compiled(quantizer.file, &compiled)?;
+        let (mut closeness, mut seconds) = (OutputCloseness::default(), Vec::new());
+        let mut method = quantizer.load(&program)?;
+        for (sample, expected) in self.samples.iter().zip(&self.expected) {
+            (self.progress)("measuring");
+            let start = Instant::now();
+            let found = method.execute(sample)?;
+            seconds.push(start.elapsed().as_secs_f64());
+            closeness.add(expected, &found)?;
+        }
+        let names = program.method_meta(&quantizer.method)?.value_names()?.outputs;
+        let outputs = closeness.finish(names);
+        Ok(Attempt { compiled, outputs, seconds: median(seconds) })
+    }
+
+    /// Measures each node that the attempt quantizes alone, and sorts them: first those with the most noise for the
+    /// multiplications that they save.
+    fn sensitivity(&self, attempt: &Attempt) -> Result<Vec<Sensitivity>> {
+        let summary = self.quantizer.summary(&attempt.compiled);
+        let multiplications: BTreeMap<&str, u64> =
+            summary.layers.iter().map(|layer| (layer.name.as_str(), layer.multiplications)).collect();
+        let mut measured = Vec::with_capacity(summary.quantized.len());
+        for name in &summary.quantized {
+            let others = summary.quantized.iter().filter(|other| *other != name).cloned().collect();
+            let outputs = self.attempt(&others)?.outputs;
+            let noise = |output: &OutputComparison| {
+                output.closeness.map_or(0.0, |closeness| 10f64.powf(-closeness.sqnr / 10.0))
+            };
+            let noise = outputs.iter().map(noise).fold(0.0, f64::max);
+            let saved = multiplications.get(name.as_str()).copied().unwrap_or(0).max(1);
+            measured.push(Sensitivity { name: name.clone(), outputs, density: noise / saved as f64 });
+        }
+        measured.sort_by(|a, b| b.density.total_cmp(&a.density));
+        Ok(measured)
+    }
+
+    /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection.
+    fn reach(
+        &self,
+        goal: &QuantizationGoal,
+        whole: Attempt,
+        sensitivity: &[Sensitivity],
+    ) -> Result<(Attempt, Vec<String>)> {
+        let names = |count: usize| sensitivity[..count].iter().map(|node| node.name.clone());
+        let (mut missing, mut best) = (0, None);
+        let mut enough = sensitivity.len();
+        let mut reached = whole;
+        while missing + 1 < enough {
+            let count = missing.midpoint(enough);
+            let attempt = self.attempt(&names(count).collect())?;
+            match goal.shortfall(&attempt.outputs) > 0.0 {
+                true => (missing, reached) = (count, attempt),
+                false => (enough, best) = (count, Some(attempt)),
+            }
+        }
+        let Some(best) = best else {
+            return Err(Error::Input(missed(goal, &reached.outputs, missing, sensitivity.len())));
+        };
+        Ok((best, names(enough).collect()))
+    }
+}
+
+/// The mean signal-to-noise ratio of outputs, in decibels.
+fn mean_sqnr(outputs: &[OutputComparison]) -> f64 {
+    // More than single precision resolves.
+    const MOST: f64 = 150.0;
+    let ratios =
+        outputs.iter().filter_map(|output| output.closeness.map(|closeness| closeness.sqnr.min(MOST)));
+    let (sum, count) = ratios.fold((0.0, 0usize), |(sum, count), ratio| (sum + ratio, count + 1));
+    sum / count.max(1) as f64
+}
+
+/// What was reached instead of the goal.
+fn missed(goal: &QuantizationGoal, outputs: &[OutputComparison], kept: usize, all: usize) -> String {
+    let wanted = [
+        goal.min_sqnr.map(|min| format!("a signal-to-noise ratio of {min} dB")),
+        goal.min_agreement.map(|min| format!("an agreement of {min}")),
+    ];
+    let wanted: Vec<String> = wanted.into_iter().flatten().collect();
+    let reached = |(index, output): (usize, &OutputComparison)| {
+        let sqnr = output.closeness.map_or_else(String::new, |c| format!(" {:.1} dB", c.sqnr));
+        let agreement = output.same_top.map_or_else(String::new, |same| format!(", agreement {same:.4}"));
+        format!("output {index}:{sqnr}{agreement}")
+    };
+    let reached: Vec<String> = outputs.iter().enumerate().map(reached).collect();
+    format!(
+        "the quantized program misses the goal of {} even with {kept} of {all} nodes in float: {}",
+        wanted.join(" and "),
+        reached.join("; ")
+    )
+}

@@ -1,0 +1,71 @@
+//! Quantization with calibration data: what is measured, and what a goal keeps in float.
+
+use pteron::compile::{self, OperatorTable, Options, QuantizationGoal, Quantize, Quantized, Quantizer};
+use pteron::{DataLoader, EValue, FileLoader, Tensor};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Deterministic pictures for the classifier of digits: strokes of several widths.
+fn samples() -> Vec<Vec<EValue>> {
+    let picture = |seed: usize| {
+        let pixel = |i: usize| {
+            let (x, y) = (i % 28, i / 28);
+            let near = (x * (1 + seed % 3) + y * (seed % 5)).abs_diff(20 + 3 * seed) as f32;
+            (1.0 - near / (4.0 + seed as f32)).max(0.0)
+        };
+        let pixels: Vec<f32> = (0..28 * 28).map(pixel).collect();
+        vec![EValue::Tensor(Tensor::from_slice(&[1, 1, 28, 28], &pixels).unwrap())]
+    };
+    (0..8).map(picture).collect()
+}
+
+fn quantized(quantize: Quantize, goal: QuantizationGoal) -> pteron::tools::Result<Quantized> {
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
+    let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(digits).unwrap());
+    let kernels = pteron::kernel_registry();
+    let table = OperatorTable::all(&kernels);
+    let compile = |_: &str, options: &Options| {
+        compile::from_program(Arc::clone(&file), None, (&table, &table), options, &mut |_, _, _| {})
+    };
+    let options = Options { quantize: Some(quantize), ..Options::default() };
+    Quantizer::new(&file, options, pteron::load_options(), &compile)?.run(&samples(), goal, &|_| {})
+}
+
+fn sqnr(found: &Quantized) -> f64 {
+    found.report.outputs[0].closeness.unwrap().sqnr
+}
+
+#[test]
+fn outputs_are_measured_on_the_samples() {
+    for quantize in [Quantize::Static(BTreeMap::new()), Quantize::Dynamic] {
+        let found = quantized(quantize, QuantizationGoal::default()).unwrap();
+        let report = &found.report;
+        assert!(sqnr(&found) > 20.0 && sqnr(&found) < 80.0, "{report:?}");
+        assert_eq!((report.samples, report.kept.len(), report.outputs[0].same_top), (8, 0, Some(1.0)));
+        assert!(report.bytes[1] < report.bytes[0] && report.multiplications[0] > 0, "{report:?}");
+    }
+}
+
+#[test]
+fn the_most_sensitive_nodes_stay_float_until_the_goal_is_reached() {
+    let free = quantized(Quantize::Static(BTreeMap::new()), QuantizationGoal::default()).unwrap();
+    let goal = QuantizationGoal { min_sqnr: Some(sqnr(&free) + 1.0), ..QuantizationGoal::default() };
+    let found = quantized(Quantize::Static(BTreeMap::new()), goal).unwrap();
+    assert!(Some(sqnr(&found)) >= goal.min_sqnr, "{:?}", found.report);
+    assert!(
+        !found.report.kept.is_empty()
+            && found.report.kept.iter().all(|name| found.options.keep_float.contains(name))
+    );
+    let [quantized, all] = found.report.multiplications;
+    assert!(quantized > 0 && quantized < all, "{:?}", found.report);
+}
+
+#[test]
+fn a_goal_out_of_reach_is_an_error_that_says_what_was_reached() {
+    let goal = QuantizationGoal { min_sqnr: Some(200.0), min_agreement: Some(0.5) };
+    let error = quantized(Quantize::Dynamic, goal).unwrap_err().to_string();
+    let parts =
+        ["a signal-to-noise ratio of 200 dB and an agreement of 0.5", "0 of 1 nodes in float", "output 0:"];
+    assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+}
