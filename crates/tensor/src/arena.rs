@@ -5,7 +5,7 @@
 use crate::{AlignedBuffer, Error, Result};
 use std::ops::Range;
 
-/// The block size for copying arenas: blocks that are all zero are skipped.
+/// The block size, in bytes, for copying arenas: blocks that are all zero are skipped.
 const PAGE_BYTES: usize = 4096;
 
 /// A range of bytes of one arena.
@@ -13,14 +13,14 @@ const PAGE_BYTES: usize = 4096;
 pub struct Extent {
     /// Index of the arena.
     pub arena: usize,
-    /// First byte.
+    /// The offset of the first byte in the arena.
     pub offset: usize,
     /// Number of bytes.
     pub len: usize,
 }
 
 impl Extent {
-    /// Whether the two have a byte in common.
+    /// Whether the two extents have a byte in common.
     pub fn overlaps(&self, other: &Extent) -> bool {
         self.arena == other.arena
             && self.len > 0
@@ -73,7 +73,7 @@ impl Arenas {
         self.buffers.is_empty()
     }
 
-    /// One arena.
+    /// The arena with this index; `None` if there is none.
     pub fn arena(&self, index: usize) -> Option<&AlignedBuffer> {
         self.buffers.get(index)
     }

@@ -41,7 +41,7 @@ impl TensorMeta {
         Self::new(dtype, sizes, DimOrder::contiguous(sizes.len()))
     }
 
-    /// The same with another dynamism.
+    /// This meta with another dynamism.
     pub fn with_dynamism(mut self, dynamism: ShapeDynamism) -> Self {
         self.dynamism = dynamism;
         self
@@ -67,7 +67,7 @@ impl TensorMeta {
         &self.strides
     }
 
-    /// The layout.
+    /// The dim order: the order of the dimensions in memory.
     pub fn dim_order(&self) -> &DimOrder {
         &self.dim_order
     }

@@ -21,7 +21,7 @@ macro_rules! scalar_types {
             /// The short name of the command line: `f32`, `i64`, `bool`.
             pub const fn short_name(self) -> &'static str { match self { $(Self::$variant => $short,)* } }
 
-            /// Parses either name.
+            /// Parses PyTorch's name or the short name of a scalar type; `None` for any other text.
             pub fn parse(name: &str) -> Option<Self> {
                 match name { $($name | $short => Some(Self::$variant),)* _ => None }
             }
