@@ -35,7 +35,7 @@ const fn row<T: Operation + Lower>() -> LowerFn {
     |operation, node| Some(operation.downcast_ref::<T>()?.lower(node))
 }
 
-/// One function for each type of operation.
+/// The lowering functions, one for each type of operation.
 const OPERATIONS: &[LowerFn] = &[
     row::<Attention>(),
     row::<Cast>(),
@@ -61,7 +61,7 @@ const OPERATIONS: &[LowerFn] = &[
     row::<Viewed>(),
 ];
 
-/// Lowers a node: an operation by its row, a call to the step that runs its kernel.
+/// Lowers a node: an operation by its function in [`OPERATIONS`], a call to the step that runs its kernel.
 pub(super) fn lower(graph: &Graph, id: NodeId, isa: Isa, packs: &Packs) -> Result<Lowered> {
     let node = graph.node(id);
     if let Some(call) = node.call() {

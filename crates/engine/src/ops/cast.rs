@@ -14,7 +14,7 @@ pub(crate) fn is_half(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Half | ScalarType::BFloat16)
 }
 
-/// The same sizes and layout with f32 elements.
+/// A meta with f32 elements and the sizes and layout of `meta`.
 pub(crate) fn widened_meta(meta: &TensorMeta) -> Option<TensorMeta> {
     TensorMeta::new(ScalarType::Float, meta.sizes(), *meta.dim_order()).ok()
 }

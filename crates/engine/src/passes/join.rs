@@ -40,7 +40,7 @@ fn join_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression
     })
 }
 
-/// An expression and its inputs, with another expression substituted for the input at `slot`.
+/// The expression and its inputs after the other expression is substituted for the input at `slot`.
 fn inline_expression(
     (expression, inputs): (&Expression, &[ValueId]),
     slot: usize,

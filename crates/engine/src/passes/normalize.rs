@@ -78,7 +78,7 @@ fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     }
 }
 
-/// Rewrites a call that returns the elements of its first input in order, to a reshape or a change of layout.
+/// Rewrites a call that returns the elements of its first input in order as a reshape or a change of layout.
 fn rewrite_same_elements(graph: &mut Graph, node: NodeId) -> bool {
     let (Some(from), Some(&to)) = (argument(graph, node, 0), graph.node(node).outputs().first()) else {
         return false;

@@ -75,7 +75,7 @@ fn is_required(arg: &SchemaArg) -> bool {
     arg.ty == ArgType::Tensor && !(arg.written || arg.list || arg.optional)
 }
 
-/// The inputs that are not assigned to arguments, and the node's inputs so far.
+/// A call's inputs that are not assigned to arguments yet, and the inputs that its node has so far.
 struct Unassigned<'i> {
     inputs: &'i [Input],
     operands: Vec<ValueId>,
@@ -117,7 +117,7 @@ impl Unassigned<'_> {
         }
     }
 
-    /// Takes an input that is a scalar or, for a list, all scalars that are next. `None` if the next input is no scalar.
+    /// Takes the next input, if it is a scalar; for a list, all scalars that come next. `None` if no scalar comes next.
     fn take_scalars(&mut self, list: bool) -> Option<CallArg> {
         let scalars = self.count_while(|input| matches!(input, Input::Value(_, Type::Scalar)));
         let num_taken = if list { scalars } else { scalars.min(1) };

@@ -5,7 +5,7 @@ use crate::value::scalar_meta;
 use pteron_tensor::{DimOrder, Scalar, ScalarType, ShapeDynamism, TensorMeta};
 use std::str::FromStr;
 
-/// What was read, or a message that says what is wrong.
+/// The value that was read, or a message that says what is wrong.
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
 
 /// The rest of a line, which is not read yet.
@@ -50,7 +50,7 @@ impl<'t> Cursor<'t> {
         if self.0.is_empty() { Ok(()) } else { Err(self.expected_error("the end of the line")) }
     }
 
-    /// The error message that `expected` was expected here, with the text that is here.
+    /// The error message that `expected` was expected at the cursor, with the text found there.
     pub(super) fn expected_error(&self, expected: &str) -> String {
         match self.0 {
             "" => format!("expected {expected}, found the end of the line"),
