@@ -388,7 +388,7 @@ fn hardtanh(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     clamp_to(ctx, args, outs, [Some(args.scalar("min_val")?), Some(args.scalar("max_val")?)], false)
 }
 
-/// At least `min` and at most `max`; `max` wins if `min > max`.
+/// Clamps each element to at least `min` and at most `max`; `max` wins if `min > max`.
 fn clamp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let bounds = [args.optional_scalar("min")?, args.optional_scalar("max")?];
     ensure!(bounds.iter().any(|b| b.is_some()), "min and max are both absent");
@@ -501,7 +501,7 @@ mod tests {
         call(name, &all, out(Float, x.sizes())).unwrap()
     }
 
-    /// 0.1 is less than the nearest bfloat16.
+    /// 0.1 is less than the bfloat16 nearest to it.
     #[test]
     fn shrink_bounds_are_rounded_to_the_type() {
         let x = t(&[1], &[pteron_tensor::bf16::from_f32(0.1)]);

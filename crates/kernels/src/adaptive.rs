@@ -31,7 +31,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The elements that the `i`th of `to` adaptive windows covers, in a dimension of size `from`.
+/// The input elements that window `i` of `to` adaptive windows covers, in a dimension of size `from`.
 fn adaptive_window(i: usize, from: usize, to: usize) -> Range<usize> {
     let at = |i: usize| i as u128 * from as u128;
     (at(i) / to as u128) as usize..at(i + 1).div_ceil(to as u128) as usize

@@ -57,7 +57,7 @@ impl<'a, C: Compute> Heads<'a, C> {
         Ok(Self { values, view: Layout::contiguous(&view.sizes) })
     }
 
-    /// A mask to add to scores of these sizes. In a boolean mask, true means that the key is visible.
+    /// A mask that is added to scores with these sizes. In a boolean mask, true means that the key is visible.
     fn from_mask(ctx: &KernelContext<'a>, mask: &TensorView<'a>, scores: &Shape) -> Result<Self> {
         let dense = Layout::contiguous(mask.sizes());
         let dtype = mask.dtype();
@@ -111,7 +111,7 @@ impl<'a> Heads<'a, f32> {
     }
 }
 
-/// [`Heads`] as plain slices, which threads can share.
+/// The tensor of a [`Heads`] as a plain slice, which threads can share.
 #[derive(Clone, Copy)]
 struct HeadSlices<'v, C> {
     values: &'v [C],
@@ -142,7 +142,7 @@ impl<'v, C> HeadSlices<'v, C> {
 struct Rule {
     /// The factor of the scores.
     scale: f64,
-    /// The number of keys; later ones are not visible.
+    /// The number of keys; keys from this index on are not visible.
     keys: usize,
     /// In causal attention, the position of query 0: query `i` sees no keys beyond this plus `i`.
     causal: Option<usize>,
@@ -288,7 +288,7 @@ fn attend_f32(
 /// A head's keys, transposed, and its values, packed for the matrix products.
 type Packed = (PackedB, PackedB);
 
-/// Attention of a block of queries of one head at a time, whose scores stay in a near cache.
+/// Computes attention for a block of queries of one head at a time, so that the block's scores stay in a near cache.
 struct Blocks<'v> {
     isa: Isa,
     q: HeadSlices<'v, f32>,
@@ -493,7 +493,7 @@ impl Sequence {
     }
 }
 
-/// Attention of `[batch, sequence, heads, width]`.
+/// Attention of query, key and value tensors with dimensions `[batch, sequence, heads, width]`.
 fn custom_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = [args.tensor("query")?, args.tensor("key")?, args.tensor("value")?];
     let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int("start_pos")?, false)?;
@@ -558,7 +558,7 @@ mod tests {
         t(sizes, &(0..sizes.iter().product()).map(one).collect::<Vec<T>>())
     }
 
-    /// Reference attention of `[B, H, L, D]`, `[B, G, S, D]` and `[B, G, S, D]`, by the formula.
+    /// Reference attention by the formula: `q` is `[B, H, L, D]`, `k` and `v` are `[B, G, S, D]`; `added` is the mask.
     fn formula([q, k, v]: [&Tensor; 3], added: impl Fn(usize, usize) -> f64) -> Vec<f64> {
         let [q, k, v] = [q, k, v].map(|x| x.storage::<f64>().unwrap());
         let mut all = Vec::new();

@@ -270,7 +270,7 @@ fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
     Ok([Input::of_arg(args, 0)?, Input::of_arg(args, 1)?])
 }
 
-/// Argument 2, the factor of the second operand, rounded to the result's type. It must not be of a higher category.
+/// Argument 2, `alpha`, rounded to the result's type. A floating-point `alpha` is refused if the result is an integer.
 fn checked_alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
     let alpha = args.scalar("alpha")?;
     ensure!(
@@ -569,7 +569,7 @@ fn copysign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     map_float(ctx, args, outs, operands(args)?, &elementwise! { float(a, b) => a.copysign(b) })
 }
 
-/// 0 for negative, 1 for positive elements, `values` at zero.
+/// 0 for negative elements, 1 for positive ones, and the element of `values` where `self` is zero.
 fn heaviside(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! {
         float(a, b) => if a == 0.0 { b } else { (a > 0.0) as u8 as F };

@@ -38,7 +38,7 @@ fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     )
 }
 
-/// The names of the two parts of a complex number.
+/// The names of the first argument, the real part or the absolute value; [`SECOND`] has those of the second.
 const FIRST: [&str; 2] = ["real", "abs"];
 const SECOND: [&str; 2] = ["imag", "angle"];
 

@@ -49,7 +49,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .moves_elements(),
 ];
 
-/// Copies a view of a tensor to a view of an out, converting if the types differ.
+/// Copies a view of a tensor to a view of an out, converting the elements if the types differ.
 fn copy_converted(
     ctx: &KernelContext<'_>,
     from: &TensorView<'_>,
@@ -222,7 +222,7 @@ fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     })
 }
 
-/// A copy of `self` in which a slice is `src`.
+/// A copy of `self` in which a slice is replaced by `src`.
 fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, "dim")?;
     let step = args.int("step")?;

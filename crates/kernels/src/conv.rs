@@ -46,7 +46,7 @@ fn spatial_values(args: &Args<'_>, name: &'static str, dims: usize, fill: usize)
     Ok(all)
 }
 
-/// The checked arguments of a call.
+/// The checked arguments of a convolution call.
 struct Call {
     params: ConvParams,
     frame: ConvFrame,

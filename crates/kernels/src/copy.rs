@@ -100,7 +100,7 @@ fn to_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     convert(ctx, args, outs, "self", args.meta("self")?.sizes())
 }
 
-/// `src`, broadcast to the sizes of `self`.
+/// `src` broadcast to the sizes of `self`, as the elements of the out.
 fn copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     convert(ctx, args, outs, "src", args.meta("self")?.sizes())
 }

@@ -24,12 +24,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 struct Sizes {
     batch: usize,
     heads: usize,
-    /// The number of query heads of a head.
+    /// The number of query heads that share a key and value head.
     queries: usize,
     steps: usize,
     keys: usize,
     values: usize,
-    /// The number of decay factors of a step: one, or one for each key.
+    /// The number of decay factors in a step: one, or one for each key element.
     decays: usize,
 }
 

@@ -112,7 +112,7 @@ struct Regions {
 }
 
 impl Regions {
-    /// The sizes of `input` and `rois`, and of the bins.
+    /// Reads the sizes of `input` and `rois`, and the numbers of bins.
     fn from_args(args: &Args<'_>) -> Result<Self> {
         let (x, rois) = (args.meta("input")?, args.meta("rois")?);
         ensure!(
@@ -202,7 +202,7 @@ impl<C: Compute + Float> Samples<C> {
     }
 }
 
-/// The two elements around a position, with their weights; `None` if the position is outside of the image.
+/// The two elements next to a position, with their weights; `None` if the position is outside of the image.
 fn linear_taps<C: Compute + Float>(place: C, size: usize) -> Option<[(usize, C); 2]> {
     let inside = place >= C::from_f64(-1.0) && place <= C::from_f64(size as f64) && size > 0;
     if !inside {
@@ -247,7 +247,7 @@ fn sampling_ratio(args: &Args<'_>) -> Result<i64> {
     Ok(ratio)
 }
 
-/// The mean of bilinear samples in each bin of each region.
+/// The mean of bilinear samples in each bin of each region of interest.
 fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (regions, ratio, aligned) = (Regions::from_args(args)?, sampling_ratio(args)?, args.bool("aligned")?);
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
@@ -286,7 +286,7 @@ fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// The mean of bilinear samples in each bin of each region, each bin from its own channels, which are out 1.
+/// The mean of bilinear samples in each bin of each region; out 1 is the index of the channel that each bin reads.
 fn ps_roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (regions, ratio) = (Regions::from_args(args)?, sampling_ratio(args)?);
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
@@ -411,7 +411,7 @@ fn greatest_element<C: Compute + Float>(
     (value, place)
 }
 
-/// The mean of each bin of each region, each bin from its own channels, which are out 1.
+/// The mean of each bin of each region; out 1 is the index of the channel that each bin reads.
 fn ps_roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let regions = Regions::from_args(args)?;
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);

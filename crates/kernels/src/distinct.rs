@@ -234,7 +234,7 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
     Ok(())
 }
 
-/// The dimensions with `dim` moved to the front; the others keep their order, in which slices are compared.
+/// The dimensions with `dim` moved to the front; the other dimensions keep their order, in which slices are compared.
 fn move_to_front(dim: usize, rank: usize) -> SmallVec<[usize; 8]> {
     [dim].into_iter().chain((0..rank).filter(|&d| d != dim)).collect()
 }
@@ -252,7 +252,7 @@ fn unique_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     distinct(ctx, args, outs, &Wanted { dim, sort: true, inverse: true, counts: true })
 }
 
-/// The elements, or the slices along a dimension, without those that equal their predecessor.
+/// The elements, or the slices along a dimension, without those that are equal to the one before.
 fn unique_consecutive(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dim = if args.is_none("dim") { None } else { Some(sliced_dim(args, args.int("dim")?)?) };
     let (inverse, counts) = (args.bool("return_inverse")?, args.bool("return_counts")?);

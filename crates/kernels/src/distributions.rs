@@ -225,7 +225,7 @@ fn dirichlet(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// Draws an element for each element of the first argument.
+/// Draws a value for each element of the first argument.
 fn draw_for_each(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -246,13 +246,13 @@ fn draw_for_each(
     })
 }
 
-/// Integers that the type of the result represents exactly, from zero on.
+/// Uniform integers from zero to [`greatest_exact_integer`] of the result's type.
 fn random(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let high = greatest_exact_integer(outs.tensor(0)?.dtype());
     crate::random::draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, high.saturating_add(1))
 }
 
-/// The greatest integer up to which a type represents all.
+/// The greatest integer up to which a type represents all non-negative integers exactly.
 fn greatest_exact_integer(dtype: ScalarType) -> i64 {
     match dtype {
         ScalarType::Bool => 1,

@@ -114,7 +114,7 @@ fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
     args.bool("keepdim").ok()?.then_some(Meaning::Amax(dims))
 }
 
-/// The largest or smallest element, and the index of its first occurrence.
+/// The reduction to the largest or smallest element, or to the index of its first occurrence.
 struct Extreme<O> {
     least: bool,
     /// Whether the result is the index; otherwise it is the value.
@@ -277,7 +277,7 @@ fn argmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, "dim")?, args.bool("keepdim")?), false)
 }
 
-/// The index of the smallest element.
+/// The index of the smallest element, along a dimension or in row-major order of all elements.
 fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, "dim")?, args.bool("keepdim")?), true)
 }

@@ -54,16 +54,16 @@ struct Index<'a> {
 struct Choice<'a> {
     /// The broadcast shape of the index tensors.
     sizes: Shape,
-    /// The start of the view for each position in that shape, in row-major order.
+    /// The start of the view for each position in the shape `sizes`, in row-major order.
     starts: ScratchBuffer<'a, i64>,
-    /// The layout of the view, without its start.
+    /// The layout of the view at a position, without its start.
     rest: Layout,
-    /// The first dimension of `sizes` among the result's dimensions; the others are those of the view.
+    /// The index, among the result's dimensions, of the first dimension of `sizes`; all others are those of the view.
     at: usize,
 }
 
 impl<'a> Choice<'a> {
-    /// The selection from a tensor with layout `x`, by index tensors for its first dimensions.
+    /// The selection from a tensor with layout `x` by index tensors, or masks, for its first dimensions.
     fn new(ctx: &KernelContext<'a>, x: &Layout, list: &[Option<TensorView<'a>>]) -> Result<Self> {
         let mut all: SmallVec<[Index<'a>; 4]> = SmallVec::new();
         let mut dim = 0;
@@ -188,7 +188,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Adds the indices of a mask's true elements: one index tensor for each of its dimensions.
+/// Adds the indices of a mask's true elements: one index tensor for each dimension of the mask.
 fn push_mask<'a>(
     ctx: &KernelContext<'a>,
     x: &Layout,

@@ -27,7 +27,7 @@ fn random_tensor(sizes: &[usize]) -> Tensor {
     tensor
 }
 
-/// Kernels that only move, fill or compare elements, on one thread.
+/// Single-threaded calls of kernels that only move, fill or compare elements.
 #[test]
 fn moves_fills_and_comparisons_are_interrupted() {
     use ScalarType::Float;

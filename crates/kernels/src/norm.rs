@@ -139,7 +139,7 @@ fn checked_input<'a>(args: &Args<'a>, outs: &mut Outs<'_>, index: usize) -> Resu
     Ok(x)
 }
 
-/// Layer normalisation over the last dimensions; weight and bias have their shape.
+/// Layer normalisation over the last dimensions; weight and bias have the shape of these dimensions.
 fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = checked_input(args, outs, 0)?;
     let shape = to_shape("normalized_shape", args.ints("normalized_shape")?)?;

@@ -223,7 +223,7 @@ impl Windows {
         [at / (h * w), at / w % h, at % w]
     }
 
-    /// The taps of a window that are in bounds of the input along one dimension, and the position of tap 0.
+    /// The taps of a window that are in bounds of the input along dimension `d`, and the input position of tap 0.
     fn taps_in_bounds(&self, d: usize, o: usize) -> (Range<usize>, isize) {
         let start = (o * self.stride[d]) as isize - self.padding[d] as isize;
         let step = self.dilation[d] as isize;
@@ -268,9 +268,9 @@ impl Windows {
 struct Span {
     /// The window's first pixel in the input.
     first: usize,
-    /// The number of its pixels in the input.
+    /// The number of pixels of the window that lie in the input.
     count: usize,
-    /// The number of its pixels in the input or its padding.
+    /// The number of pixels of the window that lie in the input or its padding.
     padded: usize,
 }
 
@@ -325,7 +325,7 @@ impl Reach {
 /// Grain size: the smallest amount of work worth waking a thread for.
 const GRAIN: usize = 1 << 14;
 
-/// The smallest value of a type.
+/// The smallest value of a scalar type: negative infinity for floating-point types.
 fn least_value(dtype: ScalarType) -> Scalar {
     match dtype {
         ScalarType::Byte => Scalar::Int(0),

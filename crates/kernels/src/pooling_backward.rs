@@ -30,7 +30,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The windows along one dimension.
+/// The sizes and parameters of the windows along one dimension.
 #[derive(Clone, Copy)]
 struct Slide {
     from: usize,
@@ -166,7 +166,7 @@ impl Windows {
     }
 }
 
-/// The divisor of a window's sum.
+/// The divisor of a window's sum, by the arguments of average pooling.
 struct Divisor {
     fixed: Option<i64>,
     padded: bool,

@@ -282,7 +282,7 @@ fn sym_float(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     outs.set(0, Scalar::Double(args.scalar("a")?.to_f64()))
 }
 
-/// Doubles are truncated.
+/// The argument as an integer; a double is truncated.
 fn sym_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     outs.set(0, Scalar::Int(args.scalar("a")?.to_i64()))
 }

@@ -43,7 +43,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The quantization parameters of a call that gives them as scalars.
+/// The quantization parameters of a call that passes them as scalars.
 fn scalar_qparams(args: &Args<'_>) -> Option<QParams> {
     let (zero, low, high) =
         (args.int("zero_point").ok()?, args.int("quant_min").ok()?, args.int("quant_max").ok()?);

@@ -108,7 +108,7 @@ fn sum_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
     Ok(result)
 }
 
-/// Arithmetic on elements, with a wider type for sums.
+/// Arithmetic on elements, whose sums have a type that is wide enough.
 trait Wide: Compute {
     type Sum: Compute;
     fn widen(self) -> Self::Sum;

@@ -76,7 +76,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Elements with PyTorch's total order.
+/// Element types with PyTorch's total order.
 pub(crate) trait Order: Compute {
     fn compare_to(self, other: Self) -> Ordering;
     fn is_nan(self) -> bool;
@@ -294,7 +294,7 @@ fn nth_of_lanes(
     })
 }
 
-/// The `k`th smallest of each lane, counted from one.
+/// The `k`th smallest element of each lane, and its index; `k` counts from one.
 fn kthvalue(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let k = args.int("k")?;
     nth_of_lanes(ctx, args, outs, [2, 3], false, |n| {
@@ -303,7 +303,7 @@ fn kthvalue(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     })
 }
 
-/// The lower median of each lane; NaN if there is one.
+/// The lower median of each lane, and its index; NaN if the lane contains NaN.
 fn median(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     nth_of_lanes(ctx, args, outs, [1, 2], true, |n| Ok((n - 1) / 2))
 }
@@ -359,7 +359,7 @@ fn searchsorted(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     search_sorted(ctx, args, outs, Search { sequence: 0, wanted: 1, right }, sorter)
 }
 
-/// The insertion point of each value in the sorted sequence of its row.
+/// The insertion point of each value in the sorted sequence of the value's row.
 fn search_sorted(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

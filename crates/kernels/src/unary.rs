@@ -297,7 +297,7 @@ fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 /// The moduli of complex64 numbers, without the conversion to complex128. Returns `false`, and computes nothing, if the
 /// out has another type or layout.
 fn write_moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<bool> {
-    /// The complex numbers of a work item of a thread, and the fewest items worth waking a thread for.
+    /// The number of complex numbers in a thread's work item; `GRAIN` is the fewest items worth waking a thread for.
     const CHUNK: usize = 1 << 12;
     const GRAIN: usize = 8;
     let Arg::Tensor(x) = args.get("self") else { return Ok(false) };
@@ -349,7 +349,7 @@ macro_rules! float_functions {
     )* };
 }
 
-/// A block function of the compute core. It runs on one thread, because blocks are small.
+/// A block function that calls the compute core's `op` on one thread, because blocks are small.
 pub(crate) fn core_function(
     ctx: &KernelContext<'_>,
     op: compute::Unary,
@@ -506,13 +506,13 @@ fn square(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// -1, 0 or 1; 0 for NaN.
+/// The sign of each element: -1, 0 or 1; 0 for NaN.
 fn sign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! { float(x) => ((x > 0.0) as i8 - (x < 0.0) as i8) as F; int(x) => x.signum() };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// Like [`sign`]; for a nonzero complex number, the number of modulus one with the same angle.
+/// Like [`sign`]; a nonzero complex number becomes the number of modulus one with the same angle.
 fn sgn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! {
         float(x) => ((x > 0.0) as i8 - (x < 0.0) as i8) as F;

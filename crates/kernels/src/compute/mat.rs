@@ -18,7 +18,7 @@ pub(crate) fn last_of(count: usize, step: usize) -> usize {
 /// elements and may be zero (a broadcast).
 #[derive(Clone, Copy, Debug)]
 pub struct MatRef<'a, T = f32> {
-    /// The elements, from `(0, 0)` on.
+    /// The elements, from the element `(0, 0)` on.
     data: &'a [T],
     rows: usize,
     cols: usize,
@@ -80,7 +80,7 @@ impl<'a, T> MatRef<'a, T> {
         &self.data[i * self.rs + j * self.cs]
     }
 
-    /// The slice from the element `(i, j)` to its end.
+    /// The elements from `(i, j)` on, to the end of the slice.
     pub(super) fn from(&self, i: usize, j: usize) -> &'a [T] {
         &self.data[i * self.rs + j * self.cs..]
     }
@@ -97,7 +97,7 @@ impl<'a, T> MatRef<'a, T> {
         Self { data, rows: rows.len(), cols: cols.len(), ..*self }
     }
 
-    /// The address of the element `(0, 0)`; of no meaning if the matrix is empty. All elements are in one slice.
+    /// The address of the element `(0, 0)`; meaningless if the matrix is empty. All elements are in one slice.
     pub(super) fn as_ptr(&self) -> *const T {
         self.data.as_ptr()
     }

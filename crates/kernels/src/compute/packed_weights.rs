@@ -44,12 +44,12 @@ impl WeightBuffer {
         }
     }
 
-    /// Bytes of memory that this buffer owns.
+    /// The bytes of memory that this buffer owns; none if they are owned elsewhere.
     pub(crate) fn own_bytes(&self) -> usize {
         if let Self::Owned(buffer) = self { buffer.len() } else { 0 }
     }
 
-    /// Appends its bytes to `out`, padded to start at the alignment.
+    /// Appends the buffer's bytes to `out`, padded so that they start at a multiple of [`ALIGNMENT`].
     pub(crate) fn store(&self, out: &mut Vec<u8>) {
         out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
         out.extend_from_slice(bytemuck::cast_slice(self.elements()));

@@ -79,7 +79,7 @@ fn execute_unprepared(
     }
 }
 
-/// Longer transforms are planned when they run, within the limit of temporary memory.
+/// The length above which transforms are planned when they run, within the limit of temporary memory.
 const LONGEST_PREPARED: usize = 1 << 20;
 
 /// A call whose transforms are planned.
@@ -149,7 +149,7 @@ fn transform_dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
     list.iter().map(|&d| wrap_dim("dim", d, rank)).collect()
 }
 
-/// The scale of the results: argument 2 selects the normalization.
+/// The scale of the results, by the normalization that argument 2 selects.
 fn result_scale(args: &Args<'_>, sizes: &Shape, dims: &[usize]) -> Result<f64> {
     let count: f64 = dims.iter().map(|&d| sizes[d] as f64).product();
     Ok(match args.int("normalization")? {

@@ -64,7 +64,7 @@ fn eigh<F: Field>(
     vectors.map_or(Ok(()), |v| v.finish(ctx, outs))
 }
 
-/// The Hermitian matrix that one triangle of a matrix of the batch defines.
+/// The Hermitian matrix that the lower or upper triangle of a matrix of the batch defines.
 fn from_triangle<'a, F: Field>(
     ctx: &KernelContext<'a>,
     batch: &Batch<'a, F>,

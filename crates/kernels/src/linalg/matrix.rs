@@ -9,7 +9,7 @@ use pteron_tensor::{Shape, TensorView};
 
 /// The numbers that factorizations compute with: `f64` or complex128, whatever the precision of the tensors.
 pub(super) trait Field: ComplexFloat<Real = f64> + Compute {
-    /// A real number as an element.
+    /// A real number as a number of this type.
     fn from_real(x: f64) -> Self;
 }
 
@@ -86,7 +86,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         &mut self.data[j * rows..][..rows]
     }
 
-    /// Two columns, of which `i` is before `j`.
+    /// Two columns at once; `i` must be less than `j`.
     pub(super) fn cols_mut(&mut self, i: usize, j: usize) -> (&mut [F], &mut [F]) {
         let rows = self.rows;
         let (before, after) = self.data.split_at_mut(j * rows);
@@ -203,7 +203,7 @@ pub(super) fn reflect<F: Field>(v: &[F], factor: F, x: &mut [F]) {
 
 /// A batch of matrices, the last two dimensions of a tensor.
 pub(super) struct Batch<'a, F> {
-    /// The sizes of the other dimensions.
+    /// The sizes of the batch dimensions: all but the last two.
     pub(super) sizes: Shape,
     pub(super) rows: usize,
     pub(super) cols: usize,
@@ -239,7 +239,7 @@ impl<'a, F: Field> Batch<'a, F> {
     }
 }
 
-/// Results of a batch: the elements of an out, which are converted and stored when all are computed.
+/// The results for a batch of matrices, which become the elements of an out when all are computed.
 pub(super) struct Results<'a, F> {
     out: usize,
     len: usize,
@@ -270,7 +270,7 @@ impl<'a, F: Compute> Results<'a, F> {
     }
 }
 
-/// The names of the matrix that is factorized or solved for, the first argument.
+/// The names, in different schemas, of the first argument: the matrix to factorize or solve with, or its factors.
 pub(super) const MATRIX: [&str; 4] = ["A", "self", "LU", "LU_data"];
 
 /// Evaluates a function with the number type in which factorizations of the argument [`MATRIX`] compute.

@@ -68,7 +68,7 @@ pub(crate) fn values<'a, C: Compute>(
     Ok(Values::Copy(all))
 }
 
-/// Reads the elements of a view of a tensor in row-major order.
+/// Reads the elements of a view of a tensor, in row-major order, into `into`.
 pub(crate) fn read<C: Compute>(tensor: &TensorView<'_>, view: &Layout, into: &mut [C]) -> Result<()> {
     aligned(tensor.bytes(), tensor.dtype())?;
     pteron_pool::count(into.len());
@@ -103,7 +103,7 @@ pub(crate) fn indices<'a>(
     all_values(ctx, tensor)
 }
 
-/// Writes elements, in row-major order, to a view of an out, converted to its type.
+/// Writes elements, in row-major order, to a view of an out, converted to the out's type.
 pub(crate) fn write<C: Compute>(
     ctx: &KernelContext<'_>,
     from: &[C],

@@ -147,7 +147,7 @@ pub(crate) trait Compute: Cast + Default {
     fn from_bool(b: bool) -> Self {
         Self::from_i64(b as i64)
     }
-    /// Whether it is nonzero; true for NaN.
+    /// Whether the value is nonzero; true for NaN.
     fn is_true(self) -> bool {
         self != Self::default()
     }
@@ -234,7 +234,7 @@ pub(crate) fn conversion<C: Compute>(from: ScalarType, to: ScalarType) -> Option
     }
 }
 
-/// The type in which operators compute with tensors of this type.
+/// The type in which operators compute with tensors of type `dtype`.
 pub(crate) const fn compute_type(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => ScalarType::Float,
@@ -254,7 +254,7 @@ pub(crate) const fn conversion_type(from: ScalarType, to: ScalarType) -> ScalarT
     }
 }
 
-/// float32, PyTorch's default, for integers and bool; other types stay.
+/// The type itself if it is floating-point or complex; float32, PyTorch's default, for integers and bool.
 pub(crate) const fn float_type(dtype: ScalarType) -> ScalarType {
     if dtype.is_floating() || dtype.is_complex() { dtype } else { ScalarType::Float }
 }

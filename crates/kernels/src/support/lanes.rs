@@ -98,7 +98,7 @@ fn resize_lane<T: Compute>(lane: &mut Lane<T>, len: usize) {
     lane.resize(len, T::default());
 }
 
-/// Stores elements with stride `put`, from `to` on.
+/// Stores the elements of `from` with stride `put`, from element `to` on.
 fn store_strided<O: Compute>(
     from: &[O],
     store: Store<O>,

@@ -177,7 +177,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Loops of these sizes and strides, innermost first.
+    /// A traversal by loops of these sizes and strides, innermost first.
     pub(crate) fn new(loops: impl Iterator<Item = (usize, isize)>, offset: usize) -> Self {
         let mut dims: SmallVec<[(usize, isize); 6]> = SmallVec::new();
         for (size, stride) in loops.filter(|&(size, _)| size != 1) {
@@ -189,7 +189,7 @@ impl Walk {
         Self { dims, offset }
     }
 
-    /// The start of the elements if they are contiguous.
+    /// The index of the first element, if the elements are contiguous.
     pub(crate) fn dense(&self) -> Option<usize> {
         match self.dims[..] {
             [] | [(_, 1)] => Some(self.offset),
@@ -206,7 +206,7 @@ impl Walk {
         }
     }
 
-    /// The offset of the element if all elements are the same one (a broadcast).
+    /// The offset of the only element that is read, if all loops have stride zero (a broadcast).
     pub(crate) fn constant(&self) -> Option<usize> {
         self.dims.iter().all(|&(_, stride)| stride == 0).then_some(self.offset)
     }
@@ -226,7 +226,7 @@ impl Walk {
         at as usize
     }
 
-    /// The start of the elements of this range if they are contiguous.
+    /// The index of the first element of this range, if the elements of the range are contiguous.
     pub(crate) fn dense_range(&self, range: Range<usize>) -> Option<usize> {
         match self.dims.first() {
             None => Some(self.offset),

@@ -20,10 +20,10 @@ const CHUNK: usize = 8 * BLOCK;
 /// Grain size: the smallest number of work items worth waking a thread for.
 const GRAIN: usize = 8;
 
-/// A function over blocks of equal length.
+/// A function over one block of each input and a block of results, all of equal length.
 pub(crate) type BlockFn<'f, C, const N: usize> = &'f (dyn Fn([&[C]; N], &mut [C]) + Sync + 'f);
 
-/// An elementwise function, for each type that it can be computed in.
+/// An elementwise function, one implementation for each type that it can be computed in.
 #[derive(Clone, Copy)]
 pub(crate) struct Fns<'f, const N: usize> {
     pub(crate) f32: Option<BlockFn<'f, f32, N>>,
@@ -299,7 +299,7 @@ pub(crate) fn map_sized<const N: usize>(
     }
 }
 
-/// Whether an argument that aliases the out can be read block by block while the out is written.
+/// Whether an argument that aliases the out can be read block by block while the out is being written.
 fn is_read_before_written(meta: &TensorMeta, sizes: &Shape, out: &TensorMeta) -> bool {
     meta.dtype() == out.dtype()
         && meta.sizes() == sizes
@@ -313,7 +313,7 @@ struct Call<'c, 'a, 's, const N: usize> {
     inputs: [Input; N],
     moved: &'c [Option<ScratchBuffer<'s, u8>>; N],
     dtype: ScalarType,
-    /// See [`Fns::exact_number`].
+    /// Whether a single-element second input is used unrounded: see [`Fns::exact_number`].
     exact_number: bool,
 }
 
@@ -324,7 +324,7 @@ enum Operand<'a, C> {
     Out(Load<C>),
     Strided {
         bytes: &'a [u8],
-        /// The same bytes as elements, if they need no conversion.
+        /// The elements of `bytes`, if they need no conversion.
         direct: Option<&'a [C]>,
         walk: Walk,
         load: Load<C>,
@@ -425,7 +425,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
 }
 
 impl<C: Compute> Operand<'_, C> {
-    /// Elements `start..start + n`, in the out's storage order.
+    /// The input elements for elements `start..start + n` of the out, in the out's storage order.
     fn operand_block<'b>(&'b self, start: usize, n: usize, out: &[u8], buffer: &'b mut Buffer<C>) -> &'b [C] {
         match self {
             Self::Constant(value) => &buffer.get_or_insert([*value; BLOCK])[..n],

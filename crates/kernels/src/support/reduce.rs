@@ -16,7 +16,7 @@ pub(crate) trait Reducer<C: Compute>: Sync {
     /// Whether the elements of one result are accumulated strictly in order, because rounding makes the order
     /// observable.
     const IN_ORDER: bool = false;
-    /// The accumulator of no elements.
+    /// The accumulator before the first element.
     fn start(&self) -> Self::Acc;
     /// Accumulates one element: the `index`th in row-major order of the reduced dimensions.
     fn step(&self, acc: Self::Acc, x: C, index: usize) -> Self::Acc;

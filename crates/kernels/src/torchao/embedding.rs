@@ -182,7 +182,7 @@ fn unpack_row(layouts: &[(usize, Layout); 3], mut packed: &[u8], mut values: &mu
     }
 }
 
-/// The dequantized rows of the packed weights of a product.
+/// The dequantized rows, selected by the indices, of a product's packed weights.
 fn shared_embedding<const BITS: u32>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

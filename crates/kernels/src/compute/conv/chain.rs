@@ -13,11 +13,11 @@ use pteron_pool::Pool;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The approximate number of elements of intermediate lines that a thread holds: they stay in the L2 cache.
+/// The approximate number of elements in the intermediate lines that a thread holds: they stay in the L2 cache.
 const HELD: usize = 1 << 17;
 /// The smallest intermediate image, in elements, for which the convolutions before and after it are chained.
 const LARGE_IMAGE: usize = 1 << 16;
-/// A thread computes at least this many intermediate lines for each line of halo, which another thread computes too.
+/// The minimum number of intermediate lines a thread computes for each line of halo, which its neighbour computes too.
 const OWN_PER_HALO: usize = 2;
 
 /// A convolution of a chain.
@@ -25,11 +25,11 @@ const OWN_PER_HALO: usize = 2;
 pub struct Link<'a> {
     /// The convolution.
     pub conv: &'a Conv,
-    /// The sizes of its images.
+    /// The sizes of the convolution's images.
     pub frame: ConvFrame,
-    /// One value for each output channel.
+    /// The bias: one value for each output channel.
     pub bias: Option<&'a [f32]>,
-    /// The function that is applied to each result.
+    /// The function that is applied to each result of the convolution.
     pub activation: Activation,
 }
 

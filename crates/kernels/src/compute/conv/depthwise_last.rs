@@ -17,7 +17,7 @@ use std::ops::Range;
 /// The most taps of a kernel that this algorithm supports.
 pub(super) const MAX_TAPS: usize = 128;
 
-/// Weights stored tap by tap; the channels of a tap are contiguous.
+/// Depthwise weights stored tap by tap; the channels of a tap are contiguous.
 #[derive(Debug)]
 pub(super) struct DepthwiseLast {
     weights: WeightBuffer,
@@ -106,7 +106,7 @@ impl DepthwiseLast {
 struct Line<'a> {
     p: &'a ConvParams,
     frame: &'a ConvFrame,
-    /// The input, or at least the lines of it that this line reads.
+    /// The input image, or a window of it that contains the lines which this output line reads.
     image: Window<'a>,
     z: usize,
     y: usize,
@@ -116,7 +116,7 @@ struct Line<'a> {
     out: &'a mut [f32],
 }
 
-/// A tap that is in the image: the offset of its input pixel, and its index in the kernel.
+/// A tap that lies in the image: the offset of its input pixel, and its index in the kernel.
 type Tap = (usize, usize);
 
 impl Line<'_> {

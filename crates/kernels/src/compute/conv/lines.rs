@@ -22,9 +22,9 @@ const MAX_TAPS: usize = 64;
 const FEW_CHANNELS: usize = 16;
 /// The largest extent of the kernel beyond its first tap, largest padding and largest stride along a dimension.
 const MAX_REACH: usize = 64;
-/// The approximate number of elements of the input lines that are copied at once: they stay in the L2 cache.
+/// The approximate number of elements in the input lines that are copied at once: they stay in the L2 cache.
 const COPIED: usize = 1 << 15;
-/// The most elements of the input lines that are copied for a block.
+/// The maximum number of elements in the input lines that are copied for a block.
 const MAX_COPIED: usize = 1 << 20;
 
 /// The layout of the lines that a convolution reads.
@@ -94,7 +94,7 @@ impl Lines {
     }
 }
 
-/// A task: some lines of the output, counted through all images, some groups, and some channels of each.
+/// A task: some lines of the output, counted through all images, some groups, and some channels of each group.
 struct Share {
     lines: Range<usize>,
     groups: Range<usize>,

@@ -79,7 +79,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The faster method for images of this layout and size.
+    /// The faster method for images of this layout and these sizes.
     pub fn of(params: &ConvParams, layout: Layout, frame: &ConvFrame) -> Self {
         match layout {
             Layout::ChannelsLast if Winograd::is_faster(params, frame) => Method::Winograd,

@@ -25,7 +25,7 @@ pub struct ConvParams {
     pub in_channels: usize,
     /// Channels of the output.
     pub out_channels: usize,
-    /// Groups; their number divides both numbers of channels.
+    /// The number of groups, which divides `in_channels` and `out_channels`.
     pub groups: usize,
     /// Size of the kernel, in taps.
     pub kernel: [usize; 3],
@@ -80,7 +80,7 @@ impl ConvParams {
         Some(size)
     }
 
-    /// The number of weights: `[out, in / groups, kernel]`, transposed `[in, out / groups, kernel]`.
+    /// The number of weights, of shape `[out, in / groups, kernel]` or, if transposed, `[in, out / groups, kernel]`.
     pub fn weights(&self) -> usize {
         self.in_channels * self.out_channels / self.groups.max(1) * self.taps()
     }

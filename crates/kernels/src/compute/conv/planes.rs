@@ -22,7 +22,7 @@ const KC: usize = 256;
 /// Pixels of a block.
 const NC: usize = 512;
 
-/// For each group, a matrix of output channels by input channels and taps.
+/// A convolution's packed weights: for each group, a matrix of output channels by input channels and taps.
 #[derive(Debug)]
 pub(super) struct PlanesConv {
     weights: Vec<PackedA>,

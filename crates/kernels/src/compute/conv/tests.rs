@@ -22,7 +22,7 @@ fn index(layout: Layout, channels: usize, size: [usize; 3], n: usize, c: usize, 
     n * channels * pixels + c * cs + pixel * ps
 }
 
-/// The sums of a convolution by its definition: every input pixel is scattered through every tap.
+/// The sums of a convolution by its definition: every input pixel is scattered through every tap to the output.
 fn naive(p: &ConvParams, f: &ConvFrame, x: &[f32], w: &[f32], layouts: (Layout, Layout)) -> Vec<f64> {
     let mut out = vec![0.0; f.batch * p.out_channels * f.out_pixels()];
     let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
@@ -71,7 +71,7 @@ impl AsRef<[u8]> for Stored {
     }
 }
 
-/// The convolution with its weights loaded from stored bytes. Any other number of bytes is refused.
+/// A copy of the convolution with its weights loaded from stored bytes; other numbers of bytes must be refused.
 fn store_and_load(conv: &Conv, isa: Isa, method: Method, (input, output): (Layout, Layout)) -> Conv {
     let mut bytes = Vec::new();
     conv.store(&mut bytes);
@@ -320,7 +320,7 @@ fn usual_shapes() {
     }
 }
 
-/// Every form, on shapes small enough for Miri, under which each form runs in one of the layouts.
+/// Every form of convolution, on shapes small enough for Miri, under which each form runs in one of the layouts.
 #[test]
 fn small_shapes() {
     let conv2d = ConvParams::conv2d;

@@ -9,7 +9,7 @@ use pteron_tensor::memory::with_room;
 #[derive(Clone, Copy, Debug)]
 pub struct ConvWeights<'a, T = f32> {
     pub(crate) values: &'a [T],
-    /// The strides of the three dimensions, in elements.
+    /// The strides, in elements, of the three dimensions: first, second, and taps.
     pub(crate) strides: [usize; 3],
     sizes: [usize; 3],
 }

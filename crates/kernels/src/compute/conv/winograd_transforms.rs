@@ -59,7 +59,7 @@ pub(super) struct WeightTransform<'a> {
     pub(super) taps: &'a [f32],
     /// The transformed weights, from the first point's on.
     pub(super) out: &'a mut [f32],
-    /// Elements from one point to the next.
+    /// The number of elements of `out` from one point to the next.
     pub(super) pitch: usize,
 }
 
@@ -117,7 +117,7 @@ pub(super) struct InputTransform<'a> {
     pub(super) count: usize,
     /// The transformed input, from the first point of the first tile on; tiles are `channels` elements apart.
     pub(super) out: &'a mut [f32],
-    /// Elements from one point to the next.
+    /// The number of elements of `out` from one point to the next.
     pub(super) pitch: usize,
 }
 
@@ -204,17 +204,17 @@ impl Column<'_> {
 pub(super) struct OutputTransform<'a> {
     /// The products, from the first point of the first tile on; tiles are as far apart as `out` has columns.
     pub(super) products: &'a [f32],
-    /// Elements from one point to the next.
+    /// The number of elements of `products` from one point to the next.
     pub(super) pitch: usize,
     /// The two lines of pixels, one row a pixel. The second may be empty; in both, the last tile may lack its second
     /// pixel.
     pub(super) out: [MatMut<'a>; 2],
-    /// One value for each column of `out`.
+    /// The bias: one value for each column of `out`.
     pub(super) bias: Option<&'a [f32]>,
     /// The residual lines, each from its first pixel on; pixels are `residual_step` apart.
     pub(super) residual: [Option<&'a [f32]>; 2],
     pub(super) residual_step: usize,
-    /// Bounds of the results.
+    /// The bounds that results are clamped to; `None` if they are not clamped.
     pub(super) bounds: Option<(f32, f32)>,
 }
 

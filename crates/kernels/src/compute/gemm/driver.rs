@@ -28,11 +28,11 @@ const MC: usize = 168;
 const NC: usize = 512;
 /// The most rows of A for which B is read in place instead of being packed.
 const DIRECT_ROWS: usize = 28;
-/// Longest inner dimension that is summed in f32 alone; longer ones are summed in parts, with totals in f64.
+/// The longest inner dimension summed in f32 alone; a longer one is summed in parts, whose sums are totalled in f64.
 pub(crate) const MAX_F32_SUM: usize = 8192;
-/// Length of such a part, which is summed in f32 and then added to the f64 total.
+/// The length of a part of a long sum: the part is summed in f32 and then added to the f64 total.
 pub(crate) const PARTIAL_SUM: usize = 1024;
-/// Products in one accumulator of a sum longer than [`MAX_F32_SUM`].
+/// The number of products in one accumulator, where a sum is longer than [`MAX_F32_SUM`].
 const LONG_SUM_RUN: usize = 32;
 
 /// The most products of a sum of `k` that are added up in one accumulator, where a cache block holds `block` of them.
@@ -315,7 +315,7 @@ impl Job<'_> {
     }
 }
 
-/// A range at or past `start`, relative to it.
+/// `range`, which is at or past `start`, relative to `start`.
 fn relative_range(range: &Range<usize>, start: usize) -> Range<usize> {
     range.start - start..range.end - start
 }

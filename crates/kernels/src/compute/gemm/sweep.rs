@@ -15,7 +15,7 @@ use super::row_table::RowTable;
 use super::tile::{self, Args, Finish, Rows};
 use std::ops::Range;
 
-/// The rows of A of a block.
+/// The rows of A that a block of the product reads.
 #[derive(Clone, Copy)]
 pub(crate) enum LhsBlock<'a> {
     /// Packed: the panel of the rows from `i` on starts at element `i * k`, and its first `skip` columns are not in
@@ -31,7 +31,7 @@ pub(crate) enum LhsBlock<'a> {
 }
 
 impl LhsBlock<'_> {
-    /// How many times the loop over the inner dimension runs.
+    /// How many times the loop over the inner dimension runs: once for each tap.
     fn taps(&self) -> usize {
         match *self {
             LhsBlock::Table { taps, .. } => taps,
@@ -45,7 +45,7 @@ impl LhsBlock<'_> {
         if let LhsBlock::Lines { width, .. } = *self { rows.min(width - i % width) } else { rows }
     }
 
-    /// Whether `rows` rows of `k` elements are in bounds for each tap.
+    /// Whether `rows` rows of `k` elements are in bounds at each tap.
     fn in_bounds(&self, rows: usize, k: usize) -> bool {
         match *self {
             LhsBlock::Packed { elements, k: all, skip } => {
@@ -89,7 +89,7 @@ impl LhsBlock<'_> {
     }
 }
 
-/// The panels of B of a block: whole panels, even if C has fewer columns.
+/// The panels of B that a block of the product reads: whole panels, even if C has fewer columns.
 #[derive(Clone, Copy)]
 pub(crate) struct RhsBlock<'a> {
     /// The elements of B, from the first row of the first panel on.
@@ -124,18 +124,18 @@ impl<'a> RhsBlock<'a> {
 pub(crate) struct Sweep<'a> {
     pub(crate) isa: Isa,
     pub(crate) epilogue: &'a Epilogue<'a>,
-    /// The rows, as the epilogue numbers them.
+    /// The rows of C that the block computes, as the epilogue numbers them.
     pub(crate) rows: Range<usize>,
-    /// The columns, as the epilogue numbers them.
+    /// The columns of C that the block computes, as the epilogue numbers them.
     pub(crate) cols: Range<usize>,
     /// Rows of a tile; the last tile may have fewer.
     pub(crate) height: usize,
-    /// Inner dimension (per tap).
+    /// The inner dimension, of one tap if there are several.
     pub(crate) k: usize,
     pub(crate) b: RhsBlock<'a>,
-    /// Whether the sums are added to C.
+    /// Whether the block's sums are added to C rather than stored over it.
     pub(crate) accumulate: bool,
-    /// Whether this block completes the inner dimension.
+    /// Whether this block completes the inner dimension, so that the epilogue is applied.
     pub(crate) last: bool,
 }
 

@@ -179,7 +179,7 @@ impl Depthwise {
     }
 }
 
-/// Sums tap by tap, in f32.
+/// Computes sums tap by tap, in f32.
 struct Single<'a> {
     isa: Isa,
     input: Input<'a>,
@@ -190,7 +190,7 @@ struct Single<'a> {
 }
 
 impl Single<'_> {
-    /// The offsets of the taps from the first tap of a pixel.
+    /// The offset of each tap's input from that of a pixel's first tap.
     fn tap_offsets(p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
         let len = width_read(p, frame) * p.in_channels;
         let line = |line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels);
@@ -213,7 +213,7 @@ impl Single<'_> {
         });
     }
 
-    /// Copies the input line that a kernel line reads, as unsigned values, with the padding before and after.
+    /// Copies the input line that a kernel line reads, as unsigned values, with the padding before and after it.
     fn gather_line(&self, line: usize, after: [usize; 2], out: &mut [u8]) {
         let Input { p, zero, flip, .. } = self.input;
         let Some(from) = self.input.line(line, after) else {

@@ -24,5 +24,5 @@ pub(super) trait Sums {
     fn compute_sums(&self, pixels: Range<usize>, channels: Range<usize>, out: &mut [[i32; CHANNELS]]);
 }
 
-/// Computes a line of the output from its sums, with a buffer for as many as a tile has.
+/// Computes a line of the output from its sums; the buffer has room for the sums of a tile.
 pub(super) type FinishLine<'a> = &'a dyn Fn(usize, &mut [i32], &dyn Sums);

@@ -28,10 +28,10 @@ const PAST: usize = 64;
 /// Rows past the last that tiles may read.
 const ROWS_PAST: usize = 16;
 
-/// How patches of some channels divide into segments, which are contiguous in lines of pixels.
+/// How patches divide into segments: parts that are contiguous in lines of pixels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segments {
-    /// Taps of a segment, and its bytes.
+    /// The number of taps in a segment; `len` is the number of bytes.
     pub(super) taps: usize,
     pub(super) len: usize,
     /// Weights of a segment, padding included.
@@ -39,7 +39,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Whether the segments consist of units of so many bytes, without padding.
+    /// Whether the length of a segment is a multiple of `unit` bytes, without padding.
     pub(super) fn are_multiples_of(&self, unit: usize) -> bool {
         self.len == self.padded && self.len.is_multiple_of(unit)
     }
@@ -66,7 +66,7 @@ fn kernel_reach(p: &ConvParams) -> [usize; 2] {
     std::array::from_fn(|d| p.kernel[d + 1].saturating_sub(1).saturating_mul(p.dilation[d + 1]))
 }
 
-/// Rows that are read from lines of a group's channels.
+/// The rows of a product, read from lines of the channels of one group.
 pub(super) struct Lines<'a> {
     input: Input<'a>,
     group: usize,
@@ -77,7 +77,7 @@ pub(super) struct Lines<'a> {
     lines_read: usize,
     /// Pixels of a copied line.
     line_pixels: usize,
-    /// Output pixels in a line, or in a part of one.
+    /// The number of output pixels in a line or, if lines are computed in parts, in a part.
     width: usize,
     /// Whether blocks consist of whole lines.
     whole_lines: bool,
@@ -114,7 +114,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Whether enough of the pixels that tiles read from lines are output pixels.
+    /// Whether enough of the pixels that tiles read from lines belong to output pixels.
     pub(super) fn fill_tiles(&self, limits: &SegmentLimits) -> bool {
         let read = self.width.next_multiple_of(limits.pixels);
         self.width as f64 >= limits.min_utilization * read as f64
@@ -134,7 +134,7 @@ impl<'a> Lines<'a> {
         (more + 1) * self.width
     }
 
-    /// Bytes from one copied line to the next.
+    /// The number of bytes from one copied line to the next.
     fn line_pitch(&self) -> usize {
         self.line_pixels * self.channels
     }

@@ -35,9 +35,9 @@ use pteron_tensor::{AlignedBuffer, Result};
 pub struct QuantizedImages<'a> {
     /// The quantized values.
     pub bytes: &'a [u8],
-    /// Whether they are `i8` rather than `u8`.
+    /// Whether the quantized values are `i8` rather than `u8`.
     pub signed: bool,
-    /// Their scale and zero point. Padding is zero: the zero point must be a value of the type.
+    /// The scale and zero point of the values. Padding is zero: the zero point must be a value of the type.
     pub affine: Affine,
 }
 
@@ -60,7 +60,7 @@ pub struct QuantizedConv {
 
 #[derive(Debug)]
 enum Algorithm {
-    /// For each group, or for some groups together, the weights of a product; and how its rows are read.
+    /// For each group, or for some groups together, the weights of a matrix product; and how the product's rows are read.
     Rows(Vec<PackedWeights>, Reads),
     Depthwise(Depthwise),
 }

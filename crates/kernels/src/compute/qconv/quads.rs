@@ -60,7 +60,7 @@ impl Quads {
         self.lines
     }
 
-    /// The offsets of the kernel's columns, quad after quad, from the first tap of a pixel.
+    /// The offsets of the kernel's columns from the first tap of a pixel, quad after quad.
     pub(super) fn taps(&self, p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
         let len = width_read(p, frame) * p.in_channels * QUAD;
         let quad = |q| (0..p.kernel[2]).map(move |x| q * len + x * p.dilation[2] * p.in_channels * QUAD);
@@ -102,7 +102,7 @@ impl Quads {
     }
 }
 
-/// Interleaves four lines as unsigned values, with the padding before and after.
+/// Interleaves four lines as unsigned values, with the padding before and after them.
 fn interleave(isa: Isa, input: Input<'_>, lines: [&[u8]; QUAD], out: &mut [u8]) {
     let out = out.as_chunks_mut::<QUAD>().0;
     let before = input.p.padding[2] * input.p.in_channels;

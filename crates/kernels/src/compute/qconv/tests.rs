@@ -6,7 +6,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i + seed) * 7919 % 1013 * 31 / 8) as u8).collect()
 }
 
-/// Convolution by the definition.
+/// The sums of a convolution by the definition.
 fn naive(
     p: &ConvParams,
     frame: &ConvFrame,
@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// Both forms, on shapes small enough for Miri.
+/// Convolutions as matrix products and depthwise ones, on shapes small enough for Miri.
 #[test]
 fn small_shapes() {
     let padded = |p: ConvParams| ConvParams { padding: [0, 1, 1], ..p };

@@ -31,7 +31,7 @@ pub struct Weights<'a> {
     /// The quantized values, of any strides. A weight of shape `[n, k]`, as in PyTorch's linear, is
     /// `MatRef::new(w, n, k).t()`.
     pub quantized: MatRef<'a, i8>,
-    /// Their width in memory.
+    /// The width in memory of the quantized values.
     pub bits: WeightBits,
     /// One scale for all columns, or one for each column, or one for each column in each group of rows:
     /// `[groups, n]`.
@@ -57,7 +57,7 @@ pub struct PackedWeights {
 }
 
 impl PackedWeights {
-    /// The largest inner dimension: the sum of that many products of 8-bit values fits 32 bits.
+    /// The largest inner dimension for which a sum of products of 8-bit values fits 32 bits.
     pub const MAX_ROWS: usize = 1 << 16;
     /// The number of rows of a group is a multiple of this, if there are several groups.
     pub const GROUP_UNIT: usize = 32;
@@ -201,7 +201,7 @@ impl PackedWeights {
         self.bits
     }
 
-    /// Bytes of memory that it owns.
+    /// The bytes of memory that the packed weights own.
     pub fn bytes(&self) -> usize {
         self.data.len() + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
@@ -269,7 +269,7 @@ impl Nibbles {
     }
 }
 
-/// The index of the scale and the sum of a column in one of `groups` groups.
+/// The index, in the layout of scales and sums, of a column in group `group` of `groups`.
 fn scale_index(groups: usize, group: usize, column: usize) -> usize {
     (column / PANEL * groups + group) * PANEL + column % PANEL
 }

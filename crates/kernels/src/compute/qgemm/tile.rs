@@ -18,20 +18,20 @@ pub(crate) trait Microkernel: Sync {
     fn feature(&self) -> Option<Feature>;
     /// The time of a multiplication, relative to that of the fastest implementation.
     fn relative_time(&self) -> usize;
-    /// Panels of a tile: of one with a single row, and of a taller one.
+    /// The number of panels of a tile with a single row, and of a taller tile.
     fn panels(&self) -> [usize; 2];
-    /// How many rows of sums are written by tiles below each other that have `rows` rows in all.
+    /// The number of rows of sums that tiles write, if they cover `rows` rows in all, one below the other.
     fn rows_written(&self, rows: usize) -> usize;
 
     /// Sums from one row to the next in a tile of `panels` panels.
     fn row_step(&self, panels: usize) -> usize {
         panels * PANEL
     }
-    /// Rows of half a tile, if tiles have two halves, which can be anywhere in memory. Such tiles run one at a time.
+    /// The number of rows of half a tile, if tiles have two separate halves in memory. Such tiles run one at a time.
     fn half_rows(&self) -> Option<usize> {
         None
     }
-    /// Whether B may have 4-bit values; otherwise they are widened to 8 bits before.
+    /// Whether the microkernel reads 4-bit values of B; otherwise they are widened to 8 bits first.
     fn reads_four_bits(&self) -> bool {
         true
     }
@@ -44,7 +44,7 @@ pub(crate) trait Microkernel: Sync {
     fn segment_limits(&self) -> Option<SegmentLimits> {
         None
     }
-    /// The function that computes [`Columns`] which were checked, if there is one.
+    /// The function that computes [`Columns`] after they were checked; `None` if the microkernel has none.
     fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
         None
     }
@@ -94,7 +94,7 @@ pub(crate) struct Args<'a> {
     /// Bytes from the first row of A to the first of the second half, for tiles of [two
     /// halves](Microkernel::half_rows).
     pub(super) low: usize,
-    /// Offsets of the segments of a row of A, of `k` elements each. Each segment goes with the next blocks of B.
+    /// The offset of each segment of a row of A, of `k` elements. Successive segments go with successive blocks of B.
     pub(super) segments: &'a [usize],
     pub(super) b: &'a [u8],
     /// Bytes from one panel of B to the next.

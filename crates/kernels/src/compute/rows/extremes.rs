@@ -36,13 +36,13 @@ ordered! {
     i64, |_| false;
 }
 
-/// Elements that are compared lane by lane.
+/// The number of elements that are compared at once, lane by lane.
 const LANES: usize = 16;
-/// Elements that are searched together for the position of the extreme.
+/// The number of elements that are searched together for the position of an extreme.
 const BLOCK: usize = 64;
-/// Columns that are processed together.
+/// The number of columns that are processed together.
 const COLUMNS: usize = 64;
-/// Rows after which the i32 positions within columns are added to the i64 results.
+/// The number of rows after which i32 positions within columns are added to the i64 results.
 const ROWS: usize = 1 << 24;
 
 /// The results wanted of [`extremes`]: the elements, and the first position of each along its row or column.
@@ -51,7 +51,7 @@ pub struct Extremes<'a, T> {
     pub least: bool,
     /// The extreme elements.
     pub values: Option<&'a mut [T]>,
-    /// Their positions.
+    /// The positions of the extreme elements.
     pub places: Option<&'a mut [i64]>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) trait Simd: Copy {
     type F: Copy;
     /// A vector of i32.
     type I: Copy;
-    /// Lanes of a vector.
+    /// The number of lanes of a vector.
     const LANES: usize;
     /// The name of the instruction set. Stored weights are packed for a name: two sets with one name have the same
     /// tiles.
@@ -50,9 +50,9 @@ pub(crate) trait Simd: Copy {
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b`.
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
-    /// The greater; `b` where either is NaN.
+    /// The greater of `a` and `b` in each lane; `b` where either is NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
-    /// The lesser; `b` where either is NaN.
+    /// The lesser of `a` and `b` in each lane; `b` where either is NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// The sum of the lanes, in an order fixed for the instruction set.
     fn sum(self, a: Self::F) -> f32;
@@ -90,7 +90,7 @@ pub(crate) trait Simd: Copy {
     fn shift_right(self, a: Self::I, n: u32) -> Self::I;
     /// Converts to the nearest f32 values.
     fn to_float(self, a: Self::I) -> Self::F;
-    /// Rounds f32 values below 2^22 in magnitude to the nearest integers, half to even.
+    /// Rounds f32 values, of magnitudes below 2^22, to the nearest integers, half to even.
     fn round(self, a: Self::F) -> Self::I;
 
     /// Loads integers from any address.
@@ -151,9 +151,9 @@ pub(crate) trait Simd: Copy {
 
 /// Code written once for every instruction set. `run` must be `#[inline(always)]`.
 pub(crate) trait Op {
-    /// The result.
+    /// The type of the result.
     type Out;
-    /// The body.
+    /// Runs the operation with the instructions of `s`.
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
