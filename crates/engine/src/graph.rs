@@ -24,7 +24,7 @@ pub(crate) fn facts(graph: &Graph, node: NodeId) -> Facts {
     graph.node(node).call().map_or(Facts::NONE, |call| call.kernel.facts())
 }
 
-/// The node's input at a position of its call's arguments.
+/// The input of a node at a position of the arguments of the node's call.
 pub(crate) fn argument(graph: &Graph, node: NodeId, position: usize) -> Option<ValueId> {
     let node = graph.node(node);
     node.inputs().get(node.call()?.input_at(position)?).copied()

@@ -190,7 +190,7 @@ impl View {
         Some(Self { dims, ..self.clone() })
     }
 
-    /// Applies the view operation of a node, whose result has these sizes.
+    /// Applies the view operation of a node whose result has the sizes `sizes`.
     fn apply(mut self, change: &ViewOp, sizes: &[usize]) -> Option<Self> {
         match change {
             ViewOp::Reshape => return self.reshape(sizes),
@@ -252,7 +252,7 @@ impl ViewOp {
     }
 }
 
-/// Whether a value is f32 and row-major. Views exist only of such values.
+/// Whether a value is f32 and row-major; only such values can be viewed.
 fn is_row_major_f32(graph: &Graph, value: ValueId) -> bool {
     let meta = graph.meta(value);
     meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()

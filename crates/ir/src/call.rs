@@ -111,7 +111,7 @@ impl Call {
         self.arguments_from(&mut || inputs.next())
     }
 
-    /// As [`Self::arguments`]; `next` returns the next input.
+    /// Like [`Self::arguments`], but calls `next` for each of the node's inputs.
     fn arguments_from<'a>(&'a self, next: &mut dyn FnMut() -> Option<Arg<'a>>) -> Args<'a> {
         fn view<'a>(arg: Option<Arg<'a>>) -> Option<TensorView<'a>> {
             if let Some(Arg::Tensor(view)) = arg { Some(view) } else { None }

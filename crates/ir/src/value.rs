@@ -14,7 +14,7 @@ pub trait Bytes: Send + Sync {
     /// The bytes, aligned for their type. Empty if they cannot be loaded; the owner reports the failure elsewhere.
     fn bytes(&self) -> &[u8];
 
-    /// The number of bytes. Implementations that load on access do not load the bytes for it.
+    /// The number of bytes. Implementations that load bytes on access do not load them for this.
     fn len(&self) -> usize {
         self.bytes().len()
     }
@@ -179,7 +179,7 @@ pub enum Def {
     Parameter(BlockId, usize),
     /// The value is a constant.
     Constant,
-    /// The node that defined it was removed.
+    /// The node that defined the value was removed.
     Removed,
 }
 

@@ -434,7 +434,7 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     }
 }
 
-/// `x` where it is above the threshold, otherwise `value`.
+/// `x` where `x` is above the threshold, otherwise `value`.
 fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (t, v) = (args.scalar("threshold")?, args.scalar("value")?);
     let (tf, vf, ti, vi) = (t.to_f64(), v.to_f64(), t.to_i64(), v.to_i64());
@@ -533,7 +533,7 @@ mod tests {
         assert_ne!(expected, -1.5 * (-131.5f32 / -1.5).exp_m1());
     }
 
-    /// The signs are those of PyTorch.
+    /// The results for zeros have the signs that PyTorch gives them.
     #[test]
     fn activations_of_zeros_have_the_right_sign() {
         let x = t(&[2], &[0.0f32, -0.0]);

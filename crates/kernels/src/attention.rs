@@ -84,7 +84,7 @@ impl<'a, C: Compute> Heads<'a, C> {
 }
 
 impl<'a> Heads<'a, f32> {
-    /// Dequantizes values; each row has a zero point and a scale.
+    /// Dequantizes the values `x`, whose rows have one zero point and one scale each.
     fn dequantized(
         ctx: &KernelContext<'a>,
         name: &str,
@@ -144,7 +144,7 @@ struct Rule {
     scale: f64,
     /// The number of keys; keys from this index on are not visible.
     keys: usize,
-    /// In causal attention, the position of query 0: query `i` sees no keys beyond this plus `i`.
+    /// In causal attention, the position `p` of query 0: query `i` sees no keys beyond `p + i`. `None` if not causal.
     causal: Option<usize>,
 }
 
@@ -178,7 +178,7 @@ fn attend(
     attend_as::<f32>(ctx, tensors, views, mask, rule, out, steps, attend_f32)
 }
 
-/// The attention loops for one element type.
+/// The signature of the attention loops for one element type.
 type Loops<C> = fn(
     &KernelContext<'_>,
     [HeadSlices<'_, C>; 3],
@@ -395,7 +395,7 @@ fn attend_f64(
     Ok(())
 }
 
-/// The factor of the scores: the argument, or by default one over the square root of the width.
+/// The factor of the scores: the argument `scale`, or by default one over the square root of the width.
 fn score_scale(args: &Args<'_>, width: usize) -> Result<f64> {
     Ok(args.optional_double("scale")?.unwrap_or(1.0 / (width as f64).sqrt()))
 }
@@ -437,7 +437,7 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     attend(ctx, tensors, views, mask, rule, out, [heads * len * v[3], len * v[3], v[3]])
 }
 
-/// The view `[batch, heads, sequence, width]` of a tensor whose sequence is dimension 2 if `second`, otherwise 1.
+/// The view `[batch, heads, sequence, width]` of a tensor; `second`: the sequence is dimension 2 rather than 1.
 fn heads_view(view: Layout, second: bool) -> Layout {
     if second { view } else { view.transpose(1, 2) }
 }
@@ -451,7 +451,7 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Checks query, key and value tensors; `second` as in [`heads_view`].
+    /// Checks query, key and value tensors; `second`: the sequence is dimension 2 rather than 1.
     fn new(args: &Args<'_>, tensors: &[TensorView<'_>; 3], start: i64, second: bool) -> Result<Self> {
         for (name, t) in ["query", "key", "value"].iter().zip(tensors) {
             ensure!(t.rank() == 4, "{name}: expected four dimensions, found {}", t.meta());

@@ -402,7 +402,7 @@ fn check_divisor(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Resul
     Ok(())
 }
 
-/// Integer division after [`check_divisor`] has checked the divisor; a scalar may still wrap to zero.
+/// The quotient of integers, after [`check_divisor`]; zero divisors remain possible where a scalar wraps to zero.
 fn integer_quotient(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_div(b) }
 }
@@ -531,7 +531,7 @@ fn int_pow(mut base: i64, exponent: i64) -> i64 {
     result
 }
 
-/// The angle of the point `(other, self)`.
+/// The angle, in radians, of the point with coordinates `(other, self)`.
 fn atan2(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let dtype = float_type(promote(args, &inputs)?);

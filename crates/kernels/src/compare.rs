@@ -285,7 +285,7 @@ fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// An arithmetic shift for signed types; a negative shift, or one by the width or more, leaves only the sign.
+/// Shifts right, arithmetically for signed types; a negative shift, or one by the width or more, leaves only the sign.
 fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let width = bit_width(args, &inputs)?;

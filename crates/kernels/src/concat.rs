@@ -196,7 +196,7 @@ fn dim_size(args: &Args<'_>, arg: &'static str) -> Result<(usize, usize)> {
     Ok((dim, sizes[dim]))
 }
 
-/// Splits into pieces of `split_size` along a dimension; the last may be smaller.
+/// Splits a tensor along a dimension into pieces of `split_size`; the last piece may be smaller.
 fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, "dim")?;
     let each = to_size("split_size", args.int("split_size")?)?;
@@ -207,7 +207,7 @@ fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     })
 }
 
-/// Splits into pieces of given sizes along a dimension; the sizes must add up to the dimension's size.
+/// Splits a tensor along a dimension into pieces of given sizes, which must add up to the dimension's size.
 fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, "dim")?;
     let sizes: SmallVec<[usize; 8]> =

@@ -87,7 +87,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .means(reshape_meaning),
 ];
 
-/// A copy with the same type, in the out's layout.
+/// A copy of `self`, with the same type and the out's layout.
 fn clone(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let meta = args.meta(["self", "input"])?;
     let out = outs.tensor(0)?.dtype();

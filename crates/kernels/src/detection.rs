@@ -79,7 +79,7 @@ fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     })
 }
 
-/// Moves the boxes that remain to the front of `order`, and returns how many they are.
+/// Moves the boxes that non-maximum suppression keeps to the front of `order`, and returns their number.
 fn suppress<C: Compute + Float>(boxes: &[C], order: &mut [i64], threshold: f64) -> usize {
     let corners = |i: i64| -> [C; 4] { std::array::from_fn(|k| boxes[i as usize * 4 + k]) };
     let area = |[x1, y1, x2, y2]: [C; 4]| (x2 - x1) * (y2 - y1);
@@ -149,7 +149,7 @@ impl Regions {
         Ok(shape)
     }
 
-    /// The index of the image that a region lies in, which is its first element.
+    /// The index of the image that a region lies in: the region's first element.
     fn image_index<C: Compute>(&self, region: &[C]) -> Result<usize> {
         let image = region[0].to_f64();
         ensure!(

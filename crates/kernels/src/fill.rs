@@ -150,7 +150,7 @@ fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     fill_scalar(out_like_self(args, outs)?, args.scalar(["fill_value", "value"])?)
 }
 
-/// Zeros; also used for the `empty` operators, whose elements are unspecified.
+/// Fills the out with zeros, also for the `empty` operators, whose elements are unspecified.
 fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     fill_zero(out_with_sizes(args, "size", outs)?);
     Ok(())

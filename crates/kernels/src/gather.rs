@@ -184,7 +184,7 @@ fn scatter_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     scatter_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
-/// How a scattered element is combined with the existing one.
+/// How a scattered element is combined with the element that is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reduce {
     Sum,
@@ -216,7 +216,7 @@ impl Reduce {
 trait Combine: Compute {
     /// The neutral element of the reduction `how`.
     fn identity(how: Reduce) -> Self;
-    /// Combines two elements; NaN propagates.
+    /// Combines two elements by the reduction `how`; NaN propagates.
     fn combine(self, other: Self, how: Reduce) -> Self;
     /// The product of two elements.
     fn times(self, other: Self) -> Self;
@@ -344,7 +344,7 @@ fn reduce_tensor(
     })
 }
 
-/// The row-major metadata that [`update_values`] works with.
+/// The metadata of an out with the same type and sizes, but row-major, as [`update_values`] passes the elements.
 fn row_major_meta(out: &TensorViewMut<'_>) -> Result<pteron_tensor::TensorMeta> {
     Ok(pteron_tensor::TensorMeta::contiguous(out.dtype(), out.sizes())?)
 }

@@ -85,7 +85,7 @@ impl<'a> Choice<'a> {
         Self::of(ctx, x, &all, true)
     }
 
-    /// The selection by these index tensors. If `wrap`, negative indices count from the end.
+    /// The selection by index tensors `all`. If `wrap`, negative indices count from the end.
     fn of(ctx: &KernelContext<'a>, x: &Layout, all: &[Index<'_>], wrap: bool) -> Result<Self> {
         let mut sizes = Shape::SCALAR;
         for index in all {
@@ -260,7 +260,7 @@ fn index_put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     write_selection(ctx, args, outs)
 }
 
-/// Like [`index_put`], but in place.
+/// Like [`index_put`], but writes to `self` in place.
 fn index_put_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     write_selection(ctx, args, outs)
 }
@@ -298,7 +298,7 @@ fn write_selection(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
     Ok(())
 }
 
-/// The sum of two elements; integers wrap, the sum of bools is their logical or.
+/// The sum of two elements; integers wrap; the sum of bools is their logical or.
 fn add_elements<T: Cast>(a: T, b: T) -> T {
     match compute_type(T::DTYPE) {
         ScalarType::Long => T::from_i64(a.to_i64().wrapping_add(b.to_i64())),
@@ -308,7 +308,7 @@ fn add_elements<T: Cast>(a: T, b: T) -> T {
     }
 }
 
-/// The coordinates of every nonzero element, one row each, in row-major order.
+/// The coordinates of every nonzero element, in row-major order; each row of the result holds those of one element.
 fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     expect_dtype("self", x.dtype(), DtypeSet::ALL)?;

@@ -6,7 +6,7 @@ use pteron_pool::{Interrupt, Interrupted, interruptible};
 use pteron_tensor::{ScalarType, Tensor};
 use smallvec::SmallVec;
 
-/// Runs a call under a cancelled interrupt: it must be interrupted before it is done.
+/// Runs a call under a cancelled interrupt, and checks that the call ends early.
 fn expect_interrupted(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
     let interrupt = Interrupt::new();
     interrupt.cancel();

@@ -77,7 +77,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Height and width, from a list of one or two values; `absent` for an empty or absent list.
+/// Height and width, from a list of one or two values; an empty or absent list gives `absent`.
 fn height_and_width(args: &Args<'_>, arg: &'static str, absent: Option<[usize; 2]>) -> Option<[usize; 2]> {
     let one = |v: i64| usize::try_from(v).ok();
     match args.optional_ints(arg).ok()? {
@@ -117,7 +117,7 @@ fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
     }))
 }
 
-/// The windows of a call over its last `D` dimensions, padded to three.
+/// The windows of a pooling call over its last `D` dimensions; unused leading ones of three dimensions have size one.
 struct Windows {
     /// The number of planes: the product of the leading dimensions.
     planes: usize,
@@ -172,7 +172,7 @@ impl Windows {
         Ok((planes, input))
     }
 
-    /// Reads the arguments kernel, stride and padding (1 to 3), dilation, if the operator has one, and ceil_mode.
+    /// Reads the arguments kernel, stride and padding (1 to 3), ceil_mode, and dilation if the operator has it.
     fn read<const D: usize>(args: &Args<'_>, dilation: Option<usize>, ceil: usize) -> Result<Self> {
         let x = args.meta("self")?;
         let (planes, input) = Self::image_sizes::<D>(x)?;
@@ -263,7 +263,7 @@ impl Windows {
     }
 }
 
-/// The part of the input that a window covers along one dimension.
+/// The part of the input, along one dimension, that a window covers.
 #[derive(Clone, Copy)]
 struct Span {
     /// The window's first pixel in the input.

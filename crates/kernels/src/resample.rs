@@ -373,7 +373,7 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
     }
 }
 
-/// Resizes the middle one of three dimensions, in storage order.
+/// Resizes the middle one of three dimensions `[n, m, inner]`, in storage order.
 fn resize_dim<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     from: &[C],
@@ -464,7 +464,7 @@ struct Resize<'t, const N: usize> {
 }
 
 impl<const N: usize> Resize<'_, N> {
-    /// Resizes the elements of a tensor of these sizes; elements and results are stored in this dim order.
+    /// Resizes the elements `first` of a tensor with these sizes; elements and results are stored in this dim order.
     fn run<C: Compute + Float>(
         &self,
         ctx: &KernelContext<'_>,

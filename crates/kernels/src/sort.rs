@@ -153,7 +153,7 @@ fn choose_from_lanes<'a, C: Order>(
     Ok(Chosen { values: chosen, indices })
 }
 
-/// Sorts indices by their elements.
+/// Sorts the indices `order` by the elements of `keys` at them.
 fn sort_indices<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
     // The sort of a long lane can be interrupted.
     const LONG: usize = 1 << 16;
@@ -308,7 +308,7 @@ fn median(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     nth_of_lanes(ctx, args, outs, [1, 2], true, |n| Ok((n - 1) / 2))
 }
 
-/// The lower median of all elements; for an empty tensor NaN, converted to the type.
+/// The lower median of all elements; for an empty tensor NaN, converted to the out's type.
 fn median_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
     let out = outs.tensor(0)?;
@@ -455,7 +455,7 @@ mod tests {
     use pteron_tensor::DimOrder;
     use pteron_tensor::ScalarType::{Float, Int, Long};
 
-    /// A sequence contains 0.1 as the nearest value of its type.
+    /// A sequence contains 0.1 as the value of its type that is nearest to 0.1.
     #[test]
     fn values_are_rounded_to_the_type_before_the_search() {
         let go = |sequence: &pteron_tensor::Tensor| {

@@ -407,7 +407,7 @@ logarithms! {
     log2[Two] = |x| x.log2(), complex |z| z.ln() / LN_2;
 }
 
-/// The hyperbolic tangent; far from the imaginary axis it is ±1, where its formula would overflow.
+/// The hyperbolic tangent; far from the imaginary axis, where the formula would overflow, it is ±1.
 fn complex_tanh(z: C64) -> C64 {
     if z.re.abs() > 20.0 && z.im.is_finite() { C64::new(z.re.signum(), 0.0) } else { z.tanh() }
 }
@@ -522,13 +522,13 @@ fn sgn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// Whether the sign bit is set, as it is for -0.
+/// Whether the sign bit of each element is set; true for -0.
 fn signbit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! { float(x) => x.is_sign_negative() as u8 as F; int(x) => (x < 0) as i64 };
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// The angle of a complex number; for real numbers 0, or pi if negative.
+/// The angle of a complex number; 0 for a real number, or pi for a negative one.
 fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = float_type(args.meta("self")?.dtype());
     let fns = elementwise! {
@@ -544,7 +544,7 @@ fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype.to_real(), &fns)
 }
 
-/// Rounds to `decimals` decimal places, or to tens, hundreds, ... if negative; ties to even.
+/// Rounds to `decimals` decimal places, ties to even; negative `decimals` round to tens, hundreds, ...
 fn round_decimals(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let decimals = args.int("decimals")?;
     let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
@@ -624,7 +624,7 @@ fn logical_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// The bitwise complement; for bool, the logical one.
+/// The bitwise complement; for bool, the logical negation.
 fn bitwise_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     match args.meta("self")?.dtype() {
         ScalarType::Bool => logical_not(ctx, args, outs),

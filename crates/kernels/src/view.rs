@@ -242,7 +242,7 @@ fn t(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> 
     })
 }
 
-/// Broadcasts to other sizes; -1 keeps a size.
+/// Broadcasts to the given sizes; -1 keeps the size of a dimension.
 fn expand(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| expand_layout(args, x))
 }
@@ -264,7 +264,7 @@ fn sizes_of_view(args: &Args<'_>, view: fn(&Args<'_>, Layout) -> Result<Layout>)
     Some(view(args, Layout::of_tensor(args.meta("self").ok()?)).ok()?.sizes)
 }
 
-/// Selects one index of a dimension, which is removed.
+/// Selects one index of a dimension, and removes the dimension.
 fn select(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let dim = dim_of(args, "dim", &x)?;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 pub enum Arg<'a> {
     /// An absent argument.
     None,
-    /// An integer; also a scalar type, a memory format, a layout or a device.
+    /// An integer, or a scalar type, memory format, layout or device as an integer.
     Int(i64),
     /// A floating-point number.
     Double(f64),
@@ -115,7 +115,7 @@ impl ArgKey for &'static str {
     }
 }
 
-/// The first of several names that an argument of the schema has: schemas name the same argument differently.
+/// Finds the argument by the first of several names that the schema has, because schemas name it differently.
 impl<const N: usize> ArgKey for [&'static str; N] {
     fn position(self, schema: &Schema) -> usize {
         let positions = self.iter().map(|name| name.position(schema));
@@ -195,7 +195,7 @@ impl<'a> Args<'a> {
         optional_tensor = tensor -> TensorView<'a>
     );
 
-    /// Type, sizes and layout of a tensor, whether or not its elements are available.
+    /// Type, sizes and layout of a tensor argument, whether or not its elements are available.
     pub fn meta(&self, arg: impl ArgKey) -> Result<&TensorMeta> {
         match self.get(arg) {
             Arg::Tensor(t) => Ok(t.meta()),

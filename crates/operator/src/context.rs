@@ -43,13 +43,13 @@ impl<'a> KernelContext<'a> {
         self.scratch.limit
     }
 
-    /// Temporary memory of `len` elements for the duration of the call. Their values are unspecified.
+    /// Temporary memory for `len` elements, whose values are unspecified, for the duration of the call.
     pub fn scratch<T: Element>(&self, len: usize) -> Result<ScratchBuffer<'a, T>> {
         self.scratch.take(len)
     }
 }
 
-/// Temporary memory, kept between calls so that a repeated call allocates nothing.
+/// Temporary memory that is kept between calls, so that a repeated call allocates nothing.
 #[derive(Debug)]
 pub struct Scratch {
     free: RefCell<Vec<AlignedBuffer>>,

@@ -85,7 +85,7 @@ pub enum Instr {
     Const(f32),
     /// A function of the register with this index.
     Unary(Unary, usize),
-    /// `min(max(x, low), high)` of a register; NaN gives NaN.
+    /// `min(max(x, low), high)` of a register's value `x`; NaN gives NaN.
     Clamp {
         /// The index of the register whose value is clamped.
         of: usize,
@@ -132,7 +132,7 @@ impl Expression {
         self.instrs.iter().map(|i| if let Instr::Input(n) = i { n + 1 } else { 0 }).max().unwrap_or(0)
     }
 
-    /// The bounds, if the expression is just a clamp of its input.
+    /// The bounds of a clamp; `None` unless the expression is just a clamp of its input.
     pub fn as_clamp(&self) -> Option<(f32, f32)> {
         match self.instrs.as_slice() {
             [Instr::Input(0), Instr::Clamp { of: 0, low, high }] => Some((*low, *high)),

@@ -87,7 +87,7 @@ pub enum Meaning {
     },
     /// The mean over these dimensions.
     Mean(Dims),
-    /// The population variance over these dimensions; the second result, if there is one, is the mean.
+    /// The population variance over these dimensions; a second result is the mean.
     Variance(Dims),
     /// A pooling of images `[.., H, W]`; it yields the first result of the call.
     Pool(Pool2d),
@@ -95,7 +95,7 @@ pub enum Meaning {
     Softmax(usize),
     /// A tensor with every element equal to this scalar.
     Fill(Scalar),
-    /// Elements of argument 1 where argument 0 is true, otherwise of argument 2.
+    /// The elements of argument 1 where argument 0 is true, otherwise those of argument 2.
     Where,
     /// Whether an element is zero.
     Not,
@@ -120,7 +120,7 @@ pub enum ViewOf {
     Permute(Dims),
     /// Broadcast to the sizes of the result.
     Expand,
-    /// One index of a dimension; the dimension is removed.
+    /// Selects one index of a dimension, and removes the dimension.
     Select {
         /// The dimension.
         dim: usize,
@@ -155,7 +155,7 @@ pub struct MatMul {
     pub bias: Option<usize>,
 }
 
-/// See [`Meaning::Convolution`]: convolves argument 0, images `[N, C, space..]`, with argument 1, the weights.
+/// A convolution of argument 0, images `[N, C, space..]`, with argument 1, the weights: see [`Meaning::Convolution`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convolution {
     /// The position of the bias argument, which has one element for each output channel; `None` without a bias.
@@ -213,7 +213,7 @@ pub enum PoolReduce {
     Max,
     /// Average pooling.
     Avg {
-        /// Whether the padding counts as zeros; otherwise only pixels inside the image count.
+        /// Whether padding pixels count as zeros; otherwise the average is over pixels inside the image only.
         count_include_pad: bool,
     },
     /// The sum of the pixels, divided by this number (`divisor_override`).
@@ -267,7 +267,7 @@ pub enum ChooseQParams {
         /// The smallest scale.
         eps: f64,
     },
-    /// A scale and a zero point for each row, which map the row's range to `i8`.
+    /// A scale and a zero point for each row, which map the range of the row to that of `i8`.
     PerToken,
 }
 

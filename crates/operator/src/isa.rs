@@ -70,7 +70,7 @@ impl Features {
         std::iter::once(Features::NONE).chain(ROWS.iter().map(|row| row.feature.into()))
     }
 
-    /// The features that no other feature of the set implies.
+    /// The names of the set's features that no other feature of the set implies.
     fn names(self) -> impl Iterator<Item = &'static str> {
         let is_implied = move |feature| {
             ROWS.iter().any(|row| {

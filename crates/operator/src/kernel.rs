@@ -47,7 +47,7 @@ pub trait Kernel: Send + Sync {
         None
     }
 
-    /// The sizes of the first result of a call with these arguments, if they are declared apart from its meaning.
+    /// The sizes of the first result of a call; `None` unless they are declared separately from the call's meaning.
     fn result_sizes(&self, args: &Args<'_>) -> Option<Shape> {
         let _ = args;
         None

@@ -9,13 +9,13 @@ pub enum Out<'a> {
     Tensor(TensorViewMut<'a>),
     /// Tensors.
     Tensors(SmallVec<[TensorViewMut<'a>; 4]>),
-    /// A scalar, absent until the kernel sets it.
+    /// A scalar; `None` until the kernel sets it.
     Scalar(Option<Scalar>),
-    /// The sizes of a view of an argument, absent until the kernel sets them.
+    /// The sizes of a view of an argument; `None` until the kernel sets them.
     View(Option<Shape>),
 }
 
-/// The outputs of a call: the schema's written arguments in order, then the fresh result, if there is one.
+/// The outputs of a call: the schema's written arguments in order, then the fresh result, if the schema has one.
 #[derive(Debug, Default)]
 pub struct Outs<'a> {
     list: SmallVec<[Out<'a>; 3]>,

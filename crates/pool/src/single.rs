@@ -20,7 +20,7 @@ pub(crate) struct Single {
 /// The pending tasks that a thread has taken from a queue.
 #[derive(Default)]
 struct LocalTasks {
-    /// The address of the [`Single`] that the tasks belong to; zero if this thread runs none.
+    /// The address of the [`Single`] that the tasks belong to; zero if this thread runs no tasks.
     owner: usize,
     tasks: VecDeque<Task>,
 }

@@ -225,7 +225,7 @@ impl Shared {
         self.resume_panic();
     }
 
-    /// Resumes the panic of a task, if one has panicked.
+    /// Resumes the stored panic in this thread, if a task has panicked.
     fn resume_panic(&self) {
         if !self.panicked.swap(false, Ordering::AcqRel) {
             return;

@@ -78,7 +78,7 @@ impl Arenas {
         self.buffers.get(index)
     }
 
-    /// One arena, mutable: its bytes can be written, or the arena replaced.
+    /// The arena with this index, mutable: its bytes can be written, or the arena replaced.
     pub fn arena_mut(&mut self, index: usize) -> Option<&mut AlignedBuffer> {
         self.buffers.get_mut(index)
     }
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(arenas.bytes(at(0, 32)).unwrap()[15..17], [1, 2]);
     }
 
-    /// Miri reports if lending a view invalidates an earlier one.
+    /// A test for Miri, which reports if lending a view invalidates an earlier view.
     #[test]
     fn a_view_can_be_written_after_another_was_lent() {
         let mut arenas = Arenas::new();

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 /// The alignment, in bytes, of every owned buffer: the size of a cache line and of an AVX-512 register.
 pub const ALIGNMENT: usize = 64;
 
-/// A block of bytes with the alignment of a buffer; an empty slice of blocks gives an empty buffer its aligned address.
+/// A block of bytes with a buffer's alignment; an empty slice of blocks serves as an empty, aligned buffer.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Block([u8; ALIGNMENT]);

@@ -1,7 +1,7 @@
 use crate::{DimOrder, Error, Result, ScalarType, Shape};
 use std::fmt;
 
-/// Whether a tensor's sizes may change at run time, and their bounds.
+/// Whether a tensor's sizes may change at run time, and within which bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ShapeDynamism {
     /// The sizes are fixed.

@@ -73,7 +73,7 @@ pub fn bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// Whether a character is shown as itself: it has a visible form, or is a space, and changes nothing around it.
+/// Whether a character is shown unescaped: it is a space or visible, and changes nothing around it.
 pub fn is_plain(c: char) -> bool {
     match c {
         ' '..='~' => true,
@@ -150,7 +150,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A character, or the escape that stands for it.
+/// A character that is shown as itself (`is_plain`) or as an escape.
 struct Escaped {
     c: char,
     is_plain: bool,

@@ -28,7 +28,7 @@ use pteron_kernels::compute::Isa;
 use pteron_operator::{Error, Result};
 use std::any::Any;
 
-/// Lowers a node if its operation is of the type that the function is for; otherwise returns `None`.
+/// A function that lowers nodes of one type of operation, and returns `None` for nodes of other types.
 type LowerFn = fn(&dyn Any, &mut Lowering<'_>) -> Option<Result<Lowered>>;
 
 const fn row<T: Operation + Lower>() -> LowerFn {

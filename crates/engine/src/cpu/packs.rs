@@ -326,7 +326,7 @@ impl Packs {
     }
 }
 
-/// The number of bytes of a matrix that are read at a time while it is packed, if the matrix is not in memory already.
+/// The number of bytes of a matrix that are read at a time during packing, unless the matrix is in memory already.
 const PIECE: usize = 4 << 20;
 
 /// Packs a constant matrix: piece by piece if its bytes are loaded for it, so that a large matrix is not in memory

@@ -24,13 +24,13 @@ pub(crate) struct Slot {
 pub(crate) struct Memory<'r, 'a> {
     pub(crate) arena: &'r mut Arenas,
     pub(crate) inputs: &'r [TensorView<'r>],
-    /// The output tensors; `None` for those that steps do not write directly.
+    /// The output tensors; `None` for outputs that steps do not write directly.
     pub(crate) outputs: &'r mut [Option<TensorViewMut<'a>>],
 }
 
 /// The storage of a value.
 pub(crate) enum Source {
-    /// In the workspace.
+    /// The value is stored in the workspace.
     Workspace(Extent),
     /// A constant that a step reads unpacked.
     Constant(Constant),

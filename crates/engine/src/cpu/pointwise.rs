@@ -37,7 +37,7 @@ thread_local! {
     static BLOCKS: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The grain size in elements; with fewer than two parts of this size, one thread computes all.
+/// The grain size in elements; one thread computes all elements if there are fewer than twice as many.
 const PART: usize = 1 << 13;
 
 impl Lower for Pointwise {
@@ -104,7 +104,7 @@ impl InputIndex {
         matches!(self, Self::Cyclic { inner, count } if *count == 1 || *inner == 1 && len.is_multiple_of(*count))
     }
 
-    /// The length of a repeated row, if it fits a block.
+    /// The length of a repeated row; `None` if the input has none or the row does not fit a block.
     fn period(&self) -> Option<usize> {
         match self {
             Self::Cyclic { inner: 1, count } => (1..=BLOCK).contains(count).then_some(*count),
@@ -198,7 +198,8 @@ fn load_strided(input: &[f32], sizes: &[usize], strides: &[usize], start: usize,
     }
 }
 
-/// Copies rows of `n` elements that begin `step` elements apart. Short rows of a common length are copied in registers.
+/// Copies rows of `n` elements, which begin `step` elements apart in the input. Rows of usual short lengths are
+/// copied in registers.
 fn copy_rows(input: &[f32], step: usize, out: &mut [f32], n: usize) {
     fn copy_short_rows<const N: usize>(input: &[f32], step: usize, out: &mut [f32]) {
         let mut at = 0;
@@ -224,7 +225,7 @@ fn copy_rows(input: &[f32], step: usize, out: &mut [f32], n: usize) {
 enum Location {
     /// In the input with this index, at the same element indices as in the output.
     Input(usize),
-    /// In a scratch block.
+    /// In the scratch block with this index.
     Block(usize),
     /// In the output.
     Out,
@@ -318,7 +319,7 @@ impl Pass {
         });
     }
 
-    /// As [`Self::compute_range`], with the scratch blocks of this thread.
+    /// Like [`Self::compute_range`], with the scratch blocks of this thread.
     fn compute_blocks(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], blocks: &mut [Block]) {
         let widest = self.block.min(out.len());
         for (instr, place) in self.instrs.iter().zip(&self.places) {

@@ -37,7 +37,7 @@ impl ConvertedValues {
         self.others.insert(v, preferred);
     }
 
-    /// A value in the preferred form, which has this meta; inserts a conversion before `node` if necessary.
+    /// Value `v` in the preferred form, with the meta `meta`; inserts a conversion before `node` if necessary.
     pub(super) fn to_preferred(
         &mut self,
         graph: &mut Graph,
@@ -48,12 +48,12 @@ impl ConvertedValues {
         if self.changed.contains_key(&v) { v } else { self.convert_before(graph, node, v, meta) }
     }
 
-    /// The preferred form of a value, if it exists.
+    /// The preferred form of a value; `None` if it does not exist yet.
     pub(super) fn existing_preferred(&self, v: ValueId) -> Option<ValueId> {
         if self.changed.contains_key(&v) { Some(v) } else { self.others.get(&v).copied() }
     }
 
-    /// Changes an output of a node to the preferred form, which has this meta.
+    /// Changes an output of a node to the preferred form, which has the meta `meta`.
     pub(super) fn change_to_preferred(&mut self, graph: &mut Graph, output: ValueId, meta: TensorMeta) {
         self.changed.insert(output, graph.meta(output).clone());
         graph.set_meta(output, meta);

@@ -129,7 +129,7 @@ fn bypass_identities(graph: &mut Graph) {
     }
 }
 
-/// The activation that an expression applies to its only input, if it is one that an epilogue supports.
+/// The activation that an expression applies to its only input; `None` unless an epilogue supports it.
 fn activation(expression: &Expression) -> Option<Activation> {
     match (expression.as_clamp(), expression.instrs.as_slice()) {
         (Some((0.0, f32::INFINITY)), _) => Some(Activation::Relu),

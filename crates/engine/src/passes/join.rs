@@ -9,7 +9,7 @@ use pteron_operator::{Expression, Instr};
 /// registers.
 const MAX_INSTRS: usize = 48;
 
-/// Fuses every elementwise node with its producers as long as possible.
+/// Fuses every elementwise node with the elementwise nodes that produce its inputs, repeatedly.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         while let Some((producer, expression, inputs)) = join_with_producer(graph, node) {

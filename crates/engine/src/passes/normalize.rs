@@ -53,7 +53,7 @@ fn make_row_major(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelCont
     }
 }
 
-/// Rewrites a call to the operation that it means. Returns whether it did.
+/// Rewrites a call as the operation that its meaning describes. Returns whether the call was rewritten.
 fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Reshape | Meaning::View(ViewOf::Expand) => rewrite_same_elements(graph, node),

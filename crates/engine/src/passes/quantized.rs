@@ -48,7 +48,7 @@ static QUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
     operation::<Quantize>([clamped.such_that(can_skip_requantization) | any("result")])
 });
 
-/// Whether a dequantization and the later quantization have the same parameters, and nothing else uses the values between.
+/// Whether a dequantization and the quantization after it have equal parameters, and no other node uses the values between.
 fn can_skip_requantization(graph: &Graph, matched: &Match) -> bool {
     let from = producer_as(graph, matched["dequantized"]).map(|(_, Dequantize(affine))| affine);
     let to = as_op(graph, matched.parts[0]).map(|Quantize(q)| &q.affine);

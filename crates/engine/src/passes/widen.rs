@@ -161,7 +161,8 @@ impl Pass {
         }
     }
 
-    /// The value in f32: widens a constant, and inserts a conversion of any other half-precision value.
+    /// The value `v` in f32: a constant is widened; for any other half-precision value, a conversion is inserted
+    /// before `node`.
     fn to_f32(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
         if let Some(wide) = self.converted.existing_preferred(v) {
             return wide;

@@ -24,7 +24,7 @@ enum AttributeValue {
     List(Vec<Scalar>),
 }
 
-/// Builds a call with these inputs, the attributes at the cursor and this many results. Returns it with its node's inputs.
+/// Builds a call of `kernel` with the attributes at the cursor. Returns the call and the inputs of its node.
 pub(super) fn call(
     kernel: Arc<dyn Kernel>,
     inputs: &[Input],
@@ -91,7 +91,7 @@ impl Unassigned<'_> {
         Some(first)
     }
 
-    /// The number of inputs from the next one on that all have a property.
+    /// How many inputs, from the next one on, have a property before the first that does not.
     fn count_while(&self, is: impl Fn(&Input) -> bool) -> usize {
         self.inputs.iter().take_while(|input| is(input)).count()
     }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The value that was read, or a message that says what is wrong.
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
 
-/// The rest of a line, which is not read yet.
+/// The rest of a line that is being parsed.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'t>(&'t str);
 
@@ -33,7 +33,7 @@ impl<'t> Cursor<'t> {
         self.0.starts_with(text)
     }
 
-    /// Advances past `text`, if it is next.
+    /// Advances past `text` if it comes next. Returns whether it did.
     pub(super) fn eat(&mut self, text: &str) -> bool {
         let rest = self.0.strip_prefix(text);
         self.0 = rest.unwrap_or(self.0);
@@ -58,7 +58,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Reads up to the next of these marks, or to the end of the line.
+    /// Reads up to the next of the characters `marks`, or to the end of the line.
     pub(super) fn until_any(&mut self, marks: &[char]) -> &'t str {
         self.take_bytes(self.0.find(marks).unwrap_or(self.0.len()))
     }

@@ -166,7 +166,7 @@ impl<'a, T> MatMut<'a, T> {
         self.cs
     }
 
-    /// The same matrix, borrowed for a shorter time.
+    /// This matrix, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> MatMut<'_, T> {
         MatMut { ..*self }
     }
@@ -181,7 +181,7 @@ impl<'a, T> MatMut<'a, T> {
         unsafe { Blocks { whole: self.reborrow() }.block(rows, cols) }
     }
 
-    /// The same elements as one row, if the matrix has no gaps; otherwise the matrix unchanged.
+    /// The matrix as one row, if its elements are contiguous; otherwise the matrix unchanged.
     pub(super) fn as_one_row(self) -> Self {
         let dense = self.cs == 1 && self.rs == self.cols;
         if dense { Self { rows: 1, cols: self.rows * self.cols, ..self } } else { self }
@@ -236,7 +236,7 @@ fn check(len: usize, rows: usize, cols: usize, rs: usize, cs: usize) {
     assert!(disjoint, "elements of a {rows}x{cols} matrix with strides {rs}, {cs} alias");
 }
 
-/// A matrix that several tasks write concurrently, each a block of its own.
+/// A matrix that several tasks write concurrently; each task writes its own block.
 #[derive(Debug)]
 pub(crate) struct Blocks<'a, T = f32> {
     whole: MatMut<'a, T>,
@@ -264,7 +264,7 @@ impl<'a, T> Blocks<'a, T> {
     }
 }
 
-/// A slice that several tasks write concurrently, each elements of its own.
+/// A slice that several tasks write concurrently; each task writes its own elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared<'a, T = f32> {
     first: *mut T,

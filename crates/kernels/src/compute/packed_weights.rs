@@ -70,7 +70,7 @@ pub struct PackedWeightsReader {
 }
 
 impl PackedWeightsReader {
-    /// A reader at the start of these bytes.
+    /// A reader of `bytes`, from the first byte on.
     pub fn new(bytes: WeightBytes) -> Self {
         Self { bytes, at: 0 }
     }

@@ -26,7 +26,7 @@ pub struct Windows {
     pub dilation: [usize; 3],
 }
 
-/// What is computed from a window.
+/// How a window is reduced to one pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pooling {
     /// The maximum; NaN if any pixel is NaN, and negative infinity if the window contains no pixel.
@@ -111,7 +111,7 @@ macro_rules! integers {
 
 integers!(i8, u8);
 
-/// Calls `run` with each line of the output and the image that it pools.
+/// Calls `run` with each line of the output and the input image that the line is computed from.
 fn each_line<T: Send + Sync>(
     pool: &Pool,
     windows: &Windows,

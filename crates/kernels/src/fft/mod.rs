@@ -137,7 +137,7 @@ fn required_transforms(kind: Kind, args: &Args<'_>) -> Result<SmallVec<[Transfor
     each.collect()
 }
 
-/// The dimensions at argument 1, which must be distinct.
+/// The dimensions listed by argument 1, which must be distinct.
 fn transform_dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
     let (list, rank) = (args.ints("dim")?, args.meta("self")?.rank());
     ensure!(
@@ -184,7 +184,7 @@ impl Lanes {
         Self { len: sizes[dim], inner: sizes[dim + 1..].iter().product() }
     }
 
-    /// Copies up to [`TILE`] lanes of a block from `start` on, so that the elements of each are adjacent.
+    /// Copies up to [`TILE`] lanes of a block, from lane `start` on, so that the elements of each lane are adjacent.
     fn gather<E: Element>(self, block: &[E], start: usize, tile: &mut [E]) {
         let width = TILE.min(self.inner - start);
         for (k, row) in block.chunks_exact(self.inner).enumerate() {

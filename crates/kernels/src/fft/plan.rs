@@ -15,7 +15,7 @@ pub(super) trait Precision: FftNum + Compute {}
 impl Precision for f32 {}
 impl Precision for f64 {}
 
-/// One of the transforms that a call needs.
+/// The kind and length of a Fourier transform that a call needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Transform {
     /// The number of values; for a transform of real values, the number of real values.
@@ -24,7 +24,7 @@ pub(super) struct Transform {
     pub(super) real: bool,
 }
 
-/// The planned transforms of a call site. A transform that is missing is planned where it is needed.
+/// The planned transforms of a call site. A transform that is not planned here is planned when it is used.
 pub(super) struct Plans<T> {
     baseline: bool,
     real: Option<(Transform, Arc<RealPlan<T>>)>,

@@ -28,7 +28,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The eigenvalues of each matrix, ascending, as out 0, and its eigenvectors, as the columns of out 1.
+/// The eigenvalues of each matrix, ascending, as out 0, and the eigenvectors as the columns of out 1.
 fn eigh<F: Field>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -200,7 +200,7 @@ fn run_ql<F: Field>(diagonal: &mut [f64], off: &mut [f64], basis: &mut Matrix<'_
     true
 }
 
-/// A QL step with Wilkinson's shift on the block of the rows from `block.start` to `block.end`, both included.
+/// A QL step with Wilkinson's shift on the rows from `block.start` to `block.end`, both included.
 fn ql_step<F: Field>(
     diagonal: &mut [f64],
     off: &mut [f64],

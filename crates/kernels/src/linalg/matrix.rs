@@ -64,7 +64,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         Ok(new)
     }
 
-    /// Copies a matrix from its elements in row-major order.
+    /// A matrix copied from its elements in row-major order.
     pub(super) fn of_rows(ctx: &KernelContext<'a>, (rows, cols): (usize, usize), from: &[F]) -> Result<Self> {
         Self::from_fn(ctx, (rows, cols), |i, j| from[i * cols + j])
     }
@@ -126,7 +126,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         }
     }
 
-    /// As [`Self::store`], for the conjugate transpose.
+    /// Like [`Self::store`], but stores the conjugate transpose.
     pub(super) fn store_adjoint(&self, cols: usize, to: &mut [F]) {
         for (i, row) in to.chunks_exact_mut(cols.max(1)).enumerate() {
             row.iter_mut().enumerate().for_each(|(j, x)| *x = self.at(j, i).conj());
@@ -247,7 +247,7 @@ pub(super) struct Results<'a, F> {
 }
 
 impl<'a, F: Compute> Results<'a, F> {
-    /// Resizes an out to `sizes`, which hold `count` results.
+    /// Resizes the out at index `out` to `sizes`, which hold `count` results of equal length.
     pub(super) fn new(
         ctx: &KernelContext<'a>,
         outs: &mut Outs<'_>,

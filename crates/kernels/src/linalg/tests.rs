@@ -4,7 +4,7 @@ use pteron_operator::{Arg, Generator, Out};
 use pteron_tensor::ScalarType::{ComplexDouble, Double, Float, Int};
 use pteron_tensor::{ScalarType, Tensor};
 
-/// A row-major complex matrix; real ones have no imaginary parts.
+/// A row-major complex matrix; the imaginary parts of a real one are zero.
 #[derive(Clone, Debug)]
 struct M(usize, usize, Vec<C64>);
 

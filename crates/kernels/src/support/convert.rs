@@ -149,7 +149,7 @@ pub(crate) fn write_stored<C: Compute>(
     Ok(())
 }
 
-/// Like [`write_stored`], but in row-major order for any layout of the out.
+/// Like [`write_stored`], but `set` writes in row-major order for any layout of the out.
 pub(crate) fn write_rows<C: Compute>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
@@ -164,7 +164,7 @@ pub(crate) fn write_rows<C: Compute>(
     write(ctx, &all, out, &into)
 }
 
-/// The elements of a tensor in the storage order of an out of the same sizes.
+/// The elements of a tensor in the storage order of `out`, which has the same sizes.
 pub(crate) fn values_as_stored<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: &TensorView<'a>,

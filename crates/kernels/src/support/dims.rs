@@ -27,7 +27,7 @@ impl DimSet {
         Self(((1u64 << rank.min(MAX_RANK)) - 1) as u32)
     }
 
-    /// One dimension.
+    /// The set of one dimension.
     pub(crate) fn single(dim: usize) -> Self {
         Self(1 << dim)
     }
@@ -60,7 +60,7 @@ impl DimSet {
         (0..sizes.rank()).any(|d| self.contains(d) && sizes[d] == 0)
     }
 
-    /// The sizes of a tensor after reducing these dimensions: size one if `keepdim`, otherwise removed.
+    /// The sizes of a tensor after reducing these dimensions, which get size one if `keepdim` and are removed otherwise.
     pub(crate) fn reduce(self, sizes: &Shape, keepdim: bool) -> Shape {
         let mut out = *sizes;
         for d in (0..sizes.rank()).rev().filter(|&d| self.contains(d)) {
@@ -123,7 +123,7 @@ pub(crate) fn infer_shape(name: &str, sizes: &[i64], numel: usize) -> Result<Sha
     Ok(shape)
 }
 
-/// The broadcast shape of two operands: dimensions are added in front, dimensions of size one are repeated.
+/// The broadcast shape of two operands: missing dimensions are added in front, those of size one are repeated.
 pub(crate) fn broadcast(a: &Shape, b: &Shape) -> Result<Shape> {
     let (mut long, short) = if a.rank() >= b.rank() { (*a, b) } else { (*b, a) };
     let front = long.rank() - short.rank();

@@ -180,7 +180,7 @@ compute_types! {
     C64: to_complex, from_complex, |s: Scalar| C64::new(s.to_f64(), 0.0);
 }
 
-/// Used by Fourier transforms, which compute in the precision of their operands.
+/// For Fourier transforms, which compute in the precision of their operands.
 impl Compute for Complex<f32> {
     #[inline]
     fn of<T: Cast>(element: T) -> Self {
@@ -244,7 +244,7 @@ pub(crate) const fn compute_type(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// The intermediate type for a conversion, which loses nothing that the result type can hold.
+/// The intermediate type of a conversion; it loses nothing that the result type can hold.
 pub(crate) const fn conversion_type(from: ScalarType, to: ScalarType) -> ScalarType {
     match from {
         // The only case in which i64 cannot hold the value.

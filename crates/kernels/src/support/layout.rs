@@ -47,7 +47,7 @@ impl Layout {
         Ok(self.sizes.numel()?)
     }
 
-    /// `len` elements of a dimension, from `start` on, `step` apart. They must be in bounds.
+    /// Restricts dimension `dim` to `len` indices, from `start` on, `step` apart. They must be in bounds.
     pub(crate) fn slice(mut self, dim: usize, start: usize, len: usize, step: isize) -> Self {
         debug_assert!(len == 0 || (start as isize + (len as isize - 1) * step) < self.sizes[dim] as isize);
         if len > 0 {
@@ -66,7 +66,7 @@ impl Layout {
         }
     }
 
-    /// Selects one index of a dimension, which is removed.
+    /// Selects one index of a dimension, and removes the dimension.
     pub(crate) fn select(self, dim: usize, index: usize) -> Self {
         self.slice(dim, index, 1, 1).remove(dim)
     }
@@ -105,7 +105,7 @@ impl Layout {
         Ok(self)
     }
 
-    /// Broadcasts to these sizes: dimensions are added in front, dimensions of size one are repeated.
+    /// Broadcasts to these sizes: missing dimensions are added in front, those of size one are repeated.
     pub(crate) fn expand(&self, sizes: &Shape) -> Result<Self> {
         let new = sizes.rank();
         ensure!(
@@ -131,7 +131,7 @@ impl Layout {
         Ok(out)
     }
 
-    /// A view of the same elements with other sizes, in row-major order. `None` if that needs a copy.
+    /// A view of the same elements in row-major order with sizes `sizes`; `None` if that needs a copy.
     pub(crate) fn reshape(&self, sizes: &Shape) -> Option<Self> {
         let mut new = Self { sizes: *sizes, strides: [0; MAX_RANK], offset: self.offset };
         if sizes.contains(&0) || self.sizes.contains(&0) {

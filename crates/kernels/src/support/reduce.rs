@@ -36,7 +36,7 @@ const COLUMNS: usize = 64;
 /// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 15;
 
-/// The dimensions at an argument; all of them if it is absent or empty.
+/// The dimensions at an argument; all dimensions if the argument is absent or empty.
 pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
     DimSet::to_reduce(arg, args.optional_ints(arg)?, args.meta("self")?.rank())
 }
@@ -142,7 +142,7 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
         }
     }
 
-    /// Computes one reduction, reading along the reduced dimensions.
+    /// Computes one reduction, reading the elements along the reduced dimensions.
     fn reduce_row(&self, base: usize) -> R::Out {
         let mut lanes = [self.reducer.start(); LANES];
         let mut block = [C::default(); BLOCK];

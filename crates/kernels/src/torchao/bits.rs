@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-/// 2-bit values: four in a byte, the first in its highest bits.
+/// 2-bit values: four in a byte, the first value in the highest bits.
 fn two_bit_pieces() -> SmallVec<[Piece; 16]> {
     (0..4).map(|v| piece(v, 0, 2, 0, 6 - 2 * v as u32)).collect()
 }

@@ -96,7 +96,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The indices at an argument, all of which are below `rows`. Resizes the out to a row of `width` elements for each.
+/// The indices at an argument, which must be below `rows`. Resizes the out to one row of `width` elements for each index.
 fn read_indices(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

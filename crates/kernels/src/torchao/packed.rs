@@ -21,7 +21,7 @@ enum Encoding {
     Table { scales: bool },
 }
 
-/// Packed weights of a product with `n` outputs and `k` inputs. They are divided into strips of rows.
+/// The packed weights of a product with `n` outputs and `k` inputs, divided into strips of rows.
 pub(crate) struct Packed<'a> {
     form: Encoding,
     layout: Layout,
@@ -228,7 +228,7 @@ mod tests {
         header.chain(std::iter::repeat_n(0x5a, payload)).collect()
     }
 
-    /// Whatever sizes the arguments have, weights that are accepted are in bounds of their bytes.
+    /// Weights that are accepted are in bounds of their bytes, whatever sizes the arguments give.
     #[test]
     fn sizes_are_checked_against_the_bytes() {
         const SIZES: [usize; 12] =

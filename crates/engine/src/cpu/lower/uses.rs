@@ -3,7 +3,7 @@
 use super::super::placed::PlacedStep;
 use crate::graph::{Graph, ValueId};
 
-/// The steps that write and read each value, by index. A read of an alias counts as a read of the value that it stands for.
+/// The steps that write and read each value. Reading an alias counts as reading the value that it stands for.
 pub(super) struct Uses {
     /// The step that writes each value; `usize::MAX` if none does.
     pub(super) first: Vec<usize>,

@@ -51,7 +51,7 @@ impl<'p> State<'p> {
     }
 }
 
-/// A search with backtracking. It takes bounded work: [`MAX_STEPS`], each at most [`MAX_CHAIN`] nodes.
+/// A search with backtracking, in bounded work: at most [`MAX_STEPS`] steps of at most [`MAX_CHAIN`] nodes each.
 pub(super) struct Search<'g, 'p> {
     graph: &'g Graph,
     /// The alternatives that are still to be tried; the last one is the next.
@@ -196,7 +196,7 @@ impl<'g, 'p> Search<'g, 'p> {
         }
     }
 
-    /// The number at a place, or the element of a constant with one element.
+    /// The number at a place: a literal number, or the element of a constant with one element.
     fn number_at(&self, place: Place) -> Option<f32> {
         if let Place::Number(number) = place {
             return Some(number);

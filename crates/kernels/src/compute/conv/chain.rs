@@ -62,12 +62,12 @@ fn min_lines_per_thread(one: usize, more: usize) -> usize {
     (OWN_PER_HALO * one.saturating_sub(more)).div_ceil(more).max(1)
 }
 
-/// Whether an output pixel reads only the input pixel at its own position.
+/// Whether every output pixel reads only the input pixel at the same position.
 fn is_pointwise(p: &ConvParams) -> bool {
     !p.transposed && p.groups == 1 && p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3]
 }
 
-/// The lines of the input image that these lines of the output read. Both ends increase with `lines`.
+/// The lines of the input image that `lines` of the output read. Start and end increase with those of `lines`.
 fn input_lines(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
     let (p, height) = (link.conv.params(), link.frame.input[1]);
     let reach = (p.kernel[1] - 1) * p.dilation[1] + 1;
@@ -239,7 +239,7 @@ impl Strips<'_> {
 }
 
 impl Link<'_> {
-    /// Computes lines of the output of one image; `out` and `residual` hold these lines and no others.
+    /// Computes `lines` of the output of one image; `out` and `residual` hold just these lines.
     fn compute_lines(
         &self,
         from: Window<'_>,

@@ -26,7 +26,7 @@ const MAX_COPIED: usize = 8;
 /// The most lanes of a vector of any instruction set.
 const ROOM: usize = 16;
 
-/// Whether this algorithm supports a convolution: its kernel has depth 1 and is small enough.
+/// Whether this algorithm supports a convolution: the kernel has depth 1 and is small enough.
 pub(super) fn supports(p: &ConvParams) -> bool {
     p.kernel[0] == 1
         && p.kernel.iter().all(|&k| k > 0)
@@ -74,7 +74,7 @@ struct Plane<'a> {
     isa: Isa,
     p: &'a ConvParams,
     frame: &'a ConvFrame,
-    /// The plane of the input; `None` if the kernel reads only padding.
+    /// The plane of the input that is read; `None` if the kernel reads only padding.
     x: Option<&'a [f32]>,
     weights: &'a [f32],
     bias: f32,

@@ -82,7 +82,7 @@ impl DepthwiseLast {
 }
 
 impl DepthwiseLast {
-    /// Computes lines of the output of one 2-D image, whose input lines are in a window.
+    /// Computes `lines` of the output of one 2-D image; the window contains the input lines that they read.
     pub(super) fn compute_lines(
         &self,
         isa: Isa,
@@ -188,7 +188,7 @@ impl Line<'_> {
     }
 }
 
-/// Neighbouring pixels with the same taps, each `step` elements further into the image.
+/// Neighbouring pixels with the same taps; the input of each pixel is `step` elements after that of the previous one.
 struct Pixels<'a> {
     image: &'a [f32],
     taps: &'a [Tap],

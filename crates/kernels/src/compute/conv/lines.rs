@@ -14,11 +14,11 @@ use super::problem::Problem;
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// The smallest width of an output line: tiles end with the line, so that short lines would not fill them.
+/// The smallest width of an output line: tiles end with the line, so shorter lines would leave them mostly empty.
 const MIN_WIDTH: usize = 4;
 /// The maximum number of filter taps that this algorithm supports.
 const MAX_TAPS: usize = 64;
-/// With fewer input channels than these, neighbouring taps of a kernel line are merged into one.
+/// The number of input channels below which neighbouring taps of a kernel line are merged into one.
 const FEW_CHANNELS: usize = 16;
 /// The largest extent of the kernel beyond its first tap, largest padding and largest stride along a dimension.
 const MAX_REACH: usize = 64;

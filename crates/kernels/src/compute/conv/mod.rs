@@ -47,7 +47,7 @@ use std::ops::Range;
 pub use weights::ConvWeights;
 use winograd::Winograd;
 
-/// A convolution, with weights packed for an instruction set and for the layouts of its images.
+/// A convolution, with weights packed for an instruction set and for the layouts of input and output images.
 #[derive(Debug)]
 pub struct Conv {
     isa: Isa,
@@ -303,7 +303,7 @@ impl Conv {
         }
     }
 
-    /// Whether results are computed in contiguous parts, to each of which a tail can be applied.
+    /// Whether the output is computed in contiguous parts, so that a tail can be applied to each part.
     fn computes_in_parts(&self) -> bool {
         match &self.algorithm {
             Algorithm::Rows(algorithm) => algorithm.computes_in_parts(&self.params),

@@ -32,7 +32,7 @@ pub struct ConvParams {
     /// Distance between neighbouring positions of the kernel, in input pixels (for a transposed convolution: output
     /// pixels).
     pub stride: [usize; 3],
-    /// Zeros before the first pixel; the padding after the last follows from the size of the output.
+    /// The number of zeros before the first pixel; the padding after the last follows from the size of the output.
     pub padding: [usize; 3],
     /// Distance between neighbouring taps, in pixels.
     pub dilation: [usize; 3],
@@ -85,7 +85,7 @@ impl ConvParams {
         self.in_channels * self.out_channels / self.groups.max(1) * self.taps()
     }
 
-    /// Panics if the parameters contradict each other.
+    /// Panics if the parameters are inconsistent.
     pub(crate) fn check(&self) {
         assert!(self.groups > 0, "a convolution has at least one group");
         assert!(
@@ -104,7 +104,7 @@ impl ConvParams {
         );
     }
 
-    /// Whether each input channel has a filter of its own and yields one output channel.
+    /// Whether the convolution is depthwise: one filter and one output channel for each input channel.
     pub(crate) fn is_depthwise(&self) -> bool {
         !self.transposed
             && self.taps() > 0
@@ -113,7 +113,7 @@ impl ConvParams {
     }
 }
 
-/// The sizes of one run of a convolution.
+/// The sizes of images in one execution of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvFrame {
     /// Number of images.

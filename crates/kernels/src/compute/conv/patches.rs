@@ -285,7 +285,7 @@ impl Run<'_> {
         [row / (h * w), row / w % h, row % w]
     }
 
-    /// A function that finds the input pixel that a row reads at one tap, if it is in the image.
+    /// A function that finds the input pixel that a row reads at the tap `tap`; `None` if the pixel is outside the image.
     #[inline(always)]
     fn pixel_finder(&self, tap: &[isize; 3]) -> impl Fn(&Origin) -> Option<usize> {
         let (tap, input) = (*tap, self.problem.frame.input);

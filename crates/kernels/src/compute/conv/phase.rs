@@ -150,7 +150,7 @@ fn gather_weights(
     indices: &[usize],
     matrix: &mut [f32],
 ) {
-    /// Output channels whose weights are read at a time: a cache line of the matrix.
+    /// The number of output channels whose weights are read at a time: a cache line of the matrix.
     const LINE: usize = 16;
     let (ci, co, [outer, inner, tap]) =
         (p.in_channels / p.groups, p.out_channels / p.groups, weights.strides);

@@ -235,7 +235,7 @@ proptest! {
     }
 }
 
-/// A convolution of channels-last images by Winograd's method, and the frame for images of a size.
+/// A convolution of channels-last images by Winograd's method, and the frame of an image of `size`.
 fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, ConvFrame) {
     let (weights, last) = (ConvWeights::contiguous(&p, w), Layout::ChannelsLast);
     let input = [1, size[0], size[1]];
@@ -243,7 +243,7 @@ fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, C
     (Conv::of(isa, p, Method::Winograd, &weights, last, last).unwrap(), frame)
 }
 
-/// A value that is not finite reaches the pixels that read it, and no other pixel of their tiles.
+/// A value that is not finite reaches the output pixels that read it, but no other output pixel of their tiles.
 #[test]
 fn non_finite_values_reach_only_the_pixels_that_read_them() {
     let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(20, 24, [3, 3]) };

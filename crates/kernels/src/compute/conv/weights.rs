@@ -71,7 +71,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
         }
     }
 
-    /// The weights in the order of their dimensions, dense; `None` if they already are.
+    /// The weights copied densely in the order of their dimensions; `None` if they are stored so already.
     pub(crate) fn reordered(&self) -> Result<Option<Vec<T>>> {
         let [outer, inner, taps] = self.sizes;
         let place = |n: usize, step: usize, dense: usize| n <= 1 || step == dense;

@@ -117,7 +117,7 @@ impl Job<'_> {
         });
     }
 
-    /// The tile height of packed rows, or of the instruction set: tasks get whole multiples of it.
+    /// The number of rows of which tasks get multiples: the height of packed panels, or of the instruction set's tiles.
     fn row_unit(&self) -> usize {
         match self.a {
             Lhs::Packed(a) => a.height(),
@@ -125,7 +125,7 @@ impl Job<'_> {
         }
     }
 
-    /// The width of a panel: tasks get whole multiples of it.
+    /// The number of columns of which tasks get multiples: the width of a panel.
     fn col_unit(&self) -> usize {
         tile::panel_cols(self.isa)
     }

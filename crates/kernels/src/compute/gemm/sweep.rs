@@ -23,7 +23,7 @@ pub(crate) enum LhsBlock<'a> {
     Packed { elements: &'a [f32], k: usize, skip: usize },
     /// In place: contiguous rows at any row stride.
     Strided(MatRef<'a>),
-    /// In place: for each tile, its rows at the first of `taps` taps, then its rows at the second, and so on.
+    /// In place: for each tile, the addresses of its rows at the first of `taps` taps, then at the second, and so on.
     Table { table: &'a RowTable<'a>, taps: usize },
     /// In place: lines of `width` rows, with row stride `step` and line stride `line`; and for each tap the offset of
     /// its rows.
@@ -40,7 +40,7 @@ impl LhsBlock<'_> {
         }
     }
 
-    /// How many of `rows` rows from the `i`th on have one row stride, so that consecutive tiles can cover them.
+    /// How many of `rows` rows from row `i` on have one row stride in common, so that consecutive tiles can cover them.
     fn uniform_rows(&self, i: usize, rows: usize) -> usize {
         if let LhsBlock::Lines { width, .. } = *self { rows.min(width - i % width) } else { rows }
     }
@@ -103,7 +103,7 @@ pub(crate) struct RhsBlock<'a> {
 }
 
 impl<'a> RhsBlock<'a> {
-    /// The panels of the columns from `col` on, without their rows before `k`.
+    /// The panels that hold the columns from `col` on, without the rows before row `k`.
     pub(crate) fn of_packed(b: &'a PackedB, col: usize, k: usize) -> Self {
         let nr = tile::panel_cols(b.vector_isa());
         let elements = &b.elements()[col * b.rows() + k * nr..];

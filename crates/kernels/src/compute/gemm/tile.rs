@@ -26,7 +26,7 @@ pub(crate) fn max_rows(isa: impl Into<VectorIsa>) -> usize {
     isa.into().max_rows
 }
 
-/// Rows of the largest tile that reads its rows in place: each row needs its own pointer.
+/// Rows of the largest tile that reads A in place: each row needs a pointer in a register.
 pub(crate) fn max_rows_in_place(isa: impl Into<VectorIsa>) -> usize {
     max_rows(isa).min(8)
 }
@@ -46,7 +46,7 @@ pub(crate) fn panels_at_once(isa: impl Into<VectorIsa>, rows: usize) -> usize {
 /// The rows of A that a tile reads.
 #[derive(Clone, Copy)]
 pub(super) enum Rows {
-    /// Packed: column by column, `MR` elements each; and the number of elements from one tile to the next.
+    /// Packed: column by column, `MR` elements for each column; and the number of elements from one tile to the next.
     Packed(*const f32, usize),
     /// In place: the first row, and the row stride.
     Strided(*const f32, usize),
@@ -79,7 +79,7 @@ impl Rows {
         }
     }
 
-    /// Advances from a tile of `rows` rows to the one below.
+    /// Advances from a tile of `rows` rows to the tile below it.
     #[inline(always)]
     fn advance(&mut self, rows: usize) {
         match self {

@@ -177,7 +177,7 @@ impl<F: Fn(f32) -> f32> Op for Each<'_, F> {
     }
 }
 
-/// A function of one element, and bounds to clamp its result to.
+/// A function of one element, and the bounds to which the result is clamped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
     pub(crate) op: Unary,

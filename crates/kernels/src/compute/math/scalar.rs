@@ -207,7 +207,7 @@ pub(crate) fn gelu<S: Simd>(s: S, x: f32) -> f32 {
     0.5 * x * (1.0 + erf(s, x * FRAC_1_SQRT_2))
 }
 
-/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`; error as [`gelu`].
+/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`; as exact as [`gelu`].
 #[inline(always)]
 pub(crate) fn gelu_tanh<S: Simd>(s: S, x: f32) -> f32 {
     const SCALE: f32 = 0.797_884_6;

@@ -142,7 +142,7 @@ impl Depthwise {
         }
     }
 
-    /// Computes a line of an output image from its sums, of which `tile` holds a part at a time.
+    /// Computes a line of an output image from the sums of that line; `tile` holds a part of the sums at a time.
     fn compute_line(
         &self,
         isa: Isa,

@@ -41,7 +41,7 @@ pub struct QuantizedImages<'a> {
     pub affine: Affine,
 }
 
-/// The destination of channels-last images.
+/// The destination of a quantized convolution: channels-last images.
 #[derive(Debug)]
 pub enum QuantizedConvOut<'a> {
     /// Dequantized, as f32.
@@ -76,7 +76,7 @@ enum Reads {
 }
 
 impl QuantizedConv {
-    /// Whether a convolution with these parameters is supported: it is not transposed, and its sums fit 32 bits.
+    /// Whether a convolution with these parameters is supported: not transposed, and the sums fit 32 bits.
     pub fn supports(params: &ConvParams) -> bool {
         let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.taps());
         let fits = !params.is_depthwise() || Depthwise::supports(params);

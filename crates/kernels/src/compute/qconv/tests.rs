@@ -94,7 +94,7 @@ fn small_shapes() {
     }
 }
 
-/// Segments of whole AMX steps, on lines that fill its tiles or nearly do.
+/// Segments of whole AMX steps, on lines that fill the AMX tiles or nearly do.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no AMX")]
 fn lines_of_many_channels() {

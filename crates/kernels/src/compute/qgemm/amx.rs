@@ -77,7 +77,7 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Eight tiles of 16 rows of 64 bytes: four for sums, two for A and two for B, which are smaller for smaller steps.
+/// Eight tiles of 16 rows of 64 bytes: four for sums, two for A and two for B. Smaller steps have smaller A and B tiles.
 const fn tile_config(step: usize) -> Config {
     let mut config =
         Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };

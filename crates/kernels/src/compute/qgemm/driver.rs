@@ -79,7 +79,7 @@ impl RowLayout<'_> {
         Self { step, width: usize::MAX, line: 0, segments: &[0], len: k }
     }
 
-    /// The offset of a row in the block, and the number of rows from it to the end of its line.
+    /// The offset of a row in the block, and the number of rows from that row to the end of the line of rows.
     fn row_offset(&self, row: usize) -> (usize, usize) {
         (row / self.width * self.line + row % self.width * self.step, self.width - row % self.width)
     }

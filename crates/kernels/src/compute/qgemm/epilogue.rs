@@ -82,7 +82,7 @@ impl<'a> QuantizedOut<'a> {
     }
 }
 
-/// A result that several tasks write concurrently, each a block of its own.
+/// A result that several tasks write concurrently; each task writes its own block.
 pub(crate) enum QuantizedBlocks<'a> {
     Real(Blocks<'a, f32>),
     Quantized(Blocks<'a, u8>, Quantization),

@@ -19,7 +19,7 @@ pub(crate) struct Finish<'a> {
     /// The groups of rows of the weights; `group_step` is the number of sums from one group to the next.
     pub(crate) groups: Range<usize>,
     pub(crate) group_step: usize,
-    /// The sums are `2^shift` times too large.
+    /// The sums are `2^shift` times the true sums.
     pub(crate) shift: u32,
     /// Partial results: read if there are groups before these, written if there are groups after them. Otherwise
     /// empty.
@@ -35,7 +35,7 @@ pub(crate) struct Finish<'a> {
     pub(crate) panel_step: usize,
     /// The epilogue for the columns from the tile's first on.
     pub(crate) epilogue: QuantizedEpilogue<'a>,
-    /// The results: contiguous rows, as many as the tile has, of those columns of the tile that are in the result.
+    /// The results: as many contiguous rows as the tile has, and those of the tile's columns that are in the result.
     pub(crate) out: QuantizedOut<'a>,
 }
 
@@ -158,7 +158,7 @@ impl Finish<'_> {
         }
     }
 
-    /// The bias of columns, in the unit of what is stored.
+    /// The bias of the columns from `col` to `cols`, multiplied by `factor`, as one vector.
     #[inline(always)]
     fn scaled_bias<S: Simd>(&self, s: S, col: usize, cols: usize, factor: f32) -> S::F {
         match self.epilogue.bias {

@@ -136,7 +136,7 @@ impl PackedWeights {
         }
     }
 
-    /// As [`Self::fill`], for contiguous columns.
+    /// Like [`Self::fill`], but for a matrix with contiguous columns.
     fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize) {
         // Groups start at whole blocks: there is one group, or the rows of each are a multiple of `GROUP_UNIT`.
         let groups = self.groups();
@@ -231,7 +231,7 @@ impl PackedWeights {
         }
     }
 
-    /// A panel from a row on, which must be a multiple of the rows of a block.
+    /// The bytes of a panel from row `row` on, which must be a multiple of the rows of a block.
     pub(super) fn panel(&self, panel: usize, row: usize) -> &[u8] {
         let at = self.panel_bytes(row);
         &self.data[panel * self.panel_step() + at..]
@@ -247,7 +247,7 @@ impl PackedWeights {
 
 /// Eight rows of a column of 4-bit values, packed together in a general-purpose register.
 struct Nibbles {
-    /// Each byte holds a row in its low half and the row four below it in its high half.
+    /// Bytes that each hold one row in the low half and the row four below in the high half.
     packed: [u8; 4],
     sum: i32,
     /// Nonzero if a value does not fit 4 bits.

@@ -130,7 +130,7 @@ impl Drop for ThreadKernel {
 pub(crate) struct ColumnKernel(unsafe fn(&mut Columns<'_>));
 
 impl ColumnKernel {
-    /// The fastest function that `isa` allows, if there is one.
+    /// The fastest function that `isa` allows; `None` if it allows none.
     pub(crate) fn fastest(isa: Isa) -> Option<Self> {
         SupportedKernel::available(isa).filter_map(|kernel| kernel.column_function()).last().map(Self)
     }

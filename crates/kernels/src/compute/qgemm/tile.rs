@@ -5,16 +5,16 @@ use super::super::mat::last_of;
 use super::columns::Columns;
 use super::pack::PANEL;
 
-/// The longest step of a microkernel, in bytes of a row. Rows that are copied begin at multiples of it.
+/// The longest step of a microkernel, in bytes of a row. Copied rows begin at multiples of this.
 pub(crate) const MAX_STEP: usize = 64;
-/// Rows of the largest tile. Blocks of rows are padded to a multiple of it.
+/// The number of rows of the largest tile. Blocks of rows are padded to a multiple of this.
 pub(super) const MAX_ROWS: usize = 32;
 
 /// The tiles of an instruction set. An implementation is a file and a row of `MICROKERNELS` in
 /// [`select`](super::select), which chooses one for each product; the loops over tiles call it once for as many tiles
 /// as are finished together.
 pub(crate) trait Microkernel: Sync {
-    /// The feature that the machine needs; `None` if every machine can run it.
+    /// The feature that the machine needs to run the microkernel; `None` if every machine can run it.
     fn feature(&self) -> Option<Feature>;
     /// The time of a multiplication, relative to that of the fastest implementation.
     fn relative_time(&self) -> usize;
@@ -105,7 +105,7 @@ pub(crate) struct Args<'a> {
     /// that have [limits on them](Microkernel::segment_limits) need such a `k`, too.
     pub(super) groups: usize,
     pub(super) group_step: usize,
-    /// Whether B has 4-bit values: the sums are then 16 times too large.
+    /// Whether B has 4-bit values: the microkernel's sums are then 16 times the true ones.
     pub(super) four: bool,
     pub(super) rows: usize,
     pub(super) panels: usize,

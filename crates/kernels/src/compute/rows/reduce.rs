@@ -277,7 +277,7 @@ fn fold_lanes<S: Simd>(s: S, v: S::F, fold: impl Fn(f32, f32) -> f32) -> f32 {
     fold_halves(&mut lanes[..S::LANES], fold)
 }
 
-/// Folds lanes, a power of two of them, by halves: the first half with the second, until one is left.
+/// Folds lanes, a power of two in number, by halves: the first half with the second, until one lane is left.
 #[inline(always)]
 pub(super) fn fold_halves<T: Copy>(lanes: &mut [T], fold: impl Fn(T, T) -> T) -> T {
     let mut width = lanes.len();

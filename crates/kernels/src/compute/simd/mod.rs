@@ -30,7 +30,7 @@ pub(crate) trait Simd: Copy {
     /// The name of the instruction set. Stored weights are packed for a name: two sets with one name have the same
     /// tiles.
     const NAME: &str;
-    /// Rows of the largest GEMM tile: with two vectors a row it uses all vector registers.
+    /// The number of rows of the largest GEMM tile, which uses all vector registers at two vectors a row.
     const MAX_ROWS: usize;
     /// Most rows of a GEMM tile of four panels, and of one of two panels. Taller tiles have one: their rows are
     /// independent accumulators enough to hide the latency of multiply-add.
@@ -114,7 +114,7 @@ pub(crate) trait Simd: Copy {
     /// `LANES` bytes can be read at `p`.
     unsafe fn load_bytes(self, p: *const u8) -> Self::F;
 
-    /// Prefetches the cache line of any address to the second-level cache, where there is an instruction for it.
+    /// Prefetches the cache line at any address to the second-level cache; does nothing without such an instruction.
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
         let _ = p;
