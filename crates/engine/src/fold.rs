@@ -57,7 +57,7 @@ pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
     true
 }
 
-/// The results of a node as constants; a large result is lazy.
+/// The results of a node as constants; large results are computed lazily.
 fn fold_results(
     kind: &Arc<dyn Kind>,
     inputs: Vec<(TensorMeta, Constant)>,

@@ -389,7 +389,7 @@ fn effect(cursor: &mut Cursor<'_>) -> Result<Option<Effect>> {
     })
 }
 
-/// Reads the origins of a node from the end of its line, which may have none.
+/// Reads the origins at the end of a node's line; empty if the line has none.
 fn origins(cursor: &mut Cursor<'_>) -> Result<Vec<Place>> {
     if !cursor.eat("  // ") {
         cursor.expect_end()?;

@@ -20,8 +20,8 @@ pub enum Rounding {
     ExactWithNumbers,
     /// The half-precision results are the f32 results, rounded once.
     Once,
-    /// They are the f32 results, rounded once, if the call's scalar arguments are first rounded to the half-precision
-    /// type.
+    /// The half-precision results are the f32 results, rounded once, if the call's scalar arguments are first rounded to
+    /// the half-precision type.
     OnceWithNumbers,
 }
 
@@ -34,8 +34,8 @@ pub struct Facts {
     pub rounding: Rounding,
     /// Whether the kernel accepts images in any dim order, if all have the same one, and writes images in that order.
     pub any_layout: bool,
-    /// It overwrites every byte of the argument that it writes, although that argument is not an out, and does not read
-    /// the previous contents.
+    /// Whether the operator overwrites every byte of its written argument, although that argument is not an out, and does
+    /// not read the previous contents.
     pub overwrites: bool,
 }
 

@@ -51,7 +51,7 @@ pub fn message(text: &str) -> String {
     out
 }
 
-/// Bytes of a file as quoted text: as [`quoted`], with bytes that are not UTF-8 as `\xff`.
+/// Bytes of a file as text in quotes, escaped as by [`quoted`]; bytes that are not UTF-8 are shown as `\xff`.
 pub fn bytes(bytes: &[u8]) -> String {
     // More bytes than this do not change what is shown, except their number.
     const ENOUGH: usize = 8 * MAX_COLUMNS;

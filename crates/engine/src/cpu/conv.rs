@@ -33,7 +33,7 @@ impl Convolution {
         Ok(ConvStep { conv, frame, bias, spec: *self })
     }
 
-    /// The packed weights, input `slot` of a node, and the bias, the next input if there is one.
+    /// The packed weights (input `slot` of a node), and the bias (the next input), if there is one.
     pub(crate) fn packed_weights(
         &self,
         node: &Lowering<'_>,

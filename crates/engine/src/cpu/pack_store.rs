@@ -23,7 +23,7 @@ pub struct PackStore(Arc<Mutex<Table>>);
 #[derive(Default)]
 struct Table {
     slots: HashMap<PackKey, Arc<Mutex<Slot>>>,
-    /// The number of entries at which entries that are no longer in use are removed next.
+    /// The number of entries at which the next cleanup removes those that are no longer in use.
     sweep_at: usize,
 }
 

@@ -72,11 +72,11 @@ impl AsRef<[u8]> for AsBytes {
     }
 }
 
-/// The weights packed for the method and counted against its budget.
+/// The packed weights of a method, which count against the method's budget.
 #[derive(Default)]
 struct Table {
     packed: HashMap<PackKey, Weak<dyn Any + Send + Sync>>,
-    /// The number of entries at which entries that are no longer in use are removed next.
+    /// The number of entries at which the next cleanup removes those that are no longer in use.
     sweep_at: usize,
 }
 

@@ -22,7 +22,7 @@ pub(crate) const BYTES: usize = 2 * ELEMENTS;
 /// The number of rows that a product of fewer rows counts as, since it must read all weights anyway.
 pub(crate) const LEAST_ROWS: usize = 8;
 
-/// The number of threads among which to divide work: each gets at least half of `unit`.
+/// The number of threads among which to divide work: each gets at least half a `unit` of work.
 pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
     if work < unit { 1 } else { pool.threads().min(work / (unit / 2)) }
 }

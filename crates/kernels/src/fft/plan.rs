@@ -196,7 +196,7 @@ where
     }
 }
 
-/// Combines each element, but the first, of the spectrum of pairs with its mirror image.
+/// Combines each element of the spectrum of pairs, except the first, with the element's mirror image.
 struct Untangle<'a, T> {
     half: &'a mut [Complex<T>],
     roots: &'a [Complex<T>],

@@ -273,7 +273,7 @@ impl<'a, F: Compute> Results<'a, F> {
 /// The names, in different schemas, of the first argument: the matrix to factorize or solve with, or its factors.
 pub(super) const MATRIX: [&str; 4] = ["A", "self", "LU", "LU_data"];
 
-/// Evaluates a function with the number type in which factorizations of the argument [`MATRIX`] compute.
+/// Calls a generic function with the number type in which the matrix in the argument [`MATRIX`] is factorized.
 macro_rules! over_field {
     ($f:ident($ctx:expr, $args:expr, $outs:expr $(, $more:expr)*)) => {{
         let dtype = $args.meta(super::matrix::MATRIX)?.dtype();

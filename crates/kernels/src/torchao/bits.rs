@@ -94,17 +94,17 @@ fn three_bit_pieces() -> SmallVec<[Piece; 16]> {
     undivided.chain(divided).collect()
 }
 
-/// 5-bit values: `whole` in the low bits of byte `i`, and `divided` in its high bits and in the fifth byte.
+/// 5-bit values: value `whole` in the low bits of byte `i`; value `divided` in that byte's high bits and in the fifth byte.
 fn five_bit_pieces(whole: usize, divided: usize, i: usize) -> [Piece; 3] {
     [piece(whole, 0, 5, i, 0), piece(divided, 0, 3, i, 5), piece(divided, 3, 2, 4, 2 * i as u32)]
 }
 
-/// 6-bit values: the `i`th in the low bits of byte `i`, and two bits of the fourth in its high bits.
+/// 6-bit values: value `i` in the low bits of byte `i`, whose high bits hold two bits of the fourth value.
 fn six_bit_pieces(i: usize) -> [Piece; 2] {
     [piece(i, 0, 6, i, 0), piece(3, 2 * i as u32, 2, i, 6)]
 }
 
-/// 7-bit values: the `i`th in the low bits of byte `i`, and one bit of the eighth in its highest bit.
+/// 7-bit values: value `i` in the low bits of byte `i`, whose highest bit holds one bit of the eighth value.
 fn seven_bit_pieces(i: usize) -> [Piece; 2] {
     [piece(i, 0, 7, i, 0), piece(7, i as u32, 1, i, 7)]
 }

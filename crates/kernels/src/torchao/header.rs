@@ -6,7 +6,7 @@ use pteron_operator::{Error, Result, ensure};
 pub(super) const HEADER_BYTES: usize = 64;
 const MAGIC: i32 = 6712;
 
-/// The kinds of layout, by the number in the header.
+/// The kinds of packed tensors, with the numbers that headers have for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Strips of eight rows, for products with activations of eight bits.

@@ -432,7 +432,7 @@ fn params_of(channels: usize) -> ConvParams {
     }
 }
 
-/// Padding creates output pixels where the input image has none.
+/// If the input image has no pixels, padding still creates output pixels, whose values are the bias.
 #[test]
 fn images_without_pixels_leave_the_bias() {
     for groups in [1, 2, 4] {

@@ -55,7 +55,7 @@ const GAP: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Winograd {
-    /// For each point of a transformed tile, a row for each input channel; columns are output channels.
+    /// The transformed weights: for each point of a tile, a row for each input channel; columns are output channels.
     weights: PackedB,
     /// The weights for convolving directly, tap by tap; made when first needed.
     direct: OnceLock<RowsConv>,

@@ -218,7 +218,7 @@ pub(crate) fn gelu_tanh<S: Simd>(s: S, x: f32) -> f32 {
 /// The magnitude of `x` above which [`sin`] and [`cos`] are not exact enough.
 pub(crate) const TRIG_LIMIT: f32 = 1.0e6;
 
-/// The quarter turn nearest to `x` and the remainder, for magnitudes up to [`TRIG_LIMIT`].
+/// The index of the quarter turn nearest to `x`, and the remainder, for magnitudes up to [`TRIG_LIMIT`].
 #[inline(always)]
 fn nearest_quarter_turn(x: f32) -> (i32, f32) {
     const ROUND: f64 = 6_755_399_441_055_744.0;

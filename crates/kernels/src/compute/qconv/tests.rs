@@ -173,7 +173,7 @@ fn large_images() {
     }
 }
 
-/// Padding creates output pixels where the input image has none.
+/// If the input image has no pixels, padding still creates output pixels, whose values are the bias.
 #[test]
 fn images_without_pixels_leave_the_bias() {
     for (groups, channels) in [(1, 3), (2, 4), (4, 4), (70, 70)] {

@@ -160,13 +160,13 @@ pub(crate) trait Op {
 /// The constants of the [`Simd`] that [`dispatch`] chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VectorIsa {
-    /// [`Simd::NAME`].
+    /// The [`Simd::NAME`] of the instruction set.
     pub(crate) name: &'static str,
-    /// [`Simd::LANES`].
+    /// The [`Simd::LANES`] of the instruction set.
     pub(crate) lanes: usize,
-    /// [`Simd::MAX_ROWS`].
+    /// The [`Simd::MAX_ROWS`] of the instruction set.
     pub(crate) max_rows: usize,
-    /// [`Simd::WIDE_ROWS`].
+    /// The [`Simd::WIDE_ROWS`] of the instruction set.
     pub(crate) wide_rows: [usize; 2],
 }
 
