@@ -15,7 +15,7 @@ pub struct Extent {
     pub arena: usize,
     /// The offset of the first byte in the arena.
     pub offset: usize,
-    /// Number of bytes.
+    /// The number of bytes.
     pub len: usize,
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Alignment of a value in the workspace, in bytes.
+/// The alignment of a value in the workspace, in bytes.
 const ALIGNMENT: usize = 64;
 
 /// A value of the workspace, live from the step that writes it to the last step that reads it.

@@ -54,22 +54,22 @@ impl<'a, T> MatRef<'a, T> {
         Self { data: self.data, rows: self.cols, cols: self.rows, rs: self.cs, cs: self.rs }
     }
 
-    /// Number of rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// The number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// Elements from one row to the next.
+    /// The number of elements from one row to the next.
     pub fn row_stride(&self) -> usize {
         self.rs
     }
 
-    /// Elements from one column to the next.
+    /// The number of elements from one column to the next.
     pub fn col_stride(&self) -> usize {
         self.cs
     }
@@ -146,22 +146,22 @@ impl<'a, T> MatMut<'a, T> {
         Self { rows: self.cols, cols: self.rows, rs: self.cs, cs: self.rs, ..self }
     }
 
-    /// Number of rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// The number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// Elements from one row to the next.
+    /// The number of elements from one row to the next.
     pub fn row_stride(&self) -> usize {
         self.rs
     }
 
-    /// Elements from one column to the next.
+    /// The number of elements from one column to the next.
     pub fn col_stride(&self) -> usize {
         self.cs
     }

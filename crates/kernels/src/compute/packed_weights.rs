@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Alignment of each part of stored weights, in bytes.
+/// The alignment of each part of stored weights, in bytes.
 const ALIGNMENT: usize = 64;
 
 /// Incremented whenever the packed layout of weights changes.

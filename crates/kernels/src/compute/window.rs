@@ -5,7 +5,7 @@ use super::isa::Isa;
 use super::simd::{Op, Simd, dispatch};
 use pteron_pool::Pool;
 
-/// Least number of input elements that a task reads.
+/// The least number of input elements that a task reads.
 const GRAIN: usize = 1 << 15;
 /// The number of pixels that are summed in f32 before the sum is added to an f64 total.
 const F32_RUN: usize = 16;
@@ -16,13 +16,13 @@ const CHANNELS: usize = 64;
 /// operator lacks has kernel, stride and dilation 1 and padding 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Size of a window, in taps.
+    /// The size of a window, in taps.
     pub kernel: [usize; 3],
-    /// Distance between neighbouring windows, in pixels.
+    /// The distance between neighbouring windows, in pixels.
     pub stride: [usize; 3],
     /// Padding before the first pixel.
     pub padding: [usize; 3],
-    /// Distance between neighbouring taps of a window, in pixels.
+    /// The distance between neighbouring taps of a window, in pixels.
     pub dilation: [usize; 3],
 }
 

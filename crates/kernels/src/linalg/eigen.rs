@@ -173,7 +173,7 @@ fn tridiagonalize<'a, F: Field>(
     Ok(factors)
 }
 
-/// The most iterations for an eigenvalue; two or three are usual.
+/// The maximum number of iterations for an eigenvalue; two or three are usual.
 const MAX_ITERATIONS: usize = 100;
 
 /// Diagonalizes a real symmetric tridiagonal matrix; the rotations are also applied to the columns of `basis`, if it has

@@ -129,7 +129,7 @@ fn reflect_columns(a: &mut Matrix<'_, C64>, v: &[C64], factor: C64, first: usize
     }
 }
 
-/// The most iterations for an eigenvalue; two or three are usual.
+/// The maximum number of iterations for an eigenvalue; two or three are usual.
 const MAX_ITERATIONS: usize = 100;
 
 /// Makes a Hessenberg matrix upper triangular by similarity transformations, which are accumulated in `q`. Returns whether

@@ -12,7 +12,7 @@ pub(super) struct Svd<'a, F> {
     pub(super) v: Matrix<'a, F>,
 }
 
-/// The most sweeps over all pairs of columns; about ten are usual.
+/// The maximum number of sweeps over all pairs of columns; about ten are usual.
 const MAX_SWEEPS: usize = 60;
 
 impl<'a, F: Field> Svd<'a, F> {

@@ -29,9 +29,9 @@ pub(crate) trait Reducer<C: Compute>: Sync {
 /// Independent accumulators over one row, so that the loop vectorises. Fixed, so that
 /// results depend only on the input.
 const LANES: usize = 8;
-/// Elements read at a time.
+/// The number of elements read at a time.
 const BLOCK: usize = 512;
-/// Columns reduced together if the innermost dimension is kept.
+/// The number of columns reduced together if the innermost dimension is kept.
 const COLUMNS: usize = 64;
 /// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 15;

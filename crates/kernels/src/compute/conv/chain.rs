@@ -191,7 +191,7 @@ impl Strips<'_> {
         });
     }
 
-    /// The most lines of the `i`th link's input that `lines` lines of the output read.
+    /// The maximum number of lines of the `i`th link's input that `lines` lines of the output read.
     fn max_input_lines(&self, i: usize, lines: usize) -> usize {
         lines_and_workspace(&self.links[i - 1..], lines).0.min(self.links[i].frame.input[1])
     }

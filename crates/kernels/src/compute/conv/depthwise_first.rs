@@ -14,16 +14,16 @@ use pteron_pool::Pool;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// The most taps of a kernel that this algorithm supports.
+/// The maximum number of taps of a kernel that this algorithm supports.
 pub(super) const MAX_TAPS: usize = 128;
-/// The most columns of a block of the output.
+/// The maximum number of columns of a block of the output.
 const COLUMNS: usize = 1024;
-/// The most elements that are copied for a block of several lines.
+/// The maximum number of elements that are copied for a block of several lines.
 const PATCH: usize = 1 << 15;
 /// Most elements that a block may copy for each multiply-add. Where kernels extend so far that it would copy more,
 /// each tap reads the plane directly.
 const MAX_COPIED: usize = 8;
-/// The most lanes of a vector of any instruction set.
+/// The maximum number of lanes of a vector of any instruction set.
 const ROOM: usize = 16;
 
 /// Whether this algorithm supports a convolution: the kernel has depth 1 and is small enough.

@@ -14,7 +14,7 @@ use pteron_pool::Pool;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
 
-/// The most taps of a kernel that this algorithm supports.
+/// The maximum number of taps of a kernel that this algorithm supports.
 pub(super) const MAX_TAPS: usize = 128;
 
 /// Depthwise weights stored tap by tap; the channels of a tap are contiguous.

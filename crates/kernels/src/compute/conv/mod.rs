@@ -215,7 +215,7 @@ impl Conv {
         &self.params
     }
 
-    /// Bytes of memory that the weights own; none if they were [loaded](Self::from_packed).
+    /// The number of bytes of memory that the weights own; none if they were [loaded](Self::from_packed).
     pub fn bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::Rows(rows) => rows.bytes(),

@@ -21,20 +21,20 @@ impl Layout {
 /// height and width; a dimension that an operator lacks has kernel, stride and dilation 1 and padding 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvParams {
-    /// Channels of the input.
+    /// The number of channels of the input.
     pub in_channels: usize,
-    /// Channels of the output.
+    /// The number of channels of the output.
     pub out_channels: usize,
     /// The number of groups, which divides `in_channels` and `out_channels`.
     pub groups: usize,
-    /// Size of the kernel, in taps.
+    /// The size of the kernel, in taps.
     pub kernel: [usize; 3],
     /// Distance between neighbouring positions of the kernel, in input pixels (for a transposed convolution: output
     /// pixels).
     pub stride: [usize; 3],
     /// The number of zeros before the first pixel; the padding after the last follows from the size of the output.
     pub padding: [usize; 3],
-    /// Distance between neighbouring taps, in pixels.
+    /// The distance between neighbouring taps, in pixels.
     pub dilation: [usize; 3],
     /// Whether it is a transposed convolution.
     pub transposed: bool,
@@ -116,7 +116,7 @@ impl ConvParams {
 /// The sizes of images in one execution of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvFrame {
-    /// Number of images.
+    /// The number of images.
     pub batch: usize,
     /// Depth, height, width of an input image.
     pub input: [usize; 3],

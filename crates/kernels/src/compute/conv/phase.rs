@@ -10,9 +10,9 @@ use super::weights::ConvWeights;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
 
-/// Largest inner dimension of a block.
+/// The largest inner dimension of a block.
 pub(super) const KC: usize = 256;
-/// Most rows of a block.
+/// The maximum number of rows of a block.
 pub(super) const MC: usize = 112;
 
 /// The output pixels `first + q * step`, which read the input pixels `q * scale + tap`.

@@ -46,7 +46,7 @@ const LEAST_TILES: [usize; 2] = [12, 48];
 
 /// The fewest input channels, and the fewest output channels, for which the method is faster.
 const LEAST_CHANNELS: usize = 16;
-/// The most weights whose transforms stay in the L2 cache.
+/// The maximum number of weights whose transforms stay in the L2 cache.
 const FEW_WEIGHTS: usize = 1 << 18;
 
 /// Unused elements between the points of tiles: points a power of two apart would compete for few sets of the L1

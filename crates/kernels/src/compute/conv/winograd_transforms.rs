@@ -8,9 +8,9 @@
 use super::super::mat::MatMut;
 use super::super::simd::{Op, Simd};
 
-/// Points of a transformed tile: 4 x 4.
+/// The number of points of a transformed tile: 4 x 4.
 pub(super) const POINTS: usize = 16;
-/// Taps of a kernel: 3 x 3.
+/// The number of taps of a kernel: 3 x 3.
 pub(super) const TAPS: usize = 9;
 
 /// Transforms three vectors of taps to four vectors of points.
@@ -108,7 +108,7 @@ pub(super) fn taps_of(points: [f32; POINTS]) -> [f32; TAPS] {
 pub(super) struct InputTransform<'a> {
     /// A channels-last image.
     pub(super) image: &'a [f32],
-    /// Lines and columns of the image.
+    /// The numbers of lines and columns of the image.
     pub(super) size: [usize; 2],
     pub(super) channels: usize,
     /// The line and column at which the first tile begins; pixels outside the image are zero.

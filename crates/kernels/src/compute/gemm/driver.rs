@@ -20,13 +20,13 @@ use super::tile;
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// Inner dimension of a block: the part of A that a tile reads at this depth stays in the L1 cache.
+/// The inner dimension of a block: the part of A that a tile reads at this depth stays in the L1 cache.
 const KC: usize = 256;
-/// Rows of a block: this many rows of A stay in the L2 cache.
+/// The number of rows of a block: this many rows of A stay in the L2 cache.
 const MC: usize = 168;
-/// Columns of a block of B, if B has to be packed.
+/// The number of columns of a block of B, if B has to be packed.
 const NC: usize = 512;
-/// The most rows of A for which B is read in place instead of being packed.
+/// The maximum number of rows of A for which B is read in place instead of being packed.
 const DIRECT_ROWS: usize = 28;
 /// The longest inner dimension summed in f32 alone; a longer one is summed in parts, whose sums are totalled in f64.
 pub(crate) const MAX_F32_SUM: usize = 8192;
@@ -35,7 +35,7 @@ pub(crate) const PARTIAL_SUM: usize = 1024;
 /// The number of products in one accumulator, where a sum is longer than [`MAX_F32_SUM`].
 const LONG_SUM_RUN: usize = 32;
 
-/// The most products of a sum of `k` that are added up in one accumulator, where a cache block holds `block` of them.
+/// The maximum number of a sum's `k` products that one accumulator adds up; a cache block holds `block` of them.
 pub(crate) fn accumulation_len(k: usize, block: usize) -> usize {
     if k > MAX_F32_SUM { LONG_SUM_RUN } else { block }
 }

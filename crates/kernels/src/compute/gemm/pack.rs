@@ -103,12 +103,12 @@ impl PackedB {
         self.data.store(out);
     }
 
-    /// Rows of the matrix: the inner dimension of the product.
+    /// The number of rows of the matrix: the inner dimension of the product.
     pub fn rows(&self) -> usize {
         self.k
     }
 
-    /// Columns of the matrix.
+    /// The number of columns of the matrix.
     pub fn cols(&self) -> usize {
         self.n
     }
@@ -166,12 +166,12 @@ impl PackedA {
         self.data.store(out);
     }
 
-    /// Rows of the matrix.
+    /// The number of rows of the matrix.
     pub fn rows(&self) -> usize {
         self.m
     }
 
-    /// Columns of the matrix: the inner dimension of the product.
+    /// The number of columns of the matrix: the inner dimension of the product.
     pub fn cols(&self) -> usize {
         self.k
     }

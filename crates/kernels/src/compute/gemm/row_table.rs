@@ -55,7 +55,7 @@ impl<'a> RowTable<'a> {
         }
     }
 
-    /// Elements of a row.
+    /// The number of elements of a row.
     pub(super) fn row_len(&self) -> usize {
         self.len
     }

@@ -94,9 +94,9 @@ impl LhsBlock<'_> {
 pub(crate) struct RhsBlock<'a> {
     /// The elements of B, from the first row of the first panel on.
     pub(crate) elements: &'a [f32],
-    /// Elements from one row of a panel to the next.
+    /// The number of elements from one row of a panel to the next.
     pub(crate) step: usize,
-    /// Elements from one panel to the next.
+    /// The number of elements from one panel to the next.
     pub(crate) panel: usize,
     /// The last, partial panel, if it is stored separately. Its rows are contiguous.
     pub(crate) tail: Option<&'a [f32]>,
@@ -128,7 +128,7 @@ pub(crate) struct Sweep<'a> {
     pub(crate) rows: Range<usize>,
     /// The columns of C that the block computes, as the epilogue numbers them.
     pub(crate) cols: Range<usize>,
-    /// Rows of a tile; the last tile may have fewer.
+    /// The number of rows of a tile; the last tile may have fewer.
     pub(crate) height: usize,
     /// The inner dimension, of one tap if there are several.
     pub(crate) k: usize,

@@ -11,22 +11,22 @@ use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, VectorIsa, dispatch};
 use std::ops::Range;
 
-/// Vectors in a panel of B.
+/// The number of vectors in a panel of B.
 pub(crate) const PANEL_VECTORS: usize = 2;
-/// Elements of the largest tile of any instruction set.
+/// The number of elements of the largest tile of any instruction set.
 pub(crate) const MAX_TILE: usize = 512;
 
-/// Columns in a panel of B.
+/// The number of columns in a panel of B.
 pub(crate) fn panel_cols(isa: impl Into<VectorIsa>) -> usize {
     PANEL_VECTORS * isa.into().lanes
 }
 
-/// Rows of the largest tile.
+/// The number of rows of the largest tile.
 pub(crate) fn max_rows(isa: impl Into<VectorIsa>) -> usize {
     isa.into().max_rows
 }
 
-/// Rows of the largest tile that reads A in place: each row needs a pointer in a register.
+/// The number of rows of the largest tile that reads A in place: each row needs a pointer in a register.
 pub(crate) fn max_rows_in_place(isa: impl Into<VectorIsa>) -> usize {
     max_rows(isa).min(8)
 }
@@ -113,9 +113,9 @@ pub(super) struct Args {
     /// The number of elements from one panel of B to the next.
     pub(super) b_panel: usize,
     pub(super) c: *mut f32,
-    /// Elements from one row of C to the next.
+    /// The number of elements from one row of C to the next.
     pub(super) c_step: usize,
-    /// Columns of C.
+    /// The number of columns of C.
     pub(super) n: usize,
     /// Whether the tile's sums are added to C rather than stored over it.
     pub(super) accumulate: bool,

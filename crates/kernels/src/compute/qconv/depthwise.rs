@@ -20,14 +20,14 @@ use pteron_tensor::Result;
 use pteron_tensor::memory::filled;
 use std::ops::Range;
 
-/// Pixels of a line whose results are stored together.
+/// The number of pixels of a line whose results are stored together.
 const PIXELS: usize = MAX_TILE / CHANNELS;
-/// Least number of multiplications that is divided among threads.
+/// The least number of multiplications that is divided among threads.
 const SPLIT_WORK: usize = split::reduced_under_miri(1 << 18);
 /// Most taps: sums of that many products of 8-bit values stay below 2^22, where f32 holds and rounds integers
 /// exactly.
 const MAX_TAPS: usize = 128;
-/// Most pixels by which the kernel and the padding extend a line.
+/// The maximum number of pixels by which the kernel and the padding extend a line.
 const MAX_PADDING: usize = 4096;
 
 /// Weights, scales and sums of the channels, padded to whole panels.
@@ -184,7 +184,7 @@ struct Single<'a> {
     isa: Isa,
     input: Input<'a>,
     weights: &'a [f32],
-    /// Weights from one tap to the next.
+    /// The number of weights from one tap to the next.
     tap_step: usize,
     taps: &'a [usize],
 }
@@ -253,11 +253,11 @@ impl Sums for SingleLine<'_> {
 /// The sums of a range of channels of neighbouring output pixels.
 struct Block<'a> {
     lines: &'a [u8],
-    /// Bytes from one pixel to the next.
+    /// The number of bytes from one pixel to the next.
     step: usize,
     taps: &'a [usize],
     weights: &'a [f32],
-    /// Weights from one tap to the next.
+    /// The number of weights from one tap to the next.
     tap_step: usize,
     channels: usize,
     sums: &'a mut [[i32; CHANNELS]],

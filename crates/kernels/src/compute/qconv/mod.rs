@@ -153,7 +153,7 @@ impl QuantizedConv {
         Ok(Self { isa, params, algorithm })
     }
 
-    /// Bytes of memory that the weights own.
+    /// The number of bytes of memory that the weights own.
     pub fn bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::Rows(groups, _) => groups.iter().map(PackedWeights::bytes).sum(),

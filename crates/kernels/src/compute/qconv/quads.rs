@@ -22,9 +22,9 @@ pub(super) struct Quads {
     kernel: ColumnKernel,
     /// For each line of a strip, each quad of kernel lines and each kernel column: four weights of each channel.
     weights: Vec<i8>,
-    /// Quads of lines that a strip reads.
+    /// The number of quads of lines that a strip reads.
     quads: usize,
-    /// Lines of the output in a strip.
+    /// The number of lines of the output in a strip.
     lines: usize,
 }
 
@@ -55,7 +55,7 @@ impl Quads {
         size_of_val(&*self.weights)
     }
 
-    /// Lines of the output that are computed together.
+    /// The number of lines of the output that are computed together.
     pub(super) fn lines(&self) -> usize {
         self.lines
     }
@@ -137,7 +137,7 @@ struct QuadLine<'a> {
     quads: &'a [u8],
     taps: &'a [usize],
     weights: &'a [i8],
-    /// Weights from one kernel column to the next.
+    /// The number of weights from one kernel column to the next.
     step: usize,
 }
 

@@ -6,7 +6,7 @@ use super::pack::PANEL;
 use super::tile::{Args, MAX_ROWS, MAX_STEP, Microkernel, SegmentLimits};
 use std::arch::asm;
 
-/// Bytes of a row that a step takes, if groups end at whole steps.
+/// The number of bytes of a row that a step takes, if groups end at whole steps.
 const STEP: usize = MAX_STEP;
 /// The number of rows of a tile; below, of half a tile, and of the smallest product that fills tiles well enough.
 const ROWS: usize = MAX_ROWS;

@@ -18,7 +18,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) columns: usize,
     /// The sums, in rows that include the padding of the columns.
     pub(crate) sums: &'a mut [i32],
-    /// Elements from one row of sums to the next.
+    /// The number of elements from one row of sums to the next.
     pub(crate) step: usize,
 }
 

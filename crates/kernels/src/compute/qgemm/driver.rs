@@ -59,15 +59,15 @@ pub(crate) trait Fill: Sync {
 /// The layout of the rows of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct RowLayout<'a> {
-    /// Bytes from one row to the next in a line.
+    /// The number of bytes from one row to the next in a line.
     pub(crate) step: usize,
-    /// Rows of a line.
+    /// The number of rows of a line.
     pub(crate) width: usize,
-    /// Bytes from one line to the next.
+    /// The number of bytes from one line to the next.
     pub(crate) line: usize,
     /// The offset of each segment of a row from the row's beginning; the segments need not be adjacent.
     pub(crate) segments: &'a [usize],
-    /// Elements of a segment.
+    /// The number of elements of a segment.
     pub(crate) len: usize,
 }
 

@@ -9,7 +9,7 @@ use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::pack::PANEL;
 use std::ops::Range;
 
-/// Elements of the largest tile.
+/// The number of elements of the largest tile.
 pub(crate) const MAX_TILE: usize = 1024;
 
 /// Dequantizes the sums of a tile for some groups of the weights' rows; after the last group, stores the results.
@@ -24,7 +24,7 @@ pub(crate) struct Finish<'a> {
     /// Partial results: read if there are groups before these, written if there are groups after them. Otherwise
     /// empty.
     pub(crate) dequantized: &'a mut [f32],
-    /// Elements from one row of the tile to the next: a whole number of panels.
+    /// The number of elements from one row of the tile to the next: a whole number of panels.
     pub(crate) step: usize,
     /// The scale and zero point of each row; `zero` is the offset to add to the zero points.
     pub(crate) params: Params<'a>,

@@ -9,7 +9,7 @@ use super::super::mat::MatRef;
 use pteron_tensor::memory::filled;
 use pteron_tensor::{AlignedBuffer, Result};
 
-/// Columns of a panel.
+/// The number of columns of a panel.
 pub(crate) const PANEL: usize = 16;
 /// The rows of a long panel are padded to a multiple of this: the rows of an AMX step.
 const STEP: usize = 64;
@@ -36,7 +36,7 @@ pub struct Weights<'a> {
     /// One scale for all columns, or one for each column, or one for each column in each group of rows:
     /// `[groups, n]`.
     pub scales: &'a [f32],
-    /// Rows of a group; the last group may have fewer. `k` or more means one group.
+    /// The number of rows of a group; the last group may have fewer. `k` or more means one group.
     pub group: usize,
 }
 
@@ -186,12 +186,12 @@ impl PackedWeights {
         }
     }
 
-    /// Rows of the matrix: the inner dimension of the product.
+    /// The number of rows of the matrix: the inner dimension of the product.
     pub fn rows(&self) -> usize {
         self.k
     }
 
-    /// Columns of the matrix.
+    /// The number of columns of the matrix.
     pub fn cols(&self) -> usize {
         self.n
     }
@@ -218,12 +218,12 @@ impl PackedWeights {
         self.group
     }
 
-    /// Bytes from one panel to the next.
+    /// The number of bytes from one panel to the next.
     pub(super) fn panel_step(&self) -> usize {
         self.data.len() / self.panels().max(1)
     }
 
-    /// Rows of a panel, padding included.
+    /// The number of rows of a panel, padding included.
     pub(super) fn depth(&self) -> usize {
         match self.bits {
             WeightBits::Eight => self.panel_step() / PANEL,

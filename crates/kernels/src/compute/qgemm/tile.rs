@@ -23,7 +23,7 @@ pub(crate) trait Microkernel: Sync {
     /// The number of rows of sums that tiles write, if they cover `rows` rows in all, one below the other.
     fn rows_written(&self, rows: usize) -> usize;
 
-    /// Sums from one row to the next in a tile of `panels` panels.
+    /// The number of sums from one row to the next in a tile of `panels` panels.
     fn row_step(&self, panels: usize) -> usize {
         panels * PANEL
     }
@@ -89,7 +89,7 @@ pub(crate) struct SegmentLimits {
 /// many rows as the microkernel takes at once.
 pub(crate) struct Args<'a> {
     pub(super) a: &'a [u8],
-    /// Bytes from one row of A to the next.
+    /// The number of bytes from one row of A to the next.
     pub(super) a_step: usize,
     /// Bytes from the first row of A to the first of the second half, for tiles of [two
     /// halves](Microkernel::half_rows).
@@ -97,7 +97,7 @@ pub(crate) struct Args<'a> {
     /// The offset of each segment of a row of A, of `k` elements. Successive segments go with successive blocks of B.
     pub(super) segments: &'a [usize],
     pub(super) b: &'a [u8],
-    /// Bytes from one panel of B to the next.
+    /// The number of bytes from one panel of B to the next.
     pub(super) b_step: usize,
     pub(super) k: usize,
     /// Consecutive groups in A and B, of `k` elements each, and the number of sums from one group to the next. With

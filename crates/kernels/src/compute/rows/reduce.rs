@@ -16,7 +16,7 @@ const BLOCK: usize = 256;
 pub(super) const ROWS: usize = 16;
 /// The number of columns that are summed together.
 pub(super) const COLUMNS: usize = 64;
-/// Parts into which the rows of a matrix are split to sum its columns, at most.
+/// The maximum number of parts into which the rows of a matrix are split to sum its columns.
 const PARTS: usize = 8;
 /// The number of rows of a part is a multiple of this.
 const PART_ROWS: usize = 4 * ROWS;
