@@ -89,7 +89,7 @@ pub enum Meaning {
     Mean(Dims),
     /// The population variance over these dimensions; a second result is the mean.
     Variance(Dims),
-    /// A pooling of images `[.., H, W]`; it yields the first result of the call.
+    /// A pooling of images `[.., H, W]`, which computes the first result of the call.
     Pool(Pool2d),
     /// `e^x / sum(e^x)` along this dimension.
     Softmax(usize),
@@ -122,14 +122,14 @@ pub enum ViewOf {
     Expand,
     /// Selects one index of a dimension, and removes the dimension.
     Select {
-        /// The dimension.
+        /// The dimension from which the index is selected.
         dim: usize,
         /// The index that is selected.
         index: usize,
     },
     /// Every `step`th index of a dimension in `start..end`.
     Slice {
-        /// The dimension.
+        /// The dimension that is sliced.
         dim: usize,
         /// The first index.
         start: usize,

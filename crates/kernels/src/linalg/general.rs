@@ -206,7 +206,7 @@ fn qr_step(a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>, block: std::ops::Ra
     }
 }
 
-/// Multiplies columns `k` and `k + 1` by the adjoint of a rotation, in the first rows.
+/// Multiplies columns `k` and `k + 1` by the adjoint of a rotation, in the first `rows` rows only.
 fn rotate_columns(a: &mut Matrix<'_, C64>, k: usize, rows: usize, (c, s): (C64, C64)) {
     let (x, y) = a.cols_mut(k, k + 1);
     for (x, y) in x[..rows].iter_mut().zip(&mut y[..rows]) {
