@@ -218,6 +218,7 @@ struct TallSvd {
     values: VarId,
     /// The left and right vectors, as rows.
     left: VarId,
+    /// The right singular vectors, one in each row.
     right: VarId,
     /// Whether the operand was transposed to be tall.
     is_transposed: bool,

@@ -65,11 +65,13 @@ struct Region {
     body: ExportedGraph,
     /// The tensors whose rows are the body's inputs, and the tensors that the body's outputs are stacked to.
     rows: Vec<VarId>,
+    /// The tensors that the mapped body's outputs are stacked to, one row for each run of the body.
     joined: Vec<VarId>,
     /// Nodes that use stacked rows.
     after: Vec<ExportedNode>,
     /// Values that differ for each row, and values that are available only after the map.
     per_row: HashSet<VarId>,
+    /// Values that are available only after the map.
     after_map: HashSet<VarId>,
 }
 

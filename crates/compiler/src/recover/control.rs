@@ -30,6 +30,7 @@ struct BranchBody {
 struct RowLoop {
     /// The counter, and the value that holds the number of rows.
     counter: usize,
+    /// The plan's index of the number of rows.
     count: usize,
     /// The tensors whose rows the loop reads, each with the value that a row is copied to.
     read_rows: Vec<(usize, usize)>,
