@@ -27,11 +27,12 @@ pub(crate) const NODE_BYTES: usize = 512;
 /// Maximum entries of a table that a decomposition computes from sizes, such as window indices.
 pub(crate) const MAX_TABLE: usize = 1 << 24;
 
-/// The memory in bytes that an entry of such a table takes while it is computed.
+/// The memory in bytes that an entry of a table of up to [`MAX_TABLE`] entries takes while the table is computed.
 pub(crate) const TABLE_ENTRY_BYTES: usize = 16;
 
 /// Maximum nesting depth of parentheses and of quotients in a size expression.
 pub(crate) const MAX_EXPRESSION_DEPTH: usize = 64;
 
-/// Maximum terms of a size expression. PyTorch's have a dozen; simplification compares every two.
+/// Maximum number of terms in a size expression: simplification compares all pairs. PyTorch's expressions have about
+/// a dozen.
 pub(crate) const MAX_EXPRESSION_TERMS: usize = 1024;

@@ -82,7 +82,7 @@ impl Argument {
         }
     }
 
-    /// The values that it refers to, without those that a nested graph uses.
+    /// The values that the argument refers to, without those that a nested graph uses.
     pub fn vars(&self) -> Vec<VarId> {
         match self {
             Self::Var(v) => vec![*v],
@@ -96,7 +96,7 @@ impl Argument {
         }
     }
 
-    /// Replaces the values that it refers to. Nested graphs stay unchanged.
+    /// Replaces the values that the argument refers to. Nested graphs stay unchanged.
     pub fn map_vars(&mut self, map: &mut impl FnMut(VarId) -> VarId) {
         match self {
             Self::Var(v) => *v = map(*v),

@@ -263,7 +263,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;
 
-    /// The names of arguments that the rules of this folder read, each with the ways in which it is read.
+    /// The names of the arguments that decomposition rules read, each with all the ways in which rules read it.
     fn arguments() -> BTreeMap<Arc<str>, BTreeSet<Read>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decompose");
         let mut all: BTreeMap<Arc<str>, BTreeSet<Read>> = BTreeMap::new();
@@ -308,17 +308,17 @@ mod tests {
         Other,
     }
 
-    /// What a single node is given.
+    /// The ranks and values of a single node's arguments in a test.
     #[derive(Debug)]
     struct NodeCase {
         /// The ranks of `self`, of the other operands and of the results.
         ranks: [usize; 3],
-        /// The value of integers and of the elements of lists.
+        /// The value of every integer argument, and of every element of an integer list.
         number: i64,
-        /// The length of lists.
+        /// The length of every list argument.
         len: usize,
         outputs: usize,
-        /// Which way counts for a name that is read in several ways.
+        /// For a name that rules read in several ways, the index of the way in which the argument is given.
         way: usize,
     }
 
@@ -355,7 +355,7 @@ mod tests {
         program
     }
 
-    /// What nodes are given whose operands have the ranks `a` and `b`.
+    /// The test cases for a node whose operands have the ranks `a` and `b`.
     fn all_given(a: usize, b: usize) -> Vec<NodeCase> {
         let own = b.max(1);
         let mut numbers =

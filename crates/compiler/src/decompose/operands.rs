@@ -82,7 +82,7 @@ pub(super) fn unfold_scalar(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Resul
 const REDUCTIONS: &[&str] =
     &["aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"];
 
-/// Reads an element in half precision as float32: the reference runtime reads no other floating-point types.
+/// Casts the half-precision operand of `item` to float32: the reference runtime's kernel does not read half precision.
 pub(super) fn half_item_as_float32(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if !matches!(&*node.target, "aten.item.default" | "aten._local_scalar_dense.default") {
         return Ok(Outcome::Kept);

@@ -29,14 +29,14 @@ struct Axis {
     dim: usize,
     input: usize,
     output: usize,
-    /// Input elements per output element, from the caller's scale factor.
+    /// Input elements per output element, if the caller gives a scale factor.
     step: Option<f64>,
 }
 
 /// For each output element along a dimension, the input elements it is a sum of, with their weights.
 type Taps = Vec<Vec<(usize, f64)>>;
 
-/// PyTorch computes sample positions in f64 for f64 elements, otherwise in f32.
+/// The floating-point type of sample positions: f64 for f64 elements, otherwise f32, as in PyTorch.
 #[derive(Clone, Copy)]
 struct Precision {
     double: bool,

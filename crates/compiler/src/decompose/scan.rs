@@ -39,7 +39,7 @@ fn powers_of_two_below(size: i64) -> impl Iterator<Item = i64> {
     std::iter::successors(Some(1), |d| Some(d * 2)).take_while(move |&d| d < size)
 }
 
-/// The element at `distance` before each element; `first` where there is none.
+/// For each element of dimension `dim`, the one `distance` positions before it, or `first` where there is none.
 fn shift_by(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

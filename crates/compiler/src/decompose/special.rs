@@ -298,7 +298,7 @@ const QUANTILES: [(&[f64], &[f64]); 3] = [
     ),
 ];
 
-/// The quantile of `p`, the probability of the nearer tail, with the sign of that tail: `2 x - 1` cancels in the tails.
+/// `ndtri`: with `p`, the smaller tail's probability, computes its quantile and flips the sign in the upper tail.
 fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ratio = |cx: &mut Rewriter<'_>, x: VarId, (numerator, denominator): (&[f64], &[f64])| {
         let (numerator, denominator) = (polynomial(cx, x, numerator), polynomial(cx, x, denominator));

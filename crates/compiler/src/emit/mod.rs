@@ -141,14 +141,15 @@ fn alignments_blob(program: &ExportedProgram) -> Result<Option<NamedBlob<'static
     own_data_blob(program, key, text, "the alignments that its delegates ask for")
 }
 
-/// The sizes that the inputs may have, if the upper bounds in the plan do not describe them completely.
+/// A named blob with the sizes allowed for the inputs. `None` if the upper bounds in the plan describe them completely.
 fn input_sizes_blob(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
     let Some(sizes) = InputSizes::from_program(program) else { return Ok(None) };
     let (key, text) = (pteron_format::pte::input_sizes_key(&program.name), sizes.to_string());
     own_data_blob(program, key, text, "the sizes of the inputs")
 }
 
-/// The names of the inputs and outputs, if there are any and they are those of the plan.
+/// A named blob with the names of the inputs and outputs; `None` if none is known.
+/// Names whose number differs from that of the plan's values are left out.
 fn value_names_blob(
     program: &ExportedProgram,
     inputs: usize,
@@ -186,7 +187,7 @@ fn own_data_blob(
     Ok(Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 }))
 }
 
-/// The source nodes of the delegates as named data. The last delegates are left out if it would become too large.
+/// The source nodes of the delegates as named data, without the last delegates if the text would become too large.
 fn delegate_sources_blob(program: &ExportedProgram) -> Option<NamedBlob<'static>> {
     let mut sources = delegate::DelegateSources::from_program(program)?;
     let mut text = sources.to_string();

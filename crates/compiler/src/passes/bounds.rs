@@ -36,7 +36,7 @@ fn bound_symbols(program: &ExportedProgram, graph: &ExportedGraph, ranges: &mut 
     }
 }
 
-/// The symbols of sizes that depend on elements (`u0`, `u1`, ...) and are sizes of the node's tensors.
+/// The unbacked symbols (`u0`, `u1`, ...), which depend on elements, among the sizes of the node's results.
 fn new_symbols<'p>(program: &'p ExportedProgram, node: &'p ExportedNode) -> Vec<&'p std::sync::Arc<str>> {
     let specs = node.outputs.iter().filter_map(|&v| match &program.var(v).ty {
         VarType::Tensor(spec) => Some(spec),

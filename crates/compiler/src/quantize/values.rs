@@ -18,7 +18,7 @@ enum Role {
     Computes { bounded: bool },
     /// Clamps the result of a node that computes.
     Bounds,
-    /// Its result consists of elements of its operands, with their scale.
+    /// The result consists of elements of the node's operands, with the scale of these.
     Moves,
     /// Not quantized.
     Left,
@@ -29,7 +29,7 @@ struct Plan {
     roles: Vec<Role>,
     /// The quantized values, in the order in which they are defined.
     values: Vec<VarId>,
-    /// Those that are results of quantized nodes.
+    /// The quantized values that are results of quantized nodes.
     results: HashSet<VarId>,
     /// Union-find links between values that share a scale.
     groups: HashMap<VarId, VarId>,
@@ -158,7 +158,7 @@ fn preserves_scale(node: &ExportedNode) -> bool {
         )
 }
 
-/// Appends the values to calibrate to the outputs.
+/// Appends the values whose ranges are to be calibrated to the program's outputs.
 pub(super) fn observe(program: &mut ExportedProgram) -> Outcome {
     let plan = Plan::of(program);
     program.graph.outputs.extend(plan.values.iter().map(|&var| Argument::Var(var)));

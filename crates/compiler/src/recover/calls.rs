@@ -212,7 +212,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Adopts inferred sizes if their bounds do not exceed those of the plan.
+    /// Adopts inferred sizes in `spec` if their upper bounds do not exceed those of the plan.
     fn adopt_sizes(&self, spec: &mut TensorSpec, known: Vec<Size>) {
         let max = |size: &Size| size.bounds(&self.program.ranges).max;
         if known.len() == spec.rank() {

@@ -228,7 +228,7 @@ impl Pairs {
         }
     }
 
-    /// Makes a complex number of two real ones: of its parts, or of its absolute value and its angle.
+    /// Makes a complex tensor of two real ones: the parts, or (`polar`) the absolute values and angles.
     fn make_complex(
         &mut self,
         cx: &mut Rewriter<'_>,
