@@ -26,9 +26,9 @@ pub enum SymOp {
     CeilDiv,
     /// The remainder of the first divided by the second, as Python defines it.
     Mod,
-    /// The largest.
+    /// The largest operand.
     Max,
-    /// The smallest.
+    /// The smallest operand.
     Min,
     /// The first to the power of the second.
     Pow,
@@ -115,7 +115,7 @@ impl Size {
         self.combine(SymOp::Add, other)
     }
 
-    /// The bounds that follow from those of its symbols.
+    /// The size's bounds, derived from those of its symbols.
     pub fn bounds(&self, ranges: &Ranges) -> Bounds {
         match self {
             Self::Int(v) => Bounds::exactly(*v),
@@ -124,7 +124,7 @@ impl Size {
     }
 }
 
-/// The greatest exponent of a power that is a product of equal factors.
+/// The greatest exponent of a power that is written as a product of equal factors.
 const MAX_FACTORS: i64 = 8;
 
 impl SymExpr {
@@ -162,7 +162,7 @@ impl SymExpr {
         }
     }
 
-    /// The bounds that follow from those of its symbols.
+    /// The expression's bounds, derived from those of its symbols.
     pub fn bounds(&self, ranges: &Ranges) -> Bounds {
         match self {
             Self::Int(v) => Bounds::exactly(*v),

@@ -45,7 +45,7 @@ pub struct BundledProgram {
 pub struct BundledMethodTestSuite {
     /// The method.
     pub method_name: String,
-    /// Its cases.
+    /// The method's test cases.
     pub test_cases: Vec<BundledMethodTestCase>,
 }
 

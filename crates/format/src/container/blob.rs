@@ -177,7 +177,7 @@ pub(crate) struct Sharing<'d> {
 /// Blobs of one length.
 #[derive(Debug, Default)]
 struct Group<'d> {
-    /// The first blob and its index; it is not hashed before a second one of the same length arrives.
+    /// The first blob and its index. It is not hashed until a second blob of the same length arrives.
     alone: Option<(Blob<'d>, u32)>,
     by_digest: HashMap<Digest, u32>,
 }

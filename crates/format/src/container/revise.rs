@@ -17,7 +17,7 @@ pub(crate) enum Content<'d> {
 }
 
 impl<'d> Content<'d> {
-    /// All segments of a file.
+    /// Contents that keep every segment of a file.
     pub(crate) fn keep_all(segments: &[DataSegment]) -> Vec<Self> {
         (0..segments.len()).map(Content::Old).collect()
     }
@@ -27,7 +27,7 @@ impl<'d> Content<'d> {
         Content::New { blob, alignment: alignment.max(1), replaces: None }
     }
 
-    /// The index of the old segment that it is or replaces.
+    /// The index of the old segment that the content keeps or replaces.
     fn old_index(&self) -> Option<usize> {
         match *self {
             Content::Old(index) => Some(index),
@@ -54,7 +54,7 @@ pub(crate) struct OldSegments<'s> {
     /// The byte offset at which the tables end.
     pub(crate) tables_end: u64,
     pub(crate) file_len: u64,
-    /// The alignment that the format's writers use unless asked.
+    /// The default segment alignment of the format's writers, in bytes.
     pub(crate) default_alignment: u64,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Revised<'d> {
     modulus: u64,
     /// Whether any bytes follow the tables.
     pub(crate) has_data: bool,
-    /// Gaps between segments of the old file whose bytes are not in the new one.
+    /// The byte ranges, in the old file, of gaps between segments that are not kept.
     gaps: Vec<Range<u64>>,
 }
 
@@ -119,7 +119,7 @@ impl OldSegments<'_> {
         (inferred.common, each)
     }
 
-    /// What is between the tables and the segments.
+    /// The byte ranges that neither the tables nor a segment occupies, up to the end of the last segment.
     fn gaps(&self) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut end = self.tables_end;
@@ -234,7 +234,7 @@ impl<'d> Revised<'d> {
         self.pieces.push((placed, Segment { blob, place: Place::At(offset) }));
     }
 
-    /// One phrase for each gap between segments whose bytes are lost in the edit and were not all zero.
+    /// A phrase for each gap between segments whose bytes the edit loses, unless they are all zero.
     pub(crate) fn lost_gaps(&self, source: &dyn Fn(Range<u64>) -> Blob<'d>) -> Result<Vec<String>> {
         let mut lost = Vec::new();
         for gap in self.gaps.iter().filter(|gap| !gap.is_empty()) {

@@ -25,7 +25,7 @@ pub struct Header {
     pub flatbuffer_offset: u64,
     /// Bytes of the flatbuffer, without the header.
     pub flatbuffer_size: u64,
-    /// Bytes of the tables from byte 0, with the header: the sum of the two fields above.
+    /// Bytes of the tables from byte 0, with the header: the sum of `flatbuffer_offset` and `flatbuffer_size`.
     pub tables_size: u64,
     /// The segment base, a byte offset in the file.
     pub segment_base_offset: u64,

@@ -126,7 +126,7 @@ impl<'d> Revision<'d> {
         (self.source)(self.old.data_range(entry))
     }
 
-    /// Replaces the bytes of the entry `index`. Others that share them keep the old ones.
+    /// Replaces the bytes of the entry `index`. Other entries that shared the old bytes keep them.
     pub fn set(&mut self, index: usize, blob: Blob<'d>) {
         let alignments = self.old.segment_alignments();
         let alignment =

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct Blobs {
     list: Vec<NamedBytes>,
     known: HashSet<String>,
-    /// The keys of the bytes in the list that stay in memory, by their addresses: avoids hashing the same memory again.
+    /// The keys of listed bytes that stay in memory, by address range, so that the same memory is not hashed again.
     by_address: HashMap<Range<*const u8>, String>,
 }
 

@@ -10,11 +10,11 @@ use pteron_exported::{ExportedProgram, VarId};
 
 /// The value that a payload node writes, and the operators that are fused into it.
 pub(super) struct Target<'u> {
-    /// The value that it writes.
+    /// The value that the payload node writes.
     pub(super) var: VarId,
     /// The batch normalization after a convolution: scale and shift of each channel.
     pub(super) norm: Option<(Vec<f32>, Vec<f32>)>,
-    /// Minimum and maximum of the result.
+    /// The minimum and maximum to which the result is clamped.
     pub(super) bounds: Option<(f32, f32)>,
     /// The quantized linear layer or convolution, if the node is one.
     pub(super) quantized: Option<&'u QuantizedOp>,
@@ -145,7 +145,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A binary node, in NHWC if an operand is, and the others have four dimensions or are constant.
+    /// Adds a binary node: in NHWC order if an operand exists only so and the others are 4D or constant, else in
+    /// original order.
     fn add_binary(&mut self, f: Binary, a: Operand, b: Operand, target: &Target<'_>) -> Result<(), Reason> {
         let of = |operand| if let Operand::Var(var) = operand { Some(var) } else { None };
         let vars: Vec<VarId> = [a, b].into_iter().filter_map(of).collect();

@@ -72,7 +72,7 @@ pub(super) struct QuantizationMap<'p> {
     /// From the result of each dynamically quantized operator to the first results of the nodes that dynamically
     /// quantize its input.
     dynamic_nodes: HashMap<VarId, Vec<VarId>>,
-    /// The union of the values of `dynamic_nodes`.
+    /// All values of the map `dynamic_nodes`: results of nodes that quantize dynamically.
     quantizing_nodes: HashSet<VarId>,
 }
 

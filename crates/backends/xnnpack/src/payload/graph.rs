@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// What writes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// Nothing has defined it yet.
+    /// Nothing has defined the value yet.
     Nobody,
     /// No node: the value is an input or a constant.
     Caller,
@@ -29,7 +29,7 @@ pub(super) struct Graph<'l> {
     pub(super) by_external: HashMap<u32, usize>,
     /// What writes each value, by its index.
     writers: Vec<Writer>,
-    /// The number of nodes.
+    /// The number of nodes read so far.
     pub(super) nodes: usize,
 }
 

@@ -177,8 +177,9 @@ pub(super) fn write_node(w: &mut Writer, node: &Node, values: &[Value]) -> Ref {
 struct Table<'w> {
     node: &'w Node,
     values: &'w [Value],
-    /// The number of the node's inputs written so far, and below of its outputs.
+    /// The number of the node's inputs written so far.
     inputs: usize,
+    /// The number of the node's outputs written so far.
     outputs: usize,
     fields: Vec<Field>,
     w: &'w mut Writer,

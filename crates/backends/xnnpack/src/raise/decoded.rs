@@ -10,7 +10,7 @@ use pteron_runtime::ConstantBytes;
 use pteron_tensor::{ScalarType, TensorMeta};
 use std::sync::{Arc, OnceLock};
 
-/// What takes the memory of decoded weights, in errors of an exhausted budget.
+/// What takes the memory when decoded weights exhaust a budget, as the error names it.
 const DECODED: &str = "its decoded weights";
 
 /// How weights are stored.

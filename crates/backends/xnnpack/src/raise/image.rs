@@ -393,7 +393,7 @@ impl Raise<'_> {
     }
 }
 
-/// The first arguments of a pooling operator.
+/// The first arguments of a pooling operator: input, window, stride and padding.
 fn pool_args(x: ValueId, pool: &Pool, padding: [usize; 2]) -> Vec<Arg> {
     let [window, stride, padding] = [pool.window, pool.stride, padding].map(Arg::pair);
     vec![Arg::Tensor(x), window, stride, padding]

@@ -84,12 +84,12 @@ pub(crate) fn refused_nodes(
 /// The graph values for a value of the payload.
 #[derive(Debug, Clone, Default)]
 struct Slot {
-    /// Its sizes, once they are known.
+    /// The value's sizes, once they are known.
     dims: Option<Vec<usize>>,
     layouts: LayoutCache<ValueId>,
     /// For a dynamically quantized value, the float value that it quantizes. The quantized value itself has no layout.
     dynamic_source: Option<usize>,
-    /// The dimension and the values that it is a concatenation of.
+    /// For the result of a concatenation, the dimension and the values that were concatenated.
     concatenated: Option<(usize, Vec<usize>)>,
 }
 

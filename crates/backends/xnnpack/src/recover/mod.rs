@@ -72,11 +72,11 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
 /// The program's values for a value of the payload.
 #[derive(Debug, Clone, Default)]
 struct Slot {
-    /// Its sizes in the payload's order, once they are known.
+    /// The value's sizes in the payload's order, once they are known.
     sizes: Option<Vec<Size>>,
-    /// Its dequantized layouts.
+    /// The dequantized value, in the layouts in which it is available.
     layouts: LayoutCache<VarId>,
-    /// Its quantized value, if it is quantized, in the layout in which it was computed.
+    /// The quantized value, if the value is quantized, in the layout in which it was computed.
     quantized: Option<Layout>,
 }
 

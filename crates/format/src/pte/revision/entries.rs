@@ -79,9 +79,9 @@ pub(super) struct Entries<'e> {
     pub(super) before: HashMap<u32, u64>,
     /// The bytes that tensors use of each entry after the edit.
     pub(super) after: HashMap<u32, u64>,
-    /// The alignment of entries in bytes, unless another follows from their offsets.
+    /// The alignment of entries in bytes, unless the old entries' offsets imply another.
     pub(super) default: u64,
-    /// Whether nothing else refers to the old segment.
+    /// Whether nothing but these entries refers to the old segment.
     pub(super) is_alone: bool,
 }
 

@@ -25,11 +25,11 @@ pub struct VerifiedProgram {
 /// A method of a program that is not valid.
 #[derive(Debug, Clone)]
 pub struct InvalidMethod {
-    /// Its index among the methods of the file.
+    /// The method's index among the methods of the file.
     pub index: usize,
-    /// Its name, if that can be read.
+    /// The method's name, if that can be read.
     pub name: Option<String>,
-    /// The first problem.
+    /// The first problem that was found in the method.
     pub error: Error,
     /// Its tables as they were read, if they could be, for tools that show what is there. Nothing in them is verified: any index
     /// may be out of bounds. A value of an unknown kind is [`EValue::Null`](crate::pte::EValue::Null) here, an instruction of
