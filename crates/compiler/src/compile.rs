@@ -170,7 +170,7 @@ pub struct LeftNodes {
 pub struct LeftNode {
     /// The node's name.
     pub name: String,
-    /// The file and line of the model that call it, `model.py:12`, if the archive has them.
+    /// The file and line of the model that the node comes from, such as `model.py:12`, if the archive has them.
     pub line: Option<String>,
 }
 

@@ -29,7 +29,7 @@ pub enum Error {
     Recover {
         /// The method, and the instruction.
         place: String,
-        /// Why it could not be lifted.
+        /// Why the method could not be lifted.
         problem: String,
     },
     /// A backend failed to compile a part of the program.
@@ -61,9 +61,9 @@ pub struct NodeError {
 pub struct UnsupportedOperator {
     /// The operator.
     pub target: String,
-    /// How many nodes call it.
+    /// How many nodes call the operator.
     pub count: usize,
-    /// The name of the first of these nodes.
+    /// The name of the first node that calls the operator.
     pub node: String,
     /// The source line of that first node, if the archive records it.
     pub line: Option<SourceFrame>,

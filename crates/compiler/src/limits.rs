@@ -1,6 +1,6 @@
 //! Limits on what an archive may make the compiler allocate.
 
-/// Maximum bytes of a model's JSON; that of a network of 100,000 nodes has about 200 MB.
+/// Maximum bytes of a model's JSON. The JSON of a network of 100,000 nodes has about 200 MB.
 pub(crate) const MAX_JSON_BYTES: u64 = 1 << 30;
 
 /// Maximum bytes that compressed records may inflate to in total; `torch.export` compresses none.

@@ -17,7 +17,7 @@ pub struct OperatorTable {
     others: Option<Callable>,
     /// Whether the program may call operators outside `callable` for nodes that `callable` cannot compute, even decomposed.
     falls_back: bool,
-    /// The kernels of the reference runtime, if `callable` has only operators that run there.
+    /// The kernels of the reference runtime, if that runtime has all operators of `callable`.
     portable: Option<Arc<PortableKernels>>,
     kept: KeptOperators,
 }
@@ -143,7 +143,7 @@ impl OperatorTable {
         Some(selection)
     }
 
-    /// Whether an operator accepts a node if its operands and results in half precision become float32.
+    /// Whether an operator accepts the node once its half-precision operands and results are float32.
     pub(crate) fn accepts_widened(&self, program: &ExportedProgram, node: &ExportedNode) -> bool {
         let widened = |var: VarId| dtype_of(program, var).map(widen_half);
         self.select_by_schema(program, node)

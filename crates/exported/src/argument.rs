@@ -68,7 +68,7 @@ impl Argument {
         Self::Ints(values.iter().map(|&v| IntArgument::Int(v)).collect())
     }
 
-    /// The value, if the argument is one.
+    /// The value that the argument refers to; `None` for other kinds of arguments.
     pub fn var(&self) -> Option<VarId> {
         if let Self::Var(v) = self { Some(*v) } else { None }
     }

@@ -48,7 +48,7 @@ pub struct SizeProblem {
     pub dim: usize,
     /// The size that the caller passed.
     pub found: usize,
-    /// What was exported: `32`, `s77 from 4 to 64`, or `2*s77, which is 6`.
+    /// The size that was exported, as text: `32`, `s77 from 4 to 64`, or `2*s77, which is 6`.
     pub exported: String,
 }
 

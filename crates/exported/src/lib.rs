@@ -211,9 +211,9 @@ impl ExportedGraph {
 /// The kind of an input of the outermost graph.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InputKind {
-    /// The caller passes it.
+    /// An input that the caller passes.
     User,
-    /// The caller passes a number or string for which the exporter assumed this fixed value.
+    /// A number or string that the caller passes, and for which the exporter assumed this fixed value.
     Fixed(Argument),
     /// A trainable parameter, with its value in [`ExportedProgram::constants`].
     Parameter,

@@ -24,7 +24,7 @@ pub enum SymOp {
     FloorDiv,
     /// The quotient, rounded up.
     CeilDiv,
-    /// The remainder of the first divided by the second, as Python defines it.
+    /// The remainder of the first operand divided by the second, as Python defines it.
     Mod,
     /// The largest operand.
     Max,
@@ -82,7 +82,7 @@ impl Bounds {
 }
 
 impl Size {
-    /// The integer, if it is known.
+    /// The integer, if the size is known.
     pub fn known(&self) -> Option<i64> {
         if let Self::Int(v) = self { Some(*v) } else { None }
     }

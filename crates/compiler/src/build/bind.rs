@@ -51,7 +51,7 @@ struct Signature {
     schema: Arc<Schema>,
 }
 
-/// A call whose arguments are those of a schema.
+/// A call whose arguments have been assigned to the arguments of a schema.
 pub(super) struct BoundCall {
     /// The operator's name in exported programs.
     pub(super) target: String,
@@ -164,7 +164,7 @@ fn split_operator(operator: &str) -> (String, Option<&str>) {
     }
 }
 
-/// Whether an operator works in place. Operators with out arguments have them last and do not count.
+/// Whether an operator works in place. Out variants, whose written arguments come last, do not count.
 fn is_in_place(schema: &Schema) -> bool {
     let outs = schema.args.iter().rev().take_while(|arg| arg.written).count();
     schema.written_args().any(|index| index + outs < schema.args.len()) || outs == schema.args.len()

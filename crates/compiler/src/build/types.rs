@@ -223,7 +223,7 @@ impl Call<'_> {
         Ok(TensorSpec::contiguous(dtype, sizes))
     }
 
-    /// Fails if no tensor has these sizes.
+    /// Fails if no tensor can have these sizes.
     fn check_sizes(&self, sizes: &[Size], name: &str) -> Result<(), String> {
         if sizes.len() > MAX_RANK {
             return Err(format!("its result would have {} dimensions, of at most {MAX_RANK}", sizes.len()));

@@ -13,7 +13,7 @@ pub(super) const RULES: Table = &[
     ("aten.segment_reduce", NoKernel, segment_reduce),
 ];
 
-/// Replaces both results of a node.
+/// Replaces a node's two results by `first` and `second`.
 fn replace_both(cx: &mut Rewriter<'_>, node: &ExportedNode, first: VarId, second: VarId) -> Result<Outcome> {
     match node.outputs.get(1) {
         Some(&output) => cx.replace(output, second),
@@ -71,7 +71,7 @@ fn frexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     replace_both(cx, node, mantissa, exponent)
 }
 
-/// The edges of a histogram's bins: an argument, or evenly spaced over a given range or that of the elements.
+/// The edges of a histogram's bins: an argument, or evenly spaced over a given range or the range of the elements.
 fn bin_edges(cx: &mut Rewriter<'_>, node: &ExportedNode, flat: VarId) -> Result<VarId> {
     if let Some(edges) = cx.optional_tensor(node, "bins") {
         return Ok(edges);

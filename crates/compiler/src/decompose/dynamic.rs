@@ -234,7 +234,7 @@ fn lcm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// The largest number of boxes whose overlaps are computed for all pairs.
+/// The largest number of boxes for non-maximum suppression, which computes the overlaps of all pairs.
 const MAX_BOXES: i64 = 2048;
 
 /// The boxes that no better remaining box overlaps by more than the threshold, best first. Starting with all boxes, the set of those

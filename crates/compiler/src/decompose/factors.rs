@@ -26,7 +26,7 @@ fn int(v: usize) -> Size {
     Size::Int(v as i64)
 }
 
-/// Matrices whose factorization is unrolled into as many steps as the smaller of their two sizes.
+/// Matrices to be factorized, with one unrolled step for each row or column, whichever are fewer.
 struct Matrices {
     x: VarId,
     batch: Vec<Size>,

@@ -25,7 +25,7 @@ pub(super) const RULES: Table = &[
     ("aten.linalg_eigvalsh", NoKernel, eigh),
 ];
 
-/// The largest number of rows or columns of a matrix: the steps of the loop grow with it.
+/// The largest number of rows or columns of a matrix: the number of steps of the loop grows with it.
 const MAX_SIZE: usize = 256;
 
 fn int(v: usize) -> Size {
@@ -182,7 +182,7 @@ fn rotate_pairs(
     Ok(cx.index_select(turned, dim, order))
 }
 
-/// The places of a round-robin tournament's next round: the first stays, the others move on around the two rows.
+/// The order of the vectors for the next round of a round-robin tournament: the first stays, the others move on by one.
 fn round_robin_order(half: usize) -> impl Iterator<Item = usize> {
     let upper = [0, half].into_iter().chain(1..half - 1);
     let lower = (half + 1..2 * half).chain([half - 1]);

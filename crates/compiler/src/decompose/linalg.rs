@@ -125,7 +125,7 @@ fn eliminate(
     Ok(Elimination { rows, pivots, exchanged })
 }
 
-/// Solves `matrix X = right` for `X`; returns it and the pivots.
+/// Solves `matrix X = right` for `X`. Returns `X` and the pivots.
 fn solve_with_pivots(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

@@ -237,7 +237,7 @@ fn output_types(program: &ExportedProgram) -> Vec<Option<ScalarType>> {
     program.graph.outputs.iter().map(|output| dtype(output).filter(|dtype| !dtype.is_complex())).collect()
 }
 
-/// Converts outputs that rules compute in another type back to the declared one.
+/// Casts outputs that rules have computed in another type back to their declared types.
 fn keep_output_types(program: &mut ExportedProgram, declared: &[Option<ScalarType>]) {
     for (i, (want, have)) in declared.iter().zip(output_types(program)).enumerate() {
         let (Some(want), Some(have)) = (*want, have) else { continue };

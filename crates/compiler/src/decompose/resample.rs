@@ -33,7 +33,7 @@ struct Axis {
     step: Option<f64>,
 }
 
-/// For each output element along a dimension, the input elements it is a sum of, with their weights.
+/// For each output element along a dimension, the indices of the input elements that it sums, with their weights.
 type Taps = Vec<Vec<(usize, f64)>>;
 
 /// The floating-point type of sample positions: f64 for f64 elements, otherwise f32, as in PyTorch.

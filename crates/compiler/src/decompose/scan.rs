@@ -231,7 +231,7 @@ fn gradient(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// The derivative along a dimension whose elements are a distance of 1 apart.
+/// The derivative along a dimension whose points are 1 apart; `second` makes the one-sided differences of second order.
 fn slopes(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, second: bool) -> Result<VarId> {
     let size = cx.spec_of(x).sizes.get(dim).cloned().unwrap_or(Size::Int(0));
     let low = if second { 3 } else { 2 };

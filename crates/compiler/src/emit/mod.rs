@@ -362,7 +362,7 @@ impl Emitter<'_> {
         self.instructions.len() - 1
     }
 
-    /// The index of the value for an argument, which the instruction at `at` reads.
+    /// The plan's index of the value for an argument that the instruction at `at` reads.
     fn emit_argument(&mut self, node: &ExportedNode, arg: &Argument, list: bool, at: usize) -> Result<i32> {
         for var in arg.vars() {
             self.values.record_use(var, at);
@@ -482,7 +482,7 @@ impl Emitter<'_> {
         Ok(outputs)
     }
 
-    /// Copies a tensor into memory of its own.
+    /// Copies a tensor into memory of its own; returns the plan's index of the copy.
     fn emit_copy(&mut self, var: VarId, source: &Arc<Source>) -> Result<i32> {
         let at = self.instructions.len();
         let from = self.values.index_of(var);
@@ -495,7 +495,7 @@ impl Emitter<'_> {
         Ok(to)
     }
 
-    /// Copies a tensor into another of the same type and layout, and resizes that to the source's sizes.
+    /// Copies the tensor `from` into `to`, which has the same type and layout and is resized to the sizes of `from`.
     fn emit_clone(&mut self, to: i32, from: i32, spec: &TensorSpec, source: &Arc<Source>) {
         let blocking = self.values.push(EValue::Bool(false));
         let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();

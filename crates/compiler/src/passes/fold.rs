@@ -46,7 +46,7 @@ struct Folder<'a> {
     computed: HashMap<VarId, usize>,
     /// The number of calls that recompute each folded result, if it can be recomputed.
     calls: HashMap<VarId, usize>,
-    /// The number of uses of each value that have not been visited.
+    /// For each value, the number of uses that have not been visited yet.
     uses: Vec<u32>,
 }
 

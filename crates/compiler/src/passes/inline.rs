@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const AUTOCAST: &str = "higher_order.wrap_with_autocast";
 
-/// Operators that run their only graph once, on the values that follow it in the argument list.
+/// Operators that run their only graph argument once, on the arguments after it.
 const ONCE: &[&str] = &[
     AUTOCAST,
     "higher_order.wrap_with_set_grad_enabled",

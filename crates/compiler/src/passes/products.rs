@@ -83,7 +83,7 @@ fn linear_operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Ope
     }
 }
 
-/// The operand of the `permute` node that transposes it to `matrix`, if it is of the kind that `of` selects.
+/// The transposed source of `matrix`, if `matrix` is the result of a `permute` node and the source is of the kind `of`.
 fn permute_operand<'p>(
     program: &'p ExportedProgram,
     matrix: VarId,

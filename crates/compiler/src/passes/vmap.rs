@@ -145,7 +145,7 @@ impl Region {
         Ok(())
     }
 
-    /// Repeats a value that is the same for every row.
+    /// Stacks copies of a value along `dim`, because the value is the same for every row.
     fn repeat_per_row(
         &mut self,
         program: &mut ExportedProgram,

@@ -107,7 +107,7 @@ impl Seek for Reader<'_> {
     }
 }
 
-/// An archive with its records by name, without the folder that all have in common.
+/// An archive with its records by name, without the folder that all records have in common.
 pub(super) struct Archive<'f> {
     file: &'f dyn ArchiveFile,
     records: HashMap<String, Record>,
@@ -159,7 +159,7 @@ impl<'f> Archive<'f> {
         self.records.keys().map(String::as_str)
     }
 
-    /// The bytes of a record: a range of the file if it is stored uncompressed.
+    /// The bytes of a record: a range of the file if the record is stored uncompressed.
     pub(super) fn read_record(&mut self, name: &str) -> Result<SharedBytes> {
         let Some(record) = self.records.get(name) else {
             return Err(Error::archive(name, "the archive has no such record"));

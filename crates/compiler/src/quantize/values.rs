@@ -111,7 +111,7 @@ fn activations(program: &ExportedProgram, node: &ExportedNode) -> Option<Vec<Var
     (outputs_fit && !operands.is_empty() && operands.iter().all(|&var| is_float(var))).then_some(operands)
 }
 
-/// Whether a node is one that XNNPACK's quantizer annotates with observers of its own.
+/// Whether XNNPACK's quantizer annotates the node with observers.
 fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
     let is_tensor = |name: &str| {
         let var = node.arg(name).and_then(Argument::var);

@@ -253,7 +253,7 @@ impl Recovery<'_> {
         Ok(VarType::Tensor(spec))
     }
 
-    /// The size that `sym_size` returns; other integers are unknown.
+    /// The size that a `sym_size` node returns; a new unknown size for other nodes.
     fn size_of_dim(&mut self, node: &ExportedNode) -> Size {
         if let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
             (&*node.target, node.arg("self").and_then(Argument::var), node.arg("dim"))

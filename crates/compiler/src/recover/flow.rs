@@ -127,9 +127,9 @@ pub(super) struct Structure<'a> {
     pub(super) values: &'a [EValue],
     /// The values that each instruction reads and writes.
     pub(super) calls: &'a [Flow],
-    /// The last backward jump to each target of backward jumps.
+    /// For each instruction that backward jumps lead to, the last of these jumps.
     back: HashMap<usize, usize>,
-    /// Whether any instruction writes each value, by index.
+    /// For each value, whether any instruction writes it.
     written: Vec<bool>,
 }
 

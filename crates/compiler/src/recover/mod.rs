@@ -317,7 +317,7 @@ impl<'a> Recovery<'a> {
         Ok(self.push_reorder(var, TensorSpec { dim_order: spec.dim_order, ..current }))
     }
 
-    /// Records what the execution leaves in its state, and in inputs that it writes, as mutations.
+    /// Records as mutations what an execution leaves in its state and what it writes to the caller's inputs.
     fn record_mutations(&mut self) -> Result<()> {
         for (input, extent, value) in std::mem::take(&mut self.states) {
             let left = match self.now.memory.read(extent) {

@@ -162,7 +162,7 @@ pub enum DelegationError {
     Cycle {
         /// The tag.
         tag: String,
-        /// The path from a node of the part through others back into it.
+        /// The path from a node of the part, through nodes outside the part, back into the part.
         path: String,
     },
     /// A tag is used in more than one graph.
@@ -210,7 +210,7 @@ pub enum DelegationError {
         tag: String,
         /// What is tagged.
         value: String,
-        /// Why it cannot be tagged.
+        /// Why the value cannot be tagged.
         problem: String,
     },
     /// A payload or named data asks for an alignment that cannot be given.

@@ -86,7 +86,7 @@ impl Layout {
     }
 }
 
-/// Least common multiple; `None` if it overflows or one is zero.
+/// Least common multiple; `None` if it overflows or a number is zero.
 fn lcm(a: u64, b: u64) -> Option<u64> {
     let (mut x, mut y) = (a, b);
     while y != 0 {

@@ -95,7 +95,7 @@ impl OldSegments<'_> {
         ends.max().unwrap_or(0).max(self.tables_end)
     }
 
-    /// The alignment of the base and of all segments, and that of each segment, by index.
+    /// The alignment that the base and all segments have in common, and that of each segment by index, in bytes.
     pub(crate) fn alignments(&self) -> (u64, Vec<u64>) {
         let order = self.file_order();
         let mut places = Vec::new();

@@ -65,7 +65,7 @@ pub struct ProfileEvent {
     pub name: Option<String>,
     /// The chain that was executed.
     pub chain_index: i32,
-    /// The instruction in its chain, or -1.
+    /// The index of the instruction in its chain, or -1.
     pub instruction_id: i32,
     /// The debug id of the operator in the delegate, or -1.
     pub delegate_debug_id_int: i32,
@@ -73,9 +73,9 @@ pub struct ProfileEvent {
     pub delegate_debug_id_str: Option<String>,
     /// Other data that the delegate recorded.
     pub delegate_debug_metadata: Vec<u8>,
-    /// When it began, in ticks.
+    /// When the span began, in ticks.
     pub start_time: u64,
-    /// When it ended, in ticks.
+    /// When the span ended, in ticks.
     pub end_time: u64,
 }
 
@@ -93,7 +93,7 @@ pub struct AllocationEvent {
 pub struct DebugEvent {
     /// The chain that was executed.
     pub chain_index: u64,
-    /// The instruction in its chain, or -1.
+    /// The index of the instruction in its chain, or -1.
     pub instruction_id: i32,
     /// The recorded value.
     pub debug_entry: Option<Value>,

@@ -299,7 +299,8 @@ impl Merger<'_> {
         }
     }
 
-    /// The old entries' positions that match the new entries, if the new vector is a subsequence of the old one.
+    /// The buffer positions of the old entries that equal the new ones; `None` if the new vector is no subsequence of
+    /// the old.
     fn match_subsequence(
         &self,
         old: RawVector,

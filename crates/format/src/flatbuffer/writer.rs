@@ -27,7 +27,7 @@ pub struct Ref(usize);
 pub struct Finished {
     /// The bytes: root offset, file identifier, tables.
     pub bytes: Vec<u8>,
-    /// The largest alignment that anything in it needs; the length is a multiple of it.
+    /// The largest alignment that any part of the buffer needs; the length is a multiple of it.
     pub alignment: usize,
 }
 

@@ -99,7 +99,7 @@ impl VerifiedFlatTensor {
 }
 
 impl<'d> Revision<'d> {
-    /// Starts an edit. `bytes` are those of the file's tables; `source` returns the bytes of a range of the file.
+    /// Starts an edit. `bytes` are the bytes of the file's tables; `source` returns the bytes of a range of the file.
     pub fn new(
         file: &VerifiedFlatTensor,
         bytes: Vec<u8>,

@@ -10,7 +10,7 @@ use pteron_tensor::ScalarType;
 pub enum EValue {
     /// No value (`None`).
     Null,
-    /// An integer; also a scalar type, layout or device as an argument.
+    /// An integer. Scalar types, layouts and devices that are passed as arguments are integers, too.
     Int(i64),
     /// A boolean.
     Bool(bool),
@@ -100,7 +100,7 @@ impl Tensor {
         shape::numel(&self.sizes)
     }
 
-    /// Number of bytes; `None` if it overflows or the element type is unknown.
+    /// Number of bytes; `None` if it overflows, a size is negative or the element type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
         shape::nbytes(self.scalar_type, &self.sizes)
     }

@@ -28,7 +28,7 @@ trait Stored: Operation + Sized {
     /// Reads the operation's attributes. Sizes may be any integers below 2^31.
     fn read(fields: &Fields<'_>) -> Result<Self>;
 
-    /// Checks the elements of constants that the operation relies on. It checks their types and sizes elsewhere.
+    /// Checks the elements of constants that the operation relies on. Their types and sizes have been checked before.
     fn check_elements(&self, graph: &Graph, node: NodeId) -> Result<()> {
         let _ = (graph, node);
         Ok(())

@@ -137,7 +137,7 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    /// The payload's value for a tensor, which is defined already or a constant.
+    /// The payload's index of a tensor's value, which is defined already or is added as a constant.
     fn value_of_tensor(&mut self, var: VarId) -> Result<usize, Reason> {
         if let Some(&known) = self.value_of.get(&var) {
             return Ok(known);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// The limit of scratch memory for computing a constant, in bytes.
 const SCRATCH_BYTES: usize = 1 << 28;
 
-/// Delegates every node for which a registry has a kernel, in maximal parts.
+/// Delegates every node for which a registry has a kernel, in parts that are as large as possible.
 #[derive(Clone)]
 pub struct BefPartitioner {
     operators: Arc<Callable>,

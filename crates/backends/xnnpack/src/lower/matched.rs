@@ -16,7 +16,7 @@ pub(super) enum Match {
     /// A copy into another layout.
     Relayout(VarId),
     Unary(Unary, VarId),
-    /// A clamp, also ReLU and hardtanh.
+    /// A clamp, a ReLU or a hardtanh.
     Clamp {
         x: VarId,
         low: f32,
@@ -42,7 +42,7 @@ pub(super) enum Match {
     },
     MaxPool(VarId, Pool),
     AvgPool(VarId, Pool),
-    /// The maximum of an image over height or width, whose dimension is dropped.
+    /// The maximum of an image over height or width, without that dimension.
     SpatialMax(VarId, Pool),
     SpatialMean(VarId),
     Resize {

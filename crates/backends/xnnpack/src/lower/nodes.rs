@@ -16,7 +16,7 @@ pub(super) struct Target<'u> {
     pub(super) norm: Option<(Vec<f32>, Vec<f32>)>,
     /// The minimum and maximum to which the result is clamped.
     pub(super) bounds: Option<(f32, f32)>,
-    /// The quantized linear layer or convolution, if the node is one.
+    /// The node as a quantized linear layer or convolution, if it is one.
     pub(super) quantized: Option<&'u QuantizedOp>,
     /// Whether operands and result are quantized values.
     pub(super) on_quantized: bool,
@@ -289,7 +289,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The sizes for a reshape: 0 for the one that is computed at run time.
+    /// The sizes for a reshape: 0 for the size that is computed at run time.
     fn reshape_sizes(&self, to: VarId) -> Vec<usize> {
         let sizes = self.part.spec(to).map_or(&[][..], |spec| &spec.sizes);
         sizes.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect()

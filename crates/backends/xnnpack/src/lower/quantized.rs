@@ -26,7 +26,7 @@ pub(super) struct Affine {
 /// Constant quantized weights.
 pub(super) struct Weights {
     pub(super) elements: VarId,
-    /// One scale, or one for each channel or group.
+    /// The scales: a single one, or one for each channel or group.
     pub(super) scales: Vec<f32>,
     pub(super) per: Per,
 }
@@ -348,7 +348,7 @@ impl<'p> QuantizationMap<'p> {
         })
     }
 
-    /// The quantized linear layer or convolution, if a node is one.
+    /// The node as a quantized linear layer or convolution, if it is one.
     pub(super) fn quantized_op(&self, node: &ExportedNode) -> Option<&QuantizedOp> {
         self.ops.get(node.outputs.first()?)
     }

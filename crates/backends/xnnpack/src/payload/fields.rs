@@ -181,7 +181,7 @@ macro_rules! tables {
             $( of $inputs:literal )? => { $($fields:tt)* }
         )* }
     ) => {
-        /// The tags of the schema's union, with the names there without `XNN`.
+        /// The tags of the schema's union of nodes, each with its name in the schema, without `XNN`.
         pub(super) const KINDS: &[(u8, &str)] =
             &[$( ($u_tag, $u_name), )* $( ($b_tag, $b_name), )* $( ($tag, $name), )*];
 

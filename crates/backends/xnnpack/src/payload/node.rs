@@ -69,7 +69,7 @@ pub enum Op {
         /// For each dimension of the result the dimension of the input.
         perm: Vec<usize>,
     },
-    /// The same elements with other sizes.
+    /// A reshape: the elements of the input with other sizes.
     Reshape {
         /// The sizes. At most one is 0 and is inferred from the number of elements.
         sizes: Vec<usize>,

@@ -6,7 +6,7 @@ use crate::rewrite::Rewriter;
 use pteron_exported::{ExportedNode, VarId};
 use pteron_tensor::Scalar;
 
-/// Applies the unary operator `name` to a complex number; `None` if it is not known.
+/// Applies the unary operator `name` to a complex number; `None` if the operator has no rule.
 pub(super) fn apply_function(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

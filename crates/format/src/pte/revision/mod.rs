@@ -143,7 +143,7 @@ impl VerifiedProgram {
 }
 
 impl<'d> Revision<'d> {
-    /// Starts an edit. `bytes` are those of the program's tables; `source` returns the bytes of a range of the file.
+    /// Starts an edit. `bytes` are the bytes of the program's tables; `source` returns the bytes of a range of the file.
     pub fn new(
         program: &VerifiedProgram,
         bytes: Vec<u8>,
@@ -295,7 +295,7 @@ impl<'d> Revision<'d> {
         Ok(())
     }
 
-    /// Drops the segments to which the edit removed the last reference.
+    /// Drops the segments whose last reference the edit has removed.
     fn drop_segments(&self, before: &HashSet<u32>, contents: &mut [Content<'d>]) {
         let after = used_segments(&self.program);
         for &index in before.difference(&after) {

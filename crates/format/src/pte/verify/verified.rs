@@ -71,7 +71,7 @@ impl VerifiedProgram {
         }
     }
 
-    /// As [`read`](Self::read), but does not fail if every method is invalid, for tools that show what can be read.
+    /// Like [`read`](Self::read), but does not fail if every method is invalid, for tools that show what can be read.
     pub fn read_readable(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
         check_tables(program_bytes, header.program_size, limits)?;
         let Decoded { mut program, plans, unknown_fields } = decode(program_bytes, limits)?;
