@@ -80,7 +80,7 @@ impl PortableKernels {
     }
 }
 
-/// The types of the tensors at a position of a call.
+/// The element types of the tensors that a node passes at a position of a kernel's schema.
 fn operand_types(slot: &Slot, node: &ExportedNode, type_of: TypeOf<'_>) -> Vec<ScalarType> {
     let vars = match slot {
         Slot::Given(arg) => arg.vars(),

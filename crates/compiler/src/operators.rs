@@ -277,7 +277,7 @@ fn argument_rank(program: &ExportedProgram, node: &ExportedNode, name: &str) -> 
     node.arg(name).and_then(Argument::var).and_then(|v| program.spec(v)).map_or(0, |spec| spec.rank())
 }
 
-/// An element of an integer list as an argument.
+/// Converts an element of an integer list to an argument.
 pub(crate) fn int_argument(int: IntArgument) -> Argument {
     match int {
         IntArgument::Int(v) => Argument::Int(v),

@@ -34,7 +34,7 @@ impl CompileBudget {
         Ok(())
     }
 
-    /// How many reservations [`charge`](Self::charge) has made that still hold.
+    /// The number of reservations that [`charge`](Self::charge) has made and that have not been released.
     pub fn num_charged(&self) -> usize {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

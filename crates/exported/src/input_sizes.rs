@@ -52,7 +52,7 @@ pub struct SizeProblem {
     pub exported: String,
 }
 
-/// The values of symbols that sizes of inputs determine.
+/// The value of each symbol, by number, once the size of an input determines it.
 type Values = SmallVec<[Option<i64>; 8]>;
 
 impl InputSizes {

@@ -61,7 +61,7 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// A row-major tensor.
+    /// The spec of a row-major tensor.
     pub fn contiguous(dtype: ScalarType, sizes: Vec<Size>) -> Self {
         let dim_order = DimOrder::contiguous(sizes.len());
         Self { dtype, sizes, dim_order }

@@ -29,7 +29,7 @@ impl fmt::Display for ExportedProgram {
     }
 }
 
-/// The number of elements of a constant that a listing shows.
+/// The maximum number of elements of a constant that a listing shows.
 const MAX_ELEMENTS: usize = 16;
 
 /// The first elements of a constant as text; `None` for types whose elements cannot be printed.

@@ -16,9 +16,9 @@ pub enum Size {
 /// The operation of a symbolic expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SymOp {
-    /// The sum.
+    /// The sum of the operands.
     Add,
-    /// The product.
+    /// The product of the operands.
     Mul,
     /// The quotient, rounded down.
     FloorDiv,
@@ -30,7 +30,7 @@ pub enum SymOp {
     Max,
     /// The smallest operand.
     Min,
-    /// The first to the power of the second.
+    /// The first operand to the power of the second.
     Pow,
 }
 

@@ -405,7 +405,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
-    /// The archives below a folder.
+    /// Appends the archives below a folder to `paths`.
     fn archives(folder: &Path, paths: &mut Vec<PathBuf>) {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {

@@ -158,7 +158,7 @@ fn eye(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Zeroes the elements that `tril` keeps for the next lower diagonal.
+/// `triu`: zeroes the elements below a diagonal, which are those that `tril` keeps up to the next lower diagonal.
 fn triu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let spec = cx.spec(node, x)?;

@@ -34,7 +34,7 @@ pub(super) const RULES: Table = &[
     ("aten._weight_norm_interface", NoKernel, weight_norm),
 ];
 
-/// Brings every convolution to `aten.convolution`.
+/// Rewrites a convolution of any kind to `aten.convolution`.
 fn to_convolution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = cx.tensor(node, "input")?;
     let weight = cx.tensor(node, "weight")?;

@@ -252,7 +252,7 @@ fn nansum_or_nanmean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     cx.replace_node(node, new)
 }
 
-/// Sums over the dimensions that broadcasting the result to the operand would repeat.
+/// Sums over the dimensions that broadcasting from the result's sizes to the operand's would repeat.
 fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), want) = (self_operand(cx, node)?, cx.result_spec(node)?);
     let before = spec.rank().saturating_sub(want.rank());
@@ -263,10 +263,10 @@ fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// The Frobenius norm, or the largest or smallest absolute sum of a row or column.
-/// Stands for the order of the nuclear norm, the sum of the singular values.
+/// The order that stands for the nuclear norm, which is the sum of the singular values.
 const NUCLEAR: f64 = 0.0;
 
+/// The Frobenius or nuclear norm, an extreme absolute sum of a row or column, or an extreme singular value.
 fn matrix_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), want) = (self_operand(cx, node)?, cx.result_spec(node)?);
     let order = match node.arg("ord") {
@@ -321,7 +321,7 @@ fn frobenius(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// The p-norm of the difference.
+/// The p-norm of the difference of the operands.
 fn dist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, _) = self_operand(cx, node)?;
     let (other, p) = (cx.tensor(node, "other")?, cx.float(node, "p", 2.0)?);

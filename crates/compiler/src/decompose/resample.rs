@@ -235,7 +235,7 @@ fn resample(
     cx.replace_node(node, new)
 }
 
-/// The weighted sums along a dimension.
+/// For each output element along dimension `dim`, the weighted sum of the input elements that `taps` lists.
 fn weighted_sums(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

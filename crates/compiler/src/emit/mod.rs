@@ -199,7 +199,7 @@ fn delegate_sources_blob(program: &ExportedProgram) -> Option<NamedBlob<'static>
     Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 })
 }
 
-/// The values that are used by nodes, outputs or mutations.
+/// For each value, whether a node, an output or a mutation uses it.
 fn used_values(program: &ExportedProgram) -> Vec<bool> {
     let mut used: Vec<bool> = program.use_counts().into_iter().map(|count| count > 0).collect();
     program.mutations.iter().for_each(|mutation| used[mutation.input.index()] = true);

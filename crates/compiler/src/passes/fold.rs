@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(bytes[4 * 9..][..4], 3f32.to_le_bytes());
     }
 
-    /// Bytes that can be loaded again.
+    /// The bytes of a file, which can be loaded again.
     struct File(Arc<Vec<u8>>);
 
     impl pteron_ir::Bytes for File {

@@ -67,7 +67,7 @@ struct Region {
     rows: Vec<VarId>,
     /// The tensors that the mapped body's outputs are stacked to, one row for each run of the body.
     joined: Vec<VarId>,
-    /// Nodes that use stacked rows.
+    /// Nodes that use stacked rows; they run once, after the map.
     after: Vec<ExportedNode>,
     /// Values that differ for each row, and therefore exist only inside the mapped body.
     per_row: HashSet<VarId>,

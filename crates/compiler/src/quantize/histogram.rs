@@ -2,7 +2,7 @@
 
 /// Bins on each side of zero.
 const BINS: usize = 1024;
-/// Steps of the int8 range.
+/// The number of quantization steps in the int8 range.
 const STEPS: f64 = 255.0;
 /// Maximum rounds of the search, which ends as soon as no bound moves.
 const MAX_ROUNDS: usize = 16;

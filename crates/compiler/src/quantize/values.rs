@@ -16,11 +16,11 @@ enum Role {
     /// Computes on quantized values. If a clamp follows (`bounded`), the clamp's result is quantized instead of its
     /// own.
     Computes { bounded: bool },
-    /// Clamps the result of a node that computes.
+    /// The node clamps the result of a node that computes.
     Bounds,
     /// The result consists of elements of the node's operands, with the scale of these.
     Moves,
-    /// Not quantized.
+    /// The node is not quantized.
     Left,
 }
 

@@ -298,7 +298,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// The initial values of what a loop carries.
+    /// The values with which a loop's carried values start.
     fn initial_values(&mut self, carried: &[usize]) -> Result<Vec<VarId>> {
         let values = carried.iter().map(|&value| match self.defined_value(value) {
             Some(Argument::Var(var)) => Ok(var),

@@ -65,7 +65,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Prepends the flow of the blocks that come before.
+    /// Prepends `first`, the flow of the blocks that come before.
     fn prepend(&mut self, first: &Flow) {
         first.apply_to_live(&mut self.read);
         self.killed.extend(&first.killed);

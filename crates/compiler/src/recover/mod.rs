@@ -204,7 +204,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// An entry of the named data that Pteron adds to programs.
+    /// Reads an entry of the named data that Pteron adds to programs; `None` if it is absent.
     fn read_own_data<T: FromStr<Err = String>>(&self, key: &str) -> Result<Option<T>> {
         let Some(range) = self.source.program.named_data(key) else { return Ok(None) };
         let data = self.file_constant(range)?;

@@ -79,7 +79,7 @@ pub trait Partitioner {
     }
 }
 
-/// The ahead-of-time half of a backend.
+/// The ahead-of-time half of a backend, which compiles parts of programs to payloads.
 pub trait Preprocess {
     /// The id by which programs name the backend.
     fn backend_id(&self) -> &str;
@@ -203,7 +203,7 @@ pub enum DelegationError {
         /// What the partitioner changed.
         what: String,
     },
-    /// A tag is on a value that defines no node, or on a node that no backend can take.
+    /// A tag is on a value that is no node's first result, or on a call of another backend's payload.
     #[error("the tag `{tag}` of {value} has no effect: {problem}; tag the first results of nodes")]
     NotANode {
         /// The tag.
@@ -251,7 +251,7 @@ pub enum DelegationError {
     AtLine {
         /// The error.
         source: Box<DelegationError>,
-        /// The line.
+        /// The source line of the node.
         line: SourceFrame,
     },
     /// A backend panicked.

@@ -22,7 +22,7 @@ impl<'d> Content<'d> {
         (0..segments.len()).map(Content::Old).collect()
     }
 
-    /// A new segment.
+    /// A new segment, which replaces no old one.
     pub(crate) fn new_segment(blob: Blob<'d>, alignment: u64) -> Self {
         Content::New { blob, alignment: alignment.max(1), replaces: None }
     }
@@ -37,7 +37,7 @@ impl<'d> Content<'d> {
     }
 }
 
-/// Whether every segment is the old one, with the same index.
+/// Whether the contents are exactly the `old` segments of the old file, each with the index that it had.
 pub(crate) fn is_unchanged(contents: &[Content<'_>], old: usize) -> bool {
     let same =
         |(index, content): (usize, &Content<'_>)| matches!(content, Content::Old(old) if *old == index);

@@ -32,7 +32,7 @@ pub struct ETDump {
 pub struct RunData {
     /// The block's name: `Default` for loading, `Execute` for an execution.
     pub name: Option<String>,
-    /// The test case of a bundled program that was run, or -1.
+    /// The index of the test case of a bundled program that was run, or -1.
     pub bundled_input_index: i32,
     /// The allocators that allocation events refer to.
     pub allocators: Vec<Allocator>,
@@ -63,7 +63,7 @@ pub struct Event {
 pub struct ProfileEvent {
     /// What took the time: `native_call_add.out`, `DELEGATE_CALL`, `Method::execute`.
     pub name: Option<String>,
-    /// The chain that was executed.
+    /// The index of the chain that was executed.
     pub chain_index: i32,
     /// The index of the instruction in its chain, or -1.
     pub instruction_id: i32,
@@ -91,7 +91,7 @@ pub struct AllocationEvent {
 /// A recorded value (`DebugEvent`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct DebugEvent {
-    /// The chain that was executed.
+    /// The index of the chain that was executed.
     pub chain_index: u64,
     /// The index of the instruction in its chain, or -1.
     pub instruction_id: i32,

@@ -251,7 +251,7 @@ impl<'d> Revision<'d> {
         Ok(Revised { prepared, lost, is_unchanged: false })
     }
 
-    /// The old file as the result of the edit.
+    /// Returns the old file, unchanged, as the result of the edit.
     fn into_unchanged(self) -> Revised<'d> {
         let header = self.old.header().clone();
         let base = self.bytes.len() as u64;

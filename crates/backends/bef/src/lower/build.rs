@@ -25,7 +25,7 @@ pub(super) struct Blobs {
 }
 
 impl Blobs {
-    /// Adds the bytes of a constant and returns the constant.
+    /// Adds the bytes of a constant, and returns the reference to them.
     fn add_constant(&mut self, bytes: SharedBytes) -> Constant {
         let len = bytes.len() as u64;
         let key = (len > 0).then(|| self.add_bytes(bytes));

@@ -48,7 +48,7 @@ impl BefPartitioner {
 }
 
 impl BefPreprocess {
-    /// Creates payloads that call the operators of a registry.
+    /// A backend whose payloads call the operators of a registry.
     pub fn new(kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         let kernels = kernels.into();
         Self { operators: Arc::new(Callable::from_registry(&kernels, |_| true)), kernels, target: None }

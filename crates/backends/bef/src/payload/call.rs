@@ -151,7 +151,7 @@ impl Arg {
         }
     }
 
-    /// The argument of a graph call; `value` returns the values of expressions.
+    /// Converts the argument to that of a graph call; `value` returns the values of expressions.
     pub(crate) fn to_graph(&self, value: &dyn Fn(usize) -> Result<i64>) -> Result<CallArg> {
         let number = |number: &Number| match number {
             Number::Int(v) => Ok(*v),

@@ -84,7 +84,7 @@ impl<'p> Builder<'p> {
         Ok((self.payload, self.named))
     }
 
-    /// Whether a value is an NHWC image as an output of the payload.
+    /// Whether `var` is returned as an NHWC image if it is an output of the payload.
     pub(super) fn is_nhwc_output(&self, var: VarId) -> bool {
         self.part.spec(var).is_some_and(is_channels_last)
     }

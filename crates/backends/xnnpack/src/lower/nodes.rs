@@ -295,7 +295,7 @@ impl Builder<'_> {
         sizes.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect()
     }
 
-    /// A concatenation, split into nodes of at most five inputs.
+    /// Adds a concatenation, split into nodes of at most five inputs.
     fn add_concat(&mut self, tensors: &[VarId], axis: usize, to: VarId) -> Result<(), Reason> {
         let as_nhwc = tensors.iter().all(|&x| self.is_only_nhwc(x));
         let axis = if as_nhwc { NCHW_TO_NHWC.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };

@@ -30,7 +30,7 @@ pub(super) struct Quantizer {
 }
 
 impl Quantizer {
-    /// The least quantized value.
+    /// The smallest quantized value of the type.
     pub(super) fn min(&self) -> i32 {
         if self.signed { -128 } else { 0 }
     }
@@ -263,7 +263,7 @@ impl Raise<'_> {
         self.set_like(node, layout, id)
     }
 
-    /// A node with a dynamically quantized input.
+    /// Raises a node that has a dynamically quantized input.
     pub(super) fn dynamically_quantized(&mut self, node: &Node) -> Result<()> {
         // No graph node has the quantized values of such an input: the convert node before only recorded the float
         // value (`Slot::dynamic_source`), and each reader quantizes it on its own. Linear layers do it row by row
