@@ -153,15 +153,15 @@ pub struct MethodSummary {
 /// Nodes of one operator that a backend did not take, all for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftNodes {
-    /// The operator that these nodes call.
+    /// The operator that the nodes call.
     pub target: String,
-    /// The id of the backend that did not take these nodes.
+    /// The id of the backend that did not take the nodes.
     pub backend_id: String,
-    /// Why the backend does not take these nodes.
+    /// Why the backend does not take the nodes.
     pub reason: String,
-    /// The number of these nodes.
+    /// The number of nodes that were not taken.
     pub count: usize,
-    /// These nodes, in the order of the program.
+    /// The nodes that were not taken, in the order of the program.
     pub nodes: Vec<LeftNode>,
 }
 

@@ -6,7 +6,7 @@ use pteron_tensor::ScalarType;
 pub enum Argument {
     /// `None`.
     None,
-    /// A value.
+    /// A value of the program.
     Var(VarId),
     /// An integer.
     Int(i64),

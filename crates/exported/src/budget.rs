@@ -39,7 +39,7 @@ impl CompileBudget {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Releases all but the first `count` reservations, for a caller that has dropped what the others were made for.
+    /// Releases all but the first `count` reservations; the caller has dropped what the released ones were made for.
     pub fn release_after(&self, count: usize) {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).truncate(count);
     }

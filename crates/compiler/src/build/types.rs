@@ -303,7 +303,7 @@ impl Call<'_> {
         }
     }
 
-    /// The element type of a result. An argument `dtype` overrides that of the operand.
+    /// The element type of a result by `rule`. An argument `dtype` overrides the type of the operand.
     fn result_dtype(&self, rule: Dtype) -> Option<ScalarType> {
         let dtype_argument = |name: &str| match self.node.arg(name)? {
             Argument::Dtype(dtype) => Some(*dtype),

@@ -134,7 +134,7 @@ fn select_position(
     Ok((value, index))
 }
 
-/// Reshapes values and indices to the sizes of the node's two results, and replaces these.
+/// Replaces the node's two results by values and indices that are reshaped to the sizes of the results.
 fn replace_reshaped(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

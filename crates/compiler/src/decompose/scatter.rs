@@ -335,7 +335,7 @@ fn fill_diagonal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     cx.replace_node(node, new)
 }
 
-/// Replaces the elements that a strided view of the row-major operand selects by those of the source.
+/// Overwrites the elements that a strided view of the row-major operand selects with the elements of the source.
 fn as_strided_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, src) = (cx.tensor(node, "self")?, cx.tensor(node, "src")?);
     let spec = cx.spec(node, x)?;

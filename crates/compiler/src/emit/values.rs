@@ -317,7 +317,7 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// The plan's index of an argument's value; `None` if it is undefined. If a list is expected, an integer becomes one.
+    /// The plan's index of an argument's value; `None` if that is undefined. With `list`, an integer becomes a list of one.
     pub(super) fn add_argument(&mut self, arg: &Argument, list: bool) -> Option<i32> {
         Some(match arg {
             Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => self.add_null(),

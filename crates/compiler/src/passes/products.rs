@@ -19,7 +19,7 @@ pub(crate) enum Weights {
     Constant,
 }
 
-/// Rewrites products with weights of this kind to `linear`; products of two computed matrices stay.
+/// Rewrites products whose weights are of the kind `of` to `linear`; products of two computed matrices stay.
 pub(crate) fn to_linear(program: &mut ExportedProgram, of: Weights) -> Result<()> {
     let mut makers: HashMap<VarId, usize> = HashMap::new();
     let mut rows_of: HashMap<VarId, VarId> = HashMap::new();
@@ -83,7 +83,7 @@ fn linear_operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Ope
     }
 }
 
-/// The transposed source of `matrix`, if `matrix` is the result of a `permute` node and the source is of the kind `of`.
+/// The transposed source of `matrix`, if `matrix` is the result of a `permute` node and the source is weights of this kind.
 fn permute_operand<'p>(
     program: &'p ExportedProgram,
     matrix: VarId,

@@ -18,7 +18,7 @@ enum Role {
     Computes { bounded: bool },
     /// The node clamps the result of a node that computes.
     Bounds,
-    /// The result consists of elements of the node's operands, with the scale of these.
+    /// The result consists of elements of the node's operands and has their scale.
     Moves,
     /// The node is not quantized.
     Left,

@@ -26,7 +26,7 @@ struct BranchBody {
     nodes: Vec<ExportedNode>,
 }
 
-/// A loop over the rows of tensors. The counting, and the reads and writes of rows, are implied; the rest is its body.
+/// A loop that visits the rows of tensors. Its body excludes the instructions that count and that read or write a row.
 struct RowLoop {
     /// The plan's index of the loop counter.
     counter: usize,

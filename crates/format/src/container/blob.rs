@@ -88,7 +88,7 @@ impl<'d> Blob<'d> {
         self.len == 0
     }
 
-    /// Writes the bytes. Fails if the source yields more or fewer bytes than announced.
+    /// Writes the bytes. Fails if the source yields more or fewer bytes than the blob's length.
     pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
         match &self.source {
             Source::Bytes(bytes) => Ok(out.write_all(bytes)?),

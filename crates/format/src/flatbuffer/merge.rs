@@ -326,7 +326,7 @@ impl Merger<'_> {
         Some(positions)
     }
 
-    /// Shortens a vector in place to its entries at these positions.
+    /// Shortens a vector in place to its entries at the buffer positions `positions`.
     fn shorten_vector(&mut self, from: usize, old: RawVector, positions: &[usize]) -> Option<Fate> {
         self.out[from..from + 4].copy_from_slice(&u32::try_from(positions.len()).ok()?.to_le_bytes());
         self.out[old.start..old.start + 4 * old.count].fill(0);

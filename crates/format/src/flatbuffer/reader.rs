@@ -515,7 +515,7 @@ impl<'a> Table<'_, 'a> {
         }
     }
 
-    /// An entry of a vector of tables that starts at `start`.
+    /// The entry `index` of the vector of tables whose first entry is at `start`.
     fn entry<'s>(&'s self, start: usize, index: usize, path: Path<'s>) -> Result<Table<'s, 'a>> {
         let item = self.reader.follow(start + 4 * index, &path)?;
         self.reader.table(item, path, self.nesting - 1)

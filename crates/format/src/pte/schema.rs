@@ -48,7 +48,7 @@ pub struct ExecutionPlan {
     pub delegates: Vec<BackendDelegate>,
     /// Bytes of each planned arena; entry 0 is a placeholder.
     pub non_const_buffer_sizes: Vec<i64>,
-    /// The devices of those arenas that are not on the CPU.
+    /// The devices of the arenas that are not on the CPU.
     pub non_const_buffer_device: Vec<NonConstBufferDevice>,
 }
 

@@ -144,7 +144,7 @@ impl Tensor {
 /// A location in a planned arena (`AllocationDetails`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct AllocationDetails {
-    /// The arena, counted from 1.
+    /// The index of the arena, counted from 1.
     pub memory_id: u32,
     /// Low half of the byte offset in the arena.
     pub memory_offset_low: u32,

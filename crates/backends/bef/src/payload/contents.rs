@@ -66,7 +66,7 @@ impl Payload {
 }
 
 impl Op {
-    /// The attributes, for listings.
+    /// The attributes as text, for listings.
     fn attributes_text(&self) -> String {
         match self {
             Self::Node(kind) => Attributes(&**kind).to_string(),

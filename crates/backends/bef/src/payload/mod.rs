@@ -72,7 +72,7 @@ pub struct Value {
 /// The type of a payload's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
-    /// A tensor whose sizes may depend on those of the inputs.
+    /// A tensor whose sizes may depend on the sizes of the inputs.
     Tensor {
         /// The element type.
         dtype: ScalarType,

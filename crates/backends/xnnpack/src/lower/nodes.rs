@@ -316,7 +316,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A slice. If the result has fewer dimensions, the sliced one is dropped.
+    /// Adds a slice. If the result has fewer dimensions, the sliced dimension is dropped.
     fn add_slice(&mut self, x: VarId, axis: usize, start: usize, to: VarId) -> Result<(), Reason> {
         let spec = |var| self.part.spec(var).map_or(&[][..], |spec| &spec.sizes);
         let (from, result) = (spec(x), spec(to));

@@ -384,7 +384,7 @@ fn affine_arguments(call: &Call<'_>) -> Option<Affine> {
     Some(Affine { scale, zero: i32::try_from(zero).ok()? }).filter(|_| fits)
 }
 
-/// Checks that a per-tensor quantize or dequantize node is of int8.
+/// Checks that a per-tensor quantize or dequantize node quantizes to int8.
 pub(super) fn expect_int8(affine: Option<Affine>) -> Result<Affine, Reason> {
     affine.ok_or_else(|| "it is not of int8 with a scale above 0 and the range -128 to 127".to_owned())
 }

@@ -36,7 +36,7 @@ pub(super) trait Fields {
         Ok(())
     }
 
-    /// A number in one of the ranges.
+    /// A number in the range `_range`.
     fn number(&mut self, _name: &'static str, _range: Range, _place: &mut usize) -> Result<(), Self::Error> {
         Ok(())
     }

@@ -76,7 +76,7 @@ impl Raise<'_> {
         self.set_nhwc(node, id)
     }
 
-    /// The product of `count` rows of `k` elements with one matrix that has `n` columns, and with the scales of these.
+    /// The product of `count` rows of `k` elements with one matrix of `n` columns, each of which has a scale.
     fn product_with_scales(
         &mut self,
         rows: ValueId,

@@ -102,7 +102,7 @@ impl Raise<'_> {
         }
     }
 
-    /// Converts a node's float result to what its output stores, clamped to the node's bounds.
+    /// Converts a node's float result to the type and quantization of its output, clamped to the node's bounds.
     pub(super) fn to_stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         match self.quantizer(node.outputs[0]) {
             Some(_) => self.to_stored_within(node, id, node.bounds),
@@ -113,7 +113,8 @@ impl Raise<'_> {
         }
     }
 
-    /// Converts a node's float result to what its output stores. Only quantized outputs are clamped to `bounds`.
+    /// Converts a node's float result to the type and quantization of its output. Only quantized outputs are clamped
+    /// to `bounds`.
     pub(super) fn to_stored_within(
         &mut self,
         node: &Node,

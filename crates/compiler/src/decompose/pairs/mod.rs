@@ -249,7 +249,7 @@ impl Pairs {
         Ok(self.record_pair(out, pair))
     }
 
-    /// Chooses between complex tensors, or between a complex and a real one, part by part.
+    /// `where` with complex operands: chooses the real parts and the imaginary parts separately.
     fn choose_by_parts(
         &mut self,
         cx: &mut Rewriter<'_>,

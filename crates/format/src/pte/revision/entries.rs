@@ -81,7 +81,7 @@ pub(super) struct Entries<'e> {
     pub(super) after: HashMap<u32, u64>,
     /// The alignment of entries in bytes, unless the old entries' offsets imply another.
     pub(super) default: u64,
-    /// Whether nothing but these entries refers to the old segment.
+    /// Whether nothing except the edited entries refers to the old segment.
     pub(super) is_alone: bool,
 }
 
