@@ -149,7 +149,7 @@ pub fn backend_registry() -> BackendRegistry {
     backends_with(&all_kernels())
 }
 
-/// The backends of the library, which compute with these kernels.
+/// The backends of the library. They compute with the given kernels.
 fn backends_with(kernels: &Arc<KernelRegistry>) -> BackendRegistry {
     let none = BackendRegistry::new();
     built_in::BACKENDS.iter().fold(none, |backends, built_in| (built_in.register)(backends, kernels))

@@ -60,7 +60,7 @@ impl Default for Registries {
 }
 
 impl Registries {
-    /// Replaces the operators. The backends of the library keep computing with those of the library.
+    /// Replaces the operators' kernels. The library's backends keep computing with the library's kernels.
     #[must_use]
     pub fn with_kernels(mut self, kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         self.kernels = kernels.into();

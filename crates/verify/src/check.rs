@@ -45,9 +45,9 @@ pub type Observe = Arc<dyn Fn(&Case, usize, &[EValue]) + Send + Sync>;
 pub enum Outcome {
     /// Every run produced the recorded outputs, or failed cleanly where the record has no outputs.
     Passed,
-    /// A run failed, or produced other outputs.
+    /// A run failed, or produced outputs other than the recorded ones. The text says how.
     Failed(String),
-    /// Nothing failed, but the record cannot judge some run.
+    /// No run failed, but for some run the record does not say what is right. The text says why.
     SetAside(String),
     /// The case was skipped.
     Skipped,
@@ -70,7 +70,7 @@ pub fn check(case: &Case, options: &Options) -> Outcome {
     })
 }
 
-/// The failure of a case that compares nothing.
+/// The reason that is reported for the failure of a case that compares nothing.
 const NO_RUNS: &str =
     "the case has no `runs`; if it only checks that nothing crashes, let it say `\"expect\": \"no_crash\"`";
 
@@ -165,7 +165,7 @@ fn check_run(
 }
 
 enum Difference {
-    /// Only random values differ.
+    /// Types and sizes are as recorded, and elements differ only because they are random.
     Random,
     Found(String),
 }

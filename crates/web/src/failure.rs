@@ -20,7 +20,7 @@ struct FailureDetails {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    /// The field of the file, or the instruction.
+    /// The field of the file, or the instruction, that the error is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     /// The byte offset in the file.

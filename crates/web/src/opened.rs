@@ -93,7 +93,7 @@ impl OpenFile {
         Ok(serde_json::to_value(inspect::inspect(&self.file, kernels, backends, limits)?)?)
     }
 
-    /// The HTML report on the file. With `run`, the method is profiled over `repeat` runs.
+    /// The HTML report on the file. With `run` (method, inputs, number of runs), it has a profile of these runs.
     pub(crate) fn report(&mut self, run: Option<(String, Vec<EValue>, usize)>) -> Result<String> {
         let times = match run {
             None => None,
