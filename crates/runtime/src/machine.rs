@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Address space reserved for memory that no limit counts, such as stacks and code.
+/// Bytes of address space that are kept free for memory that no limit counts, such as stacks and code.
 const UNCOUNTED: u64 = 8 << 20;
 
 /// Bytes of memory that this process can still allocate: the minimum of the machine's available memory, of the memory

@@ -46,7 +46,7 @@ impl<'a> BackendInitContext<'a> {
         self.call.map_or_else(Vec::new, CallArguments::arguments)
     }
 
-    /// How many of [`Self::arguments`] are inputs, if the tables of the method tell.
+    /// How many of [`Self::arguments`] are inputs; `None` if the tables of the method do not determine it.
     pub fn num_inputs(&self) -> Option<usize> {
         self.call.and_then(CallArguments::num_inputs)
     }

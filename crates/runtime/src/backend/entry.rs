@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A delegate of the method, with the id of its backend for messages and events.
 pub(crate) struct DelegateEntry {
     pub(crate) backend: Arc<str>,
-    /// `None` once regions compute everything that it computes.
+    /// The delegate; `None` once it is released, because regions compute all that it computes.
     pub(crate) delegate: Option<Box<dyn Delegate>>,
     pub(crate) num_inputs: usize,
     graph: Option<Arc<dyn DelegateGraph>>,
@@ -28,7 +28,7 @@ struct CachedGraph {
 }
 
 impl DelegateEntry {
-    /// Fails if the delegate panics.
+    /// An entry for a delegate, which it asks for its graph and its number of inputs. Fails if the delegate panics.
     pub(crate) fn new(backend: Arc<str>, delegate: Box<dyn Delegate>) -> Result<Self, BackendError> {
         // Whatever fails, the delegate is dropped with the entry.
         let mut entry =

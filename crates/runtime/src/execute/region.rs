@@ -12,7 +12,7 @@ use pteron_trace::Tracer;
 use smallvec::SmallVec;
 
 impl Lowered {
-    /// As [`Self::run`]. An error has the index of the instruction that failed, and names the node of a delegate.
+    /// Runs the region as [`Self::run`] does. An error has the index of the failed instruction and the delegate's node.
     pub(super) fn run_at(
         &mut self,
         state: &mut State,

@@ -81,7 +81,7 @@ impl Method {
         &self.name
     }
 
-    /// The program it belongs to.
+    /// The program that the method belongs to.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -114,7 +114,7 @@ impl Method {
         MethodMeta::new(&self.program, self.plan)
     }
 
-    /// The instructions, with their values.
+    /// The method's instructions, with the values that they refer to.
     pub(crate) fn listing(&self) -> Listing<'_> {
         let Self { state, chains, inputs, outputs, .. } = self;
         Listing { state, chains, inputs, outputs }

@@ -26,7 +26,7 @@ enum Owner {
 }
 
 impl FreeableBuffer {
-    /// Takes the ownership of bytes in memory.
+    /// A buffer that owns bytes in memory.
     pub fn owned(buffer: AlignedBuffer) -> Self {
         let range = 0..buffer.len();
         Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }
@@ -152,7 +152,7 @@ impl FreeableBuffer {
     }
 }
 
-/// Bytes with their budget reservation.
+/// Bytes, and the reservation by which they are charged to a budget.
 struct Counted {
     bytes: FreeableBuffer,
     _reservation: Reservation,

@@ -4,7 +4,7 @@ use crate::{Error, Program, Purpose, Result};
 use pteron_format::pte::{Alignments, MAX_OWN_BYTES, alignments_key};
 use std::str::FromStr;
 
-/// Parses the entry with a key for a method. `None` if the program has no such entry.
+/// Parses the named data under `key`, which describes a method. `None` if the program has no such entry.
 pub(crate) fn entry<T: FromStr<Err = String>>(
     program: &Program,
     method: &str,

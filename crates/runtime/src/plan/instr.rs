@@ -47,7 +47,7 @@ pub(crate) struct DelegateCall {
 }
 
 impl Instr {
-    /// The arguments and outs of a call. A region gives those of its first call.
+    /// The arguments and outs of a kernel or delegate call. A region gives those of its first call.
     pub(crate) fn operands(&self) -> (&[ArgRef], &[OutRef]) {
         match self {
             Self::Kernel(call) => (&call.args, &call.outs),
@@ -57,7 +57,7 @@ impl Instr {
         }
     }
 
-    /// The kernel call of this instruction, even if a region has replaced it.
+    /// The instruction's kernel call; for a region, that of its first call.
     pub(crate) fn kernel(&self) -> Option<&KernelCall> {
         match self {
             Self::Kernel(call) => Some(call),
@@ -83,7 +83,7 @@ pub(crate) struct RegionCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArgRef {
     Value(Id),
-    /// The out with this index.
+    /// The call's out with this index.
     Out(usize),
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum OutRef {
     Tensor(Id),
     Tensors(Arc<[Id]>),
     Scalar(Id),
-    /// The value becomes a view of the tensor `of`.
+    /// The value `to` becomes a view of the tensor `of`.
     View {
         to: Id,
         of: Id,

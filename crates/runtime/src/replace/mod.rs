@@ -115,7 +115,7 @@ pub fn replaced_path(path: impl AsRef<Path>) -> PathBuf {
     fs::canonicalize(folder_of(&path)).map_or(path.clone(), |folder| folder.join(name))
 }
 
-/// A buffered writer that keeps its first error, so that it is not lost if the caller discards it.
+/// A buffered writer that keeps its first error and reports it at the end, even if the caller has ignored it.
 struct ErrorKeepingWriter<W: Write> {
     out: W,
     /// Bytes not yet written to `out`, at most [`BUFFER`]. Allocated fallibly by the first write.

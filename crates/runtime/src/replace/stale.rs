@@ -40,7 +40,7 @@ fn process_of(entry: &OsStr, name: &OsStr) -> Option<u32> {
     process.parse().ok()
 }
 
-/// Whether `/proc` exists and shows no such process.
+/// Whether `/proc` exists and shows no process with this id.
 fn has_ended(process: u32) -> bool {
     Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{process}")).exists()
 }

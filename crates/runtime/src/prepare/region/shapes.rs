@@ -92,7 +92,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The next recorded result, if results were recorded.
+    /// Takes the next recorded result. `None` if results were not recorded, or if none is left.
     pub(super) fn next_recorded(&mut self) -> Option<Observed> {
         let Sizes::Recorded(recorded) = &self.sizes else { return None };
         self.recorded_consumed += 1;
