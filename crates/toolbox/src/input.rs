@@ -39,7 +39,7 @@ pub enum InputSpec {
     Number(Scalar),
     /// No value: `none`
     None,
-    /// The other program of a comparison, instead of an input: `model.pte`
+    /// A program that is given in place of an input, as the other one of a comparison: `model.pte`
     Program(PathBuf),
 }
 
@@ -95,7 +95,7 @@ pub struct DeclaredInput {
     pub method: String,
     /// The index of the input.
     pub index: usize,
-    /// The kind of value.
+    /// The kind of value that the method expects.
     pub tag: Tag,
     /// The declared type, sizes (upper bounds if dynamic), dynamism and dim order of a tensor.
     pub meta: Option<TensorMeta>,
@@ -236,7 +236,7 @@ impl InputSpec {
 }
 
 impl DeclaredInput {
-    /// Fails, with the error that the method would give, if a tensor of this type and sizes cannot be the input.
+    /// Fails with the error of [`pteron_runtime::check_tensor`] if a tensor of this type and sizes cannot be the input.
     fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
         let problem = match (&self.meta, self.tag) {
             (Some(meta), _) => {

@@ -44,7 +44,7 @@ struct Named {
 #[derive(Debug)]
 struct Write {
     named: Named,
-    /// The inputs that this output may replace.
+    /// The inputs that this output may replace, as an edit in place does.
     over: Vec<Resolved>,
 }
 
@@ -180,7 +180,7 @@ enum Id {
     /// An existing file, by device and inode.
     #[cfg(unix)]
     File { device: u64, inode: u64 },
-    /// A file without an inode, by its path.
+    /// A file that does not exist, or whose inode is not known, by its path.
     Path(PathBuf),
 }
 

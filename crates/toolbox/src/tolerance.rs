@@ -36,7 +36,7 @@ pub struct Tolerance {
     pub scope: Scope,
     /// Whether integers of 8 and 16 bits are quantized values, which may be off by one.
     pub quantized: bool,
-    /// The difference between the reference and PyTorch, which is added to the tolerance of float16 and bfloat16 results.
+    /// The largest difference between the reference and PyTorch; float16 and bfloat16 results are allowed that much more.
     pub rounding: f64,
     /// The coarsest type to which two runs have rounded intermediate values, each at other places. The tolerance of all
     /// floating-point results is then twice that of this type; in particular that of float32 results computed from float16.
@@ -79,7 +79,7 @@ impl Tolerance {
 /// How two values differ.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
-    /// The values differ in kind, type or sizes, or are unequal and no tensors.
+    /// The values differ in kind, type or sizes, or are unequal values that are not tensors.
     Value {
         /// The computed value.
         found: String,

@@ -33,7 +33,7 @@ pub enum Cells {
 }
 
 impl Cells {
-    /// The elements of all rows, one row after the other.
+    /// The elements of all rows, one row after the other, as bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Equal { bytes, .. } | Self::Ragged { bytes, .. } => bytes,
@@ -45,7 +45,7 @@ impl Cells {
 pub(super) struct Collected {
     dtype: ScalarType,
     bytes: Vec<u8>,
-    /// For each row the offset of its elements in `bytes` and the index of its shape in `shapes`; `None` without a result.
+    /// By row, the offset of its elements in `bytes` and the index of its sizes in `shapes`; `None` without a result.
     places: Vec<Option<(usize, usize)>>,
     shapes: Vec<Shape>,
     in_order: bool,

@@ -15,7 +15,7 @@ const MAX_BATCH_SIZES: usize = 4;
 pub struct Spec {
     /// The tensor's index among the method's inputs or outputs.
     pub index: usize,
-    /// The name that the exporter gave it.
+    /// The tensor's name, if the exporter gave it one.
     pub name: Option<String>,
     /// The type of the elements.
     pub dtype: ScalarType,
@@ -106,7 +106,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The size, or upper bound, of the first dimension, if all tensors have the same.
+    /// The first size, or its upper bound, if it is the same for all tensors. Fails if it is not.
     fn common_first_size(&self) -> Result<usize, String> {
         let mut all = self
             .inputs

@@ -29,7 +29,7 @@ type Group = (Vec<Shape>, Vec<usize>);
 
 /// Why an execution failed.
 enum BatchError {
-    /// The data of at least one row of the batch caused the failure.
+    /// The data of at least one row of the batch caused the failure. The text says how.
     Rows(String),
     /// The failure does not depend on the rows.
     All(Error),

@@ -67,7 +67,7 @@ pub struct KernelReport {
     pub name: String,
     /// The number of call sites in the program.
     pub calls: usize,
-    /// Whether this build implements it.
+    /// Whether this build implements the kernel.
     pub supported: bool,
 }
 

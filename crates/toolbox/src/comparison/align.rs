@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Properties by which a value is matched with one of the other program.
+/// Properties of a value by which it is matched with a value of the other program.
 #[derive(Debug)]
 pub(super) struct Fingerprint {
     /// The step or operator that computes the value.
@@ -15,13 +15,13 @@ pub(super) struct Fingerprint {
     moments: [f64; 2],
     /// The quantiles of the elements from minimum to maximum, which do not depend on the layout.
     quantiles: [f64; QUANTILES],
-    /// Whether the elements are quantized values, to which scale and zero point are not yet applied.
+    /// Whether the elements are quantized values, not dequantized by scale and zero point.
     pub(super) is_quantized: bool,
 }
 
 const QUANTILES: usize = 16;
 
-/// Maximum number of elements of a value from which its quantiles are computed.
+/// Maximum number of elements from which the quantiles of a value are computed.
 const SAMPLED: usize = 4096;
 
 /// The largest difference of quantiles, relative to their size, of values that are taken to be the same, and the weight of
@@ -95,7 +95,7 @@ pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize
     pairs
 }
 
-/// Unambiguous pairs, which bound the search for others: values of equal kind, sizes and moments, unique in both.
+/// Pairs of values of equal kind, sizes and moments, unique in both programs. They bound the search for other pairs.
 fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     type Key<'f> = (&'f str, &'f [usize], [u32; 2]);
     fn unique_values<'f>(all: &[&'f Fingerprint]) -> HashMap<Key<'f>, Option<usize>> {

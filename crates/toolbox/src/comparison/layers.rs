@@ -21,7 +21,7 @@ pub(super) fn pair_layers(a: &Recorded, b: &Recorded, same_instructions: bool) -
     align(&fingerprints(a), &fingerprints(b))
 }
 
-/// Pairs the values with the same instruction, output and iteration.
+/// Pairs the values of two runs that have the same instruction, output and iteration.
 pub(super) fn pair_by_place(a: &Recorded, b: &Recorded) -> Vec<(usize, usize)> {
     let keys = |side: &Recorded| -> Vec<_> {
         let mut seen = HashMap::new();

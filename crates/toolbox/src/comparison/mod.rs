@@ -59,7 +59,8 @@ pub struct Comparison {
     pub unpaired: [usize; 2],
     /// The first layer that differs, as an index into `layers`; `None` if the programs agree.
     pub first: Option<usize>,
-    /// The first instruction whose result differs when both run as written; `None` if their instructions differ.
+    /// The first instruction whose result differs when both programs run unprepared. `None` if there is no such instruction,
+    /// or if the programs' instructions differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instruction: Option<String>,
     /// Whether the programs agree.

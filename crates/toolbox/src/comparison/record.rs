@@ -42,7 +42,7 @@ impl Recorded {
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) no_prepare: bool,
-    /// Whether a warm-up run precedes it, in which regions with dynamic shapes are lowered.
+    /// Whether the recorded run follows a warm-up run, in which regions with dynamic shapes are lowered.
     pub(super) is_second: bool,
 }
 

@@ -12,9 +12,9 @@ pub struct NodeKinds {
     /// For each delegate, the debug handle of each node.
     handles: Vec<Vec<Option<u32>>>,
     are_quantized: bool,
-    /// The source nodes of the delegates, if the program records them.
+    /// The source nodes from which the delegates were compiled, if the program records them.
     sources: DelegateSources,
-    /// For each delegate call, by chain and instruction: the index of the delegate.
+    /// The index of the called delegate, by chain and instruction of the call.
     called: HashMap<(u32, u32), usize>,
 }
 
@@ -69,7 +69,7 @@ impl NodeKinds {
             .or_else(|| source.describe_handle(&DebugHandle::Int(self.debug_handle(delegate, place.node?))))
     }
 
-    /// The debug handle of a payload's node: the one that its backend lists, or its number.
+    /// The debug handle of a payload's node: the one that its backend lists, or else the number of the node.
     fn debug_handle(&self, delegate: usize, node: u32) -> u32 {
         let listed = self.handles.get(delegate).and_then(|nodes| nodes.get(usize::try_from(node).ok()?));
         listed.copied().flatten().unwrap_or(node)

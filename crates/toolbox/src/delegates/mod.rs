@@ -15,7 +15,7 @@ use pteron_runtime::{
 };
 use serde::Serialize;
 
-/// Bytes at the start of a payload that are searched for a magic.
+/// Number of bytes at the start of a payload that are searched for a magic.
 const HEAD: usize = 64;
 
 /// A delegate and its payload.
@@ -28,7 +28,7 @@ pub struct DelegatePayload {
     pub backend: String,
     /// `INLINE` or `SEGMENT`.
     pub location: String,
-    /// Index among the inline payloads or the segments.
+    /// The payload's index among the inline payloads or among the segments.
     pub number: u32,
     /// Bytes of the payload.
     pub bytes: u64,

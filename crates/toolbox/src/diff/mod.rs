@@ -39,9 +39,9 @@ pub struct Difference {
     pub class: Class,
     /// The place of the difference: `forward, instruction 3`.
     pub place: String,
-    /// The text of the first file; absent if it has no counterpart.
+    /// The text of the first file; `None` if only the second file has the item.
     pub a: Option<String>,
-    /// The text of the second file; absent if it has no counterpart.
+    /// The text of the second file; `None` if only the first file has the item.
     pub b: Option<String>,
     /// The instruction of the first file that differs: method and place.
     #[serde(skip)]

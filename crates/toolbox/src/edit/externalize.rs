@@ -14,7 +14,7 @@ use std::ops::Range;
 pub struct MoveOptions {
     /// Moves only weights of at least this many bytes.
     pub at_least: u64,
-    /// Also moves the initial values of mutable tensors.
+    /// Whether the initial values of mutable tensors are moved, too.
     pub initial: bool,
     /// Moves only weights whose names fit one of these; all, if there are none. The name of a weight without one is the
     /// SHA-256 of its bytes.

@@ -160,9 +160,9 @@ pub struct InstructionCounts(pub BTreeMap<String, usize>);
 pub struct OperatorReport {
     /// The operator's full name.
     pub name: String,
-    /// The number of instructions that call it, in the method.
+    /// The number of the method's instructions that call the operator.
     pub calls: usize,
-    /// Whether the registry has a kernel for it.
+    /// Whether the registry has a kernel for the operator.
     pub available: bool,
 }
 
@@ -188,7 +188,7 @@ pub struct DelegateReport {
     /// The values of the compile specs as text: escaped, and shortened if they are long.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub compile_spec_values: BTreeMap<String, String>,
-    /// The number of instructions that call it, in the method.
+    /// The number of the method's instructions that call the delegate.
     pub calls: usize,
 }
 
@@ -201,7 +201,7 @@ pub struct ArenaReport {
     pub bytes: u64,
     /// The number of tensors that are planned into the arena.
     pub tensors: usize,
-    /// The device, if it is not the CPU.
+    /// The arena's device; absent if it is the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
 }

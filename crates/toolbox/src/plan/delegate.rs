@@ -14,11 +14,11 @@ pub struct DelegatePlan {
     pub index: usize,
     /// The backend's id.
     pub backend: String,
-    /// The number of nodes.
+    /// The number of nodes in the payload.
     pub nodes: usize,
-    /// Bytes of constants, each counted once.
+    /// Bytes of the constants, each counted once.
     pub constants: u64,
-    /// Bytes of all intermediate tensors, with the sizes of the export.
+    /// Bytes of all intermediate tensors, at the sizes of the export.
     pub intermediates: u64,
     /// The peak of the bytes of intermediate tensors that are live at the same time.
     pub peak: u64,

@@ -19,7 +19,7 @@ pub struct Recording {
     pub functions: Vec<String>,
     /// The number of spans beyond the recorder's limit, which were dropped.
     pub left_out: usize,
-    /// When the first dropped span ended: the recording is complete up to then.
+    /// The end of the first dropped span, in nanoseconds. The recording is complete up to then. `None` if none was dropped.
     pub complete_until: Option<u64>,
     /// The size in bytes of the first value that could not be recorded for lack of memory.
     pub lost_value: Option<usize>,
@@ -59,9 +59,9 @@ pub struct Span {
     pub name: Arc<str>,
     /// The place of the instruction.
     pub place: Place,
-    /// When the span began.
+    /// The time at which the span began, in nanoseconds.
     pub start: u64,
-    /// When the span ended.
+    /// The time at which the span ended, in nanoseconds.
     pub end: u64,
     /// The thread's number, from 1 in the order of their first spans.
     pub thread: usize,
@@ -102,7 +102,7 @@ pub struct Recorder {
     zero: Instant,
     values: bool,
     limit: usize,
-    /// The numbers of recorded executions and of other spans.
+    /// The number of recorded executions, and the number of all other recorded spans.
     counts: [AtomicUsize; 2],
     complete_until: AtomicU64,
     threads: Mutex<HashMap<ThreadId, Arc<Mutex<Spans>>>>,
@@ -124,7 +124,7 @@ struct Spans {
 }
 
 thread_local! {
-    /// This thread's spans in the recorder of this id: a cache of the recorder's map.
+    /// This thread's spans in the recorder with this id, which saves a lookup in the recorder's map.
     static MINE: RefCell<Option<(u64, Arc<Mutex<Spans>>)>> = const { RefCell::new(None) };
 }
 

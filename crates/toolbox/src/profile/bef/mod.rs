@@ -24,13 +24,13 @@ use std::sync::Arc;
 /// Maximum number of spans that a profile records, 64 bytes each; later ones are dropped.
 pub const MAX_SPANS: usize = 4_000_000;
 
-/// Maximum number of nested regions through which the enclosing function is searched.
+/// Maximum number of nested regions that are left, one by one, to find the enclosing function.
 const MAX_NESTING: usize = 64;
 
 /// The name of the row for tasks that kernels enqueued on the work queue.
 const TASKS: &str = "(tasks)";
 
-/// The recorded run of a BEF program.
+/// The recorded runs of a BEF program.
 #[derive(Debug)]
 pub struct Profile {
     /// The events of opening the program, then of all runs.
