@@ -74,7 +74,7 @@ pub enum ErrorKind {
 pub enum Remedy {
     /// Advice as text.
     Text(String),
-    /// Raise this field of the limits, if what exceeds it is intended.
+    /// Raise the field of `Limits` that has this name, if exceeding the limit is intended.
     RaiseLimit(&'static str),
     /// Load the program with its `.ptd` files.
     GiveData,

@@ -155,7 +155,7 @@ fn backends_with(kernels: &Arc<KernelRegistry>) -> BackendRegistry {
     built_in::BACKENDS.iter().fold(none, |backends, built_in| (built_in.register)(backends, kernels))
 }
 
-/// Options with every operator and backend of the library, and one thread.
+/// Load options with every operator and backend of the library, and one thread.
 pub fn load_options() -> LoadOptions {
     let kernels = all_kernels();
     let backends = backends_with(&kernels);

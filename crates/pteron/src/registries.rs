@@ -135,7 +135,7 @@ impl Registries {
         &self.recoverers
     }
 
-    /// Options with these operators and backends, and one thread.
+    /// Load options with the operators and backends of these registries, and one thread.
     pub fn load_options(&self) -> LoadOptions {
         LoadOptions::new(Arc::clone(&self.kernels)).backends(self.backends.clone())
     }

@@ -49,7 +49,7 @@ pub struct Check {
     pub tolerance: Tolerance,
 }
 
-/// What a successful test has compared.
+/// What a successful test of backends has compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The names of the methods.
@@ -329,7 +329,7 @@ fn for_each_tensor(out: &mut Out<'_>, visit: &mut dyn FnMut(&mut TensorViewMut<'
     }
 }
 
-/// Writes the poison pattern of an element: different at each element, so that a delegate is unlikely to write it.
+/// Writes the poison pattern of an element. It differs from element to element, so a delegate is unlikely to write it.
 fn poison_pattern(seed: u64, element: usize, bytes: &mut [u8]) {
     let mut random = Random((seed << 32 | element as u64 | 1 << 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for chunk in bytes.chunks_mut(4) {

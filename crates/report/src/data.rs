@@ -122,7 +122,7 @@ pub struct Node {
     pub pill: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<Operand>,
-    /// Further properties: pairs of name and value.
+    /// Other properties of the node: pairs of name and value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub about: Vec<(Text, Text)>,
     /// Source frames, outermost first: indices into [`ReportData::frames`].
@@ -171,7 +171,7 @@ pub struct Edge {
     /// Whether the edge is drawn dashed: the target reads more than the source's result, or no data flows (a jump).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// The edge's points, alternating x and y; empty if it is too long to be drawn.
+    /// The points of the edge's line, alternating x and y; empty if the edge is too long to be drawn.
     pub route: Vec<i64>,
 }
 
@@ -182,13 +182,13 @@ pub struct Arena {
     pub name: Text,
     /// The arena's size in bytes.
     pub bytes: u64,
-    /// The peak of the bytes that are live at the same time.
+    /// The largest number of the arena's bytes that are live at the same time.
     pub peak: u64,
     /// The instruction at which the peak is reached, as text.
     pub peak_at: Text,
-    /// The number of instructions.
+    /// The number of instructions of the method.
     pub instructions: u64,
-    /// The index of the graph that contains the instructions.
+    /// The index of the graph that contains the method's instructions.
     pub graph: Option<u32>,
     /// The blocks, one entry per range of a lifetime: offset, size in bytes, first and last instruction, description of the
     /// values, and the role (input, output or state) if it keeps the block live beyond its uses.

@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// How an instruction is executed in the prepared method.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ExecutedAs {
-    /// Fused into a step of this kind.
+    /// Fused, possibly with other instructions, into a step of this kind.
     Fused(String),
-    /// Executed by its kernel, as a step of a prepared region.
+    /// Executed by the instruction's kernel, as a step of a prepared region.
     Step,
-    /// Executed by its kernel, outside any prepared region.
+    /// Executed by the instruction's kernel, outside any prepared region.
     AsWritten,
     /// Not executed: constant-folded when the program was loaded, or dead.
     Folded,
@@ -335,7 +335,7 @@ fn value_shape(plan: &ExecutionPlan, id: i32) -> String {
     }
 }
 
-/// Adds the graph of a payload that its backend can read.
+/// Adds the graph of a payload, if the payload has nodes that its backend can list.
 fn add_payload(to: &mut Gathered, parent: u32, payload: &DelegatePayload, raised: &RaisedMethod) {
     let Some(contents) = payload.contents.as_ref().map(|c| &c.read).filter(|c| !c.nodes.is_empty()) else {
         return;

@@ -64,7 +64,7 @@ pub struct SuiteReport {
 pub struct CaseReport {
     /// The inputs: types such as `2x2xf32`, or the values of scalars.
     pub inputs: Vec<String>,
-    /// The expected outputs, in the same notation.
+    /// The expected outputs, in the notation of `inputs`.
     pub outputs: Vec<String>,
 }
 

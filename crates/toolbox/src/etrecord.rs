@@ -36,7 +36,7 @@ pub struct EtrecordReport {
     pub file: String,
     /// The archive's size in bytes.
     pub bytes: u64,
-    /// The entries, in the order of the archive, without the one that identifies it.
+    /// The entries, in the order of the archive, without the entry that identifies the archive as an ETRecord.
     pub entries: Vec<EtrecordEntry>,
 }
 

@@ -39,7 +39,7 @@ pub enum InputSpec {
     Number(Scalar),
     /// No value: `none`
     None,
-    /// A program that is given in place of an input, as the other one of a comparison: `model.pte`
+    /// A program in place of an input, with which another program is compared: `model.pte`
     Program(PathBuf),
 }
 
@@ -236,7 +236,7 @@ impl InputSpec {
 }
 
 impl DeclaredInput {
-    /// Fails with the error of [`pteron_runtime::check_tensor`] if a tensor of this type and sizes cannot be the input.
+    /// Fails as the method would, if a tensor of this type and sizes cannot be the input.
     fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
         let problem = match (&self.meta, self.tag) {
             (Some(meta), _) => {

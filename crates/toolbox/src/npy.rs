@@ -115,7 +115,7 @@ impl<R: Read> Array<R> {
     }
 }
 
-/// Reads as [`stream::read_full`], with the error as text.
+/// Calls [`stream::read_full`], and converts its error to text.
 fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> Result<usize, String> {
     stream::read_full(file, buffer).map_err(|e| e.to_string())
 }

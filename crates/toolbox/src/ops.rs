@@ -89,7 +89,7 @@ impl NeededBackend {
     }
 }
 
-/// The nodes of one kind in payloads.
+/// The nodes of one kind in the payloads of a backend.
 #[derive(Debug, Clone, Serialize)]
 pub struct NeededNode {
     /// The kind, in the notation of the payload's format.

@@ -108,7 +108,7 @@ pub struct Request {
     pub checkpoint: Option<PathBuf>,
     /// Whether the methods share the memory of their state: see [`Module::share_memory_arenas`].
     pub share_memory_arenas: bool,
-    /// Calls of other methods that precede this call, in this order.
+    /// Calls of methods that precede this call, in this order.
     pub before: Vec<CallSpec>,
 }
 

@@ -98,7 +98,7 @@ pub enum Difference {
         found: String,
         /// The recorded element at that index.
         expected: String,
-        /// The largest absolute difference of all elements; infinite if only one of a pair is finite.
+        /// The largest absolute difference of all pairs of elements; infinite if only one element of a pair is finite.
         largest: f64,
         /// The allowed difference at the first element beyond the tolerance.
         allowed: f64,

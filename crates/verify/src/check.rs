@@ -201,7 +201,8 @@ fn check_outputs(
     Ok(seen)
 }
 
-/// The SHA-256, in hexadecimal, of a value: for a tensor of its type, sizes, dim order and elements, as they lie in memory.
+/// The SHA-256 of a value, in hexadecimal. That of a tensor covers its type, sizes, dim order, and elements as they lie in
+/// memory.
 pub fn digest(value: &EValue) -> String {
     let mut digest = Digest::default();
     match value {

@@ -24,7 +24,7 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Opens a program, an archive, which is compiled, a bundled program, or any other file that a report can show.
+    /// Opens a program, a bundled program, an archive (which is compiled), or any other file that a report can show.
     pub(crate) fn new(
         name: String,
         bytes: AlignedBuffer,

@@ -32,7 +32,8 @@ impl InputValue<'_> {
     }
 }
 
-/// Converts the inputs of a request to those of a method. Inputs that the exporter fixed may be omitted, all or none.
+/// Converts the inputs of a request to those of a method. Of the inputs that the exporter fixed, either all are given,
+/// or none.
 pub(crate) fn borrowed_inputs<'b>(
     declared: &[ValueMeta],
     inputs: Vec<Input>,

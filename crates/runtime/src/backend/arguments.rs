@@ -115,11 +115,11 @@ impl<'p> CallArguments<'p> {
 /// A pass over the instructions of a plan that records which values and bytes they write.
 struct Scan<'s> {
     state: &'s State,
-    /// By value, whether it is an input of the method.
+    /// For each value, whether it is an input of the method.
     is_input: Vec<bool>,
-    /// By value, whether the file gives it contents or a name, so that it may be state.
+    /// For each value, whether the file gives it contents or a name, so that it may be state.
     is_state: Vec<bool>,
-    /// By value, whether an instruction has written it.
+    /// For each value, whether an instruction has written it.
     is_written: Vec<bool>,
     /// The bytes that instructions have written: the end of each maximal range, by arena and start.
     bytes: BTreeMap<(usize, usize), usize>,
@@ -224,7 +224,7 @@ impl<'s> Scan<'s> {
         self.is_straight && !has_contents && !(views && self.are_written(extent))
     }
 
-    /// Records a delegate call, which writes its outputs. Returns its description.
+    /// Records a delegate call and the outputs that it writes. Returns the description of the call.
     fn note_delegate_call<'p>(&mut self, place: (usize, usize), args: &'p [i32]) -> CallArguments<'p> {
         let ids = || args.iter().map(|&id| id as Id);
         // A value that is listed twice is read first and then written.

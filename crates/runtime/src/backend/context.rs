@@ -34,7 +34,7 @@ impl<'a> BackendInitContext<'a> {
         self.named_data
     }
 
-    /// An option that the caller set for this backend when it loaded the method.
+    /// The value of an option that the caller has set for this backend to load the method; `None` if it is not set.
     pub fn runtime_spec(&self, key: &str) -> Option<&'a OptionValue> {
         self.specs.get(key)
     }

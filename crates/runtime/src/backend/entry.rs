@@ -28,7 +28,7 @@ struct CachedGraph {
 }
 
 impl DelegateEntry {
-    /// An entry for a delegate, which it asks for its graph and its number of inputs. Fails if the delegate panics.
+    /// An entry for a delegate, with the delegate's graph and number of inputs. Fails if the delegate panics.
     pub(crate) fn new(backend: Arc<str>, delegate: Box<dyn Delegate>) -> Result<Self, BackendError> {
         // Whatever fails, the delegate is dropped with the entry.
         let mut entry =
@@ -43,7 +43,7 @@ impl DelegateEntry {
         self.graph.is_some()
     }
 
-    /// The graph for a call. It is cached until another one is requested.
+    /// The graph for a call of the delegate. It is cached until the graph for another call is requested.
     pub(crate) fn graph(&self, request: &GraphRequest<'_>) -> Option<Arc<Graph>> {
         let source = self.graph.as_ref()?;
         let mut last = self.last.borrow_mut();

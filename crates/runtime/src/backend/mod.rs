@@ -103,7 +103,7 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// An initialized payload, as `DelegateHandle` in ExecuTorch. Dropping it destroys it.
+/// An initialized payload, as `DelegateHandle` in ExecuTorch. The backend's instance ends when it is dropped.
 pub trait Delegate: Send {
     /// Another delegate for the same payload, for another instance of the method. It shares weights, and has its own
     /// memory and state. `None`, the default, means that the method has to be loaded again instead.

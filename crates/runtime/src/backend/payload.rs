@@ -130,7 +130,7 @@ fn raise_exported<B: PayloadBackend>(
 /// A payload that was raised once, to check it when it was loaded.
 struct CheckedGraph<G> {
     graph: G,
-    /// The graph raised by the check, until the first request. It answers that request if it was raised for the same.
+    /// The graph raised by the check. The first request takes it, and uses it if it was raised for an equal request.
     exported: Mutex<Option<Raised>>,
 }
 

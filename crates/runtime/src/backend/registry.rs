@@ -40,7 +40,7 @@ impl BackendRegistry {
         self
     }
 
-    /// The backend with this id.
+    /// The backend with this id; `None` if there is none.
     pub fn get(&self, id: &str) -> Option<&Arc<dyn Backend>> {
         self.backends.get(id)
     }

@@ -46,7 +46,7 @@ pub struct MissingBackend {
     pub id: String,
     /// The number of delegates that need the backend.
     pub delegates: usize,
-    /// Total bytes of the payloads of those delegates.
+    /// Total bytes of the payloads that need the backend.
     pub payload_bytes: u64,
     /// Whether the backend is registered, but reports that it is not available.
     pub unavailable: bool,

@@ -184,7 +184,7 @@ pub enum Error {
     Interrupted {
         /// The method.
         method: String,
-        /// The delegate that was being loaded, if it was one.
+        /// The delegate that was being loaded; `None` if loading stopped elsewhere.
         place: Option<String>,
         /// Why loading was interrupted.
         source: pteron_pool::Interrupted,
@@ -192,7 +192,7 @@ pub enum Error {
     /// An allocation failed, or a shape overflows.
     #[error(transparent)]
     Tensor(#[from] pteron_tensor::Error),
-    /// A kernel could not be registered, or a value has another kind than requested.
+    /// A kernel could not be registered, or a value is not of the requested kind.
     #[error(transparent)]
     Operator(#[from] pteron_operator::Error),
     /// A named-data key does not exist.
@@ -366,7 +366,7 @@ pub enum InputProblem {
     /// A size of the tensor is not one that the export allows.
     #[error("input {}: dimension {} has size {}; it was exported with {}", .0.input, .0.dim, .0.found, .0.exported)]
     Size(SizeProblem),
-    /// The tensor has another dim order than the input, and may not be converted to the input's.
+    /// The tensor has another dim order than the input, and may not be converted to that of the input.
     #[error("input {index} has dim order {expected}, a tensor of dim order {found} was given")]
     DimOrder {
         /// The index of the input.

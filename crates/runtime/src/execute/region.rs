@@ -31,7 +31,7 @@ impl Lowered {
         })
     }
 
-    /// Runs the region on the value table, and updates the table as its instructions would have.
+    /// Runs the region on the table of values, and updates the table as the region's instructions would have done.
     fn run(
         &mut self,
         state: &mut State,

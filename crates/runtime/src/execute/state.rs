@@ -42,7 +42,7 @@ impl State {
         self.values[to] = value;
     }
 
-    /// Evaluates a jump condition: a boolean, or a tensor of booleans, which is true if all its elements are.
+    /// Evaluates a jump condition. A tensor of booleans is true if all of its elements are true.
     pub(super) fn is_true(&self, id: Id) -> Result<bool, ExecuteError> {
         match &self.values[id] {
             Value::Bool(b) => Ok(*b),

@@ -45,7 +45,7 @@ pub(super) fn check_present(meta: MethodMeta<'_>, data: Option<&dyn NamedDataMap
     })
 }
 
-/// The bytes of an external tensor. Fails if its layout or length differs from the program's.
+/// The bytes of an external tensor. Fails if the data's layout or length is not that in the program.
 pub(super) fn external_bytes(
     method: &str,
     id: Id,

@@ -66,7 +66,7 @@ impl Method {
         self.restore(&PtdDataMap::open(path)?)
     }
 
-    /// As [`Self::load_checkpoint`], from an open map.
+    /// Restores a checkpoint as [`Self::load_checkpoint`] does, from an open map of named data.
     pub fn restore(&mut self, data: &dyn NamedDataMap) -> Result<()> {
         let persistent = self.persistent_tensors();
         // Everything is read before any tensor is changed.

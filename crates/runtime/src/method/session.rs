@@ -80,7 +80,7 @@ impl Method {
 /// # Ok(()) }
 /// ```
 pub struct SharedMethod {
-    /// The instance that the others are forked from. It is never executed.
+    /// The instance from which all other instances are forked. It is never executed.
     first: Mutex<Method>,
     idle: Mutex<Vec<Method>>,
     /// Whether the method has mutable state.

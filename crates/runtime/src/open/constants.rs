@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 pub struct ConstantBytes {
     bytes: OnceLock<FreeableBuffer>,
     deferred: Option<Arc<Deferred>>,
-    /// The computation whose folded result the bytes are, if it is known.
+    /// The computation of which the bytes are the folded result, if there is one.
     derivation: Option<Arc<Derivation>>,
 }
 
@@ -106,7 +106,7 @@ impl ConstantBytes {
         };
     }
 
-    /// Identifies the bytes by their source, if it is known. Does not read them.
+    /// Identifies the bytes by their source; `None` if the source is not known. Does not read the bytes.
     pub fn identity(&self) -> Option<Identity> {
         match &self.deferred {
             Some(deferred) => Some(deferred.identity),
@@ -262,7 +262,7 @@ impl Source for InFile {
 /// The element type of constant bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Elements {
-    /// Elements of this type.
+    /// Elements of this scalar type.
     Of(ScalarType),
     /// Opaque bytes, kept in file byte order.
     Blob,
@@ -324,7 +324,7 @@ impl Deferred {
     }
 }
 
-/// Converts bytes to aligned elements in the host's byte order. Copies them only if they are not that already.
+/// Converts bytes to aligned elements in the host's byte order. Copies the bytes only if that is necessary.
 pub(crate) fn align_elements(bytes: FreeableBuffer, elements: Elements) -> Result<FreeableBuffer> {
     let alignment = match elements {
         Elements::Of(dtype) => dtype.alignment(),

@@ -32,7 +32,7 @@ impl FreeableBuffer {
         Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }
     }
 
-    /// A copy of these bytes.
+    /// A buffer with a copy of `bytes`.
     pub fn from_bytes(bytes: &[u8]) -> crate::Result<Self> {
         Ok(Self::owned(AlignedBuffer::from_slice(bytes)?))
     }

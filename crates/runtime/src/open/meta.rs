@@ -54,7 +54,7 @@ pub struct BackendUse {
     pub id: String,
     /// The number of delegates of this backend in the method.
     pub delegates: usize,
-    /// Total bytes of the payloads of those delegates.
+    /// Total bytes of the payloads of this backend's delegates in the method.
     pub payload_bytes: u64,
 }
 
@@ -165,7 +165,7 @@ impl<'p> MethodMeta<'p> {
             .collect()
     }
 
-    /// The byte range in the file of the payload of a delegate of this method.
+    /// The byte range of a delegate's payload in the program file. The delegate is one of this method's.
     pub fn payload_range(&self, delegate: &pte::BackendDelegate) -> std::ops::Range<u64> {
         self.program.tables().delegate_data(delegate)
     }
@@ -199,7 +199,7 @@ pub fn check_tensor(
     check_type_and_shape(index, expected, allowed, dtype, sizes)
 }
 
-/// As [`check_tensor`], with type, dynamism and bounds as separate values.
+/// Checks a tensor as [`check_tensor`] does. Type, dynamism and bounds are given as separate values.
 pub(crate) fn check_type_and_shape(
     index: usize,
     (expected, dynamism, bound): (ScalarType, ShapeDynamism, &[usize]),

@@ -76,7 +76,7 @@ impl Program {
         Ok(program)
     }
 
-    /// As [`load`](Self::load), but does not fail if no method is valid, for tools that show what can be read of a program.
+    /// Opens a program as [`load`](Self::load) does, even if no method is valid, for tools that show what can be read of it.
     pub fn load_readable(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
         let fail = |e| Error::format(loader.name(), e);
         let head_len = loader.size().min(pteron_format::container::HEAD_BYTES as u64);

@@ -57,7 +57,7 @@ impl Instr {
         }
     }
 
-    /// The instruction's kernel call; for a region, that of its first call.
+    /// The instruction's kernel call; of a region, its first call if that is a kernel call.
     pub(crate) fn kernel(&self) -> Option<&KernelCall> {
         match self {
             Self::Kernel(call) => Some(call),

@@ -40,7 +40,7 @@ pub fn replace_file<T, E: From<Error>>(
     replace_file_with(path, Protected::Keep, write)
 }
 
-/// As [`replace_file`], with a choice of what happens to a protected file.
+/// Replaces a file as [`replace_file`] does, with a choice of what happens to a protected file.
 pub fn replace_file_with<T, E: From<Error>>(
     path: impl AsRef<Path>,
     protected: Protected,
@@ -158,7 +158,7 @@ impl<W: Write> ErrorKeepingWriter<W> {
         result
     }
 
-    /// Flushes the buffer. Fails with the first error, if there was one.
+    /// Flushes the buffer. Fails with the first error, if any write has failed.
     fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(e) => Err(e),

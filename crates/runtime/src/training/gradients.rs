@@ -10,7 +10,7 @@ impl Joint {
         self.accumulated.clone()
     }
 
-    /// Sets the accumulated gradients. The method then counts as not run, since its last gradients do not belong to them.
+    /// Sets the accumulated gradients, and discards the gradients of the last run, which do not belong to them.
     pub(super) fn set_accumulated(&mut self, accumulated: BTreeMap<String, Vec<f32>>) {
         self.accumulated = accumulated;
         self.ran = false;

@@ -318,7 +318,7 @@ fn fill_rows(
     Ok(())
 }
 
-/// Whether two results are equal up to rounding differences of another summation order.
+/// Whether two results differ only by rounding, as if sums were computed in another order.
 fn is_close(dtype: ScalarType, a: &[u8], b: &[u8]) -> bool {
     let tolerance = match dtype {
         ScalarType::Double => 1e-6,

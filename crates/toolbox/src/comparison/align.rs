@@ -9,7 +9,7 @@ pub(super) struct Fingerprint {
     pub(super) kind: String,
     /// The source line or node of the value, if the program records it.
     pub(super) source: Option<String>,
-    /// The sizes other than 1, in ascending order: layouts may differ.
+    /// The sizes other than 1, in ascending order, because the layouts of the programs may differ.
     pub(super) sizes: Vec<usize>,
     /// The mean and standard deviation of the elements.
     moments: [f64; 2],
@@ -80,7 +80,7 @@ fn relative_difference(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(one).fold(0.0, f64::max)
 }
 
-/// Pairs the values of two programs, as indices, in an order that both programs keep.
+/// Pairs the values of two programs, as indices. Both indices increase from pair to pair.
 pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     let (mut from_a, mut from_b) = (0, 0);

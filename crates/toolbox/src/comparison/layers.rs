@@ -72,7 +72,7 @@ impl Judge {
     }
 }
 
-/// How close two values are, in the order of dimensions in which they are closest, since layouts may differ.
+/// How close two values are, with dimensions in the order that makes them closest, because their layouts may differ.
 pub(super) fn best_closeness(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
     let close = |of_b: &[f64]| {
         let (mut of_a, mut of_b) = (Cow::Borrowed(&a.elements[..]), Cow::Borrowed(of_b));

@@ -76,7 +76,7 @@ pub struct OutputComparison {
     /// The closeness over all samples; `None` if the output is no numeric tensor.
     #[serde(flatten)]
     pub closeness: Option<Closeness>,
-    /// The share of rows whose largest element is at the same position; `None` if it has no rows of floating-point numbers.
+    /// The share of rows whose largest element has the same position in both programs; `None` without floating-point rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_top: Option<f64>,
     /// How the output differs on the first sample that shows a difference.

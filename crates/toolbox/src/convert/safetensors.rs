@@ -17,7 +17,7 @@ const MAX_HEADER: u64 = 100_000_000;
 /// The metadata key of [`Notes`].
 const NOTES: &str = "pteron";
 
-/// The element types that both formats support.
+/// The element types that both `.ptd` and `.safetensors` support, in the notations of both.
 const TYPES: &[(ScalarType, Dtype)] = &[
     (ScalarType::Bool, Dtype::BOOL),
     (ScalarType::Byte, Dtype::U8),

@@ -37,7 +37,7 @@ pub struct DelegatePayload {
     /// The MLIR text of a payload that is a BEF program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mlir: Option<String>,
-    /// Nodes and tensors, if the backend is registered, supports listing payloads and can read this one.
+    /// The nodes and tensors of the payload, if its backend is registered and can read and list it.
     pub contents: Option<Contents>,
     /// Why `contents` is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub struct ValueReport {
     /// The tensor's quantization parameters; absent if it is not quantized.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
-    /// The bytes of the tensor's quantization scales, if they are stored separately.
+    /// Where the tensor's quantization scales are, if they are stored separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scales: Option<Source>,
     /// `input`, `output`, `constant` or `internal`.
@@ -78,7 +78,7 @@ pub struct ValueReport {
     /// The tensor's index among the arguments of a call, if it is an input or output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub argument: Option<usize>,
-    /// For a constant, the location of the bytes.
+    /// Where the bytes of a constant are; absent if the tensor is not a constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Source>,
 }
@@ -113,7 +113,7 @@ pub struct NodeReport {
     pub debug_handle: Option<u32>,
 }
 
-/// Reads all payloads of a program, in the order of its delegate tables.
+/// Reads all payloads of a program, in the order of the methods' delegate tables.
 pub fn payloads(program: &Program, backends: &BackendRegistry) -> Result<Vec<DelegatePayload>> {
     let mut all = Vec::new();
     for plan in &program.tables().execution_plan {

@@ -32,7 +32,7 @@ pub struct DiffReport {
     pub differences: Vec<Difference>,
 }
 
-/// One difference.
+/// One difference between two files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Whether the difference can change what is computed.

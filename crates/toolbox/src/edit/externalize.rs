@@ -24,7 +24,7 @@ pub struct MoveOptions {
 /// The result of [`externalize`]: a program and its moved weights.
 #[derive(Debug, Serialize)]
 pub struct Externalized {
-    /// The keys under which the program looks up its weights.
+    /// The keys under which the program looks up the moved weights.
     pub keys: Vec<String>,
     /// Bytes of the moved weights; weights with equal bytes count once.
     pub bytes: u64,

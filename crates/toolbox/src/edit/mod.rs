@@ -128,7 +128,7 @@ pub(crate) fn revise(program: &Program, progress: &Progress) -> Result<pte::Revi
     Ok(pte::Revision::new(tables, bytes.to_vec(), source(loader, progress)))
 }
 
-/// Lays out and verifies an edited program. Also returns what the edit could not keep.
+/// Lays out and verifies an edited program. Returns the file, and descriptions of what the edit could not keep.
 pub(crate) fn finish(revision: pte::Revision<'static>, progress: &Progress) -> Result<(Output, Vec<String>)> {
     let revised = revision.finish(&pteron_format::Limits::DEFAULT).in_file("the new program")?;
     let bytes = revised.prepared.header().file_len;
@@ -143,7 +143,7 @@ pub(crate) fn revise_data(data: &PtdDataMap, progress: &Progress) -> Result<ptd:
     Ok(ptd::Revision::new(tables, bytes.to_vec(), source(loader, progress)))
 }
 
-/// Lays out and verifies edited named data. Also returns what the edit could not keep.
+/// Lays out and verifies edited named data. Returns the file, and descriptions of what the edit could not keep.
 pub(crate) fn finish_data(
     revision: ptd::Revision<'static>,
     progress: &Progress,

@@ -71,7 +71,7 @@ pub struct MethodReport {
     pub name: String,
     pub inputs: Vec<ValueReport>,
     pub outputs: Vec<ValueReport>,
-    /// The symbols in the allowed sizes of its inputs.
+    /// The symbols in the allowed sizes of the method's inputs, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub symbols: BTreeMap<String, SymbolReport>,
     /// The number of values of the method by kind.

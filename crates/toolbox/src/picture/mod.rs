@@ -83,7 +83,7 @@ pub fn read(
     decode(&path.display().to_string(), &[], meta, preparation)
 }
 
-/// Fails as [`read`]: this build cannot read pictures.
+/// Fails as [`read`] does: this build cannot read pictures.
 #[cfg(not(feature = "image"))]
 pub fn decode(
     name: &str,

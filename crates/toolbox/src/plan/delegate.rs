@@ -20,7 +20,7 @@ pub struct DelegatePlan {
     pub constants: u64,
     /// Bytes of all intermediate tensors, at the sizes of the export.
     pub intermediates: u64,
-    /// The peak of the bytes of intermediate tensors that are live at the same time.
+    /// The largest number of bytes of intermediate tensors that are live at the same time.
     pub peak: u64,
     /// The first node at which the peak is reached.
     pub peak_at: Option<String>,

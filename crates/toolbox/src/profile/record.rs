@@ -15,7 +15,7 @@ use std::thread::{self, ThreadId};
 pub struct Recording {
     /// The blocks of events, in chronological order.
     pub blocks: Vec<Block>,
-    /// For BEF programs, in which [`Place::chain`] is the index of a function, the names of the functions.
+    /// For a BEF program, the names of its functions. [`Place::chain`] is an index into them.
     pub functions: Vec<String>,
     /// The number of spans beyond the recorder's limit, which were dropped.
     pub left_out: usize,
@@ -63,7 +63,7 @@ pub struct Span {
     pub start: u64,
     /// The time at which the span ended, in nanoseconds.
     pub end: u64,
-    /// The thread's number, from 1 in the order of their first spans.
+    /// The thread's number. Threads are numbered from 1, in the order of their first spans.
     pub thread: usize,
 }
 
@@ -85,7 +85,7 @@ pub struct Allocation {
 /// A tensor that an instruction wrote, or an output of the method.
 #[derive(Debug, Clone)]
 pub struct Value {
-    /// The operator or backend that wrote it; empty for an output of the method.
+    /// The operator or backend that wrote the tensor; empty for an output of the method.
     pub name: String,
     /// The place of the instruction; empty for an output of the method.
     pub place: Place,

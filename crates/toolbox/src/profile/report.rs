@@ -54,7 +54,7 @@ pub struct OperatorTime {
 /// One step of a run: an instruction, or a fused step.
 #[derive(Debug, Clone, Serialize)]
 pub struct StepTime {
-    /// The chain and instruction whose result the step computes; `None` if it computes none's.
+    /// The chain and instruction whose result the step computes, if there is one.
     pub place: Option<(u32, u32)>,
     /// If the instruction calls a delegate, the payload's node whose result the step computes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -88,7 +88,7 @@ mod tests {
     use pteron_engine::{Bytes, Constant};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// One entry of 40 bytes, and how often it was read.
+    /// A map with one entry of 40 bytes, and how often the entry was read.
     #[derive(Default)]
     struct Weights(AtomicUsize);
 

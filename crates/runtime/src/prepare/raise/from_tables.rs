@@ -437,7 +437,7 @@ impl Reader<'_> {
     }
 }
 
-/// A kernel in place of that of an unknown operator. It is never called.
+/// A placeholder for the kernel of an unknown operator. It is never called.
 struct Opaque(Schema);
 
 impl Kernel for Opaque {

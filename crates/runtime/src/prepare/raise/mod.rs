@@ -88,7 +88,7 @@ impl Definition {
 /// The definition that reaches a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reaching {
-    /// The definition of exactly the bytes that are read; `None` if there is no single one.
+    /// The definition whose bytes are exactly those that are read; `None` if there is no such definition.
     pub(crate) def: Option<DefId>,
     /// The last instruction that wrote any of the bytes; 0 if none in this block did.
     pub(crate) latest: Position,
@@ -117,7 +117,7 @@ pub(crate) struct DefUse {
     /// The definitions that each instruction makes, in the order of its outs; `None` for outs without bytes or of unknown
     /// location.
     writes: PerInstruction<Option<DefId>>,
-    /// By instruction, the definitions that this instruction is the first to clobber.
+    /// The definitions that each instruction is the first to clobber, by position of the instruction.
     clobbers: HashMap<Position, SmallVec<[DefId; 2]>>,
     /// Instructions with outs that overlap each other.
     overwrites_itself: HashSet<Position>,
@@ -134,7 +134,7 @@ pub(crate) struct DefUse {
     computed: HashSet<Id>,
     /// Scalars that depend only on sizes (transitively): never on tensor elements.
     from_shapes: HashSet<Id>,
-    /// Values that are read before their planned extent is fully written, in instruction order.
+    /// Values that are read before instructions have written their whole planned extent, in instruction order.
     read_first: HashSet<Id>,
     /// Elided views, with the value that they view: a value that no instruction has written, first read while its
     /// planned extent holds exactly what another value wrote, in instruction order.

@@ -88,9 +88,9 @@ struct Walk<'m> {
     exposed: IntervalSet,
     /// The definitions that the bytes of arenas have at the ends of blocks.
     at_block_ends: Vec<(Extent, DefId)>,
-    /// Bytes that at least one of the instructions listed so far has written.
+    /// Bytes that the instructions visited so far have written.
     written: IntervalSet,
-    /// For each byte in `written`, the value through which it was last written, in the order of the listing.
+    /// For each byte in `written`, the value through which it was last written by the instructions visited so far.
     writers: IntervalMap<Id>,
 }
 
@@ -547,7 +547,7 @@ pub(crate) fn tensors_of(state: &State, id: Id) -> SmallVec<[Id; 2]> {
     }
 }
 
-/// The scalar that a value is, if it is one.
+/// The scalar that a value holds; `None` if it holds no scalar.
 pub(crate) fn scalar_of(value: &Value) -> Option<Scalar> {
     match value {
         Value::Int(v) => Some(Scalar::Int(*v)),

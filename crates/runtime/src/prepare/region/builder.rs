@@ -88,7 +88,7 @@ pub(crate) struct Builder<'m> {
     pub(super) operands: Vec<ValueId>,
     /// Tensors that the region has written or made views.
     pub(super) written: HashMap<Id, Written>,
-    /// Scalars that the region has computed, if they are known.
+    /// The values of scalars that the region has computed, as far as they are known.
     pub(crate) known_scalars: HashMap<Id, Scalar>,
     /// The graph values of computed scalars. Used only with [`Sizes::Bounds`].
     pub(super) graph_scalars: HashMap<Id, ValueId>,
@@ -98,7 +98,7 @@ pub(crate) struct Builder<'m> {
     pub(crate) is_dynamic: bool,
     /// The number of calls that compute elements, plus the number of inlined nodes of delegates.
     pub(crate) calls: usize,
-    /// Whether the region calls any kernels, whose output sizes are known only when they run.
+    /// Whether the region calls kernels, not only delegates. Output sizes of kernels are known only when they run.
     pub(crate) has_kernels: bool,
 }
 

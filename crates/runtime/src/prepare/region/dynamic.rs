@@ -56,7 +56,7 @@ pub(crate) struct DynamicRegion {
     range: Range<usize>,
     /// The tensors whose sizes make up the key, and the scalars whose values do.
     keys: Box<[Id]>,
-    /// Whether the region calls any kernels, whose output sizes are known only when they run.
+    /// Whether the region calls kernels, not only delegates. Output sizes of kernels are known only when they run.
     has_kernels: bool,
     backend_bytes: usize,
     specializations: Vec<Specialization>,
