@@ -163,7 +163,7 @@ pub struct Operand {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Edge {
-    /// The indices of the source and target node.
+    /// The indices of the edge's source node and target node.
     pub ends: (u32, u32),
     /// The value that the edge carries, as text.
     #[serde(skip_serializing_if = "Text::is_empty")]

@@ -83,7 +83,7 @@ pub enum Elements {
     Zeros,
     /// The elements as text; a single one fills the tensor.
     Values(Vec<String>),
-    /// The raw bytes of a file.
+    /// The path of a file that holds the elements as raw bytes.
     Raw(PathBuf),
 }
 

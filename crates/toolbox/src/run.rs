@@ -351,7 +351,7 @@ pub struct Ranked<'l> {
     /// The index of the element in its row.
     pub index: usize,
     pub value: f64,
-    /// The label of the index, if there are labels.
+    /// The label of the element's index, if there are labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<&'l str>,
 }

@@ -14,7 +14,7 @@ pub(crate) enum InputValue<'b> {
 }
 
 impl InputValue<'_> {
-    /// Sets the input of a method.
+    /// Sets the input `index` of a method to this value.
     pub(crate) fn set(&self, method: &mut Method, index: usize) -> Result<()> {
         match self {
             Self::Tensor(meta, bytes) => method.set_input_tensor(index, TensorView::new(meta, bytes)?)?,

@@ -95,7 +95,7 @@ pub struct FusedValue {
     pub output: usize,
 }
 
-/// Runs a method and compares the values of its instructions.
+/// Runs a method, and compares the values of its instructions with those of another run.
 pub fn find(
     program: &Program,
     request: &Request,

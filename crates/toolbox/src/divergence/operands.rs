@@ -22,7 +22,7 @@ pub struct Operand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OperandState {
-    /// The result agrees in both runs.
+    /// The result is equal in both runs, within the tolerance.
     Agrees,
     /// The result differs between the runs.
     Differs,

@@ -47,7 +47,7 @@ impl Output {
         (self.write)(out).in_file("the new file")
     }
 
-    /// The bytes of the file in memory; for files known to be small.
+    /// The bytes of the file, in memory. Only for files that are known to be small.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write_to(&mut bytes)?;

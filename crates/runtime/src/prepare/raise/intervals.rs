@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// proportion to the number of extents that it overlaps, and a write adds at most two.
 #[derive(Debug)]
 pub(super) struct IntervalMap<T> {
-    /// By arena and start offset of each extent: its end offset and its content.
+    /// The end offset and the content of each extent, by the extent's arena and start offset.
     pieces: BTreeMap<(usize, usize), (usize, T)>,
     /// The number of lookups so far.
     visited: u64,

@@ -92,7 +92,7 @@ pub(crate) struct Reaching {
     pub(crate) def: Option<DefId>,
     /// The last instruction that wrote any of the bytes; 0 if none in this block did.
     pub(crate) latest: Position,
-    /// If the value that is read is a view, the value in whose planned extent its bytes are.
+    /// The viewed value, if the value that is read is a view. The bytes are in the viewed value's planned extent.
     pub(crate) root: Option<Id>,
 }
 
