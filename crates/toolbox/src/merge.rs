@@ -37,7 +37,7 @@ pub struct Merged {
 pub struct MergeOptions {
     /// Takes only entries whose old keys match one of these patterns; if there are none, all entries.
     pub names: Vec<Pattern>,
-    /// Pairs of an old and a new key.
+    /// Pairs of an old key and the new key that replaces it.
     pub rename: Vec<(String, String)>,
     /// The file whose entry is taken if entries of a key differ; `None` makes that an error.
     pub prefer: Option<Prefer>,

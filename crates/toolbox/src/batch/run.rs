@@ -6,7 +6,7 @@ use pteron_tensor::{DimOrder, ScalarType, Shape, Tensor, TensorMeta, TensorView,
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Executes a method over rows.
+/// Executes a method on the rows of a table.
 #[derive(Debug)]
 pub struct Runner {
     /// The columns and batch sizes.

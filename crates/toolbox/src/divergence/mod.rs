@@ -29,7 +29,7 @@ use std::collections::HashMap;
 /// The run with which a prepared run is compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Against<'a> {
-    /// The same method, executed without preparation.
+    /// A run of the method without preparation.
     AsWritten,
     /// An ETDump with its debug buffer.
     Recorded {

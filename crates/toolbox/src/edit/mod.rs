@@ -54,7 +54,7 @@ impl Output {
         Ok(bytes)
     }
 
-    /// An output of a file that is laid out and verified.
+    /// The output for a file that has been laid out and verified.
     pub(crate) fn from_prepared<H: 'static>(
         prepared: pteron_format::container::Prepared<'static, H>,
         bytes: u64,

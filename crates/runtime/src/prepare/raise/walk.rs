@@ -86,7 +86,7 @@ struct Walk<'m> {
     aliased: IntervalSet,
     /// Bytes that some block reads before it writes them (upward-exposed), and the bytes of outputs and named tensors.
     exposed: IntervalSet,
-    /// The definitions that the bytes of arenas have at the ends of blocks.
+    /// The definitions at the end of each block, with the bytes that they define there.
     at_block_ends: Vec<(Extent, DefId)>,
     /// Bytes that the instructions visited so far have written.
     written: IntervalSet,
