@@ -128,7 +128,7 @@ pub struct Node {
     /// Source frames, outermost first: indices into [`ReportData::frames`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<u32>,
-    /// The index of the graph that the node opens.
+    /// The index of the graph that the node opens, if it opens one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens: Option<u32>,
     /// Related nodes: name of the relation, index of the graph, index of the node.
@@ -153,7 +153,7 @@ pub struct Operand {
     pub name: Text,
     /// The type and sizes of a tensor, or the value of anything else.
     pub text: Text,
-    /// The size in bytes of a constant.
+    /// The operand's size in bytes, if the operand is a constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// The index of the node that computes the operand; `None` if no node does.
@@ -225,7 +225,7 @@ pub struct Table {
 pub struct Row {
     /// The row's cells, one for each column, of the column's type.
     pub cells: Vec<Cell>,
-    /// The graph and node that the row is about.
+    /// The graph and node that the row is about, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<(u32, u32)>,
 }

@@ -125,7 +125,7 @@ impl Gathered {
         all
     }
 
-    /// The node (graph, node) at a place of a method. For an instruction, it is the one in the graph as written.
+    /// The node (graph, node) at a place of a method, if there is one. An instruction's is that in the graph as written.
     fn node_at(&self, method: &str, place: Place) -> Option<(u32, u32)> {
         self.places.get(&(method.to_owned(), place))?.first().copied()
     }

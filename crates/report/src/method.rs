@@ -117,7 +117,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// The node whose result a read of `value` observes, and whether the read observes only that result.
+    /// The node whose result a read of `value` observes, if known, and whether the read observes only that result.
     fn definition(&self, value: usize, reaching: ReachingDef) -> Option<(u32, bool)> {
         match reaching {
             ReachingDef::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),

@@ -98,13 +98,13 @@ pub struct Request {
     pub inputs: Vec<GivenInput>,
     /// The preprocessing of picture inputs.
     pub pictures: Preparation,
-    /// The inputs as values, which take precedence over `inputs`.
+    /// The inputs as values. If given, they take precedence over `inputs`.
     pub values: Option<Vec<EValue>>,
     /// The number of additional runs, which are timed.
     pub repeat: usize,
-    /// The path of a checkpoint from which the method starts.
+    /// The path of the checkpoint from which the method starts, if any.
     pub restore: Option<PathBuf>,
-    /// The path to which a checkpoint is saved after the last run.
+    /// The path to which a checkpoint is saved after the last run, if any.
     pub checkpoint: Option<PathBuf>,
     /// Whether the methods share the memory of their state: see [`Module::share_memory_arenas`].
     pub share_memory_arenas: bool,

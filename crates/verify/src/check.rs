@@ -26,9 +26,9 @@ pub struct Options {
     pub load: LoadOptions,
     /// Skips cases whose program has delegates.
     pub undelegated: bool,
-    /// Overrides the absolute tolerance of all cases.
+    /// The absolute tolerance that replaces that of all cases, if given.
     pub atol: Option<f64>,
-    /// Overrides the relative tolerance of all cases.
+    /// The relative tolerance that replaces that of all cases, if given.
     pub rtol: Option<f64>,
     /// Converts each file before it is loaded: an archive to a program, or a program to another one.
     pub convert: Option<Convert>,

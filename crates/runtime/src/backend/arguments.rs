@@ -34,7 +34,7 @@ pub(crate) struct CallArguments<'p> {
     args: &'p [i32],
     /// The minimum number of inputs: the arguments up to the last one that the delegate cannot write.
     min_inputs: usize,
-    /// Why the last of the `min_inputs` arguments cannot be written.
+    /// Why the last of the `min_inputs` arguments cannot be written; `None` if `min_inputs` is 0.
     fixed: Option<&'static str>,
     /// The arguments up to the last one that has contents before the call. A delegate may overwrite them, but does not
     /// where the file names each result once.

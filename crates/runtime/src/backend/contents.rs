@@ -69,7 +69,7 @@ pub struct PayloadNode {
     pub outputs: Vec<usize>,
     /// The node's parameters as text. Empty if the node has none.
     pub attributes: String,
-    /// The node's id in the exporter's debug maps.
+    /// The node's id in the exporter's debug maps, if the payload records it.
     pub debug_handle: Option<u32>,
 }
 

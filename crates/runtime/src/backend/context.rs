@@ -155,7 +155,7 @@ fn thread_interruption() -> Option<Interrupted> {
     pteron_pool::armed()?.check().err()
 }
 
-/// The deadline of the computation of this thread.
+/// The deadline of the computation that this thread runs, if there is one.
 fn thread_deadline() -> Option<Instant> {
     pteron_pool::armed()?.deadline()
 }

@@ -43,7 +43,7 @@ impl DelegateEntry {
         self.graph.is_some()
     }
 
-    /// The graph for a call of the delegate. It is cached until the graph for another call is requested.
+    /// The delegate's graph for a call, if it has one. It is cached until the graph for another call is requested.
     pub(crate) fn graph(&self, request: &GraphRequest<'_>) -> Option<Arc<Graph>> {
         let source = self.graph.as_ref()?;
         let mut last = self.last.borrow_mut();

@@ -62,7 +62,7 @@ pub struct Method {
     inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
     input_set: Vec<bool>,
-    /// The sizes that the export allows for the inputs.
+    /// The sizes that the export allows for the inputs, if the program records them.
     input_sizes: Option<Arc<InputSizes>>,
     /// The number of leading arenas that belong to the memory plan.
     planned_arenas: usize,
@@ -240,7 +240,7 @@ impl Method {
         })
     }
 
-    /// A named tensor of the method.
+    /// The named tensor of the method with this name, if there is one.
     pub fn attribute(&self, name: &str) -> Option<TensorView<'_>> {
         let is_named = |v: &Value| v.tensor().is_some_and(|t| t.name.as_deref() == Some(name));
         let id = self.state.values.iter().position(is_named)?;

@@ -125,7 +125,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An instance of a [`SharedMethod`] for exclusive use. It dereferences to [`Method`].
 pub struct Session<'a> {
     owner: &'a SharedMethod,
-    /// `Some` until the session is dropped.
+    /// The instance of the method; `None` only while the session is dropped.
     method: Option<Method>,
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct FreeableBuffer {
     owner: Owner,
     range: Range<usize>,
-    /// The source of the bytes and their offset in it.
+    /// The source of the bytes and their offset in it, if known.
     origin: Option<(SourceId, u64)>,
 }
 

@@ -136,7 +136,7 @@ pub fn saved_optimizer(data: &PtdDataMap, method: &str) -> Result<Option<String>
     Ok(Some(String::from_utf8_lossy(&data.data(&key)?).into_owned()))
 }
 
-/// Splits the end of a key, `KIND.PARAMETER`, into the kind of buffer and the parameter's name.
+/// Splits the end of a key, `KIND.PARAMETER`, into the kind of buffer and the parameter's name. `None` if no kind fits.
 fn kind_of(rest: &str) -> Option<(&'static str, &str)> {
     KINDS.into_iter().find_map(|kind| Some((kind, rest.strip_prefix(kind)?.strip_prefix('.')?)))
 }

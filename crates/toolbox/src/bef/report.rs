@@ -57,7 +57,7 @@ pub struct FunctionReport {
     pub registers: Option<usize>,
     /// The number of streams to which the function's kernels are assigned; `None` for a native function.
     pub streams: Option<usize>,
-    /// The function's source location.
+    /// The function's source location, if the file records it.
     pub location: Option<String>,
 }
 

@@ -70,7 +70,7 @@ pub struct Comparison {
 /// The comparison of one output over all samples.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputComparison {
-    /// The output's name in the first program that has one.
+    /// The output's name in the first program that names it, if one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The closeness over all samples; `None` if the output is no numeric tensor.
@@ -79,7 +79,7 @@ pub struct OutputComparison {
     /// The share of rows whose largest element has the same position in both programs; `None` without floating-point rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_top: Option<f64>,
-    /// How the output differs on the first sample that shows a difference.
+    /// How the output differs on the first sample on which it differs; `None` if it agrees on all samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
 }

@@ -52,7 +52,7 @@ impl NodeKinds {
         self.are_quantized
     }
 
-    /// The kind of the node at a place.
+    /// The kind of the node at a place; `None` if there is no node, or if its kind is not known.
     pub fn get(&self, place: Place) -> Option<&str> {
         let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
         let kind = self.kinds.get(delegate)?.get(usize::try_from(place.node?).ok()?)?;
@@ -75,7 +75,7 @@ impl NodeKinds {
         listed.copied().flatten().unwrap_or(node)
     }
 
-    /// The node at a place: `node 3 Conv2d`.
+    /// The node at a place as text, `node 3 Conv2d`; `None` if there is no node.
     pub fn text(&self, place: Place) -> Option<String> {
         let node = place.node?;
         Some(match self.get(place) {

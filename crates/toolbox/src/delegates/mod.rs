@@ -32,9 +32,9 @@ pub struct DelegatePayload {
     pub number: u32,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// The format of the payload, recognised by its first bytes.
+    /// The format of the payload, recognised by its first bytes; `None` if it is not known.
     pub magic: Option<String>,
-    /// The MLIR text of a payload that is a BEF program.
+    /// The MLIR text of the payload, if the payload is a BEF program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mlir: Option<String>,
     /// The nodes and tensors of the payload, if its backend is registered and can read and list it.
@@ -86,10 +86,10 @@ pub struct ValueReport {
 /// Location of constant bytes: in the payload, or in named data.
 #[derive(Debug, Clone, Serialize)]
 pub struct Source {
-    /// The offset of the bytes in the payload.
+    /// The offset of the bytes in the payload, if they are in the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// The key of the bytes in the named data.
+    /// The key of the bytes in the named data, if they are in named data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The number of bytes.
@@ -108,7 +108,7 @@ pub struct NodeReport {
     /// The node's parameters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub attributes: String,
-    /// The node's id in the exporter's debug maps.
+    /// The node's id in the exporter's debug maps, if the payload records it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debug_handle: Option<u32>,
 }

@@ -43,7 +43,7 @@ pub struct Difference {
     pub a: Option<String>,
     /// The text of the second file; `None` if only the first file has the item.
     pub b: Option<String>,
-    /// The instruction of the first file that differs: method and place.
+    /// The method and place of the instruction of the first file that differs, if the difference is in an instruction.
     #[serde(skip)]
     pub instruction: Option<(String, Place)>,
 }

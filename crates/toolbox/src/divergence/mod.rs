@@ -53,7 +53,7 @@ pub struct Divergence {
     pub values: Vec<ComparedValue>,
     /// Values that the prepared run does not compute, because their instructions were fused into others.
     pub fused: Vec<FusedValue>,
-    /// The first value that differs, as an index into `values`.
+    /// The first value that differs, as an index into `values`; `None` if no value differs.
     pub first: Option<usize>,
     /// The results from which the first differing value was computed: the nearest compared ones, and fused ones between.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -100,7 +100,7 @@ pub struct InvalidMethodReport {
     /// Members of enums and unions that this reader does not know: path and number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
-    /// The readable parts of the method, unverified.
+    /// The readable parts of the method, unverified; absent if nothing can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readable: Option<Box<MethodReport>>,
 }
@@ -113,29 +113,29 @@ pub struct ValueReport {
     pub name: Option<String>,
     /// The kind of value: `Tensor`, `Int`, ….
     pub kind: String,
-    /// The scalar type of a tensor.
+    /// The scalar type, if the value is a tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
-    /// The sizes of a tensor: upper bounds if it is dynamic.
+    /// The sizes, if the value is a tensor: upper bounds if it is dynamic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Vec<usize>>,
-    /// The dim order of a tensor.
+    /// The dim order, if the value is a tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dim_order: Option<Vec<u8>>,
-    /// Whether the sizes of a tensor may change.
+    /// If the value is a tensor, whether its sizes may change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dynamic: Option<bool>,
     /// The sizes that the export allows for an input, if the upper bounds do not say it all: integers, symbols and
     /// expressions of symbols; `?` for a size that is only bounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<Vec<String>>,
-    /// Whether the memory plan allocates the tensor.
+    /// If the value is a tensor, whether the memory plan allocates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<bool>,
-    /// The device of a tensor, if it is not the CPU.
+    /// The tensor's device; absent if it is the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// The value that the exporter fixed for a non-tensor, in the form of [`crate::json::Json`].
+    /// The value that the exporter fixed, in the form of [`crate::json::Json`]; absent for a tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traced: Option<serde_json::Value>,
 }
@@ -181,7 +181,7 @@ pub struct DelegateReport {
     pub offset: Option<u64>,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// The format of the payload, recognised by its first bytes.
+    /// The format of the payload, recognised by its first bytes; absent if it is not known.
     pub magic: Option<String>,
     /// The compile specs: their keys, with the sizes of their values in bytes.
     pub compile_specs: BTreeMap<String, u64>,

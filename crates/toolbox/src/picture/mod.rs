@@ -20,7 +20,7 @@ use std::path::Path;
 /// of the input.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Preparation {
-    /// The size to which a picture is resized.
+    /// How the picture is resized before the crop; `None` if it keeps its size until then.
     pub resize: Option<Resize>,
     /// The center crop: height and width. If it is larger than the picture, the border is black.
     pub crop: Option<(usize, usize)>,

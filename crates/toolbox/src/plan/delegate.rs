@@ -22,7 +22,7 @@ pub struct DelegatePlan {
     pub intermediates: u64,
     /// The largest number of bytes of intermediate tensors that are live at the same time.
     pub peak: u64,
-    /// The first node at which the peak is reached.
+    /// The first node at which the peak is reached; `None` if the peak is 0.
     pub peak_at: Option<String>,
 }
 

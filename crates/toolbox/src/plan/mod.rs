@@ -52,7 +52,7 @@ pub struct ArenaPlan {
     pub bytes: u64,
     /// The largest number of the arena's bytes that are live at the same time.
     pub peak: u64,
-    /// A description of the first instruction at which the peak is reached.
+    /// A description of the first instruction at which the peak is reached; `None` if the peak is 0.
     pub peak_at: Option<String>,
     /// The arena's blocks, sorted by offset, then by lifetime.
     pub blocks: Vec<Block>,

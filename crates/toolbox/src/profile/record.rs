@@ -21,7 +21,7 @@ pub struct Recording {
     pub left_out: usize,
     /// The end of the first dropped span, in nanoseconds. The recording is complete up to then. `None` if none was dropped.
     pub complete_until: Option<u64>,
-    /// The size in bytes of the first value that could not be recorded for lack of memory.
+    /// The size in bytes of the first value that could not be recorded for lack of memory; `None` if all were recorded.
     pub lost_value: Option<usize>,
 }
 

@@ -66,7 +66,7 @@ pub struct StepTime {
     pub name: String,
     /// The operator of the instruction, if it differs from the step's name.
     pub instruction: Option<String>,
-    /// The types of the instruction's input and output tensors, with the sizes in the file.
+    /// The types of the instruction's input and output tensors, with the sizes in the file, if they are known.
     pub shapes: Option<String>,
     /// The nodes of the source program behind a step of a delegate, with their lines and modules, if the program was
     /// compiled with source frames and the step's name or node is a debug handle.

@@ -168,7 +168,7 @@ impl RaisedMethod {
         instrs.map(|(chain, i, instr)| self.instruction_of(chain, i, instr))
     }
 
-    /// An instruction.
+    /// The instruction with this number; `None` if there is none.
     pub fn instruction(&self, index: usize) -> Option<RaisedInstruction> {
         let (chain, i) = self.locate(index)?;
         Some(self.instruction_of(chain, i, &self.chains[chain].instrs[i]))
@@ -190,7 +190,7 @@ impl RaisedMethod {
         }
     }
 
-    /// The chain of the instruction with this number, and the instruction's index in the chain.
+    /// The chain of the instruction with this number, and its index in the chain; `None` if there is no such instruction.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         let starts = &self.def_use.starts;
         let chain = starts.partition_point(|&start| start as usize - 1 <= index).checked_sub(1)?;

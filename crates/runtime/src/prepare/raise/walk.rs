@@ -438,7 +438,7 @@ impl<'m> Walk<'m> {
         self.writers.write(extent, id, |_| ());
     }
 
-    /// Records a write of a tensor and returns its definition.
+    /// Records a write of a tensor and returns its definition. `None` if the tensor is empty or its location unknown.
     fn define_tensor(&mut self, at: Position, id: Id) -> Option<DefId> {
         if let Location::At(extent, _) = self.planned_location(id) {
             self.record_write(extent, id);

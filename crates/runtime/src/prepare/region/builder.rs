@@ -301,7 +301,8 @@ impl<'m> Builder<'m> {
         Some(meta.with_dynamism(ShapeDynamism::Static))
     }
 
-    /// The graph value for a tensor that the instruction reads: a constant, a definition of the region, or an input.
+    /// The graph value of a tensor that the instruction reads: a constant, a definition of the region, or an input.
+    /// `None` if the region cannot read it, for example because its bytes are parts of several definitions.
     pub(super) fn read_tensor(&mut self, id: Id) -> Option<ValueId> {
         let t = self.state.values[id].tensor()?;
         if let Storage::Constant(index) = t.home
@@ -346,7 +347,7 @@ impl<'m> Builder<'m> {
         Some(reshaped)
     }
 
-    /// The graph input for a tensor that the region reads from outside, added at the first read.
+    /// The graph input for a tensor that the region reads from outside. `None` if the region would have too many inputs.
     pub(super) fn graph_input(&mut self, id: Id, meta: TensorMeta) -> Option<ValueId> {
         if let Some(&known) = self.input_of.get(&id) {
             return Some(known);
