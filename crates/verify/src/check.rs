@@ -36,7 +36,7 @@ pub struct Options {
     pub observe: Option<Observe>,
 }
 
-/// Receives the outputs of a run of a case.
+/// A callback that receives a case, the number of a run in the case, and the outputs of that run.
 pub type Observe = Arc<dyn Fn(&Case, usize, &[EValue]) + Send + Sync>;
 
 /// The outcome of a case.

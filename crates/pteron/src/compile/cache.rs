@@ -157,7 +157,7 @@ impl Cache {
     }
 }
 
-/// Adds what identifies a version of a file to a digest: its length, modification time and inode, and bytes of both ends.
+/// Adds to a digest what identifies a version of a file: length, modification time, inode, and the bytes at both ends.
 fn add_state(path: &Path, state: &mut Digest) -> io::Result<()> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;

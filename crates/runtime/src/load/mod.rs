@@ -126,7 +126,7 @@ impl<'p> Loader<'p> {
         Error::Load { method: self.name.to_string(), place: place.into(), problem: problem.into() }
     }
 
-    /// Zeroed memory for an arena, within the limit.
+    /// Allocates zeroed memory for an arena. Fails if all arenas together would exceed their limit.
     fn allocate(&mut self, size: u64) -> Result<AlignedBuffer> {
         self.arena_bytes = self.arena_bytes.saturating_add(size);
         self.options.limits.check_memory(|| format!("method `{}`", self.name), self.arena_bytes)?;

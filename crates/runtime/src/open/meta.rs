@@ -165,7 +165,7 @@ impl<'p> MethodMeta<'p> {
             .collect()
     }
 
-    /// The byte range of a delegate's payload in the program file. The delegate is one of this method's.
+    /// The byte range in the program file of the payload of one of the method's delegates.
     pub fn payload_range(&self, delegate: &pte::BackendDelegate) -> std::ops::Range<u64> {
         self.program.tables().delegate_data(delegate)
     }

@@ -143,9 +143,9 @@ pub struct ValueReport {
 /// The bounds of a symbol.
 #[derive(Debug, Clone, Serialize)]
 pub struct SymbolReport {
-    /// The minimum.
+    /// The minimum of the symbol.
     pub min: i64,
-    /// The maximum; absent if there is none.
+    /// The maximum of the symbol; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<i64>,
 }
