@@ -132,7 +132,7 @@ pub use pteron_tensor::{
 pub use pteron_trace::{EventTracer, Span, SpanKind};
 pub use registries::Registries;
 
-/// Every operator of the library.
+/// A registry of every operator of the library.
 pub fn kernel_registry() -> KernelRegistry {
     (*all_kernels()).clone()
 }

@@ -44,7 +44,7 @@ struct NamedDelegation {
     delegation: Delegation,
 }
 
-/// The operators and backends of the library.
+/// Registries with the operators and backends of the library.
 impl Default for Registries {
     fn default() -> Self {
         let kernels = crate::all_kernels();

@@ -94,9 +94,9 @@ pub enum Difference {
         of: usize,
         /// The index of the first element beyond the tolerance.
         first: Vec<usize>,
-        /// The computed element at that index.
+        /// The computed element at the index `first`.
         found: String,
-        /// The recorded element at that index.
+        /// The recorded element at the index `first`.
         expected: String,
         /// The largest absolute difference of all pairs of elements; infinite if only one element of a pair is finite.
         largest: f64,

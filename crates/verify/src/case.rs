@@ -91,7 +91,7 @@ pub enum Recorded {
         dtype: String,
         /// The sizes.
         shape: Vec<usize>,
-        /// The dim order of the caller's tensor.
+        /// The dim order to which the tensor is converted after it was read.
         dim_order: Vec<u8>,
         file: String,
         /// The byte offset of the tensor in the file.
@@ -477,7 +477,7 @@ impl<'a> Values<'a> {
         Self { case, files: HashMap::new() }
     }
 
-    /// Converts a recorded value; a tensor gets the recorded dim order of the caller's tensor.
+    /// Converts a recorded value. A tensor, whose elements are stored in row-major order, gets the recorded dim order.
     pub fn value(&mut self, recorded: &Recorded) -> Result<EValue> {
         Ok(match recorded {
             Recorded::Int { value } => EValue::Int(*value),

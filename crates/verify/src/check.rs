@@ -22,7 +22,7 @@ pub type Convert = Arc<dyn Fn(WithData) -> Result<WithData> + Send + Sync>;
 /// Options for running cases.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// Kernels, backends, threads, limits, and whether to prepare.
+    /// Options for loading methods: kernels, backends, threads, limits, and whether to prepare.
     pub load: LoadOptions,
     /// Skips cases whose program has delegates.
     pub undelegated: bool,

@@ -19,7 +19,7 @@ pub(crate) struct OpenFile {
     /// The file; for an archive, the compiled program.
     file: Arc<dyn DataLoader>,
     options: LoadOptions,
-    /// The methods, if the file is a program.
+    /// The program's methods, if the file is a program.
     module: Option<Module>,
 }
 
@@ -56,7 +56,7 @@ impl OpenFile {
         Ok(Self { file, options, module })
     }
 
-    /// The methods of the file.
+    /// The program's methods. Fails if the file is not a program.
     pub(crate) fn module(&mut self) -> Result<&mut Module> {
         let name = self.file.name();
         self.module

@@ -27,7 +27,7 @@ fn entry_text(program: &Program, method: &str, key: &str) -> Result<Option<Strin
     Ok(Some(text.to_owned()))
 }
 
-/// The error that an entry for a method is malformed.
+/// The error for a malformed entry of the named data that describes a method.
 pub(crate) fn malformed_entry(method: &str, key: &str, problem: String) -> Error {
     Error::Load { method: method.to_owned(), place: format!("named data `{key}`"), problem }
 }

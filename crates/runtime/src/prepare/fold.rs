@@ -37,7 +37,7 @@ const ALWAYS_SMALL: usize = 4096;
 /// Maximum bytes of folded results per method, to which [`MAX_GROWTH`] times the bytes of its constants are added.
 const BASE_BUDGET: usize = 256 << 20;
 
-/// Folds the foldable calls outside regions, and records in `def_use` which values became constant.
+/// Constant-folds calls outside regions, and records in `def_use` which values became constant.
 pub(crate) fn fold(method: &mut Prepared, settings: &Settings<'_>, def_use: &mut DefUse) {
     let constants: usize = method.state.constants.iter().map(ConstantBytes::size).sum();
     let mut budget = constants.saturating_mul(MAX_GROWTH).saturating_add(BASE_BUDGET);

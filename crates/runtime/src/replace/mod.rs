@@ -118,7 +118,7 @@ pub fn replaced_path(path: impl AsRef<Path>) -> PathBuf {
 /// A buffered writer that keeps its first error and reports it at the end, even if the caller has ignored it.
 struct ErrorKeepingWriter<W: Write> {
     out: W,
-    /// Bytes not yet written to `out`, at most [`BUFFER`]. Allocated fallibly by the first write.
+    /// Bytes not yet written to `out`, at most [`BUFFER`]. The first write allocates the buffer, and fails if it cannot.
     buffer: Vec<u8>,
     error: Option<io::Error>,
 }

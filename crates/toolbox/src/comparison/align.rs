@@ -47,7 +47,7 @@ impl Fingerprint {
         Self { kind, source, sizes, moments: [mean, deviation], quantiles, is_quantized: false }
     }
 
-    /// The quantiles, standardized by mean and deviation: equal for quantized and dequantized values.
+    /// The quantiles, less the mean and divided by the deviation: equal for quantized and dequantized values.
     fn standardized_quantiles(&self) -> [f64; QUANTILES] {
         let [mean, deviation] = self.moments;
         self.quantiles.map(|x| if deviation == 0.0 { 0.0 } else { (x - mean) / deviation })

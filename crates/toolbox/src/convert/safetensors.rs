@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Size of the header-length field at the start of a file.
+/// Size in bytes of the header-length field at the start of a file.
 const LENGTH_BYTES: u64 = 8;
 /// The maximum header size that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;

@@ -103,7 +103,7 @@ impl Output {
         Ok(Self { bytes, write: Box::new(move |out| prepared.write_to(out)), progress: progress.clone() })
     }
 
-    /// An output of `bytes` bytes that `write` streams.
+    /// An output of `bytes` bytes, which `write` writes to a stream.
     pub(crate) fn stream(
         bytes: u64,
         progress: &Progress,
