@@ -32,7 +32,7 @@ pub struct Module {
     methods: BTreeMap<String, Method>,
     /// The arenas that all methods use in turn; `None` if each method has arenas of its own.
     shared: Option<Vec<AlignedBuffer>>,
-    /// The data that replaces [`LoadOptions::data`]. It is shared with other modules.
+    /// The data that replaces the `data` of `options`. It is shared with other modules.
     swapped: Arc<Swapped>,
     /// The version of the swapped data that the loaded methods use.
     version: u64,
