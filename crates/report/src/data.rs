@@ -148,7 +148,7 @@ pub struct Node {
 /// An operand of a node.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Operand {
-    /// The name of the argument.
+    /// The name of the argument as which the operand is passed.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub name: Text,
     /// The type and sizes of a tensor, or the value of anything else.

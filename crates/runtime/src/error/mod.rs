@@ -154,7 +154,7 @@ pub enum Error {
         method: String,
         /// The backend's id.
         backend: String,
-        /// Index in the method's delegate table.
+        /// The delegate's index in the method's delegate table.
         index: usize,
         /// The source line that the delegate's first call was exported from, if the file records it.
         source_frame: Option<String>,
@@ -230,7 +230,7 @@ pub enum ExecuteError {
     /// A tensor error outside a kernel.
     #[error(transparent)]
     Tensor(#[from] pteron_tensor::Error),
-    /// The condition of a jump is neither a boolean nor a tensor of booleans, but a value of this kind.
+    /// The condition of a jump is neither a boolean nor a tensor of booleans. The text says what it is.
     #[error("the condition of the jump is {0}, not a boolean")]
     Condition(String),
     /// The value with this index is a tensor that has no memory: it was freed, or never allocated.
@@ -261,9 +261,9 @@ impl From<pteron_pool::Interrupted> for ExecuteError {
 /// The position of an instruction, and what it calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionPlace {
-    /// Index of the chain.
+    /// The index of the instruction's chain.
     pub chain: usize,
-    /// Index of the instruction in the chain.
+    /// The index of the instruction in the chain.
     pub instruction: usize,
     /// The operator or backend that the instruction calls, or the kind of instruction.
     pub what: String,

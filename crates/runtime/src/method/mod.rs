@@ -45,7 +45,7 @@ pub struct MethodGraph<'m> {
 /// threads and share the program's constants.
 pub struct Method {
     program: Program,
-    /// Index in the program's execution plans.
+    /// The method's index among the program's execution plans.
     plan: usize,
     name: Arc<str>,
     pub(crate) state: State,

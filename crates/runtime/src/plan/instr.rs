@@ -27,7 +27,7 @@ pub(crate) enum Instr {
 /// A kernel call with its arguments resolved.
 #[derive(Clone)]
 pub(crate) struct KernelCall {
-    /// Index in the operator table of the plan.
+    /// The index of the called operator in the plan's operator table.
     pub(crate) operator: usize,
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) prepared: Option<Arc<dyn PreparedKernel>>,
@@ -40,7 +40,7 @@ pub(crate) struct KernelCall {
 /// A delegate call with its arguments resolved.
 #[derive(Clone)]
 pub(crate) struct DelegateCall {
-    /// Index in the delegate table of the plan.
+    /// The index of the called delegate in the plan's delegate table.
     pub(crate) delegate: usize,
     pub(crate) args: Box<[ArgRef]>,
     pub(crate) outs: Box<[OutRef]>,
@@ -71,7 +71,7 @@ impl Instr {
 /// indices do not change.
 #[derive(Clone)]
 pub(crate) struct RegionCall {
-    /// Index in the method's table of regions.
+    /// The index of the region in the method's table of regions.
     pub(crate) region: usize,
     /// The first call of the range, which this instruction replaces.
     pub(crate) first: Box<Instr>,

@@ -30,7 +30,7 @@ pub(super) struct RecordedLayer {
 }
 
 impl Recorded {
-    /// The precisions below f32: whether any value is quantized, and the half-precision types.
+    /// The precisions below f32 that values have: whether any value is quantized, and which half-precision types occur.
     pub(super) fn reduced_precisions(&self) -> (bool, HashSet<ScalarType>) {
         let halves = self.layers.iter().map(|layer| layer.tensor.dtype());
         let halves = halves.filter(|dtype| matches!(dtype, ScalarType::Half | ScalarType::BFloat16));
