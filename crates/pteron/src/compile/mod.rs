@@ -295,7 +295,7 @@ impl Calibration {
         Ok(Self { method, program, name: name.to_owned(), observed, values: BTreeMap::new() })
     }
 
-    /// The program that is run.
+    /// The program whose method [`Self::run`] executes.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -314,7 +314,8 @@ impl Calibration {
         Ok(())
     }
 
-    /// For each value the range with the least squared error in int8 over the runs, for [`Quantize::Static`].
+    /// By method and value, the range whose int8 quantization has the least squared error over all runs: see
+    /// [`Quantize::Static`].
     pub fn ranges(self) -> BTreeMap<String, ValueRanges> {
         let ranges = self.values.into_iter().map(|(name, elements)| (name, elements.range())).collect();
         BTreeMap::from([(self.name, ranges)])
