@@ -20,12 +20,12 @@ pub fn sleep(_: Duration) {}
 pub struct Instant(Duration);
 
 impl Instant {
-    /// The current time of the clock that was [`set`]; always the same instant if none was set.
+    /// The current time of the clock that was [`set`]; without a clock, always the same instant.
     pub fn now() -> Self {
         Self(CLOCK.get().map_or(Duration::ZERO, |clock| clock()))
     }
 
-    /// The time since `earlier`; zero if `earlier` is in fact later.
+    /// The time since `earlier`; zero if `earlier` is later than this instant.
     pub fn duration_since(&self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

@@ -4,7 +4,8 @@ use pteron_exported::{Argument, ExportedNode, ExportedProgram};
 use pteron_tensor::ScalarType;
 use std::sync::Arc;
 
-/// The arguments of a `clamp` with bounds in the type of its operand, the lower one not above the upper one.
+/// The arguments of a `clamp` with integer bounds saturated to the operand's type, and `min` lowered to `max` if it
+/// is above.
 pub(crate) fn portable_bounds(program: &ExportedProgram, node: &ExportedNode) -> Vec<(Arc<str>, Argument)> {
     let dtype =
         node.arg("self").and_then(Argument::var).and_then(|var| program.spec(var)).map(|spec| spec.dtype);

@@ -27,15 +27,15 @@ use std::sync::Arc;
 pub struct Options {
     /// Alignment of tensors in arenas, in bytes.
     pub alignment: u64,
-    /// Alignment of the file's segments, in bytes; `None` for that of the program that is recompiled, or 128.
+    /// Alignment of the file's segments, in bytes. `None`: that of the program that is recompiled; 128 for an archive.
     pub segment_alignment: Option<u64>,
-    /// Alignment of constants in their segment, in bytes; `None` for that of the program that is recompiled, or 16.
+    /// Alignment of constants in their segment, in bytes. `None`: that of the program that is recompiled; 16 for an archive.
     pub constant_alignment: Option<u64>,
     /// Record the source line of every instruction in the file.
     pub source_frames: bool,
     /// Store weights and delegate data in a separate file; the program looks them up by name.
     pub external_data: bool,
-    /// The models to compile; empty for all of them.
+    /// The names of the models to compile; empty for all models of the archive.
     pub methods: Vec<String>,
     /// How weights and activations are quantized, if at all.
     pub quantize: Option<Quantize>,
@@ -58,7 +58,7 @@ pub struct Options {
 pub struct Delegation {
     /// Decides which nodes the backend takes.
     pub partitioner: Arc<dyn Partitioner + Send + Sync>,
-    /// Compiles the nodes it takes to payloads.
+    /// Compiles the nodes that the partitioner selects to payloads.
     pub backend: Arc<dyn Preprocess + Send + Sync>,
 }
 
@@ -130,22 +130,22 @@ impl Compiled {
 
 /// A weight stored outside the program.
 pub struct ExternalTensor {
-    /// The name by which the program looks it up.
+    /// The name by which the program looks the weight up.
     pub name: String,
-    /// Type and sizes.
+    /// The weight's element type, sizes and layout.
     pub spec: TensorSpec,
-    /// Its bytes.
+    /// The weight's bytes.
     pub blob: Blob<'static>,
 }
 
 /// What the compiler produced for a method.
 #[derive(Debug, Clone)]
 pub struct MethodSummary {
-    /// Its name.
+    /// The method's name.
     pub name: String,
-    /// How often each operator is called.
+    /// How often the method calls each operator.
     pub operators: BTreeMap<String, usize>,
-    /// The operators among them that the reference runtime lacks, so that it cannot run the method.
+    /// The operators of the method that the reference runtime lacks; if there are any, that runtime cannot run the method.
     pub not_on_reference: Vec<String>,
     /// Bytes of planned memory for tensors.
     pub arena_bytes: u64,
@@ -163,44 +163,44 @@ pub struct MethodSummary {
     pub quantized: Vec<String>,
     /// The products, convolutions and embeddings that were not quantized, in a program that is.
     pub float: Vec<FloatNode>,
-    /// The intermediate values appended to the program's outputs ([`Quantize::Observe`], [`Quantize::ObserveErrors`]).
+    /// The names of the intermediate values appended to the program's outputs ([`Quantize::Observe`], [`Quantize::ObserveErrors`]).
     pub observed: Vec<ValueObservation>,
 }
 
-/// Nodes that a backend was offered and did not take.
+/// Nodes of one operator that a backend did not take, all for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftNodes {
-    /// The operator.
+    /// The operator that the nodes call.
     pub target: String,
-    /// The backend.
+    /// The id of the backend that did not take the nodes.
     pub backend_id: String,
-    /// Why the backend does not take them.
+    /// Why the backend does not take the nodes.
     pub reason: String,
-    /// How many nodes there are.
+    /// The number of nodes that were not taken.
     pub count: usize,
-    /// The nodes, in order.
+    /// The nodes that were not taken, in the order of the program.
     pub nodes: Vec<LeftNode>,
 }
 
 /// A node that a backend did not take.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftNode {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// The file and line of the model that call it, `model.py:12`, if the archive has them.
+    /// The file and line of the model that the node comes from, such as `model.py:12`, if the archive has them.
     pub line: Option<String>,
 }
 
 /// A part of a method that was delegated to a backend.
 #[derive(Debug, Clone)]
 pub struct DelegateSummary {
-    /// The backend.
+    /// The id of the backend.
     pub backend_id: String,
-    /// How often each operator occurs in it.
+    /// How often each operator occurs in the part.
     pub operators: BTreeMap<String, usize>,
-    /// Bytes of the payload.
+    /// The size of the payload in bytes.
     pub payload_bytes: u64,
-    /// Bytes of the named data that it refers to.
+    /// The total size in bytes of the named data that the payload refers to.
     pub named_bytes: u64,
     /// Maps each debug handle that the backend reports at run time to the nodes of the archive it stands for.
     pub debug_handle_map: BTreeMap<DebugHandle, Vec<String>>,
@@ -410,11 +410,11 @@ fn lower_once(
     Ok(Lowered { quantized, left })
 }
 
-/// The keys of the named data of all delegates of a file: a key names the same bytes in all of its methods.
+/// The keys of the named data of all delegates of a file. A key must name the same bytes in all methods of the file.
 #[derive(Default)]
 struct DelegateKeys(HashMap<String, KeyOwner>);
 
-/// The first payload that uses a key.
+/// The first payload that uses a certain key of named data.
 struct KeyOwner {
     method: String,
     backend_id: String,
@@ -422,7 +422,8 @@ struct KeyOwner {
 }
 
 impl DelegateKeys {
-    /// Adds the keys of a method.
+    /// Adds the keys of a method's delegates; fails if a key is already known with other bytes, or reserved for the
+    /// file itself.
     fn add(&mut self, program: &ExportedProgram) -> Result<(), DelegationError> {
         for module in &program.lowered {
             let backend_id = &module.spec.backend_id;
@@ -484,7 +485,7 @@ fn add_external(
     Ok(())
 }
 
-/// The nodes that no backend took, with the reasons of each.
+/// The nodes that a backend did not take, grouped by operator, backend and reason.
 fn left_nodes(program: &ExportedProgram, reasons: &[(&str, BTreeMap<VarId, String>)]) -> Vec<LeftNodes> {
     let mut groups: BTreeMap<(&str, usize, &str), Vec<LeftNode>> = BTreeMap::new();
     program.graph.for_each_node(&mut |node| {

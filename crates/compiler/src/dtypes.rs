@@ -13,7 +13,7 @@ fn promotion_category(dtype: ScalarType) -> u8 {
     }
 }
 
-/// The promoted type of two tensors that both have, or both lack, dimensions.
+/// The promoted type of two tensors that are either both 0-d or both not 0-d.
 pub(crate) fn promote(a: ScalarType, b: ScalarType) -> ScalarType {
     use ScalarType::*;
     if a == b {

@@ -8,11 +8,11 @@ pub enum Error {
     /// The file is not a readable archive.
     #[error("{}", shown_line(&format!("{place}: {problem}{}", format_help(.help))))]
     Archive {
-        /// The archive entry, and where in it.
+        /// The archive entry, and the position in it.
         place: String,
         /// What is wrong.
         problem: String,
-        /// How to fix it; may be empty.
+        /// How to fix the problem; may be empty.
         help: String,
     },
     /// A node of the program cannot be compiled.
@@ -29,7 +29,7 @@ pub enum Error {
     Recover {
         /// The method, and the instruction.
         place: String,
-        /// Why it could not be lifted.
+        /// Why the method could not be lifted.
         problem: String,
     },
     /// A backend failed to compile a part of the program.
@@ -48,9 +48,9 @@ pub enum Error {
 pub struct NodeError {
     /// The node's name in the archive.
     pub node: String,
-    /// Its operator.
+    /// The node's operator.
     pub target: String,
-    /// Its source line, if the archive records it.
+    /// The node's source line, if the archive records it.
     pub line: Option<SourceFrame>,
     /// What is wrong.
     pub problem: String,
@@ -61,11 +61,11 @@ pub struct NodeError {
 pub struct UnsupportedOperator {
     /// The operator.
     pub target: String,
-    /// How many nodes call it.
+    /// How many nodes call the operator.
     pub count: usize,
-    /// The name of the first of these nodes.
+    /// The name of the first node that calls the operator.
     pub node: String,
-    /// Its source line, if the archive records it.
+    /// The source line of that first node, if the archive records it.
     pub line: Option<SourceFrame>,
     /// Operators with similar names, or why no kernel takes the call.
     pub hint: String,

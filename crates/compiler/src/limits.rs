@@ -1,6 +1,6 @@
 //! Limits on what an archive may make the compiler allocate.
 
-/// Maximum bytes of a model's JSON; that of a network of 100,000 nodes has about 200 MB.
+/// Maximum bytes of a model's JSON. The JSON of a network of 100,000 nodes has about 200 MB.
 pub(crate) const MAX_JSON_BYTES: u64 = 1 << 30;
 
 /// Maximum bytes that compressed records may inflate to in total; `torch.export` compresses none.
@@ -27,11 +27,12 @@ pub(crate) const NODE_BYTES: usize = 512;
 /// Maximum entries of a table that a decomposition computes from sizes, such as window indices.
 pub(crate) const MAX_TABLE: usize = 1 << 24;
 
-/// The memory in bytes that an entry of such a table takes while it is computed.
+/// The memory in bytes that an entry of a table of up to [`MAX_TABLE`] entries takes while the table is computed.
 pub(crate) const TABLE_ENTRY_BYTES: usize = 16;
 
 /// Maximum nesting depth of parentheses and of quotients in a size expression.
 pub(crate) const MAX_EXPRESSION_DEPTH: usize = 64;
 
-/// Maximum terms of a size expression. PyTorch's have a dozen; simplification compares every two.
+/// Maximum number of terms in a size expression: simplification compares all pairs. PyTorch's expressions have about
+/// a dozen.
 pub(crate) const MAX_EXPRESSION_TERMS: usize = 1024;

@@ -21,7 +21,7 @@ const VIEWS: &[&str] = &[
     "view",
 ];
 
-/// Operators whose overload differs from that in the kernel's name.
+/// Operators as (name, overload of the kernel, overload in exported programs), where the overloads differ.
 const OVERLOADS: &[(&str, &str, &str)] = &[
     ("add", "out", "Tensor"),
     ("all", "all_out", "default"),

@@ -12,20 +12,20 @@ use std::collections::HashMap;
 /// type. `tools/reference/operand_types.py` measures the types on the reference runtime.
 const PORTABLE: &str = include_str!("portable_operators.txt");
 
-/// The namespaces that the reference runtime defines, and torchvision's, which it lacks.
+/// The namespaces of the reference runtime's operators, and `torchvision::`, of which the reference runtime has none.
 const KNOWN_NAMESPACES: [&str; 6] =
     ["aten::", "executorch_prim::", "dim_order_ops::", "et_copy::", "llama::", "torchvision::"];
 
 /// The types that the portable kernels take, by operator.
 pub(crate) struct PortableKernels(HashMap<&'static str, Vec<Group>>);
 
-/// Operands of the same type.
+/// Operands of a kernel that must have the same type, and the types that the kernel supports for them.
 struct Group {
     names: Vec<&'static str>,
     types: DtypeSet,
 }
 
-/// The type that a node's operand has, or would have.
+/// The element type of a value as a node's operand, after type promotion.
 type TypeOf<'a> = &'a dyn Fn(VarId) -> Option<ScalarType>;
 
 impl PortableKernels {
@@ -33,7 +33,7 @@ impl PortableKernels {
         Self(PORTABLE.lines().map(parse_kernel).collect())
     }
 
-    /// Whether the reference runtime has an operator, or may have it: custom operators can be registered with it.
+    /// Whether the reference runtime has the operator, or could have it as a custom operator outside the known namespaces.
     pub(crate) fn may_have(&self, name: &str) -> bool {
         self.0.contains_key(name) || !KNOWN_NAMESPACES.iter().any(|namespace| name.starts_with(namespace))
     }
@@ -80,7 +80,7 @@ impl PortableKernels {
     }
 }
 
-/// The types of the tensors at a position of a call.
+/// The element types of the tensors that a node passes at a position of a kernel's schema.
 fn operand_types(slot: &Slot, node: &ExportedNode, type_of: TypeOf<'_>) -> Vec<ScalarType> {
     let vars = match slot {
         Slot::Given(arg) => arg.vars(),
@@ -90,7 +90,7 @@ fn operand_types(slot: &Slot, node: &ExportedNode, type_of: TypeOf<'_>) -> Vec<S
     vars.into_iter().filter_map(type_of).collect()
 }
 
-/// Reads a line of [`PORTABLE`].
+/// Parses a line of [`PORTABLE`] into the kernel's name and its groups of operands.
 fn parse_kernel(line: &'static str) -> (&'static str, Vec<Group>) {
     let (name, groups) = line.split_once(' ').unwrap_or((line, ""));
     (name, groups.split(';').filter_map(parse_group).collect())
@@ -102,7 +102,7 @@ fn parse_group(text: &'static str) -> Option<Group> {
     Some(Group { names: names.split('=').collect(), types })
 }
 
-/// A set of types by its name in [`PORTABLE`].
+/// The set of types that has this name in [`PORTABLE`].
 fn dtype_set(name: &str) -> DtypeSet {
     use ScalarType::*;
     match name {

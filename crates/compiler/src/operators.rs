@@ -13,11 +13,11 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct OperatorTable {
     callable: Callable,
-    /// All operators, if `callable` has only some of them.
+    /// The table of all operators, if `callable` has only some of them.
     others: Option<Callable>,
-    /// Whether the program may call the others for nodes that those of `callable` cannot compute, even decomposed.
+    /// Whether the program may call operators outside `callable` for nodes that `callable` cannot compute, even decomposed.
     falls_back: bool,
-    /// The kernels of the reference runtime, if `callable` has only operators that run there.
+    /// The kernels of the reference runtime, if that runtime has all operators of `callable`.
     portable: Option<Arc<PortableKernels>>,
     kept: KeptOperators,
 }
@@ -26,7 +26,7 @@ pub struct OperatorTable {
 #[derive(Clone, Default)]
 struct KeptOperators {
     operators: HashSet<String>,
-    /// The first results of nodes that are decomposed all the same, because no backend takes them.
+    /// The first results of nodes that are decomposed although their operators are kept, because no backend takes them.
     released: HashSet<VarId>,
 }
 
@@ -88,7 +88,7 @@ impl OperatorTable {
         !self.kept.operators.is_empty()
     }
 
-    /// The first results of the kept nodes that neither a backend nor a kernel computes.
+    /// The first results of the nodes with kept operators that neither a backend nor a kernel computes.
     pub(crate) fn uncomputable_kept_nodes(&self, program: &ExportedProgram) -> Vec<VarId> {
         let mut outputs = Vec::new();
         program.graph.for_each_node(&mut |node| {
@@ -103,7 +103,7 @@ impl OperatorTable {
         self.kept.released.is_empty()
     }
 
-    /// Returns the table that lets these nodes be decomposed.
+    /// Returns the table with these nodes, named by their first results, released for decomposition.
     pub(crate) fn with_released_nodes(mut self, nodes: Vec<VarId>) -> Self {
         self.kept.released.extend(nodes);
         self
@@ -131,7 +131,7 @@ impl OperatorTable {
         self.select(program, node).or_else(other)
     }
 
-    /// Selects the operator that computes a node, even one that the program may not call.
+    /// Selects an operator for a node from all operators, including those outside `callable`.
     fn select_other(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
         self.others.as_ref().filter(|_| !is_rejected(program, node))?.select(program, node)
     }
@@ -143,7 +143,7 @@ impl OperatorTable {
         Some(selection)
     }
 
-    /// Whether an operator accepts a node if its operands and results in half precision become float32.
+    /// Whether an operator accepts the node once its half-precision operands and results are float32.
     pub(crate) fn accepts_widened(&self, program: &ExportedProgram, node: &ExportedNode) -> bool {
         let widened = |var: VarId| dtype_of(program, var).map(widen_half);
         self.select_by_schema(program, node)
@@ -195,7 +195,7 @@ pub(crate) fn widen_half(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// Whether every kernel rejects the node, although its arguments fit the schema.
+/// Whether every kernel rejects the node, although the node's arguments fit the schema.
 fn is_rejected(program: &ExportedProgram, node: &ExportedNode) -> bool {
     match &*node.target {
         // Kernels take one batch dimension and one dimension of heads.
@@ -213,7 +213,7 @@ fn is_rejected(program: &ExportedProgram, node: &ExportedNode) -> bool {
     }
 }
 
-/// Whether the reference runtime's kernel rejects the node, although its arguments fit the schema.
+/// Whether the reference runtime's kernel rejects the node, although the node's arguments fit the schema.
 fn is_rejected_by_reference(program: &ExportedProgram, node: &ExportedNode) -> bool {
     match &*node.target {
         "aten._fft_r2c.default" => matches!(node.arg("onesided"), Some(Argument::Bool(false))),
@@ -277,7 +277,7 @@ fn argument_rank(program: &ExportedProgram, node: &ExportedNode, name: &str) -> 
     node.arg(name).and_then(Argument::var).and_then(|v| program.spec(v)).map_or(0, |spec| spec.rank())
 }
 
-/// An element of an integer list as an argument.
+/// Converts an element of an integer list to an argument.
 pub(crate) fn int_argument(int: IntArgument) -> Argument {
     match int {
         IntArgument::Int(v) => Argument::Int(v),

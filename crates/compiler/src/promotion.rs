@@ -40,7 +40,7 @@ pub(crate) fn is_cast_operand(operand: &str) -> bool {
     CAST.contains(&operand)
 }
 
-/// The type to which the pass `promote` casts the operands of a node, if it does.
+/// The type to which the pass `promote` casts a node's operands; `None` if it does not cast them.
 pub(crate) fn promoted_type(program: &ExportedProgram, node: &ExportedNode) -> Option<ScalarType> {
     let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
     let result = node.outputs.first().and_then(|&v| dtype_of(program, v));

@@ -264,7 +264,7 @@ fn substituted(size: &Size, values: &Values) -> Size {
     let Size::Sym(symbolic) = size else { return size.clone() };
     let mut is_affected = false;
     symbolic.for_each_symbol(&mut |name| is_affected |= values.contains_key(name));
-    if is_affected { expression(symbolic, values).simplified() } else { size.clone() }
+    if is_affected { expression(symbolic, values).simplify() } else { size.clone() }
 }
 
 /// The symbols of a size, each once.

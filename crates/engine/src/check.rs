@@ -23,7 +23,7 @@ pub fn check_node(graph: &Graph, node: NodeId) -> Result<()> {
     check_layout(graph, node)
 }
 
-/// Whether the operands of a node have the layouts that it requires.
+/// Whether the operands of a node have the layouts that the node requires.
 pub(crate) fn layouts_fit(graph: &Graph, node: NodeId) -> bool {
     check_layout(graph, node).is_ok()
 }

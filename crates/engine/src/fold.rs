@@ -23,10 +23,10 @@ use std::sync::{Arc, OnceLock};
 /// The memory budget limits the bytes of results that are computed.
 const MAX_GROWTH: usize = 8;
 
-/// Results of at most this many bytes are folded whatever the size of the operands.
+/// Results of at most this many bytes are folded, whatever the sizes of the operands.
 const SMALL: usize = 256 << 20;
 
-/// What takes the memory, in errors of an exhausted budget.
+/// The purpose of the constants' memory, for errors of an exhausted budget.
 const CONSTANTS: &str = "its constants";
 
 /// The maximum size in bytes of a result that is computed eagerly.
@@ -57,7 +57,7 @@ pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
     true
 }
 
-/// The results of a node as constants; a large result is lazy.
+/// The results of a node as constants; large results are computed lazily.
 fn fold_results(
     kind: &Arc<dyn Kind>,
     inputs: Vec<(TensorMeta, Constant)>,
@@ -78,7 +78,7 @@ fn fold_results(
     same.then(|| tensors.into_iter().map(Constant::from).collect())
 }
 
-/// A lazy constant. Small ones are computed now; `None` if that fails.
+/// A constant that is computed lazily; a small one is computed now, and `None` returned if that fails.
 fn lazy_constant(
     derivation: Derivation,
     meta: &TensorMeta,
@@ -108,14 +108,14 @@ pub(crate) fn to_layout(
     lazy_constant(derivation, meta, graph.budget(), ctx)
 }
 
-/// The constant that was converted to another layout, if this one was derived so.
+/// The constant from which this one was derived by a change of layout; `None` if it was not derived so.
 pub(crate) fn before_relayout(constant: &Constant) -> Option<(TensorMeta, Constant)> {
     let derivation = constant.derivation()?;
     operation::<Relayout>(&**derivation.kind())?;
     derivation.inputs().first().map(|(meta, constant)| (meta.clone(), constant.reopen()))
 }
 
-/// Whether the results of a kind depend only on its inputs, and [`compute`] supports it.
+/// Whether [`compute`] supports a kind, and its results depend only on its inputs.
 fn is_computable(kind: &dyn Kind) -> bool {
     match kind.downcast_ref::<crate::Call>() {
         Some(call) => call.kernel.results() == Results::Elements,
@@ -155,7 +155,7 @@ fn operation<T: 'static>(kind: &dyn Kind) -> Option<&T> {
     (kind.downcast_ref::<OpKind>()?.operation() as &dyn Any).downcast_ref()
 }
 
-/// The unary function of an elementwise node that applies nothing else, such as a rounding to half precision.
+/// The unary function of an elementwise node that applies just that function to its input, such as a rounding.
 fn sole_unary(kind: &dyn Kind) -> Option<pteron_operator::Unary> {
     match &operation::<Pointwise>(kind)?.0.instrs[..] {
         &[Instr::Input(0), Instr::Unary(f, 0)] => Some(f),
@@ -169,9 +169,9 @@ struct LazyConstant {
     meta: TensorMeta,
     pool: Pool,
     isa: Isa,
-    /// The limit of scratch memory for its computation, in bytes.
+    /// The limit, in bytes, of the scratch memory for computing the constant.
     scratch: usize,
-    /// The memory budget that its bytes count against once it is computed.
+    /// The memory budget against which the constant's bytes count once they are computed.
     budget: Budget,
     computed: OnceLock<Option<CountedTensor>>,
 }
@@ -209,7 +209,7 @@ impl Bytes for LazyConstant {
     }
 }
 
-/// The matrix that was transposed to a constant with this meta. `None` if the constant was not derived so.
+/// The matrix whose transpose the constant with this meta is; `None` if the constant was not derived by a transposition.
 pub(crate) fn before_transpose(meta: &TensorMeta, constant: &Constant) -> Option<(TensorMeta, Constant)> {
     let derivation = constant.derivation()?;
     let Meaning::View(ViewOf::Permute(dims)) = derivation.meaning()? else { return None };

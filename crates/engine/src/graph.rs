@@ -24,18 +24,18 @@ pub(crate) fn facts(graph: &Graph, node: NodeId) -> Facts {
     graph.node(node).call().map_or(Facts::NONE, |call| call.kernel.facts())
 }
 
-/// The node's input at a position of its call's arguments.
+/// The input of a node at a position of the arguments of the node's call.
 pub(crate) fn argument(graph: &Graph, node: NodeId, position: usize) -> Option<ValueId> {
     let node = graph.node(node);
     node.inputs().get(node.call()?.input_at(position)?).copied()
 }
 
-/// The user of a value that is used exactly once.
+/// The only user of a value; `None` unless the value is used exactly once.
 pub(crate) fn single_user(graph: &Graph, value: ValueId) -> Option<NodeId> {
     if graph.uses(value).len() == 1 { graph.only_user(value) } else { None }
 }
 
-/// The node that defines a value, if the value is used exactly once.
+/// The node that defines a value; `None` unless the value is used exactly once.
 pub(crate) fn single_use_producer(graph: &Graph, value: ValueId) -> Option<NodeId> {
     if graph.uses(value).len() == 1 { graph.producer(value) } else { None }
 }

@@ -12,9 +12,9 @@ pub enum LayoutReq {
     RowMajor,
     /// An image in this layout.
     Image(Layout),
-    /// An image in either layout.
+    /// An image in either channels-first or channels-last layout.
     AnyImage,
-    /// The sizes and layout of the node's first input.
+    /// The sizes and layout of the node's first input are required.
     SameAsInput0,
     /// A layout in which a reshape of the node's first input keeps the order of elements in memory.
     ReshapeOfInput0,

@@ -11,7 +11,7 @@ pub struct Operands<'g> {
     node: NodeId,
 }
 
-/// Fails with the error that a node cannot run, because of this problem.
+/// Returns the error that a node cannot run because of `problem`.
 pub(crate) fn refuse<T>(problem: impl Into<String>) -> Result<T> {
     Err(Error::invalid(problem))
 }
@@ -130,7 +130,7 @@ impl<'g> Operands<'g> {
         }
     }
 
-    /// Checks that each size of the result is a size of an operand, or 1, as broadcasting requires.
+    /// Checks that each size of the result is 1 or equals the size of an operand, as broadcasting requires.
     pub(crate) fn check_broadcast_result(&self) -> Result<()> {
         let (inputs, out) = (self.inputs(), self.output(0)?);
         // Dimensions counted from the last, which broadcasting aligns.

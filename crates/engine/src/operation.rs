@@ -47,7 +47,7 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// This operation with an activation applied to its result, if that can be fused.
+    /// This operation followed by an activation of its result; `None` if the two cannot be fused.
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
         let _ = activation;
         None
@@ -59,7 +59,7 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
         None
     }
 
-    /// How it uses images that are available in channels-last form.
+    /// How the operation uses images that are available in channels-last form.
     fn images(&self) -> Images {
         if self.is_elementwise() { Images::Follows } else { Images::None }
     }
@@ -68,7 +68,7 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
 /// How an operation uses images `[N, C, space..]` that may be channels-last.
 #[derive(Clone, Debug, Default)]
 pub enum Images {
-    /// It needs them in their original layout.
+    /// The operation needs images in their original layout.
     #[default]
     None,
     /// It runs fastest on channels-last images. The node gets this kind, and its first input, its residual and its
@@ -76,12 +76,12 @@ pub enum Images {
     Prefers {
         /// The kind for channels-last images.
         kind: Arc<dyn Kind>,
-        /// Whether the last input is a residual.
+        /// Whether the last input of the node is a residual.
         residual: bool,
     },
-    /// It accepts both layouts and writes the layout that it reads; this applies to all inputs with the output's sizes.
+    /// The operation writes the layout that it reads, either one. All inputs with the output's sizes must have that layout.
     Follows,
-    /// Its first input may have either layout; other inputs and the outputs are not images.
+    /// The operation's first input may have either layout; other inputs and the outputs are not images.
     Reads,
 }
 
@@ -95,7 +95,7 @@ impl OpKind {
         Self(Arc::new(operation))
     }
 
-    /// The kind in an `Arc`.
+    /// The kind of nodes that compute `operation`, in an `Arc`.
     pub fn arc(operation: impl Operation) -> Arc<dyn Kind> {
         Arc::new(Self::new(operation))
     }

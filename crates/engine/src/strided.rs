@@ -22,7 +22,7 @@ const MAX_PARTS: usize = 16;
 /// A value as a strided view of another, scaled by a factor.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
-    /// The value that has the elements; `None` for a view without one ([`Self::from_stored`], [`Self::row_major`]).
+    /// The value whose elements are viewed; `None` for a view without one ([`Self::from_stored`], [`Self::row_major`]).
     pub(crate) root: Option<ValueId>,
     /// The offset of the first element.
     pub(crate) offset: usize,
@@ -33,12 +33,12 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// A value as a view of the furthest value, at most [`MAX_NODES`] nodes back, whose elements it views.
+    /// A value as a view of the earliest value whose elements it has, at most [`MAX_NODES`] nodes back.
     pub(crate) fn of(graph: &Graph, value: ValueId) -> Option<Self> {
         Self::through_nodes(graph, value, |_| true)
     }
 
-    /// As [`Self::of`], but sees only through nodes for whose results `sees` returns true.
+    /// Like [`Self::of`], but sees only through nodes whose results pass the test `sees`.
     pub(crate) fn through_nodes(
         graph: &Graph,
         value: ValueId,
@@ -63,7 +63,7 @@ impl View {
         Some(view)
     }
 
-    /// A row-major value of these sizes that does not exist yet.
+    /// The view that a row-major value of these sizes would be of itself; the value need not exist.
     pub(crate) fn row_major(sizes: &[usize]) -> Self {
         let mut stride = 1;
         let mut dims: Vec<_> = Vec::with_capacity(sizes.len());
@@ -132,7 +132,7 @@ impl View {
         parts
     }
 
-    /// The size and stride of a dimension, if it has at most one part.
+    /// The size and stride of a dimension; `None` if it has several parts.
     pub(crate) fn single_part(&self, dim: usize) -> Option<SizeStride> {
         match self.dims[dim].as_slice() {
             [] => Some((1, 0)),
@@ -190,7 +190,7 @@ impl View {
         Some(Self { dims, ..self.clone() })
     }
 
-    /// Applies the view operation of a node, whose result has these sizes.
+    /// Applies the view operation of a node whose result has the sizes `sizes`.
     fn apply(mut self, change: &ViewOp, sizes: &[usize]) -> Option<Self> {
         match change {
             ViewOp::Reshape => return self.reshape(sizes),
@@ -252,13 +252,13 @@ impl ViewOp {
     }
 }
 
-/// Whether a value is f32 and row-major. Views exist only of such values.
+/// Whether a value is f32 and row-major; only such values can be viewed.
 fn is_row_major_f32(graph: &Graph, value: ValueId) -> bool {
     let meta = graph.meta(value);
     meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
 }
 
-/// The factor by which an expression multiplies its input, if it computes nothing else.
+/// The factor by which an expression multiplies its input; `None` if it computes anything else.
 pub(crate) fn scale_of(expression: &Expression) -> Option<f32> {
     match expression.instrs.as_slice() {
         [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Mul, 0, 1)] => Some(*c),

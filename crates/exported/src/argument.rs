@@ -6,7 +6,7 @@ use pteron_tensor::ScalarType;
 pub enum Argument {
     /// `None`.
     None,
-    /// A value.
+    /// A value of the program.
     Var(VarId),
     /// An integer.
     Int(i64),
@@ -68,7 +68,7 @@ impl Argument {
         Self::Ints(values.iter().map(|&v| IntArgument::Int(v)).collect())
     }
 
-    /// The value, if the argument is one.
+    /// The value that the argument refers to; `None` for other kinds of arguments.
     pub fn var(&self) -> Option<VarId> {
         if let Self::Var(v) = self { Some(*v) } else { None }
     }
@@ -82,7 +82,7 @@ impl Argument {
         }
     }
 
-    /// The values that it refers to, without those that a nested graph uses.
+    /// The values that the argument refers to, without those that a nested graph uses.
     pub fn vars(&self) -> Vec<VarId> {
         match self {
             Self::Var(v) => vec![*v],
@@ -96,7 +96,7 @@ impl Argument {
         }
     }
 
-    /// Replaces the values that it refers to. Nested graphs stay unchanged.
+    /// Replaces the values that the argument refers to. Nested graphs stay unchanged.
     pub fn map_vars(&mut self, map: &mut impl FnMut(VarId) -> VarId) {
         match self {
             Self::Var(v) => *v = map(*v),

@@ -34,12 +34,12 @@ impl CompileBudget {
         Ok(())
     }
 
-    /// How many reservations [`charge`](Self::charge) has made that still hold.
+    /// The number of reservations that [`charge`](Self::charge) has made and that have not been released.
     pub fn num_charged(&self) -> usize {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Releases what was charged after the first `count` reservations, when what it was for has been dropped.
+    /// Releases all but the first `count` reservations; the caller has dropped what the released ones were made for.
     pub fn release_after(&self, count: usize) {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).truncate(count);
     }

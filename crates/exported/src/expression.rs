@@ -46,12 +46,12 @@ impl Expression {
         if let [Token::Symbol(symbol)] = self.tokens[..] { Some(symbol) } else { None }
     }
 
-    /// The symbols that it contains.
+    /// The symbols in the expression, by number.
     pub fn symbols(&self) -> impl Iterator<Item = usize> + '_ {
         self.tokens.iter().filter_map(|token| if let Token::Symbol(s) = token { Some(*s) } else { None })
     }
 
-    /// Whether it has no operations but sums and products.
+    /// Whether the expression has no operations other than sums and products.
     pub fn is_polynomial(&self) -> bool {
         !self.tokens.iter().any(|t| matches!(t, Token::Op(op) if !matches!(op, SymOp::Add | SymOp::Mul)))
     }

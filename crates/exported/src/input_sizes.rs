@@ -28,7 +28,7 @@ const HEADER: &str = "input sizes 1";
 /// The maximum number of symbols.
 const MAX_SYMBOLS: usize = 4096;
 
-/// Lower bounds up to this one do not exclude the sizes 0 and 1: exporters do not enforce those.
+/// Lower bounds up to this value are not enforced: exporters assume that sizes are not 0 or 1 without enforcing it.
 const MIN_HELD: i64 = 2;
 
 /// The sizes that an export allows for the inputs of a method.
@@ -42,17 +42,17 @@ pub struct InputSizes {
 /// A size that the export does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeProblem {
-    /// The input.
+    /// The index of the input.
     pub input: usize,
-    /// The dimension.
+    /// The index of the dimension.
     pub dim: usize,
     /// The size that the caller passed.
     pub found: usize,
-    /// What was exported: `32`, `s77 from 4 to 64`, or `2*s77, which is 6`.
+    /// The size that was exported, as text: `32`, `s77 from 4 to 64`, or `2*s77, which is 6`.
     pub exported: String,
 }
 
-/// The values of symbols that sizes of inputs determine.
+/// The value of each symbol, by number, once the size of an input determines it.
 type Values = SmallVec<[Option<i64>; 8]>;
 
 impl InputSizes {

@@ -6,7 +6,7 @@ use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 use std::sync::Arc;
 
 impl TensorSpec {
-    /// Converts a tensor's bytes to another layout; `None` if its sizes are not known or `bytes` are too few.
+    /// Converts a tensor's bytes to another layout; `None` if a size is not known or `bytes` are too few.
     pub fn convert_layout(&self, bytes: &[u8], order: DimOrder) -> Option<Vec<u8>> {
         let sizes =
             self.known_sizes()?.into_iter().map(usize::try_from).collect::<Result<Vec<_>, _>>().ok()?;

@@ -61,7 +61,7 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// A row-major tensor.
+    /// The spec of a row-major tensor.
     pub fn contiguous(dtype: ScalarType, sizes: Vec<Size>) -> Self {
         let dim_order = DimOrder::contiguous(sizes.len());
         Self { dtype, sizes, dim_order }
@@ -157,24 +157,24 @@ impl ExportedNode {
         self.args.iter().find(|(n, _)| **n == *name).map(|(_, a)| a)
     }
 
-    /// All values that it uses itself, without those that only a nested graph uses.
+    /// All values that the node uses itself, without those that only a nested graph uses.
     pub fn operands(&self) -> impl Iterator<Item = VarId> + '_ {
         self.args.iter().flat_map(|(_, arg)| arg.vars())
     }
 
-    /// The nested graphs among its arguments.
+    /// The nested graphs among the node's arguments.
     pub fn graphs(&self) -> impl Iterator<Item = &ExportedGraph> {
         self.args.iter().filter_map(|(_, a)| if let Argument::Graph(g) = a { Some(&**g) } else { None })
     }
 
-    /// The nested graphs among its arguments, mutable.
+    /// The nested graphs among the node's arguments, mutable.
     pub fn graphs_mut(&mut self) -> impl Iterator<Item = &mut ExportedGraph> {
         self.args
             .iter_mut()
             .filter_map(|(_, a)| if let Argument::Graph(g) = a { Some(&mut **g) } else { None })
     }
 
-    /// The innermost line of source code.
+    /// The innermost line of source code that created the node.
     pub fn line(&self) -> Option<&SourceFrame> {
         self.source.frames.last()
     }
@@ -211,9 +211,9 @@ impl ExportedGraph {
 /// The kind of an input of the outermost graph.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InputKind {
-    /// The caller passes it.
+    /// An input that the caller passes.
     User,
-    /// The caller passes a number or string for which the exporter assumed this fixed value.
+    /// A number or string that the caller passes, and for which the exporter assumed this fixed value.
     Fixed(Argument),
     /// A trainable parameter, with its value in [`ExportedProgram::constants`].
     Parameter,
@@ -230,16 +230,16 @@ pub enum InputKind {
 pub struct Mutation {
     /// The input that is written.
     pub input: VarId,
-    /// Its new contents.
+    /// The value that becomes the input's new contents.
     pub value: VarId,
 }
 
 /// The bytes of a constant tensor of the program.
 #[derive(Clone)]
 pub struct ConstantTensor {
-    /// Its name in the source model, if it has one.
+    /// The tensor's name in the source model, if it has one.
     pub name: Option<Arc<str>>,
-    /// The bytes that contain it, possibly together with other tensors.
+    /// The bytes that contain the tensor, possibly together with others.
     pub bytes: SharedBytes,
     /// The range of this tensor's bytes, in the layout of its [`TensorSpec`].
     pub range: Range<usize>,
@@ -291,7 +291,7 @@ impl fmt::Debug for ConstantTensor {
 /// A program as an exporter saves it.
 #[derive(Debug, Clone, Default)]
 pub struct ExportedProgram {
-    /// The name of the method that is compiled from it.
+    /// The name of the method that is compiled from the program.
     pub name: String,
     /// The outermost graph.
     pub graph: ExportedGraph,

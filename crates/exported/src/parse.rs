@@ -25,7 +25,7 @@ const MAX_CONSTANT: usize = 1 << 26;
 pub struct ParseError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// What is wrong in the line.
     pub problem: String,
 }
 
@@ -332,7 +332,7 @@ fn parse_range(line: &str) -> Option<(&str, Bounds)> {
     Some((name, Bounds { min: min.parse().ok()?, max: max.parse().ok()? }))
 }
 
-/// Parses the kind of an input, and returns the rest of its line; no kind for a constant that is no input.
+/// Parses the kind of an input; returns it with the rest of the line. `None` is the kind of a constant that is not an input.
 fn parse_input_kind(line: &str) -> Option<(Option<InputKind>, &str)> {
     let (word, rest) = line.split_once(" %")?;
     let kind = match word {

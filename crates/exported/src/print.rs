@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 pub struct PrintOptions {
     /// Show each line of source code above the nodes that it produced.
     pub source: bool,
-    /// Show the constants, also those that are no inputs, with up to sixteen elements of each.
+    /// Show the constants, including those that are not graph inputs, with up to sixteen elements of each.
     pub constants: bool,
 }
 
@@ -29,10 +29,10 @@ impl fmt::Display for ExportedProgram {
     }
 }
 
-/// The number of elements of a constant that a listing shows.
+/// The maximum number of elements of a constant that a listing shows.
 const MAX_ELEMENTS: usize = 16;
 
-/// The first elements of a constant as text; `None` for types whose elements have none.
+/// The first elements of a constant as text; `None` for types whose elements cannot be printed.
 fn first_elements(bytes: &[u8], dtype: ScalarType) -> Option<Vec<String>> {
     fn format_each<const N: usize>(bytes: &[u8], text: impl Fn([u8; N]) -> String) -> Option<Vec<String>> {
         let elements = bytes.as_chunks::<N>().0;
@@ -172,7 +172,7 @@ impl Printer<'_> {
         write!(self.out, "{name}: {}", self.program.var(var).ty)
     }
 
-    /// The elements of a constant, if they are asked for: ` = [1.0, 2.0]`.
+    /// Writes the first elements of a constant, such as ` = [1.0, 2.0]`, if the options ask for constants.
     fn write_elements(&mut self, var: VarId) -> fmt::Result {
         let (constant, spec) = (self.program.constants.get(&var), self.program.spec(var));
         let (true, Some(constant), Some(spec)) = (self.options.constants, constant, spec) else {

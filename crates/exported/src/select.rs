@@ -24,9 +24,9 @@ pub enum Slot {
 
 /// The kernel selected for a node.
 pub struct Selection {
-    /// Its kernel.
+    /// The selected kernel.
     pub kernel: Arc<dyn Kernel>,
-    /// The argument for each position of its schema.
+    /// The argument for each position of the kernel's schema.
     pub slots: Vec<Slot>,
 }
 

@@ -16,21 +16,21 @@ pub enum Size {
 /// The operation of a symbolic expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SymOp {
-    /// The sum.
+    /// The sum of the operands.
     Add,
-    /// The product.
+    /// The product of the operands.
     Mul,
     /// The quotient, rounded down.
     FloorDiv,
     /// The quotient, rounded up.
     CeilDiv,
-    /// The remainder of the first divided by the second, as Python defines it.
+    /// The remainder of the first operand divided by the second, as Python defines it.
     Mod,
-    /// The largest.
+    /// The largest operand.
     Max,
-    /// The smallest.
+    /// The smallest operand.
     Min,
-    /// The first to the power of the second.
+    /// The first operand to the power of the second.
     Pow,
 }
 
@@ -82,7 +82,7 @@ impl Bounds {
 }
 
 impl Size {
-    /// The integer, if it is known.
+    /// The integer, if the size is known.
     pub fn known(&self) -> Option<i64> {
         if let Self::Int(v) = self { Some(*v) } else { None }
     }
@@ -115,7 +115,7 @@ impl Size {
         self.combine(SymOp::Add, other)
     }
 
-    /// The bounds that follow from those of its symbols.
+    /// The size's bounds, derived from those of its symbols.
     pub fn bounds(&self, ranges: &Ranges) -> Bounds {
         match self {
             Self::Int(v) => Bounds::exactly(*v),
@@ -124,7 +124,7 @@ impl Size {
     }
 }
 
-/// The greatest exponent of a power that is a product of equal factors.
+/// The greatest exponent of a power that is written as a product of equal factors.
 const MAX_FACTORS: i64 = 8;
 
 impl SymExpr {
@@ -162,7 +162,7 @@ impl SymExpr {
         }
     }
 
-    /// The bounds that follow from those of its symbols.
+    /// The expression's bounds, derived from those of its symbols.
     pub fn bounds(&self, ranges: &Ranges) -> Bounds {
         match self {
             Self::Int(v) => Bounds::exactly(*v),

@@ -126,12 +126,12 @@ impl Error {
         &self.0.path
     }
 
-    /// What was expected there.
+    /// What was expected at the error's path.
     pub fn expected(&self) -> &str {
         &self.0.expected
     }
 
-    /// What was found there.
+    /// What was found at the error's path.
     pub fn found(&self) -> &str {
         &self.0.found
     }

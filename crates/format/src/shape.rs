@@ -7,7 +7,7 @@ pub(crate) fn numel(sizes: &[i32]) -> Option<u64> {
     sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(u64::try_from(size).ok()?))
 }
 
-/// Number of bytes; `None` if it overflows or the element type is unknown.
+/// Number of bytes; `None` if it overflows, a size is negative or the element type is unknown.
 pub(crate) fn nbytes(scalar_type: i8, sizes: &[i32]) -> Option<u64> {
     numel(sizes)?.checked_mul(ScalarType::from_i8(scalar_type).ok()?.size() as u64)
 }

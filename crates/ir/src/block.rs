@@ -31,7 +31,7 @@ pub struct Terminator {
     /// Whether the first operand is the branch condition.
     pub(crate) conditional: bool,
     pub(crate) operands: Vec<ValueId>,
-    /// Index at which the operands for the second target begin; those between the condition and it go to the first.
+    /// Index of the first operand for the second target. The operands before it, without the condition, are for the first.
     pub(crate) split: usize,
 }
 
@@ -82,7 +82,7 @@ impl Terminator {
         self.operands.first().copied().filter(|_| self.conditional)
     }
 
-    /// The values passed for the parameters of a target; with target 0, the results of a return.
+    /// The values passed for the parameters of the target with this index; index 0 of a return gives its results.
     pub fn values(&self, target: usize) -> &[ValueId] {
         match target {
             0 => &self.operands[usize::from(self.conditional)..self.split],
@@ -90,12 +90,12 @@ impl Terminator {
         }
     }
 
-    /// All values that it uses: the condition, then the values for each target, or the results.
+    /// All values that the terminator uses: the condition, then the values for each target, or the results.
     pub fn operands(&self) -> &[ValueId] {
         &self.operands
     }
 
-    /// Whether this is a return.
+    /// Whether this terminator is a return.
     pub fn is_return(&self) -> bool {
         self.targets.is_empty()
     }

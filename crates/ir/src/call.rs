@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// outs refer to them.
 #[derive(Clone)]
 pub struct Call {
-    /// The kernel.
+    /// The operator's kernel.
     pub kernel: Arc<dyn Kernel>,
-    /// The prepared kernel, if the kernel prepared this call.
+    /// The prepared kernel; `None` if the kernel did not prepare this call.
     pub prepared: Option<Arc<dyn PreparedKernel>>,
     /// The argument at each position of the schema.
     pub args: Vec<CallArg>,
@@ -24,23 +24,23 @@ pub struct Call {
 /// An argument of a call.
 #[derive(Debug, Clone)]
 pub enum CallArg {
-    /// Absent.
+    /// An absent argument.
     None,
     /// A known number or boolean.
     Scalar(Scalar),
     /// A string.
     Str(Arc<str>),
-    /// Known integers.
+    /// A list of known integers.
     Ints(Vec<i64>),
-    /// Floating-point numbers.
+    /// A list of known floating-point numbers.
     Doubles(Arc<[f64]>),
-    /// Booleans.
+    /// A list of known booleans.
     Bools(Arc<[bool]>),
     /// The next input of the node, a tensor.
     Tensor,
     /// The next inputs of the node, this many tensors.
     Tensors(usize),
-    /// A list of tensors, some absent: whether each is present, in which case it is the next input of the node.
+    /// A list of tensors: for each element, whether it is present. Present elements are the next inputs of the node.
     OptionalTensors(Vec<bool>),
     /// The next input of the node, a scalar.
     Value,
@@ -70,17 +70,17 @@ impl Call {
         &self.kernel.schema().name
     }
 
-    /// The scalar at a position, if it is a known one.
+    /// The scalar argument at a position of the schema, if its value is known.
     pub fn scalar(&self, position: usize) -> Option<Scalar> {
         if let Some(CallArg::Scalar(s)) = self.args.get(position) { Some(*s) } else { None }
     }
 
-    /// The known integer at a position.
+    /// The integer argument at a position of the schema, if its value is known.
     pub fn int(&self, position: usize) -> Option<i64> {
         if let Some(Scalar::Int(v)) = self.scalar(position) { Some(v) } else { None }
     }
 
-    /// The known boolean at a position; an integer counts as true if it is not 0.
+    /// The boolean argument at a position, if its value is known; an integer counts as true if it is not 0.
     pub fn bool(&self, position: usize) -> Option<bool> {
         match self.scalar(position)? {
             Scalar::Bool(v) => Some(v),
@@ -89,12 +89,12 @@ impl Call {
         }
     }
 
-    /// The known integers at a position.
+    /// The list of integers at a position of the schema, if its values are known.
     pub fn ints(&self, position: usize) -> Option<&[i64]> {
         if let Some(CallArg::Ints(v)) = self.args.get(position) { Some(v) } else { None }
     }
 
-    /// The index of the node's input at a position, if the argument is a tensor.
+    /// The index, among the node's inputs, of the argument at a position of the schema; `None` if that is not a tensor.
     pub fn input_at(&self, position: usize) -> Option<usize> {
         let before: usize = self.args.get(..position)?.iter().map(CallArg::inputs).sum();
         matches!(self.args.get(position)?, CallArg::Tensor).then_some(before)
@@ -111,7 +111,7 @@ impl Call {
         self.arguments_from(&mut || inputs.next())
     }
 
-    /// As [`Self::arguments`]; `next` returns the next input.
+    /// Like [`Self::arguments`], but calls `next` for each of the node's inputs.
     fn arguments_from<'a>(&'a self, next: &mut dyn FnMut() -> Option<Arg<'a>>) -> Args<'a> {
         fn view<'a>(arg: Option<Arg<'a>>) -> Option<TensorView<'a>> {
             if let Some(Arg::Tensor(view)) = arg { Some(view) } else { None }
@@ -220,7 +220,7 @@ impl Call {
 }
 
 impl CallArg {
-    /// How many inputs of the node it takes.
+    /// The number of the node's inputs that the argument takes.
     pub fn inputs(&self) -> usize {
         match self {
             Self::Tensor | Self::Value => 1,

@@ -31,22 +31,22 @@ impl Derivation {
         (depth <= Self::MAX_DEPTH).then_some(Self { kind, inputs, depth })
     }
 
-    /// The kind of the node that computes it.
+    /// The kind of the node that computes the constant.
     pub fn kind(&self) -> &Arc<dyn Kind> {
         &self.kind
     }
 
-    /// The inputs of that node.
+    /// The inputs of the node that computes the constant.
     pub fn inputs(&self) -> &[(TensorMeta, Constant)] {
         &self.inputs
     }
 
-    /// The inputs as tensors. `None` if the bytes of one cannot be loaded.
+    /// The inputs as tensors; `None` if the bytes of an input cannot be loaded.
     pub fn views(&self) -> Option<SmallVec<[TensorView<'_>; 4]>> {
         self.inputs.iter().map(|(meta, constant)| constant.view(meta)).collect()
     }
 
-    /// The meaning of its call, if it is a call and the kernel declares one.
+    /// The meaning of the call that computes the constant, if a call does and its kernel declares a meaning.
     pub fn meaning(&self) -> Option<Meaning> {
         self.call()?.meaning(self.inputs.iter().map(|(meta, _)| meta))
     }

@@ -6,7 +6,7 @@ use pteron_tensor::TensorMeta;
 use pteron_trace::Place;
 
 impl Graph {
-    /// Replaces the kind and inputs of a node. Its position, results and origins stay.
+    /// Replaces the kind and inputs of a node. The node keeps its position, results and origins.
     pub fn rewrite(&mut self, node: NodeId, kind: impl IntoKind, inputs: &[ValueId]) {
         self.set_kind(node, kind);
         self.set_inputs(node, inputs);
@@ -99,7 +99,7 @@ impl Graph {
         own.origins = origins;
     }
 
-    /// Sets the instructions that a node implements; the last is the one that its results belong to.
+    /// Sets the instructions that a node implements; the node's results belong to the last one.
     pub fn set_origins(&mut self, node: NodeId, origins: &[Place]) {
         let node = &mut self.nodes[node.index()];
         node.origins = origins.iter().copied().collect();
@@ -144,7 +144,7 @@ impl Graph {
         }
     }
 
-    /// Drops unused outputs from the end of a node's list, so that `count` are left.
+    /// Drops unused outputs from the end of a node's list of outputs, so that `count` are left.
     pub fn truncate_outputs(&mut self, node: NodeId, count: usize) {
         let dropped: Vec<ValueId> = self.nodes[node.index()].outputs.iter().skip(count).copied().collect();
         debug_assert!(dropped.iter().all(|&v| !self.is_used(v)), "a dropped output is still used");
@@ -307,7 +307,7 @@ impl Graph {
         at
     }
 
-    /// Removes a use. The last use of the list takes its index, and that use's user is updated.
+    /// Removes a use from the value's use list. The last use of the list moves to its index, and its user is updated.
     pub(crate) fn remove_use(&mut self, value: ValueId, at: u32) {
         self.work += 1;
         let value = &mut self.values[value.index()];
@@ -321,7 +321,8 @@ impl Graph {
         }
     }
 
-    /// Links a node into a block after `previous`, or first.
+    /// Links a node into a block after `previous` (first if `None`); its order number is close to that of the
+    /// neighbour `near`.
     pub(crate) fn link(&mut self, node: NodeId, block: BlockId, previous: Option<NodeId>, near: Near) {
         self.work += 1;
         let next = match previous {

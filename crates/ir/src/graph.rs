@@ -9,7 +9,7 @@ use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What takes the memory, in errors of an exhausted budget.
+/// The purpose of the memory, for errors of an exhausted budget.
 const CONSTANTS: &str = "its computed constants";
 
 /// The purpose of a graph result.
@@ -43,7 +43,7 @@ pub struct Graph {
     pub(crate) memories: u32,
     /// The block to which nodes are appended.
     cursor: BlockId,
-    /// The instruction whose nodes are being added.
+    /// The instruction that nodes and values added now belong to.
     origin: Place,
     /// The number of nodes that are in blocks.
     pub(crate) num_nodes: usize,
@@ -108,7 +108,7 @@ impl Graph {
         (self.parameter(self.entry(), Type::Tensor, meta), number)
     }
 
-    /// The state number of an input, if it is state.
+    /// The state number of an input; `None` if the input is not state.
     pub fn state_of_input(&self, input: usize) -> Option<usize> {
         self.states.get(input).copied().flatten()
     }
@@ -317,7 +317,7 @@ impl Graph {
         self.add_result(value, Live::Output);
     }
 
-    /// Makes a value a result of this kind, by appending it to the return of the block at the cursor.
+    /// Makes a value a result with this purpose, by appending it to the return of the block at the cursor.
     pub fn add_result(&mut self, value: ValueId, live: Live) {
         let block = self.cursor;
         let mut operands = self.blocks[block.index()].terminator.operands.clone();
@@ -342,12 +342,12 @@ impl Graph {
         (slot.terminator, slot.use_at) = (terminator, use_at);
     }
 
-    /// Declares the purpose of each value that returns pass.
+    /// Declares the purpose of each value that the graph's returns pass.
     pub fn set_results(&mut self, results: Vec<Live>) {
         self.results = results;
     }
 
-    /// The purpose of each value that a return passes.
+    /// The purpose of each value that the graph's returns pass.
     pub fn results(&self) -> &[Live] {
         &self.results
     }
@@ -413,12 +413,12 @@ impl Graph {
         &self.values[value.index()].meta
     }
 
-    /// A constant as a tensor.
+    /// A constant tensor as a view; `None` if the value is not a constant tensor.
     pub fn view(&self, value: ValueId) -> Option<TensorView<'_>> {
         self.values[value.index()].view()
     }
 
-    /// The elements of an f32 constant, in storage order.
+    /// The elements of an f32 constant, in storage order; `None` for any other value.
     pub fn floats(&self, value: ValueId) -> Option<&[f32]> {
         self.view(value)?.storage::<f32>().ok()
     }

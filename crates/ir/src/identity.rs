@@ -13,7 +13,7 @@ enum Kind {
 }
 
 impl SourceId {
-    /// A new id, different from all others.
+    /// A new id, different from all ids that exist.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Kind::Numbered(NEXT.fetch_add(1, Ordering::Relaxed)))
@@ -42,7 +42,7 @@ impl Identity {
         Self { source, start, len: len as u64, function: "" }
     }
 
-    /// The offset of the bytes in `source`, if they are stored there unchanged.
+    /// The offset of the bytes in `source`; `None` unless they are stored there unchanged.
     pub fn start_in(&self, source: SourceId) -> Option<u64> {
         (self.source == source && self.function.is_empty()).then_some(self.start)
     }

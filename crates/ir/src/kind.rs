@@ -11,19 +11,19 @@ pub struct Memory(pub u32);
 /// Nodes with effects keep their order, and are kept when their results are unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// It draws from the random number generator.
+    /// The node draws from the random number generator.
     Random,
-    /// It has an effect outside the graph, such as a delegate that keeps state.
+    /// The node has an effect outside the graph, such as a delegate that keeps state.
     External,
-    /// It reads memory. Such a node may be removed when its results are unused.
+    /// The node reads memory. Such a node may be removed when its results are unused.
     Read(Memory),
-    /// It writes memory.
+    /// The node writes memory.
     Write(Memory),
 }
 
 /// What a node computes: an operator call, or a kind that a dependent crate defines.
 pub trait Kind: Any + fmt::Debug + Send + Sync {
-    /// A name for listings, events and errors: the operator's full name, or the kind's.
+    /// A name for listings, events and errors: the operator's full name for a call, otherwise the name of the kind.
     fn name(&self) -> &str;
 
     /// Writes the attributes for listings, in the form `key: value, key: value`.

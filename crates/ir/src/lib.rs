@@ -110,7 +110,7 @@ macro_rules! id {
                 self.0 as usize
             }
 
-            /// The id with this index. Graphs hold fewer than 2^32 of each.
+            /// The id with this index. A graph holds fewer than 2^32 values, nodes and blocks each.
             pub(crate) fn new(index: usize) -> Self {
                 Self(u32::try_from(index).unwrap_or(u32::MAX))
             }

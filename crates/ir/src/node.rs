@@ -25,11 +25,11 @@ pub struct Node {
     /// Whether the origins are in program order without duplicates.
     pub(crate) origins_sorted: bool,
     pub(crate) effects: SmallVec<[Effect; 1]>,
-    /// The block that contains it; `None` once it is removed.
+    /// The block that contains the node; `None` once the node is removed.
     pub(crate) block: Option<BlockId>,
     pub(crate) previous: Option<NodeId>,
     pub(crate) next: Option<NodeId>,
-    /// The order number: increases along the block.
+    /// The order number, which increases along the block.
     pub(crate) order: u64,
 }
 
@@ -39,27 +39,27 @@ impl Node {
         &self.kind
     }
 
-    /// The kind as a `T`, if it is one.
+    /// The kind of the node as a `T`; `None` if it is of another type.
     pub fn kind_as<T: Kind>(&self) -> Option<&T> {
         self.kind.downcast_ref()
     }
 
-    /// The operator call, if it is one.
+    /// The operator call that the node computes; `None` if its kind is not a call.
     pub fn call(&self) -> Option<&Call> {
         self.kind_as()
     }
 
-    /// The name of its kind.
+    /// The name of the node's kind.
     pub fn name(&self) -> &str {
         self.kind.name()
     }
 
-    /// The values that it reads.
+    /// The values that the node reads.
     pub fn inputs(&self) -> &[ValueId] {
         &self.inputs
     }
 
-    /// The values that it defines.
+    /// The values that the node defines.
     pub fn outputs(&self) -> &[ValueId] {
         &self.outputs
     }
@@ -70,22 +70,22 @@ impl Node {
         &self.origins
     }
 
-    /// The instruction whose result it computes: the last of [`Self::origins`].
+    /// The instruction whose result the node computes: the last of [`Self::origins`].
     pub fn origin(&self) -> Place {
         self.origins.last().copied().unwrap_or_default()
     }
 
-    /// The effects of its kind and its own.
+    /// The effects of the node's kind, and those that were added to the node itself.
     pub fn effects(&self) -> impl Iterator<Item = Effect> + '_ {
         self.kind.effects().iter().chain(&self.effects).copied()
     }
 
-    /// Whether dead-code elimination has to keep it even if its results are unused.
+    /// Whether dead-code elimination has to keep the node even if its results are unused.
     pub fn is_kept(&self) -> bool {
         self.effects().any(|e| !matches!(e, Effect::Read(_)))
     }
 
-    /// The block that contains it; `None` once it is removed.
+    /// The block that contains the node; `None` once the node is removed.
     pub fn block(&self) -> Option<BlockId> {
         self.block
     }

@@ -50,7 +50,7 @@ use std::collections::HashMap;
 /// The maximum size of all constants of a listing together, in bytes.
 pub const MAX_CONSTANTS: usize = 1 << 26;
 
-/// The error for a text that is not a listing, with the line where it goes wrong.
+/// The error of parsing a text that is not a listing, with the line at which parsing fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ParseError {
@@ -106,7 +106,7 @@ struct Parser<'t> {
     /// The terminators and their lines. They are added last, because they refer to blocks of later lines.
     ends: Vec<(usize, BlockId, End<'t>)>,
     next: Next,
-    /// The bytes of the constants.
+    /// The total size of the constants so far, in bytes.
     constants: usize,
 }
 
@@ -389,7 +389,7 @@ fn effect(cursor: &mut Cursor<'_>) -> Result<Option<Effect>> {
     })
 }
 
-/// Reads the origins of a node from the end of its line, which may have none.
+/// Reads the origins at the end of a node's line; empty if the line has none.
 fn origins(cursor: &mut Cursor<'_>) -> Result<Vec<Place>> {
     if !cursor.eat("  // ") {
         cursor.expect_end()?;

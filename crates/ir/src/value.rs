@@ -14,7 +14,7 @@ pub trait Bytes: Send + Sync {
     /// The bytes, aligned for their type. Empty if they cannot be loaded; the owner reports the failure elsewhere.
     fn bytes(&self) -> &[u8];
 
-    /// The number of bytes. Implementations that load on access do not load the bytes for it.
+    /// The number of bytes. Implementations that load bytes on access do not load them for this.
     fn len(&self) -> usize {
         self.bytes().len()
     }
@@ -24,7 +24,7 @@ pub trait Bytes: Send + Sync {
         self.len() == 0
     }
 
-    /// Why the bytes cannot be loaded, if they cannot.
+    /// The reason why the bytes cannot be loaded; `None` if they can.
     fn problem(&self) -> Option<String> {
         None
     }
@@ -51,13 +51,13 @@ pub trait Bytes: Send + Sync {
         None
     }
 
-    /// The same elements in the layout with this name, if the owner also has them in that layout.
+    /// The same elements in the layout with this name; `None` unless the owner also has them in that layout.
     fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
         let _ = layout;
         None
     }
 
-    /// How the bytes are computed, if they are derived from other constants.
+    /// How the bytes are computed; `None` unless they are derived from other constants.
     fn derivation(&self) -> Option<&Derivation> {
         None
     }
@@ -117,7 +117,7 @@ impl Constant {
         if bytes.is_empty() { &NO_BYTES.0 } else { bytes }
     }
 
-    /// The number of bytes. Does not load bytes that are loaded on access.
+    /// The number of bytes. If the bytes are loaded on access, this does not load them.
     pub fn nbytes(&self) -> usize {
         match self {
             Self::Shared(bytes) => bytes.len(),
@@ -125,7 +125,7 @@ impl Constant {
         }
     }
 
-    /// Why the bytes cannot be loaded, if they cannot.
+    /// The reason why the bytes cannot be loaded; `None` if they can.
     pub fn problem(&self) -> Option<String> {
         if let Self::Shared(bytes) = self { bytes.problem() } else { None }
     }
@@ -144,12 +144,12 @@ impl Constant {
         if let Self::Shared(bytes) = self { bytes.part(range) } else { None }
     }
 
-    /// The same elements in the layout with this name, if the owner has them in that layout.
+    /// The same elements in the layout with this name; `None` unless the owner has them in that layout.
     pub fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
         if let Self::Shared(bytes) = self { bytes.laid_out(layout) } else { None }
     }
 
-    /// How it is computed, if it was derived from other constants and keeps them.
+    /// How the constant is computed; `None` unless it was derived from other constants and keeps them.
     pub fn derivation(&self) -> Option<&Derivation> {
         if let Self::Shared(bytes) = self { bytes.derivation() } else { None }
     }
@@ -160,7 +160,7 @@ impl Constant {
     }
 }
 
-/// The type of a value.
+/// The type of a value: a tensor or a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// A tensor, described by the value's meta.
@@ -173,31 +173,31 @@ pub enum Type {
 /// The definition of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Def {
-    /// The node and the index of its result.
+    /// A node defines the value: the node, and the index among its results.
     Node(NodeId, usize),
-    /// The block and the index of its parameter.
+    /// The value is a block parameter: the block, and the index among its parameters.
     Parameter(BlockId, usize),
     /// The value is a constant.
     Constant,
-    /// The node that defined it was removed.
+    /// The node that defined the value was removed.
     Removed,
 }
 
 /// The user of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum User {
-    /// A node, which has it as an input.
+    /// A node that has the value as an input.
     Node(NodeId),
-    /// The terminator of a block.
+    /// The terminator of this block.
     Terminator(BlockId),
 }
 
 /// One use of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Use {
-    /// The node or terminator that uses it.
+    /// The node or terminator that uses the value.
     pub user: User,
-    /// The index among the user's operands.
+    /// The index of the value among the user's operands.
     pub slot: usize,
 }
 
@@ -210,7 +210,7 @@ pub struct Value {
     pub(crate) origin: Place,
     pub(crate) def: Def,
     pub(crate) uses: SmallVec<[Use; 2]>,
-    /// How many of the uses are by terminators.
+    /// How many of the value's uses are by terminators.
     pub(crate) terminator_uses: u32,
 }
 
@@ -219,12 +219,12 @@ impl Value {
         Self { ty, meta, constant: None, origin, def, uses: SmallVec::new(), terminator_uses: 0 }
     }
 
-    /// Whether it is a tensor or a scalar.
+    /// Whether the value is a tensor or a scalar.
     pub fn ty(&self) -> Type {
         self.ty
     }
 
-    /// Element type, sizes and layout. The sizes are upper bounds if [`Self::is_bounded`].
+    /// Element type, sizes and layout of the value. The sizes are upper bounds if [`Self::is_bounded`].
     pub fn meta(&self) -> &TensorMeta {
         &self.meta
     }
@@ -234,12 +234,12 @@ impl Value {
         self.ty == Type::Tensor && self.meta.dynamism() == ShapeDynamism::DynamicBound
     }
 
-    /// The contents, if known: those of a constant, or of a result that a pass has computed.
+    /// The contents of a constant, or of a result that a pass has computed; `None` if they are not known.
     pub fn constant(&self) -> Option<&Constant> {
         self.constant.as_ref()
     }
 
-    /// The instruction whose result it is, if the builder of the graph has set it.
+    /// The instruction whose result the value is, if the builder of the graph has set it.
     pub fn origin(&self) -> Place {
         self.origin
     }
@@ -249,18 +249,18 @@ impl Value {
         self.def
     }
 
-    /// The constant as a tensor.
+    /// The value as a tensor; `None` if it is not a constant tensor.
     pub fn view(&self) -> Option<TensorView<'_>> {
         self.constant.as_ref().filter(|_| self.ty == Type::Tensor)?.view(&self.meta)
     }
 
-    /// The scalar, if it is a constant scalar.
+    /// The value as a scalar; `None` if it is not a constant scalar.
     pub fn scalar(&self) -> Option<Scalar> {
         if let Some(Constant::Scalar(scalar)) = self.constant { Some(scalar) } else { None }
     }
 }
 
-/// The meta of a scalar.
+/// The meta that a scalar value of this type has.
 pub(crate) fn scalar_meta(dtype: ScalarType) -> TensorMeta {
     TensorMeta::contiguous(dtype, &[]).unwrap_or_default()
 }

@@ -5,9 +5,9 @@ use pteron_tensor::ScalarType;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed graph, {place}: {problem}")]
 pub struct Malformed {
-    /// The block, node or value.
+    /// The block, node or value at which the graph breaks an invariant.
     pub place: String,
-    /// The invariant that it breaks.
+    /// The invariant that the graph breaks.
     pub problem: String,
 }
 
@@ -170,7 +170,7 @@ impl Graph {
     }
 }
 
-/// Whether a parameter accepts every size that a value may have: equal to its own, or within its bounds.
+/// Whether the parameter `of` accepts every size that `value` may have: its own sizes, or any within its bounds.
 fn accepts_sizes(of: &Value, value: &Value) -> bool {
     let (bounds, sizes) = (of.meta().sizes(), value.meta().sizes());
     let is_bounded = |(&bound, &n): (&usize, &usize)| n <= bound;

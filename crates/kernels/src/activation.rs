@@ -388,7 +388,7 @@ fn hardtanh(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     clamp_to(ctx, args, outs, [Some(args.scalar("min_val")?), Some(args.scalar("max_val")?)], false)
 }
 
-/// At least `min` and at most `max`; `max` wins if `min > max`.
+/// Clamps each element to at least `min` and at most `max`; `max` wins if `min > max`.
 fn clamp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let bounds = [args.optional_scalar("min")?, args.optional_scalar("max")?];
     ensure!(bounds.iter().any(|b| b.is_some()), "min and max are both absent");
@@ -434,7 +434,7 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     }
 }
 
-/// `x` where it is above the threshold, otherwise `value`.
+/// `x` where `x` is above the threshold, otherwise `value`.
 fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (t, v) = (args.scalar("threshold")?, args.scalar("value")?);
     let (tf, vf, ti, vi) = (t.to_f64(), v.to_f64(), t.to_i64(), v.to_i64());
@@ -501,7 +501,7 @@ mod tests {
         call(name, &all, out(Float, x.sizes())).unwrap()
     }
 
-    /// 0.1 is less than the nearest bfloat16.
+    /// 0.1 is less than the bfloat16 nearest to it.
     #[test]
     fn shrink_bounds_are_rounded_to_the_type() {
         let x = t(&[1], &[pteron_tensor::bf16::from_f32(0.1)]);
@@ -533,7 +533,7 @@ mod tests {
         assert_ne!(expected, -1.5 * (-131.5f32 / -1.5).exp_m1());
     }
 
-    /// The signs are those of PyTorch.
+    /// The results for zeros have the signs that PyTorch gives them.
     #[test]
     fn activations_of_zeros_have_the_right_sign() {
         let x = t(&[2], &[0.0f32, -0.0]);

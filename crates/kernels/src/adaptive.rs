@@ -31,13 +31,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The elements that the `i`th of `to` adaptive windows covers, in a dimension of size `from`.
+/// The input elements that window `i` of `to` adaptive windows covers, in a dimension of size `from`.
 fn adaptive_window(i: usize, from: usize, to: usize) -> Range<usize> {
     let at = |i: usize| i as u128 * from as u128;
     (at(i) / to as u128) as usize..at(i + 1).div_ceil(to as u128) as usize
 }
 
-/// The windows of a call over its last dimensions, padded to three.
+/// The windows of a pooling call over its last dimensions; unused leading ones of the three dimensions have size one.
 struct Windows {
     planes: usize,
     from: [usize; 3],
@@ -99,7 +99,7 @@ fn output_size<const N: usize>(args: &Args<'_>) -> Result<[usize; N]> {
     Ok(sizes)
 }
 
-/// The gradient of adaptive average pooling: each window's gradient is divided equally among its elements.
+/// The gradient of adaptive average pooling: each window's gradient is divided equally among the window's elements.
 fn avg_pool_backward<const N: usize>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

@@ -37,7 +37,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The most queries in a block if threads share the queries of a head or the attention is causal.
+/// The maximum number of queries in a block if threads share the queries of a head or the attention is causal.
 const QUERIES: usize = 70;
 /// Grain size: the smallest number of multiplications worth waking a thread for.
 const SPLIT_WORK: usize = 1 << 18;
@@ -57,7 +57,7 @@ impl<'a, C: Compute> Heads<'a, C> {
         Ok(Self { values, view: Layout::contiguous(&view.sizes) })
     }
 
-    /// A mask to add to scores of these sizes. In a boolean mask, true means that the key is visible.
+    /// A mask that is added to scores with these sizes. In a boolean mask, true means that the key is visible.
     fn from_mask(ctx: &KernelContext<'a>, mask: &TensorView<'a>, scores: &Shape) -> Result<Self> {
         let dense = Layout::contiguous(mask.sizes());
         let dtype = mask.dtype();
@@ -84,7 +84,7 @@ impl<'a, C: Compute> Heads<'a, C> {
 }
 
 impl<'a> Heads<'a, f32> {
-    /// Dequantizes values; each row has a zero point and a scale.
+    /// Dequantizes the values `x`, whose rows have one zero point and one scale each.
     fn dequantized(
         ctx: &KernelContext<'a>,
         name: &str,
@@ -111,7 +111,7 @@ impl<'a> Heads<'a, f32> {
     }
 }
 
-/// [`Heads`] as plain slices, which threads can share.
+/// The tensor of a [`Heads`] as a plain slice, which threads can share.
 #[derive(Clone, Copy)]
 struct HeadSlices<'v, C> {
     values: &'v [C],
@@ -142,9 +142,9 @@ impl<'v, C> HeadSlices<'v, C> {
 struct Rule {
     /// The factor of the scores.
     scale: f64,
-    /// The number of keys; later ones are not visible.
+    /// The number of keys; keys from this index on are not visible.
     keys: usize,
-    /// In causal attention, the position of query 0: query `i` sees no keys beyond this plus `i`.
+    /// In causal attention, the position `p` of query 0: query `i` sees no keys beyond `p + i`. `None` if not causal.
     causal: Option<usize>,
 }
 
@@ -178,7 +178,7 @@ fn attend(
     attend_as::<f32>(ctx, tensors, views, mask, rule, out, steps, attend_f32)
 }
 
-/// The attention loops for one element type.
+/// The signature of the attention loops for one element type.
 type Loops<C> = fn(
     &KernelContext<'_>,
     [HeadSlices<'_, C>; 3],
@@ -288,7 +288,7 @@ fn attend_f32(
 /// A head's keys, transposed, and its values, packed for the matrix products.
 type Packed = (PackedB, PackedB);
 
-/// Attention of a block of queries of one head at a time, whose scores stay in a near cache.
+/// Computes attention for a block of queries of one head at a time, so that the block's scores stay in a near cache.
 struct Blocks<'v> {
     isa: Isa,
     q: HeadSlices<'v, f32>,
@@ -395,7 +395,7 @@ fn attend_f64(
     Ok(())
 }
 
-/// The factor of the scores: the argument, or by default one over the square root of the width.
+/// The factor of the scores: the argument `scale`, or by default one over the square root of the width.
 fn score_scale(args: &Args<'_>, width: usize) -> Result<f64> {
     Ok(args.optional_double("scale")?.unwrap_or(1.0 / (width as f64).sqrt()))
 }
@@ -437,7 +437,7 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     attend(ctx, tensors, views, mask, rule, out, [heads * len * v[3], len * v[3], v[3]])
 }
 
-/// The view `[batch, heads, sequence, width]` of a tensor whose sequence is dimension 2 if `second`, otherwise 1.
+/// The view `[batch, heads, sequence, width]` of a tensor; `second`: the sequence is dimension 2 rather than 1.
 fn heads_view(view: Layout, second: bool) -> Layout {
     if second { view } else { view.transpose(1, 2) }
 }
@@ -451,7 +451,7 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Checks query, key and value tensors; `second` as in [`heads_view`].
+    /// Checks query, key and value tensors; `second`: the sequence is dimension 2 rather than 1.
     fn new(args: &Args<'_>, tensors: &[TensorView<'_>; 3], start: i64, second: bool) -> Result<Self> {
         for (name, t) in ["query", "key", "value"].iter().zip(tensors) {
             ensure!(t.rank() == 4, "{name}: expected four dimensions, found {}", t.meta());
@@ -493,7 +493,7 @@ impl Sequence {
     }
 }
 
-/// Attention of `[batch, sequence, heads, width]`.
+/// Attention of query, key and value tensors with dimensions `[batch, sequence, heads, width]`.
 fn custom_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let tensors = [args.tensor("query")?, args.tensor("key")?, args.tensor("value")?];
     let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int("start_pos")?, false)?;
@@ -558,7 +558,7 @@ mod tests {
         t(sizes, &(0..sizes.iter().product()).map(one).collect::<Vec<T>>())
     }
 
-    /// Reference attention of `[B, H, L, D]`, `[B, G, S, D]` and `[B, G, S, D]`, by the formula.
+    /// Reference attention by the formula: `q` is `[B, H, L, D]`, `k` and `v` are `[B, G, S, D]`; `added` is the mask.
     fn formula([q, k, v]: [&Tensor; 3], added: impl Fn(usize, usize) -> f64) -> Vec<f64> {
         let [q, k, v] = [q, k, v].map(|x| x.storage::<f64>().unwrap());
         let mut all = Vec::new();

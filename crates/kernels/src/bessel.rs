@@ -137,7 +137,7 @@ functions! {
     airy = |x| airy_ai(x);
 }
 
-/// `f(x)`; NaN at infinity, as in PyTorch: for functions that oscillate.
+/// `f(x)` for an oscillating function `f`: NaN at infinity, as in PyTorch.
 fn nan_at_infinity(x: f64, f: fn(f64) -> f64) -> f64 {
     if x.is_infinite() { f64::NAN } else { f(x) }
 }

@@ -270,7 +270,7 @@ fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
     Ok([Input::of_arg(args, 0)?, Input::of_arg(args, 1)?])
 }
 
-/// Argument 2, the factor of the second operand, rounded to the result's type. It must not be of a higher category.
+/// Argument 2, `alpha`, rounded to the result's type. A floating-point `alpha` is refused if the result is an integer.
 fn checked_alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
     let alpha = args.scalar("alpha")?;
     ensure!(
@@ -402,7 +402,7 @@ fn check_divisor(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Resul
     Ok(())
 }
 
-/// Integer division after [`check_divisor`] has checked the divisor; a scalar may still wrap to zero.
+/// The quotient of integers, after [`check_divisor`]; zero divisors remain possible where a scalar wraps to zero.
 fn integer_quotient(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_div(b) }
 }
@@ -531,7 +531,7 @@ fn int_pow(mut base: i64, exponent: i64) -> i64 {
     result
 }
 
-/// The angle of the point `(other, self)`.
+/// The angle, in radians, of the point with coordinates `(other, self)`.
 fn atan2(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let dtype = float_type(promote(args, &inputs)?);
@@ -569,7 +569,7 @@ fn copysign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     map_float(ctx, args, outs, operands(args)?, &elementwise! { float(a, b) => a.copysign(b) })
 }
 
-/// 0 for negative, 1 for positive elements, `values` at zero.
+/// 0 for negative elements, 1 for positive ones, and the element of `values` where `self` is zero.
 fn heaviside(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! {
         float(a, b) => if a == 0.0 { b } else { (a > 0.0) as u8 as F };

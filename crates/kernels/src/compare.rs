@@ -277,7 +277,7 @@ fn bit_width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
     }
 }
 
-/// Bits shifted out of the type are lost; a negative shift, or one by the width or more, gives 0.
+/// Shifts left. Bits shifted out of the type are lost; a negative shift, or one by the width or more, gives 0.
 fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let width = bit_width(args, &inputs)?;
@@ -285,7 +285,7 @@ fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// An arithmetic shift for signed types; a negative shift, or one by the width or more, leaves only the sign.
+/// Shifts right, arithmetically for signed types; a negative shift, or one by the width or more, leaves only the sign.
 fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let width = bit_width(args, &inputs)?;
@@ -293,7 +293,7 @@ fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// Whether every element differs from the other by at most `atol + rtol * |other|`.
+/// Whether every element of `self` differs from that of `other` by at most `atol + rtol * |other|`.
 fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, y) = (args.tensor("self")?, args.tensor("other")?);
     let (rtol, atol, equal_nan) = (args.double("rtol")?, args.double("atol")?, args.bool("equal_nan")?);

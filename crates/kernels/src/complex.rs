@@ -38,11 +38,11 @@ fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     )
 }
 
-/// The names of the two parts of a complex number.
+/// The names of the first argument, the real part or the absolute value; [`SECOND`] has those of the second.
 const FIRST: [&str; 2] = ["real", "abs"];
 const SECOND: [&str; 2] = ["imag", "angle"];
 
-/// Sets the out to a function of two real tensors of the same type, which are broadcast.
+/// Sets the out to a complex function of two real tensors, which have the same type and are broadcast.
 fn complex_from_parts(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

@@ -49,7 +49,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .moves_elements(),
 ];
 
-/// Copies a view of a tensor to a view of an out, converting if the types differ.
+/// Copies a view of a tensor to a view of an out, converting the elements if the types differ.
 fn copy_converted(
     ctx: &KernelContext<'_>,
     from: &TensorView<'_>,
@@ -196,7 +196,7 @@ fn dim_size(args: &Args<'_>, arg: &'static str) -> Result<(usize, usize)> {
     Ok((dim, sizes[dim]))
 }
 
-/// Splits into pieces of `split_size` along a dimension; the last may be smaller.
+/// Splits a tensor along a dimension into pieces of `split_size`; the last piece may be smaller.
 fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, "dim")?;
     let each = to_size("split_size", args.int("split_size")?)?;
@@ -207,7 +207,7 @@ fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     })
 }
 
-/// Splits into pieces of given sizes along a dimension; the sizes must add up to the dimension's size.
+/// Splits a tensor along a dimension into pieces of given sizes, which must add up to the dimension's size.
 fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, "dim")?;
     let sizes: SmallVec<[usize; 8]> =
@@ -222,7 +222,7 @@ fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     })
 }
 
-/// A copy of `self` in which a slice is `src`.
+/// A copy of `self` in which a slice is replaced by `src`.
 fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dim, size) = dim_size(args, "dim")?;
     let step = args.int("step")?;

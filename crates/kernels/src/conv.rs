@@ -46,7 +46,7 @@ fn spatial_values(args: &Args<'_>, name: &'static str, dims: usize, fill: usize)
     Ok(all)
 }
 
-/// The checked arguments of a call.
+/// The checked arguments of a convolution call.
 struct Call {
     params: ConvParams,
     frame: ConvFrame,
@@ -127,7 +127,7 @@ impl Call {
     }
 }
 
-/// The layout of an image, if it is one of the two that the compute core supports.
+/// The layout of an image; `None` unless it is one of the two that the compute core supports.
 fn image_layout(order: &DimOrder, sizes: &[usize], batched: bool) -> Option<Images> {
     let rank = order.len();
     let mut last: Vec<u8> = (0..rank as u8).collect();

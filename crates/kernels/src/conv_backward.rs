@@ -41,7 +41,7 @@ struct Axis {
 impl Axis {
     const NONE: Self = Self { small: 1, big: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
-    /// The pixel of the big image; `None` if it is out of bounds.
+    /// The pixel of the big image that pixel `i` of the small image refers to at tap `k`; `None` if out of bounds.
     fn big_pixel(&self, i: usize, k: usize) -> Option<usize> {
         let at = (i * self.stride + k * self.dilation).checked_sub(self.padding)?;
         (at < self.big).then_some(at)
@@ -98,7 +98,7 @@ impl Axes {
     }
 }
 
-/// The value for dimension `dim` of an argument that has one value for all dimensions or one for each.
+/// The value for dimension `dim` of an argument that gives one value for all dimensions, or one for each.
 fn value_of_dim(
     args: &Args<'_>,
     name: &'static str,

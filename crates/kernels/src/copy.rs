@@ -87,7 +87,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .means(reshape_meaning),
 ];
 
-/// A copy with the same type, in the out's layout.
+/// A copy of `self`, with the same type and the out's layout.
 fn clone(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let meta = args.meta(["self", "input"])?;
     let out = outs.tensor(0)?.dtype();
@@ -100,7 +100,7 @@ fn to_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     convert(ctx, args, outs, "self", args.meta("self")?.sizes())
 }
 
-/// `src`, broadcast to the sizes of `self`.
+/// `src` broadcast to the sizes of `self`, as the elements of the out.
 fn copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     convert(ctx, args, outs, "src", args.meta("self")?.sizes())
 }

@@ -67,12 +67,12 @@ fn cumulative_extremes(
     })
 }
 
-/// The cumulative maximum and its index.
+/// The maximum of the elements so far along a dimension, and its index.
 fn cummax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     cumulative_extremes(ctx, args, outs, false)
 }
 
-/// The cumulative minimum and its index.
+/// The minimum of the elements so far along a dimension, and its index.
 fn cummin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     cumulative_extremes(ctx, args, outs, true)
 }

@@ -140,7 +140,7 @@ struct Operands<'a, C> {
 }
 
 impl<C: Compute + Float> Operands<'_, C> {
-    /// Sets `columns` to what each tap of each channel of a group reads, for every pixel of the result.
+    /// Sets `columns` to the samples that each tap of each channel of a group reads, for every pixel of the result.
     fn sample(&self, g: &Geometry, image: usize, group: usize, columns: &mut [C]) {
         let [height, width] = g.image;
         let (pixels, taps, channels) = (g.pixel_count(), g.tap_count(), g.channels / g.groups);
@@ -168,7 +168,7 @@ impl<C: Compute + Float> Operands<'_, C> {
         }
     }
 
-    /// The product of a group's filters and the columns, and the bias.
+    /// Multiplies a group's filters by `columns` and adds the bias.
     fn multiply(&self, g: &Geometry, group: usize, columns: &[C], out: &mut [C]) {
         let (pixels, filters) = (g.pixel_count(), g.filters / g.groups);
         let length = g.channels / g.groups * g.tap_count();

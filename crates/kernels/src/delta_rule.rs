@@ -24,12 +24,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 struct Sizes {
     batch: usize,
     heads: usize,
-    /// The number of query heads of a head.
+    /// The number of query heads that share a key and value head.
     queries: usize,
     steps: usize,
     keys: usize,
     values: usize,
-    /// The number of decay factors of a step: one, or one for each key.
+    /// The number of decay factors in a step: one, or one for each key element.
     decays: usize,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     use crate::support::call::{a, call_many, out, t};
     use pteron_tensor::ScalarType::Float;
 
-    /// Two query heads on one head, with two steps of two keys and one value, computed by hand.
+    /// Two query heads share one head, with two steps of two keys and one value; expected values are computed by hand.
     #[test]
     fn states_move_towards_values() {
         let query = t(&[1, 2, 2, 2], &[1f32, 0.0, 1.0, 1.0, 0.0, 1.0, 2.0, 0.0]);

@@ -79,7 +79,7 @@ fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     })
 }
 
-/// Moves the boxes that remain to the front of `order`, and returns how many they are.
+/// Moves the boxes that non-maximum suppression keeps to the front of `order`, and returns their number.
 fn suppress<C: Compute + Float>(boxes: &[C], order: &mut [i64], threshold: f64) -> usize {
     let corners = |i: i64| -> [C; 4] { std::array::from_fn(|k| boxes[i as usize * 4 + k]) };
     let area = |[x1, y1, x2, y2]: [C; 4]| (x2 - x1) * (y2 - y1);
@@ -112,7 +112,7 @@ struct Regions {
 }
 
 impl Regions {
-    /// The sizes of `input` and `rois`, and of the bins.
+    /// Reads the sizes of `input` and `rois`, and the numbers of bins.
     fn from_args(args: &Args<'_>) -> Result<Self> {
         let (x, rois) = (args.meta("input")?, args.meta("rois")?);
         ensure!(
@@ -149,7 +149,7 @@ impl Regions {
         Ok(shape)
     }
 
-    /// The index of the image that a region lies in, which is its first element.
+    /// The index of the image that a region lies in: the region's first element.
     fn image_index<C: Compute>(&self, region: &[C]) -> Result<usize> {
         let image = region[0].to_f64();
         ensure!(
@@ -202,7 +202,7 @@ impl<C: Compute + Float> Samples<C> {
     }
 }
 
-/// The two elements around a position, with their weights; `None` if the position is outside of the image.
+/// The two elements next to a position, with their weights; `None` if the position is outside of the image.
 fn linear_taps<C: Compute + Float>(place: C, size: usize) -> Option<[(usize, C); 2]> {
     let inside = place >= C::from_f64(-1.0) && place <= C::from_f64(size as f64) && size > 0;
     if !inside {
@@ -247,7 +247,7 @@ fn sampling_ratio(args: &Args<'_>) -> Result<i64> {
     Ok(ratio)
 }
 
-/// The mean of bilinear samples in each bin of each region.
+/// The mean of bilinear samples in each bin of each region of interest.
 fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (regions, ratio, aligned) = (Regions::from_args(args)?, sampling_ratio(args)?, args.bool("aligned")?);
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
@@ -286,7 +286,7 @@ fn roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// The mean of bilinear samples in each bin of each region, each bin from its own channels, which are out 1.
+/// The mean of bilinear samples in each bin of each region; out 1 is the index of the channel that each bin reads.
 fn ps_roi_align(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (regions, ratio) = (Regions::from_args(args)?, sampling_ratio(args)?);
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);
@@ -411,7 +411,7 @@ fn greatest_element<C: Compute + Float>(
     (value, place)
 }
 
-/// The mean of each bin of each region, each bin from its own channels, which are out 1.
+/// The mean of each bin of each region; out 1 is the index of the channel that each bin reads.
 fn ps_roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let regions = Regions::from_args(args)?;
     let (x, rois, scale) = (args.tensor("input")?, args.tensor("rois")?, args.double("spatial_scale")?);

@@ -120,7 +120,7 @@ fn triu_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     triangle_indices(ctx, args, outs, false)
 }
 
-/// The row and column indices of the elements on and below a diagonal (`lower`), or on and above it, row by row.
+/// The row and column indices, row by row, of the elements on and below a diagonal (`lower`), or on and above it.
 fn triangle_indices(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

@@ -62,7 +62,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The elements of a tensor, or one scalar, as `C`.
+/// The elements of `tensor` or, without a tensor, the scalar `number`, as `C`.
 fn elements_of<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: Option<TensorView<'a>>,
@@ -113,7 +113,7 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// Rows to compare with each other.
+/// Rows that are compared with each other.
 struct Items<'a, C> {
     rows: Values<'a, C>,
     /// The number of rows.
@@ -176,7 +176,7 @@ impl<'a> Kinds<'a> {
 
 /// The unit of comparison and the requested results.
 struct Wanted {
-    /// The dimension whose slices are compared; `None` compares elements.
+    /// The dimension whose slices are compared; `None` if single elements are compared.
     dim: Option<usize>,
     sort: bool,
     inverse: bool,
@@ -234,7 +234,7 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
     Ok(())
 }
 
-/// The dimensions with `dim` moved to the front; the others keep their order, in which slices are compared.
+/// The dimensions with `dim` moved to the front; the other dimensions keep their order, in which slices are compared.
 fn move_to_front(dim: usize, rank: usize) -> SmallVec<[usize; 8]> {
     [dim].into_iter().chain((0..rank).filter(|&d| d != dim)).collect()
 }
@@ -252,7 +252,7 @@ fn unique_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     distinct(ctx, args, outs, &Wanted { dim, sort: true, inverse: true, counts: true })
 }
 
-/// The elements, or the slices along a dimension, without those that equal their predecessor.
+/// The elements, or the slices along a dimension, without those that are equal to the one before.
 fn unique_consecutive(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dim = if args.is_none("dim") { None } else { Some(sliced_dim(args, args.int("dim")?)?) };
     let (inverse, counts) = (args.bool("return_inverse")?, args.bool("return_counts")?);
@@ -265,7 +265,7 @@ fn sliced_dim(args: &Args<'_>, dim: i64) -> Result<usize> {
     wrap_dim("dim", dim, rank)
 }
 
-/// The number of occurrences of each integer from 0 on, or the sum of the weights at its occurrences.
+/// The number of occurrences of each integer from 0 on, or the sum of the weights at those occurrences.
 fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, weights, least) = (
         args.tensor("self")?,
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(r.bytes(), &[1]);
     }
 
-    /// Slices are compared in row-major order of the remaining dimensions, which is not that of a transpose.
+    /// Slices are compared in row-major order of their dimensions, not in the order that a transpose would give.
     #[test]
     fn slices_are_compared_in_row_major_order() {
         // x[i][j][k]: slice 0 is [0, 1, 0, 0], slice 1 is [0, 0, 1, 0].

@@ -114,7 +114,7 @@ fn geometric(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// Poisson-distributed values whose rates are the elements.
+/// Poisson-distributed values; each element of the argument is the rate of one value.
 fn poisson(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     draw_for_each(ctx, args, outs, |g, rate| {
         ensure!(rate >= 0.0, "self: the rate {rate} is negative");
@@ -179,7 +179,7 @@ fn draw_binomial(g: &Generator, mut n: f64, mut p: f64) -> f64 {
     (0..n.min(32.0) as u64).filter(|_| g.uniform() < p).count() as f64 + successes
 }
 
-/// Gamma-distributed values whose shapes are the elements.
+/// Gamma-distributed values; each element of the argument is the shape parameter of one value.
 fn standard_gamma(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     draw_for_each(ctx, args, outs, |g, shape| {
         ensure!(shape > 0.0, "self: the shape {shape} is not positive");
@@ -187,7 +187,7 @@ fn standard_gamma(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
     })
 }
 
-/// A gamma-distributed value, by Marsaglia and Tsang's method; small shapes are increased by one and the value scaled.
+/// A gamma-distributed value, by Marsaglia and Tsang's method; a shape below one is raised by one and the value scaled.
 fn draw_gamma(g: &Generator, shape: f64) -> f64 {
     let scale = if shape < 1.0 { positive_uniform(g).powf(1.0 / shape) } else { 1.0 };
     let d = if shape < 1.0 { shape + 1.0 } else { shape } - 1.0 / 3.0;
@@ -203,7 +203,7 @@ fn draw_gamma(g: &Generator, shape: f64) -> f64 {
     d * scale
 }
 
-/// Rows of gamma-distributed values, each divided by its sum.
+/// Rows of gamma-distributed values, each divided by the sum of its row.
 fn dirichlet(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
     ensure!(x.rank() > 0, "self: expected rows of parameters, found a number");
@@ -225,7 +225,7 @@ fn dirichlet(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// Draws an element for each element of the first argument.
+/// Draws a value for each element of the first argument.
 fn draw_for_each(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -246,13 +246,13 @@ fn draw_for_each(
     })
 }
 
-/// Integers that the type of the result represents exactly, from zero on.
+/// Uniform integers from zero to [`greatest_exact_integer`] of the result's type.
 fn random(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let high = greatest_exact_integer(outs.tensor(0)?.dtype());
     crate::random::draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, high.saturating_add(1))
 }
 
-/// The greatest integer up to which a type represents all.
+/// The greatest integer up to which a type represents all non-negative integers exactly.
 fn greatest_exact_integer(dtype: ScalarType) -> i64 {
     match dtype {
         ScalarType::Bool => 1,

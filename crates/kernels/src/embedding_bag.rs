@@ -153,7 +153,7 @@ fn embedding_bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     }
 }
 
-/// The gradient of a table of `num_weights` rows, from the gradients of the rows that the indices selected.
+/// The gradient of a table of `num_weights` rows, given the gradients of the rows that the indices selected.
 fn embedding_dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, list) = (args.tensor("grad_output")?, args.tensor("indices")?);
     let (rows, padding, by_frequency) = (

@@ -114,10 +114,10 @@ fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
     args.bool("keepdim").ok()?.then_some(Meaning::Amax(dims))
 }
 
-/// The largest or smallest element, and the index of its first occurrence.
+/// The reduction to the largest or smallest element, or to the index of its first occurrence.
 struct Extreme<O> {
     least: bool,
-    /// Whether the result is the index; otherwise it is the value.
+    /// Whether the result is the index of the element; otherwise it is the element.
     place: bool,
     out: PhantomData<fn() -> O>,
 }
@@ -156,7 +156,7 @@ impl<O: Compute, C: Compute + Ordered> Reducer<C> for Extreme<O> {
     }
 }
 
-/// Sets out `value` to the extremes of argument 0, and out `place` to their indices.
+/// Sets the out at index `value` to the extremes of argument 0, and the out at index `place` to their positions.
 fn extreme(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -277,7 +277,7 @@ fn argmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, "dim")?, args.bool("keepdim")?), false)
 }
 
-/// The index of the smallest element.
+/// The index of the smallest element, along a dimension or in row-major order of all elements.
 fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, "dim")?, args.bool("keepdim")?), true)
 }
@@ -286,7 +286,7 @@ fn any_element(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     reduce_bool(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, BoolReduce::Any)
 }
 
-/// Like [`dims_at`], but an empty list means no dimension.
+/// The dimensions at an argument, like [`dims_at`], except that an empty list means no dimension.
 fn possibly_empty_dims(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
     match args.optional_ints(arg)? {
         Some([]) => DimSet::from_list(arg, &[], args.meta("self")?.rank()),

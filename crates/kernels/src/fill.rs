@@ -115,7 +115,7 @@ fn fill_meaning(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Fill(args.scalar("fill_value").ok()?))
 }
 
-/// The sizes at the first argument.
+/// The sizes that the first argument gives.
 fn size_argument(args: &Args<'_>) -> Option<Shape> {
     to_shape("size", args.ints("size").ok()?).ok()
 }
@@ -150,7 +150,7 @@ fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     fill_scalar(out_like_self(args, outs)?, args.scalar(["fill_value", "value"])?)
 }
 
-/// Zeros; also used for the `empty` operators, whose elements are unspecified.
+/// Fills the out with zeros, also for the `empty` operators, whose elements are unspecified.
 fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     fill_zero(out_with_sizes(args, "size", outs)?);
     Ok(())
@@ -194,7 +194,7 @@ fn fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     crate::support::convert::convert(ctx, args, outs, "value", args.meta("self")?.sizes())
 }
 
-/// A zero-dim tensor.
+/// A zero-dim tensor with the given value.
 fn scalar_tensor(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = outs.tensor(0)?;
     out.resize(&[])?;

@@ -90,14 +90,14 @@ functions! {
     log_normal_distribution = |x| log_ndtr(x);
 }
 
-/// A part of the gamma function's integral, relative to the whole: that below `x` or that above it.
+/// A part of the gamma function's integral, as a fraction of the whole: the part below `x`, or the part above it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Lower,
     Upper,
 }
 
-/// The largest `a` for which series and continued fraction are used; they take some `6 sqrt(a)` terms near `x = a`.
+/// The largest `a` for which the series and the continued fraction are used: they take about `6 sqrt(a)` terms near `x = a`.
 const MAX_SUMMED: f64 = 1e6;
 
 /// The regularized incomplete gamma function, with PyTorch's values at zero and infinity.

@@ -107,7 +107,7 @@ fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     })
 }
 
-/// Elements by their position in row-major order; negative ones count from the end.
+/// The elements at the given positions in row-major order; negative positions count from the end.
 fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, index) = (args.tensor("self")?, args.tensor("index")?);
     let walk = Layout::of_tensor(x.meta()).walk();
@@ -184,7 +184,7 @@ fn scatter_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     scatter_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
-/// How a scattered element is combined with the existing one.
+/// How a scattered element is combined with the element that is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reduce {
     Sum,
@@ -214,13 +214,13 @@ impl Reduce {
 
 /// Elements that a reduction can combine.
 trait Combine: Compute {
-    /// The neutral element of a reduction.
+    /// The neutral element of the reduction `how`.
     fn identity(how: Reduce) -> Self;
-    /// Combines two elements; NaN propagates.
+    /// Combines two elements by the reduction `how`; NaN propagates.
     fn combine(self, other: Self, how: Reduce) -> Self;
-    /// The product.
+    /// The product of two elements.
     fn times(self, other: Self) -> Self;
-    /// The quotient of a sum of `n` elements and `n`; integers round down.
+    /// The sum `self` of `n` elements divided by `n`; integers round down.
     fn divide_by_count(self, n: i64) -> Self;
 }
 
@@ -344,7 +344,7 @@ fn reduce_tensor(
     })
 }
 
-/// The row-major metadata that [`update_values`] works with.
+/// The metadata of an out with the same type and sizes, but row-major, as [`update_values`] passes the elements.
 fn row_major_meta(out: &TensorViewMut<'_>) -> Result<pteron_tensor::TensorMeta> {
     Ok(pteron_tensor::TensorMeta::contiguous(out.dtype(), out.sizes())?)
 }
@@ -386,7 +386,7 @@ fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// The layout of `source`, argument 3, which must have a slice for each index.
+/// The layout of `source`, argument 3, which must have one slice for each index.
 fn source_slices(args: &Args<'_>, gather_index: &GatherIndex<'_>) -> Result<Layout> {
     let layout = at_least_1d(args.meta("source")?)?;
     ensure!(
@@ -440,7 +440,7 @@ fn select_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     copy_into(&src, &Layout::of_tensor(src.meta()), out, &into)
 }
 
-/// Each index of `repeats`, repeated as often as the element at that index.
+/// The indices of `repeats` in order, each repeated as often as the element of `repeats` says.
 fn repeat_interleave(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let repeats = args.tensor("repeats")?;
     ensure!(repeats.rank() == 1, "repeats: expected one dimension, found {}", repeats.rank());

@@ -33,7 +33,7 @@ enum Outside {
     Reflection,
 }
 
-/// The conversion of coordinates to positions along one dimension.
+/// How coordinates are converted to positions along one dimension of the image.
 #[derive(Clone, Copy)]
 struct Axis {
     size: usize,
@@ -76,7 +76,7 @@ impl Axis {
         if even { extra + low } else { span - extra + low }
     }
 
-    /// The index of an integral position, if it is in bounds.
+    /// The index of a position that is an integer; `None` if it is out of bounds.
     fn index_in_bounds<C: Compute + Float>(&self, x: C) -> Option<usize> {
         let x = x.to_f64();
         (x >= 0.0 && x < self.size as f64).then_some(x as usize)

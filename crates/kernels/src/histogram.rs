@@ -21,7 +21,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// A histogram of bins between the given edges, which ascend, and these edges.
+/// A histogram over bins with the given ascending edges, as out 0, and a copy of the edges as out 1.
 fn histogram_of_edges(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, bins) = (args.tensor("self")?, args.tensor("bins")?);
     ensure!(
@@ -36,7 +36,7 @@ fn histogram_of_edges(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<
     })
 }
 
-/// A histogram of equal bins, and their edges: those of `range`, or of the range of the elements.
+/// A histogram over equal bins of `range`, or of the range of the elements, as out 0, and the bins' edges as out 1.
 fn histogram_of_equal_bins(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, bins) = (args.tensor("self")?, to_positive("bins", args.int("bins")?)?);
     let range = if args.is_none("range") { None } else { Some(args.doubles("range")?) };
@@ -63,7 +63,7 @@ fn histogram_of_equal_bins(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut 
     })
 }
 
-/// The smallest and the greatest element; 0 and 1 if there is none.
+/// The smallest and the greatest element; 0 and 1 if there are no elements.
 fn element_range<C: Compute + Float>(all: &[C]) -> (C, C) {
     if all.is_empty() {
         return (C::zero(), C::one());
@@ -73,7 +73,7 @@ fn element_range<C: Compute + Float>(all: &[C]) -> (C, C) {
     })
 }
 
-/// Counts the elements, or sums their weights, between the edges. `weight` is the position of that argument.
+/// Counts the elements between each two edges, or sums their weights; `weight` is the position of the weights' argument.
 fn count_between_edges<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

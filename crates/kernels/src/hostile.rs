@@ -5,7 +5,7 @@ use crate::support::call::perform;
 use pteron_operator::{Arg, ArgType, Error, Generator, Out, Outs, Schema};
 use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, Tensor, TensorMeta};
 
-/// Random choices.
+/// A source of random choices for the arguments of a call.
 struct Dice(Generator);
 
 impl Dice {
@@ -60,7 +60,7 @@ impl Dice {
         t
     }
 
-    /// A tensor for an out, which can be resized.
+    /// A random tensor for an out, with spare room to be resized.
     fn random_out(&self, like: &Option<TensorMeta>) -> Tensor {
         let t = self.random_tensor(like);
         let sizes: Vec<usize> = t.sizes().iter().map(|s| s + self.random_below(8)).collect();

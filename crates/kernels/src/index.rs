@@ -54,16 +54,16 @@ struct Index<'a> {
 struct Choice<'a> {
     /// The broadcast shape of the index tensors.
     sizes: Shape,
-    /// The start of the view for each position in that shape, in row-major order.
+    /// The start of the view for each position in the shape `sizes`, in row-major order.
     starts: ScratchBuffer<'a, i64>,
-    /// The layout of the view, without its start.
+    /// The layout of the view at a position, without its start.
     rest: Layout,
-    /// The first dimension of `sizes` among the result's dimensions; the others are those of the view.
+    /// The index, among the result's dimensions, of the first dimension of `sizes`; all others are those of the view.
     at: usize,
 }
 
 impl<'a> Choice<'a> {
-    /// The selection from a tensor with layout `x`, by index tensors for its first dimensions.
+    /// The selection from a tensor with layout `x` by index tensors, or masks, for its first dimensions.
     fn new(ctx: &KernelContext<'a>, x: &Layout, list: &[Option<TensorView<'a>>]) -> Result<Self> {
         let mut all: SmallVec<[Index<'a>; 4]> = SmallVec::new();
         let mut dim = 0;
@@ -85,7 +85,7 @@ impl<'a> Choice<'a> {
         Self::of(ctx, x, &all, true)
     }
 
-    /// The selection by these index tensors. If `wrap`, negative indices count from the end.
+    /// The selection by index tensors `all`. If `wrap`, negative indices count from the end.
     fn of(ctx: &KernelContext<'a>, x: &Layout, all: &[Index<'_>], wrap: bool) -> Result<Self> {
         let mut sizes = Shape::SCALAR;
         for index in all {
@@ -188,7 +188,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Adds the indices of a mask's true elements: one index tensor for each of its dimensions.
+/// Adds the indices of a mask's true elements: one index tensor for each dimension of the mask.
 fn push_mask<'a>(
     ctx: &KernelContext<'a>,
     x: &Layout,
@@ -260,7 +260,7 @@ fn index_put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     write_selection(ctx, args, outs)
 }
 
-/// Like [`index_put`], but in place.
+/// Like [`index_put`], but writes to `self` in place.
 fn index_put_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     write_selection(ctx, args, outs)
 }
@@ -298,7 +298,7 @@ fn write_selection(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
     Ok(())
 }
 
-/// The sum of two elements; integers wrap, the sum of bools is their logical or.
+/// The sum of two elements; integers wrap; the sum of bools is their logical or.
 fn add_elements<T: Cast>(a: T, b: T) -> T {
     match compute_type(T::DTYPE) {
         ScalarType::Long => T::from_i64(a.to_i64().wrapping_add(b.to_i64())),
@@ -308,7 +308,7 @@ fn add_elements<T: Cast>(a: T, b: T) -> T {
     }
 }
 
-/// The coordinates of every nonzero element, one row each, in row-major order.
+/// The coordinates of every nonzero element, in row-major order; each row of the result holds those of one element.
 fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, out) = (args.tensor("self")?, outs.tensor(0)?);
     expect_dtype("self", x.dtype(), DtypeSet::ALL)?;

@@ -6,7 +6,7 @@ use pteron_pool::{Interrupt, Interrupted, interruptible};
 use pteron_tensor::{ScalarType, Tensor};
 use smallvec::SmallVec;
 
-/// Runs a call under a cancelled interrupt: it must be interrupted before it is done.
+/// Runs a call under a cancelled interrupt, and checks that the call ends early.
 fn expect_interrupted(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
     let interrupt = Interrupt::new();
     interrupt.cancel();
@@ -27,7 +27,7 @@ fn random_tensor(sizes: &[usize]) -> Tensor {
     tensor
 }
 
-/// Kernels that only move, fill or compare elements, on one thread.
+/// Single-threaded calls of kernels that only move, fill or compare elements.
 #[test]
 fn moves_fills_and_comparisons_are_interrupted() {
     use ScalarType::Float;

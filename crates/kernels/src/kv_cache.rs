@@ -25,7 +25,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Fails if a value does not have the cache's type and, except for the sequence length, its sizes.
+/// Fails unless a value has the type of the cache and, except for the sequence length, the sizes of the cache.
 fn check_value(cache: &TensorViewMut<'_>, value: &TensorView<'_>) -> Result<()> {
     let (c, v) = (cache.sizes(), value.sizes());
     ensure!(c.rank() == 4, "cache: expected four dimensions, found {}", cache.meta());
@@ -54,7 +54,7 @@ pub(crate) fn write_at(cache: &mut TensorViewMut<'_>, value: &TensorView<'_>, st
     copy_into(value, &Layout::of_tensor(value.meta()), cache, &into)
 }
 
-/// Writes the value from `start_pos` on. The out is a placeholder and is not written.
+/// Writes the value to the cache from position `start_pos` on. The out is a placeholder and is not written.
 fn update_cache(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     write_at(outs.tensor(0)?, &args.tensor("value")?, args.int("start_pos")?)
 }

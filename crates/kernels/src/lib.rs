@@ -171,7 +171,7 @@ const TABLES: &[&[Operator]] = &[
     view::OPERATORS,
 ];
 
-/// The operator tables, for code that uses all of them.
+/// All operator tables, one for each family.
 static FAMILIES: &[&[Operator]] = TABLES;
 
 /// Every operator of the library, family by family.
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// A search for an operator's name or schema in the sources finds its row.
+    /// Every operator's schema is on its row verbatim, so that a search for the name or schema in the sources finds the row.
     #[test]
     fn every_schema_stands_verbatim_on_its_row() {
         fn read(folder: &std::path::Path, text: &mut String) {

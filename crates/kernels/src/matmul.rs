@@ -61,7 +61,7 @@ fn mm_meaning(_: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::MatMul(MatMul { x: 0, rank: Some(2), weights: 1, out_major: false, bias: None }))
 }
 
-/// A product with `self` as bias, if `alpha` and `beta` are one.
+/// The meaning of `addmm`, with `self` as bias; `None` unless `alpha` and `beta` are one.
 fn addmm_meaning(args: &Args<'_>) -> Option<Meaning> {
     let one = |arg: &'static str| args.scalar(arg).is_ok_and(|s| s.to_f64() == 1.0);
     let product = MatMul { x: 1, rank: Some(2), weights: 2, out_major: false, bias: Some(0) };
@@ -80,7 +80,7 @@ struct Matrices<'a> {
 }
 
 impl<'a> Matrices<'a> {
-    /// The tensor at an argument, which must have `rank` dimensions; missing leading dimensions get size one.
+    /// The tensor of an argument, which must have `rank` dimensions; leading dimensions of size one are added up to three.
     fn of_arg(args: &Args<'a>, arg: &'static str, rank: usize) -> Result<Self> {
         let tensor = args.tensor(arg)?;
         ensure!(
@@ -98,7 +98,7 @@ impl<'a> Matrices<'a> {
         Ok(self)
     }
 
-    /// Transposes the matrices: a vector becomes a column.
+    /// Transposes each matrix of the batch; a vector becomes a column.
     fn transposed(mut self) -> Self {
         self.view = self.view.transpose(1, 2);
         self

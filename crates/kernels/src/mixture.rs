@@ -168,7 +168,7 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     })
 }
 
-/// The packed weights of all experts, a row of bytes each.
+/// The packed weights of all experts: a row of bytes for each expert.
 struct Experts<'a> {
     bytes: Values<'a, u8>,
     of_one: usize,

@@ -117,7 +117,7 @@ fn weight_or_bias<'a, C: Compute>(
     Ok(Some(all_values::<C>(ctx, &t)?))
 }
 
-/// Sets outs 1 and 2, of these sizes, to the mean and the reciprocal standard deviation of every row.
+/// Sets outs 1 and 2, with the sizes `sizes`, to the mean and the reciprocal standard deviation of every row.
 fn set_statistics(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &Shape, all: &[f64]) -> Result<()> {
     for k in 0..2 {
         let out = outs.tensor(1 + k)?;
@@ -139,7 +139,7 @@ fn checked_input<'a>(args: &Args<'a>, outs: &mut Outs<'_>, index: usize) -> Resu
     Ok(x)
 }
 
-/// Layer normalisation over the last dimensions; weight and bias have their shape.
+/// Layer normalisation over the last dimensions; weight and bias have the shape of these dimensions.
 fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = checked_input(args, outs, 0)?;
     let shape = to_shape("normalized_shape", args.ints("normalized_shape")?)?;

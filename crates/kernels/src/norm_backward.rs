@@ -38,7 +38,7 @@ impl NormShape {
         self.groups * (self.n / self.each.max(1))
     }
 
-    /// The weights of a row, one for each `each` elements.
+    /// The indices of the weights of a row: one weight for each `each` elements.
     fn weights_of_row(&self, row: usize) -> std::ops::Range<usize> {
         let count = self.n / self.each.max(1);
         let first = row % self.groups.max(1) * count;

@@ -55,7 +55,7 @@ fn padded_size(name: &str, size: usize, [before, after]: [i64; 2]) -> Result<usi
     })
 }
 
-/// The padding of a dimension. The list has pairs for the last dimensions, starting with the last one.
+/// The padding before and after dimension `dim`. `pad` has pairs for the last dimensions, beginning with the last one.
 fn padding_of_dim(pad: &[i64], rank: usize, dim: usize) -> [i64; 2] {
     match pad.get(2 * (rank - 1 - dim)..) {
         Some([before, after, ..]) => [*before, *after],

@@ -77,7 +77,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Height and width, from a list of one or two values; `absent` for an empty or absent list.
+/// Height and width, from a list of one or two values; an empty or absent list gives `absent`.
 fn height_and_width(args: &Args<'_>, arg: &'static str, absent: Option<[usize; 2]>) -> Option<[usize; 2]> {
     let one = |v: i64| usize::try_from(v).ok();
     match args.optional_ints(arg).ok()? {
@@ -117,7 +117,7 @@ fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
     }))
 }
 
-/// The windows of a call over its last `D` dimensions, padded to three.
+/// The windows of a pooling call over its last `D` dimensions; unused leading ones of three dimensions have size one.
 struct Windows {
     /// The number of planes: the product of the leading dimensions.
     planes: usize,
@@ -172,7 +172,7 @@ impl Windows {
         Ok((planes, input))
     }
 
-    /// Reads the arguments kernel, stride and padding (1 to 3), dilation, if the operator has one, and ceil_mode.
+    /// Reads the arguments kernel, stride and padding (1 to 3), ceil_mode, and dilation if the operator has it.
     fn read<const D: usize>(args: &Args<'_>, dilation: Option<usize>, ceil: usize) -> Result<Self> {
         let x = args.meta("self")?;
         let (planes, input) = Self::image_sizes::<D>(x)?;
@@ -223,7 +223,7 @@ impl Windows {
         [at / (h * w), at / w % h, at % w]
     }
 
-    /// The taps of a window that are in bounds of the input along one dimension, and the position of tap 0.
+    /// The taps of a window that are in bounds of the input along dimension `d`, and the input position of tap 0.
     fn taps_in_bounds(&self, d: usize, o: usize) -> (Range<usize>, isize) {
         let start = (o * self.stride[d]) as isize - self.padding[d] as isize;
         let step = self.dilation[d] as isize;
@@ -263,14 +263,14 @@ impl Windows {
     }
 }
 
-/// The part of the input that a window covers along one dimension.
+/// The part of the input, along one dimension, that a window covers.
 #[derive(Clone, Copy)]
 struct Span {
     /// The window's first pixel in the input.
     first: usize,
-    /// The number of its pixels in the input.
+    /// The number of pixels of the window that lie in the input.
     count: usize,
-    /// The number of its pixels in the input or its padding.
+    /// The number of pixels of the window that lie in the input or its padding.
     padded: usize,
 }
 
@@ -325,7 +325,7 @@ impl Reach {
 /// Grain size: the smallest amount of work worth waking a thread for.
 const GRAIN: usize = 1 << 14;
 
-/// The smallest value of a type.
+/// The smallest value of a scalar type: negative infinity for floating-point types.
 fn least_value(dtype: ScalarType) -> Scalar {
     match dtype {
         ScalarType::Byte => Scalar::Int(0),

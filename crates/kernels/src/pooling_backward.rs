@@ -30,7 +30,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The windows along one dimension.
+/// The sizes and parameters of the windows along one dimension.
 #[derive(Clone, Copy)]
 struct Slide {
     from: usize,
@@ -57,7 +57,7 @@ impl Slide {
     }
 }
 
-/// The windows of a call over its last dimensions, padded to three.
+/// The windows of a pooling call over its last dimensions; unused leading ones of three dimensions have size one.
 struct Windows {
     slides: [Slide; 3],
     sizes: Shape,
@@ -166,7 +166,7 @@ impl Windows {
     }
 }
 
-/// The divisor of a window's sum.
+/// The divisor of a window's sum, by the arguments of average pooling.
 struct Divisor {
     fixed: Option<i64>,
     padded: bool,
@@ -203,7 +203,7 @@ fn expect_sizes(name: &str, found: &Shape, expected: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// Adds each gradient to the largest element of its window.
+/// The gradient of max pooling: each window's gradient is added to the window's largest element.
 fn max_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, x, places) = (args.tensor("grad_output")?, args.meta("self")?, args.tensor("indices")?);
     let windows = Windows::new::<N>(args, x, 2, true)?;
@@ -229,7 +229,7 @@ fn max_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     })
 }
 
-/// Divides each gradient equally among the elements of its window.
+/// The gradient of average pooling: each window's gradient is divided equally among the window's elements.
 fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, x) = (args.tensor("grad_output")?, args.meta("self")?);
     let windows = Windows::new::<N>(args, x, 2, false)?;

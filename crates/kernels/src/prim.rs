@@ -158,7 +158,7 @@ fn first_element<C: Compute>(x: &pteron_tensor::TensorView<'_>) -> Result<C> {
     Ok(value[0])
 }
 
-/// A view of `self` with other sizes, one of which may be -1.
+/// A view of `self` with given sizes, one of which may be -1.
 fn et_view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let sizes = infer_shape("size", args.ints("size")?, args.meta("self")?.numel())?;
     outs.set_view(0, sizes)
@@ -202,7 +202,7 @@ fn operand_pair(args: &Args<'_>) -> Result<Pair> {
     })
 }
 
-/// Both operands, which must not be doubles, as integers.
+/// The two operands as integers; fails if one is a double.
 fn integer_operands(args: &Args<'_>) -> Result<(i64, i64)> {
     let (a, b) = (args.scalar("a")?, args.scalar("b")?);
     ensure!(!a.is_floating() && !b.is_floating(), "expected integers, found {a} and {b}");
@@ -282,7 +282,7 @@ fn sym_float(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     outs.set(0, Scalar::Double(args.scalar("a")?.to_f64()))
 }
 
-/// Doubles are truncated.
+/// The argument as an integer; a double is truncated.
 fn sym_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     outs.set(0, Scalar::Int(args.scalar("a")?.to_i64()))
 }

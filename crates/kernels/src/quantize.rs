@@ -43,7 +43,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The quantization parameters of a call that gives them as scalars.
+/// The quantization parameters of a call that passes them as scalars.
 fn scalar_qparams(args: &Args<'_>) -> Option<QParams> {
     let (zero, low, high) =
         (args.int("zero_point").ok()?, args.int("quant_min").ok()?, args.int("quant_max").ok()?);
@@ -55,7 +55,7 @@ pub(crate) fn tensor_qparams(args: &Args<'_>, by_row: bool) -> Option<QParams> {
     Some(QParams::Dynamic { by_row, low: args.int("quant_min").ok()?, high: args.int("quant_max").ok()? })
 }
 
-/// An argument that is a scalar or a tensor of one element.
+/// The value of an argument that is a scalar or a tensor of one element.
 fn scalar_or_element(args: &Args<'_>, arg: &'static str) -> Result<f64> {
     if args.meta(arg).is_err() {
         return args.double(arg);

@@ -69,7 +69,7 @@ fn choose_qparams_meaning(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::ChooseQParams(ChooseQParams::PerTensor { low, high, eps }))
 }
 
-/// The parameters at an argument, one for each index of dimension `axis`, as an elementwise input.
+/// The quantization parameters at an argument, one for each index of dimension `axis`, as an elementwise input.
 fn per_channel_input(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {
     let (x, p) = (args.meta("input")?, args.meta(index)?);
     ensure!(
@@ -86,7 +86,7 @@ fn per_channel_input(args: &Args<'_>, index: usize, axis: usize) -> Result<Input
     Ok(Input::View(index, view))
 }
 
-/// The parameters at an argument, one for each row, as an elementwise input.
+/// The quantization parameters at an argument, one for each row, as an elementwise input.
 fn per_token_input(args: &Args<'_>, index: usize) -> Result<Input> {
     let (x, p) = (args.meta("input")?, args.meta(index)?);
     let rows: usize = x.sizes().iter().rev().skip(1).product();
@@ -181,7 +181,7 @@ fn dequantize_per_token(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
     dequantize(ctx, args, outs, [per_token_input(args, 1)?, per_token_input(args, 2)?])
 }
 
-/// The minimum of the elements and zero (`least`), or their maximum.
+/// The reduction to the minimum of the elements and zero (`least`), or to their maximum.
 struct Bound {
     least: bool,
 }

@@ -157,7 +157,7 @@ pub(crate) fn draw(
     draw_as(ctx, outs, sizes, DtypeSet::FLOATING, next)
 }
 
-/// Fills an out of one of these types with values drawn by `next`, in row-major order for any layout.
+/// Fills an out, whose type must be one of `dtypes`, with values drawn by `next`, in row-major order for any layout.
 pub(crate) fn draw_as(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,
@@ -174,7 +174,7 @@ pub(crate) fn draw_as(
     })
 }
 
-/// Uniform values in `[0, 1)` with as many bits as the out's type holds, so that none is rounded to 1.
+/// Uniform values in `[0, 1)`, with as many bits as the out's type holds, so that no value is rounded to 1.
 fn draw_uniform(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &[usize]) -> Result<()> {
     let bits = match outs.tensor(0)?.dtype() {
         ScalarType::BFloat16 => 8,

@@ -171,7 +171,7 @@ fn triu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     keep_triangle(ctx, args, outs, |width, start| start.clamp(0, width)..width)
 }
 
-/// Keeps the range `keep(width, start)` of each row and sets the rest to zero; `start` is the column of the diagonal.
+/// Keeps the columns `keep(width, start)` of each row and zeros the rest; `start` is the column of the diagonal.
 fn keep_triangle(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -203,22 +203,22 @@ fn keep_triangle(
     })
 }
 
-/// Splits a dimension of a layout into two; the inner one has size `inner`, which must divide it.
+/// Splits a dimension of a layout into two; `inner`, the size of the inner one, must divide the dimension's size.
 fn split_dim(x: Layout, dim: usize, inner: usize) -> Result<Layout> {
     let (size, stride) = (x.sizes[dim], x.strides()[dim]);
     x.slice(dim, 0, size / inner, inner as isize).insert(dim + 1, inner, stride)
 }
 
-/// Permutes the dimensions from `first` on: `rest` gives them relative to `first`. Leading dimensions keep their order.
+/// Permutes the dimensions from `first` on; `rest` lists them relative to `first`. Leading dimensions keep their order.
 fn permute_from(x: &Layout, first: usize, rest: &[usize]) -> Layout {
     let dims: SmallVec<[usize; 8]> = (0..first).chain(rest.iter().map(|&d| first + d)).collect();
     x.permute(&dims)
 }
 
-/// The factor of the pixel and channel shuffles, which their schemas name differently.
+/// The names, in different schemas, of the factor of the pixel and channel shuffles.
 const FACTOR: [&str; 3] = ["upscale_factor", "downscale_factor", "groups"];
 
-/// The dimension of the channels, the first of the last three, and the shuffle's factor.
+/// The dimension of the channels (the third from the end), and the shuffle's factor.
 fn channels_and_factor(args: &Args<'_>) -> Result<(usize, usize)> {
     let rank = args.meta("self")?.rank();
     ensure!(rank >= 3, "self: expected at least three dimensions, found {rank}");

@@ -108,7 +108,7 @@ fn sum_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
     Ok(result)
 }
 
-/// Arithmetic on elements, with a wider type for sums.
+/// Arithmetic on elements, whose sums have a type that is wide enough.
 trait Wide: Compute {
     type Sum: Compute;
     fn widen(self) -> Self::Sum;
@@ -303,7 +303,7 @@ fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     product_over(ctx, args, outs, DimSet::all(args.meta("self")?.rank()), false, dtype)
 }
 
-/// The count, the mean and the sum of squared deviations, by Welford's method, which avoids cancellation.
+/// Count, mean and sum of squared deviations, updated by Welford's method to avoid cancellation.
 #[derive(Clone, Copy, Default)]
 struct Moments {
     n: f64,
@@ -351,7 +351,7 @@ fn correction(args: &Args<'_>) -> Result<f64> {
     Ok(args.optional_scalar("correction")?.map_or(1.0, |s| s.to_f64()))
 }
 
-/// The arguments after `self` of the variance operators, for both kinds of schema.
+/// The arguments after `self` of the variance operators, whether they have `unbiased` or `correction`.
 struct Spread {
     dims: DimSet,
     correction: f64,
@@ -416,7 +416,8 @@ fn std_mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     spread.write_mean(ctx, args, outs, 1)
 }
 
-/// The logarithm of a sum of exponentials; the accumulator is the largest element and the sum relative to it.
+/// The logarithm of a sum of exponentials. The accumulator holds the largest element, and the sum divided by its
+/// exponential.
 struct LogSumExp;
 
 impl<C: Compute> Reducer<C> for LogSumExp {

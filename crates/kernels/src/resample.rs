@@ -142,7 +142,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The names of the tensor that is resampled.
+/// The names, in different schemas, of the tensor that is resampled.
 const IMAGES: [&str; 2] = ["self", "input"];
 
 /// The target of a call: the output's sizes, and the scale factors of its last `N` dimensions, which need not
@@ -275,7 +275,7 @@ const CUBIC_AA: Filter = Filter { cubic: true, antialias: true };
 /// The taps of each output element along one dimension: up to `count` input elements, with their weights.
 struct Taps<'a, C> {
     count: usize,
-    /// The number of taps of each output element. Further taps are not read: infinity times a weight of zero is NaN.
+    /// The number of taps of each output element. Taps past it are not read: infinity times a weight of zero is NaN.
     len: ScratchBuffer<'a, i64>,
     at: ScratchBuffer<'a, i64>,
     weight: ScratchBuffer<'a, C>,
@@ -373,7 +373,7 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
     }
 }
 
-/// Resizes the middle one of three dimensions, in storage order.
+/// Resizes the middle one of three dimensions `[n, m, inner]`, in storage order.
 fn resize_dim<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     from: &[C],
@@ -464,7 +464,7 @@ struct Resize<'t, const N: usize> {
 }
 
 impl<const N: usize> Resize<'_, N> {
-    /// Resizes the elements of a tensor of these sizes; elements and results are stored in this dim order.
+    /// Resizes the elements `first` of a tensor with these sizes; elements and results are stored in this dim order.
     fn run<C: Compute + Float>(
         &self,
         ctx: &KernelContext<'_>,

@@ -23,7 +23,7 @@ enum Reduce {
 }
 
 impl Reduce {
-    /// The result of an empty segment, which is the identity of the reduction.
+    /// The result for an empty segment: the identity of the reduction.
     fn initial<C: Float>(self) -> C {
         match self {
             Self::Sum | Self::Mean => C::zero(),

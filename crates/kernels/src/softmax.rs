@@ -46,7 +46,8 @@ fn softmax_meaning(args: &Args<'_>) -> Option<Meaning> {
     (!args.bool("half_to_float").ok()?).then_some(Meaning::Softmax(dim))
 }
 
-/// Softmax or its logarithm along the dimension at argument 1; `lane` computes it in f64, the compute core in f32.
+/// Softmax or, if `log`, its logarithm along the dimension at argument 1: float64 by `lane`, other types by the
+/// compute core.
 fn softmax_along_dim(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -101,7 +102,7 @@ fn log_softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     })
 }
 
-/// The type that elements are converted to before accumulation, and the accumulator's type.
+/// The type to which elements are converted before accumulation, and the type of the accumulator.
 fn scan_types(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(ScalarType, ScalarType)> {
     let own = args.meta("self")?.dtype();
     let wide = if own.is_floating() || own.is_complex() { own } else { ScalarType::Long };

@@ -76,7 +76,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Elements with PyTorch's total order.
+/// Element types with PyTorch's total order.
 pub(crate) trait Order: Compute {
     fn compare_to(self, other: Self) -> Ordering;
     fn is_nan(self) -> bool;
@@ -153,7 +153,7 @@ fn choose_from_lanes<'a, C: Order>(
     Ok(Chosen { values: chosen, indices })
 }
 
-/// Sorts indices by their elements.
+/// Sorts the indices `order` by the elements of `keys` at them.
 fn sort_indices<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
     // The sort of a long lane can be interrupted.
     const LONG: usize = 1 << 16;
@@ -294,7 +294,7 @@ fn nth_of_lanes(
     })
 }
 
-/// The `k`th smallest of each lane, counted from one.
+/// The `k`th smallest element of each lane, and its index; `k` counts from one.
 fn kthvalue(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let k = args.int("k")?;
     nth_of_lanes(ctx, args, outs, [2, 3], false, |n| {
@@ -303,12 +303,12 @@ fn kthvalue(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     })
 }
 
-/// The lower median of each lane; NaN if there is one.
+/// The lower median of each lane, and its index; NaN if the lane contains NaN.
 fn median(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     nth_of_lanes(ctx, args, outs, [1, 2], true, |n| Ok((n - 1) / 2))
 }
 
-/// The lower median of all elements; for an empty tensor NaN, converted to the type.
+/// The lower median of all elements; for an empty tensor NaN, converted to the out's type.
 fn median_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
     let out = outs.tensor(0)?;
@@ -359,7 +359,7 @@ fn searchsorted(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     search_sorted(ctx, args, outs, Search { sequence: 0, wanted: 1, right }, sorter)
 }
 
-/// The insertion point of each value in the sorted sequence of its row.
+/// The insertion point of each value in the sorted sequence of the value's row.
 fn search_sorted(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -455,7 +455,7 @@ mod tests {
     use pteron_tensor::DimOrder;
     use pteron_tensor::ScalarType::{Float, Int, Long};
 
-    /// A sequence contains 0.1 as the nearest value of its type.
+    /// A sequence contains 0.1 as the value of its type that is nearest to 0.1.
     #[test]
     fn values_are_rounded_to_the_type_before_the_search() {
         let go = |sequence: &pteron_tensor::Tensor| {

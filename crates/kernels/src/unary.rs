@@ -297,7 +297,7 @@ fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 /// The moduli of complex64 numbers, without the conversion to complex128. Returns `false`, and computes nothing, if the
 /// out has another type or layout.
 fn write_moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<bool> {
-    /// The complex numbers of a work item of a thread, and the fewest items worth waking a thread for.
+    /// The number of complex numbers in a thread's work item; `GRAIN` is the fewest items worth waking a thread for.
     const CHUNK: usize = 1 << 12;
     const GRAIN: usize = 8;
     let Arg::Tensor(x) = args.get("self") else { return Ok(false) };
@@ -349,7 +349,7 @@ macro_rules! float_functions {
     )* };
 }
 
-/// A block function of the compute core. It runs on one thread, because blocks are small.
+/// A block function that calls the compute core's `op` on one thread, because blocks are small.
 pub(crate) fn core_function(
     ctx: &KernelContext<'_>,
     op: compute::Unary,
@@ -407,7 +407,7 @@ logarithms! {
     log2[Two] = |x| x.log2(), complex |z| z.ln() / LN_2;
 }
 
-/// The hyperbolic tangent; far from the imaginary axis it is ±1, where its formula would overflow.
+/// The hyperbolic tangent; far from the imaginary axis, where the formula would overflow, it is ±1.
 fn complex_tanh(z: C64) -> C64 {
     if z.re.abs() > 20.0 && z.im.is_finite() { C64::new(z.re.signum(), 0.0) } else { z.tanh() }
 }
@@ -506,13 +506,13 @@ fn square(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// -1, 0 or 1; 0 for NaN.
+/// The sign of each element: -1, 0 or 1; 0 for NaN.
 fn sign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! { float(x) => ((x > 0.0) as i8 - (x < 0.0) as i8) as F; int(x) => x.signum() };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// Like [`sign`]; for a nonzero complex number, the number of modulus one with the same angle.
+/// Like [`sign`]; a nonzero complex number becomes the number of modulus one with the same angle.
 fn sgn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! {
         float(x) => ((x > 0.0) as i8 - (x < 0.0) as i8) as F;
@@ -522,13 +522,13 @@ fn sgn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// Whether the sign bit is set, as it is for -0.
+/// Whether the sign bit of each element is set; true for -0.
 fn signbit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! { float(x) => x.is_sign_negative() as u8 as F; int(x) => (x < 0) as i64 };
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// The angle of a complex number; for real numbers 0, or pi if negative.
+/// The angle of a complex number; 0 for a real number, or pi for a negative one.
 fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = float_type(args.meta("self")?.dtype());
     let fns = elementwise! {
@@ -544,7 +544,7 @@ fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype.to_real(), &fns)
 }
 
-/// Rounds to `decimals` decimal places, or to tens, hundreds, ... if negative; ties to even.
+/// Rounds to `decimals` decimal places, ties to even; negative `decimals` round to tens, hundreds, ...
 fn round_decimals(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let decimals = args.int("decimals")?;
     let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
@@ -624,7 +624,7 @@ fn logical_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// The bitwise complement; for bool, the logical one.
+/// The bitwise complement; for bool, the logical negation.
 fn bitwise_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     match args.meta("self")?.dtype() {
         ScalarType::Bool => logical_not(ctx, args, outs),

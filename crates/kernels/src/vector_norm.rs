@@ -39,7 +39,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 /// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 15;
 
-/// `(sum |x|^p)^(1/p)`; for infinite `p` the largest or the smallest modulus, for zero the number of nonzero elements.
+/// The `p`-norm `(sum |x|^p)^(1/p)`: the largest or smallest modulus for infinite `p`, the number of nonzeros for zero.
 struct Norm {
     p: f64,
 }

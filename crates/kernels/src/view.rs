@@ -242,7 +242,7 @@ fn t(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> 
     })
 }
 
-/// Broadcasts to other sizes; -1 keeps a size.
+/// Broadcasts to the given sizes; -1 keeps the size of a dimension.
 fn expand(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| expand_layout(args, x))
 }
@@ -264,7 +264,7 @@ fn sizes_of_view(args: &Args<'_>, view: fn(&Args<'_>, Layout) -> Result<Layout>)
     Some(view(args, Layout::of_tensor(args.meta("self").ok()?)).ok()?.sizes)
 }
 
-/// Selects one index of a dimension, which is removed.
+/// Selects one index of a dimension, and removes the dimension.
 fn select(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         let dim = dim_of(args, "dim", &x)?;
@@ -328,7 +328,7 @@ fn remove_dims_of_size_one(x: Layout, dims: DimSet) -> Layout {
     (0..x.rank()).rev().filter(|&d| dims.contains(d) && x.sizes[d] == 1).fold(x, |v, d| v.remove(d))
 }
 
-/// A diagonal of two dimensions, as the last dimension; it is `offset` above the main diagonal, or below if negative.
+/// A diagonal of two dimensions, as the last dimension, `offset` above the main diagonal (below it if negative).
 fn diagonal(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     copy_view(args, outs, |x| {
         diagonal_of(x, args.int("offset")?, (dim_of(args, "dim1", &x)?, dim_of(args, "dim2", &x)?))
@@ -356,7 +356,7 @@ fn unfold(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     })
 }
 
-/// Elements at given strides of the storage, all of which must be in bounds.
+/// A view of the storage with given sizes and strides; all elements must be in bounds.
 fn as_strided(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (size, stride) = (to_shape("size", args.ints("size")?)?, args.ints("stride")?);
     let offset = to_size("storage_offset", args.optional_int("storage_offset")?.unwrap_or(0))?;
@@ -407,7 +407,7 @@ mod tests {
         t(sizes, &(0..n).collect::<Vec<_>>())
     }
 
-    /// The result's elements; checks its sizes.
+    /// The elements of the result of operator `name`, whose sizes are checked.
     fn of<'a>(name: &str, x: &'a Tensor, args: &[Arg<'a>], sizes: &[usize]) -> Vec<i32> {
         go(name, x, args, sizes).unwrap().as_slice().unwrap().to_vec()
     }

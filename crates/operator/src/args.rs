@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 pub enum Arg<'a> {
     /// An absent argument.
     None,
-    /// An integer; also a scalar type, a memory format, a layout or a device.
+    /// An integer, or a scalar type, memory format, layout or device as an integer.
     Int(i64),
     /// A floating-point number.
     Double(f64),
@@ -15,17 +15,17 @@ pub enum Arg<'a> {
     Bool(bool),
     /// A string.
     Str(&'a str),
-    /// Integers.
+    /// A list of integers.
     Ints(SmallVec<[i64; 8]>),
-    /// Floating-point numbers.
+    /// A list of floating-point numbers.
     Doubles(&'a [f64]),
-    /// Booleans.
+    /// A list of booleans.
     Bools(&'a [bool]),
     /// An input tensor.
     Tensor(TensorView<'a>),
-    /// Input tensors.
+    /// A list of input tensors.
     Tensors(SmallVec<[TensorView<'a>; 4]>),
-    /// Input tensors, some absent.
+    /// A list of input tensors, some of which may be absent.
     OptionalTensors(SmallVec<[Option<TensorView<'a>>; 4]>),
     /// A tensor of which only type, sizes and layout are known: at preparation, a tensor that is not
     /// a constant.
@@ -88,7 +88,7 @@ impl Arg<'_> {
 /// What finds an argument: its name in the schema (`args.int("dim")`), its possible names, for functions that serve operators
 /// whose schemas name it differently (`args.tensor(["self", "input"])`), or its position.
 pub trait ArgKey: Copy {
-    /// The argument's position; the number of arguments if the schema has no such argument.
+    /// The position of the argument in the schema; the number of the schema's arguments if it has no such argument.
     fn position(self, schema: &Schema) -> usize;
 
     /// The argument's name, for errors.
@@ -115,7 +115,7 @@ impl ArgKey for &'static str {
     }
 }
 
-/// The first of these names that the schema has.
+/// Finds the argument by the first of several names that the schema has, because schemas name it differently.
 impl<const N: usize> ArgKey for [&'static str; N] {
     fn position(self, schema: &Schema) -> usize {
         let positions = self.iter().map(|name| name.position(schema));
@@ -162,12 +162,12 @@ impl<'a> Args<'a> {
         self.list.len()
     }
 
-    /// Whether there are none.
+    /// Whether the call has no arguments.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The argument; [`Arg::None`] if there is none.
+    /// The argument with this key; [`Arg::None`] if the call has no such argument.
     pub fn get(&self, arg: impl ArgKey) -> &Arg<'a> {
         self.list.get(arg.position(self.schema)).unwrap_or(&Arg::None)
     }
@@ -182,7 +182,7 @@ impl<'a> Args<'a> {
         arg.name(self.schema)
     }
 
-    /// A tensor.
+    /// The argument as a tensor; fails if it is of another kind.
     pub fn tensor(&self, arg: impl ArgKey) -> Result<TensorView<'a>> {
         match self.get(arg) {
             Arg::Tensor(t) => Ok(*t),
@@ -195,7 +195,7 @@ impl<'a> Args<'a> {
         optional_tensor = tensor -> TensorView<'a>
     );
 
-    /// Type, sizes and layout of a tensor, whether or not its elements are available.
+    /// Type, sizes and layout of a tensor argument, whether or not its elements are available.
     pub fn meta(&self, arg: impl ArgKey) -> Result<&TensorMeta> {
         match self.get(arg) {
             Arg::Tensor(t) => Ok(t.meta()),
@@ -204,7 +204,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A list of tensors.
+    /// The argument as a list of tensors; fails if it is of another kind.
     pub fn tensors(&self, arg: impl ArgKey) -> Result<&[TensorView<'a>]> {
         match self.get(arg) {
             Arg::Tensors(list) => Ok(list),
@@ -212,7 +212,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A list of tensors, some of them absent.
+    /// The argument as a list of tensors, some of which may be absent.
     pub fn optional_tensors(&self, arg: impl ArgKey) -> Result<SmallVec<[Option<TensorView<'a>>; 4]>> {
         match self.get(arg) {
             Arg::OptionalTensors(list) => Ok(list.clone()),
@@ -221,7 +221,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// An integer.
+    /// The argument as an integer; fails if it is of another kind.
     pub fn int(&self, arg: impl ArgKey) -> Result<i64> {
         match self.get(arg) {
             Arg::Int(v) => Ok(*v),
@@ -234,7 +234,7 @@ impl<'a> Args<'a> {
         optional_int = int -> i64
     );
 
-    /// A floating-point number; an integer is converted.
+    /// The argument as a floating-point number; an integer is converted.
     pub fn double(&self, arg: impl ArgKey) -> Result<f64> {
         match self.get(arg) {
             Arg::Double(v) => Ok(*v),
@@ -248,7 +248,7 @@ impl<'a> Args<'a> {
         optional_double = double -> f64
     );
 
-    /// A boolean, or one of the integers 0 and 1.
+    /// The argument as a boolean; the integers 0 and 1 count as booleans.
     pub fn bool(&self, arg: impl ArgKey) -> Result<bool> {
         match self.get(arg) {
             Arg::Bool(v) => Ok(*v),
@@ -262,7 +262,7 @@ impl<'a> Args<'a> {
         optional_bool = bool -> bool
     );
 
-    /// An integer, a floating-point number or a boolean.
+    /// The argument as a scalar: an integer, a floating-point number or a boolean.
     pub fn scalar(&self, arg: impl ArgKey) -> Result<Scalar> {
         match *self.get(arg) {
             Arg::Int(v) => Ok(Scalar::Int(v)),
@@ -277,7 +277,7 @@ impl<'a> Args<'a> {
         optional_scalar = scalar -> Scalar
     );
 
-    /// A string.
+    /// The argument as a string; fails if it is of another kind.
     pub fn str(&self, arg: impl ArgKey) -> Result<&'a str> {
         match self.get(arg) {
             Arg::Str(v) => Ok(v),
@@ -290,7 +290,7 @@ impl<'a> Args<'a> {
         optional_str = str -> &'a str
     );
 
-    /// A list of integers. A single integer counts as a list of one.
+    /// The argument as a list of integers; a single integer counts as a list of one.
     pub fn ints(&self, arg: impl ArgKey) -> Result<&[i64]> {
         match self.get(arg) {
             Arg::Ints(v) => Ok(v),
@@ -304,7 +304,7 @@ impl<'a> Args<'a> {
         if self.is_none(arg) { Ok(None) } else { self.ints(arg).map(Some) }
     }
 
-    /// A list of floating-point numbers.
+    /// The argument as a list of floating-point numbers; fails if it is of another kind.
     pub fn doubles(&self, arg: impl ArgKey) -> Result<&'a [f64]> {
         match self.get(arg) {
             Arg::Doubles(v) => Ok(v),
@@ -317,7 +317,7 @@ impl<'a> Args<'a> {
         optional_doubles = doubles -> &'a [f64]
     );
 
-    /// A list of booleans.
+    /// The argument as a list of booleans; fails if it is of another kind.
     pub fn bools(&self, arg: impl ArgKey) -> Result<&'a [bool]> {
         match self.get(arg) {
             Arg::Bools(v) => Ok(v),

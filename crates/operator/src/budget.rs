@@ -116,7 +116,7 @@ impl CountedTensor {
 }
 
 impl From<Tensor> for CountedTensor {
-    /// A tensor that no shared budget counts.
+    /// Wraps a tensor whose bytes no shared budget counts.
     fn from(tensor: Tensor) -> Self {
         let reservation = Reservation { budget: Budget::default(), bytes: 0 };
         Self { tensor, _held: reservation }

@@ -18,7 +18,7 @@ impl<'a> KernelContext<'a> {
         Self { pool, isa: Isa::detect(), scratch, generator }
     }
 
-    /// The same context with another instruction set.
+    /// This context with another instruction set.
     pub fn with_isa(self, isa: Isa) -> Self {
         Self { isa, ..self }
     }
@@ -43,13 +43,13 @@ impl<'a> KernelContext<'a> {
         self.scratch.limit
     }
 
-    /// Temporary memory of `len` elements for the duration of the call. Their values are unspecified.
+    /// Temporary memory for `len` elements, whose values are unspecified, for the duration of the call.
     pub fn scratch<T: Element>(&self, len: usize) -> Result<ScratchBuffer<'a, T>> {
         self.scratch.take(len)
     }
 }
 
-/// Temporary memory, kept between calls so that a repeated call allocates nothing.
+/// Temporary memory that is kept between calls, so that a repeated call allocates nothing.
 #[derive(Debug)]
 pub struct Scratch {
     free: RefCell<Vec<AlignedBuffer>>,
@@ -63,7 +63,7 @@ impl Scratch {
         Self { free: RefCell::default(), held: Cell::new(0), limit }
     }
 
-    /// `len` elements with unspecified values.
+    /// A buffer of `len` elements with unspecified values.
     pub fn take<T: Element>(&self, len: usize) -> Result<ScratchBuffer<'_, T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(Error::Limit {
             what: "temporary memory",

@@ -6,7 +6,7 @@ use std::fmt;
 pub struct DtypeSet(u32);
 
 impl DtypeSet {
-    /// The empty set: for operators without a tensor whose type matters.
+    /// The empty set, for operators whose tensors can have any type or that have no tensor.
     pub const NONE: Self = Self(0);
     /// bool.
     pub const BOOL: Self = Self::of(&[ScalarType::Bool]);

@@ -8,13 +8,13 @@ pub enum Error {
     /// An argument is not of the kind that the kernel expected.
     #[error("argument {index} ({name}): expected {expected}, found {found}")]
     ArgumentKind {
-        /// Position in the schema.
+        /// The argument's position in the schema.
         index: usize,
-        /// Its name in the schema.
+        /// The argument's name in the schema.
         name: String,
         /// The kind that the kernel expected.
         expected: &'static str,
-        /// The kind that it found.
+        /// The kind of the argument that the call passed.
         found: String,
     },
     /// A value is not of the requested kind.
@@ -30,9 +30,9 @@ pub enum Error {
     UnsupportedType {
         /// The argument's name.
         argument: String,
-        /// Its scalar type.
+        /// The argument's scalar type.
         dtype: ScalarType,
-        /// The supported types, as text.
+        /// The scalar types that the operator supports, as text.
         supported: String,
     },
     /// Arguments that are invalid or inconsistent with each other.

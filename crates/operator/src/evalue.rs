@@ -18,15 +18,15 @@ pub enum Tag {
     Int = 4,
     /// A boolean.
     Bool = 5,
-    /// Booleans.
+    /// A list of booleans.
     ListBool = 6,
-    /// Floating-point numbers.
+    /// A list of floating-point numbers.
     ListDouble = 7,
-    /// Integers.
+    /// A list of integers.
     ListInt = 8,
-    /// Tensors.
+    /// A list of tensors.
     ListTensor = 9,
-    /// Tensors, some absent.
+    /// A list of tensors, some of which may be absent.
     ListOptionalTensor = 11,
 }
 
@@ -53,15 +53,15 @@ pub enum EValue {
     Int(i64),
     /// A boolean.
     Bool(bool),
-    /// Booleans.
+    /// A list of booleans.
     ListBool(Vec<bool>),
-    /// Floating-point numbers.
+    /// A list of floating-point numbers.
     ListDouble(Vec<f64>),
-    /// Integers.
+    /// A list of integers.
     ListInt(Vec<i64>),
-    /// Tensors.
+    /// A list of tensors.
     ListTensor(Vec<Tensor>),
-    /// Tensors, some absent.
+    /// A list of tensors, some of which may be absent.
     ListOptionalTensor(Vec<Option<Tensor>>),
 }
 
@@ -83,7 +83,7 @@ impl EValue {
         })
     }
 
-    /// The kind of value.
+    /// The kind of this value.
     pub fn tag(&self) -> Tag {
         match self {
             Self::None => Tag::None,
@@ -100,12 +100,12 @@ impl EValue {
         }
     }
 
-    /// The tensor, or an error that says what the value is instead.
+    /// The value as a tensor, or an error that says what kind of value it is.
     pub fn as_tensor(&self) -> Result<&Tensor> {
         if let Self::Tensor(t) = self { Ok(t) } else { Err(self.kind_error("a tensor")) }
     }
 
-    /// The tensor itself, or an error that says what the value is instead.
+    /// Unwraps a tensor, or returns an error that says what kind of value it is.
     pub fn into_tensor(self) -> Result<Tensor> {
         self.try_into()
     }

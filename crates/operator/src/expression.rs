@@ -79,22 +79,22 @@ impl Binary {
 /// One instruction of an [`Expression`]. Instruction `i` writes register `i`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Instr {
-    /// The element of an input.
+    /// The element of the input with this index.
     Input(usize),
     /// A constant.
     Const(f32),
-    /// A function of a register.
+    /// A function of the register with this index.
     Unary(Unary, usize),
-    /// `min(max(x, low), high)` of a register; NaN gives NaN.
+    /// `min(max(x, low), high)` of a register's value `x`; NaN gives NaN.
     Clamp {
-        /// The register.
+        /// The index of the register whose value is clamped.
         of: usize,
         /// The lower bound.
         low: f32,
         /// The upper bound.
         high: f32,
     },
-    /// A function of two registers.
+    /// A function of the registers with these two indices.
     Binary(Binary, usize, usize),
 }
 
@@ -102,7 +102,7 @@ pub enum Instr {
 /// operands of a call, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Expression {
-    /// The instructions, in order. Each reads only registers of earlier ones.
+    /// The instructions, in order. Each instruction reads only registers that earlier instructions write.
     pub instrs: Vec<Instr>,
 }
 
@@ -132,7 +132,7 @@ impl Expression {
         self.instrs.iter().map(|i| if let Instr::Input(n) = i { n + 1 } else { 0 }).max().unwrap_or(0)
     }
 
-    /// The bounds, if the expression is just a clamp of its input.
+    /// The bounds of a clamp; `None` unless the expression is just a clamp of its input.
     pub fn as_clamp(&self) -> Option<(f32, f32)> {
         match self.instrs.as_slice() {
             [Instr::Input(0), Instr::Clamp { of: 0, low, high }] => Some((*low, *high)),
@@ -172,7 +172,7 @@ impl Expression {
 }
 
 impl fmt::Display for Expression {
-    /// As a term: `Add(Mul(x0, x1), 0.5)`.
+    /// Writes the expression as a term: `Add(Mul(x0, x1), 0.5)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.instrs.len() {
             0 => Ok(()),

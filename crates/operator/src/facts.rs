@@ -11,36 +11,36 @@ pub type Dims = SmallVec<[usize; 4]>;
 /// How the results of a call in half precision relate to those of the same call in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rounding {
-    /// Unknown.
+    /// Nothing is known about how the half-precision results relate to the f32 results.
     #[default]
     Unknown,
-    /// They are equal: each result is an element that was read, or has the magnitude of one.
+    /// The half-precision results equal the f32 results: each is an element that was read, or has the magnitude of one.
     Exact,
-    /// They are equal if the call's scalar arguments are representable in the half-precision type.
+    /// The half-precision and f32 results are equal if the half-precision type represents the call's scalar arguments.
     ExactWithNumbers,
-    /// They are the f32 results, rounded once.
+    /// The half-precision results are the f32 results, rounded once.
     Once,
-    /// They are the f32 results, rounded once, if the call's scalar arguments are first rounded to the half-precision
-    /// type.
+    /// The half-precision results are the f32 results, rounded once, if the call's scalar arguments are first rounded to
+    /// the half-precision type.
     OnceWithNumbers,
 }
 
 /// What graph passes may assume about an operator, besides the [`Meaning`] of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// It only moves or repeats elements of its tensors and computes none.
+    /// Whether the operator only moves or repeats elements of its tensors and computes none.
     pub moves: bool,
-    /// How its results in half precision relate to those in f32.
+    /// How the operator's results in half precision relate to those in f32.
     pub rounding: Rounding,
-    /// Its kernel accepts images in any dim order, if all have the same, and writes images in that order.
+    /// Whether the kernel accepts images in any dim order, if all have the same one, and writes images in that order.
     pub any_layout: bool,
-    /// It overwrites every byte of the argument that it writes, although that argument is not an out, and does not read
-    /// the previous contents.
+    /// Whether the operator overwrites every byte of its written argument, although that argument is not an out, and does
+    /// not read the previous contents.
     pub overwrites: bool,
 }
 
 impl Facts {
-    /// Nothing is known.
+    /// The facts of an operator of which nothing is known.
     pub const NONE: Self =
         Self { moves: false, rounding: Rounding::Unknown, any_layout: false, overwrites: false };
 }
@@ -55,12 +55,12 @@ pub type MeaningFn = fn(&Args<'_>) -> Option<Meaning>;
 /// A meaning describes the general case: passes check types, sizes and layouts themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Meaning {
-    /// An expression over the tensors, which are broadcast.
+    /// An elementwise expression over the tensors, which are broadcast.
     Elementwise(Expression),
     /// A reshape: the elements of the first tensor, in order, with the sizes and the layout of the result, if the
     /// number of elements is the same.
     Reshape,
-    /// A view of the first tensor.
+    /// A view of the first tensor argument.
     View(ViewOf),
     /// A matrix product with an optional bias.
     MatMul(MatMul),
@@ -71,7 +71,7 @@ pub enum Meaning {
     /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each channel, dimension 1. Arguments 0 to 4 are
     /// `x`, weight, bias, mean and variance; all but `x` may be absent. The meaning of the first result.
     BatchNorm {
-        /// Added to the variance.
+        /// The value added to the variance.
         eps: f64,
     },
     /// Group normalisation of images `[N, C, space..]`. Arguments 0 to 2 are image, weight and bias; weight and bias
@@ -82,24 +82,24 @@ pub enum Meaning {
     LayerNorm {
         /// The number of elements in each normalized row.
         elements: usize,
-        /// Added to the variance.
+        /// The value added to the variance.
         eps: f64,
     },
     /// The mean over these dimensions.
     Mean(Dims),
-    /// The population variance over these dimensions; the second result, if there is one, is the mean.
+    /// The population variance over these dimensions; a second result is the mean.
     Variance(Dims),
-    /// A pooling of images `[.., H, W]`. The meaning of the first result.
+    /// A pooling of images `[.., H, W]`, which computes the first result of the call.
     Pool(Pool2d),
-    /// `e^x / sum(e^x)` along a dimension.
+    /// `e^x / sum(e^x)` along this dimension.
     Softmax(usize),
     /// A tensor with every element equal to this scalar.
     Fill(Scalar),
-    /// Elements of argument 1 where argument 0 is true, otherwise of argument 2.
+    /// The elements of argument 1 where argument 0 is true, otherwise those of argument 2.
     Where,
     /// Whether an element is zero.
     Not,
-    /// Whether any element along a dimension is nonzero; the dimension is kept with size one.
+    /// Whether any element along this dimension is nonzero; the dimension is kept with size one.
     Any(usize),
     /// The largest element along these dimensions, which are kept with size one.
     Amax(Dims),
@@ -113,23 +113,23 @@ pub enum Meaning {
     ChooseQParams(ChooseQParams),
 }
 
-/// See [`Meaning::View`].
+/// The kinds of views of a tensor: see [`Meaning::View`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum ViewOf {
     /// A permutation: dimension `i` of the result is dimension `dims[i]` of the input.
     Permute(Dims),
     /// Broadcast to the sizes of the result.
     Expand,
-    /// One index of a dimension; the dimension is removed.
+    /// Selects one index of a dimension, and removes the dimension.
     Select {
-        /// The dimension.
+        /// The dimension from which the index is selected.
         dim: usize,
-        /// The index.
+        /// The index that is selected.
         index: usize,
     },
     /// Every `step`th index of a dimension in `start..end`.
     Slice {
-        /// The dimension.
+        /// The dimension that is sliced.
         dim: usize,
         /// The first index.
         start: usize,
@@ -140,25 +140,25 @@ pub enum ViewOf {
     },
 }
 
-/// See [`Meaning::MatMul`].
+/// A matrix product: see [`Meaning::MatMul`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatMul {
-    /// The left operand; its last dimension is summed over.
+    /// The position of the argument that is the left operand; its last dimension is summed over.
     pub x: usize,
-    /// The rank that `x` must have; `None` if it may have any.
+    /// The rank that the left operand must have; `None` if it may have any.
     pub rank: Option<usize>,
-    /// The weight matrix.
+    /// The position of the argument that is the weight matrix.
     pub weights: usize,
-    /// Whether the matrix is `[out, in]`; otherwise it is `[in, out]`.
+    /// Whether the weight matrix is `[out, in]`; otherwise it is `[in, out]`.
     pub out_major: bool,
-    /// The bias, which is broadcast.
+    /// The position of the bias argument, which is broadcast; `None` without a bias.
     pub bias: Option<usize>,
 }
 
-/// See [`Meaning::Convolution`]: convolves argument 0, images `[N, C, space..]`, with argument 1, the weights.
+/// A convolution of argument 0, images `[N, C, space..]`, with argument 1, the weights: see [`Meaning::Convolution`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convolution {
-    /// The bias argument, one element for each output channel.
+    /// The position of the bias argument, which has one element for each output channel; `None` without a bias.
     pub bias: Option<usize>,
     /// The stride for each spatial dimension, or one for all.
     pub stride: Dims,
@@ -174,7 +174,7 @@ pub struct Convolution {
     pub groups: usize,
 }
 
-/// See [`Meaning::GroupNorm`].
+/// A group normalisation: see [`Meaning::GroupNorm`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupNorm {
     /// The batch size.
@@ -185,11 +185,11 @@ pub struct GroupNorm {
     pub pixels: usize,
     /// The number of channel groups.
     pub groups: usize,
-    /// Added to the variance.
+    /// The value added to the variance.
     pub eps: f64,
 }
 
-/// See [`Meaning::Pool`].
+/// A pooling in two dimensions: see [`Meaning::Pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool2d {
     /// How a window is reduced.
@@ -202,7 +202,7 @@ pub struct Pool2d {
     pub padding: [usize; 2],
     /// Vertical and horizontal dilation.
     pub dilation: [usize; 2],
-    /// Whether the output size is rounded up (`ceil_mode`), so that a last partial window counts.
+    /// Whether the output size is rounded up (`ceil_mode`), so that a last partial window is included.
     pub ceil: bool,
 }
 
@@ -213,7 +213,7 @@ pub enum PoolReduce {
     Max,
     /// Average pooling.
     Avg {
-        /// Whether the padding counts as zeros; otherwise only pixels inside the image count.
+        /// Whether padding pixels count as zeros; otherwise the average is over pixels inside the image only.
         count_include_pad: bool,
     },
     /// The sum of the pixels, divided by this number (`divisor_override`).
@@ -236,11 +236,11 @@ pub enum QParams {
     },
     /// Per-channel parameters: two vectors with an element for every index along a dimension.
     PerChannel {
-        /// The argument that holds the scales.
+        /// The position of the argument that holds the scales.
         scales: usize,
-        /// The argument that holds the zero points; without it they are zero.
+        /// The position of the argument that holds the zero points; `None` if they are all zero.
         zeros: Option<usize>,
-        /// The dimension.
+        /// The dimension of the tensor whose indices select scale and zero point.
         axis: usize,
     },
     /// Dynamic parameters: scale and zero point are the tensors of arguments 1 and 2, which an earlier call computed
@@ -255,7 +255,7 @@ pub enum QParams {
     },
 }
 
-/// See [`Meaning::ChooseQParams`].
+/// How scale and zero point are chosen: see [`Meaning::ChooseQParams`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ChooseQParams {
     /// One scale and zero point that map the range of all elements to `low..=high`.
@@ -267,11 +267,11 @@ pub enum ChooseQParams {
         /// The smallest scale.
         eps: f64,
     },
-    /// A scale and a zero point for each row, which map the row's range to `i8`.
+    /// A scale and a zero point for each row, which map the range of the row to that of `i8`.
     PerToken,
 }
 
-/// A dimension index of a tensor of this rank; negative ones count from the end. `None` if it is out of range.
+/// A dimension of a tensor of this rank as an index; negative ones count from the end. `None` if it is out of range.
 pub fn wrap(dim: i64, rank: usize) -> Option<usize> {
     let dim = if dim < 0 { dim.checked_add(i64::try_from(rank).ok()?)? } else { dim };
     usize::try_from(dim).ok().filter(|&d| d < rank)

@@ -104,7 +104,7 @@ pub fn log_sigmoid<A: WithLog1p>(x: A) -> A {
 /// The expressions as which programs spell activations, beside their formulas: constants are divided by or multiplied with
 /// the reciprocal, and products are associated otherwise.
 pub fn spellings() -> Vec<(Unary, Expression)> {
-    /// `p / n` and `p * (1 / n)`
+    /// The two spellings of a division by a constant: `p / n` and `p * (1 / n)`.
     fn divided_by(p: &Term, n: f64) -> [Term; 2] {
         [p.clone() / n, p.clone() * (1.0 / n)]
     }
@@ -192,7 +192,7 @@ enum Node {
 }
 
 impl Term {
-    /// The element of an input.
+    /// The element of the input with this index.
     pub fn input(index: usize) -> Self {
         Self(Rc::new(Node::Input(index)))
     }
@@ -208,7 +208,7 @@ impl Term {
         Self(Rc::new(Node::Unary(function, self)))
     }
 
-    /// A function of two terms.
+    /// A function of this term and another one.
     #[must_use]
     pub fn binary(self, function: Binary, other: Self) -> Self {
         Self(Rc::new(Node::Binary(function, self, other)))
@@ -220,7 +220,7 @@ impl Term {
         Self(Rc::new(Node::Clamp(self, low, high)))
     }
 
-    /// Appends the instructions of the term. Inputs are read once, and terms that are shared are computed once.
+    /// Appends the term's instructions and returns its register. Inputs are read once; shared terms are computed once.
     fn append_instrs(&self, instrs: &mut Vec<Instr>, registers: &mut Vec<(*const Node, usize)>) -> usize {
         let at = Rc::as_ptr(&self.0);
         if let Some(&(_, register)) = registers.iter().find(|(node, _)| *node == at) {

@@ -20,9 +20,9 @@ pub enum Feature {
 /// A row of the table of features.
 struct Row {
     feature: Feature,
-    /// The name on command lines.
+    /// The feature's name on command lines.
     name: &'static str,
-    /// Features that every machine with this one has, and that code for this one may use. They have earlier rows.
+    /// Features that every machine with this feature has, and that code for it may use. They have earlier rows.
     implies: &'static [Feature],
 }
 
@@ -39,7 +39,7 @@ const ROWS: [Row; 5] = [
 const PORTABLE: &str = "portable";
 
 impl Feature {
-    /// The name used on command lines.
+    /// The feature's name on command lines.
     pub fn name(self) -> &'static str {
         ROWS[self as usize].name
     }
@@ -65,12 +65,12 @@ impl Features {
         Features(self.0 | other.0)
     }
 
-    /// Every set that is a feature and what it implies, smallest first, after the empty set.
+    /// The sets with a name, smallest first: the empty set, then one for each feature, with all that the feature implies.
     fn named() -> impl Iterator<Item = Features> {
         std::iter::once(Features::NONE).chain(ROWS.iter().map(|row| row.feature.into()))
     }
 
-    /// The features that no other feature of the set implies.
+    /// The names of the set's features that no other feature of the set implies.
     fn names(self) -> impl Iterator<Item = &'static str> {
         let is_implied = move |feature| {
             ROWS.iter().any(|row| {
@@ -83,7 +83,7 @@ impl Features {
 }
 
 impl From<Feature> for Features {
-    /// The feature, and all that it implies.
+    /// The set of the feature and all that it implies.
     fn from(feature: Feature) -> Self {
         let implied = ROWS[feature as usize].implies;
         implied.iter().fold(Features(1 << feature as u32), |all, &f| all.union(f.into()))
@@ -214,7 +214,7 @@ impl Default for Isa {
     }
 }
 
-/// Whether this machine has the feature, if it has those that the feature implies.
+/// Whether this machine has the feature, provided that it has all features that this one implies.
 #[cfg(target_arch = "x86_64")]
 fn is_detected(feature: Feature) -> bool {
     match feature {
@@ -231,7 +231,7 @@ fn is_detected(feature: Feature) -> bool {
     }
 }
 
-/// Whether this machine has the feature: there are none for this target.
+/// Always false: kernels have no code for features of this target.
 #[cfg(not(target_arch = "x86_64"))]
 fn is_detected(_: Feature) -> bool {
     false

@@ -3,18 +3,18 @@ use crate::{Args, DtypeSet, Facts, KernelContext, Meaning, MeaningFn, Outs, Resu
 use pteron_tensor::Shape;
 use smallvec::SmallVec;
 
-/// See [`Kernel::result_sizes`].
+/// A function that computes [`Kernel::result_sizes`].
 pub type SizesFn = fn(&Args<'_>) -> Option<Shape>;
 
 /// What an operator's results depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Results {
-    /// The elements of the results depend on elements; their sizes depend only on sizes and scalars.
+    /// The elements of the results depend on the arguments' elements; the sizes of the results only on sizes and scalars.
     #[default]
     Elements,
-    /// The results depend only on sizes and scalars, never on elements.
+    /// The results depend only on the arguments' sizes and scalars, never on their elements.
     Shapes,
-    /// The sizes, too, depend on elements.
+    /// The sizes of the results, too, depend on the arguments' elements.
     DataDependentShape,
     /// The results are drawn from the context's random number generator.
     Random,
@@ -25,17 +25,17 @@ pub trait Kernel: Send + Sync {
     /// The operator's declaration.
     fn schema(&self) -> &Schema;
 
-    /// The scalar types that its main input may have.
+    /// The scalar types that the operator's main input may have.
     fn dtypes(&self) -> DtypeSet {
         DtypeSet::ALL
     }
 
-    /// What the results depend on. Apart from the arguments, that may only be the context's random number generator.
+    /// What the results depend on: the arguments and, at most, the context's random number generator.
     fn results(&self) -> Results {
         Results::Elements
     }
 
-    /// What graph passes may assume about it. A kernel without facts is called wherever a program calls it.
+    /// What graph passes may assume about the operator. A kernel without facts is called wherever a program calls it.
     fn facts(&self) -> Facts {
         Facts::NONE
     }
@@ -47,7 +47,7 @@ pub trait Kernel: Send + Sync {
         None
     }
 
-    /// The sizes of the first result of a call with these arguments, if they are declared apart from its meaning.
+    /// The sizes of the first result of a call; `None` unless they are declared separately from the call's meaning.
     fn result_sizes(&self, args: &Args<'_>) -> Option<Shape> {
         let _ = args;
         None
@@ -87,7 +87,7 @@ pub trait PreparedKernel: Send + Sync {
 /// The signature of a kernel function.
 pub type KernelFn = fn(&KernelContext<'_>, &Args<'_>, &mut Outs<'_>) -> Result<()>;
 
-/// The signature of a preparing function.
+/// A function that prepares a call: see [`Kernel::prepare`].
 pub type PrepareFn = fn(&Args<'_>) -> Result<Option<Box<dyn PreparedKernel>>>;
 
 /// A row of an operator table: the single source of an operator's name, schema, types and kernel.
@@ -120,44 +120,44 @@ impl Operator {
         }
     }
 
-    /// Declares that it only moves or repeats elements and computes none.
+    /// Declares that the operator only moves or repeats elements and computes none.
     pub const fn moves_elements(mut self) -> Self {
         self.facts.moves = true;
         self.facts.rounding = Rounding::Exact;
         self
     }
 
-    /// Declares how its results in half precision relate to those in f32.
+    /// Declares how the operator's results in half precision relate to those in f32.
     pub const fn rounding(mut self, rounding: Rounding) -> Self {
         self.facts.rounding = rounding;
         self
     }
 
-    /// Declares that it accepts images in any dim order and writes images in the same order.
+    /// Declares that the operator accepts images in any dim order and writes images in the same order.
     pub const fn any_layout(mut self) -> Self {
         self.facts.any_layout = true;
         self
     }
 
-    /// Declares that it overwrites the argument that it writes without reading it.
+    /// Declares that the operator writes its written argument without reading the previous contents.
     pub const fn overwrites(mut self) -> Self {
         self.facts.overwrites = true;
         self
     }
 
-    /// Declares the meaning of its calls for graph passes.
+    /// Declares the meaning of the operator's calls for graph passes.
     pub const fn means(mut self, meaning: MeaningFn) -> Self {
         self.meaning = Some(meaning);
         self
     }
 
-    /// Declares the sizes of its first result, where its meaning leaves them open.
+    /// Declares how to compute the sizes of the operator's first result, where its meaning leaves them open.
     pub const fn sized(mut self, sizes: SizesFn) -> Self {
         self.sizes = Some(sizes);
         self
     }
 
-    /// Declares what its results depend on; the default is [`Results::Elements`].
+    /// Declares what the operator's results depend on; the default is [`Results::Elements`].
     pub const fn results(mut self, results: Results) -> Self {
         self.results = results;
         self
@@ -169,7 +169,7 @@ impl Operator {
         self
     }
 
-    /// Sets the function that prepares calls.
+    /// Sets the function that prepares the operator's calls.
     pub const fn prepare(mut self, prepare: PrepareFn) -> Self {
         self.prepare = Some(prepare);
         self
@@ -196,13 +196,13 @@ impl Operator {
         true
     }
 
-    /// The schema, as text.
+    /// The operator's schema, as text.
     pub fn schema(&self) -> &'static str {
         self.schema
     }
 }
 
-/// A row of a table with its parsed schema.
+/// A row of an operator table with its parsed schema.
 pub(crate) struct TableKernel {
     operator: Operator,
     schema: Schema,

@@ -9,13 +9,13 @@ pub enum Out<'a> {
     Tensor(TensorViewMut<'a>),
     /// Tensors.
     Tensors(SmallVec<[TensorViewMut<'a>; 4]>),
-    /// A scalar, absent until the kernel sets it.
+    /// A scalar; `None` until the kernel sets it.
     Scalar(Option<Scalar>),
-    /// The sizes of a view of an argument, absent until the kernel sets them.
+    /// The sizes of a view of an argument; `None` until the kernel sets them.
     View(Option<Shape>),
 }
 
-/// The outputs of a call: the schema's written arguments in order, then the fresh result, if there is one.
+/// The outputs of a call: the schema's written arguments in order, then the fresh result, if the schema has one.
 #[derive(Debug, Default)]
 pub struct Outs<'a> {
     list: SmallVec<[Out<'a>; 3]>,
@@ -32,12 +32,12 @@ impl<'a> Outs<'a> {
         self.list.len()
     }
 
-    /// Whether there are none.
+    /// Whether the call has no outs.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// A tensor, writable.
+    /// The out at this index as a writable tensor.
     pub fn tensor(&mut self, index: usize) -> Result<&mut TensorViewMut<'a>> {
         match self.list.get_mut(index) {
             Some(Out::Tensor(t)) => Ok(t),
@@ -45,7 +45,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// A tensor, read-only.
+    /// The out at this index as a read-only tensor.
     pub fn read(&self, index: usize) -> Result<TensorView<'_>> {
         match self.list.get(index) {
             Some(Out::Tensor(t)) => Ok(t.as_view()),
@@ -53,7 +53,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// Several tensors at once. The indices must be distinct.
+    /// Several outs as writable tensors. The indices must be distinct.
     pub fn tensors<const N: usize>(&mut self, indices: [usize; N]) -> Result<[&mut TensorViewMut<'a>; N]> {
         let outs = self
             .list
@@ -73,7 +73,7 @@ impl<'a> Outs<'a> {
         Ok(tensors.map(|t| t.expect("absent tensors were refused above")))
     }
 
-    /// A list of tensors.
+    /// The out at this index as a list of writable tensors.
     pub fn list(&mut self, index: usize) -> Result<&mut [TensorViewMut<'a>]> {
         match self.list.get_mut(index) {
             Some(Out::Tensors(list)) => Ok(list),
@@ -81,7 +81,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// Sets a scalar.
+    /// Sets the out at this index to a scalar.
     pub fn set(&mut self, index: usize, value: Scalar) -> Result<()> {
         match self.list.get_mut(index) {
             Some(Out::Scalar(slot)) => {
@@ -92,7 +92,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// Sets the sizes of a view.
+    /// Sets the sizes of the out at this index, which is a view of an argument.
     pub fn set_view(&mut self, index: usize, sizes: Shape) -> Result<()> {
         match self.list.get_mut(index) {
             Some(Out::View(slot)) => {

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 #[derive(Clone)]
 enum Entry {
-    /// A row of a table, and its kernel, which is created on first use.
+    /// An operator of a static table, and its kernel, which is created on first use.
     Table(&'static Operator, OnceLock<Arc<dyn Kernel>>),
     Owned(Arc<dyn Kernel>),
 }
@@ -86,7 +86,7 @@ impl KernelRegistry {
         })
     }
 
-    /// Whether an operator has a kernel.
+    /// Whether the operator with this name has a kernel.
     pub fn contains(&self, name: &str) -> bool {
         self.kernels.contains_key(name)
     }
@@ -101,7 +101,7 @@ impl KernelRegistry {
         self.kernels.is_empty()
     }
 
-    /// The names, sorted.
+    /// The names of all operators that have a kernel, sorted.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.kernels.keys().map(|name| &**name).collect();
         names.sort_unstable();

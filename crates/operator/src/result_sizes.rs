@@ -89,7 +89,7 @@ impl ViewOf {
     }
 }
 
-/// How many windows fit into a padded dimension.
+/// The distance from the first to the last window position at stride 1; `None` if no window fits.
 fn window_count(padded: usize, kernel: usize, dilation: usize) -> Option<usize> {
     padded.checked_sub(dilation.checked_mul(kernel.checked_sub(1)?)?)?.checked_sub(1)
 }

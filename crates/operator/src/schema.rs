@@ -49,19 +49,19 @@ impl ArgType {
 /// One argument or result of a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaArg {
-    /// Its name; empty for results.
+    /// The argument's name; empty for results.
     pub name: String,
-    /// Its type.
+    /// The argument's type, without list and optional markers.
     pub ty: ArgType,
-    /// `T[]`
+    /// Whether the argument is a list: `T[]`.
     pub list: bool,
-    /// `T?`, or `T?[]` where the elements may be absent
+    /// Whether the argument may be absent (`T?`) or, for a list, its elements may be (`T?[]`).
     pub optional: bool,
-    /// `Tensor(a!)`: the operator writes it
+    /// Whether the operator writes the argument: `Tensor(a!)`.
     pub written: bool,
-    /// `Tensor(a)`: it aliases the arguments and results with the same letter
+    /// The letter of `Tensor(a)`: the argument aliases the arguments and results with the same letter.
     pub alias: Option<char>,
-    /// The default value, as the schema spells it
+    /// The default value, as the schema spells it; `None` if the argument is required.
     pub default: Option<String>,
 }
 
@@ -82,7 +82,7 @@ pub struct Schema {
 pub struct SchemaError {
     /// The schema's text.
     pub schema: String,
-    /// What is wrong with it.
+    /// What is wrong with the schema.
     pub problem: String,
 }
 
@@ -119,7 +119,7 @@ impl Schema {
         !self.returns.is_empty() || self.args.iter().any(|a| a.written && a.list)
     }
 
-    /// The number of values in an instruction that calls this operator.
+    /// The number of values in an instruction that calls this operator: the arguments and, if there is one, the result slot.
     pub fn instruction_args(&self) -> usize {
         self.args.len() + self.has_result_slot() as usize
     }

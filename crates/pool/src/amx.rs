@@ -33,7 +33,7 @@ unsafe fn xgetbv() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
-/// Requests the use of the tile state, which the system saves only for processes that have asked.
+/// Requests this process's permission to use the AMX tile registers. Returns whether the system grants it.
 #[cfg(target_os = "linux")]
 fn request_permission() -> bool {
     const ARCH_PRCTL: u64 = 158;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Threads for tasks that may block. A new one is started if a task finds none idle, up to a limit.
+/// Threads for tasks that may block. If a task finds no idle thread, a new one is started, up to a limit.
 pub(crate) struct Blocking(Arc<Inner>);
 
 struct Inner {

@@ -22,7 +22,7 @@ impl Event {
         }
     }
 
-    /// Announces that this thread is about to sleep.
+    /// Announces that this thread is about to sleep. Returns the key for [`Event::wait`].
     pub(crate) fn listen(&self) -> u32 {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         let key = self.generation.load(Ordering::SeqCst);
@@ -30,7 +30,7 @@ impl Event {
         key
     }
 
-    /// Withdraws the announcement.
+    /// Withdraws this thread's announcement that it is about to sleep.
     pub(crate) fn cancel(&self) {
         self.listeners.fetch_sub(1, Ordering::SeqCst);
     }

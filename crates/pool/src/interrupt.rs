@@ -42,13 +42,13 @@ impl Interrupt {
         Self::default()
     }
 
-    /// The same handle with a deadline: `deadline`, or its own if that is earlier.
+    /// This handle, which shares its cancellation, with the earlier of `deadline` and its own deadline.
     pub fn until(&self, deadline: Instant) -> Self {
         let deadline = self.deadline.map_or(deadline, |own| own.min(deadline));
         Self { cancelled: Arc::clone(&self.cancelled), deadline: Some(deadline) }
     }
 
-    /// When the computations under this handle have to end, if they have to.
+    /// The time at which the computations under this handle have to end; `None` if they may run on.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -131,11 +131,11 @@ pub fn interruptible<T>(body: impl FnOnce() -> T) -> Result<T, Interrupted> {
     catch_unwind(AssertUnwindSafe(body)).map_err(interrupted)
 }
 
-/// The work between two checks of the handle: a fraction of a millisecond.
+/// The work, in the unit of [`count`], between two checks of the handle: a fraction of a millisecond.
 const CHECK_INTERVAL: usize = 1 << 16;
 
 thread_local! {
-    /// The work that this thread has counted.
+    /// The work that this thread has counted so far.
     static COUNTED: Cell<u64> = const { Cell::new(0) };
 }
 

@@ -29,7 +29,7 @@ enum End {
 }
 
 impl End {
-    /// The increment of [`Slot::taken`] that takes one range from this end.
+    /// The increment of [`Slot::taken`] that takes one range from this end of the loop.
     fn increment(self) -> u64 {
         match self {
             Self::Front => 1,
@@ -47,7 +47,7 @@ pub(crate) struct Slot {
     busy: AtomicBool,
     /// The loop's sequence number (high half), whether threads may still join (`OPEN`), and how many are active.
     state: AtomicU64,
-    /// The number of ranges taken from the front (low half) and from the back (high half).
+    /// The numbers of ranges taken from the front (low half) and from the back (high half) of the loop.
     taken: AtomicU64,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -189,7 +189,7 @@ impl std::fmt::Debug for Slot {
     }
 }
 
-/// Loom runs these under every interleaving of their threads, up to a bound on preemptions.
+/// Models of the slot, which loom runs under every interleaving of their threads, up to a bound on preemptions.
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
@@ -223,7 +223,7 @@ mod models {
         }
     }
 
-    /// Runs a loop if the slot is free, and checks that each item was visited exactly once before the loop ended.
+    /// Runs a loop if the slot is free, and checks that it visited each item exactly once. Returns whether it ran.
     fn run(slot: &Slot, items: usize) -> bool {
         let visits = Visits::new(items);
         let ran = slot.run(items, 1, &|range| visits.visit(range), || ());

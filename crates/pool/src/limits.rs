@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The largest number of threads of a pool.
 pub const MAX_THREADS: usize = 1024;
 
-/// How long an idle thread spins before it sleeps. Zero on targets without threads, where no other thread can add work.
+/// How long an idle thread spins before it sleeps: zero on targets without threads, where no thread could add work.
 pub const SPIN: Duration = if pteron_clock::IS_NATIVE { Duration::from_micros(100) } else { Duration::ZERO };
 
 /// The number of ranges a loop is split into for each thread, so that one descheduled thread delays the loop

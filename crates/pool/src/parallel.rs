@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A repetition count, reduced under Miri, which is slow.
+    /// `count`, but a fiftieth of it under Miri, which is slow.
     const fn repetitions(count: usize) -> usize {
         if cfg!(miri) { count.div_ceil(50) } else { count }
     }

@@ -55,14 +55,14 @@ impl fmt::Debug for Refused {
     }
 }
 
-/// What a thread hands over to another: see [`WorkQueue::hand_over`].
+/// What a thread hands over to one that replaces it: see [`WorkQueue::hand_over`].
 #[derive(Debug)]
 pub struct HandOver {
     running: usize,
 }
 
 impl HandOver {
-    /// Makes this new thread count as running the tasks that the other one is in the middle of.
+    /// Makes this new thread count as running the tasks that the thread which handed over is still running.
     pub fn take(self) {
         workers::set_task_depth(self.running);
     }
@@ -78,7 +78,7 @@ pub struct WorkQueue(Kind);
 #[derive(Clone)]
 enum Kind {
     Single(Arc<Single>),
-    /// The flag says whether a waiting thread runs tasks.
+    /// A pool whose threads run the tasks. The flag says whether a thread that waits runs tasks meanwhile.
     Multi(Pool, bool),
 }
 

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// locking; tasks that other threads add meanwhile go to `tasks`.
 pub(crate) struct Single {
     tasks: Mutex<VecDeque<Task>>,
-    /// The length of `tasks`.
+    /// The length of `tasks`, which can be read without its lock.
     queued: AtomicUsize,
     event: Event,
     pool: Pool,
@@ -20,7 +20,7 @@ pub(crate) struct Single {
 /// The pending tasks that a thread has taken from a queue.
 #[derive(Default)]
 struct LocalTasks {
-    /// The address of the [`Single`] that the tasks belong to; zero if this thread runs none.
+    /// The address of the [`Single`] that the tasks belong to; zero if this thread runs no tasks.
     owner: usize,
     tasks: VecDeque<Task>,
 }
@@ -89,7 +89,7 @@ impl Single {
         self.event.notify_all();
     }
 
-    /// Gives the tasks that this thread holds back to the queue, for another thread.
+    /// Returns this thread's pending tasks to the queue, so that another thread can run them.
     pub(crate) fn release(&self) {
         let owner = self.address();
         let tasks = LOCAL_TASKS.with_borrow_mut(|local| match local.owner == owner {
@@ -99,7 +99,7 @@ impl Single {
         self.return_tasks(tasks);
     }
 
-    /// Puts the tasks that a thread held back at the front of the queue.
+    /// Inserts `tasks`, which a thread had taken from the queue, at its front again.
     fn return_tasks(&self, mut tasks: VecDeque<Task>) {
         if tasks.is_empty() {
             return;
@@ -112,7 +112,7 @@ impl Single {
         self.event.notify_all();
     }
 
-    /// Makes this thread run tasks, if it does not already.
+    /// Makes this thread run the queue's tasks until the guard is dropped; no change if it runs them already.
     fn begin_tasks(&self) -> RunGuard<'_> {
         let owner = self.address();
         let is_new = LOCAL_TASKS.with_borrow(|local| local.owner != owner);

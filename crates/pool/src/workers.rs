@@ -55,7 +55,7 @@ pub(crate) fn task_depth() -> usize {
     RUNNING.get()
 }
 
-/// Makes this thread count as one that runs tasks nested this deeply.
+/// Sets the nesting depth of the tasks that this thread counts as running.
 pub(crate) fn set_task_depth(depth: usize) {
     RUNNING.set(depth);
 }
@@ -70,7 +70,7 @@ impl Shared {
         LOCAL.with_borrow(|local| local.as_ref().filter(|l| l.owner == self.address()).map(|l| f(&l.deque)))
     }
 
-    /// Whether this thread runs the pool's tasks.
+    /// Whether this thread is one of the pool's worker threads.
     pub(crate) fn is_on_worker_thread(&self) -> bool {
         self.with_local(|_| ()).is_some()
     }
@@ -86,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// Wakes every sleeping thread, to check its condition again.
+    /// Wakes every sleeping thread so that it checks its condition again.
     pub(crate) fn notify_all(&self) {
         self.event.notify_all();
         self.waiters.notify_all();
@@ -107,7 +107,7 @@ impl Shared {
         self.event.notify_one();
     }
 
-    /// Runs a task. A panic is stored and resumed in the waiting thread.
+    /// Runs a task. If the task panics, the panic is stored and resumed in the waiting thread.
     pub(crate) fn run(&self, task: Task) {
         RUNNING.set(RUNNING.get() + 1);
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task.run())) {
@@ -150,7 +150,7 @@ impl Shared {
         LOCAL.take();
     }
 
-    /// Runs tasks until `done` returns true. A worker also joins parallel loops.
+    /// Runs tasks until `done` returns true. If `worker` is set, also joins parallel loops.
     fn help_until(&self, done: &dyn Fn() -> bool, worker: bool) {
         let mut idle_since: Option<Instant> = None;
         loop {
@@ -225,7 +225,7 @@ impl Shared {
         self.resume_panic();
     }
 
-    /// Resumes the panic of a task, if one has panicked.
+    /// Resumes the stored panic in this thread, if a task has panicked.
     fn resume_panic(&self) {
         if !self.panicked.swap(false, Ordering::AcqRel) {
             return;

@@ -34,7 +34,7 @@ pub use pteron_mlir as mlir;
 pub use pteron_pool::WorkQueue;
 pub use pteron_tfrt_kernels::{driver, register, registry};
 
-/// The guide, whose code is tested.
+/// The guide `docs/host.md`, whose code blocks are tested as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/host.md")]
 mod guide {}

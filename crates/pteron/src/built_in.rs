@@ -10,23 +10,23 @@ use std::sync::Arc;
 
 /// A backend of the library, with all its halves.
 pub(crate) struct BuiltIn {
-    /// The name by which users choose it, in lower case.
+    /// The name by which users choose the backend, in lower case.
     #[cfg(feature = "compile")]
     pub(crate) name: &'static str,
-    /// Its description in help texts.
+    /// The backend's description in help texts.
     #[cfg(feature = "compile")]
     pub(crate) about: &'static str,
-    /// Registers the run-time half, which computes with these kernels.
+    /// Adds the run-time half of the backend, which computes with the given kernels, to a registry.
     pub(crate) register: fn(BackendRegistry, &Arc<KernelRegistry>) -> BackendRegistry,
-    /// The ahead-of-time half, which may also store weights packed for an instruction set.
+    /// The ahead-of-time half; with an instruction set, it may store weights packed for that instruction set.
     #[cfg(feature = "compile")]
     pub(crate) delegation: fn(&Arc<KernelRegistry>, Option<pteron_operator::Isa>) -> Delegation,
-    /// The inverse of the ahead-of-time half, if there is one.
+    /// Creates the inverse of the ahead-of-time half, if the backend has one.
     #[cfg(feature = "compile")]
     pub(crate) recover: Option<fn() -> Arc<dyn Recover + Send + Sync>>,
 }
 
-/// The backends whose features are on.
+/// The backends whose Cargo features are enabled.
 pub(crate) const BACKENDS: &[BuiltIn] = &[
     #[cfg(feature = "bef-backend")]
     BuiltIn {

@@ -17,17 +17,17 @@ use std::path::Path;
 pub struct ErrorFacts {
     /// The kind of the outermost error in the chain that has one.
     pub kind: ErrorKind,
-    /// The path of the file that the error is about.
+    /// The path of the file that the error is about, if it is about one.
     pub file: Option<String>,
     /// The field of the file, the instruction, the weight or the limit that the error is about.
     pub path: Option<String>,
-    /// The byte offset in the file.
+    /// The byte offset in the file at which the error is, if it is known.
     pub offset: Option<u64>,
-    /// What to do about it.
+    /// What to do about the error, if there is a remedy.
     pub remedy: Option<Remedy>,
     /// The name of the method that the error is about.
     pub method: Option<String>,
-    /// The index of the chain, and the index of the instruction in the chain.
+    /// The chain index of the instruction that the error is about, and the instruction's index in the chain.
     pub instruction: Option<(usize, usize)>,
     /// Operators that are missing.
     pub operators: Vec<String>,
@@ -74,7 +74,7 @@ pub enum ErrorKind {
 pub enum Remedy {
     /// Advice as text.
     Text(String),
-    /// Raise this field of the limits, if what exceeds it is intended.
+    /// Raise the field of `Limits` that has this name, if exceeding the limit is intended.
     RaiseLimit(&'static str),
     /// Load the program with its `.ptd` files.
     GiveData,

@@ -132,7 +132,7 @@ pub use pteron_tensor::{
 pub use pteron_trace::{EventTracer, Span, SpanKind};
 pub use registries::Registries;
 
-/// Every operator of the library.
+/// A registry of every operator of the library.
 pub fn kernel_registry() -> KernelRegistry {
     (*all_kernels()).clone()
 }
@@ -149,13 +149,13 @@ pub fn backend_registry() -> BackendRegistry {
     backends_with(&all_kernels())
 }
 
-/// The backends of the library, which compute with these kernels.
+/// The backends of the library. They compute with the given kernels.
 fn backends_with(kernels: &Arc<KernelRegistry>) -> BackendRegistry {
     let none = BackendRegistry::new();
     built_in::BACKENDS.iter().fold(none, |backends, built_in| (built_in.register)(backends, kernels))
 }
 
-/// Options with every operator and backend of the library, and one thread.
+/// Load options with every operator and backend of the library, and one thread.
 pub fn load_options() -> LoadOptions {
     let kernels = all_kernels();
     let backends = backends_with(&kernels);

@@ -44,7 +44,7 @@ struct NamedDelegation {
     delegation: Delegation,
 }
 
-/// The operators and backends of the library.
+/// Registries with the operators and backends of the library.
 impl Default for Registries {
     fn default() -> Self {
         let kernels = crate::all_kernels();
@@ -60,7 +60,7 @@ impl Default for Registries {
 }
 
 impl Registries {
-    /// Replaces the operators. The backends of the library keep computing with those of the library.
+    /// Replaces the operators' kernels. The library's backends keep computing with the library's kernels.
     #[must_use]
     pub fn with_kernels(mut self, kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         self.kernels = kernels.into();
@@ -135,7 +135,7 @@ impl Registries {
         &self.recoverers
     }
 
-    /// Options with these operators and backends, and one thread.
+    /// Load options with the operators and backends of these registries, and one thread.
     pub fn load_options(&self) -> LoadOptions {
         LoadOptions::new(Arc::clone(&self.kernels)).backends(self.backends.clone())
     }

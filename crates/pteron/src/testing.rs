@@ -31,17 +31,17 @@ use crate::{Registries, ScalarType, Tensor, TensorMeta, TensorViewMut, ValueMeta
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest size that is chosen for a symbol without an upper bound, above its minimum.
+/// The largest size that is chosen for a symbol without an upper bound is its minimum plus this number.
 const UNBOUNDED: i64 = 16;
 
 /// The settings of a test of backends.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// The operators and the run-time halves.
+    /// The operators, and the run-time halves of the backends.
     pub registries: Registries,
-    /// The ahead-of-time halves, in the order in which they take nodes.
+    /// The ahead-of-time halves of the backends, in the order in which they take nodes.
     pub delegation: Vec<Delegation>,
-    /// How many inputs each method gets. The first have the largest sizes, the second the smallest.
+    /// The number of sets of inputs for each method. The first set has the largest sizes, the second the smallest.
     pub cases: usize,
     /// The seed of inputs and sizes.
     pub seed: u64,
@@ -49,7 +49,7 @@ pub struct Check {
     pub tolerance: Tolerance,
 }
 
-/// What a successful test has compared.
+/// What a successful test of backends has compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The names of the methods.
@@ -63,7 +63,7 @@ pub struct Report {
 /// A delegated model whose outputs differ from those of the model without delegates.
 #[derive(Debug)]
 pub struct Mismatch {
-    /// The method, the case and the sizes of its inputs.
+    /// What was tested: the archive, a model, or a method with its case and the sizes of the inputs.
     pub place: String,
     /// What is wrong.
     pub problem: String,
@@ -329,7 +329,7 @@ fn for_each_tensor(out: &mut Out<'_>, visit: &mut dyn FnMut(&mut TensorViewMut<'
     }
 }
 
-/// Writes the poison pattern of an element: different at each element, so that a delegate is unlikely to write it.
+/// Writes the poison pattern of an element. It differs from element to element, so a delegate is unlikely to write it.
 fn poison_pattern(seed: u64, element: usize, bytes: &mut [u8]) {
     let mut random = Random((seed << 32 | element as u64 | 1 << 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for chunk in bytes.chunks_mut(4) {
@@ -347,7 +347,7 @@ fn poison(view: &mut TensorViewMut<'_>, seed: u64) {
     }
 }
 
-/// The number of elements that still have the poison pattern, and the first. `None` if so few can be chance.
+/// The number of elements that have the poison pattern, and the index of the first. `None` if chance explains them.
 fn count_poisoned(view: &mut TensorViewMut<'_>, seed: u64) -> Option<(usize, usize)> {
     if view.dtype() == ScalarType::Bool {
         return None;

@@ -207,7 +207,8 @@ pub(crate) fn compare_with_eager(
     let program = open(program, None, method, options)?;
     let method = program.request.method.clone().map_or_else(|| program.opened.default_method(), Ok)?;
     let signature = program.opened.signature(&method)?;
-    let sample = |sample: &Bound<'_, PyTuple>| Ok(owned_values(call::arrange_arguments(&signature, sample, None)?)?);
+    let sample =
+        |sample: &Bound<'_, PyTuple>| Ok(owned_values(call::arrange_arguments(&signature, sample, None)?)?);
     let samples = samples.iter().map(sample).collect::<PyResult<Vec<_>>>()?;
     let value = |(node, operator, source, array): Computed<'_>| {
         Ok(EagerValue { node, operator, source, tensor: crate::convert::tensor(&array, None, None)? })
@@ -477,7 +478,9 @@ impl Compilation {
             let signature = Signature::new(&quantizer.program().method_meta(quantizer.method())?)?;
             Ok((quantizer, signature))
         })?;
-        let inputs = samples.iter().map(|sample| Ok(owned_values(call::arrange_arguments(&signature, sample, None)?)?));
+        let inputs = samples
+            .iter()
+            .map(|sample| Ok(owned_values(call::arrange_arguments(&signature, sample, None)?)?));
         let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
         let quantized = py.detach(|| -> Result<_> { Ok(quantizer.run(&inputs, goal, &|_| {})?) })?;
         self.options = quantized.options;

@@ -52,7 +52,7 @@ struct Function<'a> {
     program: &'a Verified<'a>,
     index: u32,
     record: FunctionRecord<'a>,
-    /// The index of each function's graph.
+    /// The index of each function's graph in the report, by the function's index.
     graphs: &'a HashMap<u32, u32>,
     names: &'a [String],
 }
@@ -182,7 +182,7 @@ fn add_tables(to: &mut Gathered, report: &BefReport) {
     );
 }
 
-/// Adds the times of a profile to the nodes, and a table of them.
+/// Adds a profile's times to the nodes, and a table of the times to the report.
 fn add_times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measured: &Measured<'_>) {
     let Some(report) = measured.bef_profile else { return };
     to.data.time_unit = Some("µs");

@@ -64,7 +64,7 @@ pub struct ReportData {
     pub facts: Vec<(Text, Text)>,
     /// Notes: what is missing to run the program, and what could not be shown.
     pub notes: Vec<Text>,
-    /// The unit of the times of nodes.
+    /// The unit of [`Node::time`]; `None` if no times were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_unit: Option<&'static str>,
     /// The graphs, methods first.
@@ -96,7 +96,7 @@ pub enum GraphKind {
 pub struct Graph {
     pub name: Text,
     pub kind: GraphKind,
-    /// The index of the graph with the node that opens this one, or of which this one is another form.
+    /// The index of the parent graph: one of its nodes opens this graph, or this graph is a prepared form of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
     /// Width and height of the drawing.
@@ -110,7 +110,7 @@ pub struct Graph {
 pub struct Node {
     /// The text on the node.
     pub label: Text,
-    /// The second line of the node: the type and sizes of its result.
+    /// The second line of the node: the type and sizes of the node's result.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub detail: Text,
     /// The node's family, which determines its colour: an index into [`super::FAMILIES`].
@@ -122,25 +122,25 @@ pub struct Node {
     pub pill: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<Operand>,
-    /// Further properties: pairs of name and value.
+    /// Other properties of the node: pairs of name and value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub about: Vec<(Text, Text)>,
     /// Source frames, outermost first: indices into [`ReportData::frames`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<u32>,
-    /// The index of the graph that the node opens.
+    /// The index of the graph that the node opens, if it opens one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens: Option<u32>,
     /// Related nodes: name of the relation, index of the graph, index of the node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<(Text, u32, u32)>,
-    /// The node's time in one run.
+    /// The node's time in one run, in the unit [`ReportData::time_unit`]; `None` if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
-    /// The largest difference of its results between two runs; an infinite one is only in `alert`.
+    /// The largest absolute difference of the node's results between two runs. `None` if it is infinite: see `alert`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
-    /// A warning: how the node differs in another file or run.
+    /// A warning that says how the node differs in another file or run; empty if it does not.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub alert: Text,
 }
@@ -148,30 +148,30 @@ pub struct Node {
 /// An operand of a node.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Operand {
-    /// The name of the argument.
+    /// The name of the argument as which the operand is passed.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub name: Text,
     /// The type and sizes of a tensor, or the value of anything else.
     pub text: Text,
-    /// The size in bytes of a constant.
+    /// The operand's size in bytes, if the operand is a constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The index of the node that computes the operand.
+    /// The index of the node that computes the operand; `None` if no node does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<u32>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Edge {
-    /// The indices of the source and target node.
+    /// The indices of the edge's source node and target node.
     pub ends: (u32, u32),
     /// The value that the edge carries, as text.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub text: Text,
-    /// Whether the edge is drawn dashed: the reader reads more than this result, or no data flows.
+    /// Whether the edge is drawn dashed: the target reads more than the source's result, or no data flows (a jump).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// The edge's points, alternating x and y; empty if it is too long to be drawn.
+    /// The points of the edge's line, alternating x and y; empty if the edge is too long to be drawn.
     pub route: Vec<i64>,
 }
 
@@ -182,13 +182,13 @@ pub struct Arena {
     pub name: Text,
     /// The arena's size in bytes.
     pub bytes: u64,
-    /// The peak of the bytes that are live at the same time.
+    /// The largest number of the arena's bytes that are live at the same time.
     pub peak: u64,
     /// The instruction at which the peak is reached, as text.
     pub peak_at: Text,
-    /// The number of instructions.
+    /// The number of instructions of the method.
     pub instructions: u64,
-    /// The index of the graph that contains the instructions.
+    /// The index of the graph that contains the method's instructions.
     pub graph: Option<u32>,
     /// The blocks, one entry per range of a lifetime: offset, size in bytes, first and last instruction, description of the
     /// values, and the role (input, output or state) if it keeps the block live beyond its uses.
@@ -223,9 +223,9 @@ pub struct Table {
 /// A row of a table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The cells, of the types of the columns.
+    /// The row's cells, one for each column, of the column's type.
     pub cells: Vec<Cell>,
-    /// The graph and node that the row is about.
+    /// The graph and node that the row is about, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<(u32, u32)>,
 }

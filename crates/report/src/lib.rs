@@ -53,9 +53,9 @@ struct Gathered {
     /// The nodes (graph, node) that compute an instruction's result, by method and place; the node of the method's own
     /// graph comes first.
     places: HashMap<(String, Place), Vec<(u32, u32)>>,
-    /// How each instruction that a prepared graph represents is executed.
+    /// How each instruction that a prepared graph represents is executed, by method and place.
     how: HashMap<(String, Place), method::ExecutedAs>,
-    /// The instructions in prepared regions, including those without a node.
+    /// The instructions in prepared regions, by method and place, including those without a node.
     prepared: HashSet<(String, Place)>,
     calls: method::Calls,
 }
@@ -125,7 +125,7 @@ impl Gathered {
         all
     }
 
-    /// The graph and node of an instruction, or of a payload's node, in the method's own graphs.
+    /// The node (graph, node) at a place of a method, if there is one. An instruction's is that in the graph as written.
     fn node_at(&self, method: &str, place: Place) -> Option<(u32, u32)> {
         self.places.get(&(method.to_owned(), place))?.first().copied()
     }

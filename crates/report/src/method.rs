@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// How an instruction is executed in the prepared method.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ExecutedAs {
-    /// Fused into a step of this kind.
+    /// Fused, possibly with other instructions, into a step of this kind.
     Fused(String),
-    /// Executed by its kernel, as a step of a prepared region.
+    /// Executed by the instruction's kernel, as a step of a prepared region.
     Step,
-    /// Executed by its kernel, outside any prepared region.
+    /// Executed by the instruction's kernel, outside any prepared region.
     AsWritten,
     /// Not executed: constant-folded when the program was loaded, or dead.
     Folded,
@@ -98,26 +98,26 @@ struct AsWritten<'a> {
     payloads: &'a [DelegatePayload],
 }
 
-/// The graph of a method that was added to the report.
+/// A method's graph that has been added to the report.
 struct AddedGraph {
     graph: u32,
     method: String,
-    /// The node of the first instruction.
+    /// The index of the node of the method's first instruction.
     first: u32,
 }
 
-/// The nodes that define values.
+/// The nodes that define the values of a method: its inputs, its state and its instructions.
 struct Sources {
-    /// The nodes of inputs, by value.
+    /// The indices of the nodes of inputs, by value id.
     inputs: HashMap<usize, u32>,
-    /// The nodes of state, by value.
+    /// The indices of the nodes of state, by value id.
     states: HashMap<usize, u32>,
-    /// The node of the first instruction.
+    /// The index of the node of the method's first instruction.
     first: u32,
 }
 
 impl Sources {
-    /// The node that defines the value a read observes, and whether the read observes nothing else.
+    /// The node whose result a read of `value` observes, if known, and whether the read observes only that result.
     fn definition(&self, value: usize, reaching: ReachingDef) -> Option<(u32, bool)> {
         match reaching {
             ReachingDef::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),
@@ -177,7 +177,7 @@ impl AsWritten<'_> {
         added
     }
 
-    /// Adds the nodes of inputs and of state that is read.
+    /// Adds a node for each input of the method, and for each state that instructions read.
     fn add_sources(&self, to: &mut Gathered, sketch: &mut Sketch, all: &[RaisedInstruction]) -> Sources {
         let plan = self.plan();
         let mut sources = Sources { inputs: HashMap::new(), states: HashMap::new(), first: 0 };
@@ -335,7 +335,7 @@ fn value_shape(plan: &ExecutionPlan, id: i32) -> String {
     }
 }
 
-/// Adds the graph of a payload that its backend can read.
+/// Adds the graph of a payload, if the payload has nodes that its backend can list.
 fn add_payload(to: &mut Gathered, parent: u32, payload: &DelegatePayload, raised: &RaisedMethod) {
     let Some(contents) = payload.contents.as_ref().map(|c| &c.read).filter(|c| !c.nodes.is_empty()) else {
         return;
@@ -595,7 +595,7 @@ impl std::fmt::Display for Attributes<'_> {
     }
 }
 
-/// Adds to each instruction's node how it is executed, and collects the calls by operator.
+/// Adds a note to each instruction's node about how it is executed, and collects the calls by operator.
 fn note_execution(to: &mut Gathered, method: &str, written: &AddedGraph, raised: &RaisedMethod) {
     let places: Vec<Place> = raised.instructions().map(|step| step.place).collect();
     for (index, place) in places.into_iter().enumerate() {
@@ -618,5 +618,5 @@ fn note_execution(to: &mut Gathered, method: &str, written: &AddedGraph, raised:
     }
 }
 
-/// The nodes of the calls of each (method, operator), by how they run.
+/// The nodes (graph, node) of the calls of each (method, operator), grouped by how the calls are executed.
 pub(super) type Calls = BTreeMap<(String, String), BTreeMap<ExecutedAs, Vec<(u32, u32)>>>;

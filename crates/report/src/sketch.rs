@@ -3,12 +3,14 @@
 use super::data::{Edge, Graph, GraphKind, Node, Operand, Strings, Text};
 use super::layout::{self, layout};
 
-/// Heights of nodes, in pixels.
+/// Height of the nodes that are not pills, in pixels.
 const HEIGHT: u32 = 42;
 const PILL_HEIGHT: u32 = 28;
-/// Estimated width of a label's character, of a detail's character, and of the margins of a node, in pixels.
+/// Estimated width of a character of a label, in pixels.
 const LABEL_WIDTH: f64 = 7.9;
+/// Estimated width of a character of a detail, in pixels.
 const DETAIL_WIDTH: f64 = 7.5;
+/// Width of the left and right margins of a node together, in pixels.
 const MARGINS: f64 = 30.0;
 const WIDTHS: (f64, f64) = (76.0, 290.0);
 
@@ -37,12 +39,12 @@ impl Sketch {
         self.add_node(Node { label, detail, pill: true, ..Node::default() })
     }
 
-    /// Adds an edge that carries the value `text`.
+    /// Adds an edge that carries the value `text`. If `partial`, the edge is drawn dashed.
     pub(super) fn add_edge(&mut self, from: u32, to: u32, text: Text, partial: bool) {
         self.edges.push((from, to, text, partial));
     }
 
-    /// Adds an operand of a node, and the edge from the node that computes it, if any.
+    /// Adds an operand of a node, and an edge from the node that computes the operand, if there is one.
     pub(super) fn add_operand(&mut self, node: u32, operand: Operand) {
         if let Some(from) = operand.from {
             self.add_edge(from, node, operand.text, false);

@@ -14,7 +14,7 @@ use pteron_toolbox::show::{bytes, count};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Gathered {
-    /// Adds a table, unless it is empty.
+    /// Adds a table, unless it has no rows.
     pub(super) fn add_table(&mut self, title: &str, note: &str, columns: &[(&str, Column)], rows: Vec<Row>) {
         if rows.is_empty() {
             return;

@@ -95,7 +95,7 @@ impl Limits {
         }
     }
 
-    /// Checks the total size of all arenas against the limit.
+    /// Fails if the total size of all arenas, `needed`, exceeds [`Self::arena_bytes`]. Returns that size.
     pub(crate) fn check_arena(&self, needed: u64) -> Result<usize> {
         if needed > self.arena_bytes {
             return Err(Error::Limit {
@@ -108,7 +108,7 @@ impl Limits {
         usize_of(needed)
     }
 
-    /// Fails if a method would hold more than [`Self::memory`].
+    /// Fails if a method that holds `needed` bytes would exceed [`Self::memory`]. `what` describes them for the error.
     pub(crate) fn check_memory(&self, what: impl FnOnce() -> String, needed: u64) -> Result<()> {
         if needed <= self.memory {
             return Ok(());
@@ -117,7 +117,7 @@ impl Limits {
     }
 }
 
-/// Converts the error of an exhausted memory budget.
+/// Converts the error of an exhausted memory budget to [`Error::Limit`].
 pub(crate) fn memory_limit_error(error: pteron_operator::Error) -> Error {
     match error {
         pteron_operator::Error::Limit { what, needed, limit } => Error::Limit {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Address space reserved for memory that no limit counts, such as stacks and code.
+/// Bytes of address space that are kept free for memory that no limit counts, such as stacks and code.
 const UNCOUNTED: u64 = 8 << 20;
 
 /// Bytes of memory that this process can still allocate: the minimum of the machine's available memory, of the memory
@@ -32,7 +32,7 @@ struct Machine {
     installed: u64,
 }
 
-/// The value of a line with this label, converted from kilobytes to bytes.
+/// The number in the line that starts with `label`, converted from kilobytes to bytes; `None` if there is no such line.
 fn bytes_of_line(text: &str, label: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(label))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
@@ -94,7 +94,8 @@ fn reclaimable_bytes(stat: &str, prefix: &str) -> u64 {
     given_up.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).fold(0, u64::saturating_add)
 }
 
-/// The address space left: the limit in `/proc/self/limits` minus `VmSize` in `/proc/self/status`.
+/// The address space left: the limit in `/proc/self/limits` minus `VmSize` in `/proc/self/status`. `None` if there is no
+/// limit, or if it is not known.
 fn free_address_space(limits: &str, status: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     let most = line.split_whitespace().next()?.parse::<u64>().ok()?;

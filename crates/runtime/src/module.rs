@@ -30,9 +30,9 @@ pub struct Module {
     program: Program,
     options: LoadOptions,
     methods: BTreeMap<String, Method>,
-    /// The arenas that all methods use in turn, if they share any.
+    /// The arenas that all methods use in turn; `None` if each method has arenas of its own.
     shared: Option<Vec<AlignedBuffer>>,
-    /// The data that replaces the one in `options`, shared with other modules.
+    /// The data that replaces the `data` of `options`. It is shared with other modules.
     swapped: Arc<Swapped>,
     /// The version of the swapped data that the loaded methods use.
     version: u64,
@@ -41,7 +41,7 @@ pub struct Module {
 /// External data of a program that can be exchanged while methods run.
 #[derive(Default)]
 struct Swapped {
-    /// The number of exchanges so far. Each execution reads it, and takes the lock on `data` only if it has changed.
+    /// The number of exchanges so far. An execution takes the lock on `data` only if this number has changed.
     version: AtomicU64,
     data: Mutex<Option<Arc<dyn NamedDataMap>>>,
 }
@@ -223,13 +223,13 @@ impl Module {
         self.methods.remove(name).is_some()
     }
 
-    /// A method, loaded first if necessary. If methods share memory arenas, it has none of them: see [`Self::with_method`].
+    /// A method, loaded first if necessary. If methods share memory arenas, the method has none: see [`Self::with_method`].
     pub fn method(&mut self, name: &str) -> Result<&mut Method> {
         self.apply_swapped_data()?;
         self.up_to_date_method(name)
     }
 
-    /// A method with the data that the module uses now, loaded first if necessary.
+    /// A method that uses the module's current data. It is loaded first if necessary.
     fn up_to_date_method(&mut self, name: &str) -> Result<&mut Method> {
         if !self.methods.contains_key(name) {
             let method = self.program.load_method(name, self.options.clone())?;
@@ -277,7 +277,7 @@ impl Module {
         self.with_method(name, |method| method.load_checkpoint(path))
     }
 
-    /// Calls `act` with a method, loaded first if necessary. It has its memory arenas, even if methods share them.
+    /// Calls `act` with a method that has its memory arenas, even if methods share them. Loads the method if necessary.
     pub fn with_method<T, E: From<crate::Error>>(
         &mut self,
         name: &str,
@@ -299,7 +299,7 @@ impl Module {
     }
 }
 
-/// Calls `act` with a method, with the shared arenas swapped in if there are any.
+/// Calls `act` with a method. If methods share arenas, the method has them during the call.
 fn with_arenas<T>(
     shared: &mut Option<Vec<AlignedBuffer>>,
     method: &mut Method,

@@ -14,7 +14,7 @@ pub struct LoadOptions {
     pub kernels: Arc<KernelRegistry>,
     /// The backends of delegates.
     pub backends: Arc<BackendRegistry>,
-    /// The data of tensors that are stored outside the program.
+    /// The data of tensors that are stored outside the program, if the caller has any.
     pub data: Option<Arc<dyn NamedDataMap>>,
     /// The thread pool for kernels and delegates.
     pub pool: Pool,
@@ -30,7 +30,7 @@ pub struct LoadOptions {
     pub packed: PackStore,
     /// Options for individual backends, by backend id, which [`Backend::init`](crate::Backend::init) can read.
     pub backend_options: BTreeMap<String, BackendOptions>,
-    /// The tracer that receives events.
+    /// The tracer that receives events, if there is one.
     pub tracer: Option<Arc<dyn EventTracer>>,
     /// A handle that can end loading and executions early. See
     /// [`Method::set_interrupt`](crate::Method::set_interrupt), and [`Limits::time`] to bound executions only.

@@ -5,7 +5,7 @@
 use crate::{AlignedBuffer, Error, Result};
 use std::ops::Range;
 
-/// The block size for copying arenas: blocks that are all zero are skipped.
+/// The block size, in bytes, for copying arenas: blocks that are all zero are skipped.
 const PAGE_BYTES: usize = 4096;
 
 /// A range of bytes of one arena.
@@ -13,14 +13,14 @@ const PAGE_BYTES: usize = 4096;
 pub struct Extent {
     /// Index of the arena.
     pub arena: usize,
-    /// First byte.
+    /// The offset of the first byte in the arena.
     pub offset: usize,
-    /// Number of bytes.
+    /// The number of bytes.
     pub len: usize,
 }
 
 impl Extent {
-    /// Whether the two have a byte in common.
+    /// Whether the two extents have a byte in common.
     pub fn overlaps(&self, other: &Extent) -> bool {
         self.arena == other.arena
             && self.len > 0
@@ -73,12 +73,12 @@ impl Arenas {
         self.buffers.is_empty()
     }
 
-    /// One arena.
+    /// The arena with this index; `None` if there is none.
     pub fn arena(&self, index: usize) -> Option<&AlignedBuffer> {
         self.buffers.get(index)
     }
 
-    /// One arena, mutable: its bytes can be written, or the arena replaced.
+    /// The arena with this index, mutable: its bytes can be written, or the arena replaced.
     pub fn arena_mut(&mut self, index: usize) -> Option<&mut AlignedBuffer> {
         self.buffers.get_mut(index)
     }
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(arenas.bytes(at(0, 32)).unwrap()[15..17], [1, 2]);
     }
 
-    /// Miri reports if lending a view invalidates an earlier one.
+    /// A test for Miri, which reports if lending a view invalidates an earlier view.
     #[test]
     fn a_view_can_be_written_after_another_was_lent() {
         let mut arenas = Arenas::new();

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 /// The alignment, in bytes, of every owned buffer: the size of a cache line and of an AVX-512 register.
 pub const ALIGNMENT: usize = 64;
 
-/// A type with the alignment of a buffer, for the address of an empty one.
+/// A block of bytes with a buffer's alignment; an empty slice of blocks serves as an empty, aligned buffer.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Block([u8; ALIGNMENT]);
@@ -63,7 +63,7 @@ pub struct AlignedBuffer {
     /// The bytes, with up to [`ALIGNMENT`] bytes of padding before and after them. (A zeroed allocation with that
     /// alignment would be filled with zeros at once instead of page by page.)
     bytes: Memory,
-    /// The index of the first aligned byte.
+    /// The index, in the allocation, of the first aligned byte.
     start: usize,
     len: usize,
 }
@@ -175,7 +175,7 @@ fn empty_slice<'a>() -> &'a [u8] {
     bytemuck::cast_slice::<Block, u8>(&[])
 }
 
-/// See [`empty_slice`].
+/// An empty mutable slice with an aligned address.
 fn empty_slice_mut<'a>() -> &'a mut [u8] {
     bytemuck::cast_slice_mut::<Block, u8>(&mut [])
 }

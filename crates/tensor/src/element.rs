@@ -10,7 +10,7 @@ use num_complex::Complex;
 pub struct Bool(u8);
 
 impl Bool {
-    /// The truth value.
+    /// The boolean as a Rust `bool`: true unless the byte is 0.
     pub const fn get(self) -> bool {
         self.0 != 0
     }

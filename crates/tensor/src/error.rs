@@ -4,7 +4,7 @@ use crate::ScalarType;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A number read from a file that is not a scalar type.
+    /// A number, read from a file, that stands for no scalar type.
     #[error("{0} is not a scalar type (the schema defines 0 to 29)")]
     UnknownScalarType(i8),
     /// A tensor has more dimensions than [`crate::MAX_RANK`].
@@ -22,7 +22,7 @@ pub enum Error {
     /// A dim order that is not a permutation of `0..rank`.
     #[error("dim order {order:?} is not a permutation of 0..{rank}")]
     BadDimOrder {
-        /// The order found.
+        /// The dim order found.
         order: Vec<u8>,
         /// The rank of the tensor.
         rank: usize,
@@ -46,7 +46,7 @@ pub enum Error {
     /// Bytes that do not start at a multiple of the element's alignment.
     #[error("the bytes of a {dtype} tensor are not aligned to {} bytes", dtype.alignment())]
     Misaligned {
-        /// The scalar type.
+        /// The scalar type of the element.
         dtype: ScalarType,
     },
     /// A row-major slice was requested of a tensor with another layout.
@@ -55,7 +55,7 @@ pub enum Error {
          `to_dim_order` converts, `storage` gives them in storage order"
     )]
     NotRowMajor {
-        /// Type, sizes and dim order, as text.
+        /// Type, sizes and dim order of the tensor, as text.
         tensor: String,
     },
     /// A resize that the tensor's dynamism, rank or capacity forbids.
@@ -65,7 +65,7 @@ pub enum Error {
         from: String,
         /// The requested shape.
         to: String,
-        /// The reason.
+        /// The reason why the resize is forbidden.
         reason: &'static str,
     },
     /// An extent is out of its arena's bounds.
@@ -73,11 +73,11 @@ pub enum Error {
     OutOfArena {
         /// Index of the arena.
         arena: usize,
-        /// The first requested byte.
+        /// The offset, in the arena, of the first requested byte.
         offset: usize,
-        /// One past the last requested byte.
+        /// The offset, in the arena, one past the last requested byte.
         end: usize,
-        /// The size of the arena.
+        /// The size of the arena, in bytes.
         size: usize,
     },
     /// Two views would overlap although one of them is writable.
@@ -85,7 +85,7 @@ pub enum Error {
     Overlap {
         /// Index of the arena.
         arena: usize,
-        /// The start of the second view.
+        /// The offset, in the arena, of the view that was requested last.
         offset: usize,
     },
     /// An allocation of this many bytes failed.

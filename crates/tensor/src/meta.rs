@@ -1,7 +1,7 @@
 use crate::{DimOrder, Error, Result, ScalarType, Shape};
 use std::fmt;
 
-/// Whether a tensor's sizes may change at run time, and their bounds.
+/// Whether a tensor's sizes may change at run time, and within which bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ShapeDynamism {
     /// The sizes are fixed.
@@ -41,7 +41,7 @@ impl TensorMeta {
         Self::new(dtype, sizes, DimOrder::contiguous(sizes.len()))
     }
 
-    /// The same with another dynamism.
+    /// This meta with another dynamism.
     pub fn with_dynamism(mut self, dynamism: ShapeDynamism) -> Self {
         self.dynamism = dynamism;
         self
@@ -67,7 +67,7 @@ impl TensorMeta {
         &self.strides
     }
 
-    /// The layout.
+    /// The dim order: the order of the dimensions in memory.
     pub fn dim_order(&self) -> &DimOrder {
         &self.dim_order
     }

@@ -17,7 +17,7 @@ impl Pages {
     /// The size in bytes from which requesting huge pages is worthwhile.
     pub(crate) const LARGE: usize = HUGE;
 
-    /// `None` if the system refuses the map.
+    /// Maps `len` zero bytes, in huge pages where possible; `None` if the system refuses the map.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
         // The system aligns a mapping of whole huge pages to the huge page size. Bytes past the last whole huge page
         // use small pages, so that no more memory is held than was requested.

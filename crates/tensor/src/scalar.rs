@@ -13,7 +13,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// Its type for type promotion: Long, Double or Bool.
+    /// The scalar's type for type promotion: Long, Double or Bool.
     pub const fn dtype(self) -> ScalarType {
         match self {
             Self::Int(_) => ScalarType::Long,
@@ -22,7 +22,7 @@ impl Scalar {
         }
     }
 
-    /// As a double; integers beyond 2^53 are rounded.
+    /// The value as a double; integers beyond 2^53 are rounded.
     pub const fn to_f64(self) -> f64 {
         match self {
             Self::Int(v) => v as f64,
@@ -31,7 +31,7 @@ impl Scalar {
         }
     }
 
-    /// As an integer; doubles are truncated and saturate, NaN becomes 0.
+    /// The value as an integer; doubles are truncated and saturate, NaN becomes 0.
     pub const fn to_i64(self) -> i64 {
         match self {
             Self::Int(v) => v,
@@ -40,7 +40,7 @@ impl Scalar {
         }
     }
 
-    /// Whether it is nonzero; true for NaN.
+    /// Whether the value is nonzero; true for NaN.
     pub fn to_bool(self) -> bool {
         match self {
             Self::Int(v) => v != 0,
@@ -68,7 +68,7 @@ impl Scalar {
         })
     }
 
-    /// Whether it is a floating-point number.
+    /// Whether the scalar is a floating-point number.
     pub const fn is_floating(self) -> bool {
         matches!(self, Self::Double(_))
     }

@@ -21,7 +21,7 @@ macro_rules! scalar_types {
             /// The short name of the command line: `f32`, `i64`, `bool`.
             pub const fn short_name(self) -> &'static str { match self { $(Self::$variant => $short,)* } }
 
-            /// Parses either name.
+            /// Parses PyTorch's name or the short name of a scalar type; `None` for any other text.
             pub fn parse(name: &str) -> Option<Self> {
                 match name { $($name | $short => Some(Self::$variant),)* _ => None }
             }
@@ -98,7 +98,7 @@ impl ScalarType {
         )
     }
 
-    /// The type of the real and the imaginary part; the type itself if it is real.
+    /// The type of the real and the imaginary part of a complex type; any other type itself.
     pub const fn to_real(self) -> Self {
         match self {
             Self::ComplexHalf => Self::Half,

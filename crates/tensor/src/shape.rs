@@ -40,7 +40,7 @@ impl Shape {
         self.rank as usize
     }
 
-    /// The number of elements; fails if it overflows.
+    /// The number of elements of a tensor with these sizes; fails if it overflows.
     pub fn numel(&self) -> Result<usize> {
         if self.contains(&0) {
             return Ok(0);

@@ -24,7 +24,7 @@ macro_rules! meta_accessors {
         pub fn strides(&self) -> &Shape {
             self.meta.strides()
         }
-        /// The layout.
+        /// The dim order: the order of the dimensions in memory.
         pub fn dim_order(&self) -> &DimOrder {
             self.meta.dim_order()
         }
@@ -104,7 +104,7 @@ impl fmt::Debug for TensorView<'_> {
 pub struct TensorViewMut<'a> {
     meta: &'a mut TensorMeta,
     data: &'a mut [u8],
-    /// Set by [`Self::resize`] and [`Self::reshape`].
+    /// The flag that [`Self::resize`] and [`Self::reshape`] set; `None` if the caller does not need it.
     resized: Option<&'a AtomicBool>,
 }
 
@@ -212,7 +212,7 @@ impl<'a> TensorViewMut<'a> {
         bytemuck::try_cast_slice_mut(self.bytes_mut()).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
 
-    /// The meta and the elements together.
+    /// The meta together with the mutable elements in storage order.
     pub fn split_mut<T: Element>(&mut self) -> Result<(&TensorMeta, &mut [T])> {
         expect_type::<T>(self.dtype())?;
         let n = self.meta.nbytes();
@@ -259,7 +259,7 @@ impl Tensor {
 
     meta_accessors!();
 
-    /// Its type, sizes and layout, and its buffer, which may be larger than they require.
+    /// The tensor's type, sizes and layout, and its buffer, which may be larger than they require.
     pub fn into_parts(self) -> (TensorMeta, AlignedBuffer) {
         (self.meta, self.data)
     }
@@ -326,7 +326,7 @@ impl fmt::Debug for Tensor {
 }
 
 impl TensorView<'_> {
-    /// Copies the elements into a tensor of the same type and sizes, whatever the layouts.
+    /// Copies the elements into `out`, a tensor of the same type and sizes, whatever the layouts of the two.
     pub fn relayout(&self, out: &mut TensorViewMut<'_>) -> Result<()> {
         if self.dtype() != out.dtype() {
             return Err(Error::WrongType { expected: out.dtype(), found: self.dtype() });

@@ -8,12 +8,12 @@
 use std::fmt::{self, Write as _};
 use std::io;
 
-/// The columns that [`text`] shows of one name at most.
+/// The maximum number of columns in which [`text`] shows a name.
 pub const MAX_COLUMNS: usize = 120;
-/// The columns of a shortened name that stand before the ellipsis, of [`MAX_COLUMNS`].
+/// The number of columns, of [`MAX_COLUMNS`], before the ellipsis of a shortened name.
 const HEAD: usize = 72;
 
-/// The columns that [`line`] shows of one line at most.
+/// The maximum number of columns in which [`line`] shows a line.
 const MAX_LINE: usize = 4000;
 
 /// A name or another short text of a file: escaped, and shortened in its middle to [`MAX_COLUMNS`].
@@ -26,7 +26,7 @@ pub fn quoted(text: &str) -> Shown<'_> {
     Shown { text, columns: MAX_COLUMNS, indent: 0, quoted: true }
 }
 
-/// As [`text`], shortened to `columns` instead.
+/// As [`text`], but shortened to `columns` columns.
 pub fn within(text: &str, columns: usize) -> Shown<'_> {
     Shown { text, columns, indent: 0, quoted: false }
 }
@@ -51,7 +51,7 @@ pub fn message(text: &str) -> String {
     out
 }
 
-/// Bytes of a file as quoted text: as [`quoted`], with bytes that are not UTF-8 as `\xff`.
+/// Bytes of a file as text in quotes, escaped as by [`quoted`]; bytes that are not UTF-8 are shown as `\xff`.
 pub fn bytes(bytes: &[u8]) -> String {
     // More bytes than this do not change what is shown, except their number.
     const ENOUGH: usize = 8 * MAX_COLUMNS;
@@ -73,7 +73,7 @@ pub fn bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// Whether a character is shown as itself: it has a visible form, or is a space, and changes nothing around it.
+/// Whether a character is shown unescaped: it is a space or visible, and changes nothing around it.
 pub fn is_plain(c: char) -> bool {
     match c {
         ' '..='~' => true,
@@ -89,7 +89,7 @@ pub fn is_plain(c: char) -> bool {
 pub struct Shown<'t> {
     text: &'t str,
     columns: usize,
-    /// How many of the first characters are spaces that are shown as they are.
+    /// The number of leading spaces, which are always shown as they are.
     indent: usize,
     quoted: bool,
 }
@@ -101,7 +101,7 @@ impl Shown<'_> {
         Escaped::new(c, self.quoted, c == ' ' && at >= self.indent && self.text[..at].ends_with("  "))
     }
 
-    /// Where the first part of a shortened text ends and its last part begins; `None` if all of it is shown.
+    /// The offsets at which the hidden middle of a shortened text starts and ends; `None` if all of the text is shown.
     fn hidden_range(&self) -> Option<(usize, usize)> {
         let mut columns = 0;
         let mut head_end = 0;
@@ -150,7 +150,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A character, or the escape that stands for it.
+/// A character that is shown as itself (`is_plain`) or as an escape.
 struct Escaped {
     c: char,
     is_plain: bool,
@@ -190,9 +190,9 @@ impl fmt::Display for Escaped {
 /// How [`Screen`] escapes a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escapes {
-    /// As in names: `\u{1b}`. Line ends and tabs are left as they are.
+    /// The escapes of names: `\u{1b}`. Line ends and tabs are left as they are.
     Text,
-    /// As in JSON, of which the output remains valid: `\u009b`.
+    /// The escapes of JSON, so that JSON stays valid: `\u009b`.
     Json,
 }
 

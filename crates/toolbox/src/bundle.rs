@@ -64,7 +64,7 @@ pub struct SuiteReport {
 pub struct CaseReport {
     /// The inputs: types such as `2x2xf32`, or the values of scalars.
     pub inputs: Vec<String>,
-    /// The expected outputs, in the same notation.
+    /// The expected outputs, in the notation of `inputs`.
     pub outputs: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Bundle {
         is_bundled(loader)?.then(|| Self::open(loader, limits)).transpose()
     }
 
-    /// Reads and verifies a bundle. Its program is verified only when that is loaded.
+    /// Reads and verifies a bundle, except for the program in it, which is verified when it is loaded.
     pub fn open(loader: &dyn DataLoader, limits: &Limits) -> Result<Self> {
         let file = loader.load(0, loader.size(), Purpose::Program)?;
         let read = bpte::read(&file, &limits.format).context(|| format!("{} is not valid", loader.name()))?;

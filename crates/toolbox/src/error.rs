@@ -37,7 +37,7 @@ pub enum Error {
     /// A tensor error.
     #[error(transparent)]
     Tensor(#[from] pteron_tensor::Error),
-    /// Another error, with context.
+    /// An error, with the operation in which it occurred.
     #[error("{}", line(context))]
     Context {
         /// The operation that failed.

@@ -15,7 +15,7 @@ use zip::ZipArchive;
 
 /// The entry that identifies an ETRecord.
 const IDENTIFIER: &str = "ETRECORD_V0";
-/// Descriptions of entries, by the prefix of their names.
+/// Descriptions of an ETRecord's entries: pairs of the start of an entry's name, and a text.
 const KINDS: [(&str, &str); 9] = [
     ("exported_program", "the program as it was exported"),
     ("edge_dialect_exported_program", "the program in the edge dialect"),
@@ -36,7 +36,7 @@ pub struct EtrecordReport {
     pub file: String,
     /// The archive's size in bytes.
     pub bytes: u64,
-    /// The entries, in the order of the archive, without the one that identifies it.
+    /// The entries, in the order of the archive, without the entry that identifies the archive as an ETRecord.
     pub entries: Vec<EtrecordEntry>,
 }
 
@@ -47,7 +47,7 @@ pub struct EtrecordEntry {
     pub bytes: u64,
     /// A description of the contents; `None` for an unknown name.
     pub what: Option<&'static str>,
-    /// The number of top-level keys of a JSON map: methods, if the map is nested by method.
+    /// The number of top-level keys, if the entry is a JSON map: methods, if the map is nested by method.
     pub keys: Option<usize>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Op
     Ok(Some(EtrecordReport { report: crate::inspect::REPORT_VERSION, file, bytes, entries }))
 }
 
-/// Whether `rest` of an entry's name is empty or names a part of a divided program.
+/// Whether `rest`, the end of an entry's name, is empty or names one of the parts in which a program is saved.
 fn is_end_of_kind(rest: &str) -> bool {
     ["", "_state_dict", "_constants", "_example_inputs"].contains(&rest)
 }

@@ -29,7 +29,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// All kinds except segments, which consist of the other parts.
+    /// All kinds except segments, because all bytes of segments belong to parts of other kinds.
     pub const PARTS: Self = Self { segments: false, delegates: true, named_data: true, constants: true };
 }
 

@@ -36,7 +36,7 @@ impl File {
         }
     }
 
-    /// As [`open`](Self::open), but also opens a program none of whose methods is valid, to show what can be read.
+    /// Opens a file as [`open`](Self::open) does, and accepts programs without valid methods, to show what can be read.
     pub fn open_readable(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Self> {
         let loader = unbundle(loader, limits)?;
         match kind::file_kind(&*loader)? {

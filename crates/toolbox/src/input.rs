@@ -39,7 +39,7 @@ pub enum InputSpec {
     Number(Scalar),
     /// No value: `none`
     None,
-    /// The other program of a comparison, instead of an input: `model.pte`
+    /// A program in place of an input, with which another program is compared: `model.pte`
     Program(PathBuf),
 }
 
@@ -83,7 +83,7 @@ pub enum Elements {
     Zeros,
     /// The elements as text; a single one fills the tensor.
     Values(Vec<String>),
-    /// The raw bytes of a file.
+    /// The path of a file that holds the elements as raw bytes.
     Raw(PathBuf),
 }
 
@@ -95,7 +95,7 @@ pub struct DeclaredInput {
     pub method: String,
     /// The index of the input.
     pub index: usize,
-    /// The kind of value.
+    /// The kind of value that the method expects.
     pub tag: Tag,
     /// The declared type, sizes (upper bounds if dynamic), dynamism and dim order of a tensor.
     pub meta: Option<TensorMeta>,
@@ -236,7 +236,7 @@ impl InputSpec {
 }
 
 impl DeclaredInput {
-    /// Fails, with the error that the method would give, if a tensor of this type and sizes cannot be the input.
+    /// Fails as the method would, if a tensor of this type and sizes cannot be the input.
     fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
         let problem = match (&self.meta, self.tag) {
             (Some(meta), _) => {

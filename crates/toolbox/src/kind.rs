@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use pteron_format::FileKind;
 use pteron_runtime::{DataLoader, Purpose};
 
-/// Bytes that are searched for a magic.
+/// Number of bytes at the start of a file that are searched for a magic.
 const HEAD_BYTES: u64 = 64;
 
 /// The format of a loader's file; `None` if its magic is unknown.

@@ -21,7 +21,7 @@ pub struct Merged {
     pub entries: usize,
     /// Keys that occurred in several files, with the same layout and bytes.
     pub same: Vec<String>,
-    /// Descriptions of what could not be kept of the files.
+    /// Descriptions of the contents of the source files that could not be kept.
     pub lost: Vec<String>,
     /// Bytes of the source files.
     pub bytes_before: u64,
@@ -37,7 +37,7 @@ pub struct Merged {
 pub struct MergeOptions {
     /// Takes only entries whose old keys match one of these patterns; if there are none, all entries.
     pub names: Vec<Pattern>,
-    /// Pairs of an old and a new key.
+    /// Pairs of an old key and the new key that replaces it.
     pub rename: Vec<(String, String)>,
     /// The file whose entry is taken if entries of a key differ; `None` makes that an error.
     pub prefer: Option<Prefer>,
@@ -48,9 +48,9 @@ pub struct MergeOptions {
 /// Which of several files is preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefer {
-    /// The first one that has the key.
+    /// The first file that has the key.
     First,
-    /// The last one that has the key.
+    /// The last file that has the key.
     Last,
 }
 
@@ -149,7 +149,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
 
 /// An entry of a file.
 struct EntryOf<'f> {
-    /// The indices of the file and of the entry in it.
+    /// The index of the file, and the index of the entry in the file.
     place: (usize, usize),
     layout: Option<&'f TensorLayout>,
     blob: Blob<'static>,

@@ -115,7 +115,7 @@ impl<R: Read> Array<R> {
     }
 }
 
-/// Reads as [`stream::read_full`], with the error as text.
+/// Calls [`stream::read_full`], and converts its error to text.
 fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> Result<usize, String> {
     stream::read_full(file, buffer).map_err(|e| e.to_string())
 }
@@ -202,7 +202,7 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<()> {
     pteron_runtime::replace_file(path, |out| file.write_to(out).map_err(Error::write(path)))
 }
 
-/// The text after `'name':` in the header.
+/// The text after `'name':` in the header; `None` if the header has no field of this name.
 fn header_field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let at = header.find(&format!("'{name}'"))? + name.len() + 2;
     Some(header[at..].trim_start().strip_prefix(':')?.trim_start())

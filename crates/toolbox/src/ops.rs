@@ -20,7 +20,7 @@ pub struct Supported {
     pub name: String,
     /// The operator's schema in PyTorch's notation.
     pub schema: String,
-    /// The scalar types that it accepts for its main input.
+    /// The scalar types that the operator accepts for its main input.
     pub dtypes: Vec<&'static str>,
 }
 
@@ -29,13 +29,13 @@ pub struct Supported {
 pub struct Requirements {
     pub file: String,
     pub format: &'static str,
-    /// Whether nothing is missing.
+    /// Whether this build has all operators and backends that the file needs.
     pub can_run: bool,
-    /// The operators that its methods call, sorted by name; for a BEF program, its kernels.
+    /// The operators that the file's methods call, sorted by name; for a BEF program, the kernels that it calls.
     pub operators: Vec<Needed>,
-    /// The backends that its delegates need, sorted by id.
+    /// The backends that the file's delegates need, sorted by id.
     pub backends: Vec<NeededBackend>,
-    /// A sentence for each missing item. Empty if the build can run the file.
+    /// A sentence for each missing operator or backend. Empty if this build can run the file.
     pub missing: Vec<String>,
 }
 
@@ -44,11 +44,11 @@ pub struct Requirements {
 pub struct Needed {
     /// The operator's full name.
     pub name: String,
-    /// The number of instructions that call it, in all methods.
+    /// The number of instructions that call the operator, in all methods.
     pub calls: usize,
-    /// Whether the registry has a kernel for it.
+    /// Whether the registry has a kernel for the operator.
     pub available: bool,
-    /// Names of kernels similar to the operator's, if it has none.
+    /// If the registry has no kernel for the operator, names of similar kernels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub similar: Vec<String>,
 }
@@ -57,12 +57,12 @@ pub struct Needed {
 #[derive(Debug, Clone, Serialize)]
 pub struct NeededBackend {
     pub id: String,
-    /// The number of delegates that need it, in all methods.
+    /// The number of delegates that need the backend, in all methods.
     pub delegates: usize,
     pub payload_bytes: u64,
     /// Whether the backend is registered and available.
     pub available: bool,
-    /// The nodes of their payloads by kind, if the backend can list them.
+    /// The number of nodes of each kind in the backend's payloads; empty if the backend cannot list them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NeededNode>,
     /// Keys of named data that the payloads refer to and that are not in the program but in a `.ptd`. Nodes that read
@@ -89,14 +89,14 @@ impl NeededBackend {
     }
 }
 
-/// The nodes of one kind in payloads.
+/// The nodes of one kind in the payloads of a backend.
 #[derive(Debug, Clone, Serialize)]
 pub struct NeededNode {
     /// The kind, in the notation of the payload's format.
     pub kind: String,
-    /// The number of nodes.
+    /// The number of nodes of this kind.
     pub count: usize,
-    /// The number of nodes that the backend refuses.
+    /// The number of nodes of this kind that the backend does not support.
     pub refused: usize,
 }
 

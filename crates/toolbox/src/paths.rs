@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 /// The path that means stdin for an input and stdout for an output.
 pub const STANDARD_STREAM: &str = "-";
 
-/// Whether an input path means stdin: `-`, or the name of its device.
+/// Whether an input path means stdin: it is `-`, or the name of stdin's device.
 pub fn is_stdin(path: &Path) -> bool {
     is_stream(path, &["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
 }
 
-/// Whether an output path means stdout: `-`, or the name of its device.
+/// Whether an output path means stdout: it is `-`, or the name of stdout's device.
 pub fn is_stdout(path: &Path) -> bool {
     is_stream(path, &["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 }
@@ -44,7 +44,7 @@ struct Named {
 #[derive(Debug)]
 struct Write {
     named: Named,
-    /// The inputs that this output may replace.
+    /// The inputs that this output may replace, as an edit in place does.
     over: Vec<Resolved>,
 }
 
@@ -180,7 +180,7 @@ enum Id {
     /// An existing file, by device and inode.
     #[cfg(unix)]
     File { device: u64, inode: u64 },
-    /// A file without an inode, by its path.
+    /// A file that does not exist, or whose inode is not known, by its path.
     Path(PathBuf),
 }
 

@@ -89,7 +89,7 @@ pub fn open_data(
     })
 }
 
-/// A call of a method: method, inputs and repetitions.
+/// A call of a method, the runs that repeat it, and what is loaded before and saved after it.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The method; by default `forward`, or the only one.
@@ -98,25 +98,25 @@ pub struct Request {
     pub inputs: Vec<GivenInput>,
     /// The preprocessing of picture inputs.
     pub pictures: Preparation,
-    /// The inputs as values, which take precedence over `inputs`.
+    /// The inputs as values. If given, they take precedence over `inputs`.
     pub values: Option<Vec<EValue>>,
-    /// The number of additional, timed runs.
+    /// The number of additional runs, which are timed.
     pub repeat: usize,
-    /// A checkpoint to start from.
+    /// The path of the checkpoint from which the method starts, if any.
     pub restore: Option<PathBuf>,
-    /// Where to save a checkpoint after the last run.
+    /// The path to which a checkpoint is saved after the last run, if any.
     pub checkpoint: Option<PathBuf>,
     /// Whether the methods share the memory of their state: see [`Module::share_memory_arenas`].
     pub share_memory_arenas: bool,
-    /// Calls of other methods that precede this call, in this order.
+    /// Calls of methods that precede this call, in this order.
     pub before: Vec<CallSpec>,
 }
 
-/// A call of a method, as text: its name, and its inputs after it, separated by spaces.
+/// A call of a method. Parsed from the name of the method and its inputs, separated by spaces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallSpec {
     pub method: String,
-    /// The inputs of the call; if empty, the defaults as of [`Request::inputs`].
+    /// The inputs of the call; if empty, the same defaults as for [`Request::inputs`].
     pub inputs: Vec<GivenInput>,
 }
 
@@ -134,13 +134,13 @@ impl FromStr for CallSpec {
 pub struct RunResult {
     /// The method that ran.
     pub method: String,
-    /// If no inputs were given, descriptions of those that were used, such as `1x1x8x8xf32`.
+    /// If no inputs were given, descriptions of the inputs that were used instead, such as `1x1x8x8xf32`.
     pub zeros: Option<Vec<String>>,
     /// The outputs of the first run.
     pub outputs: Vec<EValue>,
     /// The time to load the method.
     pub load: Duration,
-    /// The times of the additional runs.
+    /// The latencies of the additional runs; `None` if there were none.
     pub latency: Option<Latency>,
 }
 
@@ -234,7 +234,7 @@ pub(crate) struct ResolvedCall {
     /// The method's name.
     pub(crate) method: String,
     pub(crate) inputs: Vec<EValue>,
-    /// If no inputs were given, descriptions of those that are used.
+    /// If no inputs were given, descriptions of the inputs that are used instead.
     pub(crate) zeros: Option<Vec<String>>,
 }
 
@@ -351,7 +351,7 @@ pub struct Ranked<'l> {
     /// The index of the element in its row.
     pub index: usize,
     pub value: f64,
-    /// The label of the index, if there are labels.
+    /// The label of the element's index, if there are labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<&'l str>,
 }

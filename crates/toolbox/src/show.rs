@@ -190,7 +190,7 @@ pub fn layout(layout: &pteron_format::ptd::TensorLayout) -> String {
     layout_of_fields(layout.scalar_type, &layout.sizes, &layout.dim_order)
 }
 
-/// A layout as text, as [`layout`], from the scalar type, sizes and dim order stored in a file.
+/// Formats the scalar type, sizes and dim order stored in a file, as [`layout`] formats a layout.
 pub fn layout_of_fields(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
     let dtype = ScalarType::from_i8(scalar_type);
     let mut text = dtype.map_or_else(|_| format!("type {scalar_type}"), |t| t.name().to_owned());

@@ -36,7 +36,7 @@ pub struct Tolerance {
     pub scope: Scope,
     /// Whether integers of 8 and 16 bits are quantized values, which may be off by one.
     pub quantized: bool,
-    /// The difference between the reference and PyTorch, which is added to the tolerance of float16 and bfloat16 results.
+    /// The largest difference between the reference and PyTorch; float16 and bfloat16 results are allowed that much more.
     pub rounding: f64,
     /// The coarsest type to which two runs have rounded intermediate values, each at other places. The tolerance of all
     /// floating-point results is then twice that of this type; in particular that of float32 results computed from float16.
@@ -79,7 +79,7 @@ impl Tolerance {
 /// How two values differ.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
-    /// The values differ in kind, type or sizes, or are unequal and no tensors.
+    /// The values differ in kind, type or sizes, or are unequal values that are not tensors.
     Value {
         /// The computed value.
         found: String,
@@ -94,11 +94,11 @@ pub enum Difference {
         of: usize,
         /// The index of the first element beyond the tolerance.
         first: Vec<usize>,
-        /// The computed element at that index.
+        /// The computed element at the index `first`.
         found: String,
-        /// The recorded element at that index.
+        /// The recorded element at the index `first`.
         expected: String,
-        /// The largest absolute difference of all elements; infinite if only one of a pair is finite.
+        /// The largest absolute difference of all pairs of elements; infinite if only one element of a pair is finite.
         largest: f64,
         /// The allowed difference at the first element beyond the tolerance.
         allowed: f64,

@@ -21,9 +21,9 @@ pub struct Validation {
     pub valid: bool,
     /// The problems, at most [`pteron_format::Limits::errors`].
     pub problems: Vec<Problem>,
-    /// Whether this build can run it; `None` for invalid files and files that are not programs.
+    /// Whether this build can run the file; `None` for invalid files, and for files that are not programs.
     pub can_run: Option<bool>,
-    /// A sentence for each item that this build lacks to run it.
+    /// A sentence for each item that this build lacks to run the file.
     pub missing: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl From<&pteron_format::Error> for Problem {
 }
 
 impl Problem {
-    /// Converts a problem of an embedded file to one of the outer file, whose `field` embeds it at byte `start`.
+    /// Converts a problem of a file embedded in another one, in `field` at byte `start`, to a problem of the outer file.
     fn in_field(mut self, field: &str, start: u64) -> Self {
         let dot = if self.path.is_empty() { "" } else { "." };
         self.path = format!("{field}{dot}{}", self.path);

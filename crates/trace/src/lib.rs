@@ -33,7 +33,7 @@ pub enum SpanKind {
 pub struct Place {
     /// Index of the chain or function.
     pub chain: Option<u32>,
-    /// Index of the instruction or kernel in it.
+    /// Index of the instruction in the chain, or of the kernel in the function.
     pub instruction: Option<u32>,
     /// If the instruction calls a delegate, the node of the delegate's payload.
     pub node: Option<u32>,
@@ -54,15 +54,15 @@ impl Place {
 /// A finished span.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
-    /// What it measures.
+    /// What the span measures.
     pub kind: SpanKind,
     /// The name of the method, operator or backend.
     pub name: &'a str,
     /// The part of the program that the span measures.
     pub place: Place,
-    /// Its start time.
+    /// The start time of the span.
     pub start: Instant,
-    /// Its end time.
+    /// The end time of the span.
     pub end: Instant,
 }
 

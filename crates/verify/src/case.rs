@@ -31,7 +31,7 @@ pub struct Case {
     pub program: Option<PathBuf>,
     /// The `.ptd` files given to the runtime.
     pub data: Vec<PathBuf>,
-    /// The expected entries, for a case of named data alone.
+    /// The expected entries by key, for a case of named data without a program.
     pub entries: BTreeMap<String, Entry>,
     /// The runs, executed in order on one loaded instance.
     pub runs: Vec<Run>,
@@ -62,14 +62,14 @@ pub struct Run {
     pub set_aside: Option<SetAside>,
 }
 
-/// Why a run that differs is set aside.
+/// Why a run whose outcome differs from the record does not count as a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetAside {
     /// The outputs of the reference runtime differ from PyTorch's.
     Departs,
-    /// The reference refused or failed, with this error.
+    /// The reference runtime refused the program or failed, with this error message.
     Refused(String),
-    /// A test case of a bundled program without expected outputs.
+    /// The run is a test case of a bundled program that has no expected outputs.
     NotRecorded,
     /// The declared layout of the file's constants does not match their bytes, and no release of the reference
     /// runs the file; the recorded outputs are those that PyTorch computed before the export.
@@ -80,9 +80,9 @@ pub enum SetAside {
 #[derive(Debug, Clone)]
 pub enum Entry {
     Tensor(Recorded),
-    /// Bytes without a type.
+    /// A blob with these bytes, in UTF-8.
     Bytes(String),
-    /// An entry that the record describes without its contents: only its presence is checked.
+    /// An entry that the record lists without its contents. The check is only that the entry exists.
     Described,
 }
 
@@ -96,7 +96,7 @@ pub enum Recorded {
         dtype: String,
         /// The sizes.
         shape: Vec<usize>,
-        /// The dim order of the caller's tensor.
+        /// The dim order to which the tensor is converted after it was read.
         dim_order: Vec<u8>,
         file: String,
         /// The byte offset of the tensor in the file.
@@ -485,7 +485,7 @@ impl<'a> Values<'a> {
         Self { case, files: HashMap::new() }
     }
 
-    /// Converts a recorded value; a tensor gets the recorded dim order of the caller's tensor.
+    /// Converts a recorded value. A tensor, whose elements are stored in row-major order, gets the recorded dim order.
     pub fn value(&mut self, recorded: &Recorded) -> Result<EValue> {
         Ok(match recorded {
             Recorded::Int { value } => EValue::Int(*value),

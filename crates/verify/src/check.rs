@@ -22,13 +22,13 @@ pub type Convert = Arc<dyn Fn(WithData) -> Result<WithData> + Send + Sync>;
 /// Options for running cases.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// Kernels, backends, threads, limits, and whether to prepare.
+    /// Options for loading methods: kernels, backends, threads, limits, and whether to prepare.
     pub load: LoadOptions,
     /// Skips cases whose program has delegates.
     pub undelegated: bool,
-    /// Overrides the absolute tolerance of all cases.
+    /// The absolute tolerance that replaces that of all cases, if given.
     pub atol: Option<f64>,
-    /// Overrides the relative tolerance of all cases.
+    /// The relative tolerance that replaces that of all cases, if given.
     pub rtol: Option<f64>,
     /// Converts each file before it is loaded: an archive to a program, or a program to another one.
     pub convert: Option<Convert>,
@@ -36,7 +36,7 @@ pub struct Options {
     pub observe: Option<Observe>,
 }
 
-/// Receives the outputs of a run of a case.
+/// A callback that receives a case, the number of a run in the case, and the outputs of that run.
 pub type Observe = Arc<dyn Fn(&Case, usize, &[EValue]) + Send + Sync>;
 
 /// The outcome of a case.
@@ -45,9 +45,9 @@ pub type Observe = Arc<dyn Fn(&Case, usize, &[EValue]) + Send + Sync>;
 pub enum Outcome {
     /// Every run produced the recorded outputs, or failed cleanly where the record has no outputs.
     Passed,
-    /// A run failed, or produced other outputs.
+    /// A run failed, or produced outputs other than the recorded ones. The text says how.
     Failed(String),
-    /// Nothing failed, but the record cannot judge some run.
+    /// No run failed, but for some run the record does not say what is right. The text says why.
     SetAside(String),
     /// The case was skipped.
     Skipped,
@@ -70,7 +70,7 @@ pub fn check(case: &Case, options: &Options) -> Outcome {
     })
 }
 
-/// The failure of a case that compares nothing.
+/// The reason that is reported for the failure of a case that compares nothing.
 const NO_RUNS: &str =
     "the case has no `runs`; if it only checks that nothing crashes, let it say `\"expect\": \"no_crash\"`";
 
@@ -165,7 +165,7 @@ fn check_run(
 }
 
 enum Difference {
-    /// Only random values differ.
+    /// Types and sizes are as recorded, and elements differ only because they are random.
     Random,
     Found(String),
 }
@@ -201,7 +201,8 @@ fn check_outputs(
     Ok(seen)
 }
 
-/// The SHA-256, in hexadecimal, of a value: for a tensor of its type, sizes, dim order and elements, as they lie in memory.
+/// The SHA-256 of a value, in hexadecimal. That of a tensor covers its type, sizes, dim order, and elements as they lie in
+/// memory.
 pub fn digest(value: &EValue) -> String {
     let mut digest = Digest::default();
     match value {

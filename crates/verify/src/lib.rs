@@ -30,7 +30,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds the counts of another run.
+    /// Adds the counts `other` to these counts.
     pub fn merge(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;

@@ -9,7 +9,7 @@ use std::time::Duration;
 unsafe extern "C" {
     /// JavaScript's clock, in milliseconds.
     safe fn now() -> f64;
-    /// Reports a panic with its message in UTF-8. JavaScript throws, so that it does not return.
+    /// Reports a panic with its message in UTF-8. JavaScript throws an exception, so this function does not return.
     safe fn panicked(address: *const u8, len: usize);
 }
 

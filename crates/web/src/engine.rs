@@ -33,12 +33,12 @@ impl Engine {
         self.buffers.add(AlignedBuffer::zeroed(len).ok()?)
     }
 
-    /// The bytes of a buffer.
+    /// The bytes of a buffer; `None` if there is no such buffer.
     pub fn bytes(&self, buffer: u32) -> Option<&[u8]> {
         self.buffers.get(buffer).map(|buffer| &**buffer)
     }
 
-    /// The bytes of a buffer, mutable.
+    /// The bytes of a buffer, mutable; `None` if there is no such buffer.
     pub fn bytes_mut(&mut self, buffer: u32) -> Option<&mut [u8]> {
         self.buffers.get_mut(buffer).map(|buffer| &mut **buffer)
     }

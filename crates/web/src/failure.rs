@@ -20,10 +20,10 @@ struct FailureDetails {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    /// The field of the file, or the instruction.
+    /// The field of the file, or the instruction, that the error is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// The byte offset in the file.
+    /// The byte offset in the file at which the error is, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ fn kind_name(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The remedy as text, with the names of the JavaScript API.
+/// The remedy as text, with the names of the JavaScript API; `None` for remedies that JavaScript does not offer.
 fn remedy_text(remedy: Remedy) -> Option<String> {
     match remedy {
         Remedy::Text(text) => Some(text),

@@ -21,5 +21,5 @@ mod values;
 
 pub use engine::Engine;
 
-/// The version of the functions, requests and responses. A script for another version refuses the module.
+/// The version of the interface to JavaScript. A script that expects another version refuses the module.
 pub const ABI: u32 = 1;

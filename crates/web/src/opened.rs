@@ -21,12 +21,12 @@ pub(crate) struct OpenFile {
     /// The file; for an archive, the compiled program.
     file: Arc<dyn DataLoader>,
     options: LoadOptions,
-    /// The methods, if the file is a program.
+    /// The program's methods, if the file is a program.
     module: Option<Module>,
 }
 
 impl OpenFile {
-    /// Opens a program, an archive, which is compiled, a bundled program, or any other file that a report can show.
+    /// Opens a program, a bundled program, an archive (which is compiled), or any other file that a report can show.
     pub(crate) fn new(
         name: String,
         bytes: AlignedBuffer,
@@ -58,7 +58,7 @@ impl OpenFile {
         Ok(Self { file, options, module })
     }
 
-    /// The methods of the file.
+    /// The program's methods. Fails if the file is not a program.
     pub(crate) fn module(&mut self) -> Result<&mut Module> {
         let name = self.file.name();
         self.module
@@ -102,7 +102,7 @@ impl OpenFile {
         Ok(serde_json::to_value(inspect::inspect(&self.file, kernels, backends, limits)?)?)
     }
 
-    /// The HTML report on the file. With `run`, the method is profiled over `repeat` runs.
+    /// The HTML report on the file. With `run` (method, inputs, number of runs), it has a profile of these runs.
     pub(crate) fn report(&mut self, run: Option<(String, Vec<EValue>, usize)>) -> Result<String> {
         let times = match run {
             None => None,

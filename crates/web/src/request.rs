@@ -7,9 +7,9 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "call", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Request {
-    /// The version, and the numbers of open modules and buffers.
+    /// Returns the crate's version, whether it uses SIMD, and the numbers of open modules and of buffers.
     About,
-    /// Opens a file. Takes ownership of the buffers.
+    /// Opens a file, and takes ownership of the buffers that hold it and its data.
     Load { file: File, data: Vec<File> },
     /// Closes a module.
     Close { module: u32 },
@@ -19,11 +19,11 @@ pub(crate) enum Request {
     Random { module: u32, method: Option<String> },
     /// Converts an image to an input; without options for images, as the program stores it.
     Picture { module: u32, method: Option<String>, input: usize, picture: File, preparation: Pictures },
-    /// The largest elements of each row of a tensor.
+    /// Returns the `count` largest elements of each row of a tensor.
     Top { tensor: Input, count: usize, labels: Vec<String> },
-    /// The HTML report on the file; with `profile`, it has the time of every node.
+    /// Returns the HTML report on the file. With `profile`, it has the time of every node.
     Report { module: u32, profile: Option<Profile> },
-    /// The contents of the file, as in `pteron inspect --json`.
+    /// Returns the contents of the file, as `pteron inspect --json` prints them.
     Inspect { module: u32 },
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Input {
     String { value: String },
     /// No value.
     None,
-    /// The value that the exporter fixed.
+    /// The value that the exporter fixed for this input.
     Fixed,
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Input {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pictures {
     preset: Option<Usual>,
-    /// The shorter side, or height and width.
+    /// The size to which a picture is resized: the length of its shorter side, or its height and width.
     resize: Option<Sides>,
     crop: Option<[usize; 2]>,
     scale: Option<f32>,

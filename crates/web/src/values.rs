@@ -14,7 +14,7 @@ pub(crate) enum InputValue<'b> {
 }
 
 impl InputValue<'_> {
-    /// Sets the input of a method.
+    /// Sets the input `index` of a method to this value.
     pub(crate) fn set(&self, method: &mut Method, index: usize) -> Result<()> {
         match self {
             Self::Tensor(meta, bytes) => method.set_input_tensor(index, TensorView::new(meta, bytes)?)?,
@@ -32,7 +32,8 @@ impl InputValue<'_> {
     }
 }
 
-/// Converts the inputs of a request to those of a method. Inputs that the exporter fixed may be omitted, all or none.
+/// Converts the inputs of a request to those of a method. Of the inputs that the exporter fixed, either all are given,
+/// or none.
 pub(crate) fn borrowed_inputs<'b>(
     declared: &[ValueMeta],
     inputs: Vec<Input>,

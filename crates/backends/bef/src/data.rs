@@ -10,7 +10,7 @@ use pteron_runtime::{FreeableBuffer, NamedDataMap};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The alignment required of constants that are used in place; others are copied.
+/// The alignment in bytes that a constant must have to be used in place; a misaligned one is copied.
 pub(crate) const ALIGNMENT: usize = 16;
 
 /// The bytes of a payload's constants, by key.

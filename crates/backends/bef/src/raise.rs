@@ -104,7 +104,7 @@ fn evaluate_expressions(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<
     Ok(numbers)
 }
 
-/// The values of the payload's expressions; an error for one that has none.
+/// The values of the payload's expressions; an error in place of each value that cannot be computed.
 fn values_of_expressions(payload: &Payload, symbols: &[Option<i64>]) -> Vec<Result<i64>> {
     let value = |e: &Expression| {
         e.evaluate(|symbol| symbols.get(symbol).copied().flatten())
@@ -220,7 +220,7 @@ impl Raise<'_> {
         Ok(Call::new(kernel, args, outs))
     }
 
-    /// Subtracts a result of a node from the limit in bytes.
+    /// Subtracts the bytes of a node's result from the remaining limit; fails if they exceed it.
     fn charge(&mut self, meta: &TensorMeta) -> Result<()> {
         let needed = meta.nbytes();
         let left = self.bytes.checked_sub(needed);

@@ -27,7 +27,8 @@ impl Data {
         Ok(data)
     }
 
-    /// As [`Self::load`], but continues after errors and returns them with the indices of their values.
+    /// Like [`Self::load`], but goes on after an error. Returns the errors, each with the index of the value that it
+    /// is about.
     pub(crate) fn load_present(
         payload: &Payload,
         bytes: &FreeableBuffer,

@@ -30,7 +30,7 @@ impl<Id: Copy> Layout<Id> {
         id
     }
 
-    /// Another value in this layout.
+    /// This layout, but of the value `id`.
     #[cfg(feature = "compile")]
     pub(crate) fn with_id(self, id: Id) -> Self {
         match self {

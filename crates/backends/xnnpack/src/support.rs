@@ -9,7 +9,8 @@ use crate::raise::refused_nodes;
 use pteron_operator::{Budget, KernelRegistry};
 use pteron_runtime::{FreeableBuffer, GraphRequest, Limits, NamedDataMap, PayloadSupport, RefusedNode};
 
-/// Checks every node of a payload, except those whose constants are named data that is absent.
+/// Tells which nodes of a payload are refused, and which constants are absent. Nodes that use absent constants are
+/// not checked.
 pub(crate) fn support(
     payload: &Payload,
     kernels: &KernelRegistry,

@@ -46,23 +46,24 @@ pub(super) struct Signatures {
 
 /// An overload of an operator.
 struct Signature {
-    /// Its name in exported programs, `aten.add.Tensor`.
+    /// The overload's name in exported programs, such as `aten.add.Tensor`.
     target: String,
     schema: Arc<Schema>,
 }
 
-/// A call whose arguments are those of a schema.
+/// A call whose arguments have been assigned to the arguments of a schema.
 pub(super) struct BoundCall {
     /// The operator's name in exported programs.
     pub(super) target: String,
-    /// Its schema.
+    /// The operator's schema.
     pub(super) schema: Arc<Schema>,
-    /// The arguments in the schema's order, without those that have their default.
+    /// The arguments in the schema's order, without arguments that are equal to their default.
     pub(super) args: Vec<(Arc<str>, Argument)>,
 }
 
 impl Signatures {
-    /// Collects a registry's operators that write nothing but their results, and those that decompose into them.
+    /// Collects the signatures of a registry's operators, without in-place and `executorch_prim` ones, and of
+    /// [`COMPOSITES`].
     pub(super) fn from_registry(registry: &KernelRegistry) -> Self {
         let mut all = Self { by_base: HashMap::new() };
         for kernel in registry.names().into_iter().filter_map(|name| registry.get(name)) {
@@ -163,7 +164,7 @@ fn split_operator(operator: &str) -> (String, Option<&str>) {
     }
 }
 
-/// Whether an operator works in place. Operators with out arguments have them last and do not count.
+/// Whether an operator works in place. Out variants, whose written arguments come last, do not count.
 fn is_in_place(schema: &Schema) -> bool {
     let outs = schema.args.iter().rev().take_while(|arg| arg.written).count();
     schema.written_args().any(|index| index + outs < schema.args.len()) || outs == schema.args.len()

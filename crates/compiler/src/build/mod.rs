@@ -54,7 +54,7 @@ impl GraphBuilder {
         Self { program: ExportedProgram::new(name), signatures, names: HashSet::new() }
     }
 
-    /// The program so far.
+    /// The program built so far.
     pub fn program(&self) -> &ExportedProgram {
         &self.program
     }
@@ -190,7 +190,7 @@ impl GraphBuilder {
         Ok(self.program)
     }
 
-    /// The overload that takes the arguments, and its node without results.
+    /// Selects the overload that takes the arguments. Returns the bound call, and a node for it that has no results yet.
     fn bind_call(
         &self,
         operator: &str,
@@ -272,7 +272,7 @@ impl GraphBuilder {
     }
 }
 
-/// A symbol of an expression that has no bounds.
+/// Finds a symbol in `expr` that has no bounds in `ranges`.
 fn find_undeclared<'e>(expr: &'e SymExpr, ranges: &Ranges) -> Option<&'e str> {
     match expr {
         SymExpr::Symbol(name) => (!ranges.contains_key(name)).then_some(name),

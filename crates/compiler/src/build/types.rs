@@ -7,7 +7,7 @@ use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, SymExpr, Te
 use pteron_operator::{ArgType, Schema};
 use pteron_tensor::{MAX_RANK, ScalarType};
 
-/// The element type of a result.
+/// A rule that gives the element type of a result.
 #[derive(Clone, Copy)]
 enum Dtype {
     /// The type of the operand.
@@ -26,7 +26,7 @@ enum Dtype {
     Filled,
     /// int64 if the bounds of the range are integers, otherwise float32.
     Counted,
-    /// The type that the argument of this name gives.
+    /// The element type that the argument with this name gives.
     Of(&'static str),
     /// This type, whatever the operands are.
     Always(ScalarType),
@@ -35,7 +35,7 @@ enum Dtype {
 use Dtype::{Always, Counted, Filled, Floating, Of, OfList, Operand, Promoted, Real, Summed};
 use ScalarType::{Bool, Float, Long};
 
-/// The names of operators that broadcast their operands, separated by spaces, by the type of their result.
+/// Operators that broadcast their operands: names separated by spaces, for each rule of the result's type.
 const ELEMENTWISE: &[(Dtype, &str)] = &[
     (
         Operand,
@@ -63,7 +63,7 @@ const ELEMENTWISE: &[(Dtype, &str)] = &[
     ),
 ];
 
-/// The names of other operators whose result sizes are inferred, by the types of their first and other results.
+/// Other operators whose result sizes are inferred: type rule of the first result, type rule of the others, and names.
 const OTHERS: &[(Dtype, Dtype, &str)] = &[
     (
         Operand,
@@ -223,7 +223,7 @@ impl Call<'_> {
         Ok(TensorSpec::contiguous(dtype, sizes))
     }
 
-    /// Fails if no tensor has these sizes.
+    /// Fails if no tensor can have these sizes.
     fn check_sizes(&self, sizes: &[Size], name: &str) -> Result<(), String> {
         if sizes.len() > MAX_RANK {
             return Err(format!("its result would have {} dimensions, of at most {MAX_RANK}", sizes.len()));
@@ -303,7 +303,7 @@ impl Call<'_> {
         }
     }
 
-    /// The element type of a result. An argument `dtype` overrides that of the operand.
+    /// The element type of a result by `rule`. An argument `dtype` overrides the type of the operand.
     fn result_dtype(&self, rule: Dtype) -> Option<ScalarType> {
         let dtype_argument = |name: &str| match self.node.arg(name)? {
             Argument::Dtype(dtype) => Some(*dtype),
@@ -353,7 +353,8 @@ impl Call<'_> {
         })
     }
 
-    /// The promoted type of the operands, without factors and conditions.
+    /// The promoted type of the tensor operands and scalars, leaving out `alpha`, `value`, `weight`, `eps`, masks and
+    /// conditions.
     fn promoted_dtype(&self) -> Option<ScalarType> {
         let counts =
             |name: &str| !matches!(name, "alpha" | "condition" | "mask" | "value" | "weight" | "eps");
@@ -371,7 +372,7 @@ fn is_constant(expr: &SymExpr) -> bool {
     }
 }
 
-/// Checks that the rows of the first factor of a matrix product have as many elements as the second takes.
+/// Checks that the inner sizes of a matrix product's two operands are equal.
 fn check_product(program: &ExportedProgram, node: &ExportedNode) -> Result<(), String> {
     let (a, b, back) = match operator_name(node) {
         "mm" | "bmm" => ("self", "mat2", 2),
@@ -404,7 +405,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
-    /// The archives below a folder.
+    /// Appends the archives below a folder to `paths`.
     fn archives(folder: &Path, paths: &mut Vec<PathBuf>) {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -415,7 +416,7 @@ mod tests {
         }
     }
 
-    /// The types that are inferred for the nodes of exported programs are those that PyTorch has recorded.
+    /// The types that are inferred for the nodes of exported programs equal those that PyTorch has recorded.
     #[test]
     fn types_are_those_of_exporters() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/archives");
@@ -454,7 +455,7 @@ mod tests {
         assert!(right > 1000, "{right}");
     }
 
-    /// Whether types are equal, sizes up to their bounds; dim orders are not inferred.
+    /// Whether types are equal, with symbolic sizes compared by their upper bounds and dim orders ignored.
     fn alike(program: &ExportedProgram, inferred: &[VarType], declared: &[VarType]) -> bool {
         inferred.len() == declared.len()
             && inferred.iter().zip(declared).all(|pair| match pair {

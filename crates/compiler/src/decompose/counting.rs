@@ -13,7 +13,7 @@ pub(super) const RULES: Table = &[
     ("aten.segment_reduce", NoKernel, segment_reduce),
 ];
 
-/// Replaces both results of a node.
+/// Replaces a node's two results by `first` and `second`.
 fn replace_both(cx: &mut Rewriter<'_>, node: &ExportedNode, first: VarId, second: VarId) -> Result<Outcome> {
     match node.outputs.get(1) {
         Some(&output) => cx.replace(output, second),
@@ -32,7 +32,7 @@ fn power_of_two(cx: &mut Rewriter<'_>, exponent: VarId) -> VarId {
     )
 }
 
-/// The exponent follows from the logarithm, whose rounding is corrected by comparing the mantissa with its range.
+/// `frexp`: takes the exponent from the logarithm, and corrects rounding errors by comparing the mantissa with its range.
 fn frexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let dtype = cx.spec(node, x)?.dtype;
@@ -71,7 +71,7 @@ fn frexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     replace_both(cx, node, mantissa, exponent)
 }
 
-/// The edges of a histogram's bins: an argument, or evenly spaced over a given range or that of the elements.
+/// The edges of a histogram's bins: an argument, or evenly spaced over a given range or the range of the elements.
 fn bin_edges(cx: &mut Rewriter<'_>, node: &ExportedNode, flat: VarId) -> Result<VarId> {
     if let Some(edges) = cx.optional_tensor(node, "bins") {
         return Ok(edges);
@@ -153,7 +153,7 @@ fn histogram(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     replace_both(cx, node, hist, edges)
 }
 
-/// Each segment reduces the whole dimension, with neutral elements in place of those of other segments.
+/// Reduces segments: each segment reduces the whole dimension, with the elements of other segments replaced by neutral ones.
 fn segment_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "data")?, cx.result_spec(node)?);
     let spec = cx.spec(node, x)?;

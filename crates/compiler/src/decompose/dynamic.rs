@@ -45,7 +45,7 @@ fn nonzero(cx: &mut Rewriter<'_>, x: VarId, count: Size) -> VarId {
     cx.emit("aten.nonzero.default", vec![("self", Argument::Var(x))], spec)
 }
 
-/// The coordinates of the first nonzero elements, and rows of `fill_value` up to a fixed number of rows.
+/// The coordinates of the first nonzero elements, padded with rows of `fill_value` to a fixed number of rows.
 fn nonzero_static(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let (spec, fill) = (cx.spec(node, x)?, cx.int(node, "fill_value", -1)?);
@@ -138,7 +138,7 @@ pub(super) fn repeat_by_tensor(
     cx.replace_node(node, new)
 }
 
-/// Counts each number, or sums the weights of its elements, by comparing every element with every number.
+/// Counts how often each number occurs, or sums the weights of its occurrences, by comparing all elements with all numbers.
 fn bincount(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let [bins] = want.sizes.as_slice() else { return cx.fail(node, "its result is no list") };
@@ -183,6 +183,7 @@ fn range_to_maximum(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, bins: 
 }
 
 /// Euclid's algorithm on all elements, until every remainder is zero.
+/// Returns both operands, broadcast, and their greatest common divisor.
 fn euclid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId, VarId)> {
     let want = cx.result_spec(node)?;
     let operand = |cx: &mut Rewriter<'_>, name: &str| -> Result<VarId> {
@@ -233,7 +234,7 @@ fn lcm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// The largest number of boxes whose overlaps are computed for all pairs.
+/// The largest number of boxes for non-maximum suppression, which computes the overlaps of all pairs.
 const MAX_BOXES: i64 = 2048;
 
 /// The boxes that no better remaining box overlaps by more than the threshold, best first. Starting with all boxes, the set of those

@@ -146,7 +146,7 @@ fn compute_widened(
     cx.replace_node(node, new)
 }
 
-/// Rules that write the formula of an activation as nodes.
+/// Defines rules that replace an activation by the nodes of its formula.
 macro_rules! formulas {
     ($($name:ident),*) => { $(
         fn $name(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

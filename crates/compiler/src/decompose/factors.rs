@@ -26,7 +26,7 @@ fn int(v: usize) -> Size {
     Size::Int(v as i64)
 }
 
-/// Matrices whose factorization is unrolled into as many steps as the smaller of their two sizes.
+/// Matrices to be factorized, with one unrolled step for each row or column, whichever are fewer.
 struct Matrices {
     x: VarId,
     batch: Vec<Size>,
@@ -99,7 +99,7 @@ pub(super) fn replace_result(
     Ok(())
 }
 
-/// Householder reflectors, with LAPACK's choice of signs.
+/// QR factorization by Householder reflectors, with LAPACK's choice of signs.
 fn qr(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
     let matrices = Matrices::from_operand(cx, node, x)?;
@@ -169,10 +169,10 @@ fn reflector(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, k: usize) -> 
     Ok((vector, cx.choose(is_clear, zero, factor)))
 }
 
-/// The factors of matrices in one matrix, as LAPACK returns them.
+/// LU factors of matrices. L and U share one matrix, as LAPACK returns them.
 struct Factors {
     lu: VarId,
-    /// The index, counted from 1, of the row swapped in each step; its last two dimensions have size 1.
+    /// For each step `i`, the index, counted from 1, of the row swapped with row `i`. The last two dimensions have size 1.
     pivots: Vec<VarId>,
     /// The original index of each row after the swaps, as a column.
     order: VarId,
@@ -180,7 +180,7 @@ struct Factors {
     diagonal: Vec<VarId>,
 }
 
-/// Eliminates with partial pivoting.
+/// LU factorization by elimination, with partial pivoting if `pivot`.
 fn factorize(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -353,7 +353,7 @@ fn lu_unpack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// Solves `A X = B` for `A = P L U`; the other forms are transposed to it.
+/// Solves `A X = B` for `A = P L U`. The adjoint system, and a right-hand factor `A` (`left=False`), are transposed to it.
 fn lu_solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, pivots, right) = (cx.tensor(node, "LU")?, cx.tensor(node, "pivots")?, cx.tensor(node, "B")?);
     let matrices = Matrices::from_operand(cx, node, x)?;

@@ -158,7 +158,7 @@ fn eye(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Zeroes the elements that `tril` keeps for the next lower diagonal.
+/// `triu`: zeroes the elements below a diagonal, which are those that `tril` keeps up to the next lower diagonal.
 fn triu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let spec = cx.spec(node, x)?;
@@ -184,7 +184,7 @@ fn one_hot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Window functions of signals; their lengths are static, so they become constants.
+/// Window functions such as `hann_window`. Their lengths are static, so the windows become constants.
 fn cosine_window(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let want = cx.result_spec(node)?;
     let Some(length) = want.sizes.first().and_then(Size::known).and_then(|n| usize::try_from(n).ok()) else {

@@ -25,14 +25,14 @@ pub(super) const RULES: Table = &[
     ("aten.linalg_eigvalsh", NoKernel, eigh),
 ];
 
-/// The largest number of rows or columns of a matrix: the steps of the loop grow with it.
+/// The largest number of rows or columns of a matrix: the number of steps of the loop grows with it.
 const MAX_SIZE: usize = 256;
 
 fn int(v: usize) -> Size {
     Size::Int(v as i64)
 }
 
-/// Fails if a matrix has no rows, or is larger than the loop rotates.
+/// Fails if a matrix has no rows, or more than [`MAX_SIZE`] rows or columns.
 fn check_size(cx: &Rewriter<'_>, node: &ExportedNode, (rows, columns): (usize, usize)) -> Result<()> {
     if rows == 0 || rows.max(columns) > MAX_SIZE {
         let sizes = format!("matrices of {rows} x {columns}: at most {MAX_SIZE} rows and columns");
@@ -41,9 +41,9 @@ fn check_size(cx: &Rewriter<'_>, node: &ExportedNode, (rows, columns): (usize, u
     Ok(())
 }
 
-/// Vectors whose pairs are rotated: the rows of a matrix.
+/// The rows of a matrix, seen as vectors that the Jacobi loop rotates in pairs.
 struct Vectors {
-    /// The matrix, with an orthogonal matrix that is rotated along appended to its columns.
+    /// The matrix, and beside it, in further columns, an orthogonal matrix to which the same rotations are applied.
     rows: VarId,
     /// The number of columns of the matrix itself.
     width: usize,
@@ -57,7 +57,7 @@ fn pair_count(count: usize) -> usize {
 }
 
 impl Vectors {
-    /// The rows of a matrix, with an orthogonal matrix that begins as the identity.
+    /// Starts with the rows of a matrix, beside an identity as the orthogonal matrix.
     fn new(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId) -> Result<Self> {
         let spec = cx.spec_of(matrix);
         let rank = spec.rank();
@@ -97,7 +97,7 @@ impl Vectors {
         Ok(Self { rows, ..self })
     }
 
-    /// The columns of the matrix, or those of the orthogonal matrix.
+    /// The columns of the orthogonal matrix if `is_orthogonal`, otherwise those of the rotated matrix.
     fn split_columns(
         &self,
         cx: &mut Rewriter<'_>,
@@ -182,7 +182,7 @@ fn rotate_pairs(
     Ok(cx.index_select(turned, dim, order))
 }
 
-/// The places of a round-robin tournament's next round: the first stays, the others move on around the two rows.
+/// The order of the vectors for the next round of a round-robin tournament: the first stays, the others move on by one.
 fn round_robin_order(half: usize) -> impl Iterator<Item = usize> {
     let upper = [0, half].into_iter().chain(1..half - 1);
     let lower = (half + 1..2 * half).chain([half - 1]);
@@ -216,8 +216,9 @@ fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
 struct TallSvd {
     /// The singular values, descending; the last dimension has size 1.
     values: VarId,
-    /// The left and right vectors, as rows.
+    /// The left singular vectors, one in each row.
     left: VarId,
+    /// The right singular vectors, one in each row.
     right: VarId,
     /// Whether the operand was transposed to be tall.
     is_transposed: bool,

@@ -73,7 +73,7 @@ pub(super) fn identity_matrices(
     cx.expand(node, matrix, sizes)
 }
 
-/// The result of an elimination.
+/// The result of Gauss-Jordan elimination.
 struct Elimination {
     /// The augmented columns to the right of the matrix, which has become the identity.
     rows: VarId,
@@ -125,7 +125,7 @@ fn eliminate(
     Ok(Elimination { rows, pivots, exchanged })
 }
 
-/// Solves `matrix X = right` for `X`; returns it and the pivots.
+/// Solves `matrix X = right` for `X`. Returns `X` and the pivots.
 fn solve_with_pivots(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -211,7 +211,7 @@ fn is_zero(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
     cx.compare("aten.eq.Scalar", pivots, 0.0)
 }
 
-/// Whether pivots of a Cholesky factorization are not positive, or NaN.
+/// A mask of the pivots of a Cholesky factorization that are zero, negative or NaN.
 fn is_not_positive(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
     let positive = cx.compare("aten.gt.Scalar", pivots, 0.0);
     cx.unary("aten.logical_not.default", positive)
@@ -333,7 +333,7 @@ fn determinant(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Computes the factor column by column.
+/// The Cholesky factor, computed column by column.
 fn cholesky(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
     let n = square_rows(cx, node, x)?;

@@ -322,7 +322,7 @@ fn multi_margin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// Target classes and their weights; ignored targets have weight 0.
 struct Targets {
-    /// Class indices, all in bounds; the class dimension has size 1.
+    /// Class indices, all in bounds; the dimension of the classes has size 1.
     index: VarId,
     weights: VarId,
 }

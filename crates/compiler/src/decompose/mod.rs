@@ -237,7 +237,7 @@ fn output_types(program: &ExportedProgram) -> Vec<Option<ScalarType>> {
     program.graph.outputs.iter().map(|output| dtype(output).filter(|dtype| !dtype.is_complex())).collect()
 }
 
-/// Converts outputs that rules compute in another type back to the declared one.
+/// Casts outputs that rules have computed in another type back to their declared types.
 fn keep_output_types(program: &mut ExportedProgram, declared: &[Option<ScalarType>]) {
     for (i, (want, have)) in declared.iter().zip(output_types(program)).enumerate() {
         let (Some(want), Some(have)) = (*want, have) else { continue };
@@ -263,7 +263,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;
 
-    /// The names of arguments that the rules of this folder read, each with the ways in which it is read.
+    /// The names of the arguments that decomposition rules read, each with all the ways in which rules read it.
     fn arguments() -> BTreeMap<Arc<str>, BTreeSet<Read>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decompose");
         let mut all: BTreeMap<Arc<str>, BTreeSet<Read>> = BTreeMap::new();
@@ -308,17 +308,17 @@ mod tests {
         Other,
     }
 
-    /// What a single node is given.
+    /// The ranks and values of a single node's arguments in a test.
     #[derive(Debug)]
     struct NodeCase {
         /// The ranks of `self`, of the other operands and of the results.
         ranks: [usize; 3],
-        /// The value of integers and of the elements of lists.
+        /// The value of every integer argument, and of every element of an integer list.
         number: i64,
-        /// The length of lists.
+        /// The length of every list argument.
         len: usize,
         outputs: usize,
-        /// Which way counts for a name that is read in several ways.
+        /// For a name that rules read in several ways, the index of the way in which the argument is given.
         way: usize,
     }
 
@@ -355,7 +355,7 @@ mod tests {
         program
     }
 
-    /// What nodes are given whose operands have the ranks `a` and `b`.
+    /// The test cases for a node whose operands have the ranks `a` and `b`.
     fn all_given(a: usize, b: usize) -> Vec<NodeCase> {
         let own = b.max(1);
         let mut numbers =

@@ -34,7 +34,7 @@ pub(super) const RULES: Table = &[
     ("aten._weight_norm_interface", NoKernel, weight_norm),
 ];
 
-/// Brings every convolution to `aten.convolution`.
+/// Rewrites a convolution of any kind to `aten.convolution`.
 fn to_convolution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut x = cx.tensor(node, "input")?;
     let weight = cx.tensor(node, "weight")?;
@@ -312,7 +312,7 @@ pub(super) fn safe_softmax(cx: &mut Rewriter<'_>, x: VarId, dim: i64) -> Result<
     Ok(cx.choose(masked, zero, soft))
 }
 
-/// Drops the arguments that only training uses.
+/// Drops `padding_idx`, `scale_grad_by_freq` and `sparse`, which only training uses.
 fn embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.args.len() == 2 {
         return Ok(Outcome::Kept);

@@ -30,7 +30,7 @@ pub(super) struct Recorded {
     index: usize,
 }
 
-/// An operation on values with these numbers; the target is an operator.
+/// An operation of a formula: the operator, and the numbers of the values that it is applied to.
 enum Operation {
     Unary(&'static str, usize),
     Binary(&'static str, usize, usize),

@@ -64,7 +64,7 @@ pub(super) fn drop_dims_of_scalar(cx: &mut Rewriter<'_>, node: &ExportedNode) ->
     Ok(Outcome::Replaced)
 }
 
-/// `unfold` of a 0-d tensor returns all of it; kernels of the reference runtime would look up the dimension.
+/// `unfold` of a 0-d tensor returns all of it; the reference runtime's kernels would look up a dimension that it lacks.
 pub(super) fn unfold_scalar(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if !matches!(&*node.target, "aten.unfold.default" | "aten.unfold_copy.default") {
         return Ok(Outcome::Kept);
@@ -82,7 +82,7 @@ pub(super) fn unfold_scalar(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Resul
 const REDUCTIONS: &[&str] =
     &["aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"];
 
-/// Reads an element in half precision as float32: the reference runtime reads no other floating-point types.
+/// Casts the half-precision operand of `item` to float32: the reference runtime's kernel does not read half precision.
 pub(super) fn half_item_as_float32(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if !matches!(&*node.target, "aten.item.default" | "aten._local_scalar_dense.default") {
         return Ok(Outcome::Kept);
@@ -95,7 +95,7 @@ pub(super) fn half_item_as_float32(cx: &mut Rewriter<'_>, node: &ExportedNode) -
     Ok(cx.retarget(node, "aten.item.default", vec![("self", Argument::Var(wide))]))
 }
 
-/// Replaces a node without elements in its results by constants: kernels of the reference runtime fail on empty tensors.
+/// Replaces a node whose results are empty tensors by constants: the reference runtime's kernels fail on empty tensors.
 pub(super) fn replace_empty_results(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let is_empty = |var: VarId| {
         let spec = cx.program.spec(var);
@@ -130,7 +130,7 @@ fn complex_constant(cx: &mut Rewriter<'_>, (re, im): (f64, f64), dtype: ScalarTy
     Ok(cx.program.add_constant(name, TensorSpec::contiguous(dtype, Vec::new()), constant))
 }
 
-/// If a kernel takes the node once its scalar operands are tensors, replaces them by constants.
+/// Replaces the node's scalar operands by constant tensors, if a kernel then takes the node.
 pub(super) fn replace_scalar_operands(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -162,7 +162,7 @@ pub(super) fn replace_scalar_operands(
     Ok(Outcome::Replaced)
 }
 
-/// If a kernel takes the node only in float32, computes it there and rounds its results to half precision.
+/// Computes the node in float32 and rounds its results to half precision, if a kernel takes the node only in float32.
 pub(super) fn compute_in_float32(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

@@ -134,7 +134,7 @@ fn select_position(
     Ok((value, index))
 }
 
-/// Reshapes both results to the node's result sizes and replaces them.
+/// Replaces the node's two results by values and indices that are reshaped to the sizes of the results.
 fn replace_reshaped(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -358,7 +358,7 @@ fn isin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// The index of the bucket of each element: how many boundaries are below it.
+/// The index of each element's bucket: the number of boundaries below it; with `right`, of those not above it.
 fn bucketize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let edges = match node.target.starts_with("aten.bucketize") {
         true => cx.tensor(node, "boundaries")?,

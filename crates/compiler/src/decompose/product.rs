@@ -26,7 +26,7 @@ pub(super) const RULES: Table = &[
     ("transformers.grouped_mm_fallback", NoKernel, grouped_mm),
 ];
 
-/// Flattens the input to rank 2 or more, as the kernels require.
+/// Views a 1-d input as a matrix of one row, as the kernels require; a 1-d weight makes a matrix-vector product.
 fn linear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, weight) = (cx.tensor(node, "input")?, cx.tensor(node, "weight")?);
     let (rank, want) = (cx.spec(node, x)?.rank(), cx.result_spec(node)?);
@@ -271,7 +271,7 @@ fn term_letters(term: &str, rank: usize) -> Option<Vec<char>> {
     (hidden < 10).then_some(all)
 }
 
-/// A letter that occurs twice in a term denotes the diagonal of two dimensions, which becomes the last dimension.
+/// Replaces two dimensions that have the same letter by their diagonal, which becomes the last dimension.
 fn take_diagonals(cx: &mut Rewriter<'_>, mut letters: Vec<char>, mut tensor: VarId) -> (Vec<char>, VarId) {
     while let Some((i, j)) =
         (0..letters.len()).find_map(|j| letters[..j].iter().position(|c| *c == letters[j]).map(|i| (i, j)))

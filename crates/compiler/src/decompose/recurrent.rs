@@ -22,14 +22,14 @@ struct Weights {
     hidden: VarId,
     input_bias: Option<VarId>,
     hidden_bias: Option<VarId>,
-    /// Projects an LSTM's hidden state.
+    /// The matrix that projects an LSTM's hidden state, if it has one.
     projection: Option<VarId>,
 }
 
 /// The state between steps: the hidden state, and for an LSTM the cell state.
 type State = (VarId, Option<VarId>);
 
-/// One step: from the input's contribution to the gates and the previous state to the next state.
+/// One step: computes the next state from the input's contribution to the gates and the previous state.
 type Cell = fn(&mut Rewriter<'_>, &ExportedNode, VarId, State, &Weights) -> Result<State>;
 
 fn lstm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

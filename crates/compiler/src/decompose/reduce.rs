@@ -56,7 +56,7 @@ fn sum_or_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, target, args))
 }
 
-/// Dimensions, correction and `keepdim`, for all overloads.
+/// The dimensions, correction and `keepdim` arguments of a variance, for whichever overload the node calls.
 fn variance_args(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Vec<Arg>> {
     let (x, spec) = self_operand(cx, node)?;
     let dims: Vec<i64> = cx.dims(node, "dim", spec.rank())?.into_iter().map(|d| d as i64).collect();
@@ -176,7 +176,7 @@ fn norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Whether `linalg_norm` is that of matrices: it has an order, and one matrix or two dimensions.
+/// Whether a `linalg_norm` node computes a matrix norm: it has an order, and a 2-d operand or two dimensions.
 fn is_matrix_norm(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<bool> {
     let count = cx.ints(node, "dim")?.map_or(rank, |dims| dims.len());
     Ok(count == 2 && node.arg("ord").is_some_and(|ord| !matches!(ord, Argument::None)))
@@ -228,7 +228,7 @@ fn aminmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// Sums and means that ignore NaN.
+/// `nansum` and `nanmean`: sums and means that ignore NaN.
 fn nansum_or_nanmean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, spec) = self_operand(cx, node)?;
     let want = cx.result_spec(node)?.dtype;
@@ -252,7 +252,7 @@ fn nansum_or_nanmean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     cx.replace_node(node, new)
 }
 
-/// Sums over the dimensions that broadcasting the result to the operand would repeat.
+/// Sums over the dimensions that broadcasting from the result's sizes to the operand's would repeat.
 fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), want) = (self_operand(cx, node)?, cx.result_spec(node)?);
     let before = spec.rank().saturating_sub(want.rank());
@@ -263,10 +263,10 @@ fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// The Frobenius norm, or the largest or smallest absolute sum of a row or column.
-/// Stands for the order of the nuclear norm, the sum of the singular values.
+/// The order that stands for the nuclear norm, which is the sum of the singular values.
 const NUCLEAR: f64 = 0.0;
 
+/// The Frobenius or nuclear norm, an extreme absolute sum of a row or column, or an extreme singular value.
 fn matrix_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ((x, spec), want) = (self_operand(cx, node)?, cx.result_spec(node)?);
     let order = match node.arg("ord") {
@@ -321,7 +321,7 @@ fn frobenius(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// The p-norm of the difference.
+/// The p-norm of the difference of the operands.
 fn dist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, _) = self_operand(cx, node)?;
     let (other, p) = (cx.tensor(node, "other")?, cx.float(node, "p", 2.0)?);

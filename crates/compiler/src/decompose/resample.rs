@@ -29,14 +29,14 @@ struct Axis {
     dim: usize,
     input: usize,
     output: usize,
-    /// Input elements per output element, from the caller's scale factor.
+    /// Input elements per output element, if the caller gives a scale factor.
     step: Option<f64>,
 }
 
-/// For each output element along a dimension, the input elements it is a sum of, with their weights.
+/// For each output element along a dimension, the indices of the input elements that it sums, with their weights.
 type Taps = Vec<Vec<(usize, f64)>>;
 
-/// PyTorch computes sample positions in f64 for f64 elements, otherwise in f32.
+/// The floating-point type of sample positions: f64 for f64 elements, otherwise f32, as in PyTorch.
 #[derive(Clone, Copy)]
 struct Precision {
     double: bool,
@@ -235,7 +235,7 @@ fn resample(
     cx.replace_node(node, new)
 }
 
-/// The weighted sums along a dimension.
+/// For each output element along dimension `dim`, the weighted sum of the input elements that `taps` lists.
 fn weighted_sums(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

@@ -39,7 +39,7 @@ fn powers_of_two_below(size: i64) -> impl Iterator<Item = i64> {
     std::iter::successors(Some(1), |d| Some(d * 2)).take_while(move |&d| d < size)
 }
 
-/// The element at `distance` before each element; `first` where there is none.
+/// For each element of dimension `dim`, the one `distance` positions before it, or `first` where there is none.
 fn shift_by(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -231,7 +231,7 @@ fn gradient(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// The derivative along a dimension whose elements are a distance of 1 apart.
+/// The derivative along a dimension whose points are 1 apart; `second` makes the one-sided differences of second order.
 fn slopes(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, second: bool) -> Result<VarId> {
     let size = cx.spec_of(x).sizes.get(dim).cloned().unwrap_or(Size::Int(0));
     let low = if second { 3 } else { 2 };

@@ -73,7 +73,7 @@ struct Scatter {
     keeps_self: bool,
 }
 
-/// A scatter that combines what it writes with the operand's elements.
+/// Scatters the source's elements, combining them with the operand's own elements.
 fn scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if node.arg("reduce").is_none() {
         return Ok(Outcome::Kept);
@@ -280,7 +280,7 @@ fn combine_by_comparison(
     Ok(cx.choose(was_hit, reduced, s.x))
 }
 
-/// Writes at indices of the flattened operand.
+/// `put`: writes or adds the source's elements at indices into the flattened operand.
 fn put(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, index, src) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?, cx.tensor(node, "source")?);
     let spec = cx.spec(node, x)?;
@@ -299,7 +299,7 @@ fn put(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Writes a diagonal of the operand.
+/// Replaces a diagonal of the operand by the source.
 fn diagonal_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, src) = (cx.tensor(node, "self")?, cx.tensor(node, "src")?);
     let spec = cx.spec(node, x)?;
@@ -335,7 +335,7 @@ fn fill_diagonal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     cx.replace_node(node, new)
 }
 
-/// Writes the elements that a strided view of the row-major operand selects.
+/// Overwrites the elements that a strided view of the row-major operand selects with the elements of the source.
 fn as_strided_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, src) = (cx.tensor(node, "self")?, cx.tensor(node, "src")?);
     let spec = cx.spec(node, x)?;

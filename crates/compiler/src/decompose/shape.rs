@@ -117,7 +117,7 @@ fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.view.default", args))
 }
 
-/// Adds dimensions of size 1 to one tensor or to several.
+/// Adds dimensions of size 1 to one tensor, or to each tensor of a list.
 fn atleast_nd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = match cx.optional_tensor(node, "self") {
         Some(x) => vec![x],

@@ -23,7 +23,7 @@ struct Frames {
     hop: usize,
     /// The window by which frames are multiplied; `None` for a window of ones.
     window: Option<VarId>,
-    /// The kernels' normalization mode of the forward transform.
+    /// Whether the forward transform divides by the square root of its length.
     normalized: bool,
 }
 

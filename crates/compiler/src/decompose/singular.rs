@@ -355,10 +355,11 @@ fn least_squares(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
 /// The degree of the Taylor polynomial, which is exact in float64 for matrices of norm 1.
 const DEGREE: i64 = 18;
 
-/// The most times that a matrix is halved, and the result squared.
+/// The maximum number of times that a matrix is halved, and the result squared.
 const MAX_HALVINGS: usize = 24;
 
-/// Scaling and squaring: the Taylor polynomial of a matrix that is halved until its norm is at most 1, and squared as often.
+/// The matrix exponential: halves a matrix until its norm is at most 1, evaluates the Taylor polynomial, and squares
+/// the result as often.
 fn matrix_exp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (mut x, _) = in_double_precision(cx, node)?;
     let want = cx.result_spec(node)?;

@@ -97,7 +97,7 @@ fn replace_with_cast(cx: &mut Rewriter<'_>, node: &ExportedNode, value: VarId) -
     cx.replace_node(node, new)
 }
 
-/// Computes in f64 and casts the result to the node's type.
+/// Applies `f` to the operand in f64, and casts the result to the node's type.
 fn compute_in_f64(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -195,7 +195,7 @@ fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Out
     })
 }
 
-/// Winitzki's closed-form approximation, refined by Newton's method.
+/// `erfinv` by Winitzki's closed-form approximation, refined by Newton's method.
 fn emit_erfinv(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
     const A: f64 = 0.147;
     let squares = cx.mul(x, x);
@@ -298,7 +298,7 @@ const QUANTILES: [(&[f64], &[f64]); 3] = [
     ),
 ];
 
-/// The quantile of `p`, the probability of the nearer tail, with the sign of that tail: `2 x - 1` cancels in the tails.
+/// `ndtri`: with `p`, the smaller tail's probability, computes its quantile and flips the sign in the upper tail.
 fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ratio = |cx: &mut Rewriter<'_>, x: VarId, (numerator, denominator): (&[f64], &[f64])| {
         let (numerator, denominator) = (polynomial(cx, x, numerator), polynomial(cx, x, denominator));
@@ -339,7 +339,7 @@ fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     })
 }
 
-/// Lanczos' approximation with g = 7, for arguments of at least 1/2.
+/// The logarithm of the gamma function by Lanczos' approximation with g = 7, for arguments of at least 1/2.
 fn log_gamma_above_half(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     const LANCZOS: [f64; 8] = [
         676.5203681218851,

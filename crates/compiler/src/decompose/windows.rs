@@ -112,7 +112,7 @@ impl Patches {
     }
 }
 
-/// Adds a batch dimension if there is none, and tells whether it did.
+/// Adds a batch dimension if `x` has none, and returns whether it did.
 fn add_batch_dim(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, rank: usize) -> Result<(VarId, bool)> {
     match cx.spec(node, x)?.rank() {
         r if r == rank => Ok((x, false)),

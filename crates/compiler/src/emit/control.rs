@@ -35,7 +35,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Copies a tensor or scalar over another.
+    /// Copies the value `from`, a tensor or scalar, over the plan's value `to`.
     fn emit_assign(&mut self, node: &ExportedNode, to: i32, from: VarId) {
         let at = self.instructions.len();
         self.values.record_use(from, at);
@@ -99,7 +99,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Runs the body for every row of some operands, with values carried from row to row; a map carries none.
+    /// Runs the body once per row of the scanned operands and passes `carried` values from row to row; a map carries none.
     fn emit_scan(&mut self, node: &ExportedNode, body: &ExportedGraph, carried: usize) -> Result<()> {
         let rows = operand_list(node, usize::from(carried > 0 || node.target.ends_with("scan")));
         let initial = if carried > 0 { operand_list(node, 0) } else { Vec::new() };
@@ -232,7 +232,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The values of the list of operands at this position among the node's lists.
+/// The values in the node's list argument number `place`, counted from 0 among its list arguments.
 fn operand_list(node: &ExportedNode, place: usize) -> Vec<VarId> {
     let lists = node.args.iter().filter(|(_, a)| matches!(a, Argument::Vars(_) | Argument::OptionalVars(_)));
     lists.map(|(_, a)| a.vars()).nth(place).unwrap_or_default()

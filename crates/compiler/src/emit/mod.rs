@@ -141,14 +141,15 @@ fn alignments_blob(program: &ExportedProgram) -> Result<Option<NamedBlob<'static
     own_data_blob(program, key, text, "the alignments that its delegates ask for")
 }
 
-/// The sizes that the inputs may have, if the upper bounds in the plan do not describe them completely.
+/// A named blob with the sizes allowed for the inputs. `None` if the upper bounds in the plan describe them completely.
 fn input_sizes_blob(program: &ExportedProgram) -> Result<Option<NamedBlob<'static>>> {
     let Some(sizes) = InputSizes::from_program(program) else { return Ok(None) };
     let (key, text) = (pteron_format::pte::input_sizes_key(&program.name), sizes.to_string());
     own_data_blob(program, key, text, "the sizes of the inputs")
 }
 
-/// The names of the inputs and outputs, if there are any and they are those of the plan.
+/// A named blob with the names of the inputs and outputs; `None` if none is known.
+/// Names whose number differs from that of the plan's values are left out.
 fn value_names_blob(
     program: &ExportedProgram,
     inputs: usize,
@@ -186,7 +187,7 @@ fn own_data_blob(
     Ok(Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 }))
 }
 
-/// The source nodes of the delegates as named data. The last delegates are left out if it would become too large.
+/// The source nodes of the delegates as named data, without the last delegates if the text would become too large.
 fn delegate_sources_blob(program: &ExportedProgram) -> Option<NamedBlob<'static>> {
     let mut sources = delegate::DelegateSources::from_program(program)?;
     let mut text = sources.to_string();
@@ -198,7 +199,7 @@ fn delegate_sources_blob(program: &ExportedProgram) -> Option<NamedBlob<'static>
     Some(NamedBlob { key, blob: Blob::bytes(text.into_bytes()), alignment: 1 })
 }
 
-/// The values that are used by nodes, outputs or mutations.
+/// For each value, whether a node, an output or a mutation uses it.
 fn used_values(program: &ExportedProgram) -> Vec<bool> {
     let mut used: Vec<bool> = program.use_counts().into_iter().map(|count| count > 0).collect();
     program.mutations.iter().for_each(|mutation| used[mutation.input.index()] = true);
@@ -361,7 +362,7 @@ impl Emitter<'_> {
         self.instructions.len() - 1
     }
 
-    /// The index of the value for an argument, which the instruction at `at` reads.
+    /// The plan's index of the value for an argument that the instruction at `at` reads.
     fn emit_argument(&mut self, node: &ExportedNode, arg: &Argument, list: bool, at: usize) -> Result<i32> {
         for var in arg.vars() {
             self.values.record_use(var, at);
@@ -481,7 +482,7 @@ impl Emitter<'_> {
         Ok(outputs)
     }
 
-    /// Copies a tensor into memory of its own.
+    /// Copies a tensor into memory of its own; returns the plan's index of the copy.
     fn emit_copy(&mut self, var: VarId, source: &Arc<Source>) -> Result<i32> {
         let at = self.instructions.len();
         let from = self.values.index_of(var);
@@ -494,7 +495,7 @@ impl Emitter<'_> {
         Ok(to)
     }
 
-    /// Copies a tensor into another of the same type and layout, and resizes that to the source's sizes.
+    /// Copies the tensor `from` into `to`, which has the same type and layout and is resized to the sizes of `from`.
     fn emit_clone(&mut self, to: i32, from: i32, spec: &TensorSpec, source: &Arc<Source>) {
         let blocking = self.values.push(EValue::Bool(false));
         let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();

@@ -26,13 +26,13 @@ struct Block {
     bytes: u64,
     first: usize,
     last: usize,
-    /// The tensors stored in it.
+    /// The plan's indices of the tensors stored in the block.
     tensors: Vec<i32>,
-    /// Whether it is live-in, i.e. holds an input or state when an execution starts.
+    /// Whether the block is live-in: it holds an input or state when an execution starts.
     live_in: bool,
-    /// Whether it stays live between executions.
+    /// Whether the block stays live between executions.
     persistent: bool,
-    /// The offset in the memory that methods share; `None` if it is not there.
+    /// The block's byte offset in the memory that methods share; `None` if the block is elsewhere.
     shared: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl<'p> Values<'p> {
         (self.list.len() - 1) as i32
     }
 
-    /// The plan's index of a defined value.
+    /// The index in the plan of a value that has been defined.
     pub(super) fn index_of(&self, var: VarId) -> i32 {
         self.of.get(&var).copied().unwrap_or(-1)
     }
@@ -154,7 +154,7 @@ impl<'p> Values<'p> {
         Ok(index)
     }
 
-    /// Defines a value, written by the instruction at `at`.
+    /// Defines a value that the instruction at `at` writes, and returns its index in the plan.
     pub(super) fn define(&mut self, var: VarId, at: usize) -> Result<i32, String> {
         if let Some(&index) = self.of.get(&var) {
             self.record_use(var, at);
@@ -187,7 +187,7 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// A tensor that belongs to no value of the program.
+    /// Adds a tensor that belongs to no value of the program, first used at instruction `at`; returns its index in the plan.
     pub(super) fn add_temporary(&mut self, spec: &TensorSpec, at: usize) -> Result<i32, String> {
         let tensor = plan_tensor(self.program, spec)?;
         let index = self.push(EValue::Tensor(tensor));
@@ -196,7 +196,7 @@ impl<'p> Values<'p> {
         Ok(index)
     }
 
-    /// Keeps copies live up to the instruction `end`, because they are outputs.
+    /// Keeps the copies made for outputs live up to the instruction `end`.
     pub(super) fn keep_copies(&mut self, end: usize) {
         for &block in &self.copies {
             self.blocks[block].last = end;
@@ -317,7 +317,7 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// The value for an argument; where a list is expected, an integer stands for a list of one.
+    /// The plan's index of an argument's value; `None` if that is undefined. With `list`, an integer becomes a list of one.
     pub(super) fn add_argument(&mut self, arg: &Argument, list: bool) -> Option<i32> {
         Some(match arg {
             Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => self.add_null(),
@@ -353,7 +353,7 @@ impl<'p> Values<'p> {
         })
     }
 
-    /// The value for a schema's default.
+    /// The plan's index of a value for a default in a schema.
     pub(super) fn add_default(&mut self, text: Option<&str>, declared: &SchemaArg) -> i32 {
         let default = Argument::from_default(text, declared);
         // A default refers to no variables, so it always has a value.

@@ -36,7 +36,7 @@ fn bound_symbols(program: &ExportedProgram, graph: &ExportedGraph, ranges: &mut 
     }
 }
 
-/// The symbols of sizes that depend on elements (`u0`, `u1`, ...) and are sizes of the node's tensors.
+/// The unbacked symbols (`u0`, `u1`, ...), which depend on elements, among the sizes of the node's results.
 fn new_symbols<'p>(program: &'p ExportedProgram, node: &'p ExportedNode) -> Vec<&'p std::sync::Arc<str>> {
     let specs = node.outputs.iter().filter_map(|&v| match &program.var(v).ty {
         VarType::Tensor(spec) => Some(spec),
@@ -52,7 +52,7 @@ fn new_symbols<'p>(program: &'p ExportedProgram, node: &'p ExportedNode) -> Vec<
     specs.flat_map(|spec| spec.sizes.iter().filter_map(symbol)).collect()
 }
 
-/// The largest number of elements that an operator can select: those of its operands, broadcast.
+/// The largest number of elements that an operator can select: the number of elements of its broadcast operands.
 fn max_selected(program: &ExportedProgram, node: &ExportedNode, ranges: &Ranges) -> Option<i64> {
     let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
     let selects = matches!(

@@ -46,7 +46,7 @@ struct Folder<'a> {
     computed: HashMap<VarId, usize>,
     /// The number of calls that recompute each folded result, if it can be recomputed.
     calls: HashMap<VarId, usize>,
-    /// The number of uses of each value that have not been visited.
+    /// For each value, the number of uses that have not been visited yet.
     uses: Vec<u32>,
 }
 
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(bytes[4 * 9..][..4], 3f32.to_le_bytes());
     }
 
-    /// Bytes that can be loaded again.
+    /// The bytes of a file, which can be loaded again.
     struct File(Arc<Vec<u8>>);
 
     impl pteron_ir::Bytes for File {

@@ -24,7 +24,7 @@ pub(super) struct FoldedCall {
     selection: Selection,
     operands: Vec<(TensorMeta, ConstantTensor)>,
     results: Vec<TensorMeta>,
-    /// The number of calls that recompute the results; `None` if the program's file does not suffice.
+    /// The number of calls that recompute the results from the program's file; `None` if that is impossible.
     calls: Option<usize>,
 }
 
@@ -115,7 +115,7 @@ impl FoldedCall {
     }
 }
 
-/// The number of calls that recompute an operand: 0 if it is small, and stays in memory, or is read from the file.
+/// The number of calls that recompute an operand: 0 if it stays in memory or is read from the file; `None` if unknown.
 fn recompute_calls(constant: &ConstantTensor, known: Option<&usize>) -> Option<usize> {
     let stays = constant.bytes.len() <= SMALL || constant.bytes.reopen().is_some();
     known.copied().or_else(|| stays.then_some(0))

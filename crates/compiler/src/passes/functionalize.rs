@@ -147,7 +147,7 @@ struct Functionalizer {
     versions: HashMap<VarId, u64>,
     /// For each view, the version of its memory at which it was last computed.
     synced: HashMap<VarId, u64>,
-    /// The results of nodes that this pass made.
+    /// The results of nodes that functionalization has added.
     made: HashSet<VarId>,
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const AUTOCAST: &str = "higher_order.wrap_with_autocast";
 
-/// Operators that run their only graph once, on the values that follow it in the argument list.
+/// Operators that run their only graph argument once, on the arguments after it.
 const ONCE: &[&str] = &[
     AUTOCAST,
     "higher_order.wrap_with_set_grad_enabled",
@@ -35,7 +35,8 @@ pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
 
 struct Inline<'p> {
     program: &'p mut ExportedProgram,
-    /// Substitutes for the inputs of inlined graphs, and for the results of the nodes that held them.
+    /// Maps the inputs of inlined graphs, and the results of the nodes that held these graphs, to the values that
+    /// replace them.
     substitutes: HashMap<VarId, VarId>,
 }
 
@@ -44,7 +45,7 @@ impl Inline<'_> {
         arg.map_vars(&mut |v| self.substitutes.get(&v).copied().unwrap_or(v));
     }
 
-    /// Inlines the graphs that nodes of a graph run once; `casting` tells whether it runs under autocast.
+    /// Inlines the graphs that nodes of a graph run once; `casting` tells whether the graph runs under autocast.
     fn inline_graph(&mut self, graph: &mut ExportedGraph, casting: bool) -> Result<()> {
         let nodes = std::mem::take(&mut graph.nodes);
         for mut node in nodes {

@@ -63,7 +63,7 @@ pub(super) fn prefer_channels_last(program: &mut ExportedProgram, table: &Operat
     Ok(())
 }
 
-/// Adds copies that convert the images that leave a graph to the layouts that they have now.
+/// Adds copies at the end of the program that convert images back to the layouts declared when this pass began.
 fn restore_outputs(program: &mut ExportedProgram) {
     let mut graph = std::mem::take(&mut program.graph);
     let values = program.mutations.iter().map(|mutation| mutation.value).collect();
@@ -187,7 +187,7 @@ fn operand_order(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder> {
     other.map(|(_, s)| s.dim_order)
 }
 
-/// Converts a node's operands to one dim order: those of its rank to `order`, all others to row-major.
+/// Converts tensor operands to `order` if they have its rank, and to row-major otherwise.
 fn convert_operands(cx: &mut Rewriter<'_>, node: &ExportedNode, order: Option<DimOrder>) -> Result<Outcome> {
     let mut fresh = node.clone();
     let mut changed = false;

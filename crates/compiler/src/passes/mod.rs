@@ -53,7 +53,7 @@ pub(crate) const QUANTIZE: &str = "quantize";
 /// The pass name reported after each backend has taken its parts.
 pub(crate) const DELEGATE: &str = "delegate";
 
-/// What the quantizer and the backends behind the passes prefer.
+/// What the quantizer and the backends, which run after the passes, prefer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Preferences {
     /// Batch norms should be folded into convolutions.

@@ -33,7 +33,7 @@ pub(super) fn fold_norms(program: &mut ExportedProgram) {
     });
 }
 
-/// Scales the weights of a convolution, and sets its bias. Transposed convolutions are not folded.
+/// Folds a batch norm into the convolution at `at`, whose weights and bias change. `None` if it cannot be folded.
 fn fold_into(program: &mut ExportedProgram, at: usize, norm: &ExportedNode) -> Option<()> {
     let node = program.graph.nodes[at].clone();
     if !matches!(node.arg("transposed"), Some(Argument::Bool(false))) {

@@ -10,7 +10,7 @@ use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Which products are rewritten to `linear`.
+/// The kind of weights of the products that are rewritten to `linear`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weights {
     /// Products whose weights are dequantized by nodes.
@@ -19,7 +19,7 @@ pub(crate) enum Weights {
     Constant,
 }
 
-/// Rewrites products with such weights to `linear`; products of two computed matrices stay.
+/// Rewrites products whose weights are of the kind `of` to `linear`; products of two computed matrices stay.
 pub(crate) fn to_linear(program: &mut ExportedProgram, of: Weights) -> Result<()> {
     let mut makers: HashMap<VarId, usize> = HashMap::new();
     let mut rows_of: HashMap<VarId, VarId> = HashMap::new();
@@ -62,7 +62,7 @@ struct Operands {
     bias: Option<VarId>,
 }
 
-/// The operands of a product that `linear` can compute.
+/// The operands of a product that `linear` can compute; `None` for other nodes.
 fn linear_operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Operands> {
     let operand = |name: &str| node.arg(name).and_then(Argument::var);
     let is_one = |name: &str| match node.arg(name) {
@@ -83,7 +83,7 @@ fn linear_operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Ope
     }
 }
 
-/// The operand of the `permute` node that transposes it to `matrix`, if it is of the kind that `of` selects.
+/// The transposed source of `matrix`, if `matrix` is the result of a `permute` node and the source is weights of this kind.
 fn permute_operand<'p>(
     program: &'p ExportedProgram,
     matrix: VarId,

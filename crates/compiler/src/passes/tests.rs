@@ -71,7 +71,7 @@ fn size(text: &str) -> SizeBounds {
     SizeBounds { name: name.to_owned(), bounds }
 }
 
-/// The text of a file with the expected programs replaced by the actual results.
+/// The test file's text with the expected programs replaced by the actual results.
 fn ran(text: &str) -> String {
     let registry = pteron_kernels::registry();
     let (head, cases) = text.split_once("== ").expect("a case");

@@ -60,16 +60,18 @@ fn rewrite_to_maps(program: &mut ExportedProgram, graph: &mut ExportedGraph) -> 
 /// The nodes of a mapped function.
 #[derive(Default)]
 struct Region {
-    /// Nodes that depend on no row.
+    /// Nodes that do not depend on any row; they run once, before the map.
     before: Vec<ExportedNode>,
     body: ExportedGraph,
-    /// The tensors whose rows are the body's inputs, and the tensors that the body's outputs are stacked to.
+    /// The tensors whose rows are the inputs of the mapped body.
     rows: Vec<VarId>,
+    /// The tensors that the mapped body's outputs are stacked to, one row for each run of the body.
     joined: Vec<VarId>,
-    /// Nodes that use stacked rows.
+    /// Nodes that use stacked rows; they run once, after the map.
     after: Vec<ExportedNode>,
-    /// Values that differ for each row, and values that are available only after the map.
+    /// Values that differ for each row, and therefore exist only inside the mapped body.
     per_row: HashSet<VarId>,
+    /// Values that are available only after the map.
     after_map: HashSet<VarId>,
 }
 
@@ -143,7 +145,7 @@ impl Region {
         Ok(())
     }
 
-    /// Repeats a value that is the same for every row.
+    /// Stacks copies of a value along `dim`, because the value is the same for every row.
     fn repeat_per_row(
         &mut self,
         program: &mut ExportedProgram,
@@ -166,7 +168,7 @@ impl Region {
         Ok(())
     }
 
-    /// The map, with the nodes before and after it.
+    /// The nodes of the region in order: those before the map, the map, and those after it.
     fn into_nodes(mut self) -> Vec<ExportedNode> {
         let mut nodes = self.before;
         if !self.joined.is_empty() {

@@ -81,7 +81,7 @@ impl<F: ArchiveFile + ?Sized> ArchiveFile for &F {
     }
 }
 
-/// Reads an archive's file from its start to its end, or from where it is sought.
+/// Reads an archive's file sequentially, from its start or from the position set by a seek.
 struct Reader<'f> {
     file: &'f dyn ArchiveFile,
     at: u64,
@@ -108,7 +108,7 @@ impl Seek for Reader<'_> {
     }
 }
 
-/// An archive with its records by name, without the folder that all have in common.
+/// An archive with its records by name, without the folder that all records have in common.
 pub(super) struct Archive<'f> {
     file: &'f dyn ArchiveFile,
     records: HashMap<String, Record>,
@@ -118,7 +118,7 @@ pub(super) struct Archive<'f> {
 
 struct Record {
     index: usize,
-    /// Its byte range in the file, if it is stored uncompressed.
+    /// The record's byte range in the file, if the record is stored uncompressed.
     stored: Option<Range<u64>>,
     size: u64,
 }
@@ -165,7 +165,7 @@ impl<'f> Archive<'f> {
         self.records.keys().map(String::as_str)
     }
 
-    /// The bytes of a record: a range of the file if it is stored uncompressed.
+    /// The bytes of a record: a range of the file if the record is stored uncompressed.
     pub(super) fn read_record(&mut self, name: &str) -> Result<SharedBytes> {
         let Some(record) = self.records.get(name) else {
             return Err(Error::archive(name, "the archive has no such record"));
@@ -196,7 +196,7 @@ impl<'f> Archive<'f> {
         Ok(Arc::new(CopiedBytes::new(bytes, reservation)))
     }
 
-    /// Parses a record of JSON.
+    /// Parses a record that contains JSON.
     pub(super) fn read_json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
         let text = self.read_text(name)?;
         let wrong = |e: serde_json::Error| Error::archive(name, e.to_string());
@@ -223,7 +223,7 @@ impl<'f> Archive<'f> {
     }
 }
 
-/// Bytes that were copied, and their part of a budget.
+/// Copied bytes, with the reservation of the budget that they are charged to.
 pub(super) struct CopiedBytes {
     bytes: Vec<u8>,
     _held: Reservation,
@@ -267,7 +267,7 @@ fn open_zip(file: &dyn ArchiveFile) -> Result<ZipArchive<BufReader<Reader<'_>>>>
     file.read_at(0, head).map_err(|e| Error::archive("the archive", e.to_string()))?;
     match sniff(head) {
         Some(FileKind::Zip) => ZipArchive::new(BufReader::new(Reader { file, at: 0 })).map_err(zip_error),
-        Some(kind) => Err(Error::refused(
+        Some(kind) => Err(Error::archive_with_help(
             "the archive",
             not_an_archive_text(kind.description()),
             verb_instead_of_compile(kind),

@@ -17,11 +17,11 @@ use pteron_tensor::ScalarType;
 /// An example input of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExampleInput {
-    /// The type of its elements.
+    /// The element type.
     pub dtype: ScalarType,
-    /// Its sizes.
+    /// The sizes, outermost dimension first.
     pub sizes: Vec<usize>,
-    /// Its elements in row-major order, little-endian.
+    /// The elements in row-major order, little-endian.
     pub elements: Vec<u8>,
 }
 

@@ -25,7 +25,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// An expression over an integer. The division is applied last, after products have been collected.
+/// The quotient of an expression and an integer. The division is applied last, after products have been collected.
 struct Term {
     over: SymExpr,
     under: i64,
@@ -51,7 +51,7 @@ struct Parser<'t> {
     text: &'t str,
     at: usize,
     depth: usize,
-    /// The terms read so far.
+    /// The number of terms read so far.
     terms: usize,
 }
 

@@ -7,14 +7,14 @@ use std::fmt;
 /// The estimated memory of a parsed value in bytes, with its share of lists and tables.
 const VALUE_BYTES: u64 = 72;
 
-/// The size of a document.
+/// The size of a JSON document.
 #[derive(Default)]
 pub(super) struct Measure {
-    /// Its values, nested ones included.
+    /// The number of values in the document, nested ones included.
     values: u64,
-    /// Bytes of its strings, keys included.
+    /// The number of bytes in the document's strings, keys included.
     text: u64,
-    /// The path of its longest list, and how many entries that has.
+    /// The path of the document's longest list, and its number of entries.
     longest: (String, u64),
 }
 
@@ -43,10 +43,10 @@ impl fmt::Display for Measure {
     }
 }
 
-/// Measures a value as it is read; nothing of it is kept.
+/// Measures a JSON value while it is deserialized, without keeping any of it.
 struct Measuring<'m> {
     measure: &'m mut Measure,
-    /// The keys that lead to the value.
+    /// The keys that lead to the value that is being read.
     path: &'m mut Vec<String>,
 }
 

@@ -66,7 +66,7 @@ pub fn task(file: &dyn ArchiveFile) -> Result<Option<String>> {
             return Err(Error::archive(record, problem));
         }
     }
-    let text = archive.text(&record)?;
+    let text = archive.read_text(&record)?;
     let text = std::str::from_utf8(text.bytes()).map_err(|_| Error::archive(record, "it is no text"))?;
     Ok(Some(text.to_owned()))
 }

@@ -201,7 +201,7 @@ pub(super) struct TensorMeta {
     pub(super) storage_offset: SymInt,
 }
 
-/// A floating-point number; JSON has those that are not finite as strings.
+/// A floating-point number. The JSON has infinities and NaN as strings.
 pub(super) struct Float(pub(super) f64);
 
 impl<'de> Deserialize<'de> for Float {

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The weight and constant configurations of one model.
+/// The weights and constants of one model, as its two configuration files list them.
 pub(super) struct Weights {
     configs: [(String, &'static str, PayloadConfig); 2],
     copied: u64,

@@ -6,7 +6,7 @@ use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};
 
-/// A quantized table: its rows and their scales.
+/// A quantized embedding table: its rows, their scales, and the relative error of the quantization.
 type Table = (VarId, VarId, f64);
 
 /// Quantizes the tables of embeddings that are float32 constants. Embeddings of one table share its rows.

@@ -114,7 +114,7 @@ fn constant_in_float(program: &mut ExportedProgram, var: VarId) -> Option<VarId>
     let sizes = program.spec(var)?.known_sizes()?;
     let sizes: Vec<usize> = sizes.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
     let is_half = program.spec(var)?.dtype == ScalarType::Half;
-    let data = program.row_major(var)?;
+    let data = program.row_major_bytes(var)?;
     let halves = data.bytes().as_chunks::<2>().0;
     program.budget.charge("weights in float32", halves.len().checked_mul(4)?).ok()?;
     let float = |bytes: &[u8; 2]| match is_half {

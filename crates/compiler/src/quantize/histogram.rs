@@ -2,7 +2,7 @@
 
 /// Bins on each side of zero.
 const BINS: usize = 1024;
-/// Steps of the int8 range.
+/// The number of quantization steps in the int8 range.
 const STEPS: f64 = 255.0;
 /// Maximum rounds of the search, which ends as soon as no bound moves.
 const MAX_ROUNDS: usize = 16;
@@ -13,7 +13,7 @@ const MAX_ROUNDS: usize = 16;
 /// so counts do not depend on the order of elements. Zeros are not counted: int8 represents them exactly.
 #[derive(Debug, Clone)]
 pub struct Histogram {
-    /// Counts of elements from `-BINS * width` to `BINS * width`.
+    /// Counts of elements in bins of size `width`, from `-BINS * width` to `BINS * width`.
     counts: Vec<u64>,
     width: f64,
     least: f32,
@@ -28,7 +28,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts the elements of another tensor of the same value, ignoring NaN.
+    /// Adds the elements of one more tensor to the counts, ignoring NaN.
     pub fn add(&mut self, elements: &[f32]) {
         let (mut least, mut greatest) = (self.least, self.greatest);
         for &x in elements {
@@ -149,7 +149,7 @@ mod tests {
         histogram
     }
 
-    /// The actual sum of squared errors of a range.
+    /// The sum of squared errors of quantizing `elements` to a range, measured element by element.
     fn measured(elements: &[f32], (low, high): (f32, f32)) -> f64 {
         let scale = (high - low) / 255.0;
         let zero = -128.0 - (low / scale).round();

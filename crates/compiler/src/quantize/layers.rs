@@ -20,14 +20,14 @@ pub(super) struct QuantizedWeights {
 pub(super) struct Range {
     pub(super) low: i8,
     pub(super) high: i8,
-    /// What the largest weight is scaled to, before rounding and clamping.
+    /// The quantized value that the largest weight gets, before rounding and clamping.
     pub(super) largest: f32,
 }
 
 impl Range {
-    /// As PT2E's observers quantize weights.
+    /// The range of 8-bit weights, as PT2E's observers quantize them.
     pub(super) const EIGHT_BITS: Self = Self { low: -127, high: 127, largest: 127.0 };
-    /// As torchao quantizes weights.
+    /// The range of 4-bit weights, as torchao quantizes them.
     pub(super) const FOUR_BITS: Self = Self { low: -8, high: 7, largest: 7.5 };
 }
 

@@ -42,7 +42,7 @@ use std::sync::Arc;
 pub enum Quantize {
     /// Linear layers with int8 weights, whose input rows are quantized at run time.
     Dynamic,
-    /// The same with 4-bit weights, and a scale for each group of elements of a row.
+    /// Linear layers with 4-bit weights, a scale per group of elements of a row, and input rows quantized at run time.
     FourBits {
         /// Elements per group; a multiple of 32.
         group: usize,
@@ -99,7 +99,7 @@ pub type ValueRanges = BTreeMap<String, (f32, f32)>;
 pub struct QuantizedLayer {
     /// The node's name.
     pub name: String,
-    /// Its operator.
+    /// The node's operator.
     pub target: String,
     /// The root mean square of the weights' errors, relative to that of the weights.
     pub weight_error: f64,
@@ -307,7 +307,7 @@ pub(crate) fn floats(program: &ExportedProgram, var: VarId) -> Option<Vec<f32>> 
     Some(data.bytes().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
 }
 
-/// A constant of these bytes, named after another.
+/// Adds a constant of these bytes, named after the value `like` with `suffix` appended.
 pub(crate) fn constant(
     program: &mut ExportedProgram,
     like: VarId,

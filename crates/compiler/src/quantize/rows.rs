@@ -79,7 +79,7 @@ impl Rows<'_> {
     }
 }
 
-/// The operands of a linear layer with constant weights, quantized and dequantized.
+/// The input and the constant weights of a linear layer, each quantized and dequantized again, and a summary of the layer.
 fn product(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,

@@ -19,11 +19,11 @@ pub(super) enum Role {
     /// Computes on quantized values. If a clamp follows (`bounded`), the clamp's result is quantized instead of its
     /// own.
     Computes { bounded: bool },
-    /// Clamps the result of a node that computes.
+    /// The node clamps the result of a node that computes.
     Bounds,
-    /// Its result consists of elements of its operands, with their scale.
+    /// The result consists of elements of the node's operands and has their scale.
     Moves,
-    /// Not quantized.
+    /// The node is not quantized.
     Left,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Plan {
     pub(super) roles: Vec<Role>,
     /// The quantized values, in the order in which they are defined.
     pub(super) values: Vec<VarId>,
-    /// Those that are results of quantized nodes.
+    /// The quantized values that are results of quantized nodes.
     results: HashSet<VarId>,
     /// Union-find links between values that share a scale.
     groups: HashMap<VarId, VarId>,
@@ -120,7 +120,7 @@ fn activations(program: &ExportedProgram, node: &ExportedNode) -> Option<Vec<Var
     (outputs_fit && !operands.is_empty() && operands.iter().all(|&var| is_float(var))).then_some(operands)
 }
 
-/// Whether a node is one that XNNPACK's quantizer annotates with observers of its own.
+/// Whether XNNPACK's quantizer annotates the node with observers.
 fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
     let is_tensor = |name: &str| {
         let var = node.arg(name).and_then(Argument::var);
@@ -167,7 +167,7 @@ fn preserves_scale(node: &ExportedNode) -> bool {
         )
 }
 
-/// Appends the values to calibrate to the outputs.
+/// Appends the values whose ranges are to be calibrated to the program's outputs.
 pub(super) fn observe(program: &mut ExportedProgram, keep: &HashSet<VarId>) -> Outcome {
     let plan = Plan::of(program, keep);
     program.graph.outputs.extend(plan.values.iter().map(|&var| Argument::Var(var)));

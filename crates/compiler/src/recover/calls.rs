@@ -212,7 +212,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Adopts inferred sizes if their bounds do not exceed those of the plan.
+    /// Adopts inferred sizes in `spec` if their upper bounds do not exceed those of the plan.
     fn adopt_sizes(&self, spec: &mut TensorSpec, known: Vec<Size>) {
         let max = |size: &Size| size.bounds(&self.program.ranges).max;
         if known.len() == spec.rank() {
@@ -253,7 +253,7 @@ impl Recovery<'_> {
         Ok(VarType::Tensor(spec))
     }
 
-    /// The size that `sym_size` returns; other integers are unknown.
+    /// The size that a `sym_size` node returns; a new unknown size for other nodes.
     fn size_of_dim(&mut self, node: &ExportedNode) -> Size {
         if let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
             (&*node.target, node.arg("self").and_then(Argument::var), node.arg("dim"))

@@ -11,7 +11,7 @@ use std::mem::{replace, take};
 const COPY_INDEX: &str = "executorch_prim::et_copy_index.tensor";
 const SELECT: &str = "aten::select_copy.int_out";
 
-/// Limit on jumps times values: each branch starts with a copy of the state of all values.
+/// Maximum product of the numbers of jumps and values: each branch starts with a copy of the state of all values.
 const MAX_STATES: usize = 1 << 26;
 
 /// A chain, and the data flow of each of its instructions.
@@ -26,10 +26,11 @@ struct BranchBody {
     nodes: Vec<ExportedNode>,
 }
 
-/// A loop over the rows of tensors. The loop itself counts, takes rows and stores rows; the rest is its body.
+/// A loop that visits the rows of tensors. Its body excludes the instructions that count and that read or write a row.
 struct RowLoop {
-    /// The counter, and the value that holds the number of rows.
+    /// The plan's index of the loop counter.
     counter: usize,
+    /// The plan's index of the number of rows.
     count: usize,
     /// The tensors whose rows the loop reads, each with the value that a row is copied to.
     read_rows: Vec<(usize, usize)>,
@@ -147,7 +148,7 @@ impl Recovery<'_> {
         result
     }
 
-    /// The current value, if it is defined.
+    /// The current value of the plan's value `value`; `None` if that is undefined at this point.
     fn defined_value(&mut self, value: usize) -> Option<Argument> {
         match &self.plan.values[value] {
             EValue::Tensor(_) => self.current_value(value).ok().map(Argument::Var),
@@ -297,7 +298,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// The initial values of what a loop carries.
+    /// The values with which a loop's carried values start.
     fn initial_values(&mut self, carried: &[usize]) -> Result<Vec<VarId>> {
         let values = carried.iter().map(|&value| match self.defined_value(value) {
             Some(Argument::Var(var)) => Ok(var),

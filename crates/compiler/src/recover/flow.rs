@@ -18,10 +18,10 @@ pub(super) enum Key {
     Value(usize),
 }
 
-/// Live values: those that are read before they are written, each with a value of the plan that reads it.
+/// The storage of each value that is read before it is written, with a value of the plan that reads it.
 pub(super) type LiveIn = HashMap<Key, usize>;
 
-/// A part of a chain.
+/// A part of a chain: a call, a branch or a loop.
 pub(super) enum Block {
     /// An instruction that neither jumps nor is jumped to.
     Call(usize),
@@ -33,7 +33,7 @@ pub(super) enum Block {
 pub(super) struct Branch {
     /// The conditional jump.
     pub(super) at: usize,
-    /// The value that it tests.
+    /// The plan's index of the value that the jump tests.
     pub(super) condition: usize,
     pub(super) then: Vec<Block>,
     pub(super) otherwise: Vec<Block>,
@@ -46,11 +46,11 @@ pub(super) struct Branch {
 pub(super) struct Loop {
     /// The jump that decides whether to repeat.
     pub(super) at: usize,
-    /// The value that it tests.
+    /// The plan's index of the value that the jump tests.
     pub(super) condition: usize,
-    /// The parts before that jump.
+    /// The parts of the loop before the jump at `at`.
     pub(super) head: Vec<Block>,
-    /// The parts after it, if a false condition leaves the loop; `None` if a false condition repeats it.
+    /// The parts after the jump at `at`, if a false condition leaves the loop; `None` if a false condition repeats it.
     pub(super) body: Option<Vec<Block>>,
     /// The values that an iteration reads from the previous one or from before the loop, and those that it writes.
     pub(super) flow: Flow,
@@ -65,7 +65,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Prepends the flow of the blocks that come before.
+    /// Prepends `first`, the flow of the blocks that come before.
     fn prepend(&mut self, first: &Flow) {
         first.apply_to_live(&mut self.read);
         self.killed.extend(&first.killed);
@@ -127,9 +127,9 @@ pub(super) struct Structure<'a> {
     pub(super) values: &'a [EValue],
     /// The values that each instruction reads and writes.
     pub(super) calls: &'a [Flow],
-    /// The last backward jump to each target of backward jumps.
+    /// For each instruction that backward jumps lead to, the last of these jumps.
     back: HashMap<usize, usize>,
-    /// Whether any instruction writes each value, by index.
+    /// For each value, whether any instruction writes it.
     written: Vec<bool>,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Structure<'a> {
         self.find_nested_blocks(range, None, MAX_NESTING)
     }
 
-    /// Finds the blocks of a range; `inside` is the start of the enclosing loop, which is not found again.
+    /// Finds the blocks of a range. A loop that starts at `inside` is the enclosing one, and is not found again.
     fn find_nested_blocks(
         &self,
         range: Range<usize>,
@@ -234,7 +234,7 @@ impl<'a> Structure<'a> {
     }
 }
 
-/// The condition of a jump, and its destination if that is false.
+/// A jump's condition, by its index in the plan, and the instruction to which a false condition jumps.
 fn jump_operands(instruction: &Instruction) -> Option<(usize, usize)> {
     match instruction {
         Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
@@ -251,7 +251,7 @@ impl Recovery<'_> {
         tensor.and_then(|tensor| self.extent(tensor)).map_or(Key::Value(value), Key::Place)
     }
 
-    /// The values that an instruction reads and writes.
+    /// The values that an instruction reads and writes, by where they are stored.
     pub(super) fn flow_of_instruction(&self, instruction: &Instruction) -> Result<Flow> {
         let mut flow = Flow::default();
         match instruction {

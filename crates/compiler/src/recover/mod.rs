@@ -38,7 +38,7 @@ use std::sync::Arc;
 pub struct Recoverable<'a> {
     /// The program.
     pub program: &'a VerifiedProgram,
-    /// The bytes of its file.
+    /// The bytes of the program's file.
     pub file: SharedBytes,
     /// Looks up weights that are stored outside the program, by key.
     pub data: &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync),
@@ -80,11 +80,11 @@ struct Recovery<'a> {
     now: State,
     constants: HashMap<usize, VarId>,
     states: Vec<(VarId, Extent, usize)>,
-    /// The value of the state at each extent that has one.
+    /// For each extent that is a state, the state's variable and the value of the plan that was first read there.
     state_at: HashMap<Extent, Stored>,
     /// Whether the second arena holds state that methods share.
     is_shared: bool,
-    /// Inputs of the caller that instructions write.
+    /// The caller's inputs that instructions write: the value of the plan, and the input's variable.
     written_inputs: Vec<(usize, VarId)>,
     /// How many bytes of zeros may still be allocated.
     zeros_left: u64,
@@ -101,9 +101,9 @@ struct State {
     unplaced: HashMap<usize, (VarId, Option<(Extent, Stored)>)>,
     /// Scalars that instructions compute or move.
     numbers: HashMap<usize, Argument>,
-    /// Views of memory that was written as another value of the plan.
+    /// For a stored variable and a value of the plan that declares it otherwise, the variable of the view.
     views: HashMap<(VarId, usize), VarId>,
-    /// Values written in the current branch or loop.
+    /// The plan's values written in the current branch or loop.
     written: BTreeSet<usize>,
 }
 
@@ -217,7 +217,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// An entry of the named data that Pteron adds to programs.
+    /// Reads an entry of the named data that Pteron adds to programs; `None` if it is absent.
     fn read_own_data<T: FromStr<Err = String>>(&self, key: &str) -> Result<Option<T>> {
         let Some(range) = self.source.program.named_data(key) else { return Ok(None) };
         let data = self.file_constant(range)?;
@@ -330,7 +330,7 @@ impl<'a> Recovery<'a> {
         Ok(self.push_reorder(var, TensorSpec { dim_order: spec.dim_order, ..current }))
     }
 
-    /// Records what the execution leaves in its state, and in inputs that it writes, as mutations.
+    /// Records as mutations what an execution leaves in its state and what it writes to the caller's inputs.
     fn record_mutations(&mut self) -> Result<()> {
         for (input, extent, value) in std::mem::take(&mut self.states) {
             let left = match self.now.memory.read(extent) {
@@ -467,7 +467,7 @@ impl<'a> Recovery<'a> {
         Ok(var)
     }
 
-    /// Memory that is read before it is written: it becomes a buffer of the program.
+    /// Adds a buffer of the program for memory that is read before it is written.
     fn add_state(&mut self, value: usize, tensor: &Tensor, extent: Extent) -> Result<VarId> {
         // Another branch may have made a buffer of this extent already.
         if let Some(&stored) = self.state_at.get(&extent) {
@@ -498,7 +498,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// State that is initialized to zero.
+    /// A constant of `len` zero bytes, which is the initial value of a state.
     fn zero_constant(&mut self, len: u64) -> Result<ConstantTensor> {
         let Some(left) = self.zeros_left.checked_sub(len) else {
             return self
@@ -522,7 +522,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// The value held in memory, as another value of the plan declares it.
+    /// The value held in memory, viewed with the sizes that another value of the plan declares.
     fn reinterpret_as(&mut self, stored: Stored, value: usize) -> Result<VarId> {
         if stored.value == value {
             return Ok(stored.var);

@@ -137,7 +137,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// The paddings of a tensor of this rank, each with its dimension: pairs before and after, from the last dimension on.
+    /// The paddings of a tensor of this rank as (dimension, before, after), from the last dimension to the first.
     pub(crate) fn pads(&self, node: &ExportedNode, rank: usize) -> Result<Vec<(usize, i64, i64)>> {
         let pads = self.ints(node, "pad")?.unwrap_or_default();
         let (pairs, rest) = pads.as_chunks::<2>();
@@ -148,7 +148,7 @@ impl Rewriter<'_> {
         Ok(pairs.iter().zip((0..rank).rev()).map(|(&[before, after], dim)| (dim, before, after)).collect())
     }
 
-    /// Checks that a table of constants may be computed: with as many entries as the product of `counts`.
+    /// Fails if a table of constants with as many entries as the product of `counts` is too large to be computed.
     pub(crate) fn check_table_size(&self, node: &ExportedNode, counts: &[usize]) -> Result<()> {
         let entries = counts.iter().try_fold(1usize, |n, &count| n.checked_mul(count));
         let Some(entries) = entries.filter(|&n| n <= MAX_TABLE) else {
@@ -160,7 +160,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Checks that a loop of `steps` steps may be unrolled to about `each` nodes a step.
+    /// Fails if a loop of `steps` steps is too long to be unrolled to about `each` nodes a step.
     pub(crate) fn check_unrolled_size(&self, node: &ExportedNode, steps: i64, each: usize) -> Result<()> {
         let nodes = usize::try_from(steps.max(0)).ok().and_then(|steps| steps.checked_mul(each));
         let Some(nodes) = nodes.filter(|&nodes| nodes <= MAX_NODES) else {

@@ -59,7 +59,7 @@ struct Attempt {
 pub(crate) type Arg = (&'static str, Argument);
 
 impl<'p> Rewriter<'p> {
-    /// Offers every node to `visit`, and then the nodes that it made for it, until all are kept.
+    /// Offers every node to `visit`, and then the nodes that `visit` replaced it with, until all are kept.
     pub(crate) fn run(
         program: &'p mut ExportedProgram,
         visit: &mut dyn FnMut(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>,

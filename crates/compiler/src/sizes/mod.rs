@@ -229,7 +229,7 @@ impl NodeArgs<'_> {
         Some(reduced_sizes(&x, &dims, keep))
     }
 
-    /// The size of `arange`: the number of integers from `start` to `end`.
+    /// The size of `arange`: the number of steps from `start` up to `end`.
     fn arange_sizes(&self) -> Option<Vec<Size>> {
         if ["start", "end", "step"].iter().any(|name| matches!(self.node.arg(name), Some(Argument::Float(_))))
         {
@@ -421,7 +421,7 @@ mod tests {
     use pteron_tensor::{DimOrder, ScalarType};
     use std::sync::Arc;
 
-    /// The inferred sizes of a call of an operator on a tensor of sizes `s, 4, 1`, with other arguments.
+    /// The inferred sizes of a call of `target`, whose first operand has the sizes `s, 4, 1`, as text.
     fn sizes(target: &str, args: Vec<(&str, Argument)>) -> Option<String> {
         let mut program = ExportedProgram::new("forward");
         let sizes = vec![Size::symbol("s"), Size::Int(4), Size::Int(1)];

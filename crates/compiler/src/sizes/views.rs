@@ -3,7 +3,7 @@
 use super::{NodeArgs, wrap_dim};
 use pteron_exported::{Argument, IntArgument, Size, SymOp, VarType};
 
-/// The sizes of a result of the operator `name`.
+/// The sizes of result number `result` of the view operator `name`.
 pub(super) fn view_sizes(args: &NodeArgs<'_>, name: &str, result: usize) -> Option<Vec<Size>> {
     let mut x = args.operand_sizes();
     match name {

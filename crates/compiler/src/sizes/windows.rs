@@ -3,7 +3,7 @@
 use super::NodeArgs;
 use pteron_exported::{Argument, Size, SymOp};
 
-/// The sizes of the first result of the operator `name`.
+/// The sizes of the first result of the operator `name`, a convolution, pooling or the like.
 pub(super) fn windowed_sizes(args: &NodeArgs<'_>, name: &str) -> Option<Vec<Size>> {
     match name {
         "convolution" => convolved_sizes(args, is_true(args, "transposed")),
@@ -13,7 +13,7 @@ pub(super) fn windowed_sizes(args: &NodeArgs<'_>, name: &str) -> Option<Vec<Size
     }
 }
 
-/// How many windows fit into a dimension.
+/// The sliding windows of a convolution or pooling.
 struct Windows {
     kernel: Vec<Size>,
     stride: Vec<i64>,
@@ -89,7 +89,7 @@ fn convolved_sizes(args: &NodeArgs<'_>, transposed: bool) -> Option<Vec<Size>> {
 }
 
 impl Windows {
-    /// The size that the windows of a transposed convolution at `size` positions cover together.
+    /// The output size of dimension `dim` of a transposed convolution of `size` inputs; `added` is the output padding.
     fn transposed_size(&self, size: &Size, dim: usize, added: i64) -> Option<Size> {
         let of = |list: &[i64]| list.get(dim).or(list.last()).copied();
         let (stride, padding, dilation) = (of(&self.stride)?, of(&self.padding)?, of(&self.dilation)?);

@@ -45,7 +45,7 @@ impl Operand {
         Some(Self { input, starts: view.offsets_along(0), rows, cols, strides: (rs, cs) })
     }
 
-    /// `rows` rows of the `i`th matrix, from `first` on.
+    /// The `rows` rows of the `i`th matrix that begin with row `first`.
     fn matrix<'a>(&self, reads: &[&'a [f32]], i: usize, first: usize, rows: usize) -> MatRef<'a> {
         let (rs, cs) = self.strides;
         MatRef::strided(&reads[self.input][self.starts[i] + first * rs..], rows, self.cols, rs, cs)
@@ -64,7 +64,7 @@ pub(crate) struct AttentionStep {
     v: Operand,
     mask: Option<Operand>,
     alpha: f32,
-    /// The factor by which `v` is multiplied.
+    /// The factor by which the values `v` are multiplied.
     beta: f32,
     isa: Isa,
 }
@@ -107,7 +107,7 @@ impl AttentionStep {
         packed
     }
 
-    /// Computes an item, in blocks of `at_once` queries.
+    /// Computes the attention of item `item` of the batch, in blocks of `at_once` queries.
     fn compute_item(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize, out: &mut [f32]) {
         let packed = self.pack_heads(pool, reads, item, at_once);
         let block = at_once * self.spec.heads * self.v.cols;
@@ -128,7 +128,7 @@ impl AttentionStep {
         });
     }
 
-    /// Computes the rows of `out` for all heads: the queries of an item from `first` on.
+    /// Computes a block of queries of an item, from query `first` on, for all heads; `out` has a row for each query.
     fn compute_rows(
         &self,
         reads: &[&[f32]],
@@ -183,7 +183,7 @@ impl AttentionStep {
         }
     }
 
-    /// In half precision, applies factor and mask to the scores, with a rounding after each.
+    /// Applies scaling factor and mask to the scores of a half-precision attention, with a rounding after each.
     fn finish_rounded(&self, mask: Option<MatRef<'_>>, keys: usize, scores: &mut [f32]) {
         if self.spec.rounding.is_none() {
             return;

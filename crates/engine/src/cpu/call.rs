@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 pub(crate) struct CallStep {
     call: Call,
-    /// The index of the input that the only output overwrites in place, with its meta.
+    /// The index and the meta of the input that the only output overwrites; `None` if the call is not in place.
     in_place: Option<(usize, TensorMeta)>,
 }
 

@@ -15,7 +15,7 @@ impl Executable {
         Self::with_packs(graph, ctx, &mut Packs::default())
     }
 
-    /// As [`Self::new`], sharing weights that other executables have packed through `packs`.
+    /// Like [`Self::new`], but shares weights that other executables have packed through `packs`.
     pub fn with_packs(mut graph: Graph, ctx: &KernelContext<'_>, packs: &mut Packs) -> Result<Self> {
         passes::run(&mut graph, ctx);
         check_graph(&graph)?;

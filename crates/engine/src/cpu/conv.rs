@@ -20,7 +20,7 @@ impl Lower for Convolution {
 }
 
 impl Convolution {
-    /// The indices of the inputs that its step reads.
+    /// The indices of the node's inputs that the convolution's step reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = usize> + use<> {
         [0].into_iter().chain(self.residual.then_some(self.num_inputs() - 1))
     }
@@ -33,7 +33,7 @@ impl Convolution {
         Ok(ConvStep { conv, frame, bias, spec: *self })
     }
 
-    /// The packed weights, input `slot` of a node, and the bias, the next input if there is one.
+    /// The packed weights (input `slot` of a node), and the bias (the next input), if there is one.
     pub(crate) fn packed_weights(
         &self,
         node: &Lowering<'_>,
@@ -89,7 +89,7 @@ fn tap_stride(meta: &TensorMeta) -> Option<usize> {
     Some(step.unwrap_or(1))
 }
 
-/// Reads the image and optionally the residual; the weights are packed.
+/// A convolution that reads the image and optionally the residual; the weights are packed.
 pub(crate) struct ConvStep {
     conv: Arc<Packed<Conv>>,
     frame: ConvFrame,
@@ -98,7 +98,7 @@ pub(crate) struct ConvStep {
 }
 
 impl ConvStep {
-    /// The number of tensors that it reads.
+    /// The number of tensors that the step reads.
     pub(crate) fn reads(&self) -> usize {
         1 + usize::from(self.spec.residual)
     }

@@ -43,7 +43,7 @@ struct ChainedConv {
     activation: Activation,
 }
 
-/// Reads the image and optionally the residual.
+/// A chain of convolutions that reads the image and optionally the residual; the weights are packed.
 struct ConvChainStep {
     convs: Vec<ChainedConv>,
     residual: bool,

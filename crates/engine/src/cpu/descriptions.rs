@@ -16,7 +16,7 @@ const RECENT: usize = 64;
 pub(crate) struct Descriptions(Vec<Option<Arc<TensorMeta>>>);
 
 impl Descriptions {
-    /// The meta in an `Arc`, shared with earlier requests for an equal one that is still in the cache.
+    /// The meta in an `Arc`; if an equal one is still in the cache, its `Arc` is shared.
     pub(crate) fn share(&mut self, meta: &TensorMeta) -> Arc<TensorMeta> {
         let mut hasher = DefaultHasher::new();
         (meta.dtype().name(), &meta.sizes()[..]).hash(&mut hasher);

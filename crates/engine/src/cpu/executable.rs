@@ -7,14 +7,14 @@ use pteron_trace::{Place, SpanKind, Tracer};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What takes the memory of workspaces, in errors of an exhausted budget.
+/// The purpose of the workspaces' memory, for errors of an exhausted budget.
 pub(crate) const WORKSPACE: &str = "its workspaces";
 
 /// A graph ready to run: steps in execution order, packed weights, and a workspace with an offset for every value.
 pub struct Executable {
     pub(crate) steps: Arc<[PlacedStep]>,
     pub(crate) values: Arc<[Slot]>,
-    /// Indices into `values`, as are `outputs`.
+    /// The indices of the graph's inputs in `values`.
     pub(crate) inputs: Arc<[usize]>,
     pub(crate) outputs: Arc<[usize]>,
     pub(crate) arena: Arenas,
@@ -22,7 +22,7 @@ pub struct Executable {
     /// The span kind with which steps are traced.
     pub(crate) kind: SpanKind,
     pub(crate) reservation: Reservation,
-    /// The instruction of the step that failed last.
+    /// The instruction of the step that failed or was interrupted last.
     pub(crate) failed: Place,
 }
 

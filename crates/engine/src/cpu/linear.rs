@@ -27,7 +27,7 @@ impl Lower for Linear {
     }
 }
 
-/// Reads `x` and optionally the residual; the weights are packed.
+/// A matrix multiplication that reads `x` and optionally the residual; the weights are packed.
 struct LinearStep {
     weights: Arc<Packed<PackedB>>,
     bias: Option<Vec<f32>>,

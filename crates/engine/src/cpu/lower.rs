@@ -87,7 +87,7 @@ fn drop_unused_constants(graph: &mut Graph) {
     unused.into_iter().for_each(|v| graph.forget_constant(v));
 }
 
-/// Fails if the bytes of a constant cannot be loaded. They are loaded now, not when the step runs.
+/// Loads the bytes of a constant now rather than when its step runs, and fails if they cannot be loaded.
 fn check_readable(slot: &Slot) -> Result<()> {
     match &slot.source {
         Source::Constant(constant @ Constant::Shared(_)) if constant.bytes().len() < slot.meta.nbytes() => {

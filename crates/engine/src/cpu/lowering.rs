@@ -31,7 +31,7 @@ impl<'g> Lowering<'g> {
         self.isa
     }
 
-    /// The number of inputs.
+    /// The number of the node's inputs.
     pub(crate) fn inputs(&self) -> usize {
         self.graph.node(self.node).inputs().len()
     }
@@ -91,19 +91,19 @@ impl<'g> Lowering<'g> {
 
 /// The result of lowering a node.
 pub(super) enum Lowered {
-    /// Nothing runs: the output aliases the first input.
+    /// Nothing runs: the node's output aliases its first input.
     Alias,
-    /// A step, with the inputs that it reads at run time.
+    /// A step runs; it reads some of the node's inputs.
     Step {
-        /// The step.
+        /// The step that computes the node.
         step: Box<dyn Step>,
-        /// The indices of the node's inputs that it reads, in increasing order.
+        /// The indices of the node's inputs that the step reads, in increasing order.
         reads: Vec<usize>,
     },
 }
 
 impl Lowered {
-    /// A step that reads these inputs.
+    /// A step that reads the node's inputs with these indices.
     pub(super) fn step(step: impl Step + 'static, reads: impl IntoIterator<Item = usize>) -> Self {
         Self::Step { step: Box::new(step), reads: reads.into_iter().collect() }
     }

@@ -28,14 +28,14 @@ use pteron_kernels::compute::Isa;
 use pteron_operator::{Error, Result};
 use std::any::Any;
 
-/// Lowers a node if its operation is of the type that the function is for; otherwise returns `None`.
+/// A function that lowers nodes of one type of operation, and returns `None` for nodes of other types.
 type LowerFn = fn(&dyn Any, &mut Lowering<'_>) -> Option<Result<Lowered>>;
 
 const fn row<T: Operation + Lower>() -> LowerFn {
     |operation, node| Some(operation.downcast_ref::<T>()?.lower(node))
 }
 
-/// One function for each type of operation.
+/// The lowering functions, one for each type of operation.
 const OPERATIONS: &[LowerFn] = &[
     row::<Attention>(),
     row::<Cast>(),
@@ -61,7 +61,7 @@ const OPERATIONS: &[LowerFn] = &[
     row::<Viewed>(),
 ];
 
-/// Lowers a node: an operation by its row, a call to the step that runs its kernel.
+/// Lowers a node: an operation by its function in [`OPERATIONS`], a call to the step that runs its kernel.
 pub(super) fn lower(graph: &Graph, id: NodeId, isa: Isa, packs: &Packs) -> Result<Lowered> {
     let node = graph.node(id);
     if let Some(call) = node.call() {

@@ -23,11 +23,11 @@ pub struct PackStore(Arc<Mutex<Table>>);
 #[derive(Default)]
 struct Table {
     slots: HashMap<PackKey, Arc<Mutex<Slot>>>,
-    /// The number of entries at which unused ones are removed next.
+    /// The number of entries at which the next cleanup removes those that are no longer in use.
     sweep_at: usize,
 }
 
-/// Packed weights, if they are still in use. The slot's lock is held while they are packed.
+/// Packed weights, held weakly. The slot's lock is held while they are packed.
 struct Slot {
     weights: Weak<dyn Any + Send + Sync>,
     bytes: usize,
@@ -51,7 +51,7 @@ pub(crate) struct PackKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DataKey {
     Known(Identity),
-    /// The hash and the number of bytes that were computed within a method.
+    /// The hash and the length of bytes without an identity, such as those of a constant that a pass computed.
     Hash(u64, usize),
 }
 

@@ -28,7 +28,7 @@ pub struct Packs {
     store: PackStore,
     table: Arc<Mutex<Table>>,
     descriptions: Arc<Mutex<Descriptions>>,
-    /// The packed weights in storable form, if they are collected.
+    /// The packed weights in storable form; `None` unless they are collected.
     stored: Option<Arc<Mutex<Vec<StoredWeights>>>>,
     /// The memory budget of packed weights and of the executables' workspaces.
     budget: Budget,
@@ -72,15 +72,15 @@ impl AsRef<[u8]> for AsBytes {
     }
 }
 
-/// The weights packed for the method and counted against its budget.
+/// The packed weights of a method, which count against the method's budget.
 #[derive(Default)]
 struct Table {
     packed: HashMap<PackKey, Weak<dyn Any + Send + Sync>>,
-    /// The number of entries at which unused ones are removed next.
+    /// The number of entries at which the next cleanup removes those that are no longer in use.
     sweep_at: usize,
 }
 
-/// What takes the memory of packed weights, in errors of an exhausted budget.
+/// The purpose of the packed weights' memory, for errors of an exhausted budget.
 const PACKED: &str = "its packed weights";
 
 /// A fast multiplicative hash with random keys, so that a file cannot be crafted to cause collisions.
@@ -194,7 +194,7 @@ impl Packs {
         pack()
     }
 
-    /// Returns cached weights, or packs them with `pack`, which returns their size in bytes, too.
+    /// Returns cached weights, or packs them: `pack` returns the weights and their size in bytes.
     fn get_or_pack<T: Send + Sync + 'static>(
         &self,
         key: Option<PackKey>,
@@ -326,7 +326,7 @@ impl Packs {
     }
 }
 
-/// The number of bytes of a matrix that are read at a time while it is packed, if the matrix is not in memory already.
+/// The number of bytes of a matrix that are read at a time during packing, unless the matrix is in memory already.
 const PIECE: usize = 4 << 20;
 
 /// Packs a constant matrix: piece by piece if its bytes are loaded for it, so that a large matrix is not in memory

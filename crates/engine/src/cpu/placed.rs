@@ -24,19 +24,19 @@ pub(crate) struct Slot {
 pub(crate) struct Memory<'r, 'a> {
     pub(crate) arena: &'r mut Arenas,
     pub(crate) inputs: &'r [TensorView<'r>],
-    /// The output tensors; `None` for those that steps do not write directly.
+    /// The output tensors; `None` for outputs that steps do not write directly.
     pub(crate) outputs: &'r mut [Option<TensorViewMut<'a>>],
 }
 
 /// The storage of a value.
 pub(crate) enum Source {
-    /// In the workspace.
+    /// The value is stored in the workspace.
     Workspace(Extent),
     /// A constant that a step reads unpacked.
     Constant(Constant),
     /// The caller's input with this index.
     Input(usize),
-    /// No storage: it is only used in packed form, or not at all.
+    /// The value has no storage: it is only used in packed form, or not at all.
     None,
 }
 
@@ -70,21 +70,21 @@ impl Slot {
 
 /// A step with its operands.
 pub(crate) struct PlacedStep {
-    /// The operator's name, or the node kind's.
+    /// The name of the operator or, for other kinds of node, of the kind.
     pub(crate) name: Box<str>,
-    /// The instructions that it implements; its results are those of the last.
+    /// The instructions that the step implements; the step's results are those of the last one.
     pub(crate) origins: Box<[Place]>,
-    /// The outputs that are reported to listeners: those that are used, before any conversion.
+    /// The indices of the outputs that are reported to listeners: those that are used, before any conversion.
     pub(crate) reported: SmallVec<[usize; 2]>,
     pub(crate) step: Box<dyn Step>,
     pub(crate) inputs: SmallVec<[usize; 4]>,
     pub(crate) outputs: SmallVec<[usize; 2]>,
-    /// Whether any of these values is a graph output.
+    /// Whether an operand of the step is a graph output.
     pub(crate) touches_outputs: bool,
 }
 
 impl PlacedStep {
-    /// The instruction whose result it computes.
+    /// The instruction whose result the step computes.
     pub(crate) fn origin(&self) -> Place {
         self.origins.last().copied().unwrap_or_default()
     }

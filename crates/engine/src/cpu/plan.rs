@@ -3,29 +3,29 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Alignment of a value in the workspace, in bytes.
+/// The alignment of a value in the workspace, in bytes.
 const ALIGNMENT: usize = 64;
 
 /// A value of the workspace, live from the step that writes it to the last step that reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lifetime {
-    /// Its size in bytes.
+    /// The size of the value in bytes.
     pub(crate) bytes: usize,
-    /// The step that writes it.
+    /// The step that writes the value.
     pub(crate) first: usize,
-    /// The last step that reads it: `first` or a later one.
+    /// The last step that reads the value: `first` or a later one.
     pub(crate) last: usize,
 }
 
 /// The maximum number of values for [`largest_first`], whose cost is quadratic in the worst case.
 const MAX_LARGEST_FIRST: usize = 4096;
 
-/// The offsets of all values, and the size of the workspace.
+/// The offset of each value, in bytes, and the size of the workspace.
 pub(crate) fn plan_offsets(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     if lifetimes.len() <= MAX_LARGEST_FIRST { largest_first(lifetimes) } else { best_fit(lifetimes) }
 }
 
-/// Best fit: in the order of the steps, each value takes the smallest gap that holds it, or extends the workspace.
+/// Best fit in step order: each value takes the smallest gap that holds it, or extends the workspace.
 fn best_fit(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&i| lifetimes[i].first);
@@ -118,7 +118,7 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     (offsets, end)
 }
 
-/// An index of the values that have an offset, by the steps at which they are live.
+/// An index of the values that already have an offset, by the steps at which they are live.
 struct LiveRanges<'l> {
     lifetimes: &'l [Lifetime],
     /// For each step, the values with short lifetimes that are live at it.

@@ -37,7 +37,7 @@ thread_local! {
     static BLOCKS: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The grain size in elements; with fewer than two parts of this size, one thread computes all.
+/// The grain size in elements; one thread computes all elements if there are fewer than twice as many.
 const PART: usize = 1 << 13;
 
 impl Lower for Pointwise {
@@ -51,11 +51,11 @@ impl Lower for Pointwise {
 /// Maps the index `i` of an output element to that of an input element, both in storage order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InputIndex {
-    /// The same index.
+    /// The index of the input element is that of the output element.
     Same,
-    /// The same index, of the output's previous contents: the pass is in place.
+    /// The input is the output's previous contents, at the same index: the pass is in place.
     Own,
-    /// `(i / inner) % count`: broadcast scalars, rows, columns and channels.
+    /// The index is `(i / inner) % count`: broadcast scalars, rows, columns and channels.
     Cyclic { inner: usize, count: usize },
     /// Any other broadcast, or a view: the output's sizes in storage order, outermost first, the input's strides, and
     /// the index of its first element.
@@ -104,7 +104,7 @@ impl InputIndex {
         matches!(self, Self::Cyclic { inner, count } if *count == 1 || *inner == 1 && len.is_multiple_of(*count))
     }
 
-    /// The length of a repeated row, if it fits a block.
+    /// The length of a repeated row; `None` if the input has none or the row does not fit a block.
     fn period(&self) -> Option<usize> {
         match self {
             Self::Cyclic { inner: 1, count } => (1..=BLOCK).contains(count).then_some(*count),
@@ -198,7 +198,8 @@ fn load_strided(input: &[f32], sizes: &[usize], strides: &[usize], start: usize,
     }
 }
 
-/// Copies rows of `n` elements that begin `step` elements apart. Short rows of a common length are copied in registers.
+/// Copies rows of `n` elements, which begin `step` elements apart in the input. Rows of usual short lengths are
+/// copied in registers.
 fn copy_rows(input: &[f32], step: usize, out: &mut [f32], n: usize) {
     fn copy_short_rows<const N: usize>(input: &[f32], step: usize, out: &mut [f32]) {
         let mut at = 0;
@@ -222,9 +223,9 @@ fn copy_rows(input: &[f32], step: usize, out: &mut [f32], n: usize) {
 /// Where the elements of a register are stored while a block is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Location {
-    /// In the input itself, at the same indices as in the output.
+    /// In the input with this index, at the same element indices as in the output.
     Input(usize),
-    /// In a scratch block.
+    /// In the scratch block with this index.
     Block(usize),
     /// In the output.
     Out,
@@ -254,7 +255,7 @@ impl Pass {
         Self::with_access(expression, inputs.iter().map(|m| InputIndex::of(m, output)).collect(), isa)
     }
 
-    /// An in-place pass: the first input is the output's previous contents, and `inputs` are the others.
+    /// Compiles an in-place pass: its first input is the output's previous contents, and `inputs` are the others.
     pub(crate) fn in_place(
         expression: &Expression,
         inputs: &[&TensorMeta],
@@ -307,7 +308,7 @@ impl Pass {
         Self { instrs, access, places, num_blocks, block, isa }
     }
 
-    /// Computes outputs `start..start + out.len()`.
+    /// Computes elements `start..start + out.len()` of the output.
     pub(crate) fn compute_range(&self, inputs: &[&[f32]], start: usize, out: &mut [f32]) {
         if out.is_empty() {
             return;
@@ -318,7 +319,7 @@ impl Pass {
         });
     }
 
-    /// As [`Self::compute_range`], with the scratch blocks of this thread.
+    /// Like [`Self::compute_range`], with the scratch blocks of this thread.
     fn compute_blocks(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], blocks: &mut [Block]) {
         let widest = self.block.min(out.len());
         for (instr, place) in self.instrs.iter().zip(&self.places) {
@@ -344,7 +345,7 @@ impl Pass {
         }
     }
 
-    /// Runs one instruction for the outputs from `at` on.
+    /// Runs instruction `i` for the block of output elements that starts at `at`.
     fn run_instruction(&self, i: usize, inputs: &[&[f32]], at: usize, blocks: &mut [Block], out: &mut [f32]) {
         let len = out.len();
         if let Instr::Input(n) = self.instrs[i]
@@ -391,7 +392,7 @@ impl Pass {
 }
 
 impl Step for Pass {
-    /// Runs over whole tensors, divided among the threads if they are large enough.
+    /// Runs the pass over whole tensors, divided among the threads if they are large enough.
     fn run<'a>(
         &'a self,
         ctx: &KernelContext<'_>,

@@ -45,7 +45,7 @@ pub fn prepare(
     Ok(Some(Box::new(Prepared { kernel, x: product.x, rank: product.rank, weights, bias, isa })))
 }
 
-/// The matrix multiplication with constant f32 weights that a call means, if it is one.
+/// The matrix multiplication that a call means; `None` unless it is one with constant f32 weights.
 fn constant_weight_matmul(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<MatMul> {
     let Some(Meaning::MatMul(product)) = kernel.meaning(args) else { return None };
     let weights =
@@ -65,7 +65,7 @@ fn is_row_major_f32(meta: &TensorMeta) -> bool {
 
 /// A prepared matrix multiplication: `x w + bias`, with packed weights `w`.
 struct Prepared {
-    /// The fallback for calls whose operands have other types, layouts or sizes.
+    /// The kernel that computes calls whose operands have other types, layouts or sizes than those prepared for.
     kernel: Arc<dyn Kernel>,
     x: usize,
     rank: Option<usize>,

@@ -40,14 +40,14 @@ impl Lower for QuantizedLinear {
 /// The bias of a quantized matrix multiplication or convolution.
 pub(super) enum SumBias {
     None,
-    /// Added to the scaled (dequantized) accumulators.
+    /// An f32 bias, added to the scaled (dequantized) accumulators.
     Dequantized(Vec<f32>),
-    /// Added to the integer accumulators.
+    /// A 32-bit integer bias, added to the accumulators before they are scaled.
     Quantized(Vec<i32>),
 }
 
 impl SumBias {
-    /// The bias at input `i` of a node, if `present`.
+    /// The bias at input `i` of a node; no bias unless `present`.
     pub(super) fn of(node: &Lowering<'_>, present: bool, i: usize) -> Result<Self> {
         if !present {
             return Ok(Self::None);

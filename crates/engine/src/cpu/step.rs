@@ -36,7 +36,7 @@ pub(crate) fn only_output<'w, 'a>(writes: &'w mut Writes<'a>) -> Result<&'w mut 
     }
 }
 
-/// The residual of a step, which is the last tensor that it reads, if `present`.
+/// The residual of a step, the last tensor that the step reads; `None` unless `present`.
 pub(crate) fn residual<'a>(present: bool, reads: &[TensorView<'a>]) -> Result<Option<&'a [f32]>> {
     let last = reads.last().filter(|_| present);
     Ok(last.map(|r| r.storage::<f32>()).transpose()?)

@@ -18,7 +18,7 @@ impl Lower for Viewed {
     }
 }
 
-/// The access to an input through a view with the sizes of the output, which is row-major.
+/// How the elements of an input are accessed through a view with the sizes of the output, which is row-major.
 fn view_access(view: &View) -> InputIndex {
     let mut parts = view.parts();
     if parts.is_empty() {

@@ -15,7 +15,7 @@ pub struct Attention {
     pub(crate) views: [View; 3],
     /// The mask that is added to the scores, `[items * heads, queries, keys]`.
     pub(crate) mask: Option<View>,
-    /// The factor of the product of queries and keys, applied before the mask.
+    /// The factor by which the product of queries and keys is multiplied, before the mask is added.
     pub(crate) factor: f32,
     /// Whether a query whose scores are all negative infinity yields zeros instead of NaN.
     pub(crate) safe: bool,
@@ -30,11 +30,11 @@ pub struct Attention {
 pub struct AttentionParts {
     /// The views of queries, keys, values, and optionally the mask.
     pub views: Vec<ViewParts>,
-    /// The factor of the product of queries and keys, applied before the mask.
+    /// The factor by which the product of queries and keys is multiplied, before the mask is added.
     pub factor: f32,
     /// Whether a query whose scores are all negative infinity yields zeros instead of NaN.
     pub safe: bool,
-    /// The rounding of every intermediate result, if any.
+    /// The rounding of every intermediate result; `None` if the program computes in f32.
     pub rounding: Option<Unary>,
     /// The number of items in the batch.
     pub items: usize,
@@ -61,7 +61,7 @@ pub(crate) struct HeadSizes {
 }
 
 impl Attention {
-    /// The serializable parameters.
+    /// The serializable parameters of the attention.
     pub fn parts(&self) -> AttentionParts {
         let parts = |view: &View| ViewParts { offset: view.offset, factor: view.factor, dims: view.dims() };
         AttentionParts {

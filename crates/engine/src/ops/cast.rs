@@ -9,12 +9,12 @@ use half::{bf16, f16};
 use pteron_operator::{CountedTensor, Result};
 use pteron_tensor::{ScalarType, TensorMeta};
 
-/// Whether a type is float16 or bfloat16, for which graphs compute in f32.
+/// Whether a type is float16 or bfloat16, the half-precision types; graphs compute in f32 for them.
 pub(crate) fn is_half(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Half | ScalarType::BFloat16)
 }
 
-/// The same sizes and layout with f32 elements.
+/// A meta with f32 elements and the sizes and layout of `meta`.
 pub(crate) fn widened_meta(meta: &TensorMeta) -> Option<TensorMeta> {
     TensorMeta::new(ScalarType::Float, meta.sizes(), *meta.dim_order()).ok()
 }

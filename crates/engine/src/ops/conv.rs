@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convolution {
-    /// Channels, kernel, strides, padding and dilation.
+    /// Channels, groups, kernel, strides, padding and dilation.
     pub params: ConvParams,
     /// The number of spatial dimensions of the image: 1, 2 or 3.
     pub space: usize,
@@ -128,7 +128,7 @@ pub(crate) fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<
     }
 }
 
-/// Checks the operands and result of an f32 convolution. Returns the number of operands that it must have, unchecked.
+/// Checks the operands and result of an f32 convolution. Returns the number of operands it must have, without checking it.
 pub(crate) fn check_floats(conv: &Convolution, operands: &Operands<'_>) -> Result<usize> {
     let count = 2 + usize::from(conv.bias) + usize::from(conv.residual);
     check_conv(conv, operands)?;
@@ -146,13 +146,13 @@ pub(crate) fn check_floats(conv: &Convolution, operands: &Operands<'_>) -> Resul
 }
 
 impl Convolution {
-    /// The number of its inputs.
+    /// The number of inputs of a node that computes the convolution.
     pub(crate) fn num_inputs(&self) -> usize {
         2 + usize::from(self.bias) + usize::from(self.residual)
     }
 }
 
-/// Writes the epilogue for listings.
+/// Writes the attributes of an epilogue (residual and activation) for listings.
 pub(crate) fn write_epilogue(
     f: &mut fmt::Formatter<'_>,
     residual: bool,

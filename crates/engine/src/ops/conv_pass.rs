@@ -15,7 +15,7 @@ use std::fmt;
 pub struct ConvPass {
     /// The convolution.
     pub conv: Convolution,
-    /// The elementwise expression that is applied to its result.
+    /// The elementwise expression that is applied to the convolution's result.
     pub pass: Expression,
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Linear {
     /// Whether the weights are `[out, in]`; otherwise they are `[in, out]`.
     pub out_major: bool,
-    /// Whether there is a bias, with one value for each output.
+    /// Whether there is a bias, with one value for each column of the result.
     pub bias: bool,
     /// Whether there is a residual, which has the output's sizes.
     pub residual: bool,

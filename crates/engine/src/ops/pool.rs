@@ -11,9 +11,9 @@ use std::fmt;
 /// Pooling of a channels-last f32 image. An 8-bit integer image supports only [`Pooling::Max`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pool {
-    /// The reduction of a window.
+    /// How a window is reduced.
     pub pooling: Pooling,
-    /// The windows.
+    /// Sizes, strides, padding and dilation of the windows.
     pub windows: Windows,
 }
 

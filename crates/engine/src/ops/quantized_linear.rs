@@ -23,9 +23,9 @@ pub struct QuantizedLinear {
     pub out_major: bool,
     /// The bit width of the packed weights; 4-bit weights are in -8..=7.
     pub bits: WeightBits,
-    /// The number of inner elements that share a scale; if there are several groups, a multiple of 32.
+    /// The number of inner elements that share a scale. If there are several groups, it is a multiple of 32.
     pub group: usize,
-    /// Whether there is a bias, with one value for each output.
+    /// Whether there is a bias, with one value for each column of the result.
     pub bias: bool,
     /// The activation that is applied before the result is stored or quantized; a quantized result allows clamps only.
     pub activation: Activation,

@@ -12,7 +12,7 @@ use std::fmt;
 #[derive(Debug)]
 pub(crate) struct Viewed {
     pub(crate) expression: Expression,
-    /// For each input, the view through which it is read; `None` if it is read directly.
+    /// For each input, the view through which it is read; `None` if the input is read directly.
     pub(crate) views: Vec<Option<View>>,
 }
 

@@ -17,7 +17,7 @@ static SPELLINGS: LazyLock<Vec<(Option<Unary>, Pattern)>> = LazyLock::new(|| {
     [clamp].into_iter().chain(spelled).map(|(f, pattern)| (f, pattern.such_that(can_be_one_node))).collect()
 });
 
-/// Rewrites every elementwise node that is a known activation together with producers that only it uses.
+/// Rewrites every elementwise node that, with producers that only it uses, computes a known activation.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if graph.contains(node) {
@@ -40,7 +40,7 @@ fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// Whether nothing else uses the results of the producers, which have the sizes and the layout of the last result.
+/// Whether the matched nodes can become one: all results have the last one's sizes and layout, and no other node uses them.
 fn can_be_one_node(graph: &Graph, matched: &Match) -> bool {
     let mut metas = matched.parts.iter().map(|&part| graph.meta(graph.node(part).outputs()[0]));
     let like = |a: &TensorMeta, b: &TensorMeta| a.sizes() == b.sizes() && a.dim_order() == b.dim_order();
@@ -55,7 +55,7 @@ mod tests {
     use pteron_tensor::ScalarType;
     use std::f32::consts::FRAC_1_SQRT_2;
 
-    /// What a node that computes an expression becomes.
+    /// The expression of a node that computes `expression`, after the pass has run.
     fn recognized(expression: Expression) -> Expression {
         let meta = TensorMeta::contiguous(ScalarType::Float, &[2, 3]).unwrap();
         let mut graph = Graph::new();

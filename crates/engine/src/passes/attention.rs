@@ -58,7 +58,7 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// Rewrites the attention whose second product is this node.
+/// Rewrites the attention that ends with this node, the product of weights and values.
 fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
     let matched = ATTENTION.find(graph, node)?;
     let (scores, product) = (matched["scores"], matched["product"]);
@@ -119,7 +119,7 @@ fn additive_mask(graph: &mut Graph, before: NodeId, select: NodeId, condition: V
     Some(graph.node(node).outputs()[0])
 }
 
-/// The rounding to half precision that computes a value, if an elementwise node does nothing else.
+/// The rounding that computes a value, if an elementwise node does just that: rounds to half precision.
 fn rounding(graph: &Graph, v: ValueId) -> Option<Unary> {
     let (_, Pointwise(expression)) = producer_as(graph, v)?;
     match expression.instrs.as_slice() {
@@ -189,7 +189,7 @@ fn is_scaling(graph: &Graph, node: NodeId) -> bool {
         || as_op(graph, node).is_some_and(|Pointwise(expression)| scale_of(expression).is_some())
 }
 
-/// The factor by which the nodes from `product` to `scaled` multiply, and the rounding to half precision of their results.
+/// The factor by which the nodes after `product`, up to `scaled`, multiply, and their rounding to half precision.
 fn scaling_factor(
     graph: &Graph,
     scaled: ValueId,
@@ -211,7 +211,7 @@ fn scaling_factor(
     Some((factor, rounded))
 }
 
-/// The result of rounding a value to half precision, if that is the value's only use.
+/// The result of rounding a value to half precision; `None` if the value has any other use.
 fn rounded_by_only_user(graph: &Graph, v: ValueId) -> Option<ValueId> {
     result_of_only_user(graph, v).filter(|&user| rounding(graph, user).is_some())
 }
@@ -248,7 +248,7 @@ fn output_of_attention(graph: &Graph, out: ValueId) -> (usize, usize, ValueId) {
     (batch, 1, out)
 }
 
-/// The result of the only user of a value, if the value is its first input and it has one output.
+/// The only output of the only user of a value; `None` unless the user has the value as its first input.
 fn result_of_only_user(graph: &Graph, v: ValueId) -> Option<ValueId> {
     let user = graph.node(single_user(graph, v)?);
     (user.inputs()[0] == v && user.outputs().len() == 1).then(|| user.outputs()[0])

@@ -7,7 +7,7 @@ use crate::ops::conv::{Convolution, conv_frame};
 use crate::ops::conv_chain::ConvChain;
 use pteron_kernels::compute::{ConvFrame, chain_pays, chains};
 
-/// Appends every convolution to the convolution or chain before it where that is faster with this number of threads.
+/// Appends each convolution to the convolution or chain before it where that is faster with this number of threads.
 pub(super) fn run(graph: &mut Graph, threads: usize) {
     for node in graph.order() {
         append_to_chain(graph, node, threads);

@@ -11,9 +11,9 @@ use std::sync::Arc;
 pub(super) struct ConvertedValues {
     /// The kind of node that converts between the forms, in both directions.
     conversion: Arc<dyn Kind>,
-    /// The values in the other form, where they exist.
+    /// For each value that exists in both forms, the value in the other form.
     others: HashMap<ValueId, ValueId>,
-    /// The values that were changed to the preferred form, with their original metas.
+    /// The values that the pass changed to the preferred form, with their original metas.
     changed: HashMap<ValueId, TensorMeta>,
 }
 
@@ -37,7 +37,7 @@ impl ConvertedValues {
         self.others.insert(v, preferred);
     }
 
-    /// A value in the preferred form, which has this meta; inserts a conversion before `node` if necessary.
+    /// Value `v` in the preferred form, with the meta `meta`; inserts a conversion before `node` if necessary.
     pub(super) fn to_preferred(
         &mut self,
         graph: &mut Graph,
@@ -48,25 +48,25 @@ impl ConvertedValues {
         if self.changed.contains_key(&v) { v } else { self.convert_before(graph, node, v, meta) }
     }
 
-    /// The preferred form of a value, if it exists.
+    /// The preferred form of a value; `None` if it does not exist yet.
     pub(super) fn existing_preferred(&self, v: ValueId) -> Option<ValueId> {
         if self.changed.contains_key(&v) { Some(v) } else { self.others.get(&v).copied() }
     }
 
-    /// Changes an output of a node to the preferred form, which has this meta.
+    /// Changes an output of a node to the preferred form, which has the meta `meta`.
     pub(super) fn change_to_preferred(&mut self, graph: &mut Graph, output: ValueId, meta: TensorMeta) {
         self.changed.insert(output, graph.meta(output).clone());
         graph.set_meta(output, meta);
     }
 
-    /// Gives an unchanged node all inputs in their original form.
+    /// Makes a node that the pass leaves unchanged read all inputs in their original form.
     pub(super) fn keep_original(&mut self, graph: &mut Graph, node: NodeId) {
         for slot in 0..graph.node(node).inputs().len() {
             self.use_original(graph, node, slot);
         }
     }
 
-    /// Gives a node an input in its original form.
+    /// Makes a node read an input in its original form.
     pub(super) fn use_original(&mut self, graph: &mut Graph, node: NodeId, slot: usize) {
         let v = graph.node(node).inputs()[slot];
         if let Some(meta) = self.changed.get(&v).cloned() {
@@ -75,7 +75,7 @@ impl ConvertedValues {
         }
     }
 
-    /// Gives the graph's results their original form.
+    /// Converts the graph's results back to their original form.
     pub(super) fn finish(mut self, graph: &mut Graph) {
         for v in graph.outputs().to_vec() {
             let (Some(meta), Some(producer)) = (self.changed.get(&v).cloned(), graph.producer(v)) else {
@@ -102,7 +102,7 @@ impl ConvertedValues {
         self.record_conversion(graph, node, v)
     }
 
-    /// Records a new conversion of a value. The converted value is the result of the same instruction.
+    /// Records that `conversion` converts a value, and returns the converted value, which gets the value's origin.
     fn record_conversion(&mut self, graph: &mut Graph, conversion: NodeId, v: ValueId) -> ValueId {
         let (other, origin) = (graph.node(conversion).outputs()[0], graph.value(v).origin());
         graph.set_value_origin(other, origin);

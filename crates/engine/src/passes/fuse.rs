@@ -30,7 +30,7 @@ struct Affine {
     shift: Vec<f32>,
 }
 
-/// Folds a batch norm into the convolution before it; without one, makes it elementwise.
+/// Folds a batch norm into the convolution before it; if there is none, rewrites it as an elementwise expression.
 fn fold_batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
     let affine = batch_norm_factors(graph, node, eps)?;
     let x = graph.node(node).inputs()[0];
@@ -52,7 +52,7 @@ fn fold_batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
     Some(())
 }
 
-/// The factors of a batch norm with constant statistics whose other outputs are unused.
+/// Scale and shift of a batch norm; `None` unless its statistics are constant and only its first output is used.
 fn batch_norm_factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
     let node = graph.node(id);
     let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));
@@ -129,7 +129,7 @@ fn bypass_identities(graph: &mut Graph) {
     }
 }
 
-/// The activation that an expression applies to its only input, if it is one that an epilogue supports.
+/// The activation that an expression applies to its only input; `None` unless an epilogue supports it.
 fn activation(expression: &Expression) -> Option<Activation> {
     match (expression.as_clamp(), expression.instrs.as_slice()) {
         (Some((0.0, f32::INFINITY)), _) => Some(Activation::Relu),
@@ -163,7 +163,7 @@ fn fuse_into_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     merge_into_later(graph, node, producer, kind, &inputs)
 }
 
-/// Makes the later of two nodes compute both: at its position the residual is available, and its result stays the same.
+/// Fuses two nodes into the later one: there the residual is available, and the later node's result stays the same.
 fn merge_into_later(
     graph: &mut Graph,
     node: NodeId,

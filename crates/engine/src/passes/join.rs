@@ -9,7 +9,7 @@ use pteron_operator::{Expression, Instr};
 /// registers.
 const MAX_INSTRS: usize = 48;
 
-/// Fuses every elementwise node with its producers as long as possible.
+/// Fuses every elementwise node with the elementwise nodes that produce its inputs, repeatedly.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         while let Some((producer, expression, inputs)) = join_with_producer(graph, node) {
@@ -40,7 +40,7 @@ fn join_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression
     })
 }
 
-/// An expression and its inputs, with another expression substituted for the input at `slot`.
+/// The expression and its inputs after the other expression is substituted for the input at `slot`.
 fn inline_expression(
     (expression, inputs): (&Expression, &[ValueId]),
     slot: usize,

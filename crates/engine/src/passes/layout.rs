@@ -28,7 +28,7 @@ fn images(graph: &Graph, node: NodeId) -> Images {
     operation(graph, node).map_or(Images::None, |operation| operation.images())
 }
 
-/// The pass; channels-last is the preferred form.
+/// The state of the pass: the values in channels-last form, which is the preferred one.
 struct Pass(ConvertedValues);
 
 impl Pass {

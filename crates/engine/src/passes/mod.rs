@@ -27,7 +27,7 @@ mod widen;
 use crate::graph::Graph;
 use pteron_operator::KernelContext;
 
-/// A pass.
+/// A graph pass.
 pub struct Pass {
     /// The name of the pass.
     pub name: &'static str,

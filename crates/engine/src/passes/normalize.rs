@@ -53,7 +53,7 @@ fn make_row_major(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelCont
     }
 }
 
-/// Rewrites a call to the operation that it means. Returns whether it did.
+/// Rewrites a call as the operation that its meaning describes. Returns whether the call was rewritten.
 fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Reshape | Meaning::View(ViewOf::Expand) => rewrite_same_elements(graph, node),
@@ -78,7 +78,7 @@ fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     }
 }
 
-/// Rewrites a call that returns the elements of its first input in order, to a reshape or a change of layout.
+/// Rewrites a call that returns the elements of its first input in order as a reshape or a change of layout.
 fn rewrite_same_elements(graph: &mut Graph, node: NodeId) -> bool {
     let (Some(from), Some(&to)) = (argument(graph, node, 0), graph.node(node).outputs().first()) else {
         return false;

@@ -41,14 +41,14 @@ static DEQUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
     reshaped((known | dynamic.such_that(chosen_together)).named("dequantized"))
 });
 
-/// A quantization of `result`, also of `result` dequantized with the same parameters and then clamped.
+/// A quantization of `result`, directly or after `result` was dequantized with the same parameters and clamped.
 static QUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
     let clamped =
         operation::<Dequantize>([any("result")]).named("dequantized").clamp(number("low"), number("high"));
     operation::<Quantize>([clamped.such_that(can_skip_requantization) | any("result")])
 });
 
-/// Whether a dequantization and the later quantization have the same parameters, and nothing else uses the values between.
+/// Whether a dequantization and the quantization after it have equal parameters, and no other node uses the values between.
 fn can_skip_requantization(graph: &Graph, matched: &Match) -> bool {
     let from = producer_as(graph, matched["dequantized"]).map(|(_, Dequantize(affine))| affine);
     let to = as_op(graph, matched.parts[0]).map(|Quantize(q)| &q.affine);
@@ -59,14 +59,14 @@ fn can_skip_requantization(graph: &Graph, matched: &Match) -> bool {
 struct Weights {
     /// The quantized values.
     values: (TensorMeta, Constant),
-    /// Whether the weights are the transpose of the quantized values.
+    /// Whether the weights are the transpose of `values`.
     transposed: bool,
     scales: Vec<f32>,
-    /// The dimension of the quantized values with one scale for each index (per-channel); `None` if there is one scale.
+    /// The dimension of `values` whose indices have one scale each (per-channel); `None` if there is one scale for all.
     axis: Option<usize>,
 }
 
-/// The quantized weights from which a constant with this meta was derived, if their zero points are 0.
+/// The quantized weights from which a constant with this meta was derived; `None` unless all zero points are 0.
 fn quantized_weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
     if let Some((meta, matrix)) = before_transpose(meta, constant) {
         let weights = quantized_weights(&meta, &matrix)?;
@@ -105,7 +105,7 @@ fn quantized_weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> 
     }
 }
 
-/// The quantized weights of a node, whose input 1 is the dequantized weights.
+/// The quantized weights of a node whose input 1 is their dequantized form.
 fn weights_of_node(graph: &Graph, node: NodeId) -> Option<Weights> {
     let &v = graph.node(node).inputs().get(1)?;
     quantized_weights(graph.meta(v), graph.value(v).constant()?)
@@ -194,7 +194,7 @@ fn quantized_input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput
     (same && plain && source_meta.dtype() == ScalarType::Float).then_some((source, input, false))
 }
 
-/// The dynamically quantized input of a matrix multiplication, if its parameters, chosen by `choice`, are supported.
+/// The quantized input of a matrix multiplication with dynamic parameters; `None` if those chosen are not supported.
 fn dynamic_input(choice: ChooseQParams, to: QParams, from: QParams) -> Option<QuantizedInput> {
     let QParams::Dynamic { by_row, low, high } = to else { return None };
     let agree = matches!(from, QParams::Dynamic { by_row: rows, .. } if rows == by_row);
@@ -278,7 +278,7 @@ pub(super) fn quantize_outputs(graph: &mut Graph) {
     }
 }
 
-/// Fuses a quantization into the producer of its operand, if it is the only user.
+/// Fuses a quantization into the producer of its operand, if the quantization is the operand's only user.
 fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     let &Quantize(q) = as_op(graph, node)?;
     let matched = QUANTIZED.find(graph, node)?;
@@ -298,7 +298,7 @@ fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// The kind of a node that quantizes its result; `bounds` are those of a clamp between two quantizations.
+/// The kind of a node with its result quantized by `q`; `bounds` are those of a clamp after an earlier quantization.
 fn with_quantized_output(
     graph: &Graph,
     node: NodeId,

@@ -32,7 +32,7 @@ static NORM: LazyLock<Pattern> = LazyLock::new(|| {
     norm.such_that(|graph, matched| row_len(graph, matched).is_some())
 });
 
-/// The multiplication of a norm's rows by its weight, and below the addition of its bias.
+/// The multiplication of a norm's rows by its weight; [`SHIFTED`] is the addition of its bias.
 static SCALED: LazyLock<Pattern> = LazyLock::new(|| any("rows") * any("vector"));
 static SHIFTED: LazyLock<Pattern> = LazyLock::new(|| any("rows") + any("vector"));
 
@@ -41,7 +41,7 @@ fn mean_square(x: &Pattern) -> Pattern {
     node(is_mean, [square])
 }
 
-/// Matches `x / sqrt(variance + eps)`, also with a reciprocal square root, and without `eps`.
+/// Matches `x / sqrt(variance + eps)`: with or without `eps`, as a division or a product with the reciprocal.
 fn divided_by_root(x: Pattern, variance: Pattern) -> Pattern {
     let variance = (variance.clone() + number("eps")) | variance;
     let root = variance.clone().unary(Unary::Sqrt);
@@ -78,7 +78,7 @@ fn rewrite_call(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// Rewrites the last node of a decomposed norm, together with the weight and bias that follow.
+/// Rewrites the last node of a decomposed norm; multiplication by a weight and addition of a bias are included.
 fn rewrite_decomposed(graph: &mut Graph, node: NodeId) -> Option<()> {
     as_op::<Pointwise>(graph, node)?;
     let matched = NORM.find(graph, node)?;
@@ -116,7 +116,7 @@ fn rewrite(graph: &mut Graph, node: NodeId, norm: RowNorm, inputs: &[ValueId]) -
     None
 }
 
-/// The dimensions over which a node computes a mean, or a variance and possibly a mean, in order.
+/// The dimensions that a node reduces, ascending, if it computes a mean or a variance.
 fn reduced_dims(graph: &Graph, node: NodeId) -> Option<Dims> {
     if as_op::<GlobalMean>(graph, node).is_some() {
         return Some((2..graph.meta(graph.node(node).inputs()[0]).rank()).collect());

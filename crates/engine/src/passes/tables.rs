@@ -15,14 +15,14 @@ use pteron_tensor::ScalarType;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The results of a function for each of the 256 values.
+/// The results of a function of an 8-bit value, one for each of the 256 values.
 #[derive(Clone)]
 enum Results {
     Bytes(Arc<[u8; 256]>),
     Floats(Arc<[f32; 256]>),
 }
 
-/// A value that is an elementwise function of an 8-bit value.
+/// A value that is an elementwise function of the 8-bit value `of`.
 struct Function {
     of: ValueId,
     results: Results,
@@ -82,7 +82,7 @@ impl Tables {
         }
     }
 
-    /// The 8-bit value of which a node's result is a function, and the table of results.
+    /// The 8-bit value of which a node's result is an elementwise function, and the table of the function's results.
     fn as_function_of_8_bit(&self, graph: &Graph, node: NodeId) -> Option<(ValueId, Results)> {
         let (inputs, out) = (graph.node(node).inputs(), graph.node(node).outputs()[0]);
         if let Some(&Dequantize(affine)) = as_op(graph, node) {

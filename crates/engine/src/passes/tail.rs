@@ -9,7 +9,7 @@ use crate::ops::pointwise::Pointwise;
 use pteron_kernels::compute::Layout;
 use pteron_operator::{Expression, Instr};
 
-/// Fuses every elementwise node with a convolution of whose result it is the only user.
+/// Fuses an elementwise node into a convolution if the node is the only user of the convolution's result.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         fuse(graph, node);
@@ -34,7 +34,7 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// The expression with input `slot` moved before the others.
+/// The expression with input `slot` moved before the other inputs.
 fn move_input_first(expression: &Expression, slot: usize) -> Expression {
     let place = |n: usize| match n {
         _ if n == slot => 0,

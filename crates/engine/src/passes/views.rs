@@ -9,16 +9,16 @@ use crate::strided::{StepPattern, View};
 use pteron_ir::User;
 use pteron_tensor::MAX_RANK;
 
-/// The shortest rows of adjacent elements that are read in place. Shorter ones are transposed faster by a copy.
+/// The minimum length of rows of adjacent elements that are read in place; a copy transposes shorter rows faster.
 const SHORTEST_ROW: usize = 4;
 
-/// How much larger than its view a value may be that is kept in memory only for the view.
+/// The maximum ratio of a value's elements to its view's, if the value is kept in memory only for the view.
 const KEPT: usize = 4;
 
-/// The number of elements up to which a value may be kept for a view of any size.
+/// The number of elements up to which a value may be kept in memory for a view of any size.
 const SMALL: usize = 1 << 14;
 
-/// The users of a value and its aliases that are looked at to find updates in place.
+/// The maximum number of uses of a value and its aliases that are searched for updates in place.
 const MAX_USERS: usize = 64;
 
 pub(super) fn run(graph: &mut Graph) {
@@ -76,7 +76,7 @@ impl ElidableValues {
         all
     }
 
-    /// The nodes that compute a value that need not exist, the last first.
+    /// The chain of nodes that compute a value but need not run, the last node first.
     fn elided_producers(&self, graph: &Graph, value: ValueId) -> Vec<NodeId> {
         let (mut nodes, mut at) = (Vec::new(), value);
         while let Some(node) = graph.producer(at).filter(|_| self.values[at.index()]) {

@@ -62,25 +62,25 @@ fn remove_double_rounding(graph: &mut Graph) {
 /// How a call is widened to f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Widened {
-    /// With rounded operands, its results need no rounding.
+    /// If the operands are rounded, the results of the call need no rounding.
     Exact,
-    /// Its results must be rounded.
+    /// The results of the call must be rounded.
     Rounded,
-    /// Its results must be rounded, and its scalar arguments rounded to this type before.
+    /// The results of the call must be rounded, and its scalar arguments rounded to this type before the call.
     RoundedWithScalars(ScalarType),
 }
 
 struct Pass {
     /// The values that are available in f32.
     converted: ConvertedValues,
-    /// Constants that are too large to be widened, and the results of calls that only move their elements.
+    /// Constants that are too large to be widened, and the results of calls that only move those constants' elements.
     large: HashSet<ValueId>,
-    /// The remainder of [`BUDGET`].
+    /// The remainder of [`BUDGET`], in bytes.
     budget: usize,
 }
 
 impl Pass {
-    /// How a node is widened to f32; `None` if it stays in its own type.
+    /// How a node is widened to f32; `None` if it keeps computing in its own type.
     fn widening_of(&mut self, graph: &Graph, node: NodeId) -> Option<Widened> {
         let Facts { moves, rounding, .. } = facts(graph, node);
         let (node, call) = (graph.node(node), graph.node(node).call()?);
@@ -161,7 +161,8 @@ impl Pass {
         }
     }
 
-    /// The value in f32: widens a constant, and inserts a conversion of any other half-precision value.
+    /// The value `v` in f32: a constant is widened; for any other half-precision value, a conversion is inserted
+    /// before `node`.
     fn to_f32(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
         if let Some(wide) = self.converted.existing_preferred(v) {
             return wide;

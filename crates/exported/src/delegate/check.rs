@@ -94,7 +94,7 @@ fn graph_difference(
         .then(|| format!("the number of its nodes: {} instead of {}", after.nodes.len(), before.nodes.len()))
 }
 
-/// Whether a view's sizes differ only where they were computed or -1 and are now -1 or those of the result.
+/// Whether the sizes of a view changed only where they were values or -1, and only to -1 or to the result's known size.
 fn is_inferred(program: &ExportedProgram, node: &ExportedNode, before: &Argument, after: &Argument) -> bool {
     let (Argument::Ints(before), Argument::Ints(after)) = (before, after) else { return false };
     let sizes = node.outputs.first().and_then(|&out| program.spec(out)).map_or(&[][..], |spec| &spec.sizes);
@@ -159,7 +159,7 @@ mod tests {
     use crate::delegate::{DelegationSpec, to_backend, to_backend_whole};
     use std::collections::BTreeMap;
 
-    /// Makes a change to the program instead of tagging it.
+    /// A partitioner that makes a change to the program instead of tagging it.
     struct Alters(fn(&mut ExportedProgram));
 
     impl Partitioner for Alters {

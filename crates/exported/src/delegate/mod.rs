@@ -35,9 +35,9 @@ pub const MAX_ALIGNMENT: u64 = 1 << 21;
 /// A setting of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CompileSpec {
-    /// Its name.
+    /// The setting's name.
     pub key: String,
-    /// Its value, which only the backend interprets.
+    /// The setting's value, which only the backend interprets.
     pub value: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ pub struct PartitionResult {
     pub tagged_exported_program: ExportedProgram,
     /// The backend and settings of each tag.
     pub partition_tags: BTreeMap<Arc<str>, DelegationSpec>,
-    /// Why the backend does not take certain nodes, keyed by their first results. It is for reports and may be empty.
+    /// Why the backend does not take certain nodes, keyed by their first results. For reports only; may be empty.
     pub reasons: BTreeMap<VarId, String>,
 }
 
@@ -79,7 +79,7 @@ pub trait Partitioner {
     }
 }
 
-/// The ahead-of-time half of a backend.
+/// The ahead-of-time half of a backend, which compiles parts of programs to payloads.
 pub trait Preprocess {
     /// The id by which programs name the backend.
     fn backend_id(&self) -> &str;
@@ -162,7 +162,7 @@ pub enum DelegationError {
     Cycle {
         /// The tag.
         tag: String,
-        /// The path from a node of the part through others back into it.
+        /// The path from a node of the part, through nodes outside the part, back into the part.
         path: String,
     },
     /// A tag is used in more than one graph.
@@ -178,9 +178,9 @@ pub enum DelegationError {
     UnknownTag {
         /// The tag.
         tag: String,
-        /// A node that has it.
+        /// A node that has the tag.
         node: String,
-        /// The existing tags.
+        /// The tags that the partitioner describes, as text.
         known: String,
     },
     /// A part is tagged for a backend that was not provided.
@@ -203,14 +203,14 @@ pub enum DelegationError {
         /// What the partitioner changed.
         what: String,
     },
-    /// A tag is on a value that defines no node, or on a node that no backend can take.
+    /// A tag is on a value that is no node's first result, or on a call of another backend's payload.
     #[error("the tag `{tag}` of {value} has no effect: {problem}; tag the first results of nodes")]
     NotANode {
         /// The tag.
         tag: String,
         /// What is tagged.
         value: String,
-        /// Why it cannot be tagged.
+        /// Why the value cannot be tagged.
         problem: String,
     },
     /// A payload or named data asks for an alignment that cannot be given.
@@ -218,9 +218,9 @@ pub enum DelegationError {
     Alignment {
         /// The backend.
         backend_id: String,
-        /// The payload or named data that requires it.
+        /// The payload or named data that requires the alignment.
         what: String,
-        /// The alignment.
+        /// The required alignment, in bytes.
         alignment: u64,
     },
     /// Payloads of two methods use one key for different bytes. Named data belongs to the file, not to a method.
@@ -231,9 +231,9 @@ pub enum DelegationError {
     SameKeyInMethods {
         /// The key.
         key: String,
-        /// A method that uses it.
+        /// A method that uses the key.
         first: String,
-        /// A method that uses it for other bytes.
+        /// Another method, which uses the key for other bytes.
         second: String,
     },
     /// A payload uses a key that the file needs for something else.
@@ -243,15 +243,15 @@ pub enum DelegationError {
         backend_id: String,
         /// The key.
         key: String,
-        /// What the key names.
+        /// Why the payload cannot use the key.
         problem: String,
     },
-    /// An error of a backend, with the source line of the node that it is about.
+    /// An error of a backend about a node, with the source line of that node.
     #[error("{source}\n    at {line}")]
     AtLine {
         /// The error.
         source: Box<DelegationError>,
-        /// The line.
+        /// The source line of the node.
         line: SourceFrame,
     },
     /// A backend panicked.
@@ -271,7 +271,7 @@ pub enum DelegationError {
         backend_id: String,
         /// The node.
         node: String,
-        /// Its operator.
+        /// The node's operator.
         target: String,
         /// Why the backend cannot compute the node.
         problem: String,

@@ -28,7 +28,7 @@ pub fn tag_supported(
 #[derive(Clone, Copy)]
 struct Producer {
     level: u32,
-    /// Its index among the supported nodes, if it is supported.
+    /// The node's index among the supported nodes; `None` if the backend does not support it.
     supported: Option<usize>,
 }
 

@@ -3,7 +3,7 @@
 use super::{CompileSpec, DelegationError};
 use crate::{ConstantTensor, ExportedProgram, Ranges, TensorSpec};
 
-/// The inverse of a backend's ahead-of-time half, for programs whose source is not available.
+/// Converts a backend's payloads back to operators, for programs whose source is not available.
 pub trait Recover {
     /// The id by which programs name the backend.
     fn backend_id(&self) -> &str;

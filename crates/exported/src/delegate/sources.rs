@@ -33,26 +33,26 @@ pub struct DelegateSources {
 /// The source nodes that a delegate replaced, and its debug handles.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DelegateSource {
-    /// The id of its backend.
+    /// The id of the backend.
     pub backend_id: String,
-    /// The nodes that it replaced, in execution order.
+    /// The nodes that the delegate replaced, in execution order.
     pub nodes: Vec<SourceNode>,
-    /// Its debug handles, each with the names of the nodes behind it.
+    /// The delegate's debug handles, each with the names of the source nodes behind it.
     pub handles: Vec<(DebugHandle, Vec<String>)>,
 }
 
 /// A node of the source program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourceNode {
-    /// The names of its results. The first is the name of the node.
+    /// The names of the node's results. The first is also the name of the node.
     pub results: Vec<String>,
-    /// Its operator.
+    /// The node's operator.
     pub target: String,
-    /// The names of the values that it reads.
+    /// The names of the values that the node reads.
     pub inputs: Vec<String>,
-    /// Its source line, `model.py:12, in forward`. Empty if it is unknown.
+    /// The node's source line, such as `model.py:12, in forward`; empty if it is unknown.
     pub line: String,
-    /// The path of the module that it belongs to, such as `layers.0`.
+    /// The path of the module that the node belongs to, such as `layers.0`.
     pub module: String,
 }
 
@@ -69,7 +69,7 @@ impl SourceNode {
         }
     }
 
-    /// Its name: that of its first result.
+    /// The node's name: that of its first result.
     pub fn name(&self) -> &str {
         self.results.first().map_or("", String::as_str)
     }
@@ -105,7 +105,7 @@ impl DelegateSource {
         self.nodes.iter().find(|node| node.name() == name)
     }
 
-    /// The names of the nodes behind a debug handle, with their lines and modules; `None` if it is unknown.
+    /// The names of the nodes behind a debug handle, with their lines and modules; `None` if the handle is unknown.
     pub fn describe_handle(&self, handle: &DebugHandle) -> Option<String> {
         let (_, names) = self.handles.iter().find(|(known, _)| known == handle)?;
         let text = |name: &String| self.node(name).map_or_else(|| name.clone(), SourceNode::describe);

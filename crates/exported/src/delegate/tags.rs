@@ -46,7 +46,7 @@ impl ExportedProgram {
 /// Nodes that run together: all nodes of a tag, or one untagged node.
 pub(super) struct Group {
     pub(super) tag: Option<Arc<str>>,
-    /// Their indices, in increasing order.
+    /// The indices of the group's nodes in the graph, in increasing order.
     pub(super) nodes: Vec<usize>,
 }
 

@@ -71,7 +71,7 @@ impl<'t> Cursor<'t> {
         Some(before)
     }
 
-    /// Takes the text before the next of these marks, or all of it.
+    /// Takes the text before the next character of `marks`, or all of it if none follows.
     pub(super) fn take_until_any(&mut self, marks: &[char]) -> &'t str {
         self.split(self.0.find(marks).unwrap_or(self.0.len()))
     }

@@ -45,7 +45,7 @@ pub struct BundledProgram {
 pub struct BundledMethodTestSuite {
     /// The method.
     pub method_name: String,
-    /// Its cases.
+    /// The method's test cases.
     pub test_cases: Vec<BundledMethodTestCase>,
 }
 
@@ -90,7 +90,7 @@ impl Tensor {
         ScalarType::from_i8(self.scalar_type).ok()
     }
 
-    /// Number of bytes that the type and sizes require; `None` if it overflows or the type is unknown.
+    /// Number of bytes that the type and sizes require; `None` if it overflows, a size is negative or the type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
         shape::nbytes(self.scalar_type, &self.sizes)
     }

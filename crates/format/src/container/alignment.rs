@@ -39,7 +39,7 @@ pub(crate) fn infer_alignments(places: &[(u64, u64)], default: u64) -> Alignment
 mod tests {
     use super::*;
 
-    /// The places of things of these sizes, laid out from `start` on.
+    /// For each item of these sizes, laid out from `start` on: the padding before it, and its offset.
     fn laid_out(start: u64, sizes: &[u64], alignments: &[u64]) -> Vec<(u64, u64)> {
         let mut end = start;
         let place = |(&size, &alignment): (&u64, &u64)| {

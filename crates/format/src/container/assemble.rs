@@ -7,9 +7,9 @@ use std::io::Write;
 /// A segment to be written.
 #[derive(Debug, Clone, Default)]
 pub struct Segment<'d> {
-    /// Its bytes.
+    /// The segment's bytes.
     pub blob: Blob<'d>,
-    /// Where it starts.
+    /// Where the segment starts.
     pub place: Place,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Layout {
     pub(crate) placed: Vec<DataSegment>,
     /// Bytes of all segments together, padding included.
     pub(crate) data_size: u64,
-    /// The alignment that the segment base needs for every segment to be aligned.
+    /// The alignment in bytes that the segment base needs for every segment to be aligned.
     base_alignment: u64,
 }
 
@@ -86,7 +86,7 @@ impl Layout {
     }
 }
 
-/// Least common multiple; `None` if it overflows or one is zero.
+/// Least common multiple; `None` if it overflows or a number is zero.
 fn lcm(a: u64, b: u64) -> Option<u64> {
     let (mut x, mut y) = (a, b);
     while y != 0 {

@@ -88,7 +88,7 @@ impl<'d> Blob<'d> {
         self.len == 0
     }
 
-    /// Writes the bytes. Fails if the source yields more or fewer bytes than announced.
+    /// Writes the bytes. Fails if the source yields more or fewer bytes than the blob's length.
     pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
         match &self.source {
             Source::Bytes(bytes) => Ok(out.write_all(bytes)?),
@@ -177,7 +177,7 @@ pub(crate) struct Sharing<'d> {
 /// Blobs of one length.
 #[derive(Debug, Default)]
 struct Group<'d> {
-    /// The first blob and its index; it is not hashed before a second one of the same length arrives.
+    /// The first blob and its index. It is not hashed until a second blob of the same length arrives.
     alone: Option<(Blob<'d>, u32)>,
     by_digest: HashMap<Digest, u32>,
 }

@@ -19,7 +19,7 @@ pub fn align_up(at: u64, alignment: u64) -> Option<u64> {
 pub(crate) struct Magic {
     /// The bytes expected at byte 4, or at byte 8 of a size-prefixed buffer.
     pub(crate) identifier: [u8; 4],
-    /// The format that they identify.
+    /// The format that has this identifier.
     pub(crate) kind: FileKind,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Magic {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeaderField {
     pub(crate) name: &'static str,
-    /// Its byte offset in the file.
+    /// The field's byte offset in the file.
     pub(crate) at: usize,
 }
 

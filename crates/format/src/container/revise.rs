@@ -17,17 +17,17 @@ pub(crate) enum Content<'d> {
 }
 
 impl<'d> Content<'d> {
-    /// All segments of a file.
+    /// Contents that keep every segment of a file.
     pub(crate) fn keep_all(segments: &[DataSegment]) -> Vec<Self> {
         (0..segments.len()).map(Content::Old).collect()
     }
 
-    /// A new segment.
+    /// A new segment, which replaces no old one.
     pub(crate) fn new_segment(blob: Blob<'d>, alignment: u64) -> Self {
         Content::New { blob, alignment: alignment.max(1), replaces: None }
     }
 
-    /// The index of the old segment that it is or replaces.
+    /// The index of the old segment that the content keeps or replaces.
     fn old_index(&self) -> Option<usize> {
         match *self {
             Content::Old(index) => Some(index),
@@ -37,7 +37,7 @@ impl<'d> Content<'d> {
     }
 }
 
-/// Whether every segment is the old one, with the same index.
+/// Whether the contents are exactly the `old` segments of the old file, each with the index that it had.
 pub(crate) fn is_unchanged(contents: &[Content<'_>], old: usize) -> bool {
     let same =
         |(index, content): (usize, &Content<'_>)| matches!(content, Content::Old(old) if *old == index);
@@ -54,7 +54,7 @@ pub(crate) struct OldSegments<'s> {
     /// The byte offset at which the tables end.
     pub(crate) tables_end: u64,
     pub(crate) file_len: u64,
-    /// The alignment that the format's writers use unless asked.
+    /// The default segment alignment of the format's writers, in bytes.
     pub(crate) default_alignment: u64,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Revised<'d> {
     modulus: u64,
     /// Whether any bytes follow the tables.
     pub(crate) has_data: bool,
-    /// Gaps between segments of the old file whose bytes are not in the new one.
+    /// The byte ranges, in the old file, of gaps between segments that are not kept.
     gaps: Vec<Range<u64>>,
 }
 
@@ -95,7 +95,7 @@ impl OldSegments<'_> {
         ends.max().unwrap_or(0).max(self.tables_end)
     }
 
-    /// The alignment of the base and of all segments, and that of each segment, by index.
+    /// The alignment that the base and all segments have in common, and that of each segment by index, in bytes.
     pub(crate) fn alignments(&self) -> (u64, Vec<u64>) {
         let order = self.file_order();
         let mut places = Vec::new();
@@ -119,7 +119,7 @@ impl OldSegments<'_> {
         (inferred.common, each)
     }
 
-    /// What is between the tables and the segments.
+    /// The byte ranges that neither the tables nor a segment occupies, up to the end of the last segment.
     fn gaps(&self) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut end = self.tables_end;
@@ -234,7 +234,7 @@ impl<'d> Revised<'d> {
         self.pieces.push((placed, Segment { blob, place: Place::At(offset) }));
     }
 
-    /// One phrase for each gap between segments whose bytes are lost in the edit and were not all zero.
+    /// A phrase for each gap between segments whose bytes the edit loses, unless they are all zero.
     pub(crate) fn lost_gaps(&self, source: &dyn Fn(Range<u64>) -> Blob<'d>) -> Result<Vec<String>> {
         let mut lost = Vec::new();
         for gap in self.gaps.iter().filter(|gap| !gap.is_empty()) {

@@ -30,9 +30,9 @@ pub struct ETDump {
 /// A block of events (`RunData`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunData {
-    /// The block's name: `Default` while loading, `Execute`.
+    /// The block's name: `Default` for loading, `Execute` for an execution.
     pub name: Option<String>,
-    /// The test case of a bundled program that was run, or -1.
+    /// The index of the test case of a bundled program that was run, or -1.
     pub bundled_input_index: i32,
     /// The allocators that allocation events refer to.
     pub allocators: Vec<Allocator>,
@@ -43,7 +43,7 @@ pub struct RunData {
 /// A tracked allocator (`Allocator`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allocator {
-    /// Its name.
+    /// The allocator's name.
     pub name: Option<String>,
 }
 
@@ -63,9 +63,9 @@ pub struct Event {
 pub struct ProfileEvent {
     /// What took the time: `native_call_add.out`, `DELEGATE_CALL`, `Method::execute`.
     pub name: Option<String>,
-    /// The chain that was executed.
+    /// The index of the chain that was executed.
     pub chain_index: i32,
-    /// The instruction in its chain, or -1.
+    /// The index of the instruction in its chain, or -1.
     pub instruction_id: i32,
     /// The debug id of the operator in the delegate, or -1.
     pub delegate_debug_id_int: i32,
@@ -73,9 +73,9 @@ pub struct ProfileEvent {
     pub delegate_debug_id_str: Option<String>,
     /// Other data that the delegate recorded.
     pub delegate_debug_metadata: Vec<u8>,
-    /// When it began, in ticks.
+    /// When the span began, in ticks.
     pub start_time: u64,
-    /// When it ended, in ticks.
+    /// When the span ended, in ticks.
     pub end_time: u64,
 }
 
@@ -91,9 +91,9 @@ pub struct AllocationEvent {
 /// A recorded value (`DebugEvent`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct DebugEvent {
-    /// The chain that was executed.
+    /// The index of the chain that was executed.
     pub chain_index: u64,
-    /// The instruction in its chain, or -1.
+    /// The index of the instruction in its chain, or -1.
     pub instruction_id: i32,
     /// The recorded value.
     pub debug_entry: Option<Value>,
@@ -108,9 +108,9 @@ pub struct DebugEvent {
 /// A recorded value (`Value`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// Its kind and contents.
+    /// The value's kind and contents.
     pub kind: ValueKind,
-    /// Whether it is an output of the method, if that was recorded.
+    /// Whether the value is an output of the method, if that was recorded.
     pub output: Option<bool>,
 }
 
@@ -144,7 +144,7 @@ pub struct Tensor {
     pub sizes: Vec<i64>,
     /// Strides, in elements.
     pub strides: Vec<i64>,
-    /// Offset of its bytes in the debug buffer.
+    /// The byte offset of the tensor's data in the debug buffer.
     pub offset: i64,
 }
 
@@ -201,7 +201,7 @@ impl Tensor {
         shape::nbytes(self.scalar_type, &sizes?)
     }
 
-    /// The range of its bytes in a debug buffer of `len` bytes, if that is in bounds.
+    /// The range of the tensor's bytes in a debug buffer of `len` bytes; `None` if it is out of bounds.
     pub fn data_range(&self, len: u64) -> Option<Range<u64>> {
         let start = u64::try_from(self.offset).ok()?;
         let end = start.checked_add(self.nbytes()?)?;

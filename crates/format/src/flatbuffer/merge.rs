@@ -109,7 +109,7 @@ impl Survey {
 /// What became of a table or vector.
 enum Fate {
     Stays,
-    /// It was copied to this position, after the old buffer.
+    /// The table or vector was copied to this position, after the old buffer.
     Moves(usize),
 }
 
@@ -119,11 +119,11 @@ struct Merger<'a> {
     /// The patched old buffer, followed by appended data. Positions in the old buffer keep their meaning.
     out: Vec<u8>,
     survey: &'a Survey,
-    /// Alignment of bulk bytes.
+    /// Alignment of bulk bytes in the buffer, in bytes.
     alignment: usize,
     opaque_field: &'static str,
     opaque: &'a [usize],
-    /// Positions of the vtables that were appended.
+    /// Positions of the appended vtables, by the bytes of the vtable.
     vtables: HashMap<Vec<u8>, usize>,
     lost: Vec<String>,
 }
@@ -299,7 +299,8 @@ impl Merger<'_> {
         }
     }
 
-    /// The old entries' positions that match the new entries, if the new vector is a subsequence of the old one.
+    /// The buffer positions of the old entries that equal the new ones; `None` if the new vector is no subsequence of
+    /// the old.
     fn match_subsequence(
         &self,
         old: RawVector,
@@ -325,7 +326,7 @@ impl Merger<'_> {
         Some(positions)
     }
 
-    /// Shortens a vector in place to these entries.
+    /// Shortens a vector in place to its entries at the buffer positions `positions`.
     fn shorten_vector(&mut self, from: usize, old: RawVector, positions: &[usize]) -> Option<Fate> {
         self.out[from..from + 4].copy_from_slice(&u32::try_from(positions.len()).ok()?.to_le_bytes());
         self.out[old.start..old.start + 4 * old.count].fill(0);
@@ -414,7 +415,7 @@ impl Merger<'_> {
         Some(Room { added, removed })
     }
 
-    /// Gives a table a vtable with other fields.
+    /// Gives a table a vtable with the fields that `room` adds, and without those that it removes.
     fn make_room(&mut self, old: RawTable, room: &Room, layout: &'static Layout) -> Option<()> {
         if room.added.is_empty() && room.removed.is_empty() {
             return Some(());

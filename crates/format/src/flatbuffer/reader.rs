@@ -31,11 +31,11 @@ const MAX_UNKNOWN: usize = 1000;
 
 /// A scalar that a flatbuffer stores inline.
 pub trait Scalar: Copy {
-    /// Its size in bytes.
+    /// The scalar's size in bytes.
     const SIZE: usize;
     /// Decodes `SIZE` little-endian bytes.
     fn from_le_slice(bytes: &[u8]) -> Self;
-    /// Its little-endian bytes.
+    /// The scalar's little-endian bytes.
     fn to_le(self) -> impl AsRef<[u8]>;
 }
 
@@ -278,7 +278,7 @@ pub struct Table<'r, 'a> {
     len: u16,
     path: Path<'r>,
     nesting: u32,
-    /// The number of fields that were asked for so far.
+    /// One more than the highest field id that was asked for so far; higher ids are unknown to the decoder.
     known: Cell<usize>,
 }
 
@@ -515,7 +515,7 @@ impl<'a> Table<'_, 'a> {
         }
     }
 
-    /// An entry of a vector of tables that starts at `start`.
+    /// The entry `index` of the vector of tables whose first entry is at `start`.
     fn entry<'s>(&'s self, start: usize, index: usize, path: Path<'s>) -> Result<Table<'s, 'a>> {
         let item = self.reader.follow(start + 4 * index, &path)?;
         self.reader.table(item, path, self.nesting - 1)

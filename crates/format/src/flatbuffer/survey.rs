@@ -21,7 +21,7 @@ pub(crate) struct Survey {
     pub(super) shared: HashSet<usize>,
     /// The byte ranges of everything that declared fields refer to, sorted and disjoint.
     pub(super) covered: Vec<Range<usize>>,
-    /// The positions that undeclared fields refer to, in case they are offsets.
+    /// The positions that undeclared fields point to if they are taken for offsets.
     pub(super) suspects: Vec<usize>,
 }
 
@@ -101,7 +101,7 @@ impl Walker<'_> {
         self.survey.covered.push(range);
     }
 
-    /// Records a visit; false if the place was visited before.
+    /// Records that `at` is visited with this layout; returns false if that was recorded before.
     fn mark_visited(&mut self, at: usize, layout: &'static Layout) -> bool {
         if !self.seen.insert(at) {
             self.survey.shared.insert(at);

@@ -25,9 +25,9 @@ pub struct Ref(usize);
 /// A finished flatbuffer.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// Its bytes: root offset, file identifier, tables.
+    /// The bytes: root offset, file identifier, tables.
     pub bytes: Vec<u8>,
-    /// The largest alignment that anything in it needs; the length is a multiple of it.
+    /// The largest alignment that any part of the buffer needs; the length is a multiple of it.
     pub alignment: usize,
 }
 

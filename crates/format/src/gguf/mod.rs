@@ -39,7 +39,7 @@ pub struct Tensor {
     pub sizes: Vec<u64>,
     /// How the elements are stored.
     pub kind: TensorKind,
-    /// The byte range of its data in the file.
+    /// The byte range of the tensor's data in the file.
     pub data: Range<u64>,
 }
 
@@ -61,7 +61,7 @@ pub enum Value {
     Array {
         /// The length of the array in the file.
         len: u64,
-        /// Its first values.
+        /// The first values of the array.
         first: Vec<Value>,
     },
 }
@@ -161,7 +161,7 @@ impl TensorKind {
         KINDS.iter().find(|kind| kind.number == number).copied()
     }
 
-    /// Its name, such as `Q8_0`.
+    /// The kind's name, such as `Q8_0`.
     pub const fn name(self) -> &'static str {
         self.name
     }

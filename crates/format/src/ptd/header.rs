@@ -21,11 +21,11 @@ pub struct Header {
     pub file_len: u64,
     /// Length of the header, counted from its magic. Unknown fields at the end of a longer header are ignored.
     pub length: u32,
-    /// Bytes of the header with its padding, by which it shifts the flatbuffer.
+    /// Bytes of the header with its padding: the number of bytes by which the header shifts the flatbuffer.
     pub flatbuffer_offset: u64,
     /// Bytes of the flatbuffer, without the header.
     pub flatbuffer_size: u64,
-    /// Bytes of the tables from byte 0, with the header: the sum of the two fields above.
+    /// Bytes of the tables from byte 0, with the header: the sum of `flatbuffer_offset` and `flatbuffer_size`.
     pub tables_size: u64,
     /// The segment base, a byte offset in the file.
     pub segment_base_offset: u64,

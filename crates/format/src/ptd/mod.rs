@@ -88,7 +88,7 @@ impl TensorLayout {
         shape::numel(&self.sizes)
     }
 
-    /// Number of bytes; `None` if it overflows or the element type is unknown.
+    /// Number of bytes; `None` if it overflows, a size is negative or the element type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
         shape::nbytes(self.scalar_type, &self.sizes)
     }

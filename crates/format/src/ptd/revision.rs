@@ -99,7 +99,7 @@ impl VerifiedFlatTensor {
 }
 
 impl<'d> Revision<'d> {
-    /// Starts an edit. `bytes` are those of the file's tables; `source` returns the bytes of a range of the file.
+    /// Starts an edit. `bytes` are the bytes of the file's tables; `source` returns the bytes of a range of the file.
     pub fn new(
         file: &VerifiedFlatTensor,
         bytes: Vec<u8>,
@@ -126,7 +126,7 @@ impl<'d> Revision<'d> {
         (self.source)(self.old.data_range(entry))
     }
 
-    /// Replaces the bytes of the entry `index`. Others that share them keep the old ones.
+    /// Replaces the bytes of the entry `index`. Other entries that shared the old bytes keep them.
     pub fn set(&mut self, index: usize, blob: Blob<'d>) {
         let alignments = self.old.segment_alignments();
         let alignment =
@@ -251,7 +251,7 @@ impl<'d> Revision<'d> {
         Ok(Revised { prepared, lost, is_unchanged: false })
     }
 
-    /// The old file as the result of the edit.
+    /// Returns the old file, unchanged, as the result of the edit.
     fn into_unchanged(self) -> Revised<'d> {
         let header = self.old.header().clone();
         let base = self.bytes.len() as u64;

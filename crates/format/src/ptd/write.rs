@@ -21,9 +21,9 @@ pub const DEFAULT_SEGMENT_ALIGNMENT: u64 = 128;
 pub struct Builder<'d> {
     /// The entries, in the order in which they are written.
     pub entries: Vec<Entry<'d>>,
-    /// Alignment of segments: a power of two.
+    /// Alignment of segments in bytes: a power of two.
     pub segment_alignment: u64,
-    /// Whether equal bytes are written once; to find them, blobs with equal lengths are read once more.
+    /// Whether equal bytes are written only once. To find equal blobs, those of equal length are read once more.
     pub share: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Entry<'d> {
     pub layout: Option<TensorLayout>,
     /// The bytes.
     pub blob: Blob<'d>,
-    /// Alignment in addition to the segment alignment; 1 for none.
+    /// Alignment in bytes in addition to the segment alignment; 1 for none.
     pub alignment: u64,
 }
 

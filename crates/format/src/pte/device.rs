@@ -3,7 +3,7 @@ use super::enumeration::schema_enum;
 schema_enum! {
     /// The kind of device that memory is on.
     DeviceType {
-        /// The host.
+        /// The host's CPU.
         Cpu = 0 "CPU",
         /// A CUDA device.
         Cuda = 1 "CUDA",

@@ -1,4 +1,4 @@
-/// An enum of the schema: its members, their numbers, and their names.
+/// Defines an enum of the schema: its members, their numbers, and their names.
 macro_rules! schema_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal $text:literal,)* }) => {
         $(#[$doc])*

@@ -34,7 +34,7 @@ pub struct Header {
 /// The extended header, stored from byte 8 on if the program has segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtendedHeader {
-    /// Its length, counted from its magic. Unknown fields at the end of a longer header are ignored.
+    /// The header's length, counted from its magic. Unknown fields at the end of a longer header are ignored.
     pub length: u32,
     /// See [`Header::program_size`].
     pub program_size: u64,

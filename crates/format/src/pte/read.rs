@@ -35,10 +35,10 @@ pub(crate) struct Decoded {
 
 /// A method whose tables are malformed, or have members of enums or unions that this reader does not know.
 pub(crate) struct Broken {
-    /// Its name, if that could be read.
+    /// The method's name, if that could be read.
     pub(crate) name: Option<String>,
     pub(crate) error: crate::Error,
-    /// What could be read, if nothing but unknown members is wrong.
+    /// The method as far as it could be read, if nothing is wrong with it except unknown members of enums or unions.
     pub(crate) plan: Option<ExecutionPlan>,
     /// The unknown members. In `plan`, values have [`EValue::Null`] instead, instructions a kernel call without operator, and
     /// enums their default.

@@ -48,7 +48,7 @@ pub struct ExecutionPlan {
     pub delegates: Vec<BackendDelegate>,
     /// Bytes of each planned arena; entry 0 is a placeholder.
     pub non_const_buffer_sizes: Vec<i64>,
-    /// The devices of those arenas that are not on the CPU.
+    /// The devices of the arenas that are not on the CPU.
     pub non_const_buffer_device: Vec<NonConstBufferDevice>,
 }
 
@@ -191,9 +191,9 @@ pub struct BackendDelegateDataReference {
 /// A setting of a delegate (`CompileSpec`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct CompileSpec {
-    /// Its name.
+    /// The setting's name.
     pub key: String,
-    /// Its value, interpreted by the backend.
+    /// The setting's value, interpreted by the backend.
     pub value: Vec<u8>,
 }
 
@@ -210,7 +210,7 @@ schema_enum! {
 /// The device of a planned arena (`NonConstBufferDevice`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct NonConstBufferDevice {
-    /// Index into [`ExecutionPlan::non_const_buffer_sizes`], with its placeholder.
+    /// Index into [`ExecutionPlan::non_const_buffer_sizes`], whose entry 0 is a placeholder.
     pub buffer_idx: i32,
     /// The kind of device.
     pub device_type: DeviceType,
@@ -228,14 +228,14 @@ impl NonConstBufferDevice {
 /// An inline constant (`Buffer`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Buffer {
-    /// Its byte range in the file.
+    /// The constant's byte range in the file.
     pub storage: Range<u64>,
 }
 
 /// An inline delegate payload (`BackendDelegateInlineData`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct BackendDelegateInlineData {
-    /// Its byte range in the file.
+    /// The payload's byte range in the file.
     pub data: Range<u64>,
 }
 

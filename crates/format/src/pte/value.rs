@@ -10,7 +10,7 @@ use pteron_tensor::ScalarType;
 pub enum EValue {
     /// No value (`None`).
     Null,
-    /// An integer; also a scalar type, layout or device as an argument.
+    /// An integer. Scalar types, layouts and devices that are passed as arguments are integers, too.
     Int(i64),
     /// A boolean.
     Bool(bool),
@@ -75,17 +75,17 @@ pub struct Tensor {
     pub sizes: Vec<i32>,
     /// Dimensions from the outermost in memory to the innermost.
     pub dim_order: Vec<u8>,
-    /// Whether training computes its gradient.
+    /// Whether training computes the tensor's gradient.
     pub requires_grad: bool,
     /// Index of the constant or of the initial bytes; 0 for none.
     pub data_buffer_idx: u32,
-    /// Its location in a planned arena.
+    /// The tensor's location in a planned arena; `None` if its memory is not planned.
     pub allocation_info: Option<AllocationDetails>,
     /// PyTorch's storage layout: always 0, which means strided.
     pub layout: i8,
     /// Whether sizes may change.
     pub shape_dynamism: TensorShapeDynamism,
-    /// Name, location and device.
+    /// The tensor's name, where its bytes are, and its device.
     pub extra_tensor_info: Option<ExtraTensorInfo>,
 }
 
@@ -100,7 +100,7 @@ impl Tensor {
         shape::numel(&self.sizes)
     }
 
-    /// Number of bytes; `None` if it overflows or the element type is unknown.
+    /// Number of bytes; `None` if it overflows, a size is negative or the element type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
         shape::nbytes(self.scalar_type, &self.sizes)
     }
@@ -144,11 +144,11 @@ impl Tensor {
 /// A location in a planned arena (`AllocationDetails`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct AllocationDetails {
-    /// The arena, counted from 1.
+    /// The index of the arena, counted from 1.
     pub memory_id: u32,
     /// Low half of the byte offset in the arena.
     pub memory_offset_low: u32,
-    /// High half of the byte offset.
+    /// High half of the byte offset in the arena.
     pub memory_offset_high: u32,
 }
 
@@ -171,9 +171,9 @@ pub struct ExtraTensorInfo {
     pub mutable_data_segments_idx: u64,
     /// The name in the source model; for an external tensor, the key in the `.ptd`.
     pub fully_qualified_name: Option<String>,
-    /// Whether its bytes are in this file.
+    /// Whether the tensor's bytes are in this file.
     pub location: TensorDataLocation,
-    /// The kind of device it is on.
+    /// The kind of device that the tensor is on.
     pub device_type: DeviceType,
     /// The index among devices of that kind.
     pub device_index: i8,

@@ -24,7 +24,7 @@ enum AttributeValue {
     List(Vec<Scalar>),
 }
 
-/// Builds a call with these inputs, the attributes at the cursor and this many results. Returns it with its node's inputs.
+/// Builds a call of `kernel` with the attributes at the cursor. Returns the call and the inputs of its node.
 pub(super) fn call(
     kernel: Arc<dyn Kernel>,
     inputs: &[Input],
@@ -75,7 +75,7 @@ fn is_required(arg: &SchemaArg) -> bool {
     arg.ty == ArgType::Tensor && !(arg.written || arg.list || arg.optional)
 }
 
-/// The inputs that are not assigned to arguments, and the node's inputs so far.
+/// A call's inputs that are not assigned to arguments yet, and the inputs that its node has so far.
 struct Unassigned<'i> {
     inputs: &'i [Input],
     operands: Vec<ValueId>,
@@ -91,7 +91,7 @@ impl Unassigned<'_> {
         Some(first)
     }
 
-    /// The number of inputs from the next one on that all have a property.
+    /// How many inputs, from the next one on, have a property before the first that does not.
     fn count_while(&self, is: impl Fn(&Input) -> bool) -> usize {
         self.inputs.iter().take_while(|input| is(input)).count()
     }
@@ -117,7 +117,7 @@ impl Unassigned<'_> {
         }
     }
 
-    /// Takes an input that is a scalar or, for a list, all scalars that are next. `None` if the next input is no scalar.
+    /// Takes the next input, if it is a scalar; for a list, all scalars that come next. `None` if no scalar comes next.
     fn take_scalars(&mut self, list: bool) -> Option<CallArg> {
         let scalars = self.count_while(|input| matches!(input, Input::Value(_, Type::Scalar)));
         let num_taken = if list { scalars } else { scalars.min(1) };

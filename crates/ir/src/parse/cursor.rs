@@ -5,10 +5,10 @@ use crate::value::scalar_meta;
 use pteron_tensor::{DimOrder, Scalar, ScalarType, ShapeDynamism, TensorMeta};
 use std::str::FromStr;
 
-/// What was read, or a message that says what is wrong.
+/// The value that was read, or a message that says what is wrong.
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
 
-/// The rest of a line, which is not read yet.
+/// The rest of a line that is being parsed.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'t>(&'t str);
 
@@ -33,7 +33,7 @@ impl<'t> Cursor<'t> {
         self.0.starts_with(text)
     }
 
-    /// Advances past `text`, if it is next.
+    /// Advances past `text` if it comes next. Returns whether it did.
     pub(super) fn eat(&mut self, text: &str) -> bool {
         let rest = self.0.strip_prefix(text);
         self.0 = rest.unwrap_or(self.0);
@@ -50,7 +50,7 @@ impl<'t> Cursor<'t> {
         if self.0.is_empty() { Ok(()) } else { Err(self.expected_error("the end of the line")) }
     }
 
-    /// The error message that `expected` was expected here, with the text that is here.
+    /// The error message that `expected` was expected at the cursor, with the text found there.
     pub(super) fn expected_error(&self, expected: &str) -> String {
         match self.0 {
             "" => format!("expected {expected}, found the end of the line"),
@@ -58,7 +58,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Reads up to the next of these marks, or to the end of the line.
+    /// Reads up to the next of the characters `marks`, or to the end of the line.
     pub(super) fn until_any(&mut self, marks: &[char]) -> &'t str {
         self.take_bytes(self.0.find(marks).unwrap_or(self.0.len()))
     }

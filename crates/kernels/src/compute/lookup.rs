@@ -6,7 +6,7 @@ use super::isa::Isa;
 use super::split;
 use pteron_pool::Pool;
 
-/// Number of bytes from which on the work is divided among threads.
+/// The number of bytes from which on the work is divided among threads.
 const WORTH: usize = 1 << 16;
 
 /// Looks up each byte in `table`. Runs in parallel on `pool` if there are many bytes.
@@ -31,7 +31,7 @@ pub fn lookup(pool: &Pool, isa: Isa, table: &[u8; 256], x: &[u8], out: &mut [u8]
 mod x86 {
     use std::arch::x86_64::*;
 
-    /// Bytes in a vector.
+    /// The number of bytes in a vector.
     const WIDTH: usize = 64;
 
     /// Same as [`super::lookup`] on the calling thread, for slices of equal length: four registers hold the table.

@@ -18,7 +18,7 @@ pub(crate) fn last_of(count: usize, step: usize) -> usize {
 /// elements and may be zero (a broadcast).
 #[derive(Clone, Copy, Debug)]
 pub struct MatRef<'a, T = f32> {
-    /// The elements, from `(0, 0)` on.
+    /// The elements, from the element `(0, 0)` on.
     data: &'a [T],
     rows: usize,
     cols: usize,
@@ -54,22 +54,22 @@ impl<'a, T> MatRef<'a, T> {
         Self { data: self.data, rows: self.cols, cols: self.rows, rs: self.cs, cs: self.rs }
     }
 
-    /// Number of rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// The number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// Elements from one row to the next.
+    /// The number of elements from one row to the next.
     pub fn row_stride(&self) -> usize {
         self.rs
     }
 
-    /// Elements from one column to the next.
+    /// The number of elements from one column to the next.
     pub fn col_stride(&self) -> usize {
         self.cs
     }
@@ -80,7 +80,7 @@ impl<'a, T> MatRef<'a, T> {
         &self.data[i * self.rs + j * self.cs]
     }
 
-    /// The slice from the element `(i, j)` to its end.
+    /// The elements from `(i, j)` on, to the end of the slice.
     pub(super) fn from(&self, i: usize, j: usize) -> &'a [T] {
         &self.data[i * self.rs + j * self.cs..]
     }
@@ -97,7 +97,7 @@ impl<'a, T> MatRef<'a, T> {
         Self { data, rows: rows.len(), cols: cols.len(), ..*self }
     }
 
-    /// The address of the element `(0, 0)`; of no meaning if the matrix is empty. All elements are in one slice.
+    /// The address of the element `(0, 0)`; meaningless if the matrix is empty. All elements are in one slice.
     pub(super) fn as_ptr(&self) -> *const T {
         self.data.as_ptr()
     }
@@ -146,27 +146,27 @@ impl<'a, T> MatMut<'a, T> {
         Self { rows: self.cols, cols: self.rows, rs: self.cs, cs: self.rs, ..self }
     }
 
-    /// Number of rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// The number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// Elements from one row to the next.
+    /// The number of elements from one row to the next.
     pub fn row_stride(&self) -> usize {
         self.rs
     }
 
-    /// Elements from one column to the next.
+    /// The number of elements from one column to the next.
     pub fn col_stride(&self) -> usize {
         self.cs
     }
 
-    /// The same matrix, borrowed for a shorter time.
+    /// This matrix, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> MatMut<'_, T> {
         MatMut { ..*self }
     }
@@ -181,7 +181,7 @@ impl<'a, T> MatMut<'a, T> {
         unsafe { Blocks { whole: self.reborrow() }.block(rows, cols) }
     }
 
-    /// The same elements as one row, if the matrix has no gaps; otherwise the matrix unchanged.
+    /// The matrix as one row, if its elements are contiguous; otherwise the matrix unchanged.
     pub(super) fn as_one_row(self) -> Self {
         let dense = self.cs == 1 && self.rs == self.cols;
         if dense { Self { rows: 1, cols: self.rows * self.cols, ..self } } else { self }
@@ -236,7 +236,7 @@ fn check(len: usize, rows: usize, cols: usize, rs: usize, cs: usize) {
     assert!(disjoint, "elements of a {rows}x{cols} matrix with strides {rs}, {cs} alias");
 }
 
-/// A matrix that several tasks write concurrently, each a block of its own.
+/// A matrix that several tasks write concurrently; each task writes its own block.
 #[derive(Debug)]
 pub(crate) struct Blocks<'a, T = f32> {
     whole: MatMut<'a, T>,
@@ -264,7 +264,7 @@ impl<'a, T> Blocks<'a, T> {
     }
 }
 
-/// A slice that several tasks write concurrently, each elements of its own.
+/// A slice that several tasks write concurrently; each task writes its own elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared<'a, T = f32> {
     first: *mut T,

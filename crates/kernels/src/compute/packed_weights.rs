@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Alignment of each part of stored weights, in bytes.
+/// The alignment of each part of stored weights, in bytes.
 const ALIGNMENT: usize = 64;
 
 /// Incremented whenever the packed layout of weights changes.
@@ -44,12 +44,12 @@ impl WeightBuffer {
         }
     }
 
-    /// Bytes of memory that this buffer owns.
+    /// The bytes of memory that this buffer owns; none if they are owned elsewhere.
     pub(crate) fn own_bytes(&self) -> usize {
         if let Self::Owned(buffer) = self { buffer.len() } else { 0 }
     }
 
-    /// Appends its bytes to `out`, padded to start at the alignment.
+    /// Appends the buffer's bytes to `out`, padded so that they start at a multiple of [`ALIGNMENT`].
     pub(crate) fn store(&self, out: &mut Vec<u8>) {
         out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
         out.extend_from_slice(bytemuck::cast_slice(self.elements()));
@@ -70,7 +70,7 @@ pub struct PackedWeightsReader {
 }
 
 impl PackedWeightsReader {
-    /// A reader at the start of these bytes.
+    /// A reader of `bytes`, from the first byte on.
     pub fn new(bytes: WeightBytes) -> Self {
         Self { bytes, at: 0 }
     }

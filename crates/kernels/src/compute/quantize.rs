@@ -89,12 +89,12 @@ impl Quantizer {
         self.inverse
     }
 
-    /// The same, but multiplying by `inverse` instead of the reciprocal of the scale.
+    /// This quantizer, but multiplying by `inverse` instead of the reciprocal of its scale.
     fn with_inverse(self, inverse: f32) -> Self {
         Self { inverse, ..self }
     }
 
-    /// The same, but clamping the f32 values to `low..=high` first.
+    /// This quantizer, but clamping the f32 values to `low..=high` first.
     pub(crate) fn bounded(self, low: f32, high: f32) -> Self {
         let (low, high) = (low * self.inverse, high * self.inverse);
         let (least, greatest) = (self.low, self.high);
@@ -102,7 +102,7 @@ impl Quantizer {
         Self { low: within(low), high: within(high), ..self }
     }
 
-    /// Quantizes values that are already multiplied by [`Self::inverse`].
+    /// Quantizes a vector of values that are already multiplied by [`Self::inverse`].
     #[inline(always)]
     pub(crate) fn quantized<S: Simd>(&self, s: S, x: S::F) -> S::I {
         // Clamping before rounding gives the same result as clamping after it.

@@ -13,16 +13,16 @@ pub(crate) const fn reduced_under_miri(work: usize) -> usize {
 
 /// The fewest multiply-adds worth dividing in a matrix product, whose operands are held in registers.
 pub(crate) const PRODUCTS: usize = reduced_under_miri(1 << 18);
-/// The fewest multiply-adds worth dividing if each loads an operand of its own.
+/// The fewest multiply-adds worth dividing if each of them loads an operand of its own.
 pub(crate) const TAPS: usize = reduced_under_miri(1 << 16);
 /// The fewest elements worth dividing in an elementwise function.
 pub(crate) const ELEMENTS: usize = reduced_under_miri(1 << 14);
-/// The same for 8-bit values, which take half as long.
+/// The fewest 8-bit elements worth dividing in an elementwise function; they take half as long as f32.
 pub(crate) const BYTES: usize = 2 * ELEMENTS;
-/// A product of fewer rows counts as one of this many, since it must read all weights anyway.
+/// The number of rows that a product of fewer rows counts as, since it must read all weights anyway.
 pub(crate) const LEAST_ROWS: usize = 8;
 
-/// The number of threads to divide work among: each gets at least half of `unit`.
+/// The number of threads among which to divide work: each gets at least half a `unit` of work.
 pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
     if work < unit { 1 } else { pool.threads().min(work / (unit / 2)) }
 }

@@ -5,38 +5,38 @@ use super::isa::Isa;
 use super::simd::{Op, Simd, dispatch};
 use pteron_pool::Pool;
 
-/// Least number of input elements that a task reads.
+/// The least number of input elements that a task reads.
 const GRAIN: usize = 1 << 15;
-/// Pixels that are summed in f32 before the sum is added to an f64 total.
+/// The number of pixels that are summed in f32 before the sum is added to an f64 total.
 const F32_RUN: usize = 16;
-/// Channels that are summed together.
+/// The number of channels that are summed together.
 const CHANNELS: usize = 64;
 
 /// The windows of a pooling. There are three spatial dimensions, depth, height and width; a dimension that an
 /// operator lacks has kernel, stride and dilation 1 and padding 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Size of a window, in taps.
+    /// The size of a window, in taps.
     pub kernel: [usize; 3],
-    /// Distance between neighbouring windows, in pixels.
+    /// The distance between neighbouring windows, in pixels.
     pub stride: [usize; 3],
     /// Padding before the first pixel.
     pub padding: [usize; 3],
-    /// Distance between neighbouring taps of a window, in pixels.
+    /// The distance between neighbouring taps of a window, in pixels.
     pub dilation: [usize; 3],
 }
 
-/// What is computed from a window.
+/// How a window is reduced to one pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pooling {
-    /// The maximum; NaN if any pixel is NaN. Negative infinity if the window contains no pixel.
+    /// The maximum; NaN if any pixel is NaN, and negative infinity if the window contains no pixel.
     Max,
-    /// The sum of the pixels divided by their number; padding is not counted.
+    /// The sum of the pixels divided by the number of pixels; padding is not counted.
     Mean,
     /// The sum of the pixels divided by the number of taps in the image or in its padding, which is as wide after the
     /// last pixel as before the first.
     MeanOfPadded,
-    /// The sum of the pixels times a factor.
+    /// The sum of the pixels multiplied by this factor.
     Sum(f32),
 }
 
@@ -85,7 +85,7 @@ pub fn max_pool<T: MaxPoolElement>(
 pub trait MaxPoolElement: Copy + Send + Sync + 'static {
     /// The least value, the identity of [`Self::max_nan`].
     const MIN: Self;
-    /// The greater value; NaN if either is NaN.
+    /// The greater of the two values; NaN if either is NaN.
     fn max_nan(self, other: Self) -> Self;
 }
 
@@ -111,7 +111,7 @@ macro_rules! integers {
 
 integers!(i8, u8);
 
-/// Calls `run` with each line of the output and the image that it pools.
+/// Calls `run` with each line of the output and the input image that the line is computed from.
 fn each_line<T: Send + Sync>(
     pool: &Pool,
     windows: &Windows,
@@ -141,9 +141,9 @@ fn each_line<T: Send + Sync>(
 struct TapRange {
     /// Index of the first pixel in the image.
     first: usize,
-    /// Number of taps in the image.
+    /// The number of taps that lie in the image.
     count: usize,
-    /// Number of taps in the image or in its padding.
+    /// The number of taps that lie in the image or in its padding.
     padded: usize,
 }
 
@@ -171,7 +171,7 @@ impl OutputLine<'_> {
         TapRange { first, count, padded }
     }
 
-    /// Calls `visit` with every window of the line and its output pixel.
+    /// Calls `visit` with every window of the line and the output pixel of that window.
     #[inline(always)]
     fn each_window<T>(&self, out: &mut [T], mut visit: impl FnMut([TapRange; 3], &mut [T])) {
         let (z, y) = (self.taps(0, self.at[0]), self.taps(1, self.at[1]));
@@ -252,7 +252,7 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Pools `N` channels from `channel` on of a window of few pixels.
+    /// Pools the `N` channels from `channel` on of a window with few pixels.
     #[inline(always)]
     fn sum_channels<const N: usize>(&self, taps: [TapRange; 3], channel: usize, out: &mut [f32]) {
         let mut sums = [0.0; N];

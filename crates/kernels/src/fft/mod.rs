@@ -79,7 +79,7 @@ fn execute_unprepared(
     }
 }
 
-/// Longer transforms are planned when they run, within the limit of temporary memory.
+/// The length above which transforms are planned when they run, within the limit of temporary memory.
 const LONGEST_PREPARED: usize = 1 << 20;
 
 /// A call whose transforms are planned.
@@ -137,7 +137,7 @@ fn required_transforms(kind: Kind, args: &Args<'_>) -> Result<SmallVec<[Transfor
     each.collect()
 }
 
-/// The dimensions at argument 1, which must be distinct.
+/// The dimensions listed by argument 1, which must be distinct.
 fn transform_dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
     let (list, rank) = (args.ints("dim")?, args.meta("self")?.rank());
     ensure!(
@@ -149,7 +149,7 @@ fn transform_dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
     list.iter().map(|&d| wrap_dim("dim", d, rank)).collect()
 }
 
-/// The scale of the results: argument 2 selects the normalization.
+/// The scale of the results, by the normalization that argument 2 selects.
 fn result_scale(args: &Args<'_>, sizes: &Shape, dims: &[usize]) -> Result<f64> {
     let count: f64 = dims.iter().map(|&d| sizes[d] as f64).product();
     Ok(match args.int("normalization")? {
@@ -184,7 +184,7 @@ impl Lanes {
         Self { len: sizes[dim], inner: sizes[dim + 1..].iter().product() }
     }
 
-    /// Copies up to [`TILE`] lanes of a block from `start` on, so that the elements of each are adjacent.
+    /// Copies up to [`TILE`] lanes of a block, from lane `start` on, so that the elements of each lane are adjacent.
     fn gather<E: Element>(self, block: &[E], start: usize, tile: &mut [E]) {
         let width = TILE.min(self.inner - start);
         for (k, row) in block.chunks_exact(self.inner).enumerate() {

@@ -15,7 +15,7 @@ pub(super) trait Precision: FftNum + Compute {}
 impl Precision for f32 {}
 impl Precision for f64 {}
 
-/// One of the transforms that a call needs.
+/// The kind and length of a Fourier transform that a call needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Transform {
     /// The number of values; for a transform of real values, the number of real values.
@@ -24,14 +24,14 @@ pub(super) struct Transform {
     pub(super) real: bool,
 }
 
-/// The planned transforms of a call site. A transform that is missing is planned where it is needed.
+/// The planned transforms of a call site. A transform that is not planned here is planned when it is used.
 pub(super) struct Plans<T> {
     baseline: bool,
     real: Option<(Transform, Arc<RealPlan<T>>)>,
     complex: SmallVec<[(Transform, Arc<dyn Fft<T>>); 2]>,
 }
 
-/// Whether plans must be restricted to the instructions that every machine has. On x86-64, `rustfft` detects others.
+/// Whether plans may use only instructions that every machine has. On x86-64, `rustfft` would detect and use others.
 fn is_baseline(isa: Isa) -> bool {
     cfg!(target_arch = "x86_64") && isa == Isa::portable()
 }
@@ -55,7 +55,7 @@ impl<T: Precision> Plans<T> {
         plans
     }
 
-    /// Whether the plans use no instructions that the context does not allow, and all that it allows.
+    /// Whether the plans use exactly the instructions that the context allows.
     pub(super) fn fits(&self, ctx: &KernelContext<'_>) -> bool {
         self.baseline == is_baseline(ctx.isa())
     }
@@ -142,7 +142,7 @@ where
         self.len.is_multiple_of(2)
     }
 
-    /// The number of complex elements of workspace that the transforms need.
+    /// The number of complex elements of workspace that the forward and the inverse transform need.
     pub(super) fn work(&self) -> usize {
         let complex_len = if self.is_even() { 0 } else { self.len };
         self.inner.get_inplace_scratch_len() + complex_len
@@ -196,7 +196,7 @@ where
     }
 }
 
-/// Combines each element of the spectrum of pairs, without the first, with its mirror image.
+/// Combines each element of the spectrum of pairs, except the first, with the element's mirror image.
 struct Untangle<'a, T> {
     half: &'a mut [Complex<T>],
     roots: &'a [Complex<T>],

@@ -6,7 +6,7 @@ use pteron_operator::{Arg, Generator, Isa, KernelContext, Scratch};
 use pteron_pool::Pool;
 use pteron_tensor::ScalarType::{ComplexDouble, ComplexFloat, Double, Float};
 
-/// Lengths with small, large and repeated prime factors.
+/// Lengths of transforms, with small, large and repeated prime factors.
 const LENGTHS: [usize; 16] = [1, 2, 3, 4, 5, 6, 8, 12, 61, 67, 90, 127, 134, 256, 509, 1018];
 
 fn noise(n: usize) -> Vec<f64> {

@@ -28,7 +28,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The eigenvalues of each matrix, ascending, as out 0, and its eigenvectors, as the columns of out 1.
+/// The eigenvalues of each matrix, ascending, as out 0, and the eigenvectors as the columns of out 1.
 fn eigh<F: Field>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -64,7 +64,7 @@ fn eigh<F: Field>(
     vectors.map_or(Ok(()), |v| v.finish(ctx, outs))
 }
 
-/// The Hermitian matrix that one triangle of a matrix of the batch defines.
+/// The Hermitian matrix that the lower or upper triangle of a matrix of the batch defines.
 fn from_triangle<'a, F: Field>(
     ctx: &KernelContext<'a>,
     batch: &Batch<'a, F>,
@@ -173,7 +173,7 @@ fn tridiagonalize<'a, F: Field>(
     Ok(factors)
 }
 
-/// The most iterations for an eigenvalue; two or three are usual.
+/// The maximum number of iterations for an eigenvalue; two or three are usual.
 const MAX_ITERATIONS: usize = 100;
 
 /// Diagonalizes a real symmetric tridiagonal matrix; the rotations are also applied to the columns of `basis`, if it has
@@ -200,7 +200,7 @@ fn run_ql<F: Field>(diagonal: &mut [f64], off: &mut [f64], basis: &mut Matrix<'_
     true
 }
 
-/// A QL step with Wilkinson's shift on the block of the rows from `block.start` to `block.end`, both included.
+/// A QL step with Wilkinson's shift on the rows from `block.start` to `block.end`, both included.
 fn ql_step<F: Field>(
     diagonal: &mut [f64],
     off: &mut [f64],

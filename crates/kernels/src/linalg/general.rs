@@ -21,7 +21,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The eigenvalues of each matrix as out 0, and its eigenvectors of length 1, as the columns of out 1, if there is one.
+/// The eigenvalues of each matrix as out 0 and, if there is an out 1, the eigenvectors of length 1 as its columns.
 fn eig<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let batch = square_batch::<F>(ctx, "self", &args.tensor("self")?)?;
     let n = batch.rows;
@@ -80,14 +80,14 @@ fn decompose<F: Field>(
     Ok(())
 }
 
-/// Removes the imaginary parts of eigenvalues of a real matrix that are rounding errors.
+/// Sets the imaginary parts of a real matrix's eigenvalues to zero where they are only rounding errors.
 fn remove_noise(values: &mut [C64]) {
     let size = values.iter().map(|v| v.norm()).fold(0.0, f64::max);
     let near = 1e-12 * size;
     values.iter_mut().filter(|v| v.im.abs() <= near).for_each(|v| v.im = 0.0);
 }
 
-/// The factor that gives a vector the length 1 and, as in LAPACK, a largest element that is real.
+/// The factor that gives a vector the length 1 and makes its largest element real, as LAPACK does.
 fn normalizer<F: Field>(y: &[C64], value: C64) -> C64 {
     let length = norm(y);
     let largest =
@@ -129,7 +129,7 @@ fn reflect_columns(a: &mut Matrix<'_, C64>, v: &[C64], factor: C64, first: usize
     }
 }
 
-/// The most iterations for an eigenvalue; two or three are usual.
+/// The maximum number of iterations for an eigenvalue; two or three are usual.
 const MAX_ITERATIONS: usize = 100;
 
 /// Makes a Hessenberg matrix upper triangular by similarity transformations, which are accumulated in `q`. Returns whether
@@ -206,7 +206,7 @@ fn qr_step(a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>, block: std::ops::Ra
     }
 }
 
-/// Multiplies columns `k` and `k + 1` by the adjoint of a rotation, in the first rows.
+/// Multiplies columns `k` and `k + 1` by the adjoint of a rotation, in the first `rows` rows only.
 fn rotate_columns(a: &mut Matrix<'_, C64>, k: usize, rows: usize, (c, s): (C64, C64)) {
     let (x, y) = a.cols_mut(k, k + 1);
     for (x, y) in x[..rows].iter_mut().zip(&mut y[..rows]) {

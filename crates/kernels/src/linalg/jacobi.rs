@@ -4,7 +4,7 @@
 use super::matrix::{Field, Matrix, dot, norm, square};
 use pteron_operator::{KernelContext, Result, ScratchBuffer};
 
-/// `A = U diag(S) V^H`.
+/// A singular value decomposition `A = U diag(S) V^H`.
 pub(super) struct Svd<'a, F> {
     pub(super) u: Matrix<'a, F>,
     /// The singular values, descending.
@@ -12,7 +12,7 @@ pub(super) struct Svd<'a, F> {
     pub(super) v: Matrix<'a, F>,
 }
 
-/// The most sweeps over all pairs of columns; about ten are usual.
+/// The maximum number of sweeps over all pairs of columns; about ten are usual.
 const MAX_SWEEPS: usize = 60;
 
 impl<'a, F: Field> Svd<'a, F> {
@@ -69,7 +69,7 @@ impl<'a, F: Field> Svd<'a, F> {
     }
 }
 
-/// Rotates pairs of columns until all are orthogonal; `v` is rotated along.
+/// Rotates pairs of columns of `w` until all are orthogonal, and the columns of `v` by the same rotations.
 fn orthogonalize<F: Field>(w: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
     let tolerance = f64::EPSILON * (w.rows as f64).sqrt();
     for _ in 0..MAX_SWEEPS {
@@ -109,7 +109,7 @@ fn rotate_columns<F: Field>(a: &mut [F], b: &mut [F], (cos, sin, phase): (F, F, 
     }
 }
 
-/// Sorts columns by descending singular values.
+/// Sorts singular values in descending order, and the columns of `u` and `v` with them.
 fn sort_columns<F: Field>(s: &mut [f64], u: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
     for i in 0..s.len() {
         let Some(most) = (i..s.len()).reduce(|a, b| if s[b] > s[a] { b } else { a }) else { return };

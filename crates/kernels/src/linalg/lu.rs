@@ -88,7 +88,7 @@ fn lu_factor<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     info.map_or(Ok(()), |info| info.finish(ctx, outs))
 }
 
-/// Results P, L and U of a batch of factors.
+/// The results P, L and U for a batch of packed factors.
 struct Parts<'a, F> {
     permutation: Results<'a, F>,
     lower: Results<'a, F>,
@@ -96,7 +96,7 @@ struct Parts<'a, F> {
 }
 
 impl<'a, F: Field> Parts<'a, F> {
-    /// Resizes the outs of the parts; those that are not requested get no elements.
+    /// Resizes the outs P, L and U; a result that is not requested gets no elements.
     fn new(
         ctx: &KernelContext<'a>,
         outs: &mut Outs<'_>,
@@ -119,7 +119,7 @@ impl<'a, F: Field> Parts<'a, F> {
         })
     }
 
-    /// Sets the parts of a matrix from its factors in row-major order.
+    /// Sets P, L and U of a matrix from its packed factors in row-major order.
     fn set_parts(&mut self, index: usize, (lu, m, n): (&[F], usize, usize), pivots: &[i64]) -> Result<()> {
         let k = m.min(n);
         for (at, x) in self.lower.result_mut(index).iter_mut().enumerate() {
@@ -197,7 +197,7 @@ fn unpack<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
     parts.finish(ctx, outs)
 }
 
-/// Solves `A X = B` or, if `left` is not set, `X A = B`, for the matrix or its adjoint.
+/// Solves `A X = B` or, unless `left` is set, `X A = B`; `A` is the matrix or its adjoint.
 fn solve<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let lu = square_batch::<F>(ctx, "LU", &args.tensor("LU")?)?;
     let (pivots, right) = (args.tensor("pivots")?, Batch::<F>::of(ctx, "B", &args.tensor("B")?)?);
@@ -244,7 +244,7 @@ fn solve<F: Field>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
     solutions.finish(ctx, outs)
 }
 
-/// The index in a batch of the matrix that is broadcast to an index of the result's batch.
+/// The index, in a batch of shape `part`, of the matrix that is broadcast to `index` of the batch of shape `whole`.
 fn broadcast_source(whole: &Shape, part: &Shape, index: usize) -> usize {
     let (mut rest, mut at, mut stride) = (index, 0, 1);
     for back in 1..=whole.len() {

@@ -9,7 +9,7 @@ use pteron_tensor::{Shape, TensorView};
 
 /// The numbers that factorizations compute with: `f64` or complex128, whatever the precision of the tensors.
 pub(super) trait Field: ComplexFloat<Real = f64> + Compute {
-    /// A real number as an element.
+    /// A real number as a number of this type.
     fn from_real(x: f64) -> Self;
 }
 
@@ -64,7 +64,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         Ok(new)
     }
 
-    /// Copies a matrix from its elements in row-major order.
+    /// A matrix copied from its elements in row-major order.
     pub(super) fn of_rows(ctx: &KernelContext<'a>, (rows, cols): (usize, usize), from: &[F]) -> Result<Self> {
         Self::from_fn(ctx, (rows, cols), |i, j| from[i * cols + j])
     }
@@ -86,7 +86,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         &mut self.data[j * rows..][..rows]
     }
 
-    /// Two columns, of which `i` is before `j`.
+    /// Two columns at once; `i` must be less than `j`.
     pub(super) fn cols_mut(&mut self, i: usize, j: usize) -> (&mut [F], &mut [F]) {
         let rows = self.rows;
         let (before, after) = self.data.split_at_mut(j * rows);
@@ -126,7 +126,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         }
     }
 
-    /// As [`Self::store`], for the conjugate transpose.
+    /// Like [`Self::store`], but stores the conjugate transpose.
     pub(super) fn store_adjoint(&self, cols: usize, to: &mut [F]) {
         for (i, row) in to.chunks_exact_mut(cols.max(1)).enumerate() {
             row.iter_mut().enumerate().for_each(|(j, x)| *x = self.at(j, i).conj());
@@ -203,7 +203,7 @@ pub(super) fn reflect<F: Field>(v: &[F], factor: F, x: &mut [F]) {
 
 /// A batch of matrices, the last two dimensions of a tensor.
 pub(super) struct Batch<'a, F> {
-    /// The sizes of the other dimensions.
+    /// The sizes of the batch dimensions: all but the last two.
     pub(super) sizes: Shape,
     pub(super) rows: usize,
     pub(super) cols: usize,
@@ -239,7 +239,7 @@ impl<'a, F: Field> Batch<'a, F> {
     }
 }
 
-/// Results of a batch: the elements of an out, which are converted and stored when all are computed.
+/// The results for a batch of matrices, which become the elements of an out when all are computed.
 pub(super) struct Results<'a, F> {
     out: usize,
     len: usize,
@@ -247,7 +247,7 @@ pub(super) struct Results<'a, F> {
 }
 
 impl<'a, F: Compute> Results<'a, F> {
-    /// Resizes an out to `sizes`, which hold `count` results.
+    /// Resizes the out at index `out` to `sizes`, which hold `count` results of equal length.
     pub(super) fn new(
         ctx: &KernelContext<'a>,
         outs: &mut Outs<'_>,
@@ -270,10 +270,10 @@ impl<'a, F: Compute> Results<'a, F> {
     }
 }
 
-/// The names of the matrix that is factorized or solved for, the first argument.
+/// The names, in different schemas, of the first argument: the matrix to factorize or solve with, or its factors.
 pub(super) const MATRIX: [&str; 4] = ["A", "self", "LU", "LU_data"];
 
-/// Evaluates a function with the number type in which factorizations of the argument [`MATRIX`] compute.
+/// Calls a generic function with the number type in which the matrix in the argument [`MATRIX`] is factorized.
 macro_rules! over_field {
     ($f:ident($ctx:expr, $args:expr, $outs:expr $(, $more:expr)*)) => {{
         let dtype = $args.meta(super::matrix::MATRIX)?.dtype();

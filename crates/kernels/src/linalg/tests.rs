@@ -4,7 +4,7 @@ use pteron_operator::{Arg, Generator, Out};
 use pteron_tensor::ScalarType::{ComplexDouble, Double, Float, Int};
 use pteron_tensor::{ScalarType, Tensor};
 
-/// A row-major complex matrix; real ones have no imaginary parts.
+/// A row-major complex matrix; the imaginary parts of a real one are zero.
 #[derive(Clone, Debug)]
 struct M(usize, usize, Vec<C64>);
 
@@ -56,7 +56,7 @@ impl M {
         Self::of(self.0, other.1, |i, j| (0..self.1).map(|k| self.at(i, k) * other.at(k, j)).sum())
     }
 
-    /// The columns, multiplied by the elements of a row.
+    /// This matrix with each column multiplied by the element of `by`, a row.
     fn scaled(&self, by: &Self) -> Self {
         Self::of(self.0, by.1, |i, j| self.at(i, j) * by.at(0, j))
     }

@@ -48,7 +48,7 @@ pub(crate) fn ints<'a>(list: &[i64]) -> Arg<'a> {
     Arg::Ints(list.into())
 }
 
-/// Runs an operator. `args` are the arguments before the outs; missing ones take their defaults.
+/// Runs an operator. `args` are the arguments before the outs; missing arguments take their defaults.
 pub(crate) fn run(name: &str, args: &[Arg<'_>], outs: SmallVec<[Out<'_>; 3]>) -> Result<Outs<'static>> {
     let mut outs = Outs::new(outs);
     run_outs(name, args, &mut outs)?;
@@ -109,13 +109,13 @@ fn default<'a>(schema: &Schema, text: Option<&str>) -> Arg<'a> {
     }
 }
 
-/// Runs an operator with one tensor out and returns it.
+/// Runs an operator with one tensor out, and returns that out.
 pub(crate) fn call(name: &str, args: &[Arg<'_>], mut out: Tensor) -> Result<Tensor> {
     run(name, args, smallvec::smallvec![Out::Tensor(out.view_mut())])?;
     Ok(out.view().to_tensor()?)
 }
 
-/// Runs an operator with several tensor outs and returns them.
+/// Runs an operator with several tensor outs, and returns those outs.
 pub(crate) fn call_many<const N: usize>(
     name: &str,
     args: &[Arg<'_>],
@@ -125,7 +125,7 @@ pub(crate) fn call_many<const N: usize>(
     Ok(outs)
 }
 
-/// Runs an operator whose out is a list of tensors and returns the list.
+/// Runs an operator whose out is a list of tensors, and returns the list.
 pub(crate) fn call_list(name: &str, args: &[Arg<'_>], mut outs: Vec<Tensor>) -> Result<Vec<Tensor>> {
     let list = outs.iter_mut().map(|o| o.view_mut()).collect();
     run(name, args, smallvec::smallvec![Out::Tensors(list)])?;
@@ -140,7 +140,7 @@ pub(crate) fn scalar(name: &str, args: &[Arg<'_>]) -> Result<pteron_tensor::Scal
     }
 }
 
-/// Runs an operator that returns a view, and returns its sizes.
+/// Runs an operator that returns a view, and returns the sizes of the view.
 pub(crate) fn view(name: &str, args: &[Arg<'_>]) -> Result<Shape> {
     match run(name, args, smallvec::smallvec![Out::View(None)])?.into_inner().pop() {
         Some(Out::View(Some(sizes))) => Ok(sizes),

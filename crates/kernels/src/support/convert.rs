@@ -68,7 +68,7 @@ pub(crate) fn values<'a, C: Compute>(
     Ok(Values::Copy(all))
 }
 
-/// Reads the elements of a view of a tensor in row-major order.
+/// Reads the elements of a view of a tensor, in row-major order, into `into`.
 pub(crate) fn read<C: Compute>(tensor: &TensorView<'_>, view: &Layout, into: &mut [C]) -> Result<()> {
     aligned(tensor.bytes(), tensor.dtype())?;
     pteron_pool::count(into.len());
@@ -103,7 +103,7 @@ pub(crate) fn indices<'a>(
     all_values(ctx, tensor)
 }
 
-/// Writes elements, in row-major order, to a view of an out, converted to its type.
+/// Writes elements, in row-major order, to a view of an out, converted to the out's type.
 pub(crate) fn write<C: Compute>(
     ctx: &KernelContext<'_>,
     from: &[C],
@@ -149,7 +149,7 @@ pub(crate) fn write_stored<C: Compute>(
     Ok(())
 }
 
-/// Like [`write_stored`], but in row-major order for any layout of the out.
+/// Like [`write_stored`], but `set` writes in row-major order for any layout of the out.
 pub(crate) fn write_rows<C: Compute>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
@@ -164,7 +164,7 @@ pub(crate) fn write_rows<C: Compute>(
     write(ctx, &all, out, &into)
 }
 
-/// The elements of a tensor in the storage order of an out of the same sizes.
+/// The elements of a tensor in the storage order of `out`, which has the same sizes.
 pub(crate) fn values_as_stored<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: &TensorView<'a>,

@@ -6,7 +6,7 @@ use pteron_operator::{Args, Error, Outs, Result, ensure};
 use pteron_tensor::{TensorView, TensorViewMut};
 use smallvec::SmallVec;
 
-/// The bytes that are moved or filled between two checks of the interrupt handle.
+/// The number of bytes that are moved or filled between two checks of the interrupt handle.
 pub(crate) const PIECE: usize = 1 << 18;
 
 /// Copies a view of argument 0 to the first out; `view` derives the view's layout from the argument's.
@@ -269,7 +269,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
     }
 }
 
-/// Merges adjacent loops, outermost first, that are equivalent to one.
+/// Merges adjacent loops, outermost first, where one loop can do the same.
 fn merge_loops(loops: &mut SmallVec<[Loop; 8]>) {
     let mut i = loops.len();
     while i > 1 {
@@ -283,7 +283,7 @@ fn merge_loops(loops: &mut SmallVec<[Loop; 8]>) {
     }
 }
 
-/// The elements that are copied between two checks of the interrupt handle.
+/// The number of elements that are copied between two checks of the interrupt handle.
 const LINE: usize = 1 << 14;
 
 /// Copies two loops in square tiles, which stay in the cache although one side is accessed with a large stride.

@@ -27,7 +27,7 @@ impl DimSet {
         Self(((1u64 << rank.min(MAX_RANK)) - 1) as u32)
     }
 
-    /// One dimension.
+    /// The set of one dimension.
     pub(crate) fn single(dim: usize) -> Self {
         Self(1 << dim)
     }
@@ -55,12 +55,12 @@ impl DimSet {
         self.0 & (1 << dim) != 0
     }
 
-    /// Whether one of these dimensions of a tensor has size zero, so that there are no elements to reduce over.
+    /// Whether one of these dimensions has size zero in a tensor of these sizes, so that there is nothing to reduce.
     pub(crate) fn is_empty(self, sizes: &Shape) -> bool {
         (0..sizes.rank()).any(|d| self.contains(d) && sizes[d] == 0)
     }
 
-    /// The sizes of a tensor after reducing these dimensions: size one if `keepdim`, otherwise removed.
+    /// The sizes of a tensor after reducing these dimensions, which get size one if `keepdim` and are removed otherwise.
     pub(crate) fn reduce(self, sizes: &Shape, keepdim: bool) -> Shape {
         let mut out = *sizes;
         for d in (0..sizes.rank()).rev().filter(|&d| self.contains(d)) {
@@ -74,25 +74,25 @@ impl DimSet {
     }
 }
 
-/// Wraps an index that may be negative, into `size` elements.
+/// Converts an index into `size` elements to `usize`; a negative index counts from the end. Fails if out of range.
 pub(crate) fn wrap_index(name: &str, index: i64, size: usize) -> Result<usize> {
     let n = size as i64;
     ensure!((-n..n).contains(&index), "{name}: index {index} is out of range for a dimension of size {size}");
     Ok(if index < 0 { index + n } else { index } as usize)
 }
 
-/// A size, which must not be negative.
+/// Converts a size to `usize`; fails if it is negative.
 pub(crate) fn to_size(name: &str, size: i64) -> Result<usize> {
     usize::try_from(size).map_err(|_| Error::invalid(format!("{name}: {size} is negative")))
 }
 
-/// A size, which must be at least one.
+/// Converts a size to `usize`; fails unless it is at least one.
 pub(crate) fn to_positive(name: &str, size: i64) -> Result<usize> {
     ensure!(size > 0, "{name}: {size} is not positive");
     Ok(size as usize)
 }
 
-/// A shape. No size may be negative, and the product must not overflow.
+/// Converts a list of sizes to a shape. No size may be negative, and the product must not overflow.
 pub(crate) fn to_shape(name: &str, sizes: &[i64]) -> Result<Shape> {
     let list: SmallVec<[usize; 8]> = sizes.iter().map(|&s| to_size(name, s)).collect::<Result<_>>()?;
     let shape = Shape::new(&list)?;
@@ -100,7 +100,7 @@ pub(crate) fn to_shape(name: &str, sizes: &[i64]) -> Result<Shape> {
     Ok(shape)
 }
 
-/// A shape for `numel` elements. One size may be -1 and is then inferred.
+/// Converts a list of sizes to a shape of `numel` elements. One size may be -1, and is inferred.
 pub(crate) fn infer_shape(name: &str, sizes: &[i64], numel: usize) -> Result<Shape> {
     let unknown = sizes.iter().position(|&s| s == -1);
     let mut known: SmallVec<[i64; 8]> = sizes.into();
@@ -123,7 +123,7 @@ pub(crate) fn infer_shape(name: &str, sizes: &[i64], numel: usize) -> Result<Sha
     Ok(shape)
 }
 
-/// The broadcast shape of two operands: dimensions are added in front, dimensions of size one are repeated.
+/// The broadcast shape of two operands: missing dimensions are added in front, those of size one are repeated.
 pub(crate) fn broadcast(a: &Shape, b: &Shape) -> Result<Shape> {
     let (mut long, short) = if a.rank() >= b.rank() { (*a, b) } else { (*b, a) };
     let front = long.rank() - short.rank();
@@ -156,7 +156,7 @@ pub(crate) fn slice_range(
     Ok((if len == 0 { 0 } else { start as usize }, len as usize))
 }
 
-/// The values of an `int[N]` argument; a single value applies to all dimensions.
+/// The values of an `int[N]` argument; a list with a single value applies to all dimensions.
 pub(crate) fn per_dim<const N: usize>(name: &str, list: &[i64]) -> Result<[i64; N]> {
     match list {
         [one] => Ok([*one; N]),

@@ -147,7 +147,7 @@ pub(crate) trait Compute: Cast + Default {
     fn from_bool(b: bool) -> Self {
         Self::from_i64(b as i64)
     }
-    /// Whether it is nonzero; true for NaN.
+    /// Whether the value is nonzero; true for NaN.
     fn is_true(self) -> bool {
         self != Self::default()
     }
@@ -180,7 +180,7 @@ compute_types! {
     C64: to_complex, from_complex, |s: Scalar| C64::new(s.to_f64(), 0.0);
 }
 
-/// Used by Fourier transforms, which compute in the precision of their operands.
+/// For Fourier transforms, which compute in the precision of their operands.
 impl Compute for Complex<f32> {
     #[inline]
     fn of<T: Cast>(element: T) -> Self {
@@ -234,7 +234,7 @@ pub(crate) fn conversion<C: Compute>(from: ScalarType, to: ScalarType) -> Option
     }
 }
 
-/// The type in which operators compute with tensors of this type.
+/// The type in which operators compute with tensors of type `dtype`.
 pub(crate) const fn compute_type(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => ScalarType::Float,
@@ -244,7 +244,7 @@ pub(crate) const fn compute_type(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// The intermediate type for a conversion, which loses nothing that the result type can hold.
+/// The intermediate type of a conversion; it loses nothing that the result type can hold.
 pub(crate) const fn conversion_type(from: ScalarType, to: ScalarType) -> ScalarType {
     match from {
         // The only case in which i64 cannot hold the value.
@@ -254,7 +254,7 @@ pub(crate) const fn conversion_type(from: ScalarType, to: ScalarType) -> ScalarT
     }
 }
 
-/// float32, PyTorch's default, for integers and bool; other types stay.
+/// The type itself if it is floating-point or complex; float32, PyTorch's default, for integers and bool.
 pub(crate) const fn float_type(dtype: ScalarType) -> ScalarType {
     if dtype.is_floating() || dtype.is_complex() { dtype } else { ScalarType::Float }
 }

@@ -23,7 +23,7 @@ pub(crate) fn at_least_1d(meta: &TensorMeta) -> Result<Layout> {
 }
 
 impl<'a> GatherIndex<'a> {
-    /// The argument `index` as indices into dimension `dim` (also an argument) of a tensor like `x`.
+    /// The argument `index` as indices into a tensor like `x`, along the dimension that the argument `dim` gives.
     pub(crate) fn new<'b: 'a>(ctx: &KernelContext<'a>, args: &Args<'b>, x: &TensorMeta) -> Result<Self> {
         let tensor = args.tensor("index")?;
         let layout = at_least_1d(tensor.meta())?;
@@ -101,7 +101,7 @@ impl<'a> GatherIndex<'a> {
         Ok(Self { sizes, index, base, stride })
     }
 
-    /// Calls `f` with each position in the index tensor, in row-major order, and the offset of the indexed element.
+    /// Calls `f` with each position in the index tensor, in row-major order, and the offset of the element indexed there.
     #[inline]
     pub(crate) fn each(&self, mut f: impl FnMut(usize, usize)) {
         let mut position = 0;

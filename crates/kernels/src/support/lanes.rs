@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 /// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 14;
 
-/// A buffer for a lane; on the stack unless it is long.
+/// A buffer for the elements of a lane; on the stack unless the lane is long.
 type Lane<C> = SmallVec<[C; 256]>;
 
 /// Sets every lane of `out` along `dim` to `f` of the same lane of `x`. The out must have its final sizes: those
@@ -98,7 +98,7 @@ fn resize_lane<T: Compute>(lane: &mut Lane<T>, len: usize) {
     lane.resize(len, T::default());
 }
 
-/// Stores elements with stride `put`, from `to` on.
+/// Stores the elements of `from` with stride `put`, from element `to` on.
 fn store_strided<O: Compute>(
     from: &[O],
     store: Store<O>,

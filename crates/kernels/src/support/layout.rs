@@ -47,7 +47,7 @@ impl Layout {
         Ok(self.sizes.numel()?)
     }
 
-    /// `len` elements of a dimension, from `start` on, `step` apart. They must be in bounds.
+    /// Restricts dimension `dim` to `len` indices, from `start` on, `step` apart. They must be in bounds.
     pub(crate) fn slice(mut self, dim: usize, start: usize, len: usize, step: isize) -> Self {
         debug_assert!(len == 0 || (start as isize + (len as isize - 1) * step) < self.sizes[dim] as isize);
         if len > 0 {
@@ -66,7 +66,7 @@ impl Layout {
         }
     }
 
-    /// Selects one index of a dimension, which is removed.
+    /// Selects one index of a dimension, and removes the dimension.
     pub(crate) fn select(self, dim: usize, index: usize) -> Self {
         self.slice(dim, index, 1, 1).remove(dim)
     }
@@ -105,7 +105,7 @@ impl Layout {
         Ok(self)
     }
 
-    /// Broadcasts to these sizes: dimensions are added in front, dimensions of size one are repeated.
+    /// Broadcasts to these sizes: missing dimensions are added in front, those of size one are repeated.
     pub(crate) fn expand(&self, sizes: &Shape) -> Result<Self> {
         let new = sizes.rank();
         ensure!(
@@ -131,7 +131,7 @@ impl Layout {
         Ok(out)
     }
 
-    /// A view of the same elements with other sizes, in row-major order. `None` if that needs a copy.
+    /// A view of the same elements in row-major order with sizes `sizes`; `None` if that needs a copy.
     pub(crate) fn reshape(&self, sizes: &Shape) -> Option<Self> {
         let mut new = Self { sizes: *sizes, strides: [0; MAX_RANK], offset: self.offset };
         if sizes.contains(&0) || self.sizes.contains(&0) {
@@ -177,7 +177,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Loops of these sizes and strides, innermost first.
+    /// A traversal by loops of these sizes and strides, innermost first.
     pub(crate) fn new(loops: impl Iterator<Item = (usize, isize)>, offset: usize) -> Self {
         let mut dims: SmallVec<[(usize, isize); 6]> = SmallVec::new();
         for (size, stride) in loops.filter(|&(size, _)| size != 1) {
@@ -189,7 +189,7 @@ impl Walk {
         Self { dims, offset }
     }
 
-    /// The start of the elements if they are contiguous.
+    /// The index of the first element, if the elements are contiguous.
     pub(crate) fn dense(&self) -> Option<usize> {
         match self.dims[..] {
             [] | [(_, 1)] => Some(self.offset),
@@ -206,7 +206,7 @@ impl Walk {
         }
     }
 
-    /// The offset of the element if all elements are the same one (a broadcast).
+    /// The offset of the only element that is read, if all loops have stride zero (a broadcast).
     pub(crate) fn constant(&self) -> Option<usize> {
         self.dims.iter().all(|&(_, stride)| stride == 0).then_some(self.offset)
     }
@@ -226,7 +226,7 @@ impl Walk {
         at as usize
     }
 
-    /// The start of the elements of this range if they are contiguous.
+    /// The index of the first element of this range, if the elements of the range are contiguous.
     pub(crate) fn dense_range(&self, range: Range<usize>) -> Option<usize> {
         match self.dims.first() {
             None => Some(self.offset),

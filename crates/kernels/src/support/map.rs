@@ -20,10 +20,10 @@ const CHUNK: usize = 8 * BLOCK;
 /// Grain size: the smallest number of work items worth waking a thread for.
 const GRAIN: usize = 8;
 
-/// A function over blocks of equal length.
+/// A function over one block of each input and a block of results, all of equal length.
 pub(crate) type BlockFn<'f, C, const N: usize> = &'f (dyn Fn([&[C]; N], &mut [C]) + Sync + 'f);
 
-/// An elementwise function, for each type that it can be computed in.
+/// An elementwise function, one implementation for each type that it can be computed in.
 #[derive(Clone, Copy)]
 pub(crate) struct Fns<'f, const N: usize> {
     pub(crate) f32: Option<BlockFn<'f, f32, N>>,
@@ -119,7 +119,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// The sizes for broadcasting; a scalar is zero-dim.
+    /// The sizes of the input for broadcasting; a scalar has no dimensions.
     fn sizes(&self, args: &Args<'_>) -> Result<Shape> {
         Ok(match *self {
             Self::Arg(i) => *args.meta(i)?.sizes(),
@@ -128,7 +128,7 @@ impl Input {
         })
     }
 
-    /// The argument at this position, a tensor or a scalar.
+    /// The argument at this position, which is a tensor or a scalar, as an input.
     pub(crate) fn of_arg(args: &Args<'_>, index: usize) -> Result<Self> {
         Ok(match args.get(index) {
             Arg::Int(_) | Arg::Double(_) | Arg::Bool(_) => Self::Scalar(args.scalar(index)?),
@@ -137,7 +137,7 @@ impl Input {
     }
 }
 
-/// `x` rounded to a floating-point type; unchanged for other types.
+/// `x` rounded to `dtype` if that is a floating-point type; otherwise `x`.
 pub(crate) fn nearest(x: f64, dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Half => f16::from_f64(x).to_f64(),
@@ -193,7 +193,7 @@ fn promote_types(a: ScalarType, b: ScalarType) -> Result<ScalarType> {
     a.promote(b).ok_or_else(|| pteron_operator::Error::invalid(format!("no type holds both {a} and {b}")))
 }
 
-/// The complex type with parts of a floating-point type; that of float32 for other types.
+/// The complex type whose parts have the floating-point type `dtype`; complex64 for other types.
 pub(crate) fn to_complex(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Half => ScalarType::ComplexHalf,
@@ -262,7 +262,7 @@ pub(crate) fn map_as<const N: usize>(
     map_sized(ctx, args, outs, inputs, sizes, dtype, result, fns)
 }
 
-/// Like [`map_as`], but broadcasts the inputs to `sizes`, the sizes of the out, which may have any type.
+/// Like [`map_as`], but the inputs are broadcast to `sizes`, the sizes of the out, and the out may have any type.
 pub(crate) fn map_sized<const N: usize>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -299,7 +299,7 @@ pub(crate) fn map_sized<const N: usize>(
     }
 }
 
-/// Whether an argument that aliases the out can be read block by block while the out is written.
+/// Whether an argument that aliases the out can be read block by block while the out is being written.
 fn is_read_before_written(meta: &TensorMeta, sizes: &Shape, out: &TensorMeta) -> bool {
     meta.dtype() == out.dtype()
         && meta.sizes() == sizes
@@ -313,7 +313,7 @@ struct Call<'c, 'a, 's, const N: usize> {
     inputs: [Input; N],
     moved: &'c [Option<ScratchBuffer<'s, u8>>; N],
     dtype: ScalarType,
-    /// See [`Fns::exact_number`].
+    /// Whether a single-element second input is used unrounded: see [`Fns::exact_number`].
     exact_number: bool,
 }
 
@@ -324,7 +324,7 @@ enum Operand<'a, C> {
     Out(Load<C>),
     Strided {
         bytes: &'a [u8],
-        /// The same bytes as elements, if they need no conversion.
+        /// The elements of `bytes`, if they need no conversion.
         direct: Option<&'a [C]>,
         walk: Walk,
         load: Load<C>,
@@ -367,7 +367,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
         Ok(Operand::Strided { bytes, direct, walk, load, narrow })
     }
 
-    /// The conversion of an input's elements to values of the promoted type; `None` if none is needed.
+    /// The conversion of an input's elements to values of the promoted type; `None` if they need no conversion.
     fn narrowing<C: Compute>(&self, k: usize, dtype: ScalarType) -> Result<Option<fn(C) -> C>> {
         let (own, single) = match self.inputs[k] {
             Input::Scalar(_) => (None, true),
@@ -425,7 +425,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
 }
 
 impl<C: Compute> Operand<'_, C> {
-    /// Elements `start..start + n`, in the out's storage order.
+    /// The input elements for elements `start..start + n` of the out, in the out's storage order.
     fn operand_block<'b>(&'b self, start: usize, n: usize, out: &[u8], buffer: &'b mut Buffer<C>) -> &'b [C] {
         match self {
             Self::Constant(value) => &buffer.get_or_insert([*value; BLOCK])[..n],

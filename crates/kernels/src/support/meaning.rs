@@ -4,7 +4,7 @@ use pteron_operator::facts::{Dims, wrap};
 use pteron_operator::{Arg, ArgKey, Args, Binary, Expression, Meaning, Unary};
 use pteron_tensor::Shape;
 
-/// The meaning of a reshape, which keeps the elements of the first tensor in order.
+/// The meaning of a reshape: the elements of the first tensor, in order, with the sizes of the result.
 pub(crate) fn reshape_meaning(_: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Reshape)
 }

@@ -3,7 +3,7 @@
 use pteron_operator::{Result, ensure};
 use pteron_tensor::TensorView;
 
-/// Fails if there are zero points whose shape differs from that of the scales.
+/// Fails if zero points are given and their shape differs from that of the scales.
 pub(crate) fn expect_zero_points(zeros: Option<&TensorView<'_>>, scales: &TensorView<'_>) -> Result<()> {
     let Some(zeros) = zeros else { return Ok(()) };
     ensure!(

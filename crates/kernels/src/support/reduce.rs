@@ -16,7 +16,7 @@ pub(crate) trait Reducer<C: Compute>: Sync {
     /// Whether the elements of one result are accumulated strictly in order, because rounding makes the order
     /// observable.
     const IN_ORDER: bool = false;
-    /// The accumulator of no elements.
+    /// The accumulator before the first element.
     fn start(&self) -> Self::Acc;
     /// Accumulates one element: the `index`th in row-major order of the reduced dimensions.
     fn step(&self, acc: Self::Acc, x: C, index: usize) -> Self::Acc;
@@ -29,14 +29,14 @@ pub(crate) trait Reducer<C: Compute>: Sync {
 /// Independent accumulators over one row, so that the loop vectorises. Fixed, so that
 /// results depend only on the input.
 const LANES: usize = 8;
-/// Elements read at a time.
+/// The number of elements read at a time.
 const BLOCK: usize = 512;
-/// Columns reduced together if the innermost dimension is kept.
+/// The number of columns reduced together if the innermost dimension is kept.
 const COLUMNS: usize = 64;
 /// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 15;
 
-/// The dimensions at an argument; all of them if it is absent or empty.
+/// The dimensions at an argument; all dimensions if the argument is absent or empty.
 pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
     DimSet::to_reduce(arg, args.optional_ints(arg)?, args.meta("self")?.rank())
 }
@@ -142,7 +142,7 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
         }
     }
 
-    /// Computes one reduction, reading along the reduced dimensions.
+    /// Computes one reduction, reading the elements along the reduced dimensions.
     fn reduce_row(&self, base: usize) -> R::Out {
         let mut lanes = [self.reducer.start(); LANES];
         let mut block = [C::default(); BLOCK];

@@ -65,7 +65,7 @@ pub(crate) fn write_rows(
     copy_bytes(size, &all, &Layout::contiguous(out.sizes()), out.bytes_mut(), &into)
 }
 
-/// Calls `f` to write every element of an out as `C`, in row-major order; they are converted to the out's type.
+/// Calls `f` to write every element of an out as `C`, in row-major order; converts the elements to the out's type.
 pub(crate) fn write_values<C: Compute>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
@@ -102,7 +102,7 @@ pub(crate) fn expect_type(name: &str, expected: ScalarType, found: ScalarType) -
     Ok(())
 }
 
-/// The bytes of a scalar converted to an element of `dtype`; only the first `dtype.size()` bytes are used.
+/// The bytes of a scalar converted to an element of `dtype`; bytes past the first `dtype.size()` are unused.
 pub(crate) fn scalar_bytes(dtype: ScalarType, value: Scalar) -> Result<[u8; 16]> {
     let mut bytes = [0u128; 1];
     let into: &mut [u8] = bytemuck::cast_slice_mut(&mut bytes);

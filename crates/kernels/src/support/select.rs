@@ -7,7 +7,7 @@
 /// Ranges up to this length are sorted by insertion sort.
 const SHORT: usize = 16;
 
-/// Moves the element that sorting would put at `nth` there, and no greater element before it.
+/// Moves the element that sorting would put at `nth` there; no element before it is greater.
 pub(crate) fn nth_element<T: Copy>(all: &mut [T], nth: usize, less: &impl Fn(T, T) -> bool) {
     let (mut first, mut last) = (0, all.len());
     let mut depth = depth_limit(last);
@@ -35,7 +35,7 @@ pub(crate) fn sort<T: Copy>(all: &mut [T], less: &impl Fn(T, T) -> bool) {
     insertion_sort(all, less);
 }
 
-/// Moves the `count` smallest elements to the front, sorted.
+/// Moves the `count` smallest elements to the front and sorts them.
 pub(crate) fn partial_sort<T: Copy>(all: &mut [T], count: usize, less: &impl Fn(T, T) -> bool) {
     if count == 0 {
         return;

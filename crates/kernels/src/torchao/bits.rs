@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 
-/// Bits `low..low + bits` of the value in row `value` are bits `at..at + bits` of the byte in row `byte`.
+/// Bits `low..low + bits` of each value in row `value` are stored in bits `at..at + bits` of the byte in row `byte`.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     value: usize,
@@ -20,11 +20,11 @@ const fn piece(value: usize, low: u32, bits: u32, byte: usize, at: u32) -> Piece
     Piece { value, low, bits, byte, at }
 }
 
-/// The layout of blocks of values of a number of bits.
+/// How blocks of values, of a number of bits each, are packed into bytes.
 pub(super) struct Layout {
     lanes: usize,
     pieces: SmallVec<[Piece; 16]>,
-    /// The number of rows of values, and of bytes.
+    /// The number of rows of values in a block; `bytes` is the number of rows of bytes.
     rows: usize,
     bytes: usize,
 }
@@ -82,29 +82,29 @@ impl Layout {
     }
 }
 
-/// 2-bit values: four in a byte, the first in its highest bits.
+/// 2-bit values: four in a byte, the first value in the highest bits.
 fn two_bit_pieces() -> SmallVec<[Piece; 16]> {
     (0..4).map(|v| piece(v, 0, 2, 0, 6 - 2 * v as u32)).collect()
 }
 
-/// 3-bit values: two in the low bits of each of three bytes; the last two are divided among the bits that are left.
+/// 3-bit values: two in the low bits of each of three bytes; the last two values are divided among the remaining bits.
 fn three_bit_pieces() -> SmallVec<[Piece; 16]> {
     let undivided = (0..6).map(|v| piece(v, 0, 3, v / 2, if v % 2 == 0 { 3 } else { 0 }));
     let divided = [piece(6, 0, 2, 0, 6), piece(6, 2, 1, 2, 7), piece(7, 0, 2, 1, 6), piece(7, 2, 1, 2, 6)];
     undivided.chain(divided).collect()
 }
 
-/// 5-bit values: `whole` in the low bits of byte `i`, and `divided` in its high bits and in the fifth byte.
+/// 5-bit values: value `whole` in the low bits of byte `i`; value `divided` in that byte's high bits and in the fifth byte.
 fn five_bit_pieces(whole: usize, divided: usize, i: usize) -> [Piece; 3] {
     [piece(whole, 0, 5, i, 0), piece(divided, 0, 3, i, 5), piece(divided, 3, 2, 4, 2 * i as u32)]
 }
 
-/// 6-bit values: the `i`th in the low bits of byte `i`, and two bits of the fourth in its high bits.
+/// 6-bit values: value `i` in the low bits of byte `i`, whose high bits hold two bits of the fourth value.
 fn six_bit_pieces(i: usize) -> [Piece; 2] {
     [piece(i, 0, 6, i, 0), piece(3, 2 * i as u32, 2, i, 6)]
 }
 
-/// 7-bit values: the `i`th in the low bits of byte `i`, and one bit of the eighth in its highest bit.
+/// 7-bit values: value `i` in the low bits of byte `i`, whose highest bit holds one bit of the eighth value.
 fn seven_bit_pieces(i: usize) -> [Piece; 2] {
     [piece(i, 0, 7, i, 0), piece(7, i as u32, 1, i, 7)]
 }

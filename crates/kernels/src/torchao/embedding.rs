@@ -96,7 +96,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The indices at an argument, all of which are below `rows`. Resizes the out to a row of `width` elements for each.
+/// The indices at an argument, which must be below `rows`. Resizes the out to one row of `width` elements for each index.
 fn read_indices(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
@@ -182,7 +182,7 @@ fn unpack_row(layouts: &[(usize, Layout); 3], mut packed: &[u8], mut values: &mu
     }
 }
 
-/// The dequantized rows of the packed weights of a product.
+/// The dequantized rows, selected by the indices, of a product's packed weights.
 fn shared_embedding<const BITS: u32>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

@@ -6,14 +6,14 @@ use pteron_operator::{Error, Result, ensure};
 pub(super) const HEADER_BYTES: usize = 64;
 const MAGIC: i32 = 6712;
 
-/// The kinds of layout, by the number in the header.
+/// The kinds of packed tensors, with the numbers that headers have for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Strips of eight rows, for products with activations of eight bits.
     Linear,
     /// Rows of a table of embeddings.
     Embedding,
-    /// As `Linear`, with values that are looked up in a table of each strip.
+    /// Strips of eight rows, as for `Linear`, of indices into a table of values in each strip.
     LinearWithTables,
     /// Strips of four rows of indices into tables of float32.
     Groupwise,
@@ -27,7 +27,7 @@ pub(super) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads the header of the argument `name`.
+    /// Reads the header of the packed tensor that is the argument `name`.
     pub(super) fn read(name: &str, bytes: &'a [u8]) -> Result<Self> {
         let Some((header, payload)) = bytes.split_at_checked(HEADER_BYTES) else {
             let actual = bytes.len();

@@ -137,7 +137,7 @@ fn product(
     write_rows::<f32>(ctx, out, |out| weights.product(ctx, &rows, out))
 }
 
-/// Quantizes a row to signed values of eight bits, and dequantizes it.
+/// Quantizes a row to signed values of eight bits, and dequantizes those values again.
 fn fake_quantize_row(row: &mut [f32]) {
     let low = row.iter().copied().fold(0.0, f32::min);
     let high = row.iter().copied().fold(0.0, f32::max);

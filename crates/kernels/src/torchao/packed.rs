@@ -6,12 +6,12 @@ use crate::compute::{Epilogue, MatMut, MatRef, gemm};
 use pteron_operator::{Error, KernelContext, Result, ensure};
 use pteron_pool::Pool;
 
-/// The largest number of rows of a strip.
+/// The largest number of rows in a strip.
 const MAX_HEIGHT: usize = 8;
-/// Values that are packed together: `height` rows of `RUN / height` columns.
+/// The number of values that are packed together: `height` rows of `RUN / height` columns.
 const RUN: usize = 128;
 
-/// The scales, zero points and tables that a strip holds beside its values.
+/// The scales, zero points and tables that a strip holds besides its values.
 enum Encoding {
     /// Each group of columns ends with a scale for each row, a sum that is not needed here, and, if `zeros` is set, a zero
     /// point. Values are signed, or indices into a table of signed values before the first group.
@@ -21,7 +21,7 @@ enum Encoding {
     Table { scales: bool },
 }
 
-/// Packed weights of a product with `n` outputs and `k` inputs. They are divided into strips of rows.
+/// The packed weights of a product with `n` outputs and `k` inputs, divided into strips of rows.
 pub(crate) struct Packed<'a> {
     form: Encoding,
     layout: Layout,
@@ -36,7 +36,7 @@ pub(crate) struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Reads weights of `bits` bits that are packed for activations of eight bits.
+    /// Reads weights of `bits` bits, packed for products with activations of eight bits.
     pub(crate) fn linear(name: &str, bytes: &'a [u8], bits: u32, sizes: [usize; 3]) -> Result<Self> {
         let header = Header::read(name, bytes)?;
         let table = match header.kind {
@@ -52,7 +52,7 @@ impl<'a> Packed<'a> {
         Self::new(name, &header, form, bits, 8, header.params[2] != 0, sizes)
     }
 
-    /// Reads indices of `bits` bits with tables of float32.
+    /// Reads indices of `bits` bits into tables of float32.
     pub(super) fn groupwise(
         name: &str,
         bytes: &'a [u8],
@@ -209,7 +209,7 @@ fn split_off_bytes<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
     first
 }
 
-/// Little-endian float32; missing ones are 0.
+/// Reads little-endian float32 values; missing ones are 0.
 fn read_floats<const N: usize>(bytes: &[u8]) -> [f32; N] {
     let mut all = [0.0; N];
     let words = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
@@ -228,7 +228,7 @@ mod tests {
         header.chain(std::iter::repeat_n(0x5a, payload)).collect()
     }
 
-    /// Whatever sizes the arguments have, weights that are accepted are in bounds of their bytes.
+    /// Weights that are accepted are in bounds of their bytes, whatever sizes the arguments give.
     #[test]
     fn sizes_are_checked_against_the_bytes() {
         const SIZES: [usize; 12] =

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// The number of digits of each [`Digest`] in a file name.
+/// The number of hexadecimal digits of each [`Digest`] in a file name.
 const DIGITS: usize = 16;
 
 /// The number of bytes at the start of a source file, and at its end, that its key depends on: the header of a program, and
@@ -47,11 +47,11 @@ pub struct Cache {
     isa: Isa,
 }
 
-/// The parts of the file name of a cached program; its checksum follows.
+/// The parts of a cached program's file name that precede the checksum.
 struct Name {
-    /// The prefix shared by all versions of the same source path, for the same instruction set and crate version.
+    /// The prefix shared by all versions of a source path, for one instruction set and crate version.
     path: String,
-    /// The prefix of the current version of the source.
+    /// The prefix of the current version of the source: `path` and a digest of the version.
     version: String,
 }
 
@@ -142,7 +142,8 @@ impl Cache {
         Ok(Name { path, version })
     }
 
-    /// Removes older versions of the same program, and damaged ones. Processes that have mapped one keep it until they end.
+    /// Removes the programs cached for other versions of the source, and damaged ones: all but `keep`.
+    /// Processes that have mapped one of them can use it until they end.
     fn remove_others(&self, name: &Name, keep: &Path) {
         let older = format!("{}-", name.path);
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -156,7 +157,7 @@ impl Cache {
     }
 }
 
-/// Adds what identifies a version of a file to a digest: its length, modification time and inode, and bytes of both ends.
+/// Adds to a digest what identifies a version of a file: length, modification time, inode, and the bytes at both ends.
 fn add_state(path: &Path, state: &mut Digest) -> io::Result<()> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;

@@ -57,7 +57,7 @@ impl CompiledLoader {
         self.parts.get(first..end).unwrap_or_default()
     }
 
-    /// A range of a constant's bytes: of the source file, if they are stored there unchanged, otherwise shared from memory.
+    /// Loads a range of a constant's bytes: from the source file, if it has them unchanged, otherwise from memory.
     fn load_constant(
         &self,
         constant: &ConstantTensor,
@@ -140,7 +140,7 @@ impl DataLoader for CompiledLoader {
     }
 }
 
-/// Writes what follows the first `skipped` bytes to `target`, and drops what does not fit.
+/// A writer that drops the first `skipped` bytes, then fills `target`, and drops the bytes that do not fit.
 struct SkippingWriter<'t> {
     skipped: u64,
     target: &'t mut [u8],

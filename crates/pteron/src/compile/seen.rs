@@ -9,23 +9,23 @@ use crate::{DataLoader, KernelRegistry};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An operator that partitioners see.
+/// An operator in the lowered programs that partitioners get when an archive is compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenOperator {
-    /// Its name in nodes, `aten.add.Tensor`.
+    /// The operator's name as the target of nodes, such as `aten.add.Tensor`.
     pub target: String,
-    /// How many nodes call it, in all methods.
+    /// The number of nodes in all methods that call the operator.
     pub count: usize,
-    /// Its arguments in the order of the schema of a kernel that takes it; those of the nodes, if none does.
+    /// The operator's arguments in the order of the schema of its kernel; without a kernel, those of its nodes.
     pub args: Vec<SeenArgument>,
 }
 
 /// An argument of an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenArgument {
-    /// Its name.
+    /// The argument's name.
     pub name: String,
-    /// The default of nodes that omit it, as the schema has it: `1`, `[0, 0]`, `None`.
+    /// The default for nodes that omit the argument, as the schema writes it: `1`, `[0, 0]`, `None`.
     pub default: Option<String>,
 }
 
@@ -75,7 +75,7 @@ fn seen_argument(arg: &pteron_operator::SchemaArg) -> SeenArgument {
     SeenArgument { name: arg.name.clone(), default: arg.default.clone() }
 }
 
-/// Keeps the programs that it is asked to partition.
+/// A partitioner that takes no nodes, and keeps the programs that it is given.
 #[derive(Default)]
 struct RecordingPartitioner(Mutex<Vec<ExportedProgram>>);
 

@@ -2,7 +2,7 @@
 
 /// The maximum number of layers that a drawn edge spans.
 const MAX_SPAN: u32 = 48;
-/// The budget of dummy vertices per node and edge.
+/// Maximum number of dummy vertices in a drawing, for each of its nodes and edges.
 const DUMMIES_PER_ELEMENT: usize = 4;
 
 /// The neighbours of each vertex, in compressed sparse row form.
@@ -13,7 +13,7 @@ pub(super) struct Adjacency {
 }
 
 impl Adjacency {
-    /// Creates the lists from pairs of a vertex and its neighbour.
+    /// Creates the neighbour lists from pairs of a vertex and one of the vertex's neighbours.
     pub(super) fn new(vertices: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let mut starts = vec![0u32; vertices + 1];
         pairs.clone().for_each(|(a, _)| starts[a as usize + 1] += 1);
@@ -44,9 +44,9 @@ pub(super) struct Chains {
     pub(super) layer: Vec<u32>,
     /// The vertices of each layer.
     pub(super) layers: Vec<Vec<u32>>,
-    /// The first dummy vertex of each node; the others follow it, layer by layer downward.
+    /// The first dummy vertex of each node's chain; the chain continues with the vertices that follow it, downward.
     first_dummy: Vec<u32>,
-    /// The number of dummy vertices of each node.
+    /// The number of dummy vertices in each node's chain.
     dummies: Vec<u32>,
     above: Adjacency,
     below: Adjacency,
@@ -123,7 +123,7 @@ impl Chains {
         self.below.neighbours(vertex)
     }
 
-    /// The dummy vertices of an edge, downward; `None` if it is not drawn.
+    /// The dummy vertices that an edge passes, from top to bottom; `None` if the edge is not drawn.
     pub(super) fn dummies(&self, from: u32, to: u32) -> Option<std::ops::Range<u32>> {
         let passed = (self.layer[to as usize] - self.layer[from as usize]).checked_sub(1)?;
         let first = self.first_dummy[from as usize];

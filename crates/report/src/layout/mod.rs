@@ -125,7 +125,7 @@ pub fn layout(input: &Input) -> Layout {
     }
 }
 
-/// The top and height of each layer. The gap below a layer grows with the horizontal reach of its edges.
+/// The top and height of each layer. The gap below a layer grows with the horizontal reach of the layer's edges.
 fn layer_rows(input: &Input, chains: &Chains, x: &[i64]) -> (Vec<i64>, Vec<i64>) {
     let count = chains.layers.len();
     let mut heights = vec![0; count];

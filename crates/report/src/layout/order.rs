@@ -4,9 +4,9 @@ use super::chains::Chains;
 
 /// Maximum number of passes over all layers, alternately down and up.
 const SWEEPS: usize = 16;
-/// The search ends after this many consecutive passes without fewer crossings.
+/// The search ends after this many consecutive passes that do not reduce the number of crossings.
 const MAX_FRUITLESS_SWEEPS: usize = 4;
-/// Fixed-point scale of mean positions.
+/// The factor by which mean positions are scaled to become fixed-point integers.
 const SCALE: i64 = 1 << 10;
 
 /// The vertices of each layer from left to right, ordered so that few edges cross.

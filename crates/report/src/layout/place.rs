@@ -5,10 +5,10 @@
 use super::chains::{Adjacency, Chains};
 use std::collections::HashSet;
 
-/// The minimum distance between the centres of two neighbours in a layer.
+/// The minimum distance, in pixels, between the centres of two adjacent vertices of a layer.
 type Separation<'a> = &'a dyn Fn(u32, u32) -> i64;
 
-/// The coordinate of the centre of each vertex.
+/// The x coordinate of each vertex's centre.
 pub(super) fn place_vertices(
     chains: &Chains,
     order: &[Vec<u32>],

@@ -2,7 +2,7 @@
 
 use super::chains::Adjacency;
 
-/// Number of layers above the lowest possible one that are searched for room when a node moves down.
+/// A node that moves down looks for room in its lowest possible layer and at most this many layers above it.
 const NEARBY: u32 = 8;
 
 /// The layer of each of `n` nodes. Edges lead from lower to higher node numbers and span at least one layer. The number of
@@ -55,7 +55,7 @@ fn first_with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
     layer
 }
 
-/// Removes empty layers, and renumbers the others.
+/// Removes the empty layers, and renumbers the layers that remain.
 fn remove_empty_layers(rank: &mut [u32], filled: &[u32]) {
     let mut used = 0;
     let renumbered: Vec<u32> = filled

@@ -27,27 +27,28 @@ impl CallArgument {
     }
 }
 
-/// The first call of a delegate.
+/// The first call of a delegate, and how many of its arguments can be inputs.
 pub(crate) struct CallArguments<'p> {
-    /// The index of its chain, and its index in the chain.
+    /// The index of the call's chain, and the call's index in that chain.
     pub(crate) place: (usize, usize),
     args: &'p [i32],
     /// The minimum number of inputs: the arguments up to the last one that the delegate cannot write.
     min_inputs: usize,
-    /// Why the last of the `min_inputs` arguments cannot be written.
+    /// Why the last of the `min_inputs` arguments cannot be written; `None` if `min_inputs` is 0.
     fixed: Option<&'static str>,
     /// The arguments up to the last one that has contents before the call. A delegate may overwrite them, but does not
     /// where the file names each result once.
     computed: usize,
-    /// The number of arguments before the first one without contents before the call, which may be unwritten state.
+    /// The number of arguments before the first one that has no contents before the call. That one may be an output,
+    /// or state that nothing has written yet.
     likely_inputs: usize,
-    /// The maximum number of inputs: one fewer than the arguments if the last one has no contents before the call.
+    /// The maximum number of inputs: all arguments, or all but the last if that has no contents before the call.
     max_inputs: usize,
     metas: Vec<CallArgument>,
 }
 
 impl<'p> CallArguments<'p> {
-    /// The first call of each delegate of a plan, by delegate. The values of the plan are loaded.
+    /// The first call of each delegate, by delegate index; `None` if no instruction calls the delegate.
     pub(crate) fn first_calls(
         plan: &'p ExecutionPlan,
         state: &State,
@@ -100,7 +101,7 @@ impl<'p> CallArguments<'p> {
         Ok(())
     }
 
-    /// The number of inputs, if the tables tell.
+    /// The number of inputs; `None` if the tables of the method do not determine it.
     pub(crate) fn num_inputs(&self) -> Option<usize> {
         (self.computed == self.likely_inputs).then_some(self.computed)
     }
@@ -114,15 +115,15 @@ impl<'p> CallArguments<'p> {
 /// A pass over the instructions of a plan that records which values and bytes they write.
 struct Scan<'s> {
     state: &'s State,
-    /// By value, whether it is an input of the method.
+    /// For each value, whether it is an input of the method.
     is_input: Vec<bool>,
-    /// By value, whether the file gives it contents or a name, so that it may be state.
+    /// For each value, whether the file gives it contents or a name, so that it may be state.
     is_state: Vec<bool>,
-    /// By value, whether an instruction has written it.
+    /// For each value, whether an instruction has written it.
     is_written: Vec<bool>,
     /// The bytes that instructions have written: the end of each maximal range, by arena and start.
     bytes: BTreeMap<(usize, usize), usize>,
-    /// Whether instructions run in the order in which they are listed.
+    /// Whether instructions run in the order in which they are listed, because there are no jumps.
     is_straight: bool,
 }
 
@@ -209,7 +210,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Whether an instruction computes a value before the call, in the order in which they run.
+    /// Whether an earlier instruction computes the value. `false` if there are jumps, or if the value may be state.
     fn is_computed(&self, id: Id) -> bool {
         self.is_straight && self.is_written[id] && !self.is_state[id]
     }
@@ -223,7 +224,7 @@ impl<'s> Scan<'s> {
         self.is_straight && !has_contents && !(views && self.are_written(extent))
     }
 
-    /// Records a delegate call, which writes its outputs. Returns its description.
+    /// Records a delegate call and the outputs that it writes. Returns the description of the call.
     fn note_delegate_call<'p>(&mut self, place: (usize, usize), args: &'p [i32]) -> CallArguments<'p> {
         let ids = || args.iter().map(|&id| id as Id);
         // A value that is listed twice is read first and then written.
@@ -270,5 +271,5 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// The maximum number of arguments of a call for which each is compared with those before it.
+/// Maximum number of arguments of a call that are searched for values listed twice, which takes quadratic time.
 const MAX_COMPARED: usize = 64;

@@ -18,21 +18,21 @@ pub struct PayloadContents {
 /// A tensor of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayloadValue {
-    /// Its name in the payload's format: `%3`.
+    /// The tensor's name in the payload's format, such as `%3`.
     pub name: String,
-    /// The element type, as the payload's format names it.
+    /// The element type, by its name in the payload's format.
     pub dtype: String,
-    /// Bits of an element.
+    /// The number of bits of an element.
     pub bits: u32,
     /// The scalar type of the stored elements. `None` if several elements share a byte.
     pub scalar_type: Option<ScalarType>,
-    /// Its sizes for the example inputs with which the program was exported.
+    /// The tensor's sizes for the example inputs with which the program was exported.
     pub sizes: Vec<usize>,
-    /// Its quantization parameters, without the scales that are stored separately. Empty if it is not quantized.
+    /// The tensor's quantization parameters, except separately stored scales. Empty if the tensor is not quantized.
     pub quantization: String,
-    /// Quantization scales that are stored as separate constant bytes.
+    /// The quantization scales, if they are stored as constant bytes of their own.
     pub scales: Option<PayloadBytes>,
-    /// Whether it is an input, an output, a constant or an intermediate value.
+    /// Whether the tensor is an input, an output, a constant or an intermediate value.
     pub role: PayloadRole,
 }
 
@@ -61,15 +61,15 @@ pub enum PayloadBytes {
 /// An operation of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayloadNode {
-    /// Its kind, as the payload's format names it.
+    /// The node's kind, by its name in the payload's format.
     pub kind: String,
-    /// The values that it reads, as indices into [`PayloadContents::values`].
+    /// The values that the node reads, as indices into [`PayloadContents::values`].
     pub inputs: Vec<usize>,
-    /// The values that it writes, as indices into [`PayloadContents::values`].
+    /// The values that the node writes, as indices into [`PayloadContents::values`].
     pub outputs: Vec<usize>,
-    /// Its parameters as text. Empty if it has none.
+    /// The node's parameters as text. Empty if the node has none.
     pub attributes: String,
-    /// The node's id in the exporter's debug maps.
+    /// The node's id in the exporter's debug maps, if the payload records it.
     pub debug_handle: Option<u32>,
 }
 
@@ -85,16 +85,16 @@ pub struct PayloadSupport {
 /// A node that a backend does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedNode {
-    /// Its index in the payload.
+    /// The node's index in [`PayloadContents::nodes`].
     pub node: usize,
-    /// Its kind, as the payload's format names it.
+    /// The node's kind, by its name in the payload's format.
     pub kind: String,
-    /// Why it is not supported.
+    /// Why the backend does not support the node.
     pub reason: String,
 }
 
 impl PayloadValue {
-    /// Type, sizes and quantization: `qint8[1, 8] (scale 0.5, zero point 3)`.
+    /// The tensor's type, sizes and quantization: `qint8[1, 8] (scale 0.5, zero point 3)`.
     pub fn type_text(&self) -> String {
         let mut text = format!("{}{:?}", self.dtype, self.sizes);
         if !self.quantization.is_empty() {
@@ -118,7 +118,7 @@ impl PayloadValue {
 }
 
 impl PayloadBytes {
-    /// The number of bytes.
+    /// The number of constant bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Payload(range) => range.end.saturating_sub(range.start),
@@ -126,7 +126,7 @@ impl PayloadBytes {
         }
     }
 
-    /// Whether the length is zero.
+    /// Whether there are no constant bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

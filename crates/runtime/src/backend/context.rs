@@ -34,7 +34,7 @@ impl<'a> BackendInitContext<'a> {
         self.named_data
     }
 
-    /// An option that the caller set for this backend when it loaded the method.
+    /// The value of an option that the caller has set for this backend to load the method; `None` if it is not set.
     pub fn runtime_spec(&self, key: &str) -> Option<&'a OptionValue> {
         self.specs.get(key)
     }
@@ -46,7 +46,7 @@ impl<'a> BackendInitContext<'a> {
         self.call.map_or_else(Vec::new, CallArguments::arguments)
     }
 
-    /// How many of [`Self::arguments`] are inputs, if the tables of the method tell.
+    /// How many of [`Self::arguments`] are inputs; `None` if the tables of the method do not determine it.
     pub fn num_inputs(&self) -> Option<usize> {
         self.call.and_then(CallArguments::num_inputs)
     }
@@ -155,7 +155,7 @@ fn thread_interruption() -> Option<Interrupted> {
     pteron_pool::armed()?.check().err()
 }
 
-/// The deadline of the computation of this thread.
+/// The deadline of the computation that this thread runs, if there is one.
 fn thread_deadline() -> Option<Instant> {
     pteron_pool::armed()?.deadline()
 }

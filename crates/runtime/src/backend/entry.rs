@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A delegate of the method, with the id of its backend for messages and events.
 pub(crate) struct DelegateEntry {
     pub(crate) backend: Arc<str>,
-    /// `None` once regions compute everything that it computes.
+    /// The delegate; `None` once it is released, because regions compute all that it computes.
     pub(crate) delegate: Option<Box<dyn Delegate>>,
     pub(crate) num_inputs: usize,
     graph: Option<Arc<dyn DelegateGraph>>,
@@ -28,7 +28,7 @@ struct CachedGraph {
 }
 
 impl DelegateEntry {
-    /// Fails if the delegate panics.
+    /// An entry for a delegate, with the delegate's graph and number of inputs. Fails if the delegate panics.
     pub(crate) fn new(backend: Arc<str>, delegate: Box<dyn Delegate>) -> Result<Self, BackendError> {
         // Whatever fails, the delegate is dropped with the entry.
         let mut entry =
@@ -43,7 +43,7 @@ impl DelegateEntry {
         self.graph.is_some()
     }
 
-    /// The graph for a call. It is cached until another one is requested.
+    /// The delegate's graph for a call, if it has one. It is cached until the graph for another call is requested.
     pub(crate) fn graph(&self, request: &GraphRequest<'_>) -> Option<Arc<Graph>> {
         let source = self.graph.as_ref()?;
         let mut last = self.last.borrow_mut();

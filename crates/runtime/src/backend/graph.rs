@@ -13,7 +13,7 @@ use pteron_tensor::TensorMeta;
 pub struct GraphRequest<'a> {
     /// Type, sizes and layout of the tensor inputs.
     pub inputs: &'a [TensorMeta],
-    /// Type and layout of the outputs. Their sizes are the ones in the program, or those of the last execution.
+    /// Type, sizes and layout of the tensor outputs. The sizes are those in the program, or those of the last execution.
     pub outputs: &'a [TensorMeta],
     /// Maximum number of bytes that all nodes together may write.
     pub bytes: usize,
@@ -22,7 +22,7 @@ pub struct GraphRequest<'a> {
 }
 
 impl<'a> GraphRequest<'a> {
-    /// A request for a call with these inputs and outputs, whose nodes may write at most `bytes` bytes.
+    /// A request for a call with these inputs and outputs. The graph's nodes may write at most `bytes` bytes.
     pub fn new(inputs: &'a [TensorMeta], outputs: &'a [TensorMeta], bytes: usize) -> Self {
         Self { inputs, outputs, bytes, budget: Budget::default() }
     }

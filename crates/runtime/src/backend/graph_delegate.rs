@@ -8,7 +8,7 @@ use pteron_operator::{Arg, Isa, Out};
 use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 use std::sync::Arc;
 
-/// Executables that a delegate caches, one for each of the most recently used combinations of sizes.
+/// Maximum number of executables that a delegate caches, one for each combination of input and output sizes.
 const MAX_CACHED: usize = 8;
 
 /// A delegate defined by a graph, which [`Backend::init`](super::Backend::init) can return. A call that is not inlined

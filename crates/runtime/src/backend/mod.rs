@@ -34,15 +34,15 @@ use std::sync::Arc;
 /// A key and value that the ahead-of-time half of a backend stored in the program.
 #[derive(Debug, Clone, Copy)]
 pub struct CompileSpec<'a> {
-    /// The key.
+    /// The key of the spec.
     pub key: &'a str,
-    /// The bytes.
+    /// The value of the spec.
     pub value: &'a [u8],
 }
 
 /// The run-time half of a backend.
 pub trait Backend: Send + Sync {
-    /// The id by which programs name it.
+    /// The id by which programs name the backend.
     fn id(&self) -> &str;
 
     /// Whether the backend can run on this machine now.
@@ -103,7 +103,7 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// An initialized payload: the reference's `DelegateHandle`. Dropping it destroys it.
+/// An initialized payload, as `DelegateHandle` in ExecuTorch. The backend's instance ends when it is dropped.
 pub trait Delegate: Send {
     /// Another delegate for the same payload, for another instance of the method. It shares weights, and has its own
     /// memory and state. `None`, the default, means that the method has to be loaded again instead.

@@ -13,9 +13,9 @@ use std::sync::{Mutex, PoisonError};
 /// A backend whose payloads say which operators they compute. It is a [`Backend`] of [`GraphDelegate`]s: the methods here
 /// are what differs between payload formats.
 pub trait PayloadBackend: Send + Sync {
-    /// The id by which programs name it.
+    /// The id by which programs name the backend.
     const ID: &'static str;
-    /// A payload, read and verified.
+    /// A payload that has been read and verified.
     type Payload;
     /// A payload with its constants, from which graphs are raised.
     type Graph: DelegateGraph + 'static;
@@ -23,10 +23,10 @@ pub trait PayloadBackend: Send + Sync {
     /// Reads and verifies a payload.
     fn read(processed: &[u8]) -> Result<Self::Payload, String>;
 
-    /// Its nodes and tensors: see [`Backend::contents`].
+    /// Lists the nodes and tensors of a payload: see [`Backend::contents`].
     fn describe(payload: &Self::Payload) -> PayloadContents;
 
-    /// Looks up the constants of a payload, which are ranges of its bytes `processed`, or named data.
+    /// Looks up the constants of a payload: ranges of the payload's bytes `processed`, or named data.
     fn load(
         &self,
         payload: Self::Payload,
@@ -41,7 +41,7 @@ pub trait PayloadBackend: Send + Sync {
         None
     }
 
-    /// The metas of the tensor inputs and outputs for which the program was exported: with dynamic sizes, upper bounds.
+    /// The metas of the tensor inputs and of the tensor outputs at export. Dynamic sizes are upper bounds.
     fn exported_metas(graph: &Self::Graph) -> Result<[Vec<TensorMeta>; 2], BackendError>;
 
     /// Raises a payload for the metas of [`Self::exported_metas`], which is how a payload is checked when it is loaded. `None`
@@ -108,7 +108,7 @@ fn read<B: PayloadBackend>(processed: &[u8]) -> Result<B::Payload, BackendError>
     B::read(processed).map_err(|e| BackendError::new(format!("the payload: {e}")))
 }
 
-/// A graph with the request for which it was raised.
+/// A graph, and the request for which it was raised.
 struct Raised {
     inputs: Vec<TensorMeta>,
     outputs: Vec<TensorMeta>,
@@ -127,10 +127,10 @@ fn raise_exported<B: PayloadBackend>(
     Ok(raised.map(|graph| Raised { inputs, outputs, bytes, graph }))
 }
 
-/// A payload that was raised once as a check.
+/// A payload that was raised once, to check it when it was loaded.
 struct CheckedGraph<G> {
     graph: G,
-    /// The graph of the check. The first request takes it if it matches.
+    /// The graph raised by the check. The first request takes it, and uses it if it was raised for an equal request.
     exported: Mutex<Option<Raised>>,
 }
 

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Backends by id. A plain value, like the kernel registry.
+/// Backends by id. A registry is a plain value: there is no global one.
 #[derive(Clone, Default)]
 pub struct BackendRegistry {
     backends: BTreeMap<String, Arc<dyn Backend>>,
@@ -40,7 +40,7 @@ impl BackendRegistry {
         self
     }
 
-    /// The backend with this id.
+    /// The backend with this id; `None` if there is none.
     pub fn get(&self, id: &str) -> Option<&Arc<dyn Backend>> {
         self.backends.get(id)
     }

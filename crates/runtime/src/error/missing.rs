@@ -20,15 +20,15 @@ pub struct Missing {
 /// An operator without a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingOperator {
-    /// Its full name.
+    /// The operator's full name.
     pub name: String,
-    /// How many instructions call it.
+    /// The number of instructions that call the operator.
     pub calls: usize,
-    /// Similar names in the registry.
+    /// Names of similar operators in the registry.
     pub similar: Vec<String>,
 }
 
-/// An arena of a memory plan on a device that is not there.
+/// An arena that a memory plan places on a device that this runtime does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingDevice {
     /// The method.
@@ -42,13 +42,13 @@ pub struct MissingDevice {
 /// A backend that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingBackend {
-    /// Its id.
+    /// The backend's id.
     pub id: String,
-    /// How many delegates need it.
+    /// The number of delegates that need the backend.
     pub delegates: usize,
-    /// Total bytes of their payloads.
+    /// Total bytes of the payloads that need the backend.
     pub payload_bytes: u64,
-    /// Whether it is registered but reports that it is not available.
+    /// Whether the backend is registered, but reports that it is not available.
     pub unavailable: bool,
 }
 

@@ -154,7 +154,7 @@ pub enum Error {
         method: String,
         /// The backend's id.
         backend: String,
-        /// Index in the method's delegate table.
+        /// The delegate's index in the method's delegate table.
         index: usize,
         /// The source line that the delegate's first call was exported from, if the file records it.
         source_frame: Option<String>,
@@ -184,7 +184,7 @@ pub enum Error {
     Interrupted {
         /// The method.
         method: String,
-        /// The delegate that was being loaded, if it was one.
+        /// The delegate that was being loaded; `None` if loading stopped elsewhere.
         place: Option<String>,
         /// Why loading was interrupted.
         source: pteron_pool::Interrupted,
@@ -192,7 +192,7 @@ pub enum Error {
     /// An allocation failed, or a shape overflows.
     #[error(transparent)]
     Tensor(#[from] pteron_tensor::Error),
-    /// A kernel could not be registered, or a value has another kind than requested.
+    /// A kernel could not be registered, or a value is not of the requested kind.
     #[error(transparent)]
     Operator(#[from] pteron_operator::Error),
     /// A named-data key does not exist.
@@ -230,10 +230,10 @@ pub enum ExecuteError {
     /// A tensor error outside a kernel.
     #[error(transparent)]
     Tensor(#[from] pteron_tensor::Error),
-    /// The condition of a jump is neither a boolean nor a tensor of booleans.
+    /// The condition of a jump is neither a boolean nor a tensor of booleans. The text says what it is.
     #[error("the condition of the jump is {0}, not a boolean")]
     Condition(String),
-    /// A tensor has no memory: it was freed, or never allocated.
+    /// The value with this index is a tensor that has no memory: it was freed, or never allocated.
     #[error("value {0} has no memory: it was freed, or it was never given any")]
     NoMemory(usize),
     /// The execution was [interrupted](crate::Interrupt), or exceeded [`Limits::time`](crate::Limits::time).
@@ -261,13 +261,13 @@ impl From<pteron_pool::Interrupted> for ExecuteError {
 /// The position of an instruction, and what it calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionPlace {
-    /// Index of the chain.
+    /// The index of the instruction's chain.
     pub chain: usize,
-    /// Index of the instruction in the chain.
+    /// The index of the instruction in the chain.
     pub instruction: usize,
-    /// The operator or backend that it calls, or the kind of instruction.
+    /// The operator or backend that the instruction calls, or the kind of instruction.
     pub what: String,
-    /// The source line of the model that it was exported from, if the file records it.
+    /// The source line of the model from which the instruction was exported, if the file records it.
     pub source_frame: Option<String>,
 }
 
@@ -306,13 +306,13 @@ pub enum InputProblem {
     Name {
         /// The name given.
         name: String,
-        /// The names that it may be meant for, or what to do.
+        /// The end of the message: similar names of inputs, or what to do.
         hint: String,
     },
     /// An input was given twice: by position and by name, or by name twice.
     #[error("the input `{}` was given twice", shown(name))]
     Twice {
-        /// Its name.
+        /// The input's name.
         name: String,
     },
     /// An input was never set.
@@ -326,9 +326,9 @@ pub enum InputProblem {
     Kind {
         /// The index of the input.
         index: usize,
-        /// The kind in the program.
+        /// The kind of the input, as the program declares it.
         expected: Tag,
-        /// The kind given.
+        /// The kind of the given value.
         found: Tag,
     },
     /// A number, string or boolean differs from the value that was fixed at export.
@@ -336,9 +336,9 @@ pub enum InputProblem {
     Traced {
         /// The index of the input.
         index: usize,
-        /// The value in the program.
+        /// The value in the program, as text.
         expected: String,
-        /// The value given.
+        /// The given value, as text.
         found: String,
     },
     /// The tensor has another scalar type than the input.
@@ -346,9 +346,9 @@ pub enum InputProblem {
     Dtype {
         /// The index of the input.
         index: usize,
-        /// The type in the program.
+        /// The scalar type of the input, as the program declares it.
         expected: ScalarType,
-        /// The type given.
+        /// The scalar type of the given tensor.
         found: ScalarType,
     },
     /// The shape of the tensor is outside the bounds of the input.
@@ -356,29 +356,29 @@ pub enum InputProblem {
     Shape {
         /// The index of the input.
         index: usize,
-        /// The shape in the program, with its bounds.
+        /// The shape of the input with its bounds, as the program declares it.
         expected: String,
-        /// The shape given.
+        /// The shape of the given tensor.
         found: String,
-        /// What to do about it, for the end of the message.
+        /// What to do about the error, as the end of the message.
         hint: &'static str,
     },
     /// A size of the tensor is not one that the export allows.
     #[error("input {}: dimension {} has size {}; it was exported with {}", .0.input, .0.dim, .0.found, .0.exported)]
     Size(SizeProblem),
-    /// The tensor has another layout than the input, and it may not be converted.
+    /// The tensor has another dim order than the input, and may not be converted to that of the input.
     #[error("input {index} has dim order {expected}, a tensor of dim order {found} was given")]
     DimOrder {
         /// The index of the input.
         index: usize,
-        /// The order in the program.
+        /// The dim order of the input, as the program declares it.
         expected: DimOrder,
-        /// The order given.
+        /// The dim order of the given tensor.
         found: DimOrder,
     },
 }
 
-/// The source line of an error, as the end of its message.
+/// The source line of an error as the end of the error's message; empty if the line is not known.
 fn from_source_line(source_frame: &Option<String>) -> String {
     source_frame.as_ref().map_or_else(String::new, |frame| format!(", from {}", shown(frame)))
 }

@@ -21,7 +21,7 @@ pub fn one_line(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The names that a message lists at most.
+/// Maximum number of names that a message lists.
 const MAX_LISTED: usize = 50;
 
 pub(super) fn list(names: &[String]) -> String {

@@ -103,7 +103,7 @@ impl State {
         Ok(())
     }
 
-    /// The extent that an out writes: the value's current storage if that is in an arena, else its planned storage.
+    /// The arena extent that an out writes: the value's current storage if that is in an arena, else its planned storage.
     fn writable_extent(&mut self, id: Id) -> Result<Extent> {
         let t = self.values[id].tensor_mut().ok_or_else(|| {
             KernelError::invalid(format!("value {id} is written as a tensor but is not one"))
@@ -159,16 +159,16 @@ fn collect_produced(outs: &[OutRef], written: OutList<'_>) -> Result<SmallVec<[P
     Ok(list)
 }
 
-/// Copies of inputs that overlap an out, by value id.
+/// Copies of the inputs that overlap an out, each with the input's value id.
 type Temps<'a> = SmallVec<[(Id, ScratchBuffer<'a, u8>); 1]>;
 
 struct Binder<'a> {
     values: &'a [Value],
     constants: &'a [ConstantBytes],
     shadows: &'a [(Id, TensorMeta)],
-    /// The extents of the outs.
+    /// The arena extents of the call's outs.
     extents: &'a [Extent],
-    /// The meta of the first out before the call, if it is a tensor of static shape.
+    /// The meta of the first out before the call; `None` if it is not a tensor of static shape.
     first: Option<&'a TensorMeta>,
     in_place: &'a [usize],
 }

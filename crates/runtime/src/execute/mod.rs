@@ -70,7 +70,7 @@ impl<'a> Runner<'a> {
         self.run_chain(index, chain)
     }
 
-    /// Runs one chain. An error has the index of the instruction.
+    /// Runs one chain. An error has the index of the instruction that failed.
     fn run_chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
         let mut next = 0;
         while let Some(instr) = chain.instrs.get(next) {
@@ -149,7 +149,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Lowers a dynamic region for what was recorded. Returns the index of the specialization.
+    /// Lowers a dynamic region for the recorded sizes and scalars. Returns the specialization's index if that succeeds.
     fn lower_region(&mut self, instr: &RegionCall, ctx: &KernelContext<'_>, place: Place) -> Option<usize> {
         let Region::Dynamic(region) = &mut self.regions[instr.region] else { return None };
         let started = self.tracer.start();
@@ -230,7 +230,7 @@ impl<'a> Runner<'a> {
         Ok(None)
     }
 
-    /// Reports the tensors that an instruction wrote to the tracer, if it wants values.
+    /// Gives the tracer copies of the tensors that an instruction has written, if it wants values.
     fn report_values(&self, name: &str, place: Place, outs: &[OutRef]) -> Result<(), ExecuteError> {
         let Some(tracer) = self.tracer.get().filter(|t| t.wants_values()) else { return Ok(()) };
         let mut output = 0;
@@ -277,7 +277,7 @@ impl Callable for BoundKernel<'_> {
 struct BoundDelegate<'a> {
     delegate: &'a mut dyn Delegate,
     ctx: BackendExecutionContext<'a>,
-    /// By output, whether the delegate has resized it.
+    /// For each output, whether the delegate has resized it.
     resized: &'a [AtomicBool],
 }
 

@@ -12,7 +12,7 @@ use pteron_trace::Tracer;
 use smallvec::SmallVec;
 
 impl Lowered {
-    /// As [`Self::run`]. An error has the index of the instruction that failed, and names the node of a delegate.
+    /// Runs the region as [`Self::run`] does. An error has the index of the failed instruction and the delegate's node.
     pub(super) fn run_at(
         &mut self,
         state: &mut State,
@@ -31,7 +31,7 @@ impl Lowered {
         })
     }
 
-    /// Runs the region on the value table, and updates the table as its instructions would have.
+    /// Runs the region on the table of values, and updates the table as the region's instructions would have done.
     fn run(
         &mut self,
         state: &mut State,

@@ -30,7 +30,7 @@ impl State {
         must_resize.collect()
     }
 
-    /// Makes `to` the value of `from`. Tensors are not copied but aliased.
+    /// Sets the value `to` to the value `from`. A tensor is not copied: `to` becomes its alias.
     pub(super) fn move_value(&mut self, from: Id, to: Id) {
         let mut value = self.values[from].clone();
         if let (Value::Tensor(new), Some(old)) = (&mut value, self.values[to].tensor()) {
@@ -42,7 +42,7 @@ impl State {
         self.values[to] = value;
     }
 
-    /// The truth value of a jump condition: a boolean, or whether all elements of a tensor of booleans are true.
+    /// Evaluates a jump condition. A tensor of booleans is true if all of its elements are true.
     pub(super) fn is_true(&self, id: Id) -> Result<bool, ExecuteError> {
         match &self.values[id] {
             Value::Bool(b) => Ok(*b),

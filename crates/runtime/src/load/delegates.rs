@@ -47,7 +47,7 @@ impl Loader<'_> {
         Ok(entries)
     }
 
-    /// Creates a delegate. `call` is its first call, `alignment` that of its payload in memory.
+    /// Creates a delegate. `call` is its first call, `alignment` the alignment of its payload in memory, in bytes.
     fn load_delegate(
         &mut self,
         index: usize,
@@ -105,7 +105,7 @@ impl Loader<'_> {
         Ok(entry)
     }
 
-    /// The payload of a delegate, charged to the budget if it takes memory.
+    /// Loads the payload of a delegate. Its bytes are charged to the budget if loading allocates memory.
     fn load_payload(&self, delegate: &pte::BackendDelegate) -> Result<FreeableBuffer> {
         let range = self.meta.payload_range(delegate);
         let payload = usize_of(range.end.saturating_sub(range.start))?;

@@ -45,7 +45,7 @@ pub(super) fn check_present(meta: MethodMeta<'_>, data: Option<&dyn NamedDataMap
     })
 }
 
-/// The bytes of an external tensor. Fails if its layout or length differs from the program's.
+/// The bytes of an external tensor. Fails if the data's layout or length is not that in the program.
 pub(super) fn external_bytes(
     method: &str,
     id: Id,
@@ -76,7 +76,7 @@ pub(super) struct External<'a> {
 }
 
 impl External<'_> {
-    /// Fails if the data has the tensor with another layout. Returns whether the data knows the layout.
+    /// Returns whether the data knows the tensor's layout. Fails if that layout differs from the program's.
     pub(super) fn check_layout(&self, key: &str, data: &dyn NamedDataMap) -> Result<bool> {
         let Some(layout) = data.tensor_layout(key).map_err(|e| self.error(one_line(&e)))? else {
             return Ok(false);

@@ -5,7 +5,7 @@ use crate::{BackendRegistry, MethodMeta, Program, Result};
 use pteron_format::pte;
 use pteron_operator::KernelRegistry;
 
-/// The number of missing operators for which similar names are suggested.
+/// Maximum number of missing operators for which similar names are suggested.
 const MAX_EXPLAINED: usize = 20;
 
 impl Program {

@@ -72,9 +72,9 @@ struct Loader<'p> {
     name: &'p str,
     options: &'p LoadOptions,
     state: State,
-    /// Bytes of arenas allocated so far.
+    /// Bytes of the arenas that have been allocated so far.
     arena_bytes: u64,
-    /// Bytes of constants of the program that will be read.
+    /// Bytes of the program's constants that will be read on first access, each counted once.
     weight_bytes: u64,
     /// Deferred constants by file range, so that tensors with the same range share their bytes.
     deferred: HashMap<Range<u64>, Arc<Deferred>>,
@@ -126,7 +126,7 @@ impl<'p> Loader<'p> {
         Error::Load { method: self.name.to_string(), place: place.into(), problem: problem.into() }
     }
 
-    /// Zeroed memory for an arena, within the limit.
+    /// Allocates zeroed memory for an arena. Fails if all arenas together would exceed their limit.
     fn allocate(&mut self, size: u64) -> Result<AlignedBuffer> {
         self.arena_bytes = self.arena_bytes.saturating_add(size);
         self.options.limits.check_memory(|| format!("method `{}`", self.name), self.arena_bytes)?;

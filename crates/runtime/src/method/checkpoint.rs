@@ -35,7 +35,7 @@ impl Method {
         write_checkpoint(self.checkpoint(path)?, path)
     }
 
-    /// The file that [`Self::save_checkpoint`] writes to a path, to which entries can be added.
+    /// A builder of the file that [`Self::save_checkpoint`] writes to `path`. The caller may add entries.
     pub(crate) fn checkpoint(&self, path: &Path) -> Result<Builder<'_>> {
         let mut builder = Builder { share: false, ..Builder::new() };
         for (key, view) in self.state() {
@@ -66,7 +66,7 @@ impl Method {
         self.restore(&PtdDataMap::open(path)?)
     }
 
-    /// As [`Self::load_checkpoint`], from an open map.
+    /// Restores a checkpoint as [`Self::load_checkpoint`] does, from an open map of named data.
     pub fn restore(&mut self, data: &dyn NamedDataMap) -> Result<()> {
         let persistent = self.persistent_tensors();
         // Everything is read before any tensor is changed.
@@ -115,7 +115,7 @@ impl Method {
         ))
     }
 
-    /// Keys and value ids of the persistent tensors, one value for each arena offset.
+    /// The keys and value ids of the persistent tensors. Of several values at one arena offset, only one is listed.
     fn persistent_tensors(&self) -> Vec<(String, Id)> {
         let tables = self.program.tables();
         let starts_filled = |id: Id| {

@@ -24,7 +24,7 @@ impl Method {
         Ok(())
     }
 
-    /// As [`Self::set_input`], with a borrowed tensor.
+    /// Sets an input as [`Self::set_input`] does, from a borrowed tensor.
     pub fn set_input_tensor(&mut self, index: usize, tensor: TensorView<'_>) -> Result<()> {
         let Some(&id) = self.inputs.get(index) else {
             return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));

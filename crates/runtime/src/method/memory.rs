@@ -39,7 +39,7 @@ impl Method {
         self.extents_with_data(|data| matches!(data, TensorData::ExternalInitial(_)))
     }
 
-    /// The arena extents of the tensors for whose data `chosen` returns true.
+    /// The arena extents of the tensors whose data satisfies `chosen`.
     fn extents_with_data(&self, chosen: impl Fn(&TensorData<'_>) -> bool) -> impl Iterator<Item = Extent> {
         let tables = self.program.tables();
         let values = tables.execution_plan[self.plan].values.iter().zip(&self.state.values);

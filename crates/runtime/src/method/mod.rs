@@ -45,7 +45,7 @@ pub struct MethodGraph<'m> {
 /// threads and share the program's constants.
 pub struct Method {
     program: Program,
-    /// Index in the program's execution plans.
+    /// The method's index among the program's execution plans.
     plan: usize,
     name: Arc<str>,
     pub(crate) state: State,
@@ -62,7 +62,7 @@ pub struct Method {
     inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
     input_set: Vec<bool>,
-    /// The sizes that the export allows for the inputs.
+    /// The sizes that the export allows for the inputs, if the program records them.
     input_sizes: Option<Arc<InputSizes>>,
     /// The number of leading arenas that belong to the memory plan.
     planned_arenas: usize,
@@ -81,7 +81,7 @@ impl Method {
         &self.name
     }
 
-    /// The program it belongs to.
+    /// The program that the method belongs to.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -114,7 +114,7 @@ impl Method {
         MethodMeta::new(&self.program, self.plan)
     }
 
-    /// The instructions, with their values.
+    /// The method's instructions, with the values that they refer to.
     pub(crate) fn listing(&self) -> Listing<'_> {
         let Self { state, chains, inputs, outputs, .. } = self;
         Listing { state, chains, inputs, outputs }
@@ -240,7 +240,7 @@ impl Method {
         })
     }
 
-    /// A named tensor of the method.
+    /// The named tensor of the method with this name, if there is one.
     pub fn attribute(&self, name: &str) -> Option<TensorView<'_>> {
         let is_named = |v: &Value| v.tensor().is_some_and(|t| t.name.as_deref() == Some(name));
         let id = self.state.values.iter().position(is_named)?;

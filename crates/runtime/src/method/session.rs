@@ -80,7 +80,7 @@ impl Method {
 /// # Ok(()) }
 /// ```
 pub struct SharedMethod {
-    /// The instance that the others are forked from. It is never executed.
+    /// The instance from which all other instances are forked. It is never executed.
     first: Mutex<Method>,
     idle: Mutex<Vec<Method>>,
     /// Whether the method has mutable state.
@@ -125,7 +125,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An instance of a [`SharedMethod`] for exclusive use. It dereferences to [`Method`].
 pub struct Session<'a> {
     owner: &'a SharedMethod,
-    /// `Some` until the session is dropped.
+    /// The instance of the method; `None` only while the session is dropped.
     method: Option<Method>,
 }
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 pub struct ConstantBytes {
     bytes: OnceLock<FreeableBuffer>,
     deferred: Option<Arc<Deferred>>,
-    /// How the bytes were computed, if they were folded.
+    /// The computation of which the bytes are the folded result, if there is one.
     derivation: Option<Arc<Derivation>>,
 }
 
@@ -106,7 +106,7 @@ impl ConstantBytes {
         };
     }
 
-    /// Identifies the bytes by their source, if it is known. Does not read them.
+    /// Identifies the bytes by their source; `None` if the source is not known. Does not read the bytes.
     pub fn identity(&self) -> Option<Identity> {
         match &self.deferred {
             Some(deferred) => Some(deferred.identity),
@@ -127,7 +127,7 @@ impl ConstantBytes {
         Self { bytes, deferred: self.deferred.clone(), derivation: self.derivation.clone() }
     }
 
-    /// A range of the bytes that is read separately. `None` if they are in memory or cannot be read in parts.
+    /// A constant of a range of the bytes. `None` if the bytes are in memory, or cannot be read in parts.
     fn part(&self, range: Range<usize>) -> Option<Self> {
         match (&self.deferred, self.bytes.get()) {
             (Some(deferred), None) => Some(Self::from_deferred(Arc::new(deferred.part(range)?))),
@@ -135,7 +135,7 @@ impl ConstantBytes {
         }
     }
 
-    /// A handle for a graph, which reads and releases the bytes on its own ([`Self::reopen`]).
+    /// A handle of the bytes for a graph. It reads and releases the bytes on its own ([`Self::reopen`]).
     pub fn shared(&self) -> SharedBytes {
         Arc::new(InGraph(self.reopen()))
     }
@@ -144,7 +144,7 @@ impl ConstantBytes {
 impl Deref for ConstantBytes {
     type Target = [u8];
 
-    /// Empty if the bytes cannot be read: [`Self::read`] gives the error.
+    /// The bytes, which are read if necessary; empty if they cannot be read: [`Self::read`] gives the error.
     fn deref(&self) -> &[u8] {
         match self.read() {
             Ok(()) => self.bytes.get().map_or(&[], |bytes| bytes),
@@ -217,10 +217,10 @@ pub(crate) trait Source: Send + Sync {
     /// The source of the bytes and their offset in it, if that is known.
     fn origin(&self) -> Option<(SourceId, u64)>;
 
-    /// Reads all `len` bytes.
+    /// Reads all the bytes. `len` is their number.
     fn read(&self, len: usize) -> Result<FreeableBuffer>;
 
-    /// The source of `len` of the bytes from `start` on. `None` if it cannot be read in parts.
+    /// A source of `len` of the bytes from `start` on. `None` if the bytes cannot be read in parts.
     fn part(&self, start: u64, len: usize) -> Option<Box<dyn Source>>;
 }
 
@@ -262,7 +262,7 @@ impl Source for InFile {
 /// The element type of constant bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Elements {
-    /// Elements of this type.
+    /// Elements of this scalar type.
     Of(ScalarType),
     /// Opaque bytes, kept in file byte order.
     Blob,
@@ -288,7 +288,7 @@ impl Deferred {
         Self { source, len, identity, elements, budget: budget.clone(), present: Mutex::default() }
     }
 
-    /// A range of the bytes that is read separately. `None` if they are in memory or cannot be read in parts.
+    /// A constant of a range of the bytes. `None` if the bytes are in memory, or cannot be read in parts.
     fn part(&self, range: Range<usize>) -> Option<Self> {
         let is_within = range.start <= range.end && range.end <= self.len;
         if !is_within || lock(&self.present).strong_count() > 0 {
@@ -324,7 +324,7 @@ impl Deferred {
     }
 }
 
-/// Converts bytes to aligned elements in the host's byte order. Copies them only if they are not that already.
+/// Converts bytes to aligned elements in the host's byte order. Copies the bytes only if that is necessary.
 pub(crate) fn align_elements(bytes: FreeableBuffer, elements: Elements) -> Result<FreeableBuffer> {
     let alignment = match elements {
         Elements::Of(dtype) => dtype.alignment(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct FreeableBuffer {
     owner: Owner,
     range: Range<usize>,
-    /// The source of the bytes and their offset in it.
+    /// The source of the bytes and their offset in it, if known.
     origin: Option<(SourceId, u64)>,
 }
 
@@ -26,13 +26,13 @@ enum Owner {
 }
 
 impl FreeableBuffer {
-    /// Takes the ownership of bytes in memory.
+    /// A buffer that owns bytes in memory.
     pub fn owned(buffer: AlignedBuffer) -> Self {
         let range = 0..buffer.len();
         Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }
     }
 
-    /// A copy of these bytes.
+    /// A buffer with a copy of `bytes`.
     pub fn from_bytes(bytes: &[u8]) -> crate::Result<Self> {
         Ok(Self::owned(AlignedBuffer::from_slice(bytes)?))
     }
@@ -152,7 +152,7 @@ impl FreeableBuffer {
     }
 }
 
-/// Bytes with their budget reservation.
+/// Bytes, and the reservation by which they are charged to a budget.
 struct Counted {
     bytes: FreeableBuffer,
     _reservation: Reservation,

@@ -7,7 +7,7 @@ use pteron_exported::InputSizes;
 use pteron_exported::delegate::DelegateSources;
 use pteron_format::pte::{EValue, ExecutionPlan, delegate_sources_key, input_sizes_key};
 
-/// The allowed sizes of the inputs of a plan; `None` if the program has none for it.
+/// The allowed sizes of the inputs of a plan; `None` if the program does not record them.
 pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {
     let key = input_sizes_key(&plan.name);
     let Some(sizes) = entry(program, &plan.name, &key)? else { return Ok(None) };
@@ -15,12 +15,12 @@ pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<Input
     Ok(Some(sizes))
 }
 
-/// The operators from which the delegates of a plan were compiled; `None` if the program does not record them.
+/// The source operators from which a plan's delegates were compiled; `None` if the program does not record them.
 pub(crate) fn delegate_sources(program: &Program, plan: &ExecutionPlan) -> Result<Option<DelegateSources>> {
     entry(program, &plan.name, &delegate_sources_key(&plan.name))
 }
 
-/// Checks that sizes are those of the plan's inputs: as many inputs, of the same ranks, and no larger.
+/// Checks that `sizes` is for the plan's inputs: for as many inputs, of the same ranks, and no larger.
 fn check(sizes: &InputSizes, plan: &ExecutionPlan) -> Result<(), String> {
     if sizes.num_inputs() != plan.inputs.len() {
         return Err(format!("it is for {} inputs, the method has {}", sizes.num_inputs(), plan.inputs.len()));

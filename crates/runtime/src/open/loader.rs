@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a byte range is used for. A loader may choose placement or caching by it.
+/// What a byte range is used for. A loader may choose where to place the bytes, and whether to cache them, by their use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose<'a> {
     /// Header and flatbuffer.
@@ -96,7 +96,7 @@ impl Source {
     }
 }
 
-/// The methods of [`DataLoader`] that a [`Source`] implements.
+/// Implements the methods of [`DataLoader`] that only use the loader's [`Source`].
 macro_rules! answered_by_source {
     () => {
         fn size(&self) -> u64 {
@@ -129,7 +129,7 @@ impl BytesLoader {
         Self::named("bytes in memory", bytes)
     }
 
-    /// As [`Self::new`], with a name for error messages.
+    /// A loader of bytes as of [`Self::new`], with a name for error messages.
     pub fn named(name: impl Into<String>, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         let source = Source::new(name.into(), bytes.as_ref().len() as u64, SourceId::unique());
         Self { bytes: Arc::new(bytes), source }
@@ -164,7 +164,7 @@ impl FileLoader {
         Self::new(path.as_ref(), path.as_ref())
     }
 
-    /// As [`Self::open`], with a name for error messages instead of the path.
+    /// Opens a file as [`Self::open`] does, with a name for error messages instead of the path.
     pub fn named(path: impl AsRef<Path>, name: impl Into<String>) -> Result<Self> {
         Self::new(path.as_ref(), Path::new(&name.into()))
     }
@@ -293,7 +293,7 @@ fn identify(meta: &Metadata) -> SourceId {
     SourceId::file([meta.dev(), meta.ino(), meta.len(), contents, entry])
 }
 
-/// This platform does not identify files, so every loader gets a source of its own.
+/// A new source id. This platform does not identify files, so every loader gets a source of its own.
 #[cfg(not(unix))]
 fn identify(_: &Metadata) -> SourceId {
     SourceId::unique()

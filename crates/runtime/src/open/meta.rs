@@ -18,11 +18,11 @@ pub struct MethodMeta<'p> {
 /// An input or output of a method.
 #[derive(Debug, Clone)]
 pub struct ValueMeta {
-    /// Its kind.
+    /// The kind of the value.
     pub tag: Tag,
-    /// Its description, if it is a tensor.
+    /// The description of the tensor, if the value is a tensor.
     pub tensor: Option<TensorInfo>,
-    /// The value that was fixed at export, if it is not a tensor.
+    /// The value that was fixed at export, if the value is not a tensor.
     pub traced: Option<EValue>,
 }
 
@@ -34,27 +34,27 @@ pub struct TensorInfo {
     /// Whether the memory plan places it, or it is a constant. The runtime allocates a separate buffer for a tensor
     /// that is not planned.
     pub planned: bool,
-    /// Its name, if the exporter kept it.
+    /// The tensor's name, if the exporter kept it.
     pub name: Option<String>,
 }
 
 /// An operator that a method calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorUse {
-    /// Its full name.
+    /// The operator's full name.
     pub name: String,
-    /// How many instructions call it.
+    /// The number of instructions of the method that call the operator.
     pub calls: usize,
 }
 
 /// A backend to which parts of a method are delegated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendUse {
-    /// Its id.
+    /// The backend's id.
     pub id: String,
-    /// How many delegates it has in the method.
+    /// The number of delegates of this backend in the method.
     pub delegates: usize,
-    /// Total bytes of their payloads.
+    /// Total bytes of the payloads of this backend's delegates in the method.
     pub payload_bytes: u64,
 }
 
@@ -133,7 +133,7 @@ impl<'p> MethodMeta<'p> {
         self.plan().non_const_buffer_sizes.iter().skip(1).map(|&n| u64::try_from(n).unwrap_or(0))
     }
 
-    /// The operators that it calls, sorted by name, with the number of calls.
+    /// The operators that the method calls, sorted by name, with the number of calls of each.
     pub fn operators(&self) -> Vec<OperatorUse> {
         let plan = self.plan();
         let mut calls = BTreeMap::<String, usize>::new();
@@ -147,7 +147,7 @@ impl<'p> MethodMeta<'p> {
         calls.into_iter().map(|(name, calls)| OperatorUse { name, calls }).collect()
     }
 
-    /// The backends that it needs, sorted by id.
+    /// The backends that the method needs, sorted by id.
     pub fn backends(&self) -> Vec<BackendUse> {
         let mut uses = BTreeMap::<&str, (usize, u64)>::new();
         for delegate in &self.plan().delegates {
@@ -165,7 +165,7 @@ impl<'p> MethodMeta<'p> {
             .collect()
     }
 
-    /// The byte range in the file of the payload of a delegate of this method.
+    /// The byte range in the program file of the payload of one of the method's delegates.
     pub fn payload_range(&self, delegate: &pte::BackendDelegate) -> std::ops::Range<u64> {
         self.program.tables().delegate_data(delegate)
     }
@@ -199,7 +199,7 @@ pub fn check_tensor(
     check_type_and_shape(index, expected, allowed, dtype, sizes)
 }
 
-/// As [`check_tensor`], with type, dynamism and bounds as separate values.
+/// Checks a tensor as [`check_tensor`] does. Type, dynamism and bounds are given as separate values.
 pub(crate) fn check_type_and_shape(
     index: usize,
     (expected, dynamism, bound): (ScalarType, ShapeDynamism, &[usize]),

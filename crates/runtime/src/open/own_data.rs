@@ -4,7 +4,7 @@ use crate::{Error, Program, Purpose, Result};
 use pteron_format::pte::{Alignments, MAX_OWN_BYTES, alignments_key};
 use std::str::FromStr;
 
-/// Parses the entry with a key for a method. `None` if the program has no such entry.
+/// Parses the named data under `key`, which describes a method. `None` if the program has no such entry.
 pub(crate) fn entry<T: FromStr<Err = String>>(
     program: &Program,
     method: &str,
@@ -27,7 +27,7 @@ fn entry_text(program: &Program, method: &str, key: &str) -> Result<Option<Strin
     Ok(Some(text.to_owned()))
 }
 
-/// The error that an entry for a method is malformed.
+/// The error for a malformed entry of the named data that describes a method.
 pub(crate) fn malformed_entry(method: &str, key: &str, problem: String) -> Error {
     Error::Load { method: method.to_owned(), place: format!("named data `{key}`"), problem }
 }

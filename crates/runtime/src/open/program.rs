@@ -20,7 +20,7 @@ struct Inner {
     loader: Arc<dyn DataLoader>,
     source: SourceId,
     program: pte::VerifiedProgram,
-    /// Constants of the constant segment that are in use.
+    /// Constants of the constant segment that methods currently use.
     constants: Mutex<Constants>,
     limits: Limits,
 }
@@ -28,11 +28,11 @@ struct Inner {
 /// Constants that methods share.
 #[derive(Default)]
 struct Constants {
-    /// The whole segment, if it is mapped or in memory, or if its parts overlap.
+    /// The whole constant segment, if it is mapped or in memory, or if the parts that methods use overlap.
     segment: Weak<FreeableBuffer>,
-    /// Parts that were read separately, so that each can be freed when its last user is dropped.
+    /// Parts of the segment that were read separately, so that each can be freed when its last user is dropped.
     parts: HashMap<Range<u64>, Weak<FreeableBuffer>>,
-    /// Total bytes of the parts, including parts that have been freed since the last recount.
+    /// Total bytes of `parts`, including parts that have been freed since the last recount.
     bytes: u64,
 }
 
@@ -76,7 +76,7 @@ impl Program {
         Ok(program)
     }
 
-    /// As [`load`](Self::load), but does not fail if no method is valid, for tools that show what can be read of a program.
+    /// Opens a program as [`load`](Self::load) does, even if no method is valid, for tools that show what can be read of it.
     pub fn load_readable(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
         let fail = |e| Error::format(loader.name(), e);
         let head_len = loader.size().min(pteron_format::container::HEAD_BYTES as u64);

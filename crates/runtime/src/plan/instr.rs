@@ -27,7 +27,7 @@ pub(crate) enum Instr {
 /// A kernel call with its arguments resolved.
 #[derive(Clone)]
 pub(crate) struct KernelCall {
-    /// Index in the operator table of the plan.
+    /// The index of the called operator in the plan's operator table.
     pub(crate) operator: usize,
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) prepared: Option<Arc<dyn PreparedKernel>>,
@@ -40,14 +40,14 @@ pub(crate) struct KernelCall {
 /// A delegate call with its arguments resolved.
 #[derive(Clone)]
 pub(crate) struct DelegateCall {
-    /// Index in the delegate table of the plan.
+    /// The index of the called delegate in the plan's delegate table.
     pub(crate) delegate: usize,
     pub(crate) args: Box<[ArgRef]>,
     pub(crate) outs: Box<[OutRef]>,
 }
 
 impl Instr {
-    /// The arguments and outs of a call. A region gives those of its first call.
+    /// The arguments and outs of a kernel or delegate call. A region gives those of its first call.
     pub(crate) fn operands(&self) -> (&[ArgRef], &[OutRef]) {
         match self {
             Self::Kernel(call) => (&call.args, &call.outs),
@@ -57,7 +57,7 @@ impl Instr {
         }
     }
 
-    /// The kernel call of this instruction, even if a region has replaced it.
+    /// The instruction's kernel call; of a region, its first call if that is a kernel call.
     pub(crate) fn kernel(&self) -> Option<&KernelCall> {
         match self {
             Self::Kernel(call) => Some(call),
@@ -71,7 +71,7 @@ impl Instr {
 /// indices do not change.
 #[derive(Clone)]
 pub(crate) struct RegionCall {
-    /// Index in the method's table of regions.
+    /// The index of the region in the method's table of regions.
     pub(crate) region: usize,
     /// The first call of the range, which this instruction replaces.
     pub(crate) first: Box<Instr>,
@@ -83,7 +83,7 @@ pub(crate) struct RegionCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArgRef {
     Value(Id),
-    /// The out with this index.
+    /// The call's out with this index.
     Out(usize),
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum OutRef {
     Tensor(Id),
     Tensors(Arc<[Id]>),
     Scalar(Id),
-    /// The value becomes a view of the tensor `of`.
+    /// The value `to` becomes a view of the tensor `of`.
     View {
         to: Id,
         of: Id,

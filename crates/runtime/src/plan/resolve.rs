@@ -7,7 +7,7 @@ use pteron_format::pte;
 use pteron_operator::Kernel;
 use std::sync::Arc;
 
-/// Resolves one value. `tensor` builds the tensors.
+/// Resolves one value. A tensor is built by `tensor`.
 pub(crate) fn value(
     value: &pte::EValue,
     tensor: impl FnOnce(&pte::Tensor) -> Result<TensorValue>,
@@ -107,7 +107,7 @@ pub(crate) enum Callee<'p> {
     Delegate(usize, &'p [i32]),
 }
 
-/// Resolves an instruction. `call` resolves kernel and delegate calls.
+/// Resolves an instruction. Kernel and delegate calls are resolved by `call`.
 pub(crate) fn instr<'p, E>(
     instruction: &'p pte::Instruction,
     call: impl FnOnce(Callee<'p>) -> Result<Instr, E>,

@@ -20,7 +20,7 @@ pub(crate) fn estimated_bytes(plan: &pte::ExecutionPlan) -> u64 {
     values.chain(chains).fold(0, u64::saturating_add)
 }
 
-/// Bytes per element of a parsed vector, with its spare capacity.
+/// Bytes that a parsed vector takes per element, with its spare capacity.
 const fn parsed_bytes<T>() -> usize {
     size_of::<T>() * 3 / 2
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// The index of a value in the method's table.
 pub(crate) type Id = usize;
 
-/// One entry of the table.
+/// One entry of a method's table of values.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     None,
@@ -14,7 +14,7 @@ pub(crate) enum Value {
     Double(f64),
     Bool(bool),
     Str(Arc<str>),
-    /// Each element is the id of an integer value, since instructions may compute it.
+    /// A list of integers: the ids of integer values, because instructions may compute the elements.
     Ints(Arc<[Id]>),
     Doubles(Arc<[f64]>),
     Bools(Arc<[bool]>),
@@ -23,28 +23,28 @@ pub(crate) enum Value {
     Tensor(Box<TensorValue>),
 }
 
-/// A tensor of the table.
+/// A tensor in a method's table of values.
 #[derive(Debug, Clone)]
 pub(crate) struct TensorValue {
-    /// Type, current sizes, layout.
+    /// Type, current sizes and layout.
     pub(crate) meta: TensorMeta,
-    /// Where its bytes are now.
+    /// Where the tensor's bytes are now.
     pub(crate) storage: Storage,
     /// Where the memory plan places it. A value that has become a view of another tensor returns here when it is
     /// next written.
     pub(crate) home: Storage,
-    /// The sizes in the file: upper bounds if the tensor is dynamic.
+    /// The tensor's sizes in the file: upper bounds if the tensor is dynamic.
     pub(crate) bound: Shape,
-    /// The name that the exporter gave it, for mutable and external tensors.
+    /// The name that the exporter gave the tensor, if it is mutable or external.
     pub(crate) name: Option<Arc<str>>,
 }
 
 /// Where the bytes of a tensor are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Storage {
-    /// In an arena. The length is the tensor's capacity.
+    /// In an arena. The length of the extent is the tensor's capacity.
     Arena(Extent),
-    /// Entry of the method's table of constants.
+    /// In the entry with this index of the method's table of constants.
     Constant(usize),
     /// The tensor was freed and has no bytes.
     Nowhere,

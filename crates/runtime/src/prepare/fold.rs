@@ -31,13 +31,13 @@ use std::sync::Arc;
 /// to f32.
 const MAX_GROWTH: usize = 8;
 
-/// A result of at most this many bytes may be folded whatever the size of its operands.
+/// If the results of a call have at most this many bytes, they may be folded whatever the size of the operands.
 const ALWAYS_SMALL: usize = 4096;
 
-/// Bytes of folded results allowed per method, beyond [`MAX_GROWTH`] times its constants.
+/// Maximum bytes of folded results per method, to which [`MAX_GROWTH`] times the bytes of its constants are added.
 const BASE_BUDGET: usize = 256 << 20;
 
-/// Folds the foldable calls outside regions, and records in `def_use` which values became constant.
+/// Constant-folds calls outside regions, and records in `def_use` which values became constant.
 pub(crate) fn fold(method: &mut Prepared, settings: &Settings<'_>, def_use: &mut DefUse) {
     let constants: usize = method.state.constants.iter().map(ConstantBytes::size).sum();
     let mut budget = constants.saturating_mul(MAX_GROWTH).saturating_add(BASE_BUDGET);
@@ -81,7 +81,7 @@ pub(crate) fn fold(method: &mut Prepared, settings: &Settings<'_>, def_use: &mut
     }
 }
 
-/// Whether a call's only observable effect is what the readers of its results see.
+/// Whether nothing but the readers of a call's results can observe the call.
 fn is_foldable(state: &State, def_use: &DefUse, call: &KernelCall, at: Position) -> bool {
     if call.kernel.results() != Results::Elements || !writes_only_its_outs(call) {
         return false;
@@ -127,7 +127,7 @@ fn compute(
     Some((results, Derivation::new(kind, of).filter(|_| is_one)))
 }
 
-/// A constant tensor of a method as a graph constant.
+/// The graph constant of a constant tensor, with the tensor's meta. `None` if the tensor is not constant.
 fn constant(state: &State, id: Id) -> Option<(TensorMeta, Constant)> {
     let tensor = state.values[id].tensor()?;
     match tensor.storage {
@@ -136,11 +136,11 @@ fn constant(state: &State, id: Id) -> Option<(TensorMeta, Constant)> {
     }
 }
 
-/// Collects the arguments of a call, all of which must be constant.
+/// Collects the arguments of a call. Fails if one of them is not constant.
 struct Constants<'m> {
     state: &'m State,
     def_use: &'m DefUse,
-    /// The tensor arguments, in order.
+    /// The ids of the tensor arguments, in order.
     inputs: Vec<Id>,
 }
 

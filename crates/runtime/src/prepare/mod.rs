@@ -112,7 +112,7 @@ fn prepare_call(
     pteron_engine::prepare(&call.kernel, &Args::new(call.kernel.schema(), list), constant, isa, packs)
 }
 
-/// What is statically known of an argument before the method runs.
+/// What is known of an argument before the method runs.
 pub(crate) fn static_arg<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Arg<'a> {
     match &state.values[id] {
         Value::Tensor(t) if def_use.is_fixed(id) && matches!(t.storage, Storage::Constant(_)) => {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 /// Collects the operands of graph calls that are built from a method's instructions.
 pub(crate) trait Operands {
-    /// The values of the method.
+    /// The memory and the values of the method.
     fn state(&self) -> &State;
 
-    /// Whether an instruction computes this non-tensor value.
+    /// Whether a non-tensor value is known only at run time: an instruction computes it, or it is an input.
     fn is_computed(&self, id: Id) -> bool;
 
-    /// The value of a scalar, if it is known.
+    /// The value of a scalar; `None` if it is known only at run time.
     fn known_scalar(&mut self, id: Id) -> Option<Scalar>;
 
     /// Appends a tensor to the inputs of the call. `None` if it cannot be an input.

@@ -11,7 +11,7 @@ use pteron_operator::{KernelContext, Reservation};
 /// Instructions that run as they are written, because preparing them would exceed the memory limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsWritten {
-    /// The chain.
+    /// The index of the chain.
     pub chain: usize,
     /// The range of instructions in the chain.
     pub instructions: std::ops::Range<usize>,
@@ -52,13 +52,13 @@ impl Prepared {
         Self { state, chains, delegates, inputs, outputs, regions, packs, reservations, as_written }
     }
 
-    /// The instructions, with their values.
+    /// The method's instructions, with the values that they refer to.
     pub(crate) fn listing(&self) -> Listing<'_> {
         let Self { state, chains, inputs, outputs, .. } = self;
         Listing { state, chains, inputs, outputs }
     }
 
-    /// Notes that instructions could not be prepared, if a limit is the reason.
+    /// Records that instructions could not be prepared, if `error` says that a limit is the reason.
     pub(crate) fn note_as_written(
         &mut self,
         chain: usize,

@@ -32,7 +32,7 @@ struct Needed {
     /// By constant: whether it is read by an instruction outside lowered regions or as an argument of a region, is an output,
     /// or is a named tensor that could not be read again.
     constants: Vec<bool>,
-    /// By delegate: whether an instruction still calls it.
+    /// For each delegate, whether an instruction still calls it.
     delegates: Vec<bool>,
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 /// time would replace the file that the earlier one has written with an edit of the old file.
 #[derive(Debug)]
 pub struct EditLock {
-    /// The locked file at the path. The lock ends when it is closed.
+    /// The locked file. The lock ends when the file is closed.
     _file: File,
 }
 
@@ -37,7 +37,7 @@ impl EditLock {
     }
 }
 
-/// Opens the regular file at a path. `None` on systems where a lock would keep others from reading the file.
+/// Opens the regular file at a path. `None` if there is none, or on systems where a lock would keep others from reading it.
 fn open_lockable(path: &Path) -> Option<File> {
     let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
     if cfg!(unix) && is_file { File::open(path).ok() } else { None }

@@ -40,7 +40,7 @@ pub fn replace_file<T, E: From<Error>>(
     replace_file_with(path, Protected::Keep, write)
 }
 
-/// As [`replace_file`], with a choice of what happens to a protected file.
+/// Replaces a file as [`replace_file`] does, with a choice of what happens to a protected file.
 pub fn replace_file_with<T, E: From<Error>>(
     path: impl AsRef<Path>,
     protected: Protected,
@@ -115,10 +115,10 @@ pub fn replaced_path(path: impl AsRef<Path>) -> PathBuf {
     fs::canonicalize(folder_of(&path)).map_or(path.clone(), |folder| folder.join(name))
 }
 
-/// A buffered writer that keeps its first error, so that it is not lost if the caller discards it.
+/// A buffered writer that keeps its first error and reports it at the end, even if the caller has ignored it.
 struct ErrorKeepingWriter<W: Write> {
     out: W,
-    /// Bytes not yet written to `out`, at most [`BUFFER`]. Allocated fallibly by the first write.
+    /// Bytes not yet written to `out`, at most [`BUFFER`]. The first write allocates the buffer, and fails if it cannot.
     buffer: Vec<u8>,
     error: Option<io::Error>,
 }
@@ -158,7 +158,7 @@ impl<W: Write> ErrorKeepingWriter<W> {
         result
     }
 
-    /// Flushes the buffer. Fails with the first error, if there was one.
+    /// Flushes the buffer. Fails with the first error, if any write has failed.
     fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(e) => Err(e),

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 /// Paths of the named temporary files that this process is writing.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// The callback that runs before the first named temporary file is created.
+/// The registered callback, which runs before the first named temporary file is created.
 static BEFORE: OnceLock<fn()> = OnceLock::new();
 
 /// Registers a callback that runs once, before [`replace_file`](super::replace_file) creates the first named temporary
@@ -44,7 +44,7 @@ pub fn discard_unfinished_files<T>(end: impl FnOnce() -> T) -> T {
 /// A temporary file in the folder of its target, which it will replace.
 pub(super) struct Part {
     file: File,
-    /// Its path, if it has a name. The file is locked, so that other processes see that it is being written.
+    /// The file's path, if the file has a name. The file is locked, so that other processes see that it is in use.
     path: Option<PathBuf>,
 }
 

@@ -2,26 +2,26 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file is replaced only if that is asked for: see [`Protected`].
+/// Why a file is protected, so that it is replaced only on request: see [`Protected`].
 pub(super) enum Protection {
-    /// Nobody may write to it.
+    /// The file is read-only.
     ReadOnly,
-    /// It belongs to another user, to whom the new file cannot be given.
+    /// The file belongs to another user, and the new file cannot be given to that user.
     Foreign,
 }
 
-/// What happens to a file that is read-only, or belongs to another user to whom the new file cannot be given.
+/// What happens to an existing file that is read-only, or whose owner cannot be kept for the new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protected {
-    /// It stays, and the write fails with [`Error::Protected`](crate::Error::Protected).
+    /// The file stays, and the write fails with [`Error::Protected`](crate::Error::Protected).
     #[default]
     Keep,
-    /// It is replaced. Its permissions are kept, and its owner if possible.
+    /// The file is replaced. The new file keeps its permissions and, if possible, its owner.
     Replace,
 }
 
 impl Protected {
-    /// Gives the new file to the owner of the old one, and fails if the old one is protected.
+    /// Gives the new file to the owner of the old one. Fails if the old one is protected and not to be replaced.
     pub(super) fn check(self, old: &Metadata, new: &File) -> Result<(), Protection> {
         let replace = self == Self::Replace;
         if old.permissions().readonly() && !replace {

@@ -31,7 +31,7 @@ pub(super) fn remove(target: &Path) {
     }
 }
 
-/// The process id in a name of the form `.NAME.PROCESS-NUMBER.part`.
+/// The process id in a file name of the form `.NAME.PROCESS-NUMBER.part`; `None` for other file names.
 fn process_of(entry: &OsStr, name: &OsStr) -> Option<u32> {
     let numbers = entry.as_encoded_bytes().strip_prefix(b".")?.strip_prefix(name.as_encoded_bytes())?;
     let numbers = numbers.strip_prefix(b".")?.strip_suffix(END.as_bytes())?;
@@ -40,7 +40,7 @@ fn process_of(entry: &OsStr, name: &OsStr) -> Option<u32> {
     process.parse().ok()
 }
 
-/// Whether `/proc` exists and shows no such process.
+/// Whether `/proc` exists and shows no process with this id.
 fn has_ended(process: u32) -> bool {
     Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{process}")).exists()
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 pub struct Adam {
     options: AdamOptions,
     pace: Pace,
-    /// The averages of each parameter that has been updated.
+    /// The running averages of the gradients of each parameter that has been updated.
     moments: BTreeMap<String, Moments>,
 }
 
@@ -28,17 +28,17 @@ pub struct Adam {
 pub struct AdamOptions {
     /// The learning rate.
     pub lr: f64,
-    /// The decay of the average of gradients.
+    /// The decay of the running average of the gradients.
     pub beta1: f64,
-    /// The decay of the average of their squares.
+    /// The decay of the running average of the squared gradients.
     pub beta2: f64,
-    /// The value that is added to the denominator.
+    /// The value that is added to the denominator, so that it is not zero.
     pub eps: f64,
     /// The weight decay.
     pub weight_decay: f64,
     /// Whether the weight decay is applied to the parameter (AdamW) instead of added to its gradient (Adam).
     pub decoupled: bool,
-    /// Whether to use the greatest average of squares so far.
+    /// Whether to divide by the largest average of squared gradients so far (AMSGrad), instead of the current one.
     pub amsgrad: bool,
 }
 
@@ -75,13 +75,13 @@ impl AdamOptions {
     }
 }
 
-/// The averages of one parameter's gradients.
+/// The running averages of one parameter's gradients and of their squares.
 #[derive(Debug, Clone, Default)]
 struct Moments {
     steps: u64,
     mean: Vec<f32>,
     square: Vec<f32>,
-    /// The greatest `square` of each element so far; empty without `amsgrad`.
+    /// The largest value so far of each element of `square`; empty without `amsgrad`.
     greatest: Vec<f32>,
 }
 
@@ -115,7 +115,7 @@ impl Adam {
         &self.options
     }
 
-    /// Sets the hyperparameters of subsequent steps. The averages stay.
+    /// Sets the hyperparameters of subsequent steps. The running averages stay.
     pub fn set_options(&mut self, options: AdamOptions) -> Result<()> {
         options.check()?;
         self.options = options;

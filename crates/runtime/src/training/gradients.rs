@@ -5,12 +5,12 @@ use crate::{Error, Result};
 use std::collections::BTreeMap;
 
 impl Joint {
-    /// The accumulated gradients, by parameter.
+    /// A copy of the accumulated gradients, by parameter name.
     pub(super) fn accumulated(&self) -> BTreeMap<String, Vec<f32>> {
         self.accumulated.clone()
     }
 
-    /// Continues from accumulated gradients, to which the gradients of the last run do not belong.
+    /// Sets the accumulated gradients, and discards the gradients of the last run, which do not belong to them.
     pub(super) fn set_accumulated(&mut self, accumulated: BTreeMap<String, Vec<f32>>) {
         self.accumulated = accumulated;
         self.ran = false;
@@ -95,7 +95,7 @@ impl TrainingModule {
         Ok(())
     }
 
-    /// The output layout of a method that has run.
+    /// The output layout of a method. Fails if the method has not run, so that it has no gradients.
     pub(super) fn joint_with_gradients(&mut self, method: &str) -> Result<&mut Joint> {
         self.joint(method)?;
         match self.joints.get_mut(method) {

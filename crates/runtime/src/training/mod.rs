@@ -59,11 +59,11 @@ struct Joint {
     names: Vec<String>,
     /// Whether the method has run, so that its gradients are valid.
     ran: bool,
-    /// The sums of the gradients since the last step, by parameter; empty unless gradients are accumulated.
+    /// The sums of the gradients since the last step, by parameter name; empty unless gradients are accumulated.
     accumulated: BTreeMap<String, Vec<f32>>,
 }
 
-/// Receives the name of a parameter, its elements, and those of its gradient.
+/// A callback that receives a parameter's name, its elements, and the elements of its gradient.
 type Visit<'v> = &'v mut dyn FnMut(&str, &mut [f32], &mut [f32]) -> Result<()>;
 
 impl TrainingModule {

@@ -2,9 +2,9 @@ use super::Schedule;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
-/// The rule by which parameters are updated with their gradients, and what it remembers between steps.
+/// A rule that updates parameters with their gradients, and the state that it keeps between steps.
 pub trait Optimizer {
-    /// The name of the update rule in a file, such as `sgd`.
+    /// The name of the update rule as files record it, such as `sgd`.
     fn name(&self) -> &'static str;
 
     /// Updates one parameter with its gradient.
@@ -13,7 +13,7 @@ pub trait Optimizer {
     /// If the gradient, or a buffer that was restored, has another number of elements.
     fn step(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]) -> Result<()>;
 
-    /// Ends a step, after every parameter was updated: the next one has the next learning rate of the schedule.
+    /// Ends a step in which every parameter was updated. The next step has the schedule's next learning rate.
     fn end_step(&mut self);
 
     /// All that the next step depends on, besides the parameters and gradients.
@@ -26,7 +26,7 @@ pub trait Optimizer {
     fn restore(&mut self, state: OptimizerState) -> Result<()>;
 }
 
-/// What an [`Optimizer`] depends on: hyperparameters, counters and buffers.
+/// The state of an [`Optimizer`]: hyperparameters, counters and buffers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OptimizerState {
     /// Hyperparameters and counters, by name. Whole numbers are exact up to 2^53.
@@ -37,12 +37,12 @@ pub struct OptimizerState {
 }
 
 impl OptimizerState {
-    /// Removes a number and returns it.
+    /// Removes the number with this name and returns it. Fails if there is none.
     pub(super) fn take(&mut self, name: &str) -> Result<f64> {
         self.numbers.remove(name).ok_or_else(|| state_mismatch(format!("it has no `{name}`")))
     }
 
-    /// Removes a number that is 0 or 1.
+    /// Removes the number with this name and returns whether it is other than 0.
     pub(super) fn take_flag(&mut self, name: &str) -> Result<bool> {
         Ok(self.take(name)? != 0.0)
     }
@@ -68,7 +68,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The learning rate of the current step.
+    /// The learning rate of the current step: `base` times the schedule's factor.
     pub(super) fn lr(&self, base: f64) -> f64 {
         base * self.schedule.factor(self.steps)
     }

@@ -1,7 +1,7 @@
 use crate::{Error, Result};
 use std::f64::consts::PI;
 
-/// The learning rate over the steps of a run, as a factor on the optimizer's. Steps are counted from 0.
+/// A schedule of the learning rate: for each step, counted from 0, a factor of the optimizer's learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Schedule {
     /// The number of steps over which the factor rises linearly to 1, before `decay` begins. The first step has
@@ -11,42 +11,43 @@ pub struct Schedule {
     pub decay: Decay,
 }
 
-/// How a learning rate falls. `n` is the number of steps since the end of the warm-up.
+/// How the factor falls. `n` is the number of steps since the end of the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Decay {
     /// The factor stays 1.
     #[default]
     Constant,
-    /// `gamma^(n / every)`, rounded down, as `torch.optim.lr_scheduler.StepLR`.
+    /// The factor is `gamma^floor(n / every)`, as in `torch.optim.lr_scheduler.StepLR`.
     Step {
-        /// The number of steps between two falls.
+        /// The number of steps after which the factor falls again.
         every: u64,
-        /// The factor of each fall.
+        /// The number by which the factor is multiplied when it falls.
         gamma: f64,
     },
-    /// `gamma^n`, as `ExponentialLR`.
+    /// The factor is `gamma^n`, as in `ExponentialLR`.
     Exponential {
-        /// The factor of each step.
+        /// The number by which the factor is multiplied at each step.
         gamma: f64,
     },
-    /// From 1 to `end` over `steps` steps, and `end` from then on, as `LinearLR`.
+    /// The factor goes linearly from 1 to `end` over `steps` steps and then stays `end`, as in `LinearLR`.
     Linear {
-        /// The last factor.
+        /// The factor after the last of the steps.
         end: f64,
-        /// The number of steps.
+        /// The number of steps over which the factor goes from 1 to `end`.
         steps: u64,
     },
-    /// Half a cosine from 1 to `end` over `steps` steps, and `end` from then on, as `CosineAnnealingLR` over one period.
+    /// The factor goes from 1 to `end` over `steps` steps along half a cosine and then stays `end`, as in one period of
+    /// `CosineAnnealingLR`.
     Cosine {
-        /// The last factor.
+        /// The factor after the last of the steps.
         end: f64,
-        /// The number of steps.
+        /// The number of steps over which the factor goes from 1 to `end`.
         steps: u64,
     },
 }
 
 impl Schedule {
-    /// The factor of a step.
+    /// The factor of the learning rate at a step.
     pub fn factor(&self, step: u64) -> f64 {
         if step < self.warmup {
             return (step + 1) as f64 / self.warmup as f64;
@@ -79,7 +80,7 @@ impl Schedule {
         ]
     }
 
-    /// The schedule that [`Self::numbers`] described.
+    /// The schedule with these [`numbers`](Self::numbers). `number` returns the one with a given name.
     pub(super) fn from_numbers(number: &mut dyn FnMut(&str) -> Result<f64>) -> Result<Self> {
         let warmup = number("schedule.warmup")? as u64;
         let (kind, value) = (number("schedule.decay")?, number("schedule.value")?);

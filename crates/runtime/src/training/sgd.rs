@@ -28,7 +28,7 @@ pub struct SgdOptions {
     pub lr: f64,
     /// The momentum factor.
     pub momentum: f64,
-    /// The dampening of the momentum: gradients are scaled by `1 - dampening` when they are accumulated.
+    /// The dampening: gradients are scaled by `1 - dampening` when they are added to the momentum buffer.
     pub dampening: f64,
     /// The weight decay (L2 penalty).
     pub weight_decay: f64,

@@ -22,7 +22,7 @@ use std::path::Path;
 /// The kinds of buffers that optimizers have.
 const KINDS: [&str; 4] = ["momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 
-/// The key of an entry.
+/// The key of a method's entry in a training checkpoint. `what` says what the entry holds.
 fn entry_key(method: &str, what: &str) -> String {
     format!("{}training.{method}.{what}", pteron_format::pte::OWN_KEY_PREFIX)
 }
@@ -136,7 +136,7 @@ pub fn saved_optimizer(data: &PtdDataMap, method: &str) -> Result<Option<String>
     Ok(Some(String::from_utf8_lossy(&data.data(&key)?).into_owned()))
 }
 
-/// The kind of a buffer, and the parameter.
+/// Splits the end of a key, `KIND.PARAMETER`, into the kind of buffer and the parameter's name. `None` if no kind fits.
 fn kind_of(rest: &str) -> Option<(&'static str, &str)> {
     KINDS.into_iter().find_map(|kind| Some((kind, rest.strip_prefix(kind)?.strip_prefix('.')?)))
 }

@@ -59,7 +59,7 @@ trait Numeric: Copy {
     fn to_i128(self) -> i128;
 }
 
-/// An element type that `f64` or `i128` narrows to; `None` if the value is out of range.
+/// An element type to which numbers of type `N` narrow. `narrow` gives `None` if the number is out of range.
 trait Narrow<N>: Sized {
     fn narrow(number: N) -> Option<Self>;
 }

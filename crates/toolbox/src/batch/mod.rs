@@ -66,7 +66,7 @@ pub struct Row<'a> {
 pub struct Failure {
     /// The index of the row.
     pub row: usize,
-    /// The input column that caused the failure, if it is a single one.
+    /// The input column that caused the failure; `None` if no single column did.
     pub column: Option<String>,
     /// Why the row failed.
     pub reason: String,

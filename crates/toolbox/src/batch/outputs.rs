@@ -33,7 +33,7 @@ pub enum Cells {
 }
 
 impl Cells {
-    /// The elements of all rows, one row after the other.
+    /// The elements of all rows, one row after the other, as bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Equal { bytes, .. } | Self::Ragged { bytes, .. } => bytes,
@@ -45,7 +45,7 @@ impl Cells {
 pub(super) struct Collected {
     dtype: ScalarType,
     bytes: Vec<u8>,
-    /// For each row the offset of its elements in `bytes` and the index of its shape in `shapes`; `None` without a result.
+    /// For each row with a result, the offset of its elements in `bytes` and the index of its sizes in `shapes`.
     places: Vec<Option<(usize, usize)>>,
     shapes: Vec<Shape>,
     in_order: bool,
@@ -80,7 +80,7 @@ impl Collected {
         Ok(())
     }
 
-    /// The elements of a row's result; empty if it has none.
+    /// The elements of a row's result; empty if the row has no result.
     pub(super) fn row(&self, row: usize) -> &[u8] {
         let place = self.places[row]
             .and_then(|(start, shape)| Some(start..start + self.row_bytes(&self.shapes[shape]).ok()?));

@@ -7,7 +7,7 @@ use pteron_tensor::{ScalarType, ShapeDynamism};
 /// The batch size if the program's batch dimension is dynamic and the caller sets none.
 const DEFAULT_BATCH: usize = 256;
 
-/// Batches are padded to one of at most four sizes, because a dynamic region caches its preparation for four shape keys.
+/// Maximum number of batch sizes: four, because a dynamic region caches its preparation for four shape keys.
 const MAX_BATCH_SIZES: usize = 4;
 
 /// An input or output of a method as a column: the type and sizes of one row.
@@ -15,7 +15,7 @@ const MAX_BATCH_SIZES: usize = 4;
 pub struct Spec {
     /// The tensor's index among the method's inputs or outputs.
     pub index: usize,
-    /// The name that the exporter gave it.
+    /// The tensor's name, if the exporter gave it one.
     pub name: Option<String>,
     /// The type of the elements.
     pub dtype: ScalarType,
@@ -35,7 +35,7 @@ impl Spec {
 /// How rows are passed to a method: in batches, or one per call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Joining {
-    /// In batches if all tensors have the same first size, otherwise one row per call.
+    /// In batches if the first dimensions of all tensors have the same size, otherwise one row per call.
     #[default]
     Automatic,
     /// In batches, joined along the first dimension.
@@ -130,7 +130,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The size, or upper bound, of the first dimension, if all tensors have the same.
+    /// The size, or upper bound, of the first dimension. Fails if it is not the same for all inputs and outputs.
     fn common_first_size(&self) -> Result<usize, String> {
         let mut all = self
             .inputs

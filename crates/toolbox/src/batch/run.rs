@@ -6,7 +6,7 @@ use pteron_tensor::{DimOrder, ScalarType, Shape, Tensor, TensorMeta, TensorView,
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Executes a method over rows.
+/// Executes a method on the rows of a table.
 #[derive(Debug)]
 pub struct Runner {
     /// The columns and batch sizes.
@@ -29,7 +29,7 @@ type Group = (Vec<Shape>, Vec<usize>);
 
 /// Why an execution failed.
 enum BatchError {
-    /// The data of at least one row of the batch caused the failure.
+    /// The data of at least one row of the batch caused the failure. The text says how.
     Rows(String),
     /// The failure does not depend on the rows.
     All(Error),
@@ -318,7 +318,7 @@ fn fill_rows(
     Ok(())
 }
 
-/// Whether two results are equal up to rounding differences of another summation order.
+/// Whether two results differ only by rounding, as if sums were computed in another order.
 fn is_close(dtype: ScalarType, a: &[u8], b: &[u8]) -> bool {
     let tolerance = match dtype {
         ScalarType::Double => 1e-6,

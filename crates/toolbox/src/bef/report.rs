@@ -36,7 +36,7 @@ pub struct SectionReport {
     pub data_offset: u64,
     /// Bytes of the section's payload.
     pub bytes: u64,
-    /// The alignment that its header declares, if any.
+    /// The alignment that the section's header declares, if any.
     pub alignment: Option<u8>,
 }
 
@@ -55,9 +55,9 @@ pub struct FunctionReport {
     pub kernels: Option<usize>,
     /// The number of registers; `None` for a native function.
     pub registers: Option<usize>,
-    /// The number of streams that its kernels are assigned to; `None` for a native function.
+    /// The number of streams to which the function's kernels are assigned; `None` for a native function.
     pub streams: Option<usize>,
-    /// The function's source location.
+    /// The function's source location, if the file records it.
     pub location: Option<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct KernelReport {
     pub name: String,
     /// The number of call sites in the program.
     pub calls: usize,
-    /// Whether this build implements it.
+    /// Whether this build implements the kernel.
     pub supported: bool,
 }
 

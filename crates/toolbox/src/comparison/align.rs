@@ -2,26 +2,26 @@
 
 use std::collections::HashMap;
 
-/// Properties by which a value is matched with one of the other program.
+/// Properties of a value by which it is matched with a value of the other program.
 #[derive(Debug)]
 pub(super) struct Fingerprint {
     /// The step or operator that computes the value.
     pub(super) kind: String,
     /// The source line or node of the value, if the program records it.
     pub(super) source: Option<String>,
-    /// The sizes other than 1, in ascending order: layouts may differ.
+    /// The sizes other than 1, in ascending order, because the layouts of the programs may differ.
     pub(super) sizes: Vec<usize>,
     /// The mean and standard deviation of the elements.
     moments: [f64; 2],
     /// The quantiles of the elements from minimum to maximum, which do not depend on the layout.
     quantiles: [f64; QUANTILES],
-    /// Whether the elements are quantized values, to which scale and zero point are not yet applied.
+    /// Whether the elements are quantized values, not dequantized by scale and zero point.
     pub(super) is_quantized: bool,
 }
 
 const QUANTILES: usize = 16;
 
-/// Maximum number of elements of a value from which its quantiles are computed.
+/// Maximum number of elements from which the quantiles of a value are computed.
 const SAMPLED: usize = 4096;
 
 /// The largest difference of quantiles, relative to their size, of values that are taken to be the same, and the weight of
@@ -47,7 +47,7 @@ impl Fingerprint {
         Self { kind, source, sizes, moments: [mean, deviation], quantiles, is_quantized: false }
     }
 
-    /// The quantiles, standardized by mean and deviation: equal for quantized and dequantized values.
+    /// The quantiles, less the mean and divided by the deviation: equal for quantized and dequantized values.
     fn standardized_quantiles(&self) -> [f64; QUANTILES] {
         let [mean, deviation] = self.moments;
         self.quantiles.map(|x| if deviation == 0.0 { 0.0 } else { (x - mean) / deviation })
@@ -80,7 +80,7 @@ fn relative_difference(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(one).fold(0.0, f64::max)
 }
 
-/// Pairs the values of two programs, as indices, in an order that both programs keep.
+/// Pairs the values of two programs, as indices. Both indices increase from pair to pair.
 pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     let (mut from_a, mut from_b) = (0, 0);
@@ -95,7 +95,7 @@ pub(super) fn align(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize
     pairs
 }
 
-/// Unambiguous pairs, which bound the search for others: values of equal kind, sizes and moments, unique in both.
+/// Pairs of values of equal kind, sizes and moments, unique in both programs. They bound the search for other pairs.
 fn anchors(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)> {
     type Key<'f> = (&'f str, &'f [usize], [u32; 2]);
     fn unique_values<'f>(all: &[&'f Fingerprint]) -> HashMap<Key<'f>, Option<usize>> {

@@ -2,10 +2,10 @@
 
 use super::align::Fingerprint;
 use super::judge::Judge;
-use super::layers::pairs;
+use super::layers::pair_layers;
 use super::measure::elements;
 use super::outputs::outputs_beside;
-use super::record::{Recorded, RecordedLayer, Run, is_byte, kind, recorded};
+use super::record::{Recorded, RecordedLayer, Run, is_byte, operator_kind, record_layers};
 use super::{Comparison, ComparisonOptions, MIN_SQNR, Side};
 use crate::{Error, Result};
 use pteron_operator::EValue;
@@ -51,7 +51,7 @@ pub fn compare_with_eager(
         Some(name) => name.clone(),
         None => crate::run::default_method(program.program)?,
     };
-    let of_program = recorded(program, &method, first, Run { no_prepare: true, is_second: true })?;
+    let of_program = record_layers(program, &method, first, Run { no_prepare: true, is_second: true })?;
     let of_model = Recorded { layers: layers(eager.values)?, is_quantized: false };
     let same_precision = of_model.reduced_precisions() == of_program.reduced_precisions();
     let min_sqnr = options.min_sqnr.or((!same_precision).then_some(MIN_SQNR));
@@ -59,9 +59,9 @@ pub fn compare_with_eager(
     let mut outputs = eager.outputs;
     let take = |i: usize| Ok(std::mem::take(&mut outputs[i]));
     let outputs = outputs_beside(take, Vec::new(), program, &method, samples, &judge)?;
-    let pairs = pairs(&of_model, &of_program, false);
+    let pairs = pair_layers(&of_model, &of_program, false);
     let unpaired = [of_model.layers.len() - pairs.len(), of_program.layers.len() - pairs.len()];
-    let layers = judge.layers(&of_model, &of_program, &pairs)?;
+    let layers = judge.compare_layers(&of_model, &of_program, &pairs)?;
     let agree = outputs.iter().all(|output| output.difference.is_none());
     let first = if agree { None } else { layers.iter().position(|layer| layer.differs) };
     let samples = samples.len();
@@ -75,7 +75,7 @@ fn layers(values: Vec<EagerValue>) -> Result<Vec<RecordedLayer>> {
         let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
         let Some(elements) = elements(&tensor)?.filter(|elements| !elements.is_empty()) else { continue };
         let name = operator.split_once('.').map_or(&*operator, |(_, name)| name);
-        let mut fingerprint = Fingerprint::new(kind(name), source, tensor.sizes(), &elements);
+        let mut fingerprint = Fingerprint::new(operator_kind(name), source, tensor.sizes(), &elements);
         fingerprint.is_quantized = is_byte(tensor.dtype());
         let text = format!("{node} ({operator})");
         layers.push(RecordedLayer {

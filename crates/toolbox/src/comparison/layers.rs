@@ -21,7 +21,7 @@ pub(super) fn pair_layers(a: &Recorded, b: &Recorded, same_instructions: bool) -
     align(&fingerprints(a), &fingerprints(b))
 }
 
-/// Pairs the values with the same instruction, output and iteration.
+/// Pairs the values of two runs that have the same instruction, output and iteration.
 pub(super) fn pair_by_place(a: &Recorded, b: &Recorded) -> Vec<(usize, usize)> {
     let keys = |side: &Recorded| -> Vec<_> {
         let mut seen = HashMap::new();
@@ -72,7 +72,7 @@ impl Judge {
     }
 }
 
-/// How close two values are, in the order of dimensions in which they are closest, since layouts may differ.
+/// How close two values are, with dimensions in the order that makes them closest, because their layouts may differ.
 pub(super) fn best_closeness(a: &RecordedLayer, b: &RecordedLayer) -> Closeness {
     let close = |of_b: &[f64]| {
         let (mut of_a, mut of_b) = (Cow::Borrowed(&a.elements[..]), Cow::Borrowed(of_b));

@@ -11,7 +11,7 @@ pub struct Closeness {
     pub largest: f64,
     /// The signal-to-noise ratio in decibels: `10 log10(Σ a² / Σ (a - b)²)`, infinite if the values are equal.
     pub sqnr: f64,
-    /// The cosine similarity; 1 if both are zero.
+    /// The cosine similarity; 1 if the elements of both values are all zero.
     pub cosine: f64,
 }
 

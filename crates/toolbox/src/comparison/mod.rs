@@ -62,7 +62,8 @@ pub struct Comparison {
     pub unpaired: [usize; 2],
     /// The first layer that differs, as an index into `layers`; `None` if the programs agree.
     pub first: Option<usize>,
-    /// The first instruction whose result differs when both run as written; `None` if their instructions differ.
+    /// The first instruction whose result differs when both programs run unprepared. `None` if there is no such instruction,
+    /// or if the programs' instructions differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instruction: Option<String>,
     /// Whether the programs agree.
@@ -72,16 +73,16 @@ pub struct Comparison {
 /// The comparison of one output over all samples.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputComparison {
-    /// The output's name in the first program that has one.
+    /// The output's name in the first program that names it, if one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The closeness over all samples; `None` if the output is no numeric tensor.
     #[serde(flatten)]
     pub closeness: Option<Closeness>,
-    /// The share of rows whose largest element is at the same position; `None` if it has no rows of floating-point numbers.
+    /// The share of rows whose largest element has the same position in both programs; `None` without floating-point rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_top: Option<f64>,
-    /// How the output differs on the first sample that shows a difference.
+    /// How the output differs on the first sample on which it differs; `None` if it agrees on all samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
 }

@@ -12,7 +12,7 @@ use pteron_operator::EValue;
 struct OutputSums {
     sums: Sums,
     numbers: bool,
-    /// The number of rows whose largest elements have the same position, and the number of all rows.
+    /// The number of rows whose largest element has the same position in both programs, and the number of all rows.
     tops: Option<(usize, usize)>,
     difference: Option<String>,
 }

@@ -30,7 +30,7 @@ pub(super) struct RecordedLayer {
 }
 
 impl Recorded {
-    /// The precisions below f32: whether any value is quantized, and the half-precision types.
+    /// The precisions below f32 that values have: whether any value is quantized, and which half-precision types occur.
     pub(super) fn reduced_precisions(&self) -> (bool, HashSet<ScalarType>) {
         let halves = self.layers.iter().map(|layer| layer.tensor.dtype());
         let halves = halves.filter(|dtype| matches!(dtype, ScalarType::Half | ScalarType::BFloat16));
@@ -42,7 +42,7 @@ impl Recorded {
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) no_prepare: bool,
-    /// Whether a warm-up run precedes it, in which regions with dynamic shapes are lowered.
+    /// Whether the recorded run follows a warm-up run, in which regions with dynamic shapes are lowered.
     pub(super) is_second: bool,
 }
 

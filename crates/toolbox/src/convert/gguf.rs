@@ -9,7 +9,7 @@ use pteron_tensor::ScalarType;
 use std::io::{self, BufReader};
 use std::sync::Arc;
 
-/// Bytes read at a time, rounded down to whole blocks.
+/// Maximum number of bytes that are read at a time, before rounding down to whole blocks.
 const CHUNK: u64 = 1 << 18;
 
 /// Reads the header of a `.gguf` file: metadata and tensor table.

@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// The format of a file, by its extension.
+    /// The format of a file, by its extension; `None` for other extensions.
     pub fn from_path(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Self::ALL.into_iter().find(|format| format.extension() == extension)

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Size of the header-length field at the start of a file.
+/// Size in bytes of the header-length field at the start of a file.
 const LENGTH_BYTES: u64 = 8;
 /// The maximum header size that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 /// The metadata key of [`Notes`].
 const NOTES: &str = "pteron";
 
-/// The element types that both formats support.
+/// The element types that both `.ptd` and `.safetensors` support, in the notations of both.
 const TYPES: &[(ScalarType, Dtype)] = &[
     (ScalarType::Bool, Dtype::BOOL),
     (ScalarType::Byte, Dtype::U8),

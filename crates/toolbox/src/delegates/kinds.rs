@@ -12,9 +12,9 @@ pub struct NodeKinds {
     /// For each delegate, the debug handle of each node.
     handles: Vec<Vec<Option<u32>>>,
     are_quantized: bool,
-    /// The source nodes of the delegates, if the program records them.
+    /// The source nodes from which the delegates were compiled, if the program records them.
     sources: DelegateSources,
-    /// For each delegate call, by chain and instruction: the index of the delegate.
+    /// The index of the called delegate, by chain and instruction of the call.
     called: HashMap<(u32, u32), usize>,
 }
 
@@ -52,7 +52,7 @@ impl NodeKinds {
         self.are_quantized
     }
 
-    /// The kind of the node at a place.
+    /// The kind of the node at a place; `None` if there is no node, or if its kind is not known.
     pub fn get(&self, place: Place) -> Option<&str> {
         let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
         let kind = self.kinds.get(delegate)?.get(usize::try_from(place.node?).ok()?)?;
@@ -69,13 +69,13 @@ impl NodeKinds {
             .or_else(|| source.describe_handle(&DebugHandle::Int(self.debug_handle(delegate, place.node?))))
     }
 
-    /// The debug handle of a payload's node: the one that its backend lists, or its number.
+    /// The debug handle of a payload's node: the one that its backend lists, or else the number of the node.
     fn debug_handle(&self, delegate: usize, node: u32) -> u32 {
         let listed = self.handles.get(delegate).and_then(|nodes| nodes.get(usize::try_from(node).ok()?));
         listed.copied().flatten().unwrap_or(node)
     }
 
-    /// The node at a place: `node 3 Conv2d`.
+    /// The node at a place as text, `node 3 Conv2d`; `None` if there is no node.
     pub fn text(&self, place: Place) -> Option<String> {
         let node = place.node?;
         Some(match self.get(place) {

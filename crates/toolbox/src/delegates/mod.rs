@@ -15,7 +15,7 @@ use pteron_runtime::{
 };
 use serde::Serialize;
 
-/// Bytes at the start of a payload that are searched for a magic.
+/// Number of bytes at the start of a payload that are searched for a magic.
 const HEAD: usize = 64;
 
 /// A delegate and its payload.
@@ -28,16 +28,16 @@ pub struct DelegatePayload {
     pub backend: String,
     /// `INLINE` or `SEGMENT`.
     pub location: String,
-    /// Index among the inline payloads or the segments.
+    /// The payload's index among the inline payloads or among the segments.
     pub number: u32,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// The format of the payload, recognised by its first bytes.
+    /// The format of the payload, recognised by its first bytes; `None` if it is not known.
     pub magic: Option<String>,
-    /// The MLIR text of a payload that is a BEF program.
+    /// The MLIR text of the payload, if the payload is a BEF program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mlir: Option<String>,
-    /// Nodes and tensors, if the backend is registered, supports listing payloads and can read this one.
+    /// The nodes and tensors of the payload, if its backend is registered and can read and list it.
     pub contents: Option<Contents>,
     /// Why `contents` is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub struct ValueReport {
     /// The tensor's quantization parameters; absent if it is not quantized.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
-    /// The bytes of the tensor's quantization scales, if they are stored separately.
+    /// Where the tensor's quantization scales are, if they are stored separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scales: Option<Source>,
     /// `input`, `output`, `constant` or `internal`.
@@ -78,7 +78,7 @@ pub struct ValueReport {
     /// The tensor's index among the arguments of a call, if it is an input or output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub argument: Option<usize>,
-    /// For a constant, the location of the bytes.
+    /// Where the bytes of a constant are; absent if the tensor is not a constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Source>,
 }
@@ -86,10 +86,10 @@ pub struct ValueReport {
 /// Location of constant bytes: in the payload, or in named data.
 #[derive(Debug, Clone, Serialize)]
 pub struct Source {
-    /// The offset of the bytes in the payload.
+    /// The offset of the bytes in the payload, if they are in the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// The key of the bytes in the named data.
+    /// The key of the bytes in the named data, if they are in named data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The number of bytes.
@@ -108,12 +108,12 @@ pub struct NodeReport {
     /// The node's parameters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub attributes: String,
-    /// The node's id in the exporter's debug maps.
+    /// The node's id in the exporter's debug maps, if the payload records it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debug_handle: Option<u32>,
 }
 
-/// Reads all payloads of a program, in the order of its delegate tables.
+/// Reads all payloads of a program, in the order of the methods' delegate tables.
 pub fn payloads(program: &Program, backends: &BackendRegistry) -> Result<Vec<DelegatePayload>> {
     let mut all = Vec::new();
     for plan in &program.tables().execution_plan {

@@ -6,11 +6,11 @@ const MAX_CELLS: usize = 16 << 20;
 /// A pair of items, or an unpaired item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pair {
-    /// Both lists have it, at these indices.
+    /// Both lists have the item, at these indices.
     Both(usize, usize),
-    /// Only the first list has it.
+    /// Only the first list has the item, at this index.
     OnlyA(usize),
-    /// Only the second list has it.
+    /// Only the second list has the item, at this index.
     OnlyB(usize),
 }
 

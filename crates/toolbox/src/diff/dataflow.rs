@@ -10,7 +10,7 @@ use std::hash::Hash;
 pub(super) struct Dataflow {
     a: RaisedMethod,
     b: RaisedMethod,
-    /// The pairing of values written by instructions, and of inputs.
+    /// The pairing of definitions: values written by instructions, and inputs.
     results: Pairing<Definition>,
     instructions: Pairing<usize>,
     /// Values whose contents do not come from one known instruction: state, or results of another block. They
@@ -32,13 +32,13 @@ impl<T> Default for Pairing<T> {
 }
 
 impl<T: Copy + Eq + Hash> Pairing<T> {
-    /// Pairs two items; returns `false` if one of them is already paired with another.
+    /// Pairs two items; returns `false` if one of them is already paired with a third item.
     pub(super) fn pair(&mut self, a: T, b: T) -> bool {
         *self.a_to_b.entry(a).or_insert(b) == b && *self.b_to_a.entry(b).or_insert(a) == a
     }
 }
 
-/// The instruction (`None` for an input) and the value that it wrote.
+/// A definition: the instruction (`None` for an input), and the value that it wrote.
 type Definition = (Option<usize>, usize);
 
 impl Dataflow {

@@ -32,18 +32,18 @@ pub struct DiffReport {
     pub differences: Vec<Difference>,
 }
 
-/// One difference.
+/// One difference between two files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Whether the difference can change what is computed.
     pub class: Class,
     /// The place of the difference: `forward, instruction 3`.
     pub place: String,
-    /// The text of the first file; absent if it has no counterpart.
+    /// The text of the first file; `None` if only the second file has the item.
     pub a: Option<String>,
-    /// The text of the second file; absent if it has no counterpart.
+    /// The text of the second file; `None` if only the first file has the item.
     pub b: Option<String>,
-    /// The instruction of the first file that differs: method and place.
+    /// The method and place of the instruction of the first file that differs, if the difference is in an instruction.
     #[serde(skip)]
     pub instruction: Option<(String, Place)>,
 }

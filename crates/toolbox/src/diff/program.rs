@@ -100,7 +100,7 @@ fn header_text(program: &VerifiedProgram) -> String {
     }
 }
 
-/// The alignment of the constants in their segment, if it has any but the first.
+/// The alignment of the constants' offsets in their segment, as text; empty if all offsets are 0.
 fn constant_alignment(program: &VerifiedProgram) -> String {
     let offsets = program.constant_segment.as_ref().map_or(&[][..], |constants| &constants.offsets);
     match offsets.iter().fold(0, |all, offset| all | offset) {

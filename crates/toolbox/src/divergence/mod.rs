@@ -26,10 +26,10 @@ use pteron_trace::Place;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// The other run, with which a prepared run is compared.
+/// The run with which a prepared run is compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Against<'a> {
-    /// The same method, executed without preparation.
+    /// A run of the method without preparation.
     AsWritten,
     /// An ETDump with its debug buffer.
     Recorded {
@@ -44,18 +44,18 @@ pub enum Against<'a> {
 #[derive(Debug, Clone, Serialize)]
 pub struct Divergence {
     pub method: String,
-    /// If no inputs were given, a description of those that were used.
+    /// If no inputs were given, descriptions of the inputs that were used instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zeros: Option<Vec<String>>,
     /// The number of values that the other run recorded.
     pub recorded: usize,
     /// The compared values, in the order of the other run.
     pub values: Vec<ComparedValue>,
-    /// Values that this run does not materialize, because their instructions were fused into others.
+    /// Values that the prepared run does not compute, because their instructions were fused into others.
     pub fused: Vec<FusedValue>,
-    /// The first value that differs, as an index into `values`.
+    /// The first value that differs, as an index into `values`; `None` if no value differs.
     pub first: Option<usize>,
-    /// The operands of the first value that differs: the nearest compared results, and fused ones in between.
+    /// The results from which the first differing value was computed: the nearest compared ones, and fused ones between.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<Operand>,
 }
@@ -63,7 +63,7 @@ pub struct Divergence {
 /// A value that both runs computed.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedValue {
-    /// Chain and instruction; `None` for an output of the method.
+    /// The chain and instruction that computed the value; `None` for an output of the method.
     pub place: Option<(u32, u32)>,
     /// If the instruction calls a delegate, the node of its payload that computed the value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,30 +72,30 @@ pub struct ComparedValue {
     pub what: String,
     /// The source line of the model, if the program records it.
     pub source: Option<String>,
-    /// The number of earlier executions of the instruction.
+    /// The number of times that the instruction had been executed before.
     pub iteration: usize,
     /// The index of the value among the instruction's outputs.
     pub output: usize,
     /// The largest absolute difference; `None` if the values cannot be subtracted.
     pub largest: Option<f64>,
-    /// How the values differ, if by more than is tolerated.
+    /// How the values differ; `None` if they differ by no more than is tolerated.
     pub difference: Option<String>,
 }
 
-/// A value that was not compared, because the run fused its instruction.
+/// A value that was not compared, because its instruction was fused into another one.
 #[derive(Debug, Clone, Serialize)]
 pub struct FusedValue {
-    /// Chain and instruction; `None` for an output of the method.
+    /// The chain and instruction of the value; `None` for an output of the method.
     pub place: Option<(u32, u32)>,
     /// The operator or backend that the instruction calls.
     pub what: String,
-    /// The number of earlier executions of the instruction.
+    /// The number of times that the instruction had been executed before.
     pub iteration: usize,
     /// The index of the value among the instruction's outputs.
     pub output: usize,
 }
 
-/// Runs a method and compares the values of its instructions.
+/// Runs a method, and compares the values of its instructions with those of another run.
 pub fn find(
     program: &Program,
     request: &Request,
@@ -168,7 +168,7 @@ pub fn find(
     Ok(report)
 }
 
-/// The half-precision type with fewer mantissa bits of `seen` and `dtype`; `None` if neither is a half-precision type.
+/// Of `seen` and `dtype`, the half-precision type with fewer mantissa bits; `None` if neither is a half-precision type.
 fn coarser_half_type(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
     match (seen, dtype) {
         (_, ScalarType::BFloat16) => Some(ScalarType::BFloat16),

@@ -10,9 +10,9 @@ use std::fmt;
 /// A result from which the first differing value was computed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Operand {
-    /// Chain and instruction.
+    /// The chain and instruction that computed the result.
     pub place: (u32, u32),
-    /// The operator, or the kind of instruction.
+    /// The operator that computed the result, or the kind of instruction.
     pub what: String,
     /// The outcome of comparing the result.
     pub state: OperandState,
@@ -22,11 +22,11 @@ pub struct Operand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OperandState {
-    /// The result agrees in both runs.
+    /// The result is equal in both runs, within the tolerance.
     Agrees,
-    /// The result differs as well.
+    /// The result differs between the runs.
     Differs,
-    /// The result is fused into its consumer, so that it has no value.
+    /// The result does not exist as a value, because its instruction is fused into the consumer.
     Fused,
     /// The result was not compared.
     Unknown,

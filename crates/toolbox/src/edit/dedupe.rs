@@ -180,7 +180,7 @@ fn in_several<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -
     counts.into_iter().filter(|(_, count)| *count > 1).map(|(item, _)| item).collect()
 }
 
-/// The keys of named data whose bytes are shared and are the same in every program that has the key.
+/// The keys of named data whose bytes are in `shared`, and which have the same bytes in every program with the key.
 fn movable_keys(
     programs: &[Program],
     all: &[Weights],

@@ -14,7 +14,7 @@ use std::ops::Range;
 pub struct MoveOptions {
     /// Moves only weights of at least this many bytes.
     pub at_least: u64,
-    /// Also moves the initial values of mutable tensors.
+    /// Whether the initial values of mutable tensors are moved, too.
     pub initial: bool,
     /// Moves only weights whose names fit one of these; all, if there are none. The name of a weight without one is the
     /// SHA-256 of its bytes.
@@ -24,7 +24,7 @@ pub struct MoveOptions {
 /// The result of [`externalize`]: a program and its moved weights.
 #[derive(Debug, Serialize)]
 pub struct Externalized {
-    /// The keys under which the program looks up its weights.
+    /// The keys under which the program looks up the moved weights.
     pub keys: Vec<String>,
     /// Bytes of the moved weights; weights with equal bytes count once.
     pub bytes: u64,

@@ -46,7 +46,7 @@ pub(crate) struct DedupBuilder {
     entries: Vec<Entry<'static>>,
     /// Blobs by the SHA-256 of their bytes.
     blobs: HashMap<String, Blob<'static>>,
-    /// For each assigned key, the SHA-256 of its bytes and its layout.
+    /// For each assigned key, the SHA-256 and the layout of its entry.
     assigned: HashMap<String, (String, Option<TensorLayout>)>,
     /// Keys that are in use elsewhere and are not assigned to tensors.
     reserved: HashSet<String>,
@@ -89,7 +89,8 @@ impl DedupBuilder {
         }
     }
 
-    /// Adds a blob with this alignment under the given key, which may be reserved. Fails if the key is taken by a tensor or by other bytes.
+    /// Adds a blob with this alignment under the given key, which may be reserved. Fails if the key is taken by a tensor or
+    /// by other bytes.
     pub(crate) fn blob(
         &mut self,
         key: &str,
@@ -129,7 +130,7 @@ impl DedupBuilder {
         self.blobs.values().map(Blob::len).sum()
     }
 
-    /// The builder of the file. Equal blobs are shared already, so that the builder need not compare them.
+    /// The builder of the file. It need not compare entries, because those with equal bytes share a blob already.
     pub(crate) fn into_builder(self) -> Builder<'static> {
         Builder { entries: self.entries, share: false, ..Builder::new() }
     }

@@ -49,14 +49,14 @@ impl Output {
         (self.write)(out).in_file("the new file")
     }
 
-    /// The bytes of the file in memory; for files known to be small.
+    /// The bytes of the file, in memory. Only for files that are known to be small.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write_to(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// An output of a file that is laid out and verified.
+    /// The output for a file that has been laid out and verified.
     pub(crate) fn from_prepared<H: 'static>(
         prepared: pteron_format::container::Prepared<'static, H>,
         bytes: u64,
@@ -105,7 +105,7 @@ impl Output {
         Ok(Self { bytes, write: Box::new(move |out| prepared.write_to(out)), progress: progress.clone() })
     }
 
-    /// An output of `bytes` bytes that `write` streams.
+    /// An output of `bytes` bytes, which `write` writes to a stream.
     pub(crate) fn stream(
         bytes: u64,
         progress: &Progress,
@@ -130,7 +130,7 @@ pub(crate) fn revise(program: &Program, progress: &Progress) -> Result<pte::Revi
     Ok(pte::Revision::new(tables, bytes.to_vec(), source(loader, progress)))
 }
 
-/// Lays out and verifies an edited program. Also returns what the edit could not keep.
+/// Lays out and verifies an edited program. Returns the file, and descriptions of what the edit could not keep.
 pub(crate) fn finish(revision: pte::Revision<'static>, progress: &Progress) -> Result<(Output, Vec<String>)> {
     let revised = revision.finish(&pteron_format::Limits::DEFAULT).in_file("the new program")?;
     let bytes = revised.prepared.header().file_len;
@@ -145,7 +145,7 @@ pub(crate) fn revise_data(data: &PtdDataMap, progress: &Progress) -> Result<ptd:
     Ok(ptd::Revision::new(tables, bytes.to_vec(), source(loader, progress)))
 }
 
-/// Lays out and verifies edited named data. Also returns what the edit could not keep.
+/// Lays out and verifies edited named data. Returns the file, and descriptions of what the edit could not keep.
 pub(crate) fn finish_data(
     revision: ptd::Revision<'static>,
     progress: &Progress,

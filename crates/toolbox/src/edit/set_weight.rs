@@ -97,7 +97,7 @@ fn set_in_program(program: &Program, name: &str, array: &Path, progress: &Progre
     Ok(done(file, lost))
 }
 
-/// The byte range of a weight in the file.
+/// The byte range of a weight in the file; `None` if the file does not store the weight.
 fn file_range(tables: &VerifiedProgram, tensor: &Tensor) -> Option<Range<u64>> {
     match tables.tensor_data(tensor) {
         TensorData::Constant(range) | TensorData::Initial(range) => Some(range),

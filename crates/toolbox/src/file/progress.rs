@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Reports the progress of long operations. Clones report to the same listener; the default reports to none.
+/// Reports the progress of long operations. Clones have the same listener, the default has none.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<dyn Listener>>);
 

@@ -75,7 +75,7 @@ pub struct MethodReport {
     pub name: String,
     pub inputs: Vec<ValueReport>,
     pub outputs: Vec<ValueReport>,
-    /// The symbols in the allowed sizes of its inputs.
+    /// The symbols in the allowed sizes of the method's inputs, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub symbols: BTreeMap<String, SymbolReport>,
     /// The number of values of the method by kind.
@@ -104,7 +104,7 @@ pub struct InvalidMethodReport {
     /// Members of enums and unions that this reader does not know: path and number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
-    /// The readable parts of the method, unverified.
+    /// The readable parts of the method, unverified; absent if nothing can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readable: Option<Box<MethodReport>>,
 }
@@ -117,29 +117,29 @@ pub struct ValueReport {
     pub name: Option<String>,
     /// The kind of value: `Tensor`, `Int`, ….
     pub kind: String,
-    /// The scalar type of a tensor.
+    /// The scalar type, if the value is a tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
-    /// The sizes of a tensor: upper bounds if it is dynamic.
+    /// The sizes, if the value is a tensor: upper bounds if it is dynamic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Vec<usize>>,
-    /// The dim order of a tensor.
+    /// The dim order, if the value is a tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dim_order: Option<Vec<u8>>,
-    /// Whether the sizes of a tensor may change.
+    /// If the value is a tensor, whether its sizes may change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dynamic: Option<bool>,
     /// The sizes that the export allows for an input, if the upper bounds do not say it all: integers, symbols and
     /// expressions of symbols; `?` for a size that is only bounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<Vec<String>>,
-    /// Whether the memory plan allocates the tensor.
+    /// If the value is a tensor, whether the memory plan allocates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<bool>,
-    /// The device of a tensor, if it is not the CPU.
+    /// The tensor's device; absent if it is the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// The value that the exporter fixed for a non-tensor, in the form of [`crate::json::Json`].
+    /// The value that the exporter fixed, in the form of [`crate::json::Json`]; absent for a tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traced: Option<serde_json::Value>,
 }
@@ -147,9 +147,9 @@ pub struct ValueReport {
 /// The bounds of a symbol.
 #[derive(Debug, Clone, Serialize)]
 pub struct SymbolReport {
-    /// The minimum.
+    /// The minimum of the symbol.
     pub min: i64,
-    /// The maximum; absent if there is none.
+    /// The maximum of the symbol; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<i64>,
 }
@@ -164,9 +164,9 @@ pub struct InstructionCounts(pub BTreeMap<String, usize>);
 pub struct OperatorReport {
     /// The operator's full name.
     pub name: String,
-    /// The number of instructions that call it, in the method.
+    /// The number of the method's instructions that call the operator.
     pub calls: usize,
-    /// Whether the registry has a kernel for it.
+    /// Whether the registry has a kernel for the operator.
     pub available: bool,
 }
 
@@ -185,14 +185,14 @@ pub struct DelegateReport {
     pub offset: Option<u64>,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// The format of the payload, recognised by its first bytes.
+    /// The format of the payload, recognised by its first bytes; absent if it is not known.
     pub magic: Option<String>,
     /// The compile specs: their keys, with the sizes of their values in bytes.
     pub compile_specs: BTreeMap<String, u64>,
     /// The values of the compile specs as text: escaped, and shortened if they are long.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub compile_spec_values: BTreeMap<String, String>,
-    /// The number of instructions that call it, in the method.
+    /// The number of the method's instructions that call the delegate.
     pub calls: usize,
 }
 
@@ -205,7 +205,7 @@ pub struct ArenaReport {
     pub bytes: u64,
     /// The number of tensors that are planned into the arena.
     pub tensors: usize,
-    /// The device, if it is not the CPU.
+    /// The arena's device; absent if it is the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
 }

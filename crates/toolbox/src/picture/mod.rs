@@ -20,17 +20,17 @@ use std::path::Path;
 /// of the input.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Preparation {
-    /// The size to which a picture is resized.
+    /// How the picture is resized before the crop; `None` if it keeps its size until then.
     pub resize: Option<Resize>,
     /// The center crop: height and width. If it is larger than the picture, the border is black.
     pub crop: Option<(usize, usize)>,
-    /// The factor for the bytes; 1/255 by default.
+    /// The factor by which each byte is multiplied; 1/255 by default.
     pub scale: Option<f32>,
-    /// The mean that is subtracted: one value for all channels, or one per channel.
+    /// The mean to subtract: one value for all channels, or one per channel.
     pub mean: Vec<f32>,
-    /// The standard deviation that is divided by: one value for all channels, or one per channel.
+    /// The standard deviation to divide by: one value for all channels, or one per channel.
     pub std: Vec<f32>,
-    /// Whether the input is [N, H, W, C] or [H, W, C] instead of [N, C, H, W] or [C, H, W].
+    /// Whether the input's sizes are [N, H, W, C] or [H, W, C] instead of [N, C, H, W] or [C, H, W].
     pub channels_last: bool,
 }
 
@@ -38,9 +38,9 @@ pub struct Preparation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(untagged)]
 pub enum Resize {
-    /// The shorter side to this size; the aspect ratio is kept.
+    /// Resizes the shorter side to this size, and keeps the aspect ratio.
     Shorter(usize),
-    /// To this height and width.
+    /// Resizes to this height and width, whatever the aspect ratio.
     To(usize, usize),
 }
 
@@ -84,7 +84,7 @@ pub fn read(
     decode(&path.display().to_string(), &[], meta, preparation)
 }
 
-/// Fails as [`read`]: this build cannot read pictures.
+/// Fails as [`read`] does: this build cannot read pictures.
 #[cfg(not(feature = "image"))]
 pub fn decode(
     name: &str,

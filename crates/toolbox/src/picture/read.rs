@@ -109,7 +109,7 @@ struct PictureDims {
 }
 
 impl PictureDims {
-    /// The dimensions of an input of these sizes, or the reason why it takes no picture.
+    /// The dimensions of an input of these sizes, or the reason why the input takes no picture.
     fn from_sizes(sizes: &[usize], channels_last: bool) -> Result<Self, String> {
         let (count, three) = match *sizes {
             [n, a, b, c] => (n, [a, b, c]),

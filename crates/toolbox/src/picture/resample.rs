@@ -15,7 +15,7 @@ pub(super) struct Pixels {
 }
 
 impl Pixels {
-    /// Reserves memory for the bytes of a picture; the error says its size.
+    /// Reserves memory for the bytes of a picture. The error gives the picture's size.
     fn reserve(width: usize, height: usize, channels: usize) -> Result<Vec<u8>, String> {
         let bytes = width.saturating_mul(height).saturating_mul(channels);
         let mut room = Vec::new();
@@ -130,7 +130,7 @@ struct Step {
     weights: Vec<i32>,
 }
 
-/// The filter taps of each of `to` pixels over `from` source pixels.
+/// For each of `to` pixels, the filter taps over `from` source pixels.
 fn filter_taps(from: usize, to: usize) -> Vec<Step> {
     let scale = from as f64 / to as f64;
     let reach = scale.max(1.0);

@@ -14,15 +14,15 @@ pub struct DelegatePlan {
     pub index: usize,
     /// The backend's id.
     pub backend: String,
-    /// The number of nodes.
+    /// The number of nodes in the payload.
     pub nodes: usize,
-    /// Bytes of constants, each counted once.
+    /// Bytes of the constants, each counted once.
     pub constants: u64,
-    /// Bytes of all intermediate tensors, with the sizes of the export.
+    /// Bytes of all intermediate tensors, at the sizes of the export.
     pub intermediates: u64,
-    /// The peak of the bytes of intermediate tensors that are live at the same time.
+    /// The largest number of bytes of intermediate tensors that are live at the same time.
     pub peak: u64,
-    /// The first node at which the peak is reached.
+    /// The first node at which the peak is reached; `None` if the peak is 0.
     pub peak_at: Option<String>,
 }
 

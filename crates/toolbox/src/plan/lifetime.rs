@@ -25,7 +25,7 @@ impl Life {
     }
 }
 
-/// Describes the instruction at index `at` over all chains.
+/// Describes an instruction. `at` is its index, counted over all chains.
 pub(super) fn describe(raised: &RaisedMethod, at: i64) -> String {
     match usize::try_from(at).ok().map(|index| raised.name(index)) {
         None => "when inputs are set".to_owned(),
@@ -133,7 +133,7 @@ fn follow_moves(
     steps: &[RaisedInstruction],
     lives: &[Option<Life>],
 ) -> Vec<(usize, Vec<(i64, i64)>)> {
-    /// Limit of moves times instructions; beyond it, the whole range up to the last use is taken.
+    /// Limit of moves times instructions; beyond it, a moved value counts as live up to the last use of its alias.
     const MAX_WORK: usize = 1 << 28;
     let moves = steps.iter().filter(|step| matches!(step.flow, RaisedFlow::Move { .. })).count();
     let mut extra = Vec::new();
@@ -257,7 +257,7 @@ fn merge_ranges(mut ranges: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
 
 /// Extends the lifetime of blocks that are live at the start of a loop to the whole loop.
 fn extend_over_loops(steps: &[RaisedInstruction], blocks: &mut [Block]) {
-    /// Limit of loops times blocks; beyond it, overlapping loops are merged.
+    /// Limit of the number of loops times the number of blocks; beyond it, overlapping loops are merged.
     const MAX_WORK: usize = 1 << 24;
     let mut loops: Vec<(i64, i64)> = Vec::new();
     for (at, step) in steps.iter().enumerate() {

@@ -50,9 +50,9 @@ pub struct ArenaPlan {
     pub memory_id: u32,
     /// The arena's size in bytes.
     pub bytes: u64,
-    /// The peak of the bytes that are live at the same time.
+    /// The largest number of the arena's bytes that are live at the same time.
     pub peak: u64,
-    /// A description of the first instruction at which the peak is reached.
+    /// A description of the first instruction at which the peak is reached; `None` if the peak is 0.
     pub peak_at: Option<String>,
     /// The arena's blocks, sorted by offset, then by lifetime.
     pub blocks: Vec<Block>,
@@ -164,7 +164,8 @@ fn method_plan(
 /// Maximum number of overlapping pairs of blocks that a report lists per arena.
 pub const MAX_OVERLAPS: usize = 1000;
 
-/// Finds the pairs of blocks of which one is overwritten by the other while it is live. `blocks` is sorted by offset.
+/// Finds the pairs of blocks that share bytes and of which one is written while the other is live. `blocks` is sorted by
+/// offset.
 fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
     let mut pairs = BTreeSet::new();
     for_each_overlap(blocks, |a, b| {

@@ -102,7 +102,7 @@ fn write_graph(
     Ok(())
 }
 
-/// The operator of an instruction, and the line of its innermost source frame.
+/// The operator or delegate that an instruction calls, and the line of the innermost source frame, as text.
 fn source_comment(plan: &ExecutionPlan, place: Place) -> Option<String> {
     let chain = plan.chains.get(usize::try_from(place.chain?).ok()?)?;
     let at = usize::try_from(place.instruction?).ok()?;

@@ -270,7 +270,7 @@ pub fn tensor_type(tensor: &Tensor) -> String {
     }
 }
 
-/// The place of a tensor's data, and the tensor's name.
+/// Where a tensor's data is stored, and the tensor's name, as text.
 pub fn place_text(program: &VerifiedProgram, tensor: &Tensor) -> String {
     let mut text = match program.tensor_data(tensor) {
         TensorData::Constant(range) => {

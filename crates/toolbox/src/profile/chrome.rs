@@ -36,7 +36,7 @@ enum Args<'a> {
     Instruction {
         chain: u32,
         instruction: u32,
-        /// The node of the payload, within the call of a delegate.
+        /// For a node in the payload of a called delegate, the index of the node.
         #[serde(skip_serializing_if = "Option::is_none")]
         node: Option<u32>,
     },

@@ -28,7 +28,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Profile {
     pub method: String,
-    /// If no inputs were given, descriptions of those that were used, such as `1x1x8x8xf32`.
+    /// If no inputs were given, descriptions of the inputs that were used instead, such as `1x1x8x8xf32`.
     pub zeros: Option<Vec<String>>,
     /// The recorded events of loading, then of each run.
     pub recording: Recording,

@@ -22,7 +22,7 @@ pub(super) fn self_times(spans: &[&Span]) -> Vec<u64> {
         .collect()
 }
 
-/// The length of the union of the spans of all threads, in nanoseconds.
+/// The length of the union of the time spans of all threads, in nanoseconds.
 pub(super) fn union_length(spans: &[&Span]) -> u64 {
     let mut parts: Vec<(u64, u64)> = spans.iter().map(|s| (s.start, s.end)).collect();
     parts.sort_unstable();

@@ -15,13 +15,13 @@ use std::thread::{self, ThreadId};
 pub struct Recording {
     /// The blocks of events, in chronological order.
     pub blocks: Vec<Block>,
-    /// For BEF programs, in which [`Place::chain`] is the index of a function, the names of the functions.
+    /// For a BEF program, the names of its functions. [`Place::chain`] is an index into them.
     pub functions: Vec<String>,
     /// The number of spans beyond the recorder's limit, which were dropped.
     pub left_out: usize,
-    /// When the first dropped span ended: the recording is complete up to then.
+    /// The end of the first dropped span, in nanoseconds. The recording is complete up to then. `None` if none was dropped.
     pub complete_until: Option<u64>,
-    /// The size in bytes of the first value that could not be recorded for lack of memory.
+    /// The size in bytes of the first value that could not be recorded for lack of memory; `None` if all were recorded.
     pub lost_value: Option<usize>,
 }
 
@@ -59,11 +59,11 @@ pub struct Span {
     pub name: Arc<str>,
     /// The place of the instruction.
     pub place: Place,
-    /// When the span began.
+    /// The time at which the span began, in nanoseconds.
     pub start: u64,
-    /// When the span ended.
+    /// The time at which the span ended, in nanoseconds.
     pub end: u64,
-    /// The thread's number, from 1 in the order of their first spans.
+    /// The thread's number. Threads are numbered from 1, in the order of their first spans.
     pub thread: usize,
 }
 
@@ -85,7 +85,7 @@ pub struct Allocation {
 /// A tensor that an instruction wrote, or an output of the method.
 #[derive(Debug, Clone)]
 pub struct Value {
-    /// The operator or backend that wrote it; empty for an output of the method.
+    /// The operator or backend that wrote the tensor; empty for an output of the method.
     pub name: String,
     /// The place of the instruction; empty for an output of the method.
     pub place: Place,
@@ -102,7 +102,7 @@ pub struct Recorder {
     zero: Instant,
     values: bool,
     limit: usize,
-    /// The numbers of recorded executions and of other spans.
+    /// The number of recorded executions, and the number of all other recorded spans.
     counts: [AtomicUsize; 2],
     complete_until: AtomicU64,
     threads: Mutex<HashMap<ThreadId, Arc<Mutex<Spans>>>>,
@@ -124,7 +124,7 @@ struct Spans {
 }
 
 thread_local! {
-    /// This thread's spans in the recorder of this id: a cache of the recorder's map.
+    /// This thread's spans in the recorder with this id, which saves a lookup in the recorder's map.
     static MINE: RefCell<Option<(u64, Arc<Mutex<Spans>>)>> = const { RefCell::new(None) };
 }
 

@@ -21,13 +21,13 @@ pub struct Report {
     pub runs: usize,
     /// The time to load the method, preparation included.
     pub load_us: f64,
-    /// The time within loading to prepare kernels and lower regions.
+    /// The time that loading takes to prepare kernels and to lower regions.
     pub prepare_us: f64,
     /// The time of a run, without setting the inputs.
     pub run_us: f64,
     /// The time of the fastest run.
     pub fastest_run_us: f64,
-    /// The time of a run outside operators and delegates.
+    /// The part of the time of a run that is spent outside operators and delegates.
     pub outside_us: f64,
     /// The operators, by descending time.
     pub operators: Vec<OperatorTime>,
@@ -43,40 +43,40 @@ pub struct Report {
 pub struct OperatorTime {
     /// The operator, the kind of fused step, or the backend.
     pub name: String,
-    /// Calls per run.
+    /// The number of calls per run.
     pub calls: f64,
-    /// Time per run.
+    /// The time of all calls of a run.
     pub total_us: f64,
-    /// Percentage of the time of the run.
+    /// Percentage of the run's time that the operator takes.
     pub share: f64,
 }
 
 /// One step of a run: an instruction, or a fused step.
 #[derive(Debug, Clone, Serialize)]
 pub struct StepTime {
-    /// The chain and the instruction whose result it computes, if there is one.
+    /// The chain and instruction whose result the step computes, if there is one.
     pub place: Option<(u32, u32)>,
-    /// If the instruction calls a delegate, the node of its payload whose result it computes.
+    /// If the instruction calls a delegate, the payload's node whose result the step computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Whether a delegate reported the step: the time of the preceding call includes it.
+    /// Whether a delegate reported the step. The time of the delegate call before it then includes the step's time.
     #[serde(skip_serializing_if = "is_false")]
     pub in_delegate: bool,
     /// The operator, the kind of fused step, or the backend.
     pub name: String,
     /// The operator of the instruction, if it differs from the step's name.
     pub instruction: Option<String>,
-    /// The types of the instruction's input and output tensors, with the sizes in the file.
+    /// The types of the instruction's input and output tensors, with the sizes in the file, if they are known.
     pub shapes: Option<String>,
     /// The nodes of the source program behind a step of a delegate, with their lines and modules, if the program was
     /// compiled with source frames and the step's name or node is a debug handle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Executions per run.
+    /// The number of executions per run.
     pub calls: f64,
-    /// Time per run.
+    /// The time of all executions of the step in a run.
     pub total_us: f64,
-    /// Percentage of the time of the run.
+    /// Percentage of the run's time that the step takes.
     pub share: f64,
 }
 

@@ -83,7 +83,7 @@ impl Tokenizer {
     /// # Errors
     /// The file cannot be read.
     pub fn of_file(path: &Path) -> Result<Self> {
-        let sha256 = pteron_format::Digest::of(&stream::read(path)?);
+        let sha256 = pteron_format::Digest::hex_digest(&stream::read(path)?);
         let name = path.file_name().map(|name| Value::from(name.to_string_lossy()));
         let other = name.into_iter().map(|name| ("file".to_owned(), name)).collect();
         Ok(Self { sha256, other })

@@ -19,16 +19,16 @@ use std::sync::Arc;
 
 /// An operation that payloads can contain.
 trait Stored: Operation + Sized {
-    /// The name of its kernel in the BEF file.
+    /// The name of the operation's kernel in the BEF file.
     const KERNEL: &'static str;
 
-    /// Writes its attributes.
+    /// Writes the operation's attributes.
     fn write(&self, record: &mut Record);
 
-    /// Reads its attributes. Sizes may be any integers below 2^31.
+    /// Reads the operation's attributes. Sizes may be any integers below 2^31.
     fn read(fields: &Fields<'_>) -> Result<Self>;
 
-    /// Checks the elements of constants that the step relies on. Types and sizes are checked by the operation itself.
+    /// Checks the elements of constants that the operation relies on. Their types and sizes have been checked before.
     fn check_elements(&self, graph: &Graph, node: NodeId) -> Result<()> {
         let _ = (graph, node);
         Ok(())

@@ -74,7 +74,7 @@ impl Stored for QuantizedLinear {
         })
     }
 
-    /// The values of 4-bit weights must fit 4 bits.
+    /// Checks that the values of 4-bit weights fit 4 bits.
     fn check_elements(&self, graph: &Graph, node: NodeId) -> Result<()> {
         let weights = graph.node(node).inputs().get(1).and_then(|&weights| graph.view(weights));
         if self.bits == WeightBits::Eight {

@@ -20,12 +20,12 @@ use std::sync::Arc;
 pub(super) struct Blobs {
     list: Vec<NamedBytes>,
     known: HashSet<String>,
-    /// The keys of the bytes in the list that stay in memory, by their addresses: avoids hashing the same memory again.
+    /// The keys of listed bytes that stay in memory, by address range, so that the same memory is not hashed again.
     by_address: HashMap<Range<*const u8>, String>,
 }
 
 impl Blobs {
-    /// Adds the bytes of a constant and returns the constant.
+    /// Adds the bytes of a constant, and returns the reference to them.
     fn add_constant(&mut self, bytes: SharedBytes) -> Constant {
         let len = bytes.len() as u64;
         let key = (len > 0).then(|| self.add_bytes(bytes));
@@ -137,7 +137,7 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    /// The payload's value for a tensor, which is defined already or a constant.
+    /// The payload's index of a tensor's value, which is defined already or is added as a constant.
     fn value_of_tensor(&mut self, var: VarId) -> Result<usize, Reason> {
         if let Some(&known) = self.value_of.get(&var) {
             return Ok(known);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// The limit of scratch memory for computing a constant, in bytes.
 const SCRATCH_BYTES: usize = 1 << 28;
 
-/// Delegates every node for which a registry has a kernel, in maximal parts.
+/// Delegates every node for which a registry has a kernel, in parts that are as large as possible.
 #[derive(Clone)]
 pub struct BefPartitioner {
     operators: Arc<Callable>,
@@ -36,7 +36,7 @@ pub struct BefPartitioner {
 pub struct BefPreprocess {
     kernels: Arc<KernelRegistry>,
     operators: Arc<Callable>,
-    /// The instruction set for which packed weights are stored, too.
+    /// The instruction set for which packed weights are stored in addition to plain ones, if any.
     target: Option<Isa>,
 }
 
@@ -48,7 +48,7 @@ impl BefPartitioner {
 }
 
 impl BefPreprocess {
-    /// Creates payloads that call the operators of a registry.
+    /// A backend whose payloads call the operators of a registry.
     pub fn new(kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         let kernels = kernels.into();
         Self { operators: Arc::new(Callable::from_registry(&kernels, |_| true)), kernels, target: None }
@@ -89,7 +89,7 @@ impl Partitioner for BefPartitioner {
     }
 }
 
-/// The tags of parts with sizes that do not follow from those of their tensor inputs, each with an unbound symbol.
+/// The tags of parts with size symbols that the parts' tensor inputs do not determine, each with one such symbol.
 fn unbound_tags(program: &ExportedProgram) -> BTreeMap<Arc<str>, Arc<str>> {
     #[derive(Default)]
     struct Symbols {
@@ -171,7 +171,7 @@ impl Preprocess for BefPreprocess {
     }
 }
 
-/// A payload, its named data, and for each of its nodes the nodes of the part that it implements.
+/// A payload, its named data, and for each of the payload's nodes the names of the part's nodes that it implements.
 struct Lowered {
     payload: Payload,
     blobs: Blobs,

@@ -42,12 +42,12 @@ pub enum Arg {
     Tensors(usize),
     /// A list of tensors, some absent: whether each is present, in which case it is the next operand.
     OptionalTensors(Vec<bool>),
-    /// The out with this index.
+    /// The out argument with this index.
     Out(usize),
 }
 
 impl Arg {
-    /// The number of operands that it refers to.
+    /// The number of operands that the argument refers to.
     pub fn operands(&self) -> usize {
         match self {
             Self::Tensor => 1,
@@ -129,7 +129,7 @@ impl Arg {
         })
     }
 
-    /// Whether the declared argument of a schema accepts it.
+    /// Whether the declared argument of a schema accepts this argument.
     fn fits_schema(&self, declared: &SchemaArg) -> bool {
         let is_empty = matches!(self, Self::Ints(list) if list.is_empty());
         match (self, declared.ty) {
@@ -151,7 +151,7 @@ impl Arg {
         }
     }
 
-    /// The argument of a graph call; `value` returns the values of expressions.
+    /// Converts the argument to that of a graph call; `value` returns the values of expressions.
     pub(crate) fn to_graph(&self, value: &dyn Fn(usize) -> Result<i64>) -> Result<CallArg> {
         let number = |number: &Number| match number {
             Number::Int(v) => Ok(*v),

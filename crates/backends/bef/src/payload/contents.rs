@@ -4,7 +4,7 @@ use super::{Arg, Number, Op, Payload, Type};
 use pteron_runtime::{PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue};
 
 impl Payload {
-    /// The value of each expression with all symbols at their maxima; zero if it has none.
+    /// The value of each expression with all symbols at their maxima; 0 for an expression that cannot be evaluated.
     pub(crate) fn bounds(&self) -> Vec<i64> {
         let symbols: Vec<Option<i64>> = self.maxima.iter().map(|&max| Some(max)).collect();
         self.expressions
@@ -66,7 +66,7 @@ impl Payload {
 }
 
 impl Op {
-    /// The attributes, for listings.
+    /// The attributes as text, for listings.
     fn attributes_text(&self) -> String {
         match self {
             Self::Node(kind) => Attributes(&**kind).to_string(),

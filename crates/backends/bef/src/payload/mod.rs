@@ -44,7 +44,7 @@ pub(crate) const CALL: &str = "pteron.call";
 /// A stored graph.
 #[derive(Debug, Clone, Default)]
 pub struct Payload {
-    /// The name of its function, which is that of the method.
+    /// The name of the payload's function, which is that of the method.
     pub name: String,
     /// The expressions for dynamic sizes.
     pub expressions: Vec<Expression>,
@@ -52,7 +52,7 @@ pub struct Payload {
     pub maxima: Vec<i64>,
     /// All values; the inputs of delegate calls come first.
     pub values: Vec<Value>,
-    /// The number of inputs.
+    /// The number of the delegate call's inputs, which are the first values.
     pub inputs: usize,
     /// The nodes, in an order in which they can run.
     pub nodes: Vec<Node>,
@@ -63,16 +63,16 @@ pub struct Payload {
 /// A value of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The type of its elements with sizes and layout, or that it is a number.
+    /// The value's element type, sizes and layout, or that the value is a number.
     pub ty: Type,
-    /// The reference to its bytes, if it is a constant.
+    /// The reference to the value's bytes, if the value is a constant.
     pub constant: Option<Constant>,
 }
 
 /// The type of a payload's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
-    /// A tensor whose sizes may depend on those of the inputs.
+    /// A tensor whose sizes may depend on the sizes of the inputs.
     Tensor {
         /// The element type.
         dtype: ScalarType,
@@ -81,7 +81,7 @@ pub enum Type {
         /// The order of the dimensions in memory.
         dim_order: DimOrder,
     },
-    /// An input that is not a tensor. No node reads it: everything that depends on it follows from tensor sizes, too.
+    /// An input that is not a tensor. No node reads it, because whatever depends on it also follows from tensor sizes.
     Number,
 }
 
@@ -92,7 +92,7 @@ pub struct Constant {
     pub key: Option<String>,
     /// The number of bytes.
     pub bytes: u64,
-    /// The packed forms of the same elements for certain instruction sets.
+    /// The packed forms of the constant's elements for certain instruction sets.
     pub laid_out: Vec<LaidOut>,
 }
 
@@ -110,9 +110,9 @@ pub struct LaidOut {
 pub struct Node {
     /// The operation that the node computes.
     pub op: Op,
-    /// The values that it reads.
+    /// The values that the node reads, by index.
     pub inputs: Vec<usize>,
-    /// The values that it defines.
+    /// The values that the node defines, by index.
     pub outputs: Vec<usize>,
     /// The file and line in the source program.
     pub source: Option<(String, u64)>,

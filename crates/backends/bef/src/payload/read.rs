@@ -133,7 +133,7 @@ fn constant(fields: &Fields<'_>) -> Result<Constant> {
     Ok(Constant { key, bytes, laid_out })
 }
 
-/// The values of the registers.
+/// Reads the payload's values: one for each register of the function.
 fn values(module: &Module<'_>, body: &Body<'_>, expressions: usize) -> Result<Vec<Value>> {
     let mut types: HashMap<TypeId, Type> = HashMap::new();
     let mut values = Vec::with_capacity(body.registers.len());

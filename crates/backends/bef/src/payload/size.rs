@@ -21,7 +21,7 @@ impl fmt::Display for Number {
 }
 
 impl Number {
-    /// Parses the `Display` form. Expression indices must be below `expressions`.
+    /// Parses a number from its `Display` form. Expression indices must be below `expressions`.
     pub(crate) fn parse(text: &str, expressions: usize) -> Option<Self> {
         match text.strip_prefix('?') {
             Some(index) => index.parse().ok().filter(|index| *index < expressions).map(Self::Expression),

@@ -25,7 +25,7 @@ impl fmt::Display for Type {
 }
 
 impl Type {
-    /// Parses the `Display` form. Expression indices must be below `expressions`.
+    /// Parses a type from its `Display` form. Expression indices must be below `expressions`.
     pub(super) fn parse(text: &str, expressions: usize) -> Result<Self> {
         if text == NUMBER {
             return Ok(Self::Number);

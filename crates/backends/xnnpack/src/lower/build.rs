@@ -19,7 +19,7 @@ const ALIGNMENT: u64 = 16;
 pub(super) struct Builder<'p> {
     pub(super) part: &'p ExportedProgram,
     quantization: &'p QuantizationMap<'p>,
-    /// The payload values of a value of the partition.
+    /// For each value of the partition, the payload values that hold it in NHWC and in NCHW order, as far as they exist.
     layouts: HashMap<VarId, LayoutCache<usize>>,
     /// The external ids of the partition's outputs.
     outputs: HashMap<VarId, u32>,
@@ -74,7 +74,7 @@ impl<'p> Builder<'p> {
         Ok(builder)
     }
 
-    /// The payload and its named data.
+    /// Ends the payload with its outputs; returns it with its named data.
     pub(super) fn finish(mut self) -> Result<(Payload, Vec<NamedBytes>), Reason> {
         for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
             let value =
@@ -84,7 +84,7 @@ impl<'p> Builder<'p> {
         Ok((self.payload, self.named))
     }
 
-    /// Whether a value is an NHWC image as an output of the payload.
+    /// Whether `var` is returned as an NHWC image if it is an output of the payload.
     pub(super) fn is_nhwc_output(&self, var: VarId) -> bool {
         self.part.spec(var).is_some_and(is_channels_last)
     }
@@ -117,7 +117,7 @@ impl<'p> Builder<'p> {
         index
     }
 
-    /// A payload value for a value of the partition, with its quantization if it is int8.
+    /// Adds a payload value for a value of the partition, with its quantization if it is int8.
     fn add_typed_value(&mut self, var: VarId, dims: Vec<usize>, role: Role) -> Result<usize, Reason> {
         let is_int8 = self.is_int8(var);
         let affine = self.quantization.affine_of(var).filter(|_| is_int8);
@@ -142,7 +142,7 @@ impl<'p> Builder<'p> {
         (value.datatype, value.quantization) = (datatype, quantization);
     }
 
-    /// A new intermediate value with the type and quantization of another one.
+    /// Adds an intermediate value with the type and quantization of the payload value `like`.
     pub(super) fn add_temporary(&mut self, dims: Vec<usize>, like: usize) -> usize {
         let value = self.add_value(dims, Role::Internal);
         let Value { datatype, quantization, .. } = self.payload.values[like].clone();
@@ -150,13 +150,14 @@ impl<'p> Builder<'p> {
         value
     }
 
-    /// A constant value with these bytes.
+    /// Adds a constant value with these bytes.
     pub(super) fn add_constant(&mut self, bytes: Vec<u8>, dims: Vec<usize>) -> usize {
         let index = self.add_constant_bytes("", Arc::new(bytes));
         self.add_value(dims, Role::Constant(index))
     }
 
-    /// The index of a constant with these bytes. Its key is `prefix` and the SHA-256 of the bytes.
+    /// Adds a constant with these bytes, unless it exists, and returns its index. Its key is `prefix` and the bytes'
+    /// SHA-256.
     pub(super) fn add_constant_bytes(&mut self, prefix: &str, bytes: SharedBytes) -> usize {
         let key = format!("{prefix}{}", Digest::hex_digest(reopen_or_share(&bytes).bytes()));
         let size = bytes.len() as u64;
@@ -177,7 +178,7 @@ impl<'p> Builder<'p> {
         self.layouts.get(&var).is_some_and(|layouts| layouts.nhwc.is_some() || layouts.nchw.is_some())
     }
 
-    /// A constant value with these float elements.
+    /// Adds a constant value with these float elements.
     pub(super) fn add_float_constant(&mut self, elements: &[f32], dims: Vec<usize>) -> usize {
         self.add_constant(elements.iter().flat_map(|x| x.to_le_bytes()).collect(), dims)
     }
@@ -243,7 +244,7 @@ impl<'p> Builder<'p> {
         self.layouts.get(&var).is_some_and(|layouts| layouts.nhwc.is_some() && layouts.nchw.is_none())
     }
 
-    /// A new value for a node to write, in the original dimension order.
+    /// Adds a value for a node to write, in the original dimension order.
     pub(super) fn define_nchw(&mut self, var: VarId) -> Result<usize, Reason> {
         let (dims, role) = (self.dims(var)?, self.role(var, false));
         let value = self.add_typed_value(var, dims, role)?;
@@ -251,7 +252,7 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    /// A new value for a node to write, as an NHWC image.
+    /// Adds a value for a node to write, as an NHWC image.
     pub(super) fn define_nhwc(&mut self, var: VarId) -> Result<usize, Reason> {
         let (dims, role) = (self.dims(var)?, self.role(var, true));
         let value = self.add_typed_value(var, NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), role)?;

@@ -18,19 +18,19 @@ impl<'p> Call<'p> {
         self.node.arg(name).filter(|arg| !matches!(arg, Argument::None | Argument::Ignored))
     }
 
-    /// A required tensor.
+    /// The tensor argument `name`, which is required.
     pub(super) fn tensor(&self, name: &str) -> Result<VarId, Reason> {
         let var =
             self.argument(name).and_then(Argument::var).ok_or_else(|| format!("`{name}` is no tensor"))?;
         self.float_spec(var).map(|_| var)
     }
 
-    /// An optional tensor.
+    /// The tensor argument `name`, if it is present.
     pub(super) fn optional_tensor(&self, name: &str) -> Result<Option<VarId>, Reason> {
         self.argument(name).map(|_| self.tensor(name)).transpose()
     }
 
-    /// A constant tensor.
+    /// The tensor argument `name`, which must be a constant.
     pub(super) fn constant(&self, name: &str) -> Result<VarId, Reason> {
         let var = self.tensor(name)?;
         if is_constant(self.program, var) { Ok(var) } else { Err(format!("`{name}` is no constant")) }

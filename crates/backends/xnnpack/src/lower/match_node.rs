@@ -119,7 +119,7 @@ fn unary(call: &Call<'_>, f: Unary) -> Result<Match, Reason> {
     call.tensor("self").map(|x| Match::Unary(f, x))
 }
 
-/// Fails if an argument for which payloads have no field has another value than the one that XNNPACK computes.
+/// Fails if an argument that payloads cannot hold has a value other than the one that XNNPACK computes with.
 fn expect_required_values(call: &Call<'_>, fixed: &[(&str, Fixed)]) -> Result<(), Reason> {
     for &(name, value) in fixed {
         match (value, call.node.arg(name)) {

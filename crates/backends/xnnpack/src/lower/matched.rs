@@ -16,7 +16,7 @@ pub(super) enum Match {
     /// A copy into another layout.
     Relayout(VarId),
     Unary(Unary, VarId),
-    /// A clamp, also ReLU and hardtanh.
+    /// A clamp, a ReLU or a hardtanh.
     Clamp {
         x: VarId,
         low: f32,
@@ -42,7 +42,7 @@ pub(super) enum Match {
     },
     MaxPool(VarId, Pool),
     AvgPool(VarId, Pool),
-    /// The maximum of an image over height or width, whose dimension is dropped.
+    /// The maximum of an image over height or width, without that dimension.
     SpatialMax(VarId, Pool),
     SpatialMean(VarId),
     Resize {
@@ -79,12 +79,12 @@ pub(super) struct ConvMatch {
     pub(super) bias: Option<VarId>,
     pub(super) attributes: Conv,
     pub(super) is_transposed: bool,
-    /// Whether it is a 1D convolution, with 3D input and result.
+    /// Whether the convolution is 1D, with 3D input and result.
     pub(super) is_1d: bool,
 }
 
 impl ConvMatch {
-    /// Whether it is a depthwise convolution.
+    /// Whether the convolution is depthwise.
     pub(super) fn is_depthwise(&self) -> bool {
         !self.is_transposed && self.attributes.group_inputs == 1 && self.attributes.groups > 1
     }
@@ -124,7 +124,7 @@ impl Match {
         }
     }
 
-    /// The same node on the quantized values of its operands.
+    /// This match, with each dequantized operand replaced by the quantized value that it comes from.
     pub(super) fn with_quantized_operands(self, quantization: &QuantizationMap<'_>) -> Self {
         let of = |var: VarId| quantization.dequantized_source(var).map_or(var, |(int8, _)| int8);
         let operand = |operand| match operand {

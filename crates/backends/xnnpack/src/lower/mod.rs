@@ -194,7 +194,7 @@ fn target<'u>(
     (target, followers)
 }
 
-/// The uses of a program's values. Operators that the backend does not support do not count as quantized ones.
+/// The uses of a program's values. A quantized operator that the backend does not support counts as a float one.
 fn uses_of(program: &ExportedProgram) -> Uses<'_> {
     let mut uses = Uses::of(program);
     let quantized_ops =

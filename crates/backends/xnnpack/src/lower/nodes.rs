@@ -10,13 +10,13 @@ use pteron_exported::{ExportedProgram, VarId};
 
 /// The value that a payload node writes, and the operators that are fused into it.
 pub(super) struct Target<'u> {
-    /// The value that it writes.
+    /// The value that the payload node writes.
     pub(super) var: VarId,
     /// The batch normalization after a convolution: scale and shift of each channel.
     pub(super) norm: Option<(Vec<f32>, Vec<f32>)>,
-    /// Minimum and maximum of the result.
+    /// The minimum and maximum to which the result is clamped.
     pub(super) bounds: Option<(f32, f32)>,
-    /// The quantized linear layer or convolution, if the node is one.
+    /// The node as a quantized linear layer or convolution, if it is one.
     pub(super) quantized: Option<&'u QuantizedOp>,
     /// Whether operands and result are quantized values.
     pub(super) on_quantized: bool,
@@ -145,7 +145,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A binary node, in NHWC if an operand is, and the others have four dimensions or are constant.
+    /// Adds a binary node: in NHWC order if an operand exists only so and the others are 4D or constant, else in
+    /// original order.
     fn add_binary(&mut self, f: Binary, a: Operand, b: Operand, target: &Target<'_>) -> Result<(), Reason> {
         let of = |operand| if let Operand::Var(var) = operand { Some(var) } else { None };
         let vars: Vec<VarId> = [a, b].into_iter().filter_map(of).collect();
@@ -288,13 +289,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The sizes for a reshape: 0 for the one that is computed at run time.
+    /// The sizes for a reshape: 0 for the size that is computed at run time.
     fn reshape_sizes(&self, to: VarId) -> Vec<usize> {
         let sizes = self.part.spec(to).map_or(&[][..], |spec| &spec.sizes);
         sizes.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect()
     }
 
-    /// A concatenation, split into nodes of at most five inputs.
+    /// Adds a concatenation, split into nodes of at most five inputs.
     fn add_concat(&mut self, tensors: &[VarId], axis: usize, to: VarId) -> Result<(), Reason> {
         let as_nhwc = tensors.iter().all(|&x| self.is_only_nhwc(x));
         let axis = if as_nhwc { NCHW_TO_NHWC.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };
@@ -315,7 +316,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A slice. If the result has fewer dimensions, the sliced one is dropped.
+    /// Adds a slice. If the result has fewer dimensions, the sliced dimension is dropped.
     fn add_slice(&mut self, x: VarId, axis: usize, start: usize, to: VarId) -> Result<(), Reason> {
         let spec = |var| self.part.spec(var).map_or(&[][..], |spec| &spec.sizes);
         let (from, result) = (spec(x), spec(to));

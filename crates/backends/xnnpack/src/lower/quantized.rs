@@ -26,7 +26,7 @@ pub(super) struct Affine {
 /// Constant quantized weights.
 pub(super) struct Weights {
     pub(super) elements: VarId,
-    /// One scale, or one for each channel or group.
+    /// The scales: a single one, or one for each channel or group.
     pub(super) scales: Vec<f32>,
     pub(super) per: Per,
 }
@@ -72,7 +72,7 @@ pub(super) struct QuantizationMap<'p> {
     /// From the result of each dynamically quantized operator to the first results of the nodes that dynamically
     /// quantize its input.
     dynamic_nodes: HashMap<VarId, Vec<VarId>>,
-    /// The union of the values of `dynamic_nodes`.
+    /// All values of the map `dynamic_nodes`: results of nodes that quantize dynamically.
     quantizing_nodes: HashSet<VarId>,
 }
 
@@ -348,7 +348,7 @@ impl<'p> QuantizationMap<'p> {
         })
     }
 
-    /// The quantized linear layer or convolution, if a node is one.
+    /// The node as a quantized linear layer or convolution, if it is one.
     pub(super) fn quantized_op(&self, node: &ExportedNode) -> Option<&QuantizedOp> {
         self.ops.get(node.outputs.first()?)
     }
@@ -384,7 +384,7 @@ fn affine_arguments(call: &Call<'_>) -> Option<Affine> {
     Some(Affine { scale, zero: i32::try_from(zero).ok()? }).filter(|_| fits)
 }
 
-/// Checks that a per-tensor quantize or dequantize node is of int8.
+/// Checks that a per-tensor quantize or dequantize node quantizes to int8.
 pub(super) fn expect_int8(affine: Option<Affine>) -> Result<Affine, Reason> {
     affine.ok_or_else(|| "it is not of int8 with a scale above 0 and the range -128 to 127".to_owned())
 }

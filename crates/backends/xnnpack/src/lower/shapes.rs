@@ -88,7 +88,7 @@ fn numel(sizes: &[Size]) -> Size {
     sizes.iter().fold(Size::Int(1), |n, size| n.mul(size))
 }
 
-/// Whether operands broadcast to a result: each size is that of an operand, and the other operand has it, 1 or no dimension.
+/// Whether operands broadcast to `out`: one operand has each size, and the other has the same size, 1 or no such dimension.
 fn fits_broadcast(operands: [&[Size]; 2], out: &[Size]) -> bool {
     let rank = operands.iter().map(|sizes| sizes.len()).max();
     rank == Some(out.len())
@@ -178,7 +178,7 @@ fn fits_pool(x: &[Size], pool: &Pool, out: &[Size]) -> bool {
     from.len() == 2 && to.len() == 2 && may_be_equal(n, m) && may_be_equal(c, d) && space(0) && space(1)
 }
 
-/// Whether a result is the image without the dimension that the window covers entirely.
+/// Whether `out` are the sizes of the image `x` without the dimension that the pooling window covers entirely.
 fn fits_spatial_max(x: &[Size], pool: &Pool, out: &[Size]) -> bool {
     let gone = if pool.window[0] > 1 { 2 } else { 3 };
     let left = x.iter().enumerate().filter(|(d, _)| *d != gone).map(|(_, size)| size);

@@ -4,7 +4,7 @@ use pteron_exported::{ExportedProgram, VarId};
 /// The uses of a program's values.
 pub(super) struct Uses<'p> {
     count: Vec<u32>,
-    /// By value, its last user in the outermost graph.
+    /// For each value, the index of its last user among the nodes of the outermost graph.
     node: Vec<Option<usize>>,
     pub(super) quantization: QuantizationMap<'p>,
 }

@@ -27,11 +27,11 @@ pub enum Fixed {
 /// The parameter of a [`Unary`] kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
-    /// Its name in listings of payloads.
+    /// The parameter's name in listings of payloads.
     pub name: &'static str,
     /// The name of the argument of ATen's operators.
     pub argument: &'static str,
-    /// Its value in a node, or ATen's default.
+    /// The parameter's value in a node, or ATen's default.
     pub value: f32,
 }
 
@@ -59,7 +59,7 @@ macro_rules! elementwise {
         pub enum Binary { $( $b, )* }
 
         impl Unary {
-            /// All functions, with ATen's defaults of the parameters.
+            /// All functions of one value, with ATen's defaults of their parameters.
             pub const ALL: &[Self] = &[$( Self::$u $( { $param: $default } )?, )*];
 
             /// The ATen operators that compute the same function.
@@ -106,7 +106,7 @@ macro_rules! elementwise {
                 }, )* }
             }
 
-            /// Whether nodes clamp the results to their bounds.
+            /// Whether a node of this function clamps its results to the node's bounds.
             pub fn is_bounded(self) -> bool {
                 let words: &[&str] = match self { $( Self::$b => &[$( stringify!($bounds) )?], )* };
                 !words.is_empty()

@@ -31,12 +31,12 @@ pub(super) trait Fields {
         Ok(())
     }
 
-    /// The node's flags; `bits` are those that the operation has as fields of its own.
+    /// The node's flags; `bits` are the flags that the operation holds as boolean fields.
     fn flags(&mut self, _name: &'static str, _bits: &mut [(u32, &mut bool)]) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// A number in one of the ranges.
+    /// A number in the range `_range`.
     fn number(&mut self, _name: &'static str, _range: Range, _place: &mut usize) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -61,7 +61,7 @@ pub(super) trait Fields {
         Ok(())
     }
 
-    /// A size, which may be large.
+    /// A size of a value, which may exceed [`MAX_STEP`].
     fn size(&mut self, name: &'static str, place: &mut usize) -> Result<(), Self::Error> {
         self.number(name, Range::Any, place)
     }
@@ -165,7 +165,7 @@ fn padding<F: Fields>(f: &mut F, padding: &mut [usize; 4]) -> Result<(), F::Erro
     )
 }
 
-/// Tags, names, and the two walks over a node's table: one that makes an operation, and one over an operation.
+/// Defines the tags and names of node kinds, and two walks over a node's table: one makes an operation, one visits it.
 macro_rules! tables {
     (
         unary { $(
@@ -181,7 +181,7 @@ macro_rules! tables {
             $( of $inputs:literal )? => { $($fields:tt)* }
         )* }
     ) => {
-        /// The tags of the schema's union, with the names there without `XNN`.
+        /// The tags of the schema's union of nodes, each with its name in the schema, without `XNN`.
         pub(super) const KINDS: &[(u8, &str)] =
             &[$( ($u_tag, $u_name), )* $( ($b_tag, $b_name), )* $( ($tag, $name), )*];
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// What writes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// Nothing has defined it yet.
+    /// Nothing has defined the value yet.
     Nobody,
     /// No node: the value is an input or a constant.
     Caller,
@@ -29,7 +29,7 @@ pub(super) struct Graph<'l> {
     pub(super) by_external: HashMap<u32, usize>,
     /// What writes each value, by its index.
     writers: Vec<Writer>,
-    /// The number of nodes.
+    /// The number of nodes read so far.
     pub(super) nodes: usize,
 }
 
@@ -59,7 +59,7 @@ impl<'l> Graph<'l> {
         self.values.push(value);
     }
 
-    /// The index of the value that is an input of a node. Fails if no earlier node has written it.
+    /// Reads the id of a value that a node reads; returns the value's index. Fails if no earlier node has written the value.
     pub(super) fn input(&self, t: &Table<'_, '_>, field: usize, name: &'static str) -> Result<usize> {
         let id: u32 = t.get(field, name, 0)?;
         let index = self.find(t, field, name, id)?;

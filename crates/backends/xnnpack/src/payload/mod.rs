@@ -72,7 +72,8 @@ impl Payload {
         write::serialize(self, source)
     }
 
-    /// The values with types, shapes, quantization and locations, and the nodes. Its `Display` is an operator listing.
+    /// The values with types, shapes, quantization and locations, and the nodes. The result's `Display` is an
+    /// operator listing.
     pub fn contents(&self) -> PayloadContents {
         contents::contents(self)
     }

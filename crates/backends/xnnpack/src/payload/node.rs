@@ -5,23 +5,23 @@ use super::elementwise::{Binary, Unary};
 pub struct Node {
     /// The operation that the node computes, with its parameters.
     pub op: Op,
-    /// The name of its kind in the schema, without `XNN`.
+    /// The name of the node's kind in the schema, without `XNN`.
     pub name: &'static str,
     /// The values that it reads, by index. Fully connected nodes and convolutions read input, filter and an optional
     /// bias.
     pub inputs: Vec<usize>,
-    /// The values that it writes, by index.
+    /// The values that the node writes, by index.
     pub outputs: Vec<usize>,
-    /// Minimum and maximum to which its results are clamped, if its kind of node clamps.
+    /// Minimum and maximum to which the node's results are clamped, if this kind of node clamps.
     pub bounds: (f32, f32),
-    /// The raw flags of the file. `op` has those that it needs, except for TensorFlow's `SAME` padding.
+    /// The raw flags of the file. `op` holds those that it depends on, except for TensorFlow's `SAME` padding.
     pub flags: u32,
-    /// Its id in the exporter's debug maps.
+    /// The node's id in the exporter's debug maps.
     pub debug_handle: u32,
 }
 
 impl Node {
-    /// Whether it has bounds.
+    /// Whether the node clamps its results to bounds.
     pub fn is_bounded(&self) -> bool {
         self.bounds != (f32::NEG_INFINITY, f32::INFINITY)
     }
@@ -53,7 +53,7 @@ pub enum Op {
     DepthwiseConv(Conv),
     /// A transposed convolution; filters are `[out, kh, kw, in / groups]`.
     ConvTranspose(Conv),
-    /// Average pooling over the pixels of each window, without padding.
+    /// Average pooling over the pixels of each window; padding does not count.
     AvgPool(Pool),
     /// Max pooling over the pixels of each window.
     MaxPool(Pool),
@@ -69,23 +69,23 @@ pub enum Op {
         /// For each dimension of the result the dimension of the input.
         perm: Vec<usize>,
     },
-    /// The same elements with other sizes.
+    /// A reshape: the elements of the input with other sizes.
     Reshape {
         /// The sizes. At most one is 0 and is inferred from the number of elements.
         sizes: Vec<usize>,
     },
     /// A slice of consecutive elements in each dimension.
     Slice {
-        /// Its start in each dimension.
+        /// The slice's start in each dimension.
         offsets: Vec<usize>,
-        /// Its sizes. 0 means the rest of the dimension.
+        /// The slice's sizes. 0 means the rest of the dimension.
         sizes: Vec<usize>,
     },
     /// Padding with a constant.
     Pad {
-        /// Elements before, in each dimension.
+        /// The number of elements added at the start of each dimension.
         pre: Vec<usize>,
-        /// Elements after, in each dimension.
+        /// The number of elements added at the end of each dimension.
         post: Vec<usize>,
         /// The padding value.
         value: f32,

@@ -264,7 +264,7 @@ fn datatype(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<Option<D
     }
 }
 
-/// Whether an input is quantized dynamically, per token, when nodes read it, in the notation of the first releases.
+/// Whether a value is an input that nodes read dynamically quantized, per token, in the notation of the first releases.
 fn is_quantized_by_row(t: &Table<'_, '_>, role: Role) -> Result<bool> {
     match (datatype(t, 7, "dq_datatype")?, role) {
         (None, _) => Ok(false),

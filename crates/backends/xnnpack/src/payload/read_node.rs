@@ -52,9 +52,9 @@ impl Graph<'_> {
 struct NodeTable<'g, 'l, 't, 'r, 'a> {
     graph: &'g mut Graph<'l>,
     t: &'t Table<'r, 'a>,
-    /// The number of the next field.
+    /// The id of the field that is read next.
     next: usize,
-    /// The number of the field with the length of lists.
+    /// The id of the field that holds the length of the lists of sizes, once that has been read.
     length: Option<usize>,
     inputs: Vec<usize>,
     outputs: Vec<usize>,
@@ -128,7 +128,7 @@ impl Fields for NodeTable<'_, '_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Remembers the field; its length is compared with each list after it.
+    /// Remembers the field, so that its number is compared with the length of each list that is read later.
     fn length(&mut self, _: &'static str, _: &mut Vec<usize>) -> Result<()> {
         self.length = Some(self.next());
         Ok(())
@@ -171,7 +171,7 @@ mod tests {
     use pteron_format::flatbuffer::Reader;
     use std::convert::Infallible;
 
-    /// Makes up fields: every number of a node is another one, and every bit is set.
+    /// Makes up the fields of a node: each number differs from the others, and every flag is set.
     #[derive(Default)]
     struct Example {
         numbers: usize,
@@ -179,7 +179,7 @@ mod tests {
         outputs: Vec<usize>,
     }
 
-    /// The first value that a node of an example writes; it reads those before.
+    /// The first value that a node of an example writes; it reads values before this one.
     const FIRST_WRITTEN: usize = 6;
 
     impl Fields for Example {

@@ -28,7 +28,7 @@ pub enum Datatype {
     Qdint8,
     /// 4-bit weights with a scale for each block of a row.
     Qbint4,
-    /// As `Qdint8`, in a packed layout.
+    /// Dynamically quantized 8-bit activations as in `Qdint8`, in a packed layout.
     Qpint8,
     Int32,
     /// `Fp32` in the packed layout of a kernel; only inside of a runtime.
@@ -60,12 +60,12 @@ impl Datatype {
         Self::ALL.get(index).map(|(datatype, ..)| *datatype)
     }
 
-    /// Its code in the schema.
+    /// The type's code in the schema.
     pub fn code(self) -> i16 {
         self as i16 + 1
     }
 
-    /// Its name in the schema, without `xnn_datatype_`.
+    /// The type's name in the schema, without `xnn_datatype_`.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -105,15 +105,15 @@ impl Datatype {
 /// A tensor of a payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// Its id in the file.
+    /// The value's id in the file.
     pub id: u32,
     /// The element type.
     pub datatype: Datatype,
-    /// Its sizes. Values that are not constant have the sizes of the example inputs at export.
+    /// The value's sizes; of a value that is not constant, those of the example inputs at export.
     pub dims: Vec<usize>,
-    /// Whether it is an input, an output, a constant or an intermediate value.
+    /// Whether the value is an input, an output, a constant or an intermediate value.
     pub role: Role,
-    /// Its quantization parameters.
+    /// The value's quantization parameters.
     pub quantization: Quantization,
     /// Whether it is a float input that nodes read dynamically quantized, per token. The first releases wrote dynamic
     /// quantization this way.
@@ -121,7 +121,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// The index of its bytes in the payload's constants, if it is constant.
+    /// The index of the value's bytes in the payload's constants, if the value is constant.
     pub fn constant(&self) -> Option<usize> {
         if let Role::Constant(index) = self.role { Some(index) } else { None }
     }
@@ -196,9 +196,9 @@ pub enum Constant {
     Payload(Range<u64>),
     /// Named data of the program or of a `.ptd` file.
     Named {
-        /// The key under which they are stored.
+        /// The key under which the bytes are stored.
         key: String,
-        /// The number of bytes that the payload declares.
+        /// The number of bytes that the payload declares for the constant.
         size: u64,
     },
 }

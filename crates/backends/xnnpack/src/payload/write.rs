@@ -173,12 +173,13 @@ pub(super) fn write_node(w: &mut Writer, node: &Node, values: &[Value]) -> Ref {
     w.table(&[Field::scalar(kind, 0), Field::Ref(table), handle, bounds.map_or(Field::Absent, Field::Ref)])
 }
 
-/// The table of a node that is being written: `fields` are those written so far.
+/// The table of a node that is being written. `fields` are the fields written so far.
 struct Table<'w> {
     node: &'w Node,
     values: &'w [Value],
-    /// The number of the node's inputs written so far, and below of its outputs.
+    /// The number of the node's inputs written so far.
     inputs: usize,
+    /// The number of the node's outputs written so far.
     outputs: usize,
     fields: Vec<Field>,
     w: &'w mut Writer,

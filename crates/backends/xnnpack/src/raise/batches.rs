@@ -76,7 +76,7 @@ impl Raise<'_> {
         self.set_nhwc(node, id)
     }
 
-    /// The product of rows with one matrix and its scales.
+    /// The product of `count` rows of `k` elements with one matrix of `n` columns, each of which has a scale.
     fn product_with_scales(
         &mut self,
         rows: ValueId,
@@ -97,7 +97,7 @@ impl Raise<'_> {
     }
 }
 
-/// For each item of a batch, the index of its matrix in another batch (`own`) that is broadcast to it.
+/// For each item of `batch`, the index of the matrix that it takes, by broadcasting, from a batch of the sizes `own`.
 fn matrix_indices(own: &[usize], batch: &[usize]) -> Vec<usize> {
     let mut from = vec![0];
     for (d, &size) in batch.iter().enumerate() {

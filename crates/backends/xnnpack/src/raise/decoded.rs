@@ -10,15 +10,15 @@ use pteron_runtime::ConstantBytes;
 use pteron_tensor::{ScalarType, TensorMeta};
 use std::sync::{Arc, OnceLock};
 
-/// What takes the memory of decoded weights, in errors of an exhausted budget.
+/// What takes the memory when decoded weights exhaust a budget, as the error names it.
 const DECODED: &str = "its decoded weights";
 
 /// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// Two 4-bit values a byte, plus 8, the lower bits first; rows start at whole bytes.
+    /// Signed 4-bit values with 8 added, two in a byte, the first in the lower bits. Every row starts at a whole byte.
     Nibbles,
-    /// 8-bit values plus 128.
+    /// Signed 8-bit values with 128 added.
     Offset,
 }
 
@@ -31,7 +31,7 @@ impl Encoding {
         }
     }
 
-    /// Writes the weights, rows of `columns` signed bytes.
+    /// Decodes `stored` to `weights`: rows of `columns` signed bytes.
     fn decode(self, stored: &[u8], columns: usize, weights: &mut [u8]) {
         match self {
             Self::Nibbles => unpack_nibbles(stored, columns, weights),

@@ -175,7 +175,7 @@ impl Raise<'_> {
     }
 }
 
-/// The arguments for which nodes have no field.
+/// The values of the ATen arguments for which payload nodes have no field.
 fn fixed_arguments(aten: &Aten) -> impl Iterator<Item = Arg> {
     aten.fixed.iter().map(|&(_, value)| match value {
         Fixed::Int(value) => Arg::Int(value),

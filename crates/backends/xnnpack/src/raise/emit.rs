@@ -70,7 +70,7 @@ impl<'k> Emit<'k> {
         self.meta(value).dtype()
     }
 
-    /// Adds a computed constant.
+    /// Adds a constant that was computed while raising; its bytes are charged to the budget.
     pub(crate) fn computed(&mut self, tensor: Tensor) -> Result<ValueId> {
         Ok(self.graph.computed_constant(tensor)?)
     }

@@ -186,7 +186,7 @@ impl Raise<'_> {
         fail_sizes(format!("an image of {} channels for a convolution of {}", sizes[1], conv.inputs()))
     }
 
-    /// Adds a convolution and converts its result to what the node's output stores.
+    /// Adds a convolution and converts its result to the type and quantization of the node's output.
     fn add_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
         if self.quantizer(node.inputs[0]).is_some() {
             return self.quantized_convolution(node, x, spec);
@@ -393,7 +393,7 @@ impl Raise<'_> {
     }
 }
 
-/// The first arguments of a pooling operator.
+/// The first arguments of a pooling operator: input, window, stride and padding.
 fn pool_args(x: ValueId, pool: &Pool, padding: [usize; 2]) -> Vec<Arg> {
     let [window, stride, padding] = [pool.window, pool.stride, padding].map(Arg::pair);
     vec![Arg::Tensor(x), window, stride, padding]

@@ -52,7 +52,7 @@ impl Raise<'_> {
         with_rank(&stored, dims.len()).as_ref() != Some(dims) && meta.sizes()[..] == **dims
     }
 
-    /// A view of the same bytes with permuted dimensions.
+    /// A view of a value's bytes with permuted dimensions.
     fn permuted_view(&mut self, value: ValueId, dims: &[usize], meta: TensorMeta) -> ValueId {
         if *self.emit.meta(value) == meta {
             return value;

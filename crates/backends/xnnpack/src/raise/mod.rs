@@ -84,12 +84,12 @@ pub(crate) fn refused_nodes(
 /// The graph values for a value of the payload.
 #[derive(Debug, Clone, Default)]
 struct Slot {
-    /// Its sizes, once they are known.
+    /// The value's sizes, once they are known.
     dims: Option<Vec<usize>>,
     layouts: LayoutCache<ValueId>,
     /// For a dynamically quantized value, the float value that it quantizes. The quantized value itself has no layout.
     dynamic_source: Option<usize>,
-    /// The dimension and the values that it is a concatenation of.
+    /// For the result of a concatenation, the dimension and the values that were concatenated.
     concatenated: Option<(usize, Vec<usize>)>,
 }
 
@@ -171,20 +171,20 @@ impl Raise<'_> {
         Ok(())
     }
 
-    /// Records the only output of a node, in the payload's order.
+    /// Records `id` as the only output of a node, in the payload's dimension order.
     fn set_nhwc(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let dims = self.emit.sizes(id);
         self.set_layout(node.outputs[0], &dims, Layout::Nhwc(id))
     }
 
-    /// Records the only output of a node, as an NCHW image.
+    /// Records `id` as the only output of a node, which is an NCHW image.
     fn set_nchw(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let sizes = self.emit.sizes(id);
         let dims = NCHW_TO_NHWC.map(|d| sizes[d]);
         self.set_layout(node.outputs[0], &dims, Layout::Nchw(id))
     }
 
-    /// Records the only output of a node, in the same layout as `like`.
+    /// Records `id` as the only output of a node, in the same layout as `like`.
     fn set_like(&mut self, node: &Node, like: Layout, id: ValueId) -> Result<()> {
         match like {
             Layout::Nhwc(_) => self.set_nhwc(node, id),

@@ -30,7 +30,7 @@ pub(super) struct Quantizer {
 }
 
 impl Quantizer {
-    /// The least quantized value.
+    /// The smallest quantized value of the type.
     pub(super) fn min(&self) -> i32 {
         if self.signed { -128 } else { 0 }
     }
@@ -102,7 +102,7 @@ impl Raise<'_> {
         }
     }
 
-    /// Converts a node's float result to what its output stores, clamped to the node's bounds.
+    /// Converts a node's float result to the type and quantization of its output, clamped to the node's bounds.
     pub(super) fn to_stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         match self.quantizer(node.outputs[0]) {
             Some(_) => self.to_stored_within(node, id, node.bounds),
@@ -113,7 +113,8 @@ impl Raise<'_> {
         }
     }
 
-    /// Converts a node's float result to what its output stores. Only quantized outputs are clamped to `bounds`.
+    /// Converts a node's float result to the type and quantization of its output. Only quantized outputs are clamped
+    /// to `bounds`.
     pub(super) fn to_stored_within(
         &mut self,
         node: &Node,
@@ -263,7 +264,7 @@ impl Raise<'_> {
         self.set_like(node, layout, id)
     }
 
-    /// A node with a dynamically quantized input.
+    /// Raises a node that has a dynamically quantized input.
     pub(super) fn dynamically_quantized(&mut self, node: &Node) -> Result<()> {
         // No graph node has the quantized values of such an input: the convert node before only recorded the float
         // value (`Slot::dynamic_source`), and each reader quantizes it on its own. Linear layers do it row by row

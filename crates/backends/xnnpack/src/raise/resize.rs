@@ -22,7 +22,8 @@ enum Grid {
     Points,
 }
 
-/// For each result along a dimension: the pixels before and after it, and the interpolation weight of the latter.
+/// For each result pixel along a dimension: the image pixels before and after it, and the interpolation weight of the
+/// latter.
 struct Along {
     before: Vec<i64>,
     behind: Vec<i64>,

@@ -73,7 +73,7 @@ impl Recovery<'_> {
         Ok(self.emit("aten.permute.default", args, dtype, sizes))
     }
 
-    /// Views a tensor with other sizes. At most one may be unknown.
+    /// Views a tensor with other sizes, of which at most one may be unknown.
     pub(super) fn view(&mut self, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
         if self.spec(x).sizes == sizes {
             return Ok(x);

@@ -72,11 +72,11 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
 /// The program's values for a value of the payload.
 #[derive(Debug, Clone, Default)]
 struct Slot {
-    /// Its sizes in the payload's order, once they are known.
+    /// The value's sizes in the payload's order, once they are known.
     sizes: Option<Vec<Size>>,
-    /// Its dequantized layouts.
+    /// The dequantized value, in the layouts in which it is available.
     layouts: LayoutCache<VarId>,
-    /// Its quantized value, if it is quantized, in the layout in which it was computed.
+    /// The quantized value, if the value is quantized, in the layout in which it was computed.
     quantized: Option<Layout>,
 }
 
@@ -87,7 +87,7 @@ struct Recovery<'a> {
     data: Data,
     program: ExportedProgram,
     values: Vec<Slot>,
-    /// Whether the call's tensors have their sizes in the payload's order even if their dim order is another.
+    /// Whether the call's specs list sizes in the payload's order, whatever their dim order is.
     has_payload_sizes: bool,
 }
 
@@ -194,7 +194,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Records the result of a node with one output, after conversion to what the output stores.
+    /// Records the result of a node with one output, after conversion to the type and quantization of the output.
     fn store(&mut self, node: &Node, layout: Layout) -> Result<()> {
         let out = node.outputs[0];
         let layout = self.to_stored(node, out, layout)?;

@@ -6,7 +6,7 @@ use crate::rewrite::Rewriter;
 use pteron_exported::{ExportedNode, VarId};
 use pteron_tensor::Scalar;
 
-/// Applies the unary operator `name` to a complex number; `None` if it is not known.
+/// Applies the unary operator `name` to a complex number; `None` if the operator has no rule.
 pub(super) fn apply_function(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -172,7 +172,7 @@ pub(super) fn power_of_complex_exponent(cx: &mut Rewriter<'_>, z: Pair, exponent
     Ok((cx.choose(is_zero, zero, re), cx.choose(is_zero, zero, im)))
 }
 
-/// Whether numbers are equal (`eq`) or differ (`ne`).
+/// A mask of the complex elements that are equal (`name` is `eq`) or differ (`ne`).
 pub(super) fn compare(cx: &mut Rewriter<'_>, name: &str, (a, b): Pair, (c, d): Pair) -> VarId {
     let (target, joined) = match name {
         "eq" => ("aten.eq.Tensor", "aten.logical_and.default"),

@@ -228,7 +228,7 @@ impl Pairs {
         }
     }
 
-    /// Makes a complex number of two real ones: of its parts, or of its absolute value and its angle.
+    /// Makes a complex tensor of two real ones: the parts, or (`polar`) the absolute values and angles.
     fn make_complex(
         &mut self,
         cx: &mut Rewriter<'_>,
@@ -249,7 +249,7 @@ impl Pairs {
         Ok(self.record_pair(out, pair))
     }
 
-    /// Chooses between complex tensors, or between a complex and a real one, part by part.
+    /// `where` with complex operands: chooses the real parts and the imaginary parts separately.
     fn choose_by_parts(
         &mut self,
         cx: &mut Rewriter<'_>,

@@ -3,13 +3,13 @@
 use super::super::placed::PlacedStep;
 use crate::graph::{Graph, ValueId};
 
-/// The steps that write and read each value, by index. A read of an alias counts as a read of the value that it stands for.
+/// The steps that write and read each value. Reading an alias counts as reading the value that it stands for.
 pub(super) struct Uses {
-    /// The step that writes it; `usize::MAX` if none does.
+    /// The step that writes each value; `usize::MAX` if none does.
     pub(super) first: Vec<usize>,
-    /// The last step that reads it, or the number of steps for a graph output.
+    /// The last step that reads each value; the number of steps for a graph output.
     pub(super) last: Vec<usize>,
-    /// Whether a step, or the caller, reads it.
+    /// Whether a step, or the caller, reads each value.
     pub(super) is_read: Vec<bool>,
 }
 

@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 /// The maximum number of nodes that are followed in a chain: a program may chain any number of reshapes and clamps.
 pub(crate) const MAX_CHAIN: usize = 64;
 
-/// The maximum number of parts of a pattern that are compared for one node, those of alternatives that fail included.
+/// The maximum number of parts of a pattern that are compared for one node, including those of failed alternatives.
 pub(super) const MAX_STEPS: usize = 512;
 
 impl Pattern {
@@ -36,7 +36,7 @@ impl Pattern {
 /// A part of a pattern, and where it is to be compared.
 type Goal<'p> = (&'p Pattern, Place);
 
-/// A partial match, and the goals that are left to compare, the next one last.
+/// A partial match, and the goals that are left to compare; the last goal is the next one.
 #[derive(Clone)]
 struct State<'p> {
     matched: Match,
@@ -44,17 +44,17 @@ struct State<'p> {
 }
 
 impl<'p> State<'p> {
-    /// Adds goals. They are compared in this order, each with all goals that it adds.
+    /// Adds goals, which are compared in this order; goals that a comparison adds come before the remaining ones.
     fn push_goals(&mut self, goals: &[Goal<'p>]) -> Option<()> {
         self.goals.extend(goals.iter().rev().copied());
         Some(())
     }
 }
 
-/// A search with backtracking. It takes bounded work: [`MAX_STEPS`], each at most [`MAX_CHAIN`] nodes.
+/// A search with backtracking, in bounded work: at most [`MAX_STEPS`] steps of at most [`MAX_CHAIN`] nodes each.
 pub(super) struct Search<'g, 'p> {
     graph: &'g Graph,
-    /// The alternatives that are still to be tried, the next one last.
+    /// The alternatives that are still to be tried; the last one is the next.
     open: Vec<State<'p>>,
     /// The number of parts of the pattern that were compared.
     pub(super) steps: usize,
@@ -79,7 +79,7 @@ impl<'g, 'p> Search<'g, 'p> {
         None
     }
 
-    /// Compares until all goals are met. `None` if one is not met, or if it has alternatives, which are then in `open`.
+    /// Compares until all goals are met. `None` if one fails, was split into alternatives (in `open`), or steps run out.
     fn meet_goals(&mut self, mut state: State<'p>) -> Option<Match> {
         while let Some((pattern, place)) = state.goals.pop() {
             self.steps += 1;
@@ -155,7 +155,7 @@ impl<'g, 'p> Search<'g, 'p> {
         None
     }
 
-    /// Compares consecutive clamps with one that combines them: first all of them, then without the innermost.
+    /// Compares a clamp with a run of consecutive clamps combined: first the longest run, then without the innermost.
     fn compare_clamps(
         &mut self,
         [of, low, high]: &'p [Pattern; 3],
@@ -196,7 +196,7 @@ impl<'g, 'p> Search<'g, 'p> {
         }
     }
 
-    /// The number at a place, or the element of a constant with one element.
+    /// The number at a place: a literal number, or the element of a constant with one element.
     fn number_at(&self, place: Place) -> Option<f32> {
         if let Place::Number(number) = place {
             return Some(number);

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::ops::{Add, BitAnd, BitOr, Div, Index, Mul, Sub};
 use std::sync::Arc;
 
-/// The maximum number of uses of a part's result that are compared with the parts.
+/// The maximum number of uses of a matched node's result that are checked; one with more counts as used outside.
 const MAX_USES: usize = 4;
 
 /// A pattern of the computation of a value. Operators are those of elementwise nodes, of one instruction or several, and
@@ -26,7 +26,7 @@ pub(super) enum Shape {
     Binary(Binary, [Pattern; 2]),
     /// A clamp: the operand, the lower and the upper bound.
     Clamp([Pattern; 3]),
-    /// The result with this index of a node that passes the test, and the operands.
+    /// The result with this index of a node that passes the test and has these operands.
     Node(NodeTest, usize, Vec<Pattern>),
     Through(NodeTest, Pattern),
     Either([Pattern; 2]),
@@ -157,11 +157,11 @@ pub(super) enum Place {
     Number(f32),
 }
 
-/// What a pattern matched in a graph.
+/// The nodes and values of a graph that a pattern matched.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Match {
     captures: SmallVec<[(&'static str, Place); 8]>,
-    /// The nodes that the pattern covers, each before those that it reads.
+    /// The nodes that the pattern covers; each node precedes the nodes whose results it reads.
     pub(crate) parts: SmallVec<[NodeId; 8]>,
 }
 
@@ -180,7 +180,7 @@ impl Match {
         self.captures.iter().find(|(known, _)| *known == name).map(|&(_, place)| place)
     }
 
-    /// Captures a value or a number; `None` if the name has another.
+    /// Captures a value or a number under a name; `None` if the name has captured a different one.
     pub(super) fn capture(&mut self, name: &'static str, place: Place) -> Option<()> {
         if let Some(known) = self.captured_place(name) {
             return (known == place).then_some(());
@@ -195,7 +195,7 @@ impl Match {
         }
     }
 
-    /// Whether only parts use the results of the parts, except of `parts[0]`, the last node.
+    /// Whether the results of all parts but `parts[0]`, the last node, are used only by parts.
     pub(crate) fn is_closed(&self, graph: &Graph) -> bool {
         let is_part = |user| matches!(user, User::Node(user) if self.parts.contains(&user));
         self.parts[1..].iter().flat_map(|&part| graph.node(part).outputs()).all(|&v| {

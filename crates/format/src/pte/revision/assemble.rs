@@ -75,7 +75,7 @@ impl<'d> Revision<'d> {
         write_flatbuffer(&mut program, &constants, delegates, self.old.inline_alignment())
     }
 
-    /// The old file as the result of the edit.
+    /// Returns the old file, unchanged, as the result of the edit.
     fn into_unchanged(self) -> Result<Revised<'d>> {
         let header = self.old.header().clone();
         let base = self.bytes.len() as u64;

@@ -75,13 +75,13 @@ pub(super) fn part_alignment(parts: &[Part], default: u64) -> u64 {
 pub(super) struct Entries<'e> {
     /// The old entries, if there are any.
     pub(super) old: Option<&'e SubsegmentOffsets>,
-    /// The bytes that tensors used of each entry before the edit.
+    /// For each entry, the number of its bytes that tensors used before the edit.
     pub(super) before: HashMap<u32, u64>,
-    /// The bytes that tensors use of each entry after the edit.
+    /// For each entry, the number of its bytes that tensors use after the edit.
     pub(super) after: HashMap<u32, u64>,
-    /// The alignment of entries in bytes, unless another follows from their offsets.
+    /// The alignment of entries in bytes, unless the old entries' offsets imply another.
     pub(super) default: u64,
-    /// Whether nothing else refers to the old segment.
+    /// Whether nothing except the edited entries refers to the old segment.
     pub(super) is_alone: bool,
 }
 

@@ -29,15 +29,15 @@ pub struct Revision<'d> {
     /// The bytes of the old tables.
     bytes: Vec<u8>,
     source: Box<dyn Fn(Range<u64>) -> Blob<'d> + 'd>,
-    /// Constants that were added, by index from the number of old ones on.
+    /// The added constants. Their indices continue those of the old constants.
     constants: Vec<Blob<'d>>,
-    /// Initial data that was added to mutable data segment 0, by index from the number of old entries on.
+    /// The initial data added to mutable data segment 0. Its indices continue those of the old entries.
     initial: Vec<Blob<'d>>,
     /// Named data that was added: key, bytes, and alignment.
     named: Vec<NamedBlob<'d>>,
     /// Whether inline constants stay inline.
     inline: bool,
-    /// The alignment of each old segment.
+    /// The alignment of each old segment, in bytes.
     alignments: Vec<u64>,
 }
 
@@ -143,7 +143,7 @@ impl VerifiedProgram {
 }
 
 impl<'d> Revision<'d> {
-    /// Starts an edit. `bytes` are those of the program's tables; `source` returns the bytes of a range of the file.
+    /// Starts an edit. `bytes` are the bytes of the program's tables; `source` returns the bytes of a range of the file.
     pub fn new(
         program: &VerifiedProgram,
         bytes: Vec<u8>,
@@ -185,7 +185,7 @@ impl<'d> Revision<'d> {
         self.inline = false;
     }
 
-    /// The alignment of segment `index`.
+    /// The alignment of segment `index`, in bytes.
     pub fn alignment_of_segment(&self, index: u32) -> u64 {
         self.alignments.get(index as usize).copied().unwrap_or(1)
     }
@@ -295,7 +295,7 @@ impl<'d> Revision<'d> {
         Ok(())
     }
 
-    /// Drops the segments to which the edit removed the last reference.
+    /// Drops the segments whose last reference the edit has removed.
     fn drop_segments(&self, before: &HashSet<u32>, contents: &mut [Content<'d>]) {
         let after = used_segments(&self.program);
         for &index in before.difference(&after) {

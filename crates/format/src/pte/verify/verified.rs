@@ -25,11 +25,11 @@ pub struct VerifiedProgram {
 /// A method of a program that is not valid.
 #[derive(Debug, Clone)]
 pub struct InvalidMethod {
-    /// Its index among the methods of the file.
+    /// The method's index among the methods of the file.
     pub index: usize,
-    /// Its name, if that can be read.
+    /// The method's name, if that can be read.
     pub name: Option<String>,
-    /// The first problem.
+    /// The first problem that was found in the method.
     pub error: Error,
     /// Its tables as they were read, if they could be, for tools that show what is there. Nothing in them is verified: any index
     /// may be out of bounds. A value of an unknown kind is [`EValue::Null`](crate::pte::EValue::Null) here, an instruction of
@@ -71,7 +71,7 @@ impl VerifiedProgram {
         }
     }
 
-    /// As [`read`](Self::read), but does not fail if every method is invalid, for tools that show what can be read.
+    /// Like [`read`](Self::read), but does not fail if every method is invalid, for tools that show what can be read.
     pub fn read_readable(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
         check_tables(program_bytes, header.program_size, limits)?;
         let Decoded { mut program, plans, unknown_fields } = decode(program_bytes, limits)?;

@@ -31,26 +31,26 @@ pub struct Builder<'d> {
     pub named_data: Vec<NamedBlob<'d>>,
     /// Whether constants are written inline into the tables, for runtimes from before release 0.4.
     pub inline_constants: bool,
-    /// Alignment of segments.
+    /// Alignment of segments, in bytes.
     pub segment_alignment: u64,
-    /// Alignment of constants in their segment.
+    /// Alignment of constants in their segment, in bytes.
     pub constant_alignment: u64,
-    /// Alignment of inline data.
+    /// Alignment of inline data, in bytes.
     pub inline_alignment: usize,
-    /// Additional alignment of the segments of delegates.
+    /// Additional alignment of the segments of delegates, in bytes.
     pub delegate_alignment: u64,
-    /// Whether equal bytes are written once; to find them, blobs with equal lengths are read once more.
+    /// Whether equal bytes are written only once. To find equal blobs, those of equal length are read once more.
     pub share: bool,
 }
 
 /// A named blob.
 #[derive(Debug, Clone, Default)]
 pub struct NamedBlob<'d> {
-    /// Its name.
+    /// The blob's name.
     pub key: String,
-    /// Its bytes.
+    /// The blob's bytes.
     pub blob: Blob<'d>,
-    /// Alignment in addition to the file's segment alignment; 1 for none.
+    /// Alignment in bytes in addition to the file's segment alignment; 1 for none.
     pub alignment: u64,
 }
 

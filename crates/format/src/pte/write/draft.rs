@@ -26,9 +26,9 @@ pub struct Draft<'d> {
     pub inline_constants: Vec<Blob<'d>>,
     /// Inline delegate payloads.
     pub inline_delegates: Vec<Blob<'d>>,
-    /// Alignment of the segment base and of segments: a power of two. 0 means [`DEFAULT_SEGMENT_ALIGNMENT`].
+    /// Alignment of the segment base and of segments in bytes: a power of two. 0 means [`DEFAULT_SEGMENT_ALIGNMENT`].
     pub segment_alignment: u64,
-    /// Alignment of inline data: a power of two, at least 16.
+    /// Alignment of inline data in bytes: a power of two, at least 16.
     pub inline_alignment: usize,
 }
 

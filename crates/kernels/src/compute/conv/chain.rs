@@ -13,11 +13,11 @@ use pteron_pool::Pool;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The approximate number of elements of intermediate lines that a thread holds: they stay in the L2 cache.
+/// The approximate number of elements in the intermediate lines that a thread holds: they stay in the L2 cache.
 const HELD: usize = 1 << 17;
 /// The smallest intermediate image, in elements, for which the convolutions before and after it are chained.
 const LARGE_IMAGE: usize = 1 << 16;
-/// A thread computes at least this many intermediate lines for each line of halo, which another thread computes too.
+/// The minimum number of intermediate lines a thread computes for each line of halo, which its neighbour computes too.
 const OWN_PER_HALO: usize = 2;
 
 /// A convolution of a chain.
@@ -25,11 +25,11 @@ const OWN_PER_HALO: usize = 2;
 pub struct Link<'a> {
     /// The convolution.
     pub conv: &'a Conv,
-    /// The sizes of its images.
+    /// The sizes of the convolution's images.
     pub frame: ConvFrame,
-    /// One value for each output channel.
+    /// The bias: one value for each output channel.
     pub bias: Option<&'a [f32]>,
-    /// The function that is applied to each result.
+    /// The function that is applied to each result of the convolution.
     pub activation: Activation,
 }
 
@@ -62,12 +62,12 @@ fn min_lines_per_thread(one: usize, more: usize) -> usize {
     (OWN_PER_HALO * one.saturating_sub(more)).div_ceil(more).max(1)
 }
 
-/// Whether an output pixel reads only the input pixel at its own position.
+/// Whether every output pixel reads only the input pixel at the same position.
 fn is_pointwise(p: &ConvParams) -> bool {
     !p.transposed && p.groups == 1 && p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3]
 }
 
-/// The lines of the input image that these lines of the output read. Both ends increase with `lines`.
+/// The lines of the input image that `lines` of the output read. Start and end increase with those of `lines`.
 fn input_lines(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
     let (p, height) = (link.conv.params(), link.frame.input[1]);
     let reach = (p.kernel[1] - 1) * p.dilation[1] + 1;
@@ -191,7 +191,7 @@ impl Strips<'_> {
         });
     }
 
-    /// The most lines of the `i`th link's input that `lines` lines of the output read.
+    /// The maximum number of lines of the `i`th link's input that `lines` lines of the output read.
     fn max_input_lines(&self, i: usize, lines: usize) -> usize {
         lines_and_workspace(&self.links[i - 1..], lines).0.min(self.links[i].frame.input[1])
     }
@@ -239,7 +239,7 @@ impl Strips<'_> {
 }
 
 impl Link<'_> {
-    /// Computes lines of the output of one image; `out` and `residual` hold these lines and no others.
+    /// Computes `lines` of the output of one image; `out` and `residual` hold just these lines.
     fn compute_lines(
         &self,
         from: Window<'_>,

@@ -14,19 +14,19 @@ use pteron_pool::Pool;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// The most taps of a kernel that this algorithm supports.
+/// The maximum number of taps of a kernel that this algorithm supports.
 pub(super) const MAX_TAPS: usize = 128;
-/// The most columns of a block of the output.
+/// The maximum number of columns of a block of the output.
 const COLUMNS: usize = 1024;
-/// The most elements that are copied for a block of several lines.
+/// The maximum number of elements that are copied for a block of several lines.
 const PATCH: usize = 1 << 15;
 /// Most elements that a block may copy for each multiply-add. Where kernels extend so far that it would copy more,
 /// each tap reads the plane directly.
 const MAX_COPIED: usize = 8;
-/// The most lanes of a vector of any instruction set.
+/// The maximum number of lanes of a vector of any instruction set.
 const ROOM: usize = 16;
 
-/// Whether this algorithm supports a convolution: its kernel has depth 1 and is small enough.
+/// Whether this algorithm supports a convolution: the kernel has depth 1 and is small enough.
 pub(super) fn supports(p: &ConvParams) -> bool {
     p.kernel[0] == 1
         && p.kernel.iter().all(|&k| k > 0)
@@ -74,7 +74,7 @@ struct Plane<'a> {
     isa: Isa,
     p: &'a ConvParams,
     frame: &'a ConvFrame,
-    /// The plane of the input; `None` if the kernel reads only padding.
+    /// The plane of the input that is read; `None` if the kernel reads only padding.
     x: Option<&'a [f32]>,
     weights: &'a [f32],
     bias: f32,

@@ -14,10 +14,10 @@ use pteron_pool::Pool;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
 
-/// The most taps of a kernel that this algorithm supports.
+/// The maximum number of taps of a kernel that this algorithm supports.
 pub(super) const MAX_TAPS: usize = 128;
 
-/// Weights stored tap by tap; the channels of a tap are contiguous.
+/// Depthwise weights stored tap by tap; the channels of a tap are contiguous.
 #[derive(Debug)]
 pub(super) struct DepthwiseLast {
     weights: WeightBuffer,
@@ -82,7 +82,7 @@ impl DepthwiseLast {
 }
 
 impl DepthwiseLast {
-    /// Computes lines of the output of one 2-D image, whose input lines are in a window.
+    /// Computes `lines` of the output of one 2-D image; the window contains the input lines that they read.
     pub(super) fn compute_lines(
         &self,
         isa: Isa,
@@ -106,7 +106,7 @@ impl DepthwiseLast {
 struct Line<'a> {
     p: &'a ConvParams,
     frame: &'a ConvFrame,
-    /// The input, or at least the lines of it that this line reads.
+    /// The input image, or a window of it that contains the lines which this output line reads.
     image: Window<'a>,
     z: usize,
     y: usize,
@@ -116,7 +116,7 @@ struct Line<'a> {
     out: &'a mut [f32],
 }
 
-/// A tap that is in the image: the offset of its input pixel, and its index in the kernel.
+/// A tap that lies in the image: the offset of its input pixel, and its index in the kernel.
 type Tap = (usize, usize);
 
 impl Line<'_> {
@@ -188,7 +188,7 @@ impl Line<'_> {
     }
 }
 
-/// Neighbouring pixels with the same taps, each `step` elements further into the image.
+/// Neighbouring pixels with the same taps; the input of each pixel is `step` elements after that of the previous one.
 struct Pixels<'a> {
     image: &'a [f32],
     taps: &'a [Tap],

@@ -21,9 +21,9 @@ pub(super) const TAIL_PART: usize = 1 << 13;
 /// The epilogue of a convolution: `tail(activation(sum + bias + residual))`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvEpilogue<'a> {
-    /// One value for each output channel.
+    /// The bias: one value for each output channel.
     pub bias: Option<&'a [f32]>,
-    /// Images to add, of the output's sizes and layout.
+    /// The residual: images of the output's sizes and layout, which are added to the sums.
     pub residual: Option<&'a [f32]>,
     /// The function that is applied to each result.
     pub activation: Activation,
@@ -33,7 +33,7 @@ pub struct ConvEpilogue<'a> {
 }
 
 impl ConvEpilogue<'_> {
-    /// The epilogue of a range of the elements.
+    /// This epilogue, restricted to a range of the output's elements.
     pub(super) fn for_elements(&self, elements: Range<usize>) -> Self {
         Self { residual: self.residual.map(|r| &r[elements]), ..*self }
     }

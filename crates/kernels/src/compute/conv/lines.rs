@@ -14,17 +14,17 @@ use super::problem::Problem;
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// The smallest width of an output line: tiles end with the line, so that short lines would not fill them.
+/// The smallest width of an output line: tiles end with the line, so shorter lines would leave them mostly empty.
 const MIN_WIDTH: usize = 4;
 /// The maximum number of filter taps that this algorithm supports.
 const MAX_TAPS: usize = 64;
-/// With fewer input channels than these, neighbouring taps of a kernel line are merged into one.
+/// The number of input channels below which neighbouring taps of a kernel line are merged into one.
 const FEW_CHANNELS: usize = 16;
 /// The largest extent of the kernel beyond its first tap, largest padding and largest stride along a dimension.
 const MAX_REACH: usize = 64;
-/// The approximate number of elements of the input lines that are copied at once: they stay in the L2 cache.
+/// The approximate number of elements in the input lines that are copied at once: they stay in the L2 cache.
 const COPIED: usize = 1 << 15;
-/// The most elements of the input lines that are copied for a block.
+/// The maximum number of elements in the input lines that are copied for a block.
 const MAX_COPIED: usize = 1 << 20;
 
 /// The layout of the lines that a convolution reads.
@@ -94,7 +94,7 @@ impl Lines {
     }
 }
 
-/// A task: some lines of the output, counted through all images, some groups, and some channels of each.
+/// A task: some lines of the output, counted through all images, some groups, and some channels of each group.
 struct Share {
     lines: Range<usize>,
     groups: Range<usize>,

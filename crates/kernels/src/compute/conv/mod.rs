@@ -47,7 +47,7 @@ use std::ops::Range;
 pub use weights::ConvWeights;
 use winograd::Winograd;
 
-/// A convolution, with weights packed for an instruction set and for the layouts of its images.
+/// A convolution, with weights packed for an instruction set and for the layouts of input and output images.
 #[derive(Debug)]
 pub struct Conv {
     isa: Isa,
@@ -79,7 +79,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The faster method for images of this layout and size.
+    /// The faster method for images of this layout and these sizes.
     pub fn of(params: &ConvParams, layout: Layout, frame: &ConvFrame) -> Self {
         match layout {
             Layout::ChannelsLast if Winograd::is_faster(params, frame) => Method::Winograd,
@@ -215,7 +215,7 @@ impl Conv {
         &self.params
     }
 
-    /// Bytes of memory that the weights own; none if they were [loaded](Self::from_packed).
+    /// The number of bytes of memory that the weights own; none if they were [loaded](Self::from_packed).
     pub fn bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::Rows(rows) => rows.bytes(),
@@ -303,7 +303,7 @@ impl Conv {
         }
     }
 
-    /// Whether results are computed in contiguous parts, to each of which a tail can be applied.
+    /// Whether the output is computed in contiguous parts, so that a tail can be applied to each part.
     fn computes_in_parts(&self) -> bool {
         match &self.algorithm {
             Algorithm::Rows(algorithm) => algorithm.computes_in_parts(&self.params),

@@ -21,20 +21,20 @@ impl Layout {
 /// height and width; a dimension that an operator lacks has kernel, stride and dilation 1 and padding 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvParams {
-    /// Channels of the input.
+    /// The number of channels of the input.
     pub in_channels: usize,
-    /// Channels of the output.
+    /// The number of channels of the output.
     pub out_channels: usize,
-    /// Groups; their number divides both numbers of channels.
+    /// The number of groups, which divides `in_channels` and `out_channels`.
     pub groups: usize,
-    /// Size of the kernel, in taps.
+    /// The size of the kernel, in taps.
     pub kernel: [usize; 3],
     /// Distance between neighbouring positions of the kernel, in input pixels (for a transposed convolution: output
     /// pixels).
     pub stride: [usize; 3],
-    /// Zeros before the first pixel; the padding after the last follows from the size of the output.
+    /// The number of zeros before the first pixel; the padding after the last follows from the size of the output.
     pub padding: [usize; 3],
-    /// Distance between neighbouring taps, in pixels.
+    /// The distance between neighbouring taps, in pixels.
     pub dilation: [usize; 3],
     /// Whether it is a transposed convolution.
     pub transposed: bool,
@@ -80,12 +80,12 @@ impl ConvParams {
         Some(size)
     }
 
-    /// The number of weights: `[out, in / groups, kernel]`, transposed `[in, out / groups, kernel]`.
+    /// The number of weights, of shape `[out, in / groups, kernel]` or, if transposed, `[in, out / groups, kernel]`.
     pub fn weights(&self) -> usize {
         self.in_channels * self.out_channels / self.groups.max(1) * self.taps()
     }
 
-    /// Panics if the parameters contradict each other.
+    /// Panics if the parameters are inconsistent.
     pub(crate) fn check(&self) {
         assert!(self.groups > 0, "a convolution has at least one group");
         assert!(
@@ -104,7 +104,7 @@ impl ConvParams {
         );
     }
 
-    /// Whether each input channel has a filter of its own and yields one output channel.
+    /// Whether the convolution is depthwise: one filter and one output channel for each input channel.
     pub(crate) fn is_depthwise(&self) -> bool {
         !self.transposed
             && self.taps() > 0
@@ -113,10 +113,10 @@ impl ConvParams {
     }
 }
 
-/// The sizes of one run of a convolution.
+/// The sizes of images in one execution of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvFrame {
-    /// Number of images.
+    /// The number of images.
     pub batch: usize,
     /// Depth, height, width of an input image.
     pub input: [usize; 3],

@@ -27,11 +27,11 @@ const IN_PLACE_CHANNELS: usize = 4;
 /// Zeros that are read instead of pixels outside the image.
 static ZEROS: [f32; KC] = [0.0; KC];
 
-/// The input pixel that the taps of a row are relative to.
+/// The input pixel that a row's taps are relative to.
 #[derive(Clone, Copy, Default)]
 struct Origin {
     at: [isize; 3],
-    /// Its index: see [`linear_index`].
+    /// The index of the pixel in the image: see [`linear_index`].
     pixel: isize,
     /// Whether the pixels of all taps are in the image.
     inner: bool,
@@ -43,11 +43,11 @@ fn linear_index(at: [isize; 3], sizes: [usize; 3]) -> isize {
     at[0].wrapping_mul(h).wrapping_add(at[1]).wrapping_mul(w).wrapping_add(at[2])
 }
 
-/// The computation of one phase.
+/// The computation of one [`Phase`] of a convolution.
 pub(super) struct Run<'a> {
     pub(super) problem: Problem<'a>,
     pub(super) out: Shared<'a>,
-    /// The layouts of the images.
+    /// The layout of the input images; `output` is that of the output images.
     pub(super) input: Layout,
     pub(super) output: Layout,
     pub(super) phase: &'a Phase,
@@ -255,7 +255,7 @@ impl Run<'_> {
         (o[0] * height + o[1]) * width + o[2]
     }
 
-    /// The origins of the rows from `first` on.
+    /// Sets `origins` to the origins of the rows from `first` on.
     fn find_origins(&self, first: usize, origins: &mut [Origin]) {
         let (input, reach, scale) = (self.problem.frame.input, &self.phase.reach, &self.phase.scale);
         let inner = |d: usize, at: isize| {
@@ -285,7 +285,7 @@ impl Run<'_> {
         [row / (h * w), row / w % h, row % w]
     }
 
-    /// A function that finds the input pixel that a row reads at one tap, if it is in the image.
+    /// A function that finds the input pixel that a row reads at the tap `tap`; `None` if the pixel is outside the image.
     #[inline(always)]
     fn pixel_finder(&self, tap: &[isize; 3]) -> impl Fn(&Origin) -> Option<usize> {
         let (tap, input) = (*tap, self.problem.frame.input);
@@ -366,7 +366,7 @@ impl Run<'_> {
         all
     }
 
-    /// Adds, for each `height` rows and each tap of the chunk, the channels that the rows read.
+    /// Adds to `table`, for each `height` rows and each tap of the chunk, the input channels that the rows read.
     fn fill_table<'a>(
         &'a self,
         table: &mut RowTable<'a>,

@@ -10,9 +10,9 @@ use super::weights::ConvWeights;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
 
-/// Largest inner dimension of a block.
+/// The largest inner dimension of a block.
 pub(super) const KC: usize = 256;
-/// Most rows of a block.
+/// The maximum number of rows of a block.
 pub(super) const MC: usize = 112;
 
 /// The output pixels `first + q * step`, which read the input pixels `q * scale + tap`.
@@ -28,21 +28,21 @@ pub(super) struct Phase {
     pub(super) weights: Vec<PackedB>,
 }
 
-/// A part of the inner dimension: a range of taps, and a range of channels of each.
+/// A part of the inner dimension: a range of taps, and the range of channels that is read at each of them.
 #[derive(Clone)]
 pub(super) struct Chunk {
     pub(super) taps: Range<usize>,
     pub(super) channels: Range<usize>,
 }
 
-/// The first output pixel of each phase.
+/// The first output pixel of each phase of a convolution.
 pub(super) fn first_pixels(p: &ConvParams) -> impl Iterator<Item = [usize; 3]> + use<> {
     let [depth, height, width] = if p.transposed { p.stride } else { [1; 3] };
     (0..depth).flat_map(move |z| (0..height).flat_map(move |y| (0..width).map(move |x| [z, y, x])))
 }
 
 impl Phase {
-    /// The phase without its weights, and the indices of its taps in the kernel.
+    /// The phase that begins at output pixel `first`, without weights, and the indices of its taps in the kernel.
     fn without_weights(p: &ConvParams, first: [usize; 3]) -> (Self, Vec<usize>) {
         let mut taps = Vec::new();
         let mut indices = Vec::new();
@@ -150,7 +150,7 @@ fn gather_weights(
     indices: &[usize],
     matrix: &mut [f32],
 ) {
-    /// Output channels whose weights are read at a time: a cache line of the matrix.
+    /// The number of output channels whose weights are read at a time: a cache line of the matrix.
     const LINE: usize = 16;
     let (ci, co, [outer, inner, tap]) =
         (p.in_channels / p.groups, p.out_channels / p.groups, weights.strides);

@@ -17,12 +17,12 @@ use pteron_pool::Pool;
 use pteron_tensor::Result;
 use std::ops::Range;
 
-/// Inner dimension of a block.
+/// The inner dimension of a block.
 const KC: usize = 256;
-/// Pixels of a block.
+/// The number of pixels of a block.
 const NC: usize = 512;
 
-/// For each group, a matrix of output channels by input channels and taps.
+/// A convolution's packed weights: for each group, a matrix of output channels by input channels and taps.
 #[derive(Debug)]
 pub(super) struct PlanesConv {
     weights: Vec<PackedA>,

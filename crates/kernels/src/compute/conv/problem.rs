@@ -4,7 +4,7 @@ use super::super::isa::Isa;
 use super::epilogue::ConvEpilogue;
 use super::params::{ConvFrame, ConvParams};
 
-/// A convolution of a batch of images, without its weights, which each algorithm packs differently.
+/// A convolution of a batch of images, without the weights, which each algorithm packs differently.
 #[derive(Clone, Copy)]
 pub(super) struct Problem<'a> {
     pub(super) isa: Isa,

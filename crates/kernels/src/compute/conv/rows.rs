@@ -60,7 +60,7 @@ impl RowsConv {
         self.phases.iter().flat_map(|phase| &phase.weights).map(PackedB::bytes).sum()
     }
 
-    /// The computation of one phase.
+    /// The computation of one phase of `problem`, which writes to `out`.
     fn phase_run<'a>(&self, problem: Problem<'a>, out: Shared<'a>, phase: &'a Phase) -> Run<'a> {
         let count = phase.pixel_counts(problem.frame.output);
         Run { problem, out, input: self.input, output: self.output, phase, count }

@@ -22,7 +22,7 @@ fn index(layout: Layout, channels: usize, size: [usize; 3], n: usize, c: usize, 
     n * channels * pixels + c * cs + pixel * ps
 }
 
-/// The sums of a convolution by its definition: every input pixel is scattered through every tap.
+/// The sums of a convolution by its definition: every input pixel is scattered through every tap to the output.
 fn naive(p: &ConvParams, f: &ConvFrame, x: &[f32], w: &[f32], layouts: (Layout, Layout)) -> Vec<f64> {
     let mut out = vec![0.0; f.batch * p.out_channels * f.out_pixels()];
     let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
@@ -71,7 +71,7 @@ impl AsRef<[u8]> for Stored {
     }
 }
 
-/// The convolution with its weights loaded from stored bytes. Any other number of bytes is refused.
+/// A copy of the convolution with its weights loaded from stored bytes; other numbers of bytes must be refused.
 fn store_and_load(conv: &Conv, isa: Isa, method: Method, (input, output): (Layout, Layout)) -> Conv {
     let mut bytes = Vec::new();
     conv.store(&mut bytes);
@@ -235,7 +235,7 @@ proptest! {
     }
 }
 
-/// A convolution of channels-last images by Winograd's method, and the frame for images of a size.
+/// A convolution of channels-last images by Winograd's method, and the frame of an image of `size`.
 fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, ConvFrame) {
     let (weights, last) = (ConvWeights::contiguous(&p, w), Layout::ChannelsLast);
     let input = [1, size[0], size[1]];
@@ -243,7 +243,7 @@ fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, C
     (Conv::of(isa, p, Method::Winograd, &weights, last, last).unwrap(), frame)
 }
 
-/// A value that is not finite reaches the pixels that read it, and no other pixel of their tiles.
+/// A value that is not finite reaches the output pixels that read it, but no other output pixel of their tiles.
 #[test]
 fn non_finite_values_reach_only_the_pixels_that_read_them() {
     let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(20, 24, [3, 3]) };
@@ -320,7 +320,7 @@ fn usual_shapes() {
     }
 }
 
-/// Every form, on shapes small enough for Miri, under which each form runs in one of the layouts.
+/// Every form of convolution, on shapes small enough for Miri, under which each form runs in one of the layouts.
 #[test]
 fn small_shapes() {
     let conv2d = ConvParams::conv2d;
@@ -432,7 +432,7 @@ fn params_of(channels: usize) -> ConvParams {
     }
 }
 
-/// Padding creates output pixels where the input image has none.
+/// If the input image has no pixels, padding still creates output pixels, whose values are the bias.
 #[test]
 fn images_without_pixels_leave_the_bias() {
     for groups in [1, 2, 4] {

@@ -9,7 +9,7 @@ use pteron_tensor::memory::with_room;
 #[derive(Clone, Copy, Debug)]
 pub struct ConvWeights<'a, T = f32> {
     pub(crate) values: &'a [T],
-    /// The strides of the three dimensions, in elements.
+    /// The strides, in elements, of the three dimensions: first, second, and taps.
     pub(crate) strides: [usize; 3],
     sizes: [usize; 3],
 }
@@ -71,7 +71,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
         }
     }
 
-    /// The weights in the order of their dimensions, dense; `None` if they already are.
+    /// The weights copied densely in the order of their dimensions; `None` if they are stored so already.
     pub(crate) fn to_row_major(&self) -> Result<Option<Vec<T>>> {
         let [outer, inner, taps] = self.sizes;
         let place = |n: usize, step: usize, dense: usize| n <= 1 || step == dense;

@@ -46,7 +46,7 @@ const LEAST_TILES: [usize; 2] = [12, 48];
 
 /// The fewest input channels, and the fewest output channels, for which the method is faster.
 const LEAST_CHANNELS: usize = 16;
-/// The most weights whose transforms stay in the L2 cache.
+/// The maximum number of weights whose transforms stay in the L2 cache.
 const FEW_WEIGHTS: usize = 1 << 18;
 
 /// Unused elements between the points of tiles: points a power of two apart would compete for few sets of the L1
@@ -55,9 +55,9 @@ const GAP: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Winograd {
-    /// For each point, a matrix of a row for each input channel by output channels.
+    /// The transformed weights: for each point of a tile, a row for each input channel; columns are output channels.
     weights: PackedB,
-    /// The weights for direct sums, made when first needed.
+    /// The weights for convolving directly, tap by tap; made when first needed.
     direct: OnceLock<RowsConv>,
 }
 
@@ -136,7 +136,7 @@ impl Winograd {
         split::run_tasks(pool, threads, grid.task_count(), part);
     }
 
-    /// The weights for direct sums.
+    /// The weights for convolving directly, tap by tap.
     fn direct_weights(&self, isa: Isa, p: &ConvParams) -> &RowsConv {
         self.direct.get_or_init(|| {
             let mut plain = scratch::filled_vec(p.weights(), 0.0);
@@ -157,19 +157,19 @@ struct Run<'a> {
     problem: Problem<'a>,
     out: Shared<'a>,
     conv: &'a Winograd,
-    /// Lines of tiles in an image, and tiles in a line.
+    /// The number of lines of tiles in an image, and of tiles in such a line.
     lines: [usize; 2],
 }
 
-/// Neighbouring tiles in one line of tiles.
+/// A run of neighbouring tiles in one line of tiles.
 struct Segment {
-    /// The image, counted through batch and depth.
+    /// The index of the image, counted through batch and depth.
     image: usize,
-    /// The line and column of their first pixel.
+    /// The line and column of the segment's first pixel.
     first: [usize; 2],
     /// The number of tiles.
     count: usize,
-    /// The lines and columns of pixels that they cover.
+    /// The numbers of lines and columns of pixels that the segment covers.
     size: [usize; 2],
 }
 
@@ -348,7 +348,7 @@ impl Run<'_> {
         unsafe { self.out.matrix(first, (width, step), (cols.len(), 1)) }
     }
 
-    /// The residual for [`Self::output_line`].
+    /// The residual of line `y` of a segment, from channel `cols.start` on: see [`Self::output_line`].
     fn residual_line(&self, segment: &Segment, y: usize, cols: &Range<usize>) -> Option<&[f32]> {
         let residual = self.problem.epilogue.residual.filter(|_| y < segment.size[0])?;
         Some(&residual[self.first_pixel(segment, y) * self.problem.p.out_channels + cols.start..])

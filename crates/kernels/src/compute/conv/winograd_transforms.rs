@@ -8,12 +8,12 @@
 use super::super::mat::MatMut;
 use super::super::simd::{Op, Simd};
 
-/// Points of a transformed tile: 4 x 4.
+/// The number of points of a transformed tile: 4 x 4.
 pub(super) const POINTS: usize = 16;
-/// Taps of a kernel: 3 x 3.
+/// The number of taps of a kernel: 3 x 3.
 pub(super) const TAPS: usize = 9;
 
-/// Transforms three vectors of taps.
+/// Transforms three vectors of taps to four vectors of points.
 #[inline(always)]
 fn transform_taps<S: Simd>(s: S, g: [S::F; 3]) -> [S::F; 4] {
     let half = s.splat(0.5);
@@ -21,13 +21,13 @@ fn transform_taps<S: Simd>(s: S, g: [S::F; 3]) -> [S::F; 4] {
     [g[0], s.add(ends, middle), s.sub(ends, middle), g[2]]
 }
 
-/// Transforms four vectors of pixels.
+/// Transforms four vectors of pixels to four vectors of points.
 #[inline(always)]
 fn transform_pixels<S: Simd>(s: S, d: [S::F; 4]) -> [S::F; 4] {
     [s.sub(d[0], d[2]), s.add(d[1], d[2]), s.sub(d[2], d[1]), s.sub(d[1], d[3])]
 }
 
-/// Transforms four vectors of products.
+/// Transforms four vectors of products, one for each point, to two vectors of pixels.
 #[inline(always)]
 fn transform_products<S: Simd>(s: S, m: [S::F; 4]) -> [S::F; 2] {
     [s.add(s.add(m[0], m[1]), m[2]), s.sub(s.sub(m[1], m[2]), m[3])]
@@ -55,11 +55,11 @@ unsafe fn store_up_to<S: Simd>(s: S, p: *mut f32, left: usize, a: S::F) {
 
 /// Transforms the weights of one input channel and consecutive output channels.
 pub(super) struct WeightTransform<'a> {
-    /// The weights tap by tap: for each tap, one for each output channel; their number is a multiple of the lanes.
+    /// The weights tap by tap: one for each output channel, whose number is a multiple of the lanes.
     pub(super) taps: &'a [f32],
     /// The transformed weights, from the first point's on.
     pub(super) out: &'a mut [f32],
-    /// Elements from one point to the next.
+    /// The number of elements of `out` from one point to the next.
     pub(super) pitch: usize,
 }
 
@@ -104,20 +104,20 @@ pub(super) fn taps_of(points: [f32; POINTS]) -> [f32; TAPS] {
     std::array::from_fn(|t| rows[t / 3][t % 3])
 }
 
-/// Transforms the input of neighbouring tiles in one line of tiles, with all its channels.
+/// Transforms the input of neighbouring tiles in one line of tiles, in all channels.
 pub(super) struct InputTransform<'a> {
     /// A channels-last image.
     pub(super) image: &'a [f32],
-    /// Lines and columns of the image.
+    /// The numbers of lines and columns of the image.
     pub(super) size: [usize; 2],
     pub(super) channels: usize,
-    /// The first tile's first line and column; pixels outside the image are zero.
+    /// The line and column at which the first tile begins; pixels outside the image are zero.
     pub(super) first: [isize; 2],
-    /// Number of tiles, two columns apart.
+    /// The number of tiles; each begins two columns after the one before.
     pub(super) count: usize,
     /// The transformed input, from the first point of the first tile on; tiles are `channels` elements apart.
     pub(super) out: &'a mut [f32],
-    /// Elements from one point to the next.
+    /// The number of elements of `out` from one point to the next.
     pub(super) pitch: usize,
 }
 
@@ -204,17 +204,17 @@ impl Column<'_> {
 pub(super) struct OutputTransform<'a> {
     /// The products, from the first point of the first tile on; tiles are as far apart as `out` has columns.
     pub(super) products: &'a [f32],
-    /// Elements from one point to the next.
+    /// The number of elements of `products` from one point to the next.
     pub(super) pitch: usize,
     /// The two lines of pixels, one row a pixel. The second may be empty; in both, the last tile may lack its second
     /// pixel.
     pub(super) out: [MatMut<'a>; 2],
-    /// One value for each column of `out`.
+    /// The bias: one value for each column of `out`.
     pub(super) bias: Option<&'a [f32]>,
-    /// The residual lines, each from its first pixel on; pixels are `residual_step` apart.
+    /// The two lines of the residual, each from the first tile's first pixel on; pixels are `residual_step` apart.
     pub(super) residual: [Option<&'a [f32]>; 2],
     pub(super) residual_step: usize,
-    /// Bounds of the results.
+    /// The bounds that results are clamped to; `None` if they are not clamped.
     pub(super) bounds: Option<(f32, f32)>,
 }
 

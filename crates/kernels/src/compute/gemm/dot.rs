@@ -5,7 +5,7 @@ use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::simd::{Op, Simd, dispatch};
 
-/// The most rows of A for which dot products are used.
+/// The maximum number of rows of A for which dot products are used.
 pub(crate) const MAX_ROWS: usize = 4;
 /// Products that a lane sums in one accumulator, and accumulators that are summed in f32 before the sum is added in
 /// f64.

@@ -20,22 +20,22 @@ use super::tile;
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// Inner dimension of a block: the part of A that a tile reads at this depth stays in the L1 cache.
+/// The inner dimension of a block: the part of A that a tile reads at this depth stays in the L1 cache.
 const KC: usize = 256;
-/// Rows of a block: this many rows of A stay in the L2 cache.
+/// The number of rows of a block: this many rows of A stay in the L2 cache.
 const MC: usize = 168;
-/// Columns of a block of B, if B has to be packed.
+/// The number of columns of a block of B, if B has to be packed.
 const NC: usize = 512;
-/// The most rows of A for which B is read in place instead of being packed.
+/// The maximum number of rows of A for which B is read in place instead of being packed.
 const DIRECT_ROWS: usize = 28;
-/// Longest inner dimension that is summed in f32 alone; longer ones are summed in parts, with totals in f64.
+/// The longest inner dimension summed in f32 alone; a longer one is summed in parts, whose sums are totalled in f64.
 pub(crate) const MAX_F32_SUM: usize = 8192;
-/// Length of such a part, which is summed in f32 and then added to the f64 total.
+/// The length of a part of a long sum: the part is summed in f32 and then added to the f64 total.
 pub(crate) const PARTIAL_SUM: usize = 1024;
-/// Products in one accumulator of a sum longer than [`MAX_F32_SUM`].
+/// The number of products in one accumulator, where a sum is longer than [`MAX_F32_SUM`].
 const LONG_SUM_RUN: usize = 32;
 
-/// The most products of a sum of `k` that are added up in one accumulator, where a cache block holds `block` of them.
+/// The maximum number of a sum's `k` products that one accumulator adds up; a cache block holds `block` of them.
 pub(crate) fn accumulation_len(k: usize, block: usize) -> usize {
     if k > MAX_F32_SUM { LONG_SUM_RUN } else { block }
 }
@@ -117,7 +117,7 @@ impl Job<'_> {
         });
     }
 
-    /// The tile height of packed rows, or of the instruction set: tasks get whole multiples of it.
+    /// The number of rows of which tasks get multiples: the height of packed panels, or of the instruction set's tiles.
     fn row_unit(&self) -> usize {
         match self.a {
             Lhs::Packed(a) => a.height(),
@@ -125,7 +125,7 @@ impl Job<'_> {
         }
     }
 
-    /// The width of a panel: tasks get whole multiples of it.
+    /// The number of columns of which tasks get multiples: the width of a panel.
     fn col_unit(&self) -> usize {
         tile::panel_cols(self.isa)
     }
@@ -315,7 +315,7 @@ impl Job<'_> {
     }
 }
 
-/// A range at or past `start`, relative to it.
+/// `range`, which is at or past `start`, relative to `start`.
 fn relative_range(range: &Range<usize>, start: usize) -> Range<usize> {
     range.start - start..range.end - start
 }

@@ -51,7 +51,7 @@ impl Activation {
         }
     }
 
-    /// The function that it applies to each element, if it does more than clamp.
+    /// The function that the activation applies to each element; `None` if it only clamps.
     pub(crate) fn function(self) -> Option<Function> {
         match self {
             Activation::Identity | Activation::Relu | Activation::Clamp { .. } => None,
@@ -62,7 +62,7 @@ impl Activation {
         }
     }
 
-    /// Whether it does no more than clamp.
+    /// Whether the activation does no more than clamp.
     pub fn is_simple(self) -> bool {
         self.function().is_none()
     }
@@ -81,7 +81,7 @@ pub enum Bias<'a> {
 }
 
 impl<'a> Bias<'a> {
-    /// One value for each column, if `bias` is given.
+    /// A bias with one value for each column; no bias if `bias` is `None`.
     pub fn per_col(bias: Option<&'a [f32]>) -> Self {
         bias.map_or(Bias::None, Bias::PerCol)
     }
@@ -91,11 +91,11 @@ impl<'a> Bias<'a> {
 /// `activation(alpha * p + bias + beta * residual)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
-    /// Factor of the product.
+    /// The factor by which the product is multiplied.
     pub alpha: f32,
-    /// Vector to add.
+    /// The bias that is added to the product.
     pub bias: Bias<'a>,
-    /// Matrix to add, of the result's shape, and its factor.
+    /// The residual: a matrix of the result's shape, and the factor it is multiplied by before it is added.
     pub residual: Option<(f32, MatRef<'a>)>,
     /// The function that is applied to each result.
     pub activation: Activation,
@@ -104,7 +104,7 @@ pub struct Epilogue<'a> {
 }
 
 impl Epilogue<'_> {
-    /// Stores the product unchanged.
+    /// An epilogue that leaves the product unchanged.
     pub const NONE: Epilogue<'static> = Epilogue {
         alpha: 1.0,
         bias: Bias::None,
@@ -115,17 +115,17 @@ impl Epilogue<'_> {
 }
 
 impl<'a> Epilogue<'a> {
-    /// Adds a bias.
+    /// This epilogue with a bias.
     pub fn with_bias(self, bias: Bias<'a>) -> Self {
         Self { bias, ..self }
     }
 
-    /// Applies an activation.
+    /// This epilogue with an activation.
     pub fn with_activation(self, activation: Activation) -> Self {
         Self { activation, ..self }
     }
 
-    /// Adds `beta * residual`.
+    /// This epilogue with `beta * residual` added.
     pub fn with_residual(self, beta: f32, residual: MatRef<'a>) -> Self {
         Self { residual: Some((beta, residual)), ..self }
     }
@@ -152,7 +152,7 @@ impl<'a> Epilogue<'a> {
         }
     }
 
-    /// The result at `(i, j)` for the product `p`.
+    /// The result at `(i, j)` if the product there is `p`.
     #[inline]
     pub(crate) fn scalar(&self, p: f32, i: usize, j: usize) -> f32 {
         let bias = match self.bias {
@@ -169,7 +169,7 @@ impl<'a> Epilogue<'a> {
 }
 
 impl Activation {
-    /// The result for one element.
+    /// The result of the activation for one element.
     #[inline]
     pub(crate) fn scalar(self, x: f32) -> f32 {
         match self.function() {

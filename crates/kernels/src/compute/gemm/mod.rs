@@ -109,7 +109,7 @@ fn checked_job<'a, 'c>(
     })
 }
 
-/// Whether to compute `C' = B' A'` instead: if C is contiguous along its columns, or has too few columns for vectors.
+/// Whether computing `C' = B' A'` is faster: C is contiguous along columns, or has too few columns for vectors.
 fn transposing_pays(c: &MatMut<'_>, a: MatRef<'_>, b: MatRef<'_>) -> bool {
     let (m, n) = (c.rows(), c.cols());
     let down = c.col_stride() != 1 && c.row_stride() == 1 && n > 1;

@@ -46,7 +46,7 @@ impl<'a> From<&'a PackedB> for Rhs<'a> {
 }
 
 impl Lhs<'_> {
-    /// The numbers of rows and of columns.
+    /// The numbers of rows and of columns of the operand.
     pub(super) fn shape(&self) -> (usize, usize) {
         match self {
             Lhs::Plain(a) => (a.rows(), a.cols()),
@@ -56,7 +56,7 @@ impl Lhs<'_> {
 }
 
 impl Rhs<'_> {
-    /// The numbers of rows and of columns.
+    /// The numbers of rows and of columns of the operand.
     pub(super) fn shape(&self) -> (usize, usize) {
         match self {
             Rhs::Plain(b) => (b.rows(), b.cols()),

@@ -92,7 +92,7 @@ impl PackedB {
         Some(Self { data, k, n, vectors: isa.into() })
     }
 
-    /// Elements of a packed `k x n` matrix.
+    /// The number of elements of a packed `k x n` matrix, padding included; `None` on overflow.
     fn packed_len(isa: Isa, k: usize, n: usize) -> Option<usize> {
         let nr = tile::panel_cols(isa);
         n.div_ceil(nr).checked_mul(nr)?.checked_mul(k)
@@ -103,22 +103,22 @@ impl PackedB {
         self.data.store(out);
     }
 
-    /// Rows of the matrix: the inner dimension of the product.
+    /// The number of rows of the matrix: the inner dimension of the product.
     pub fn rows(&self) -> usize {
         self.k
     }
 
-    /// Columns of the matrix.
+    /// The number of columns of the matrix.
     pub fn cols(&self) -> usize {
         self.n
     }
 
-    /// The vectors it was packed for; only products that use them can read it.
+    /// The vectors that the matrix was packed for; only products that use them can read it.
     pub(crate) fn vector_isa(&self) -> VectorIsa {
         self.vectors
     }
 
-    /// Bytes of memory that it owns; none if it was loaded from stored weights.
+    /// The bytes of memory that the matrix owns; none if it was loaded from stored weights.
     pub fn bytes(&self) -> usize {
         self.data.own_bytes()
     }
@@ -166,22 +166,22 @@ impl PackedA {
         self.data.store(out);
     }
 
-    /// Rows of the matrix.
+    /// The number of rows of the matrix.
     pub fn rows(&self) -> usize {
         self.m
     }
 
-    /// Columns of the matrix: the inner dimension of the product.
+    /// The number of columns of the matrix: the inner dimension of the product.
     pub fn cols(&self) -> usize {
         self.k
     }
 
-    /// The vectors it was packed for; only products that use them can read it.
+    /// The vectors that the matrix was packed for; only products that use them can read it.
     pub(crate) fn vector_isa(&self) -> VectorIsa {
         self.vectors
     }
 
-    /// Bytes of memory that it owns; none if it was loaded from stored weights.
+    /// The bytes of memory that the matrix owns; none if it was loaded from stored weights.
     pub fn bytes(&self) -> usize {
         self.data.own_bytes()
     }
@@ -243,7 +243,7 @@ pub(crate) fn pack_b(
     }
 }
 
-/// Copies the `k x n` block of `b` at `(r, c)` to rows of `step` elements, zero past the `n`th.
+/// Copies the `k x n` block of `b` at `(r, c)` to rows of `step` elements; the elements past the `n`th become zero.
 fn gather_block(
     isa: Isa,
     b: MatRef<'_>,

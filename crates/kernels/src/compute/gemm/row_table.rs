@@ -2,11 +2,11 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// Reused by the next table, so that only a thread's first table allocates.
+    /// The memory of this thread's last row table, which the next one reuses instead of allocating.
     static STARTS: RefCell<Vec<*const f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Addresses of rows of A in any places: each row has `len` contiguous elements, borrowed for `'a`.
+/// The addresses of rows of A, which can be anywhere: each row has `len` contiguous elements, borrowed for `'a`.
 pub(crate) struct RowTable<'a> {
     starts: Vec<*const f32>,
     len: usize,
@@ -14,7 +14,7 @@ pub(crate) struct RowTable<'a> {
 }
 
 impl<'a> RowTable<'a> {
-    /// Lends an empty table of rows of `len` elements. A nested table has its own memory.
+    /// Lends an empty table of rows of `len` elements. A table that is lent inside `body` has its own memory.
     pub(crate) fn with<R>(len: usize, body: impl FnOnce(&mut Self) -> R) -> R {
         let mut starts = STARTS.take();
         starts.clear();
@@ -55,7 +55,7 @@ impl<'a> RowTable<'a> {
         }
     }
 
-    /// Elements of a row.
+    /// The number of elements of a row.
     pub(super) fn row_len(&self) -> usize {
         self.len
     }

@@ -15,7 +15,7 @@ use super::row_table::RowTable;
 use super::tile::{self, Args, Finish, Rows};
 use std::ops::Range;
 
-/// The rows of A of a block.
+/// The rows of A that a block of the product reads.
 #[derive(Clone, Copy)]
 pub(crate) enum LhsBlock<'a> {
     /// Packed: the panel of the rows from `i` on starts at element `i * k`, and its first `skip` columns are not in
@@ -23,7 +23,7 @@ pub(crate) enum LhsBlock<'a> {
     Packed { elements: &'a [f32], k: usize, skip: usize },
     /// In place: contiguous rows at any row stride.
     Strided(MatRef<'a>),
-    /// In place: for each tile, its rows at the first of `taps` taps, then its rows at the second, and so on.
+    /// In place: for each tile, the addresses of its rows at the first of `taps` taps, then at the second, and so on.
     Table { table: &'a RowTable<'a>, taps: usize },
     /// In place: lines of `width` rows, with row stride `step` and line stride `line`; and for each tap the offset of
     /// its rows.
@@ -31,7 +31,7 @@ pub(crate) enum LhsBlock<'a> {
 }
 
 impl LhsBlock<'_> {
-    /// How many times the loop over the inner dimension runs.
+    /// How many times the loop over the inner dimension runs: once for each tap.
     fn taps(&self) -> usize {
         match *self {
             LhsBlock::Table { taps, .. } => taps,
@@ -40,12 +40,12 @@ impl LhsBlock<'_> {
         }
     }
 
-    /// How many of `rows` rows from the `i`th on have one row stride, so that consecutive tiles can cover them.
+    /// How many of `rows` rows from row `i` on have one row stride in common, so that consecutive tiles can cover them.
     fn uniform_rows(&self, i: usize, rows: usize) -> usize {
         if let LhsBlock::Lines { width, .. } = *self { rows.min(width - i % width) } else { rows }
     }
 
-    /// Whether `rows` rows of `k` elements are in bounds for each tap.
+    /// Whether `rows` rows of `k` elements are in bounds at each tap.
     fn in_bounds(&self, rows: usize, k: usize) -> bool {
         match *self {
             LhsBlock::Packed { elements, k: all, skip } => {
@@ -89,21 +89,21 @@ impl LhsBlock<'_> {
     }
 }
 
-/// The panels of B of a block: whole panels, even if C has fewer columns.
+/// The panels of B that a block of the product reads: whole panels, even if C has fewer columns.
 #[derive(Clone, Copy)]
 pub(crate) struct RhsBlock<'a> {
     /// The elements of B, from the first row of the first panel on.
     pub(crate) elements: &'a [f32],
-    /// Elements from one row of a panel to the next.
+    /// The number of elements from one row of a panel to the next.
     pub(crate) step: usize,
-    /// Elements from one panel to the next.
+    /// The number of elements from one panel to the next.
     pub(crate) panel: usize,
     /// The last, partial panel, if it is stored separately. Its rows are contiguous.
     pub(crate) tail: Option<&'a [f32]>,
 }
 
 impl<'a> RhsBlock<'a> {
-    /// The panels of the columns from `col` on, without their rows before `k`.
+    /// The panels that hold the columns from `col` on, without the rows before row `k`.
     pub(crate) fn of_packed(b: &'a PackedB, col: usize, k: usize) -> Self {
         let nr = tile::panel_cols(b.vector_isa());
         let elements = &b.elements()[col * b.rows() + k * nr..];
@@ -124,18 +124,18 @@ impl<'a> RhsBlock<'a> {
 pub(crate) struct Sweep<'a> {
     pub(crate) isa: Isa,
     pub(crate) epilogue: &'a Epilogue<'a>,
-    /// The rows, as the epilogue numbers them.
+    /// The rows of C that the block computes, as the epilogue numbers them.
     pub(crate) rows: Range<usize>,
-    /// The columns, as the epilogue numbers them.
+    /// The columns of C that the block computes, as the epilogue numbers them.
     pub(crate) cols: Range<usize>,
-    /// Rows of a tile; the last tile may have fewer.
+    /// The number of rows of a tile; the last tile may have fewer.
     pub(crate) height: usize,
-    /// Inner dimension (per tap).
+    /// The inner dimension, of one tap if there are several.
     pub(crate) k: usize,
     pub(crate) b: RhsBlock<'a>,
-    /// Whether the sums are added to C.
+    /// Whether the block's sums are added to C rather than stored over it.
     pub(crate) accumulate: bool,
-    /// Whether this block completes the inner dimension.
+    /// Whether this block completes the inner dimension, so that the epilogue is applied.
     pub(crate) last: bool,
 }
 

@@ -22,7 +22,7 @@ enum Form {
     Packed,
 }
 
-/// A matrix in a slice of its own, deliberately misaligned.
+/// A matrix in a separate slice, deliberately misaligned.
 struct TestMatrix {
     data: Vec<f32>,
     rows: usize,

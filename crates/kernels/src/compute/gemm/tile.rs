@@ -11,22 +11,22 @@ use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, VectorIsa, dispatch};
 use std::ops::Range;
 
-/// Vectors in a panel of B.
+/// The number of vectors in a panel of B.
 pub(crate) const PANEL_VECTORS: usize = 2;
-/// Elements of the largest tile of any instruction set.
+/// The number of elements of the largest tile of any instruction set.
 pub(crate) const MAX_TILE: usize = 512;
 
-/// Columns in a panel of B.
+/// The number of columns in a panel of B.
 pub(crate) fn panel_cols(isa: impl Into<VectorIsa>) -> usize {
     PANEL_VECTORS * isa.into().lanes
 }
 
-/// Rows of the largest tile.
+/// The number of rows of the largest tile.
 pub(crate) fn max_rows(isa: impl Into<VectorIsa>) -> usize {
     isa.into().max_rows
 }
 
-/// Rows of the largest tile that reads its rows in place: each row needs its own pointer.
+/// The number of rows of the largest tile that reads A in place: each row needs a pointer in a register.
 pub(crate) fn max_rows_in_place(isa: impl Into<VectorIsa>) -> usize {
     max_rows(isa).min(8)
 }
@@ -43,16 +43,16 @@ pub(crate) fn panels_at_once(isa: impl Into<VectorIsa>, rows: usize) -> usize {
     }
 }
 
-/// The rows of A of a tile.
+/// The rows of A that a tile reads.
 #[derive(Clone, Copy)]
 pub(super) enum Rows {
-    /// Packed: column by column, `MR` elements each; and the number of elements from one tile to the next.
+    /// Packed: column by column, `MR` elements for each column; and the number of elements from one tile to the next.
     Packed(*const f32, usize),
     /// In place: the first row, and the row stride.
     Strided(*const f32, usize),
     /// In place: for each of `taps` taps, `MR` pointers to rows of `k` elements each.
     Table(*const *const f32, usize),
-    /// In place: the first row, the row stride, and for each of `taps` taps the offset of its rows from these.
+    /// In place: the first row, the row stride, and for each of `taps` taps the offset that it adds to each row's address.
     Taps { first: *const f32, step: usize, offsets: *const usize, taps: usize },
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Finish {
 }
 
 impl Rows {
-    /// How many times the loop over the inner dimension runs.
+    /// How many times the loop over the inner dimension runs: once for each tap.
     #[inline(always)]
     fn taps(&self) -> usize {
         match *self {
@@ -79,7 +79,7 @@ impl Rows {
         }
     }
 
-    /// Advances from a tile of `rows` rows to the one below.
+    /// Advances from a tile of `rows` rows to the tile below it.
     #[inline(always)]
     fn advance(&mut self, rows: usize) {
         match self {
@@ -108,16 +108,16 @@ pub(super) struct Args {
     pub(super) a: Rows,
     pub(super) k: usize,
     pub(super) b: *const f32,
-    /// Elements from one row of a panel to the next.
+    /// The number of elements from one row of a panel of B to the next.
     pub(super) b_step: usize,
-    /// Elements from one panel to the next.
+    /// The number of elements from one panel of B to the next.
     pub(super) b_panel: usize,
     pub(super) c: *mut f32,
-    /// Elements from one row of C to the next.
+    /// The number of elements from one row of C to the next.
     pub(super) c_step: usize,
-    /// Columns of C.
+    /// The number of columns of C.
     pub(super) n: usize,
-    /// Whether the sums are added to C.
+    /// Whether the tile's sums are added to C rather than stored over it.
     pub(super) accumulate: bool,
     pub(super) finish: Option<Finish>,
     /// The part of B still to be prefetched for later tiles; empty if there is none.
@@ -128,7 +128,7 @@ pub(super) struct Args {
 pub(super) const PREFETCHED_PER_STEP: usize = 16;
 
 impl Args {
-    /// The epilogue, if it is applied before the tile is stored.
+    /// The epilogue, if it is applied to the sums in registers, before the tile is stored.
     #[inline(always)]
     fn in_registers(&self) -> Option<&Finish> {
         self.finish.as_ref().filter(|f| !f.is_after_store())
@@ -351,7 +351,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
     });
 }
 
-/// The epilogue, over a tile that has been stored.
+/// The epilogue applied to a tile that has been stored.
 struct StoredFinish<'a> {
     rows: usize,
     args: &'a Args,

@@ -36,7 +36,7 @@ pub fn unary(pool: &Pool, isa: Isa, op: Unary, x: &[f32], out: &mut [f32]) {
     map_chunks(pool, ELEMENTS, out, &|at, out| dispatch(isa, UnaryTo { op, x: &x[at..][..out.len()], out }));
 }
 
-/// `x[i] = op(x[i])`, as [`unary`].
+/// Replaces each element by `op` of it: see [`unary`].
 pub fn unary_in_place(pool: &Pool, isa: Isa, op: Unary, x: &mut [f32]) {
     map_chunks(pool, ELEMENTS, x, &|_, x| dispatch(isa, UnaryInPlace { op, x }));
 }
@@ -94,7 +94,7 @@ pub fn each(isa: Isa, x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
     dispatch(isa, Each { x, out, f });
 }
 
-/// The logarithms that are not a [`Unary`].
+/// Logarithms that [`Unary`] does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logarithm {
     /// `log10 x`
@@ -177,14 +177,14 @@ impl<F: Fn(f32) -> f32> Op for Each<'_, F> {
     }
 }
 
-/// A function of one element, and bounds to clamp its result to.
+/// A function of one element, and the bounds to which the result is clamped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
     pub(crate) op: Unary,
     pub(crate) bounds: Option<(f32, f32)>,
 }
 
-/// Clamps `x`; NaN stays, and the upper bound wins if they contradict each other.
+/// Clamps `x` to `bounds`; NaN stays, and the upper bound wins if the lower one is above it.
 #[inline(always)]
 pub(crate) fn bounded(x: f32, bounds: Option<(f32, f32)>) -> f32 {
     let Some((low, high)) = bounds else { return x };
@@ -298,7 +298,7 @@ impl Op for UnaryInPlace<'_> {
     }
 }
 
-/// See [`activate`].
+/// The loop of [`activate`]: applies a function to a few elements.
 struct Activate<'a> {
     function: Function,
     x: &'a mut [f32],
@@ -317,7 +317,7 @@ impl Op for Activate<'_> {
     }
 }
 
-/// See [`activate_rows`].
+/// The loop of [`activate_rows`].
 struct ActivateRows<'a> {
     function: Function,
     x: MatMut<'a>,

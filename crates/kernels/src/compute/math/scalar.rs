@@ -8,7 +8,7 @@ use super::super::simd::Simd;
 use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
 use std::f64::consts::{LN_2, LOG2_E as LOG2_E64, LOG10_2, LOG10_E};
 
-/// Adding this rounds to an integer, which is then in the low bits.
+/// Adding this constant rounds an f32 to an integer, which is then in the low bits of the sum.
 const ROUND: f32 = 12_582_912.0;
 
 /// `p(x)` by Horner's rule, highest coefficient first.
@@ -144,7 +144,7 @@ fn log_in_two<S: Simd>(s: S, x: f32) -> (f64, f64) {
     (f64::from(e), f64::from(f) + f64::from(s.mul_add1(-0.5, f * f, y)))
 }
 
-/// The logarithm of `x`: `y` if `x` is positive and finite, otherwise NaN or an infinity.
+/// The logarithm of `x`, given `y` for positive and finite `x`; otherwise NaN or an infinity.
 #[inline(always)]
 fn log_or_limit(x: f32, y: f32) -> f32 {
     let y = if x == f32::INFINITY { x } else { y };
@@ -207,7 +207,7 @@ pub(crate) fn gelu<S: Simd>(s: S, x: f32) -> f32 {
     0.5 * x * (1.0 + erf(s, x * FRAC_1_SQRT_2))
 }
 
-/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`; error as [`gelu`].
+/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`; as exact as [`gelu`].
 #[inline(always)]
 pub(crate) fn gelu_tanh<S: Simd>(s: S, x: f32) -> f32 {
     const SCALE: f32 = 0.797_884_6;
@@ -218,7 +218,7 @@ pub(crate) fn gelu_tanh<S: Simd>(s: S, x: f32) -> f32 {
 /// The magnitude of `x` above which [`sin`] and [`cos`] are not exact enough.
 pub(crate) const TRIG_LIMIT: f32 = 1.0e6;
 
-/// The quarter turn nearest to `x` and the remainder, for magnitudes up to [`TRIG_LIMIT`].
+/// The index of the quarter turn nearest to `x`, and the remainder, for magnitudes up to [`TRIG_LIMIT`].
 #[inline(always)]
 fn nearest_quarter_turn(x: f32) -> (i32, f32) {
     const ROUND: f64 = 6_755_399_441_055_744.0;

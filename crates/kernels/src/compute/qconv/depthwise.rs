@@ -20,14 +20,14 @@ use pteron_tensor::Result;
 use pteron_tensor::memory::filled;
 use std::ops::Range;
 
-/// Pixels of a line whose results are stored together.
+/// The number of pixels of a line whose results are stored together.
 const PIXELS: usize = MAX_TILE / CHANNELS;
-/// Least number of multiplications that is divided among threads.
+/// The least number of multiplications that is divided among threads.
 const SPLIT_WORK: usize = split::reduced_under_miri(1 << 18);
 /// Most taps: sums of that many products of 8-bit values stay below 2^22, where f32 holds and rounds integers
 /// exactly.
 const MAX_TAPS: usize = 128;
-/// Most pixels by which the kernel and the padding extend a line.
+/// The maximum number of pixels by which the kernel and the padding extend a line.
 const MAX_PADDING: usize = 4096;
 
 /// Weights, scales and sums of the channels, padded to whole panels.
@@ -142,7 +142,7 @@ impl Depthwise {
         }
     }
 
-    /// Computes a line of an output image from its sums, of which `tile` holds a part at a time.
+    /// Computes a line of an output image from the sums of that line; `tile` holds a part of the sums at a time.
     fn compute_line(
         &self,
         isa: Isa,
@@ -179,18 +179,18 @@ impl Depthwise {
     }
 }
 
-/// Sums tap by tap, in f32.
+/// Computes sums tap by tap, in f32.
 struct Single<'a> {
     isa: Isa,
     input: Input<'a>,
     weights: &'a [f32],
-    /// Weights from one tap to the next.
+    /// The number of weights from one tap to the next.
     tap_step: usize,
     taps: &'a [usize],
 }
 
 impl Single<'_> {
-    /// The offsets of the taps from the first tap of a pixel.
+    /// The offset of each tap's input from that of a pixel's first tap.
     fn tap_offsets(p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
         let len = width_read(p, frame) * p.in_channels;
         let line = |line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels);
@@ -213,7 +213,7 @@ impl Single<'_> {
         });
     }
 
-    /// Copies the input line that a kernel line reads, as unsigned values, with the padding before and after.
+    /// Copies the input line that a kernel line reads, as unsigned values, with the padding before and after it.
     fn gather_line(&self, line: usize, after: [usize; 2], out: &mut [u8]) {
         let Input { p, zero, flip, .. } = self.input;
         let Some(from) = self.input.line(line, after) else {
@@ -253,11 +253,11 @@ impl Sums for SingleLine<'_> {
 /// The sums of a range of channels of neighbouring output pixels.
 struct Block<'a> {
     lines: &'a [u8],
-    /// Bytes from one pixel to the next.
+    /// The number of bytes from one pixel to the next.
     step: usize,
     taps: &'a [usize],
     weights: &'a [f32],
-    /// Weights from one tap to the next.
+    /// The number of weights from one tap to the next.
     tap_step: usize,
     channels: usize,
     sums: &'a mut [[i32; CHANNELS]],

@@ -3,10 +3,10 @@
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use std::ops::Range;
 
-/// The most channels that are summed together.
+/// The maximum number of channels that are summed together.
 pub(super) const CHANNELS: usize = 64;
 
-/// Pixels of the input that a line of the output reads, padding included.
+/// The number of pixels of the input that a line of the output reads, padding included.
 pub(super) fn width_read(p: &ConvParams, frame: &ConvFrame) -> usize {
     (frame.output[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1
 }
@@ -24,5 +24,5 @@ pub(super) trait Sums {
     fn compute_sums(&self, pixels: Range<usize>, channels: Range<usize>, out: &mut [[i32; CHANNELS]]);
 }
 
-/// Computes a line of the output from its sums, with a buffer for as many as a tile has.
+/// Computes a line of the output from its sums; the buffer has room for the sums of a tile.
 pub(super) type FinishLine<'a> = &'a dyn Fn(usize, &mut [i32], &dyn Sums);

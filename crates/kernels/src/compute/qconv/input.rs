@@ -2,7 +2,7 @@
 
 use super::super::conv::{ConvFrame, ConvParams};
 
-/// A segment of at most this many bytes is copied as this many, where reading and writing past its end is allowed.
+/// Segments up to this many bytes are copied as a chunk of this size, if reading and writing past their end is allowed.
 pub(super) const CHUNK: usize = 16;
 
 /// Channels-last images, with the convolution that reads them.
@@ -13,7 +13,7 @@ pub(super) struct Input<'a> {
     pub(super) x: &'a [u8],
     /// The value that is read instead of pixels outside the image: zero, as an unsigned quantized value.
     pub(super) zero: u8,
-    /// The bits that differ between quantized values and unsigned ones.
+    /// The bits in which a quantized value and its unsigned form differ.
     pub(super) flip: u8,
 }
 

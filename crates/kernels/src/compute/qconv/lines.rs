@@ -13,33 +13,33 @@ use super::super::qgemm::unsigned;
 use super::input::{CHUNK, Input};
 use std::ops::Range;
 
-/// Approximate number of bytes of the lines that are copied at once: they stay in the L2 cache.
+/// The approximate number of bytes of the lines that are copied at once: they stay in the L2 cache.
 const COPIED: usize = 1 << 16;
-/// Most bytes of the input lines of one output line; a longer output line is computed in parts.
+/// The maximum number of bytes of the input lines of one output line; a longer output line is computed in parts.
 const MAX_LINE_BYTES: usize = 1 << 18;
 /// The fewest pixels of a part of an output line.
 const MIN_PART: usize = 32;
-/// Largest extent of the kernel beyond its first tap, and largest padding, along each dimension.
+/// The largest extent of the kernel beyond its first tap, and largest padding, along each dimension.
 const MAX_REACH: usize = 64;
 /// Segments are padded to a multiple of this many bytes.
 const UNIT: usize = 4;
-/// Bytes past the last row that tiles may read.
+/// The number of bytes past the last row that tiles may read.
 const PAST: usize = 64;
-/// Rows past the last that tiles may read.
+/// The number of rows past the last that tiles may read.
 const ROWS_PAST: usize = 16;
 
-/// How patches of some channels divide into segments, which are contiguous in lines of pixels.
+/// How patches divide into segments: parts that are contiguous in lines of pixels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segments {
-    /// Taps of a segment, and its bytes.
+    /// The number of taps in a segment; `len` is the number of bytes.
     pub(super) taps: usize,
     pub(super) len: usize,
-    /// Weights of a segment, padding included.
+    /// The number of weights of a segment, padding included.
     pub(super) padded: usize,
 }
 
 impl Segments {
-    /// Whether the segments consist of units of so many bytes, without padding.
+    /// Whether the length of a segment is a multiple of `unit` bytes, without padding.
     pub(super) fn are_multiples_of(&self, unit: usize) -> bool {
         self.len == self.padded && self.len.is_multiple_of(unit)
     }
@@ -66,18 +66,18 @@ fn kernel_reach(p: &ConvParams) -> [usize; 2] {
     std::array::from_fn(|d| p.kernel[d + 1].saturating_sub(1).saturating_mul(p.dilation[d + 1]))
 }
 
-/// Rows that are read from lines of a group's channels.
+/// The rows of a product, read from lines of the channels of one group.
 pub(super) struct Lines<'a> {
     input: Input<'a>,
     group: usize,
     channels: usize,
     segments: Vec<usize>,
     len: usize,
-    /// Lines of the image that one line of the output reads.
+    /// The number of lines of the image that one line of the output reads.
     lines_read: usize,
-    /// Pixels of a copied line.
+    /// The number of pixels of a copied line.
     line_pixels: usize,
-    /// Output pixels in a line, or in a part of one.
+    /// The number of output pixels in a line or, if lines are computed in parts, in a part.
     width: usize,
     /// Whether blocks consist of whole lines.
     whole_lines: bool,
@@ -114,18 +114,18 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Whether enough of the pixels that tiles read from lines are output pixels.
+    /// Whether enough of the pixels that tiles read from lines belong to output pixels.
     pub(super) fn fill_tiles(&self, limits: &SegmentLimits) -> bool {
         let read = self.width.next_multiple_of(limits.pixels);
         self.width as f64 >= limits.min_utilization * read as f64
     }
 
-    /// Input lines that `lines` output lines read.
+    /// The number of input lines that `lines` output lines read.
     fn input_line_count(&self, lines: usize) -> usize {
         (lines - 1) * self.input.p.stride[1] + self.lines_read
     }
 
-    /// The most rows of a block.
+    /// The maximum number of rows of a block.
     fn max_rows(&self) -> usize {
         if !self.whole_lines {
             return self.width;
@@ -134,7 +134,7 @@ impl<'a> Lines<'a> {
         (more + 1) * self.width
     }
 
-    /// Bytes from one copied line to the next.
+    /// The number of bytes from one copied line to the next.
     fn line_pitch(&self) -> usize {
         self.line_pixels * self.channels
     }

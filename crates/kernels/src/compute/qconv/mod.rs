@@ -35,13 +35,13 @@ use pteron_tensor::{AlignedBuffer, Result};
 pub struct QuantizedImages<'a> {
     /// The quantized values.
     pub bytes: &'a [u8],
-    /// Whether they are `i8` rather than `u8`.
+    /// Whether the quantized values are `i8` rather than `u8`.
     pub signed: bool,
-    /// Their scale and zero point. Padding is zero: the zero point must be a value of the type.
+    /// The scale and zero point of the values. Padding is zero: the zero point must be a value of the type.
     pub affine: Affine,
 }
 
-/// The destination of channels-last images.
+/// The destination of a quantized convolution: channels-last images.
 #[derive(Debug)]
 pub enum QuantizedConvOut<'a> {
     /// Dequantized, as f32.
@@ -60,7 +60,7 @@ pub struct QuantizedConv {
 
 #[derive(Debug)]
 enum Algorithm {
-    /// For each group, or for some groups together, the weights of a product; and how its rows are read.
+    /// For each group, or for some groups together, the weights of a matrix product; and how the product's rows are read.
     Rows(Vec<PackedWeights>, Reads),
     Depthwise(Depthwise),
 }
@@ -76,7 +76,7 @@ enum Reads {
 }
 
 impl QuantizedConv {
-    /// Whether a convolution with these parameters is supported: it is not transposed, and its sums fit 32 bits.
+    /// Whether a convolution with these parameters is supported: not transposed, and the sums fit 32 bits.
     pub fn supports(params: &ConvParams) -> bool {
         let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.taps());
         let fits = !params.is_depthwise() || Depthwise::supports(params);
@@ -153,7 +153,7 @@ impl QuantizedConv {
         Ok(Self { isa, params, algorithm })
     }
 
-    /// Bytes of memory that the weights own.
+    /// The number of bytes of memory that the weights own.
     pub fn bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::Rows(groups, _) => groups.iter().map(PackedWeights::bytes).sum(),

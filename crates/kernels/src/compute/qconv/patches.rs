@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(super) struct Patches<'a> {
     pub(super) input: Input<'a>,
     pub(super) group: usize,
-    /// The number of groups; those that are computed together count as one.
+    /// The number of groups; groups that are computed together count as one.
     pub(super) groups: usize,
 }
 
@@ -87,7 +87,7 @@ impl Patches<'_> {
         }
     }
 
-    /// Writes `len` bytes of the line from each of these offsets on.
+    /// Writes `len` bytes of `line`, from each offset in `from` on, to the next of `rows`.
     #[inline]
     fn copy_inner<'b>(
         &self,

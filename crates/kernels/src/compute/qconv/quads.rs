@@ -22,9 +22,9 @@ pub(super) struct Quads {
     kernel: ColumnKernel,
     /// For each line of a strip, each quad of kernel lines and each kernel column: four weights of each channel.
     weights: Vec<i8>,
-    /// Quads of lines that a strip reads.
+    /// The number of quads of lines that a strip reads.
     quads: usize,
-    /// Lines of the output in a strip.
+    /// The number of lines of the output in a strip.
     lines: usize,
 }
 
@@ -55,12 +55,12 @@ impl Quads {
         size_of_val(&*self.weights)
     }
 
-    /// Lines of the output that are computed together.
+    /// The number of lines of the output that are computed together.
     pub(super) fn lines(&self) -> usize {
         self.lines
     }
 
-    /// The offsets of the kernel's columns, quad after quad, from the first tap of a pixel.
+    /// The offsets of the kernel's columns from the first tap of a pixel, quad after quad.
     pub(super) fn taps(&self, p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
         let len = width_read(p, frame) * p.in_channels * QUAD;
         let quad = |q| (0..p.kernel[2]).map(move |x| q * len + x * p.dilation[2] * p.in_channels * QUAD);
@@ -102,7 +102,7 @@ impl Quads {
     }
 }
 
-/// Interleaves four lines as unsigned values, with the padding before and after.
+/// Interleaves four lines as unsigned values, with the padding before and after them.
 fn interleave(isa: Isa, input: Input<'_>, lines: [&[u8]; QUAD], out: &mut [u8]) {
     let out = out.as_chunks_mut::<QUAD>().0;
     let before = input.p.padding[2] * input.p.in_channels;
@@ -137,7 +137,7 @@ struct QuadLine<'a> {
     quads: &'a [u8],
     taps: &'a [usize],
     weights: &'a [i8],
-    /// Weights from one kernel column to the next.
+    /// The number of weights from one kernel column to the next.
     step: usize,
 }
 

@@ -6,7 +6,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i + seed) * 7919 % 1013 * 31 / 8) as u8).collect()
 }
 
-/// Convolution by the definition.
+/// The sums of a convolution by the definition.
 fn naive(
     p: &ConvParams,
     frame: &ConvFrame,
@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// Both forms, on shapes small enough for Miri.
+/// Convolutions as matrix products and depthwise ones, on shapes small enough for Miri.
 #[test]
 fn small_shapes() {
     let padded = |p: ConvParams| ConvParams { padding: [0, 1, 1], ..p };
@@ -94,7 +94,7 @@ fn small_shapes() {
     }
 }
 
-/// Segments of whole AMX steps, on lines that fill its tiles or nearly do.
+/// Segments of whole AMX steps, on lines that fill the AMX tiles or nearly do.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no AMX")]
 fn lines_of_many_channels() {
@@ -173,7 +173,7 @@ fn large_images() {
     }
 }
 
-/// Padding creates output pixels where the input image has none.
+/// If the input image has no pixels, padding still creates output pixels, whose values are the bias.
 #[test]
 fn images_without_pixels_leave_the_bias() {
     for (groups, channels) in [(1, 3), (2, 4), (4, 4), (70, 70)] {

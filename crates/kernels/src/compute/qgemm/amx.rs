@@ -6,9 +6,9 @@ use super::pack::PANEL;
 use super::tile::{Args, MAX_ROWS, MAX_STEP, Microkernel, SegmentLimits};
 use std::arch::asm;
 
-/// Bytes of a row that a step takes, if groups end at whole steps.
+/// The number of bytes of a row that a step takes, if groups end at whole steps.
 const STEP: usize = MAX_STEP;
-/// Rows of a tile, of half a tile, and of the smallest product that fills tiles well enough.
+/// The number of rows of a tile; below, of half a tile, and of the smallest product that fills tiles well enough.
 const ROWS: usize = MAX_ROWS;
 const HALF_ROWS: usize = ROWS / 2;
 const MIN_ROWS: usize = 8;
@@ -77,7 +77,7 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Eight tiles of 16 rows of 64 bytes: four for sums, two for A and two for B, which are smaller for smaller steps.
+/// Eight tiles of 16 rows of 64 bytes: four for sums, two for A and two for B. Smaller steps have smaller A and B tiles.
 const fn tile_config(step: usize) -> Config {
     let mut config =
         Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
@@ -90,7 +90,7 @@ const fn tile_config(step: usize) -> Config {
     config
 }
 
-/// Configurations for steps of [`STEP`] and of half as much, for groups that do not end at a whole step.
+/// Tile configurations for steps of [`STEP`] and of half as much, for groups that do not end at a whole step.
 static WHOLE: Config = tile_config(STEP);
 static HALF: Config = tile_config(STEP / 2);
 
@@ -118,9 +118,9 @@ unsafe fn compute_tiles(step: usize, args: &mut Args<'_>) {
 struct Rows {
     /// The first row.
     first: *const u8,
-    /// Bytes from there to the second half of the rows.
+    /// The number of bytes from the first row to the second half of the rows.
     low: usize,
-    /// Steps of a segment.
+    /// The number of steps of a segment.
     steps: usize,
     /// The end of the list of segments.
     end: *const usize,

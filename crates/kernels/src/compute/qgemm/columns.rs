@@ -3,7 +3,7 @@
 use super::super::mat::last_of;
 use super::pack::PANEL;
 
-/// Values of a column in one dot product.
+/// The number of values of a column in one dot product.
 pub(crate) const QUAD: usize = 4;
 
 /// Rows of sums. Column `c` of row `i` adds up, over the taps `t`, the dot products of the four values at
@@ -14,11 +14,11 @@ pub(crate) struct Columns<'a> {
     pub(crate) taps: &'a [usize],
     pub(crate) b: &'a [i8],
     pub(crate) b_step: usize,
-    /// Columns whose sums are meaningful. Operands and sums are padded to a multiple of 16.
+    /// The number of columns whose sums are meaningful. Operands and sums are padded to a multiple of 16.
     pub(crate) columns: usize,
     /// The sums, in rows that include the padding of the columns.
     pub(crate) sums: &'a mut [i32],
-    /// Elements from one row of sums to the next.
+    /// The number of elements from one row of sums to the next.
     pub(crate) step: usize,
 }
 

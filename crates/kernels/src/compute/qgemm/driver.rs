@@ -18,15 +18,15 @@ use super::tile::{Args, MAX_ROWS, MAX_STEP};
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// Bytes of the rows of A that are copied at once: they stay in the L2 cache.
+/// The size, in bytes, of the rows of A that are copied at once: they stay in the L2 cache.
 const BLOCK_BYTES: usize = 512 << 10;
-/// The rows of a task are a multiple of this.
+/// The number of rows of a task is a multiple of this.
 const ROW_UNIT: usize = 32;
-/// The panels of a task are a multiple of this.
+/// The number of panels of a task is a multiple of this.
 const PANEL_UNIT: usize = 2;
-/// Sums that the tiles of a block's last line may write past the end of their own.
+/// The number of sums that tiles may write past the sums of their own rows, at the end of a block.
 const SUMS_PAST_TILE: usize = 8 * 4 * PANEL;
-/// Groups of the largest tile whose sums are held together.
+/// The maximum number of groups for which the sums of the largest tile are held at the same time.
 const GROUPS: usize = 4;
 /// Least work, in units of [`SupportedKernel::work`], that is divided among threads.
 const SPLIT_WORK: usize = split::reduced_under_miri(1 << 21);
@@ -43,12 +43,12 @@ const READ_COST: [f64; 2] = [10.0, 4.0];
 pub(crate) trait Fill: Sync {
     /// The layout of rows of `k` elements in a block.
     fn layout(&self, k: usize) -> RowLayout<'_>;
-    /// The rows of the block that begins with the first of these.
+    /// The rows of the block that begins with the first of `rows`.
     fn block_rows(&self, rows: Range<usize>, layout: &RowLayout<'_>) -> Range<usize> {
         let block = (BLOCK_BYTES / layout.step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT);
         rows.start..rows.end.min(rows.start.saturating_add(block))
     }
-    /// Bytes that any block of `rows` rows takes, including what tiles read past its end.
+    /// The number of bytes that any block of `rows` rows takes, including what tiles read past its end.
     fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
         self.block_rows(0..rows, layout).len().next_multiple_of(MAX_ROWS) * layout.step
     }
@@ -59,27 +59,27 @@ pub(crate) trait Fill: Sync {
 /// The layout of the rows of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct RowLayout<'a> {
-    /// Bytes from one row to the next in a line.
+    /// The number of bytes from one row to the next in a line.
     pub(crate) step: usize,
-    /// Rows of a line.
+    /// The number of rows of a line.
     pub(crate) width: usize,
-    /// Bytes from one line to the next.
+    /// The number of bytes from one line to the next.
     pub(crate) line: usize,
-    /// Offsets of the segments of a row, which are not contiguous, from its beginning.
+    /// The offset of each segment of a row from the row's beginning; the segments need not be adjacent.
     pub(crate) segments: &'a [usize],
-    /// Elements of a segment.
+    /// The number of elements of a segment.
     pub(crate) len: usize,
 }
 
 impl RowLayout<'_> {
-    /// Dense rows of one segment each.
+    /// The layout of dense rows of one segment each.
     pub(crate) fn rows(k: usize) -> Self {
         // An odd number of cache lines: rows at strides of a power of two would evict each other.
         let step = (k.div_ceil(MAX_STEP) | 1) * MAX_STEP;
         Self { step, width: usize::MAX, line: 0, segments: &[0], len: k }
     }
 
-    /// The offset of a row in the block, and the number of rows from it to the end of its line.
+    /// The offset of a row in the block, and the number of rows from that row to the end of the line of rows.
     fn row_offset(&self, row: usize) -> (usize, usize) {
         (row / self.width * self.line + row % self.width * self.step, self.width - row % self.width)
     }
@@ -98,7 +98,7 @@ pub(crate) struct Job<'a> {
     pub(crate) isa: Isa,
     pub(crate) m: usize,
     pub(crate) fill: &'a dyn Fill,
-    /// The offset that `fill` adds to the quantized values.
+    /// The offset that `fill` adds to the quantized values of A.
     pub(crate) zero: i32,
     pub(crate) params: Params<'a>,
     pub(crate) b: &'a PackedWeights,

@@ -6,11 +6,11 @@ use std::ops::Range;
 /// The epilogue of a product: `activation((sums + offset) * scales + bias)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QuantizedEpilogue<'a> {
-    /// One integer for each column, added to its sums before they are scaled.
+    /// One integer for each column, added to the column's sums before they are scaled.
     pub offset: Option<&'a [i32]>,
-    /// One value for each column.
+    /// The bias: one value for each column, added to the scaled sums.
     pub bias: Option<&'a [f32]>,
-    /// Function to apply. If the result is requantized, it can only clamp.
+    /// The function that is applied to each result. If the result is requantized, it can only clamp.
     pub activation: Activation,
 }
 
@@ -44,7 +44,7 @@ pub enum QuantizedOut<'a> {
 }
 
 impl<'a> QuantizedOut<'a> {
-    /// Panics unless it is an `m x n` matrix with contiguous rows.
+    /// Panics unless the destination is an `m x n` matrix with contiguous rows.
     pub(crate) fn check(&self, m: usize, n: usize) {
         let (shape, step) = match self {
             Self::Real(c) => ((c.rows(), c.cols()), c.col_stride()),
@@ -65,7 +65,7 @@ impl<'a> QuantizedOut<'a> {
         }
     }
 
-    /// The matrix, to be written in blocks by several tasks.
+    /// This matrix, in a form in which several tasks can write blocks of it.
     pub(crate) fn blocks(self) -> QuantizedBlocks<'a> {
         match self {
             Self::Real(c) => QuantizedBlocks::Real(c.blocks()),
@@ -73,7 +73,7 @@ impl<'a> QuantizedOut<'a> {
         }
     }
 
-    /// Its rows and columns.
+    /// The numbers of rows and columns of the destination.
     pub(crate) fn shape(&self) -> (usize, usize) {
         match self {
             Self::Real(c) => (c.rows(), c.cols()),
@@ -82,7 +82,7 @@ impl<'a> QuantizedOut<'a> {
     }
 }
 
-/// A result that several tasks write concurrently, each a block of its own.
+/// A result that several tasks write concurrently; each task writes its own block.
 pub(crate) enum QuantizedBlocks<'a> {
     Real(Blocks<'a, f32>),
     Quantized(Blocks<'a, u8>, Quantization),
@@ -108,14 +108,14 @@ impl<'a> QuantizedBlocks<'a> {
 /// The scale and zero point of the rows of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Params<'a> {
-    /// Shared by all rows.
+    /// One scale and zero point, shared by all rows.
     All(Affine),
-    /// One for each row.
+    /// One scale and zero point for each row.
     Rows(&'a [Affine]),
 }
 
 impl<'a> Params<'a> {
-    /// The parameters of the rows from `row` on.
+    /// The scales and zero points of the rows from `row` on.
     pub(crate) fn from(self, row: usize) -> Self {
         match self {
             Self::All(_) => self,

@@ -9,33 +9,33 @@ use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::pack::PANEL;
 use std::ops::Range;
 
-/// Elements of the largest tile.
+/// The number of elements of the largest tile.
 pub(crate) const MAX_TILE: usize = 1024;
 
 /// Dequantizes the sums of a tile for some groups of the weights' rows; after the last group, stores the results.
 pub(crate) struct Finish<'a> {
     /// The sums of the products: group after group, row by row in each.
     pub(crate) sums: &'a [i32],
-    /// The groups, and the number of sums from one to the next.
+    /// The groups of rows of the weights; `group_step` is the number of sums from one group to the next.
     pub(crate) groups: Range<usize>,
     pub(crate) group_step: usize,
-    /// The sums are `2^shift` times too large.
+    /// The sums are `2^shift` times the true sums.
     pub(crate) shift: u32,
     /// Partial results: read if there are groups before these, written if there are groups after them. Otherwise
     /// empty.
     pub(crate) dequantized: &'a mut [f32],
-    /// Elements from one row of the tile to the next: a whole number of panels.
+    /// The number of elements from one row of the tile to the next: a whole number of panels.
     pub(crate) step: usize,
-    /// The parameters of the rows, and the offset to add to their zero points.
+    /// The scale and zero point of each row; `zero` is the offset to add to the zero points.
     pub(crate) params: Params<'a>,
     pub(crate) zero: i32,
-    /// Values of the columns of a panel for all groups, group after group; panels are `panel_step` apart.
+    /// The scales of a panel's columns, group after group; `column_sums` is laid out alike; panels are `panel_step` apart.
     pub(crate) scales: &'a [f32],
     pub(crate) column_sums: &'a [i32],
     pub(crate) panel_step: usize,
     /// The epilogue for the columns from the tile's first on.
     pub(crate) epilogue: QuantizedEpilogue<'a>,
-    /// The results: contiguous rows, as many as the tile has, of those columns of the tile that are in the result.
+    /// The results: as many contiguous rows as the tile has, and those of the tile's columns that are in the result.
     pub(crate) out: QuantizedOut<'a>,
 }
 
@@ -78,7 +78,7 @@ impl Op for &mut Finish<'_> {
     }
 }
 
-/// Results are kept as partial results for the next groups.
+/// Results are kept as partial results, to which those of the next groups are added.
 const PARTIAL: u8 = 0;
 /// Results are stored as f32.
 const REAL: u8 = 1;
@@ -93,7 +93,7 @@ enum Target {
 }
 
 impl Target {
-    /// A factor for results: those to be requantized are computed in units of the output scale.
+    /// The factor that results are multiplied by: results to be requantized are in units of the output scale.
     fn result_factor(&self) -> f32 {
         match self {
             Target::Real { .. } => 1.0,
@@ -128,7 +128,7 @@ impl Finish<'_> {
         self.panel_step / PANEL
     }
 
-    /// Whether no further groups follow.
+    /// Whether these groups include the last group of the weights' rows.
     fn is_last(&self) -> bool {
         self.groups.end == self.all_groups()
     }
@@ -158,7 +158,7 @@ impl Finish<'_> {
         }
     }
 
-    /// The bias of columns, in the unit of what is stored.
+    /// The bias of the columns from `col` to `cols`, multiplied by `factor`, as one vector.
     #[inline(always)]
     fn scaled_bias<S: Simd>(&self, s: S, col: usize, cols: usize, factor: f32) -> S::F {
         match self.epilogue.bias {
@@ -305,7 +305,7 @@ impl Finish<'_> {
     }
 }
 
-/// The first values, as many as the widest vector has lanes, padded with zeros.
+/// The first values, at most [`PANEL`], padded with zeros.
 #[inline(always)]
 fn load_padded(quantized: &[i32]) -> [i32; PANEL] {
     let mut all = [0; PANEL];

@@ -148,7 +148,7 @@ impl Fill for DenseRows<'_> {
     }
 }
 
-/// Copies bytes, flipping the bits that are set in `flip`. The slices have equal lengths.
+/// Copies bytes from `from` to `to`, inverting the bits that are set in `flip`. The slices have equal lengths.
 #[inline]
 pub(crate) fn unsigned(to: &mut [u8], from: &[u8], flip: u8) {
     let ((to, to_rest), (from, from_rest)) = (to.as_chunks_mut::<16>(), from.as_chunks::<16>());

@@ -9,7 +9,7 @@ use super::super::mat::MatRef;
 use pteron_tensor::memory::filled;
 use pteron_tensor::{AlignedBuffer, Result};
 
-/// Columns of a panel.
+/// The number of columns of a panel.
 pub(crate) const PANEL: usize = 16;
 /// The rows of a long panel are padded to a multiple of this: the rows of an AMX step.
 const STEP: usize = 64;
@@ -31,12 +31,12 @@ pub struct Weights<'a> {
     /// The quantized values, of any strides. A weight of shape `[n, k]`, as in PyTorch's linear, is
     /// `MatRef::new(w, n, k).t()`.
     pub quantized: MatRef<'a, i8>,
-    /// Their width in memory.
+    /// The width in memory of the quantized values.
     pub bits: WeightBits,
     /// One scale for all columns, or one for each column, or one for each column in each group of rows:
     /// `[groups, n]`.
     pub scales: &'a [f32],
-    /// Rows of a group; the last group may have fewer. `k` or more means one group.
+    /// The number of rows of a group; the last group may have fewer. `k` or more means one group.
     pub group: usize,
 }
 
@@ -57,7 +57,7 @@ pub struct PackedWeights {
 }
 
 impl PackedWeights {
-    /// The largest inner dimension: the sum of that many products of 8-bit values fits 32 bits.
+    /// The largest inner dimension for which a sum of products of 8-bit values fits 32 bits.
     pub const MAX_ROWS: usize = 1 << 16;
     /// The number of rows of a group is a multiple of this, if there are several groups.
     pub const GROUP_UNIT: usize = 32;
@@ -136,7 +136,7 @@ impl PackedWeights {
         }
     }
 
-    /// As [`Self::fill`], for contiguous columns.
+    /// Like [`Self::fill`], but for a matrix with contiguous columns.
     fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize) {
         // Groups start at whole blocks: there is one group, or the rows of each are a multiple of `GROUP_UNIT`.
         let groups = self.groups();
@@ -186,12 +186,12 @@ impl PackedWeights {
         }
     }
 
-    /// Rows of the matrix: the inner dimension of the product.
+    /// The number of rows of the matrix: the inner dimension of the product.
     pub fn rows(&self) -> usize {
         self.k
     }
 
-    /// Columns of the matrix.
+    /// The number of columns of the matrix.
     pub fn cols(&self) -> usize {
         self.n
     }
@@ -201,7 +201,7 @@ impl PackedWeights {
         self.bits
     }
 
-    /// Bytes of memory that it owns.
+    /// The bytes of memory that the packed weights own.
     pub fn bytes(&self) -> usize {
         self.data.len() + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
@@ -218,12 +218,12 @@ impl PackedWeights {
         self.group
     }
 
-    /// Bytes from one panel to the next.
+    /// The number of bytes from one panel to the next.
     pub(super) fn panel_step(&self) -> usize {
         self.data.len() / self.panels().max(1)
     }
 
-    /// Rows of a panel, padding included.
+    /// The number of rows of a panel, padding included.
     pub(super) fn depth(&self) -> usize {
         match self.bits {
             WeightBits::Eight => self.panel_step() / PANEL,
@@ -231,7 +231,7 @@ impl PackedWeights {
         }
     }
 
-    /// A panel from a row on, which must be a multiple of the rows of a block.
+    /// The bytes of a panel from row `row` on, which must be a multiple of the rows of a block.
     pub(super) fn panel(&self, panel: usize, row: usize) -> &[u8] {
         let at = self.panel_bytes(row);
         &self.data[panel * self.panel_step() + at..]
@@ -247,7 +247,7 @@ impl PackedWeights {
 
 /// Eight rows of a column of 4-bit values, packed together in a general-purpose register.
 struct Nibbles {
-    /// Each byte holds a row in its low half and the row four below it in its high half.
+    /// Bytes that each hold one row in the low half and the row four below in the high half.
     packed: [u8; 4],
     sum: i32,
     /// Nonzero if a value does not fit 4 bits.
@@ -269,7 +269,7 @@ impl Nibbles {
     }
 }
 
-/// The index of the scale and the sum of a column in one of `groups` groups.
+/// The index, in the layout of scales and sums, of a column in group `group` of `groups`.
 fn scale_index(groups: usize, group: usize, column: usize) -> usize {
     (column / PANEL * groups + group) * PANEL + column % PANEL
 }

@@ -59,19 +59,19 @@ impl SupportedKernel {
         Self::available(isa).filter(condition).last().unwrap_or(Self(&portable::Portable))
     }
 
-    /// The work of so many multiplications, in multiplications of the fastest microkernel that take as long.
+    /// The number of multiplications that the fastest microkernel does in the time this one takes for `multiplications`.
     pub(super) fn work(self, multiplications: usize) -> usize {
         multiplications.saturating_mul(self.relative_time())
     }
 
-    /// How many panels a tile covers, for blocks of `rows` rows if `left` panels are left.
+    /// The number of panels that a tile covers, in a block of `rows` rows with `left` panels still to compute.
     pub(super) fn panels_at_once(self, rows: usize, left: usize) -> usize {
         let [one, several] = self.panels();
         let at_once = if rows == 1 { one } else { several };
         if left >= at_once { at_once } else { 1 }
     }
 
-    /// Sets up this thread, for groups of `group` rows of B.
+    /// Sets up this microkernel on this thread, for groups of `group` rows of B.
     pub(super) fn for_thread(self, group: usize) -> ThreadKernel {
         // SAFETY: a value of this type proves that the machine has the feature.
         let step = unsafe { self.set_up(group) };
@@ -96,7 +96,7 @@ impl fmt::Debug for SupportedKernel {
 /// A microkernel that is set up on this thread, until it is dropped. Not `Send`.
 pub(super) struct ThreadKernel {
     kernel: SupportedKernel,
-    /// Bytes of a row that a step takes.
+    /// The number of bytes of a row that a step of the microkernel takes.
     step: usize,
     not_send: PhantomData<*const ()>,
 }
@@ -130,7 +130,7 @@ impl Drop for ThreadKernel {
 pub(crate) struct ColumnKernel(unsafe fn(&mut Columns<'_>));
 
 impl ColumnKernel {
-    /// The fastest function that `isa` allows, if there is one.
+    /// The fastest function that `isa` allows; `None` if it allows none.
     pub(crate) fn fastest(isa: Isa) -> Option<Self> {
         SupportedKernel::available(isa).filter_map(|kernel| kernel.column_function()).last().map(Self)
     }

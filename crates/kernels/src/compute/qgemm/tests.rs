@@ -236,7 +236,7 @@ fn larger_products_on_several_threads() {
         .check(1);
 }
 
-/// Every product is one of extreme values: no intermediate result saturates.
+/// Sums of products of extreme values are exact: no intermediate result saturates.
 #[test]
 fn sums_of_extremes_are_exact() {
     let k = PackedWeights::MAX_ROWS;

@@ -5,33 +5,33 @@ use super::super::mat::last_of;
 use super::columns::Columns;
 use super::pack::PANEL;
 
-/// The longest step of a microkernel, in bytes of a row. Rows that are copied begin at multiples of it.
+/// The longest step of a microkernel, in bytes of a row. Copied rows begin at multiples of this.
 pub(crate) const MAX_STEP: usize = 64;
-/// Rows of the largest tile. Blocks of rows are padded to a multiple of it.
+/// The number of rows of the largest tile. Blocks of rows are padded to a multiple of this.
 pub(super) const MAX_ROWS: usize = 32;
 
 /// The tiles of an instruction set. An implementation is a file and a row of `MICROKERNELS` in
 /// [`select`](super::select), which chooses one for each product; the loops over tiles call it once for as many tiles
 /// as are finished together.
 pub(crate) trait Microkernel: Sync {
-    /// The feature that the machine needs; `None` if every machine can run it.
+    /// The feature that the machine needs to run the microkernel; `None` if every machine can run it.
     fn feature(&self) -> Option<Feature>;
     /// The time of a multiplication, relative to that of the fastest implementation.
     fn relative_time(&self) -> usize;
-    /// Panels of a tile: of one with a single row, and of a taller one.
+    /// The number of panels of a tile with a single row, and of a taller tile.
     fn panels(&self) -> [usize; 2];
-    /// How many rows of sums are written by tiles below each other that have `rows` rows in all.
+    /// The number of rows of sums that tiles write, if they cover `rows` rows in all, one below the other.
     fn rows_written(&self, rows: usize) -> usize;
 
-    /// Sums from one row to the next in a tile of `panels` panels.
+    /// The number of sums from one row to the next in a tile of `panels` panels.
     fn row_step(&self, panels: usize) -> usize {
         panels * PANEL
     }
-    /// Rows of half a tile, if tiles have two halves, which can be anywhere in memory. Such tiles run one at a time.
+    /// The number of rows of half a tile, if tiles have two separate halves in memory. Such tiles run one at a time.
     fn half_rows(&self) -> Option<usize> {
         None
     }
-    /// Whether B may have 4-bit values; otherwise they are widened to 8 bits before.
+    /// Whether the microkernel reads 4-bit values of B; otherwise they are widened to 8 bits first.
     fn reads_four_bits(&self) -> bool {
         true
     }
@@ -44,7 +44,7 @@ pub(crate) trait Microkernel: Sync {
     fn segment_limits(&self) -> Option<SegmentLimits> {
         None
     }
-    /// The function that computes [`Columns`] which were checked, if there is one.
+    /// The function that computes [`Columns`] after they were checked; `None` if the microkernel has none.
     fn column_function(&self) -> Option<unsafe fn(&mut Columns<'_>)> {
         None
     }
@@ -89,15 +89,15 @@ pub(crate) struct SegmentLimits {
 /// many rows as the microkernel takes at once.
 pub(crate) struct Args<'a> {
     pub(super) a: &'a [u8],
-    /// Bytes from one row of A to the next.
+    /// The number of bytes from one row of A to the next.
     pub(super) a_step: usize,
     /// Bytes from the first row of A to the first of the second half, for tiles of [two
     /// halves](Microkernel::half_rows).
     pub(super) low: usize,
-    /// Offsets of the segments of a row of A, of `k` elements each. Each segment goes with the next blocks of B.
+    /// The offset of each segment of a row of A, of `k` elements. Successive segments go with successive blocks of B.
     pub(super) segments: &'a [usize],
     pub(super) b: &'a [u8],
-    /// Bytes from one panel of B to the next.
+    /// The number of bytes from one panel of B to the next.
     pub(super) b_step: usize,
     pub(super) k: usize,
     /// Consecutive groups in A and B, of `k` elements each, and the number of sums from one group to the next. With
@@ -105,7 +105,7 @@ pub(crate) struct Args<'a> {
     /// that have [limits on them](Microkernel::segment_limits) need such a `k`, too.
     pub(super) groups: usize,
     pub(super) group_step: usize,
-    /// Whether B has 4-bit values: the sums are then 16 times too large.
+    /// Whether B has 4-bit values: the microkernel's sums are then 16 times the true ones.
     pub(super) four: bool,
     pub(super) rows: usize,
     pub(super) panels: usize,

@@ -17,7 +17,7 @@ pub(super) trait Dots: Copy {
     type B: Copy;
     /// The sums of a vector of columns.
     type Sums: Copy;
-    /// Columns of a vector.
+    /// The number of columns of a vector.
     const LANES: usize;
     /// Whether a tile of one row has two sets of accumulators, which shortens the chain of dependent additions; there
     /// must be registers for both.

@@ -8,9 +8,9 @@ use pteron_pool::Pool;
 
 /// Element types with an order, in which NaN beats every other value.
 pub trait Ordered: Copy + Default + Send + Sync + 'static {
-    /// Whether `self` is greater (or, if `least`, less) than `other`, or the only NaN of the two.
+    /// Whether `self` is greater (less, if `least`) than `other`, or NaN while `other` is not.
     fn beats(self, other: Self, least: bool) -> bool;
-    /// Whether both are equal, or both NaN.
+    /// Whether the two values are equal, or both NaN.
     fn is_same(self, other: Self) -> bool;
 }
 
@@ -36,22 +36,22 @@ ordered! {
     i64, |_| false;
 }
 
-/// Elements that are compared lane by lane.
+/// The number of elements that are compared at once, lane by lane.
 const LANES: usize = 16;
-/// Elements that are searched together for the position of the extreme.
+/// The number of elements that are searched together for the position of an extreme.
 const BLOCK: usize = 64;
-/// Columns that are processed together.
+/// The number of columns that are processed together.
 const COLUMNS: usize = 64;
-/// Rows after which the i32 positions within columns are added to the i64 results.
+/// The number of rows after which i32 positions within columns are added to the i64 results.
 const ROWS: usize = 1 << 24;
 
-/// The results wanted of [`extremes`]: the elements, and the first position of each along its row or column.
+/// The results wanted of [`extremes`]: the extreme elements, their first positions in the row or column, or both.
 pub struct Extremes<'a, T> {
     /// Whether to find the least elements rather than the greatest.
     pub least: bool,
     /// The extreme elements.
     pub values: Option<&'a mut [T]>,
-    /// Their positions.
+    /// The positions of the extreme elements.
     pub places: Option<&'a mut [i64]>,
 }
 

@@ -8,9 +8,9 @@ use super::norm::mean_rstd;
 use super::reduce::{COLUMNS, column_sums_of};
 use pteron_pool::Pool;
 
-/// Elements of a block of a channels-last image: they stay in a near cache.
+/// The number of elements in a block of a channels-last image: they stay in a near cache.
 const BLOCK: usize = 1 << 14;
-/// Pixels of a block, at most.
+/// The maximum number of pixels of a block.
 const PIXELS: usize = 512;
 
 /// The factors of group normalisation: for each image and channel the `scale` and `shift` that normalise it as

@@ -52,7 +52,7 @@ pub fn rms_norm(
     each_row(pool, n, x, out, &|x, out| dispatch(isa, RmsNorm { x, weight, eps, out }));
 }
 
-/// `x * scale + shift`, with the same factors for all elements.
+/// `x * scale + shift` for each element, with the same scale and shift for all.
 pub fn affine(isa: Isa, scale: f32, shift: f32, x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "lengths of an affine map");
     dispatch(isa, Affine { scale, shift, x, out });

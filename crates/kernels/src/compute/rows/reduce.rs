@@ -10,33 +10,33 @@ use pteron_pool::Pool;
 use std::ops::Range;
 
 pub(super) const LANES: usize = 16;
-/// Elements of a block, which is summed in f32.
+/// The number of elements of a block, which is summed in f32 before it is added to an f64 total.
 const BLOCK: usize = 256;
-/// Rows that are summed in f32, one after another.
+/// The number of rows that are summed in f32 before the sums are added to f64 totals.
 pub(super) const ROWS: usize = 16;
-/// Columns that are summed together.
+/// The number of columns that are summed together.
 pub(super) const COLUMNS: usize = 64;
-/// Parts into which the rows of a matrix are split to sum its columns, at most.
+/// The maximum number of parts into which the rows of a matrix are split to sum its columns.
 const PARTS: usize = 8;
 /// The number of rows of a part is a multiple of this.
 const PART_ROWS: usize = 4 * ROWS;
 
-/// The sum; its error is that of summing 20 values in f32, however many there are. Zero for an empty slice.
+/// The sum of the elements; the error is that of summing 20 values in f32, however many there are. Zero if empty.
 pub fn sum(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Sum { x, of: |x| x }) as f32
 }
 
-/// The sum of the squares, as exact as [`sum`].
+/// The sum of the elements' squares, as exact as [`sum`].
 pub fn sum_of_squares(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Sum { x, of: |x| x * x }) as f32
 }
 
-/// The sum of the squares, computed in f64 throughout, so that it does not overflow.
+/// The sum of the elements' squares, computed in f64 throughout, so that it does not overflow.
 pub fn wide_sum_of_squares(isa: Isa, x: &[f32]) -> f64 {
     dispatch(isa, WideSquares(x))
 }
 
-/// The mean, as exact as [`sum`]. NaN for an empty slice.
+/// The mean of the elements, as exact as [`sum`]. NaN for an empty slice.
 pub fn mean(isa: Isa, x: &[f32]) -> f32 {
     (dispatch(isa, Sum { x, of: |x| x }) / x.len() as f64) as f32
 }
@@ -89,7 +89,7 @@ pub fn min(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Min(x))
 }
 
-/// The least and greatest elements, NaN if any is NaN; (infinity, -infinity) of an empty slice.
+/// The least and the greatest element; NaN if any is NaN; (infinity, -infinity) for an empty slice.
 pub fn range(isa: Isa, x: &[f32]) -> (f32, f32) {
     dispatch(isa, MinMax(x))
 }
@@ -277,7 +277,7 @@ fn fold_lanes<S: Simd>(s: S, v: S::F, fold: impl Fn(f32, f32) -> f32) -> f32 {
     fold_halves(&mut lanes[..S::LANES], fold)
 }
 
-/// Folds lanes, a power of two of them, by halves: the first half with the second, until one is left.
+/// Folds lanes, a power of two in number, by halves: the first half with the second, until one lane is left.
 #[inline(always)]
 pub(super) fn fold_halves<T: Copy>(lanes: &mut [T], fold: impl Fn(T, T) -> T) -> T {
     let mut width = lanes.len();

@@ -101,19 +101,19 @@ fn map_vectors<S: Simd>(s: S, x: &mut [f32], f: impl Fn(f32) -> f32) {
     }
 }
 
-/// The least value that divided by `sum` is a normal number.
+/// The least value whose quotient by `sum` is a normal number.
 #[inline(always)]
 fn least_normal_quotient(sum: f32) -> f32 {
     f32::MIN_POSITIVE * sum
 }
 
-/// `x`, or zero if it is below `least`: flushed before the multiplication, since subnormal products are slow.
+/// `x`, or zero if it is below `least`; flushing before the multiplication avoids slow subnormal products.
 #[inline(always)]
 fn flush_subnormal(x: f32, least: f32) -> f32 {
     if x < least { 0.0 } else { x }
 }
 
-/// Columns that softmax across rows processes together.
+/// The number of columns that a softmax along columns (across rows) processes together.
 const COLUMNS: usize = 64;
 
 struct ColumnSoftmax<'a> {

@@ -25,12 +25,12 @@ pub(crate) trait Simd: Copy {
     type F: Copy;
     /// A vector of i32.
     type I: Copy;
-    /// Lanes of a vector.
+    /// The number of lanes of a vector.
     const LANES: usize;
     /// The name of the instruction set. Stored weights are packed for a name: two sets with one name have the same
     /// tiles.
     const NAME: &str;
-    /// Rows of the largest GEMM tile: with two vectors a row it uses all vector registers.
+    /// The number of rows of the largest GEMM tile, which uses all vector registers at two vectors a row.
     const MAX_ROWS: usize;
     /// Most rows of a GEMM tile of four panels, and of one of two panels. Taller tiles have one: their rows are
     /// independent accumulators enough to hide the latency of multiply-add.
@@ -50,9 +50,9 @@ pub(crate) trait Simd: Copy {
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b`.
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
-    /// The greater; `b` where either is NaN.
+    /// The greater of `a` and `b` in each lane; `b` where either is NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
-    /// The lesser; `b` where either is NaN.
+    /// The lesser of `a` and `b` in each lane; `b` where either is NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// The sum of the lanes, in an order fixed for the instruction set.
     fn sum(self, a: Self::F) -> f32;
@@ -90,7 +90,7 @@ pub(crate) trait Simd: Copy {
     fn shift_right(self, a: Self::I, n: u32) -> Self::I;
     /// Converts to the nearest f32 values.
     fn to_float(self, a: Self::I) -> Self::F;
-    /// Rounds f32 values below 2^22 in magnitude to the nearest integers, half to even.
+    /// Rounds f32 values, of magnitudes below 2^22, to the nearest integers, half to even.
     fn round(self, a: Self::F) -> Self::I;
 
     /// Loads integers from any address.
@@ -114,7 +114,7 @@ pub(crate) trait Simd: Copy {
     /// `LANES` bytes can be read at `p`.
     unsafe fn load_bytes(self, p: *const u8) -> Self::F;
 
-    /// Prefetches the cache line of any address to the second-level cache, where there is an instruction for it.
+    /// Prefetches the cache line at any address to the second-level cache; does nothing without such an instruction.
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
         let _ = p;
@@ -151,22 +151,22 @@ pub(crate) trait Simd: Copy {
 
 /// Code written once for every instruction set. `run` must be `#[inline(always)]`.
 pub(crate) trait Op {
-    /// The result.
+    /// The type of the result.
     type Out;
-    /// The body.
+    /// Runs the operation with the instructions of `s`.
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
 /// The constants of the [`Simd`] that [`dispatch`] chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VectorIsa {
-    /// [`Simd::NAME`].
+    /// The [`Simd::NAME`] of the instruction set.
     pub(crate) name: &'static str,
-    /// [`Simd::LANES`].
+    /// The [`Simd::LANES`] of the instruction set.
     pub(crate) lanes: usize,
-    /// [`Simd::MAX_ROWS`].
+    /// The [`Simd::MAX_ROWS`] of the instruction set.
     pub(crate) max_rows: usize,
-    /// [`Simd::WIDE_ROWS`].
+    /// The [`Simd::WIDE_ROWS`] of the instruction set.
     pub(crate) wide_rows: [usize; 2],
 }
 

@@ -1,7 +1,7 @@
 use super::{Op, Simd, VectorIsa};
 use std::array::from_fn;
 
-/// Arrays of lanes, in plain Rust.
+/// The portable implementation of [`Simd`]: vectors are arrays, in plain Rust.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 

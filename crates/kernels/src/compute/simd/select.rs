@@ -7,7 +7,7 @@ use super::portable as baseline;
 use super::simd128 as baseline;
 use super::{Op, VectorIsa};
 
-/// Evaluates an expression with a name for the module of the best instruction set that an [`Isa`] allows.
+/// Evaluates an expression in which a name stands for the module of the best instruction set that an [`Isa`] allows.
 macro_rules! with_best {
     ($isa:expr, $module:ident => $body:expr) => {
         match $isa {

@@ -4,7 +4,7 @@
 use super::{Op, Simd, VectorIsa};
 use std::arch::wasm32::*;
 
-/// Vectors of 128 bits.
+/// The WebAssembly implementation of [`Simd`], with vectors of 128 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Simd128;
 

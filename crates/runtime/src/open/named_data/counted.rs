@@ -10,13 +10,13 @@ use pteron_tensor::TensorMeta;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The map that backends get: it charges bytes to the method's memory budget for as long as the backend keeps them.
+/// The named data that backends get. Its bytes are charged to the method's memory budget while a backend keeps them.
 pub(crate) struct CountedDataMap {
     map: Arc<MergedDataMap>,
     budget: Budget,
-    /// The alignment in bytes of each entry whose bytes must be aligned.
+    /// The alignments in bytes, by key, of the entries whose bytes must be aligned.
     alignments: BTreeMap<String, u64>,
-    /// Entries that backends have requested as constants.
+    /// Entries that backends have requested as constants, by key.
     constants: Mutex<HashMap<String, Arc<Deferred>>>,
 }
 
@@ -35,7 +35,7 @@ impl NamedDataMap for CountedDataMap {
         self.map.nbytes(key)
     }
 
-    /// Charges the budget before the bytes are read, and refunds it if they take no memory of their own.
+    /// Charges the budget, then reads the entry. The charge is refunded if the bytes take no memory of their own.
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let bytes = usize::try_from(self.map.nbytes(key)?).unwrap_or(usize::MAX);
         let reservation = self.budget.take("its named data", bytes).map_err(memory_limit_error)?;
@@ -88,7 +88,7 @@ mod tests {
     use pteron_engine::{Bytes, Constant};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// One entry of 40 bytes, and how often it was read.
+    /// A map with one entry of 40 bytes, and how often the entry was read.
     #[derive(Default)]
     struct Weights(AtomicUsize);
 

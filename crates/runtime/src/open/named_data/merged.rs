@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Several maps as one. Keys are unique across them.
+/// Several maps, read as one. Each key is in only one of them.
 pub struct MergedDataMap {
     maps: Vec<Arc<dyn NamedDataMap>>,
     index: HashMap<String, usize>,

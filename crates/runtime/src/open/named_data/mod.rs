@@ -79,7 +79,7 @@ fn no_such_key(key: &str, map: &dyn NamedDataMap) -> Error {
     Error::NoSuchKey { key: key.to_owned(), source_name: map.name().to_owned() }
 }
 
-/// A part of a range of a file; `None` if it is not within the range.
+/// The file range of `part`, which is relative to the start of `all`; `None` if `part` is not within `all`.
 fn subrange(all: Range<u64>, part: Range<u64>) -> Option<Range<u64>> {
     let part = all.start.checked_add(part.start)?..all.start.checked_add(part.end)?;
     (part.start <= part.end && part.end <= all.end).then_some(part)

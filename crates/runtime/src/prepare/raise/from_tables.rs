@@ -35,22 +35,22 @@ pub struct RaisedMethod {
 /// One instruction of a [`RaisedMethod`].
 #[derive(Debug, Clone)]
 pub struct RaisedInstruction {
-    /// Its chain, and its index in the chain.
+    /// The instruction's chain, and its index in the chain.
     pub place: Place,
-    /// The tensors that it reads, in the order of its arguments.
+    /// The tensors that the instruction reads, in the order of its arguments.
     pub reads: Vec<RaisedRead>,
-    /// The tensors that it writes.
+    /// The value ids of the tensors that the instruction writes.
     pub writes: Vec<usize>,
-    /// The views that it makes, and the result values that alias what it writes.
+    /// The views that the instruction makes, and the result values that alias tensors that it writes.
     pub views: Vec<RaisedView>,
-    /// Its effect on control flow and on the names of tensors.
+    /// The instruction's effect on control flow, and the aliases that it makes.
     pub flow: RaisedFlow,
 }
 
-/// A tensor that is read.
+/// A tensor that an instruction reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaisedRead {
-    /// The value.
+    /// The value id of the tensor.
     pub value: usize,
     /// The definition that reaches the read.
     pub def: ReachingDef,
@@ -63,46 +63,46 @@ pub enum ReachingDef {
     Constant,
     /// The whole result of one instruction, or an input set by the caller.
     Whole {
-        /// The instruction; `None` for an input.
+        /// The number of the instruction; `None` for an input.
         instruction: Option<usize>,
-        /// The value that was written. It differs from the value that is read if that is a view.
+        /// The id of the value that was written. It differs from the id of the value that is read if the latter is a view.
         value: usize,
     },
-    /// Anything else: parts of several results, or contents from before the block.
+    /// Parts of the results of several instructions, or contents from before the block.
     Parts {
-        /// The last instruction of the block that wrote any of the bytes.
+        /// The number of the last instruction of the block that wrote any of the bytes; `None` if none did.
         latest: Option<usize>,
     },
-    /// The location is only known at run time.
+    /// Unknown, because the location of the tensor's bytes is only known at run time.
     Unknown,
 }
 
 /// A tensor that becomes a view of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaisedView {
-    /// The view.
+    /// The value id of the view.
     pub value: usize,
-    /// The value that it is a view of.
+    /// The id of the value that is viewed.
     pub of: usize,
 }
 
-/// The control flow after an instruction, and the tensors that it renames.
+/// The control flow after an instruction, and the aliases that the instruction makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RaisedFlow {
     /// Continues with the next instruction.
     Next,
     /// Jumps to the target if the condition is false; otherwise continues with the next instruction.
     JumpFalse {
-        /// The target instruction, which may be one past the end of the chain.
+        /// The number of the target instruction, which may be one past the end of the chain.
         target: usize,
-        /// The condition, if it is constant.
+        /// The value of the condition, if it is constant.
         known: Option<bool>,
     },
     /// Continues with the next instruction, after the `to` values have become aliases of the `from` values.
     Move {
-        /// The tensors that are moved.
+        /// The ids of the tensors that get aliases.
         from: Vec<usize>,
-        /// The tensors that become their aliases.
+        /// The ids of the tensors that become the aliases.
         to: Vec<usize>,
     },
 }
@@ -146,7 +146,7 @@ impl RaisedMethod {
         &self.program.tables().execution_plan[self.plan]
     }
 
-    /// The operators without a kernel whose schema fits their calls. They are assumed to write their last argument.
+    /// The operators for whose calls no kernel fits. Each call is assumed to write its last argument.
     pub fn unknown_operators(&self) -> &[String] {
         &self.unknown
     }
@@ -168,7 +168,7 @@ impl RaisedMethod {
         instrs.map(|(chain, i, instr)| self.instruction_of(chain, i, instr))
     }
 
-    /// An instruction.
+    /// The instruction with this number; `None` if there is none.
     pub fn instruction(&self, index: usize) -> Option<RaisedInstruction> {
         let (chain, i) = self.locate(index)?;
         Some(self.instruction_of(chain, i, &self.chains[chain].instrs[i]))
@@ -190,7 +190,7 @@ impl RaisedMethod {
         }
     }
 
-    /// The chain of an instruction, and its index in the chain.
+    /// The chain of the instruction with this number, and its index in the chain; `None` if there is no such instruction.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         let starts = &self.def_use.starts;
         let chain = starts.partition_point(|&start| start as usize - 1 <= index).checked_sub(1)?;
@@ -209,7 +209,7 @@ impl RaisedMethod {
         self.reaching_def(value, self.def_use.results.get(&value).copied())
     }
 
-    /// The tensors that a value is or contains, without absent list elements. Empty if there is no such value.
+    /// The tensors that a value is or contains; absent list elements are left out. Empty if there is no such value.
     pub fn tensors(&self, value: i32) -> Vec<usize> {
         let value = usize::try_from(value).ok().filter(|&value| value < self.state.values.len());
         value.map_or_else(Vec::new, |value| tensors_of(&self.state, value).to_vec())
@@ -296,7 +296,7 @@ impl RaisedMethod {
         new
     }
 
-    /// The result values of a call that alias the tensors that it writes.
+    /// The result values of a call that alias the tensors that the call writes.
     fn result_views(&self, chain: usize, index: usize, call: &KernelCall) -> Vec<RaisedView> {
         let schema = call.kernel.schema();
         let instruction = &self.plan().chains[chain].instructions[index];
@@ -314,17 +314,17 @@ impl RaisedMethod {
     }
 }
 
-/// The storage that all constants get here, because their bytes are never read.
+/// The storage that a raised method gives to all constants, because their bytes are never read.
 const CONSTANT: Storage = Storage::Constant(usize::MAX);
 
 /// Builds values and instructions from the tables of a plan.
 struct Reader<'p> {
     program: &'p Program,
     tables: &'p ExecutionPlan,
-    /// By entry of the operator table, the kernel, if it is registered.
+    /// For each entry of the operator table, its kernel; `None` if no kernel is registered.
     kernels: Vec<Option<Arc<dyn Kernel>>>,
     state: State,
-    /// The last arena index in use. Each tensor that the memory plan does not place gets an arena of its own.
+    /// The last arena index in use. Each tensor that the memory plan does not place gets a new arena.
     own_arenas: usize,
     /// Values that the caller, the file or an instruction so far has written.
     written: HashSet<Id>,
@@ -437,7 +437,7 @@ impl Reader<'_> {
     }
 }
 
-/// A placeholder for an unknown kernel. It is never called.
+/// A placeholder for the kernel of an unknown operator. It is never called.
 struct Opaque(Schema);
 
 impl Kernel for Opaque {

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// proportion to the number of extents that it overlaps, and a write adds at most two.
 #[derive(Debug)]
 pub(super) struct IntervalMap<T> {
-    /// By arena and start offset: the end offset and the content.
+    /// The end offset and the content of each extent, by the extent's arena and start offset.
     pieces: BTreeMap<(usize, usize), (usize, T)>,
-    /// Lookups so far.
+    /// The number of lookups so far.
     visited: u64,
 }
 
@@ -57,7 +57,7 @@ impl<T: Copy> IntervalMap<T> {
         }
     }
 
-    /// The content of an extent, if the map has exactly this extent.
+    /// The content of an extent; `None` if the map has no content of exactly this extent.
     pub(super) fn get_exact(&mut self, extent: Extent) -> Option<T> {
         let (_, start, end) = bounds(extent);
         let piece = self.last_before(extent.arena, end)?;
@@ -71,7 +71,7 @@ impl<T: Copy> IntervalMap<T> {
             .map(|((arena, offset), (end, content))| (Extent { arena, offset, len: end - offset }, content))
     }
 
-    /// Lookups so far: the cost of all operations.
+    /// The number of lookups so far, which measures the cost of all operations.
     pub(super) fn visited(&self) -> u64 {
         self.visited
     }

@@ -42,16 +42,16 @@ use std::ops::Range;
 /// The number of an instruction, counted from 1 across all chains of a method.
 pub(crate) type Position = u32;
 
-/// Index of a definition.
+/// The index of a definition in the list of all definitions of a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct DefId(u32);
 
 /// A definition: bytes written by an instruction, or by the caller as an input.
 #[derive(Debug)]
 struct Definition {
-    /// The instruction; 0 for an input.
+    /// The instruction that writes the bytes; 0 for an input.
     at: Position,
-    /// The bytes that it defines.
+    /// The bytes that are defined.
     extent: Extent,
     /// The value that was written; `None` for a merged definition.
     id: Option<Id>,
@@ -59,13 +59,13 @@ struct Definition {
     last_use: Position,
     /// Whether the bytes can be observed after the block, or through a value whose location is unknown.
     live_out: bool,
-    /// Whether a later write overwrote a part of the bytes, or all of them although they are live-out.
+    /// Whether a later write overwrote part of the bytes, or all of them although they are live-out.
     is_clobbered: bool,
-    /// Reads of the whole definition through the value that was written.
+    /// The number of reads of the whole definition through the value that was written.
     own_uses: u32,
-    /// Whether it has any other use.
+    /// Whether the definition has uses that are not in `own_uses`.
     has_other_uses: bool,
-    /// The parts of a merged definition, which stands for several definitions that were read together.
+    /// The parts of a merged definition, which stands for several definitions that were read together; otherwise empty.
     pieces: Vec<DefId>,
 }
 
@@ -88,11 +88,11 @@ impl Definition {
 /// The definition that reaches a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reaching {
-    /// The definition, if the read covers exactly the whole of one.
+    /// The definition whose bytes are exactly those that are read; `None` if there is no such definition.
     pub(crate) def: Option<DefId>,
     /// The last instruction that wrote any of the bytes; 0 if none in this block did.
     pub(crate) latest: Position,
-    /// The value whose planned extent this is, if the value that is read is a view of it.
+    /// The viewed value, if the value that is read is a view. The bytes are in the viewed value's planned extent.
     pub(crate) root: Option<Id>,
 }
 
@@ -101,26 +101,27 @@ pub(crate) struct Reaching {
 struct Mentions {
     first: Position,
     last: Position,
-    /// Reads as a tensor.
+    /// The number of reads of the value as a tensor.
     reads: u32,
-    /// Instructions that write, move, view-bind or free it.
+    /// The number of instructions that write the value, move another to it, make it a view, or free it.
     changes: u32,
 }
 
 /// Def-use information of a method. See the module documentation.
 pub(crate) struct DefUse {
-    /// By chain, the position of its first instruction.
+    /// The position of the first instruction of each chain.
     starts: Vec<Position>,
     defs: Vec<Definition>,
-    /// The tensors that each instruction reads with the definitions that reach them, sorted by tensor.
+    /// The tensors that each instruction reads, sorted by id, with the definition that reaches each read.
     reads: PerInstruction<(Id, Option<Reaching>)>,
-    /// What each instruction defines, in the order of its outs; `None` for outs without bytes or of unknown location.
+    /// The definitions that each instruction makes, in the order of its outs; `None` for outs without bytes or of unknown
+    /// location.
     writes: PerInstruction<Option<DefId>>,
-    /// The definitions that each instruction is the first to clobber.
+    /// The definitions that each instruction is the first to clobber, by position of the instruction.
     clobbers: HashMap<Position, SmallVec<[DefId; 2]>>,
-    /// Instructions whose outs overlap each other.
+    /// Instructions with outs that overlap each other.
     overwrites_itself: HashSet<Position>,
-    /// First instructions of blocks.
+    /// The positions of the first instructions of blocks.
     blocks: HashSet<Position>,
     mentions: Vec<Mentions>,
     is_input: HashSet<Id>,
@@ -129,11 +130,11 @@ pub(crate) struct DefUse {
     rebound: HashSet<Id>,
     /// Values that instructions free.
     freed: HashSet<Id>,
-    /// Scalars and lists that some instruction computes, and the inputs.
+    /// Scalars and lists that are known only at run time: an instruction computes them, or they are inputs.
     computed: HashSet<Id>,
     /// Scalars that depend only on sizes (transitively): never on tensor elements.
     from_shapes: HashSet<Id>,
-    /// Values that are read before their planned extent is fully written, in instruction order.
+    /// Values that are read before instructions have written their whole planned extent, in instruction order.
     read_first: HashSet<Id>,
     /// Elided views, with the value that they view: a value that no instruction has written, first read while its
     /// planned extent holds exactly what another value wrote, in instruction order.
@@ -163,7 +164,7 @@ impl DefUse {
         self.writes.list_of(at)
     }
 
-    /// Whether anything after an instruction may read a definition.
+    /// Whether anything after the instruction at `at` may read a definition.
     pub(crate) fn is_needed_after(&self, def: DefId, at: Position) -> bool {
         let def = &self.defs[def.0 as usize];
         def.live_out || def.last_use > at
@@ -200,7 +201,7 @@ impl DefUse {
         self.rebound.contains(&id) || self.freed.contains(&id)
     }
 
-    /// Whether an instruction computes this non-tensor value, or it is an input.
+    /// Whether a non-tensor value is known only at run time: an instruction computes it, or it is an input.
     pub(crate) fn is_computed(&self, id: Id) -> bool {
         self.computed.contains(&id)
     }
@@ -239,7 +240,7 @@ impl DefUse {
         self.read_first.contains(&id)
     }
 
-    /// Interval map lookups made: the cost of raising.
+    /// The number of lookups in interval maps, which measures the cost of raising.
     #[cfg(test)]
     pub(crate) fn visited(&self) -> u64 {
         self.visited
@@ -250,7 +251,7 @@ impl DefUse {
 #[derive(Default)]
 struct PerInstruction<T> {
     items: Vec<T>,
-    /// The end of each instruction's list in `items`.
+    /// The index in `items` at which the list of each instruction ends.
     ends: Vec<u32>,
 }
 

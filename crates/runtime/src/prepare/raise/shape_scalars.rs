@@ -11,7 +11,7 @@ use std::collections::HashSet;
 const MAX_ROUNDS: usize = 8;
 
 impl DefUse {
-    /// Finds the scalars that depend only on sizes: whose writers read nothing but sizes and other scalars of this set.
+    /// Finds the scalars that depend only on sizes: their writers read nothing but sizes and other such scalars.
     pub(super) fn find_shape_scalars(&mut self, method: Listing<'_>) {
         let mut from: HashSet<Id> = self.computed.difference(&self.is_input).copied().collect();
         for _ in 0..MAX_ROUNDS {

@@ -29,13 +29,13 @@ use pteron_tensor::{Extent, Scalar};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
-/// A read that spans more pieces than this merges them into one definition.
+/// Maximum number of pieces that a read may span before they are merged into one definition.
 const MAX_PIECES: usize = 8;
 
 /// The location of a tensor's bytes at an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Location {
-    /// This extent, which is the planned extent of this value.
+    /// In this extent of an arena, which is the planned extent of the value with this id.
     At(Extent, Id),
     /// In a constant, or in no memory.
     NotInArena,
@@ -78,19 +78,19 @@ struct Walk<'m> {
     method: Listing<'m>,
     state: &'m State,
     def_use: DefUse,
-    /// The definitions in memory that this block has written.
+    /// The definitions that the current block has made, by the bytes that they define.
     memory: IntervalMap<DefId>,
-    /// Locations of rebound values, if this block has bound them.
+    /// The locations of values that the current block has rebound.
     locations: HashMap<Id, Location>,
-    /// All bytes that values of unknown location may alias.
+    /// All bytes that tensors of unknown location may alias.
     aliased: IntervalSet,
-    /// Upward-exposed bytes, which some block reads before writing them, and the bytes of outputs and named tensors.
+    /// Bytes that some block reads before it writes them (upward-exposed), and the bytes of outputs and named tensors.
     exposed: IntervalSet,
-    /// The definitions in memory at the ends of blocks.
+    /// The definitions at the end of each block, with the bytes that they define there.
     at_block_ends: Vec<(Extent, DefId)>,
-    /// Bytes that any instruction so far has written, in program order.
+    /// Bytes that the instructions visited so far have written.
     written: IntervalSet,
-    /// For each of the bytes in `written`, the value through which it was last written, in program order.
+    /// For each byte in `written`, the value through which it was last written by the instructions visited so far.
     writers: IntervalMap<Id>,
 }
 
@@ -364,7 +364,7 @@ impl<'m> Walk<'m> {
         Some(reach)
     }
 
-    /// The reaching definition of a read of a whole extent, given the definitions of its bytes.
+    /// The definition that reaches a read of a whole extent, where `defs` are the definitions of the extent's bytes.
     fn reaching_def_of_extent(&self, extent: Extent, defs: &[(Extent, DefId)]) -> Reaching {
         let latest = defs.iter().map(|&(_, def)| self.def(def).at).max().unwrap_or(0);
         let def = match *defs {
@@ -387,7 +387,7 @@ impl<'m> Walk<'m> {
         self.def_use.results.insert(id, reach);
     }
 
-    /// The definitions of the bytes of an extent, which the instruction uses.
+    /// Records that the instruction at `at` uses the bytes of an extent, and returns the definitions of these bytes.
     fn use_definitions(&mut self, at: Position, extent: Extent) -> SmallVec<[(Extent, DefId); 4]> {
         let (mut defs, mut gaps) = (SmallVec::new(), SmallVec::<[Extent; 4]>::new());
         self.memory.read(extent, |part, def| match def {
@@ -438,7 +438,7 @@ impl<'m> Walk<'m> {
         self.writers.write(extent, id, |_| ());
     }
 
-    /// Records a write of a tensor and returns its definition.
+    /// Records a write of a tensor and returns its definition. `None` if the tensor is empty or its location unknown.
     fn define_tensor(&mut self, at: Position, id: Id) -> Option<DefId> {
         if let Location::At(extent, _) = self.planned_location(id) {
             self.record_write(extent, id);
@@ -547,7 +547,7 @@ pub(crate) fn tensors_of(state: &State, id: Id) -> SmallVec<[Id; 2]> {
     }
 }
 
-/// The scalar that a value is, if it is one.
+/// The scalar that a value holds; `None` if it holds no scalar.
 pub(crate) fn scalar_of(value: &Value) -> Option<Scalar> {
     match value {
         Value::Int(v) => Some(Scalar::Int(*v)),

@@ -33,17 +33,17 @@ pub(crate) enum Sizes<'m> {
 /// Sizes and scalars recorded in an execution of a region's instructions.
 #[derive(Debug, Default)]
 pub(crate) struct Recorded {
-    /// Sizes of tensors before the region.
+    /// The sizes that tensors had before the region ran, by id.
     pub(crate) sizes_before: HashMap<Id, Shape>,
-    /// Scalars before the region.
+    /// The values that scalars had before the region ran, by id.
     pub(crate) scalars_before: HashMap<Id, Scalar>,
-    /// The results of the calls, in the order of their outs.
+    /// The results of all calls, in the order of the calls, and for each call in the order of its outs.
     pub(crate) results: Vec<Observed>,
-    /// Whether any tensor was empty that would not be empty at its upper bounds.
+    /// Whether any tensor was empty at its recorded sizes, but not at its upper bounds.
     pub(crate) is_empty: bool,
 }
 
-/// The recorded result of one out of a call.
+/// What was recorded of one result of a call: the sizes of a tensor, or the value of a scalar.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Observed {
     Sizes(Shape),
@@ -55,57 +55,57 @@ pub(crate) struct Builder<'m> {
     pub(super) delegates: &'m [DelegateEntry],
     pub(super) def_use: &'m DefUse,
     pub(super) sizes: Sizes<'m>,
-    /// Bytes that the nodes of one delegate may write.
+    /// Maximum number of bytes that the nodes of one delegate may write.
     pub(crate) backend_bytes: usize,
-    /// The region's first instruction.
+    /// The position of the region's first instruction.
     start: Position,
-    /// The instruction that is being added.
+    /// The position of the instruction that is being added.
     pub(super) at: Position,
     /// The number of recorded results used so far.
     pub(super) recorded_consumed: usize,
     pub(crate) graph: Graph,
-    /// The origin of the instruction that is being added, for its nodes.
+    /// The place of the instruction that is being added, which the graph records for its nodes.
     pub(super) place: Place,
     /// The graph value of each definition in the region.
     defined: HashMap<DefId, ValueId>,
-    /// The definitions in the region, in order, with their graph values and the table ids they are written to.
+    /// The definitions in the region, in order, each with its graph value and the id of the value that it is written to.
     pub(super) definitions: Vec<(DefId, ValueId, Id)>,
-    /// Graph values that are tensors read under other sizes than they were written with.
+    /// Graph values, with value ids, of tensors that are read with other sizes than they were written with.
     pub(super) reshaped: Vec<(ValueId, Id)>,
     /// The number of definitions that are live-out.
     live_out: usize,
     /// The inputs of the region. With [`Sizes::Bounds`] they include scalars, and tensors of which only the sizes are
     /// read.
     pub(crate) inputs: Vec<(ValueId, Id)>,
-    /// Inputs by id.
+    /// The graph inputs, by the ids of the values that they read.
     input_of: HashMap<Id, ValueId>,
-    /// The first input of each extent.
+    /// The first graph input that reads each arena extent.
     input_at: HashMap<(usize, usize, usize), ValueId>,
     constants: HashMap<Id, ValueId>,
-    /// Undo log: entries added to the maps.
+    /// The undo log: entries that were added to the maps above.
     pub(super) added: Vec<Added>,
-    /// Operands of the call that is being added.
+    /// The operands of the call that is being added.
     pub(super) operands: Vec<ValueId>,
     /// Tensors that the region has written or made views.
     pub(super) written: HashMap<Id, Written>,
-    /// Scalars that the region has computed, if they are known.
+    /// The values of scalars that the region has computed, as far as they are known.
     pub(crate) known_scalars: HashMap<Id, Scalar>,
-    /// Computed scalars as values of the graph, with [`Sizes::Bounds`].
+    /// The graph values of computed scalars. Used only with [`Sizes::Bounds`].
     pub(super) graph_scalars: HashMap<Id, ValueId>,
     /// Views that the region has made, as (view, viewed value).
     pub(super) views: Vec<(Id, Id)>,
     /// Whether any size or scalar in the region is dynamic.
     pub(crate) is_dynamic: bool,
-    /// The number of calls that compute elements and of inlined delegate nodes.
+    /// The number of calls that compute elements, plus the number of inlined nodes of delegates.
     pub(crate) calls: usize,
-    /// Whether the region calls kernels, whose output sizes are only known when they run.
+    /// Whether the region calls kernels, not only delegates. Output sizes of kernels are known only when they run.
     pub(crate) has_kernels: bool,
 }
 
 /// A tensor that the region has written or made a view.
 pub(super) struct Written {
     pub(super) sizes: Shape,
-    /// The graph value with these sizes; `None` for a view whose sizes were recorded.
+    /// The tensor's graph value with these sizes; `None` for a view whose sizes were recorded.
     pub(super) value: Option<ValueId>,
 }
 
@@ -214,7 +214,7 @@ impl<'m> Builder<'m> {
         self.def_use.clobbered_by(self.at).iter().any(needed)
     }
 
-    /// The number of live-out outs of the instruction. `None` if the region has too many, or if the outs overlap each other.
+    /// The number of the instruction's live-out outs. `None` if the region would have too many, or if the outs overlap.
     pub(super) fn count_live_outs(&self, written: usize) -> Option<usize> {
         let defs = self.def_use.writes(self.at);
         let live_out = defs.iter().flatten().filter(|&&def| self.def_use.is_live_out(def)).count();
@@ -301,7 +301,8 @@ impl<'m> Builder<'m> {
         Some(meta.with_dynamism(ShapeDynamism::Static))
     }
 
-    /// The graph value for a tensor that the instruction reads: a constant, a definition of the region, or an input.
+    /// The graph value of a tensor that the instruction reads: a constant, a definition of the region, or an input.
+    /// `None` if the region cannot read it, for example because its bytes are parts of several definitions.
     pub(super) fn read_tensor(&mut self, id: Id) -> Option<ValueId> {
         let t = self.state.values[id].tensor()?;
         if let Storage::Constant(index) = t.home
@@ -346,7 +347,7 @@ impl<'m> Builder<'m> {
         Some(reshaped)
     }
 
-    /// The graph input for a tensor that the region reads from outside, added at the first read.
+    /// The graph input for a tensor that the region reads from outside. `None` if the region would have too many inputs.
     pub(super) fn graph_input(&mut self, id: Id, meta: TensorMeta) -> Option<ValueId> {
         if let Some(&known) = self.input_of.get(&id) {
             return Some(known);
@@ -390,7 +391,7 @@ impl<'m> Builder<'m> {
         outs.into()
     }
 
-    /// The arguments of the graph's inputs.
+    /// The values that the graph's inputs read, in order, as arguments.
     pub(crate) fn input_args(&self) -> Box<[ArgRef]> {
         self.inputs.iter().map(|(_, id)| ArgRef::Value(*id)).collect()
     }
@@ -449,5 +450,5 @@ impl Operands for Builder<'_> {
     }
 }
 
-/// Sizes of tensors, and views as (view, viewed value, sizes).
+/// Updates to the table of values: sizes of tensors, and views as (view, viewed value, sizes).
 type TableUpdates = (Vec<(Id, Shape)>, Vec<(Id, Id, Shape)>);

@@ -39,34 +39,34 @@ use std::sync::Arc;
 /// Maximum number of cached specializations of a region.
 const MAX_SPECIALIZATIONS: usize = 4;
 
-/// Executions for which a specialization must be idle before it can be replaced.
+/// Number of executions that must pass without using a specialization before it can be replaced.
 const MIN_IDLE: u64 = 16;
 
-/// Maximum number of remembered keys: those that occurred while the cache was full.
+/// Maximum number of keys that are remembered because they occurred while the cache was full.
 const MAX_REMEMBERED: usize = 16;
 
-/// Specialized runs that may fail before the region is never specialized again.
+/// After this many failed runs of its specializations, a region is never specialized again.
 const MAX_FAILURES: u32 = 4;
 
 pub(crate) struct DynamicRegion {
-    /// The graph with the upper bounds of all sizes, before any pass, if it is kept.
+    /// The graph with upper bounds as sizes, before any pass; `None` unless graphs are kept.
     pub(crate) graph: Option<Box<Graph>>,
     def_use: Arc<DefUse>,
     chain: usize,
     range: Range<usize>,
-    /// The tensors whose sizes, and the scalars whose values, make up the key.
+    /// The tensors whose sizes make up the key, and the scalars whose values do.
     keys: Box<[Id]>,
-    /// Whether the region calls kernels, whose output sizes are only known when they run.
+    /// Whether the region calls kernels, not only delegates. Output sizes of kernels are known only when they run.
     has_kernels: bool,
     backend_bytes: usize,
     specializations: Vec<Specialization>,
     /// Hashes of recent keys that occurred while the cache was full.
     remembered: VecDeque<u64>,
-    /// Number of executions so far.
+    /// The number of executions of the region so far.
     clock: u64,
-    /// The key of this execution.
+    /// The key of the current execution: sizes of tensors, and values of scalars.
     key: Vec<u64>,
-    /// Sizes and scalars of this execution, if they are being recorded.
+    /// Sizes and scalars of the current execution, if they are being recorded.
     recorded: Recorded,
     failures: u32,
 }
@@ -83,18 +83,18 @@ pub(crate) struct LoweringContext<'a> {
 /// The region lowered for one key.
 struct Specialization {
     key: Box<[u64]>,
-    /// `None` if the region cannot be lowered for this key, or its runs have failed.
+    /// The lowered region. `None` if the region cannot be lowered for this key, or if a run of it has failed.
     lowered: Option<Lowered>,
-    /// The number of the execution that last used it.
+    /// The number of the execution that last used the specialization.
     used: u64,
 }
 
 /// How to run a region in one execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunMode {
-    /// Run this specialization.
+    /// Run the specialization with this index.
     Lowered(usize),
-    /// Run the instructions one by one, and record the sizes and scalars that they return.
+    /// Run the instructions one by one, and record the sizes and scalars that they compute.
     Record,
     /// Run the instructions one by one.
     Interpret,
@@ -204,7 +204,7 @@ impl DynamicRegion {
         true
     }
 
-    /// Whether the current key has recently occurred while the cache was full. Remembers the key.
+    /// Whether the current key is a remembered one, which occurred while the cache was full. If not, remembers it.
     fn was_recent_key(&mut self) -> bool {
         let hash =
             self.key.iter().fold(0u64, |h, &k| (h.rotate_left(5) ^ k).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -224,7 +224,7 @@ impl DynamicRegion {
         (self.clock - oldest.used > MIN_IDLE).then_some(i)
     }
 
-    /// The specialization of this index.
+    /// The lowered region of the specialization with this index, if lowering succeeded.
     pub(crate) fn specialization(&mut self, index: usize) -> Option<&mut Lowered> {
         self.specializations.get_mut(index)?.lowered.as_mut()
     }
@@ -320,7 +320,7 @@ impl DynamicRegion {
     }
 }
 
-/// Whether a tensor is empty that would not be empty at its upper bounds.
+/// Whether the tensor is empty at its current sizes, but not at its upper bounds.
 fn is_empty_below_bounds(tensor: &TensorValue) -> bool {
     tensor.meta.numel() == 0 && !tensor.bound.contains(&0)
 }

@@ -4,14 +4,14 @@ use pteron_tensor::{Scalar, Shape};
 
 /// A lowered region: its executable, the values that it reads and writes, and its other updates to the value table.
 pub(crate) struct Lowered {
-    /// The graph before any pass, if it is kept.
+    /// The graph before any pass; `None` unless graphs are kept.
     pub(crate) graph: Option<Box<Graph>>,
     pub(crate) executable: Executable,
     pub(crate) args: Box<[ArgRef]>,
     pub(crate) outs: Box<[OutRef]>,
     pub(crate) sizes: Vec<(Id, Shape)>,
     pub(crate) scalars: Vec<(Id, Scalar)>,
-    /// Views as (view, viewed value, sizes), in the order in which they are made.
+    /// The views that the region makes, as (view, viewed value, sizes), in order.
     pub(crate) views: Vec<(Id, Id, Shape)>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Region {
 }
 
 impl Region {
-    /// The graph before any pass, if it is kept.
+    /// The graph before any pass; `None` unless graphs are kept.
     pub(crate) fn graph(&self) -> Option<&Graph> {
         match self {
             Self::Fixed(lowered) => lowered.graph.as_deref(),

@@ -29,7 +29,7 @@ use pteron_operator::Error;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Minimum number of static calls at the start of a dynamic run that become a static region of their own.
+/// If a dynamic run starts with at least this many static calls, they become a static region of their own.
 const MIN_STATIC_PREFIX: usize = 8;
 
 /// Lowers the regions of a method that have static sizes.
@@ -43,7 +43,7 @@ pub(crate) fn lower_static(method: &mut Prepared, settings: &Settings<'_>, def_u
     });
 }
 
-/// Makes dynamic regions of the remaining runs, and lowers those that have become static through folding.
+/// Makes dynamic regions of the runs that are not yet lowered. Runs that folding has made static are lowered now.
 pub(crate) fn find_dynamic(method: &mut Prepared, settings: &Settings<'_>, def_use: &Arc<DefUse>) {
     // What could not be lowered before is tried again.
     method.as_written.clear();

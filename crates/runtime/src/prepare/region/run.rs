@@ -10,7 +10,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The positions of its instructions.
+    /// The positions of the run's instructions.
     pub(super) fn positions(&self, def_use: &DefUse) -> Range<Position> {
         def_use.position(self.chain, self.range.start)..def_use.position(self.chain, self.range.end)
     }

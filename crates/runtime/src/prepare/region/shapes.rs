@@ -72,7 +72,7 @@ impl Builder<'_> {
         self.graph.node(node).outputs().first().copied()
     }
 
-    /// Translates an argument of a call that reads only sizes and scalars.
+    /// Translates an argument of a call that reads only sizes and scalars. `None` if the argument is not supported.
     fn shape_arg(&mut self, arg: ArgRef) -> Option<CallArg> {
         let ArgRef::Value(id) = arg else { return None };
         match &self.state.values[id] {
@@ -92,7 +92,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The next recorded result, if results were recorded.
+    /// Takes the next recorded result. `None` if results were not recorded, or if none is left.
     pub(super) fn next_recorded(&mut self) -> Option<Observed> {
         let Sizes::Recorded(recorded) = &self.sizes else { return None };
         self.recorded_consumed += 1;
@@ -168,7 +168,7 @@ impl Builder<'_> {
         matches!(self.sizes, Sizes::Bounds) && self.def_use.is_computed(id)
     }
 
-    /// Appends a scalar to the operands.
+    /// Appends a scalar to the operands. `None` if the region cannot have the scalar as an operand.
     pub(super) fn scalar_operand(&mut self, id: Id) -> Option<()> {
         let present = self.fixed_scalar(id)?;
         let value = match self.graph_scalars.get(&id) {

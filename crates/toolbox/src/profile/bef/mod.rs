@@ -24,13 +24,13 @@ use std::sync::Arc;
 /// Maximum number of spans that a profile records, 64 bytes each; later ones are dropped.
 pub const MAX_SPANS: usize = 4_000_000;
 
-/// Maximum number of nested regions through which the enclosing function is searched.
+/// Maximum number of levels of nested regions that are searched for the enclosing function that has a name.
 const MAX_NESTING: usize = 64;
 
 /// The name of the row for tasks that kernels enqueued on the work queue.
 const TASKS: &str = "(tasks)";
 
-/// The recorded run of a BEF program.
+/// The recorded runs of a BEF program.
 #[derive(Debug)]
 pub struct Profile {
     /// The events of opening the program, then of all runs.
@@ -39,7 +39,7 @@ pub struct Profile {
     pub exit_code: i32,
     program: Arc<FreeableBuffer>,
     options: RunOptions,
-    /// For each function, the nearest enclosing function with a name, or itself.
+    /// By function index, the nearest enclosing function that has a name: the function itself, if it has one.
     owners: Vec<u32>,
     /// The overhead of recording one span, in nanoseconds.
     cost: f64,
@@ -235,7 +235,7 @@ impl Profile {
 /// Looks up the source locations of kernels.
 struct Sources<'a> {
     program: &'a Verified<'a>,
-    /// The last function that was looked up, by its index.
+    /// The function that was looked up last, with its index.
     last: Option<(u32, FunctionRecord<'a>)>,
 }
 

@@ -39,7 +39,7 @@ pub struct FunctionTime {
     pub name: String,
     /// The number of runs.
     pub runs: usize,
-    /// Whether recording stopped during the only run, so that its later spans are missing.
+    /// Whether recording stopped during the only run, so that later spans of the run are missing.
     pub cut: bool,
     /// The duration of a run, until its results were available and all its tasks were done.
     pub run_us: f64,
@@ -113,7 +113,7 @@ impl CallTime {
 }
 
 impl Report {
-    /// The report as text; with `places`, also by place.
+    /// The report as text. With `places`, it lists the kernels by place as well as by name.
     pub fn text(&self, places: bool) -> String {
         let mut out = format!("{}: opened in {}", line(&self.program), time_text(self.load_us));
         if let Some(init) = &self.init {
