@@ -92,10 +92,10 @@ mod tests {
     use pteron_tensor::ScalarType;
 
     fn fits(row: &[usize], is_dynamic: bool, sizes: &[usize]) -> Option<Vec<usize>> {
-        fits_if(row, is_dynamic, given, false)
+        fits_if(row, is_dynamic, sizes, false)
     }
 
-    fn fits_if(row: &[usize], is_dynamic: bool, given: &[usize], exact: bool) -> Option<Vec<usize>> {
+    fn fits_if(row: &[usize], is_dynamic: bool, sizes: &[usize], exact: bool) -> Option<Vec<usize>> {
         let spec = Spec { index: 0, name: None, dtype: ScalarType::Float, row: row.to_vec(), is_dynamic };
         fit_sizes(&spec, &Shape::new(sizes).unwrap(), exact).ok().map(|shape| shape.to_vec())
     }
@@ -119,6 +119,7 @@ mod tests {
         assert_eq!(fits(&[16, 4], true, &[12]), None);
         assert_eq!(fits(&[16, 4], true, &[64]), Some(vec![16, 4]));
     }
+
     #[test]
     fn exact_rows_have_all_elements_of_a_dynamic_input() {
         assert_eq!(fits_if(&[32], true, &[31], true), None);
