@@ -358,15 +358,15 @@ pub(super) fn gguf_data(report: &GgufReport) -> ReportData {
 /// The report data of a file of arrays: its tensors as weights.
 pub(super) fn of_arrays(report: &ArraysReport, format: &str) -> ReportData {
     let mut to = Gathered::new(&report.file, format);
-    to.fact("Size", bytes(report.bytes));
-    report.metadata.iter().for_each(|(key, text)| to.fact(key, text.clone()));
+    to.add_fact("Size", bytes(report.bytes));
+    report.metadata.iter().for_each(|(key, text)| to.add_fact(key, text.clone()));
     let weights = report.tensors.iter().map(|tensor| Weight {
         bytes: tensor.bytes,
         name: tensor.name.clone(),
         ty: tensor.ty.clone(),
         place: "file".to_owned(),
     });
-    table_of_weights(&mut to, weights.collect());
+    add_table_of_weights(&mut to, weights.collect());
     to.data
 }
 

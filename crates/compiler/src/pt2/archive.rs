@@ -262,7 +262,7 @@ fn open_zip(file: &dyn ArchiveFile) -> Result<ZipArchive<BufReader<Reader<'_>>>>
     file.read_at(0, head).map_err(|e| Error::archive("the archive", e.to_string()))?;
     match sniff(head) {
         Some(FileKind::Zip) => ZipArchive::new(BufReader::new(Reader { file, at: 0 })).map_err(zip_error),
-        Some(kind) => Err(Error::refused(
+        Some(kind) => Err(Error::archive_with_help(
             "the archive",
             not_an_archive_text(kind.description()),
             verb_instead_of_compile(kind),
