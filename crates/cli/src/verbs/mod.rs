@@ -66,6 +66,8 @@ verbs! {
     set_weight => SetWeight,
     #[cfg(feature = "serve")]
     serve => Serve,
+    #[cfg(not(feature = "serve"))]
+    no_serve => Serve,
     bef => Bef,
     completion => Completion,
 }

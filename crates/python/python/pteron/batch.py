@@ -63,7 +63,8 @@ class Mapper:
         batch_size: The maximum number of rows of a batch, if the program allows different numbers.
         check: Whether a row of a batch is once also executed alone, to check that the other rows do not affect its results.
         mmap: Whether the file is mapped instead of read. A mapped file must not be written to or truncated while it is in use.
-        options: Further options of `pteron.load`.
+        options: Further options of `pteron.load`; `threads` is 1 unless given, since engines call mappers in a process or thread for
+            each core.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Mapper:
             "mmap": mmap and not isinstance(source, bytes),
             **options,
         }
-        load = {"mmap": self._options["mmap"], **options}
+        load = {"mmap": self._options["mmap"], "threads": 1, **options}
         self._module = _pteron.Module(source, **load)
         self._source: Union[str, bytes] = source if isinstance(source, bytes) else os.fspath(source)
         self._lock = threading.Lock()
