@@ -65,7 +65,7 @@ def mapper(computes, **options):
 
 def loop(rows, threads):
     """One call per row, on this many threads."""
-    module = pteron.load(PROGRAM)
+    module = pteron.load(PROGRAM, threads=1)
     pixels = pixels_of(rows)
     scores = numpy.empty((len(pixels), 10), dtype=numpy.float32)
 

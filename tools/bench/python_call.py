@@ -45,7 +45,7 @@ def kinds(info):
 
 def rust(command, program):
     """Microseconds of the fastest call from Rust."""
-    text = subprocess.check_output([command, "run", program, "--repeat", "5000", "--json"], stderr=subprocess.DEVNULL)
+    text = subprocess.check_output([command, "run", program, "--repeat", "5000", "--json", "--threads", "1"], stderr=subprocess.DEVNULL)
     return json.loads(text)["latency"]["min_ms"] * 1e3
 
 
@@ -62,7 +62,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
-    module = pteron.load(options.program)
+    module = pteron.load(options.program, threads=1)
     [info] = [value.tensor for value in pteron.method_meta(module).inputs if value.tensor]
     calls = {}
     given = dict(kinds(info))

@@ -123,7 +123,7 @@ def dying(port, message, stop, results):
 
 class Server:
     def __init__(self, pteron, models, *options):
-        command = [pteron, "serve", models, "--listen", "127.0.0.1:0", "--control", "--json", *options]
+        command = [pteron, "serve", models, "--listen", "127.0.0.1:0", "--control", "--threads", "1", "--json", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.pid = self.process.pid
         self.port = int(json.loads(self.process.stdout.readline())["address"].rsplit(":", 1)[1])

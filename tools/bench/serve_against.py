@@ -108,7 +108,7 @@ def pinned(cpus, command, **more):
 
 class Pteron:
     def __init__(self, pteron, folder, options, cpus):
-        command = [pteron, "serve", folder, "--listen", "127.0.0.1:0", "--json", *options]
+        command = [pteron, "serve", folder, "--listen", "127.0.0.1:0", "--threads", "1", "--json", *options]
         self.process = pinned(cpus, command, stdout=subprocess.PIPE, text=True)
         self.port = int(json.loads(self.process.stdout.readline())["address"].rsplit(":", 1)[1])
         assert json.loads(self.process.stdout.readline())["event"] == "ready"
@@ -173,7 +173,7 @@ def bare(pteron, folder, network, cpus):
     sizes = serve_networks.NETWORKS[network]()[0]
     for rows in (1, 8, 32):
         shape = "x".join(map(str, [rows, *sizes]))
-        process = pinned(cpus, [pteron, "run", folder / f"{network}.pt2", f"{shape}xf32=0.5", "--json", "--repeat", "300"], stdout=subprocess.PIPE, text=True)
+        process = pinned(cpus, [pteron, "run", folder / f"{network}.pt2", f"{shape}xf32=0.5", "--json", "--repeat", "300", "--threads", "1"], stdout=subprocess.PIPE, text=True)
         found = json.loads(process.communicate()[0])["latency"]
         assert process.returncode == 0
         print(f"| bare loop, Pteron, {rows} rows | | {rows * 1e3 / found['median_ms']:.0f} | {found['median_ms']:.2f} | {found['p99_ms']:.2f} | | | |", flush=True)

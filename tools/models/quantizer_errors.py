@@ -130,7 +130,7 @@ def on_pteron(command, model, inputs, folder):
     """The outputs of Pteron, and its time in milliseconds."""
     outputs = []
     for path in inputs:
-        done = subprocess.run([command, "run", model, f"@{path}", "--json", "--repeat", "10", "--output", folder / "out"], check=True,
+        done = subprocess.run([command, "run", model, f"@{path}", "--json", "--repeat", "10", "--threads", "1", "--output", folder / "out"], check=True,
                               stdout=subprocess.PIPE)
         outputs.append(np.load(folder / "out" / "output0.npy"))
         best = json.loads(done.stdout)["latency"]["min_ms"]

@@ -14,6 +14,11 @@ picture = np.clip(picture + rng.normal(0, 25, picture.shape), 0, 255).astype(np.
 Image.fromarray(picture).save("colours.png", optimize=True)
 
 image = Image.open("colours.png")
+# The same pixels in other formats, and what Pillow decodes from a lossy one.
+image.save("colours.bmp")
+image.save("colours.webp", lossless=True)
+image.save("lossy.webp", quality=80)
+np.save("lossy.npy", np.asarray(Image.open("lossy.webp").convert("RGB")).transpose(2, 0, 1).copy())
 imagenet = T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 steps = {
     "imagenet": [T.Resize(24), T.CenterCrop(20), T.ToTensor(), imagenet],
@@ -27,5 +32,6 @@ for name, transforms in steps.items():
 
 opacity = (x * y % 256).astype(np.uint8)
 Image.fromarray(np.dstack([picture, opacity])[:13, :17], "RGBA").save("opacity.png", optimize=True)
+Image.open("opacity.png").save("opacity.webp", lossless=True, exact=True)
 transforms = T.Compose([T.Resize((11, 9)), T.ToTensor()])
 np.save("opacity.npy", transforms(Image.open("opacity.png")).numpy())

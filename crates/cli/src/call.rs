@@ -8,11 +8,15 @@ use crate::registries::{self, registries};
 use crate::terminal::say;
 use clap::{Args, ValueEnum};
 use pteron::compile::Cache;
-use pteron::{DataLoader, LoadOptions, Program};
+use pteron::{DataLoader, EValue, LoadOptions, Program};
 use pteron_toolbox::bundle::Bundle;
+use pteron_toolbox::comparison::Side;
 use pteron_toolbox::input::{GivenInput, InputSpec};
 use pteron_toolbox::paths::Paths;
-use pteron_toolbox::run::{LoadMode, Request, default_method, expect_program, open_data};
+use pteron_toolbox::random::random_inputs;
+use pteron_toolbox::run::{
+    DefaultInputs, LoadMode, Request, default_method, expect_program, input_values, open_data,
+};
 use pteron_toolbox::task;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,9 +32,13 @@ pub(crate) struct CallArgs {
     /// The method [default: `forward`, or the only one]
     #[arg(short, long, value_name = "NAME")]
     method: Option<String>,
-    /// Use the inputs of this test case of a bundled program [default: 0, if no inputs are given]
+    /// Use the inputs of this test case of a bundled program [default: 0, if neither inputs nor --seed are given]
     #[arg(long, value_name = "N", conflicts_with = "inputs")]
     case: Option<usize>,
+    /// Draw the inputs, if none are given, from a generator with this seed: floats from -1 to 1, uint8 from 0 to 255, other
+    /// integers 0 or 1 [default: zeros]
+    #[arg(long, value_name = "N", conflicts_with_all = ["inputs", "case"])]
+    seed: Option<u64>,
     /// A file of external weights of the program (.ptd); may be repeated
     #[arg(short, long, value_name = "FILE")]
     data: Vec<PathBuf>,
@@ -141,6 +149,7 @@ impl CallArgs {
             ("inputs", !self.inputs.is_empty()),
             ("--method", self.method.is_some()),
             ("--case", self.case.is_some()),
+            ("--seed", self.seed.is_some()),
             ("--data", !self.data.is_empty()),
             ("--cache", self.cache.is_some()),
         ];
@@ -187,9 +196,9 @@ impl CallArgs {
             }
         };
         let pictures = self.pictures.preparation(stored.as_ref());
-        let mut request = Request { method, inputs, repeat, pictures, ..Request::default() };
+        let mut request = Request { method, inputs, seed: self.seed, repeat, pictures, ..Request::default() };
         match (&bundle, self.case) {
-            (Some(bundle), case) if self.inputs.is_empty() => {
+            (Some(bundle), case) if self.inputs.is_empty() && self.seed.is_none() => {
                 let method = self.method.clone().map_or_else(|| default_method(&program), Ok)?;
                 request.values = Some(bundle.inputs(&method, case.unwrap_or(0))?);
             }
@@ -213,9 +222,30 @@ pub(crate) struct Loaded {
     pub(crate) bundle: Option<Bundle>,
 }
 
-/// Prints a note that the method runs with these zero inputs, if there are any, since no inputs were given.
-pub(crate) fn note_zeros(zeros: Option<&Vec<String>>) {
-    if let Some(zeros) = zeros {
-        say(format_args!("no inputs given: running with zeros, {}", zeros.join(" ")));
+impl Loaded {
+    /// The program, as one of two that are compared.
+    pub(crate) fn side(&self) -> Side<'_> {
+        Side { program: &self.program, options: &self.options }
+    }
+
+    /// The inputs of the call for a comparison of programs: those that were given, or random ones, which are noted.
+    pub(crate) fn sample(&self, method: &str) -> Result<Vec<EValue>> {
+        let Request { values, inputs, pictures, seed, .. } = &self.request;
+        match (values, inputs.is_empty()) {
+            (Some(values), _) => Ok(values.clone()),
+            (None, false) => Ok(input_values(&self.program, method, inputs.clone(), pictures)?),
+            (None, true) => {
+                let seed = seed.unwrap_or(0);
+                say(format_args!("no inputs given: running with random values of seed {seed}"));
+                Ok(random_inputs(&self.program, method, seed)?)
+            }
+        }
+    }
+}
+
+/// Prints a note with the inputs that were used because none were given.
+pub(crate) fn note_default_inputs(inputs: Option<&DefaultInputs>) {
+    if let Some(inputs) = inputs {
+        say(format_args!("no inputs given: running with {inputs}"));
     }
 }

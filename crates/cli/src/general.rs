@@ -8,7 +8,9 @@ use crate::progress;
 use crate::registries::registries;
 use crate::terminal::{Style, say};
 use clap::{Args, ValueEnum};
-use pteron::{BackendRegistry, DataLoader, EditLock, Features, Isa, Limits, Protected, PtdDataMap};
+use pteron::{
+    BackendRegistry, DataLoader, EditLock, Features, Isa, Limits, Protected, PtdDataMap, available_threads,
+};
 use pteron_toolbox::bundle::rebundle;
 use pteron_toolbox::edit::Output;
 use pteron_toolbox::paths::{self, Paths};
@@ -68,9 +70,10 @@ pub(crate) struct GeneralOpts {
 /// Options of the verbs that run programs.
 #[derive(Debug, Args)]
 pub(crate) struct ExecutionOpts {
-    /// Number of threads
-    #[arg(short, long, value_name = "N", default_value = "1", value_parser = parse_threads)]
-    threads: NonZeroUsize,
+    /// Number of threads of an execution; the results do not depend on it [default: the number of cores, or an equal share of
+    /// them if several executions run concurrently]
+    #[arg(short, long, value_name = "N", value_parser = parse_threads)]
+    threads: Option<NonZeroUsize>,
     /// Instruction set to use, with those that it implies: portable, avx2, avxvnni, avx512, avx512vnni or amx [default:
     /// all that this machine has]
     #[arg(long, value_name = "NAME")]
@@ -93,19 +96,26 @@ impl ExecutionOpts {
     /// The options that apply to ExecuTorch methods only, by name, each with whether it was given.
     pub(crate) fn method_options(&self) -> [(&'static str, bool); 3] {
         [
-            ("--threads", self.threads != NonZeroUsize::MIN),
+            ("--threads", self.threads.is_some()),
             ("--isa", self.isa.is_some()),
             ("--no-prepare", self.no_prepare),
         ]
     }
 
-    /// The threads, instruction set and preparation with which programs run.
+    /// The threads, instruction set and preparation with which programs run, by default on all cores.
     pub(crate) fn setting(&self) -> Result<Setting> {
+        self.setting_of_each(NonZeroUsize::MIN)
+    }
+
+    /// As [`setting`](Self::setting), for each of `executions` that run concurrently and share the cores.
+    pub(crate) fn setting_of_each(&self, executions: NonZeroUsize) -> Result<Setting> {
         let isa = match self.isa {
             Some(features) => Isa::of(features).map_err(|e| Failure::Failed(Box::new(e)))?,
             None => Isa::detect(),
         };
-        Ok(Setting { no_prepare: self.no_prepare, isa, threads: self.threads.get() })
+        let share = || (available_threads() / executions).max(1);
+        let threads = self.threads.map_or_else(share, NonZeroUsize::get);
+        Ok(Setting { no_prepare: self.no_prepare, isa, threads })
     }
 }
 

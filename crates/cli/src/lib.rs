@@ -128,6 +128,18 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "serve"))]
+    #[test]
+    fn a_build_without_the_server_says_how_to_get_it() {
+        for line in
+            [&["pteron", "serve", "models", "--listen", "0.0.0.0:80"][..], &["pteron", "serve", "--help"]]
+        {
+            let cli = Cli::try_parse_from(line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+            let failure = cli.verb.run(&cli.general).expect_err("there is no server");
+            assert!(format!("{failure:?}").contains("--features serve"), "{failure:?}");
+        }
+    }
+
     /// A command line that passes a different path to every option of the verb that takes one, and the paths.
     fn with_every_path(verb: &clap::Command, words: &[&str]) -> (Vec<String>, Vec<String>) {
         let mut line: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();

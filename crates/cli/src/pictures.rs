@@ -98,7 +98,7 @@ impl PictureOpts {
             return Ok(());
         }
         let names = names.join(", ");
-        Err(Failure::Usage(format!("{names}: none of the inputs is an image (.png, .jpg)")))
+        Err(Failure::Usage(format!("{names}: none of the inputs is an image (.png, .jpg, .webp, .bmp)")))
     }
 
     /// The options for images, by name, each with whether it was given.

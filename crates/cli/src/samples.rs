@@ -71,7 +71,7 @@ impl Samples {
         let by_name = files.iter().all(|file| name(file).is_some());
         let refused = |file: &Path| {
             let (option, file) = (self.option, file.display());
-            Failure::Usage(format!("{option}: {file} is no array (.npy) or image (.png, .jpg)"))
+            Failure::Usage(format!("{option}: {file} is no array (.npy) or image (.png, .jpg, .webp, .bmp)"))
         };
         let input = |file: &PathBuf| {
             let value = InputSpec::of_file(file).ok_or_else(|| refused(file))?;

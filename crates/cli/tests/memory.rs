@@ -113,14 +113,14 @@ fn no_command_is_aborted_for_lack_of_memory() {
     assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
     let least = least_room() + FIXED;
     for args in [
-        &["run", &model][..],
-        &["run", &model, "--no-prepare"],
-        &["run", &model, "--json"],
-        &["run", &model, "--top", "3"],
-        &["run", &model, "--output", &out],
+        &["run", &model, "-t", "1"][..],
+        &["run", &model, "-t", "1", "--no-prepare"],
+        &["run", &model, "-t", "1", "--json"],
+        &["run", &model, "-t", "1", "--top", "3"],
+        &["run", &model, "-t", "1", "--output", &out],
         &["extract", &model, "--constants", "-o", &out],
         &["convert", &data, "-o", &path("w.npz")],
-        &["profile", &model],
+        &["profile", &model, "-t", "1"],
     ] {
         squeeze(args, least);
     }

@@ -23,7 +23,7 @@ pub use amx::is_available as has_amx_int8;
 pub use interrupt::{
     Armed, Interrupt, Interrupted, armed, checkpoint, count, counted, interruptible, out_of_memory, progress,
 };
-pub use parallel::Pool;
+pub use parallel::{Pool, available_threads};
 pub use queue::{HandOver, Refused, Resume, Task, WorkQueue};
 #[doc(hidden)]
 pub use sync::UnsafeCell;

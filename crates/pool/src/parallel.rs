@@ -5,6 +5,12 @@ use crate::workers::Threads;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+/// The number of threads that this process can run at once: the cores that its affinity and the quota of its control
+/// group allow, at least one and at most [`MAX_THREADS`](crate::limits::MAX_THREADS). One where the system does not tell.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS))
+}
+
 /// A set of threads that execute parallel loops. Cloning shares the threads; dropping the last
 /// clone stops them.
 #[derive(Clone, Debug)]
@@ -108,6 +114,11 @@ mod tests {
     /// `count`, but a fiftieth of it under Miri, which is slow.
     const fn repetitions(count: usize) -> usize {
         if cfg!(miri) { count.div_ceil(50) } else { count }
+    }
+
+    #[test]
+    fn a_pool_of_the_available_threads_starts() {
+        assert_eq!(Pool::new(available_threads()).threads(), available_threads());
     }
 
     #[test]

@@ -14,16 +14,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`open`] uses every operator and every backend of this crate ([`backend_registry`]). Start from [`load_options`] to
-//! add other backends, custom operators, `.ptd` files, threads, limits or a tracer.
+//! [`open`] uses every operator and every backend of this crate ([`backend_registry`]). [`open_with`] takes options: start
+//! from [`load_options`] to add other backends, custom operators, `.ptd` files, threads, limits or a tracer.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use pteron::{Module, Pool, PtdDataMap};
+//! use pteron::{Pool, PtdDataMap};
 //! use std::sync::Arc;
 //!
 //! let options = pteron::load_options().data(Arc::new(PtdDataMap::open("weights.ptd")?)).pool(Pool::new(2));
-//! let mut module = Module::open("model.pte", options)?;
+//! let mut module = pteron::open_with("model.pte", options)?;
 //! println!("{:?}", module.method_meta("forward")?.inputs());
 //! # Ok(()) }
 //! ```
@@ -111,7 +111,7 @@ pub use pteron_operator::{
     Arg, ArgKey, Args, DtypeSet, EValue, Feature, Features, FnKernel, Isa, Kernel, KernelContext,
     KernelRegistry, Operator, Out, Outs, Schema, Tag,
 };
-pub use pteron_pool::Pool;
+pub use pteron_pool::{Pool, available_threads};
 #[cfg(feature = "training")]
 pub use pteron_runtime::{
     Adam, AdamOptions, Decay, Optimizer, OptimizerState, Schedule, Sgd, SgdOptions, TrainingModule,
@@ -163,11 +163,50 @@ pub fn load_options() -> LoadOptions {
 }
 
 /// Opens a program with [`load_options`]. With the feature `compile`, a torch.export archive (`.pt2`) is accepted too, and
-/// is compiled in memory.
+/// is compiled in memory. The test cases of a bundled program (`.bpte`) are left out.
 pub fn open(path: impl AsRef<Path>) -> Result<Module> {
-    let options = load_options();
+    open_with(path, load_options())
+}
+
+/// As [`open`], with options: threads, `.ptd` files, limits, other operators and backends. Start from [`load_options`].
+///
+/// ```
+/// # fn main() -> pteron::Result<()> {
+/// use pteron::{Pool, available_threads};
+/// # let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.pte");
+///
+/// let options = pteron::load_options().pool(Pool::new(available_threads()));
+/// let module = pteron::open_with(digits, options)?;
+/// assert!(module.method_meta("forward").is_ok());
+/// # Ok(()) }
+/// ```
+pub fn open_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Module> {
     let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(path)?);
+    let file = unbundle(file, &options.limits)?;
     #[cfg(feature = "compile")]
     let file = compile::program(file, &options.kernels, &options.limits)?;
     Module::load(file, options)
 }
+
+/// The program of a bundled program; any other file is returned unchanged.
+fn unbundle(file: Arc<dyn DataLoader>, limits: &Limits) -> Result<Arc<dyn DataLoader>> {
+    let head = file.load(0, file.size().min(64), Purpose::Program)?;
+    if format::sniff(&head) != Some(format::FileKind::Bpte) {
+        return Ok(file);
+    }
+    let bytes = file.load(0, file.size(), Purpose::Program)?;
+    let invalid = |error| Error::Format { file: file.name().to_owned(), source: Box::new(error) };
+    let program = format::bpte::read(&bytes, &limits.format).map_err(invalid)?.program;
+    let index = |at| usize::try_from(at).ok();
+    let program = index(program.start).zip(index(program.end)).and_then(|(a, b)| bytes.slice(a..b));
+    let name = format!("the program of {}", file.name());
+    match program {
+        Some(program) => Ok(Arc::new(BytesLoader::named(name, program))),
+        None => Err(Error::Unsupported(format!("{name} is not within the file, which must have changed"))),
+    }
+}
+
+/// The guide, whose code is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/threads.md")]
+mod threads {}

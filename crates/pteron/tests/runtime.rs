@@ -55,6 +55,15 @@ fn floats(value: &EValue) -> Vec<f32> {
     value.as_tensor().unwrap().to_vec().unwrap()
 }
 
+#[test]
+fn a_bundled_program_opens_as_its_program() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let module = pteron::open(folder.join("corpus/wild/bundled_linear/model.bpte")).unwrap();
+    assert!(module.method_meta("forward").is_ok());
+    let error = pteron::open(folder.join("hostile/no_program.bpte")).unwrap_err();
+    assert!(message(&error).contains("is not valid"), "{}", message(&error));
+}
+
 /// The messages of an error and its sources, joined by colons.
 fn message(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -179,7 +179,7 @@ pub(crate) fn compare_programs(
             };
             samples.iter().map(sample).collect::<PyResult<Vec<_>>>()?
         }
-        None => vec![random::random_inputs(&a.opened.program, &method).map_err(Failure::from)?],
+        None => vec![random::random_inputs(&a.opened.program, &method, 0).map_err(Failure::from)?],
     };
     let done: Result<String> = py.detach(|| {
         let (explicit, min_sqnr) = bounds;

@@ -7,6 +7,7 @@ use crate::tensor::PyTensor;
 use pteron::compile::Cache;
 use pteron::{
     BackendRegistry, BytesLoader, DataLoader, Features, Isa, Limits, LoadOptions, NamedDataMap, Pool,
+    available_threads,
 };
 use pteron_toolbox::run::{LoadMode, open, open_data};
 use pyo3::exceptions::PyValueError;
@@ -95,7 +96,8 @@ impl Outputs {
 pub(crate) struct Settings {
     pub(crate) data: Vec<PathBuf>,
     backends: Option<Vec<String>>,
-    pub(crate) threads: usize,
+    /// The number of threads; `None` for the number of cores.
+    threads: Option<usize>,
     pub(crate) limits: Limits,
     mmap: bool,
     /// The folder in which compiled programs are cached; `None` for no cache.
@@ -116,7 +118,7 @@ impl Settings {
         let mut settings = Self {
             data: Vec::new(),
             backends: None,
-            threads: 1,
+            threads: None,
             limits: Limits::default(),
             mmap: false,
             cache: None,
@@ -134,7 +136,7 @@ impl Settings {
             match name.extract::<&str>()? {
                 "data" => settings.data = extract_paths(&value)?,
                 "backends" => settings.backends = Some(value.extract()?),
-                "threads" => settings.threads = value.extract()?,
+                "threads" => settings.threads = Some(value.extract()?),
                 "limits" => settings.limits = extract_limits(&value)?,
                 "mmap" => settings.mmap = value.is_truthy()?,
                 "cache" => settings.cache = Some(value.extract()?),
@@ -152,7 +154,7 @@ impl Settings {
                 }
             }
         }
-        if settings.threads == 0 {
+        if settings.threads == Some(0) {
             return Err(PyValueError::new_err("threads must be 1 or more"));
         }
         Ok(settings)
@@ -176,7 +178,13 @@ impl Settings {
 
     /// The options for loading methods.
     pub(crate) fn load_options(&self) -> Result<LoadOptions> {
-        let mut options = load_options().limits(self.limits.clone()).pool(Pool::new(self.threads));
+        self.load_options_of_each(1)
+    }
+
+    /// As [`load_options`](Self::load_options), for `executions` that run concurrently and by default share the cores.
+    pub(crate) fn load_options_of_each(&self, executions: usize) -> Result<LoadOptions> {
+        let threads = self.threads.unwrap_or_else(|| available_threads() / executions.max(1));
+        let mut options = load_options().limits(self.limits.clone()).pool(Pool::new(threads));
         if let Some(names) = &self.backends {
             options.backends = Arc::new(select_backends(registries().backends().clone(), names)?);
         }

@@ -10,7 +10,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -64,9 +63,9 @@ pub(crate) fn verify(
         if programs.archives {
             cases = cases.iter().flat_map(Case::archive_cases).collect();
         }
-        let load = settings.load_options()?;
+        let jobs = jobs.unwrap_or_else(pteron::available_threads);
+        let load = settings.load_options_of_each(jobs)?;
         let convert = programs.convert()?;
-        let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
         let ways = if matrix { Setting::all().into_iter().map(Some).collect() } else { vec![None] };
         let mut counts = Counts::default();
         let mut outcomes = Vec::new();

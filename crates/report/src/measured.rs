@@ -4,6 +4,7 @@ use super::Gathered;
 use super::data::{Cell, Column, Row};
 use super::tables::number_cell;
 use pteron_format::etdump::ETDump;
+use pteron_toolbox::comparison::{Closeness, Comparison};
 use pteron_toolbox::diff::{Class, DiffReport};
 use pteron_toolbox::divergence::Divergence;
 use pteron_toolbox::profile::{self, time_text};
@@ -22,6 +23,8 @@ pub struct Measured<'a> {
     pub etdump: Option<(&'a ETDump, &'a str)>,
     /// The divergence of two runs.
     pub divergence: Option<&'a Divergence>,
+    /// The comparison with another program of the same model, and that program's name.
+    pub comparison: Option<(&'a Comparison, &'a str)>,
     /// The differences from another file.
     pub diff: Option<&'a DiffReport>,
 }
@@ -134,6 +137,9 @@ impl Measured<'_> {
             );
             to.add_table("Comparison", &note, &columns, rows);
         }
+        if let Some((comparison, other)) = self.comparison {
+            add_comparison(to, comparison, other);
+        }
         if let Some(diff) = self.diff {
             to.add_fact("Compared with", &*diff.b);
             let rows = diff.differences.iter().map(|d| {
@@ -161,6 +167,69 @@ impl Measured<'_> {
             to.add_table("Differences", &format!("Differences from {}.", diff.b), &columns, rows);
         }
     }
+}
+
+/// Adds the tables of a comparison with another program: its outputs, and the layers that both have.
+fn add_comparison(to: &mut Gathered, comparison: &Comparison, other: &str) {
+    let samples = pteron_toolbox::show::count(comparison.samples, "sample");
+    let answer = if comparison.agree { "agrees" } else { "differs" };
+    to.add_fact("On the same inputs", format!("{answer} with {other}, {samples}"));
+    let rows = comparison.outputs.iter().enumerate().map(|(i, output)| {
+        let mut cells = vec![to.cell(output.name.clone().unwrap_or_else(|| format!("output {i}")))];
+        cells.extend(closeness_cells(to, output.closeness.as_ref()));
+        cells.push(output.same_top.map_or(Cell::Empty, |share| to.cell(format!("{:.1} %", 100.0 * share))));
+        cells.push(to.cell(output.difference.clone().unwrap_or_default()));
+        Row { cells, link: None }
+    });
+    let rows: Vec<Row> = rows.collect();
+    let columns = [
+        ("Output", Column::Text),
+        ("Largest difference", Column::Number),
+        ("SQNR, dB", Column::Number),
+        ("Cosine", Column::Number),
+        ("Same top", Column::Text),
+        ("Beyond tolerance", Column::Text),
+    ];
+    to.add_table("Outputs", &format!("Outputs beside those of {other}, over {samples}."), &columns, rows);
+
+    let rows = comparison.layers.iter().enumerate().map(|(i, layer)| {
+        let mark = match (comparison.first == Some(i), layer.differs) {
+            (true, _) => "first to differ",
+            (_, true) => "differs",
+            _ => "",
+        };
+        let mut cells = vec![to.cell(&layer.a), to.cell(&layer.b)];
+        cells.extend(closeness_cells(to, Some(&layer.closeness)));
+        cells.extend([to.cell(mark), to.cell(layer.source.clone().unwrap_or_default())]);
+        Row { cells, link: None }
+    });
+    let rows: Vec<Row> = rows.collect();
+    let columns = [
+        ("Here", Column::Text),
+        ("There", Column::Text),
+        ("Largest difference", Column::Number),
+        ("SQNR, dB", Column::Number),
+        ("Cosine", Column::Number),
+        ("Differs", Column::Text),
+        ("Source", Column::Text),
+    ];
+    let [here, there] = comparison.unpaired;
+    let mut note = format!(
+        "Values on the first sample that both compute; {here} are only here, {there} only in {other}."
+    );
+    if let Some(instruction) = &comparison.instruction {
+        note += &format!(" As written, {instruction} is the first instruction whose result differs.");
+    }
+    to.add_table("Layers", &note, &columns, rows);
+}
+
+/// The largest difference, signal-to-noise ratio and cosine of two values; an infinite number is text.
+fn closeness_cells(to: &mut Gathered, closeness: Option<&Closeness>) -> [Cell; 3] {
+    let numbers = closeness.map(|c| [c.largest, c.sqnr, c.cosine]);
+    numbers.map_or([Cell::Empty, Cell::Empty, Cell::Empty], |numbers| {
+        numbers
+            .map(|number| if number.is_finite() { number_cell(number) } else { to.cell(number.to_string()) })
+    })
 }
 
 /// Applies a change to every node that computes the result of an instruction.

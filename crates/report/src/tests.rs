@@ -62,3 +62,45 @@ fn weights_are_listed_by_size() {
     let linked = written.nodes.iter().filter(|n| !n.links.is_empty()).count();
     assert!(linked > 0 && report.graphs[1].nodes.len() <= written.nodes.len(), "{linked}");
 }
+
+#[test]
+fn a_comparison_has_tables_of_outputs_and_layers() {
+    use pteron_toolbox::comparison::{Closeness, Comparison, Layer, OutputComparison};
+    let file: &[u8] = include_bytes!("../../../examples/digits/digits.pte");
+    let loader: Arc<dyn DataLoader> = Arc::new(BytesLoader::new(file.to_vec()));
+    let options = LoadOptions::new(pteron_kernels::registry());
+    let closeness = |largest| Closeness { largest, sqnr: f64::INFINITY, cosine: 1.0 };
+    let layer = |name: &str, differs| Layer {
+        a: name.to_owned(),
+        b: name.to_owned(),
+        source: None,
+        sizes: vec![1],
+        closeness: closeness(0.25),
+        differs,
+    };
+    let comparison = Comparison {
+        method: "forward".to_owned(),
+        samples: 1,
+        min_sqnr: None,
+        outputs: vec![OutputComparison {
+            name: Some("scores".to_owned()),
+            closeness: Some(closeness(0.5)),
+            same_top: Some(1.0),
+            difference: None,
+        }],
+        layers: vec![layer("conv", false), layer("gelu", true), layer("linear", true)],
+        unpaired: [2, 3],
+        first: Some(1),
+        instruction: None,
+        agree: false,
+    };
+    let measured = Measured { comparison: Some((&comparison, "other.pte")), ..Measured::default() };
+    let report = gather(&loader, &options, &measured).unwrap();
+    let rows_of = |title: &str| -> Vec<Vec<String>> {
+        let table = report.tables.iter().find(|table| report.strings.get(table.title) == title).unwrap();
+        table.rows.iter().map(|row| texts(&report, row)).collect()
+    };
+    assert_eq!(rows_of("Outputs"), [["scores", "0.5", "inf", "1", "100.0 %", ""]]);
+    let marks: Vec<String> = rows_of("Layers").into_iter().map(|row| row[5].clone()).collect();
+    assert_eq!(marks, ["", "first to differ", "differs"]);
+}

@@ -16,7 +16,8 @@ pub struct LoadOptions {
     pub backends: Arc<BackendRegistry>,
     /// The data of tensors that are stored outside the program, if the caller has any.
     pub data: Option<Arc<dyn NamedDataMap>>,
-    /// The thread pool for kernels and delegates.
+    /// The thread pool for kernels and delegates. By default everything runs on the calling thread; a pool of
+    /// [`pteron_pool::available_threads`] uses all cores. The results are the same bits.
     pub pool: Pool,
     /// The instruction set that kernels and delegates may use.
     pub isa: Isa,

@@ -4,7 +4,7 @@ use crate::refusal::Reason;
 use crate::request::Timing;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The upper bounds of a histogram's buckets, in seconds.
 const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
@@ -51,6 +51,26 @@ pub(crate) struct ModelMetrics {
     /// The number of requests that were executed in a batch with others.
     joined: AtomicU64,
     loads: AtomicU64,
+    /// The number of executions with successful requests.
+    executions: AtomicU64,
+    /// The time of the last success, in milliseconds since 1970.
+    last_success: AtomicU64,
+}
+
+/// Sums over all requests of a version of a model.
+#[cfg(feature = "net")]
+#[derive(Debug)]
+pub(crate) struct Totals {
+    pub(crate) successes: u64,
+    pub(crate) failures: u64,
+    /// The number of executions; fewer than successes if requests were joined.
+    pub(crate) executions: u64,
+    /// The time of the last success, in milliseconds since 1970; 0 if there was none.
+    pub(crate) last_success: u64,
+    /// The time that successful requests waited, in microseconds.
+    pub(crate) queued: u64,
+    /// The time of executions, for each of their successful requests, in microseconds.
+    pub(crate) computed: u64,
 }
 
 impl ModelMetrics {
@@ -59,6 +79,9 @@ impl ModelMetrics {
         self.queued.add(timing.queued);
         self.computed.add(timing.computed);
         self.joined.fetch_add(u64::from(timing.batch_rows > 0), Ordering::Relaxed);
+        self.executions.fetch_add(u64::from(timing.is_first), Ordering::Relaxed);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.last_success.fetch_max(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     pub(crate) fn count_failure(&self, reason: Reason) {
@@ -67,6 +90,20 @@ impl ModelMetrics {
 
     pub(crate) fn count_load(&self) {
         self.loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sums over all requests so far.
+    #[cfg(feature = "net")]
+    pub(crate) fn totals(&self) -> Totals {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Totals {
+            successes: self.successes(),
+            failures: self.failures.iter().map(load).sum(),
+            executions: load(&self.executions),
+            last_success: load(&self.last_success),
+            queued: load(&self.queued.microseconds),
+            computed: load(&self.computed.microseconds),
+        }
     }
 
     /// The number of successful requests.

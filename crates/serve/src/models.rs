@@ -5,6 +5,8 @@ use crate::generation::Generation;
 use crate::guard::catch_panics;
 use crate::load::load_version;
 use crate::metrics::ModelMetrics;
+#[cfg(feature = "net")]
+use crate::metrics::Totals;
 use crate::options::ServiceOptions;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::{Files, Repository, Versions};
@@ -370,6 +372,38 @@ impl Models {
         }
         let number = version.parse().ok().and_then(|number: u64| versions.get_key_value(&number));
         number.ok_or_else(|| no_version_error(name, version, versions.keys())).and_then(ready)
+    }
+
+    /// Calls `each` with the sums of a version of a model: of all its versions if `version` is empty, and of all models if
+    /// `name` is.
+    ///
+    /// # Errors
+    /// There is no such model or version, or `each` fails.
+    #[cfg(feature = "net")]
+    pub(crate) fn each_totals(
+        &self,
+        (name, version): (&str, &str),
+        mut each: impl FnMut(&str, u64, &Totals) -> Result<()>,
+    ) -> Result<()> {
+        let models = self.read();
+        let (mut has_model, mut has_version) = (name.is_empty(), version.is_empty());
+        for (own, versions) in models.iter().filter(|(own, _)| name.is_empty() || *own == name) {
+            has_model = true;
+            for (number, entry) in versions {
+                if version.is_empty() || version.parse() == Ok(*number) {
+                    has_version = true;
+                    each(own, *number, &entry.metrics.totals())?;
+                }
+            }
+        }
+        match (has_model, has_version) {
+            (true, true) => Ok(()),
+            (true, false) => {
+                let there = models.get(name).into_iter().flat_map(BTreeMap::keys);
+                Err(no_version_error(name, version, there))
+            }
+            (false, _) => Err(no_model_error(name)),
+        }
     }
 
     /// The metrics of every version, with their labels.

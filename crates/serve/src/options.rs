@@ -8,7 +8,8 @@ use std::time::Duration;
 pub struct ServiceOptions {
     /// The folder with the models (see [`Repository`](crate::Repository)).
     pub models: PathBuf,
-    /// How programs are loaded. The executions of all workers share its thread pool.
+    /// How programs are loaded. The executions of all workers share its thread pool, which by default has one thread: give
+    /// it the cores divided by the workers.
     pub load: LoadOptions,
     /// The number of threads that execute programs.
     pub workers: usize,

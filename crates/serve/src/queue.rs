@@ -297,7 +297,7 @@ fn run_batch(batch: Vec<QueuedRequest>, running: &RunningBatch, budget: &Arc<Bud
     let again = batch.len() > 1 && results.as_ref().is_err_and(|refusal| refusal.reason != Reason::Cancelled);
     let rows: usize = batch.iter().filter_map(|waiting| waiting.rows).sum();
     let batch_rows = if batch.len() > 1 && !again { rows } else { 0 };
-    for waiting in batch {
+    for (i, waiting) in batch.into_iter().enumerate() {
         let mut own = match &mut results {
             _ if again => {
                 let alone = execute_batch(std::slice::from_ref(&waiting), &running.interrupt, budget);
@@ -309,8 +309,8 @@ fn run_batch(batch: Vec<QueuedRequest>, running: &RunningBatch, budget: &Arc<Bud
         if Instant::now() > waiting.job.deadline {
             own = Err(Refusal::new(Reason::Deadline, "the request's deadline has passed"));
         }
-        let timing =
-            Timing { queued: begin.duration_since(waiting.entered), computed: begin.elapsed(), batch_rows };
+        let (queued, is_first) = (begin.duration_since(waiting.entered), again || i == 0);
+        let timing = Timing { queued, computed: begin.elapsed(), batch_rows, is_first };
         (waiting.job.reply)(own.map(|outputs| (outputs, timing)));
     }
 }

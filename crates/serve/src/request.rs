@@ -83,4 +83,6 @@ pub struct Timing {
     pub computed: Duration,
     /// The number of rows of the batch that the request was executed in; 0 if it was executed alone.
     pub batch_rows: usize,
+    /// Whether the request is the first of its execution.
+    pub is_first: bool,
 }

@@ -4,6 +4,8 @@ use crate::execute::Outputs;
 use crate::generation::Generation;
 use crate::guard;
 use crate::metrics;
+#[cfg(feature = "net")]
+use crate::metrics::Totals;
 use crate::models::{Entry, IndexEntry, Models, ScanPolicy};
 use crate::options::ServiceOptions;
 use crate::queue::{Bounds, Job, Queue, Ticket};
@@ -168,6 +170,20 @@ impl Service {
     pub fn model(&self, name: &str, version: &str) -> Result<(Vec<String>, Arc<Generation>)> {
         let (_, _, generation) = self.models.find(name, version)?;
         Ok((self.models.versions(name), generation))
+    }
+
+    /// Calls `each` with the sums of a version of a model: of all its versions if `version` is empty, and of all models if
+    /// `name` is.
+    ///
+    /// # Errors
+    /// There is no such model or version, or `each` fails.
+    #[cfg(feature = "net")]
+    pub(crate) fn each_totals(
+        &self,
+        model: (&str, &str),
+        each: impl FnMut(&str, u64, &Totals) -> Result<()>,
+    ) -> Result<()> {
+        self.models.each_totals(model, each)
     }
 
     /// Fails in the way [`Self::infer`] does if the model or version is not loaded.

@@ -62,6 +62,50 @@ fn infer_takes_typed_and_raw_contents() {
     });
 }
 
+#[derive(Clone, PartialEq, prost::Message)]
+struct ModelName {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Config {
+    #[prost(message, optional, tag = "1")]
+    config: Option<ModelName>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Statistics {
+    #[prost(message, repeated, tag = "1")]
+    models: Vec<ModelStatistics>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ModelStatistics {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint64, tag = "4")]
+    inferences: u64,
+}
+
+#[test]
+fn configuration_and_statistics_are_messages_of_triton() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    block_on(async {
+        let mut channel = Channel::open(fixture.address).await;
+        let model = ModelName { name: "mlp".to_owned() };
+        let config: Config = channel.call("ModelConfig", &model, &[]).await.read();
+        assert_eq!(config.config, Some(model.clone()));
+        assert_eq!(channel.call("ModelInfer", &mlp(2, 0, true), &[]).await.code, 0);
+        for asked in [model, ModelName::default()] {
+            let statistics: Statistics = channel.call("ModelStatistics", &asked, &[]).await.read();
+            assert_eq!(statistics.models, [ModelStatistics { name: "mlp".to_owned(), inferences: 1 }]);
+        }
+        let other = ModelName { name: "other".to_owned() };
+        assert_eq!(channel.call("ModelStatistics", &other, &[]).await.code, 5);
+    });
+}
+
 #[test]
 fn invalid_requests_get_a_code_and_a_message() {
     let fixture = Fixture::new(Folder::with_mlp());

@@ -9,7 +9,7 @@ use pteron::tools::edit::set_task;
 use pteron::tools::file::Progress;
 use pteron::tools::task::TaskMetadata;
 use pteron_serve::ServiceOptions;
-use pteron_serve::net::{Server, ServerOptions};
+use pteron_serve::net::{RequestLog, Server, ServerOptions};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -58,6 +58,118 @@ fn rest_follows_the_protocol() {
         metrics.contains("outcome=\"ok\"} 1\n") && metrics.contains("pteron_connections 1\n"),
         "{metrics}"
     );
+}
+
+#[test]
+fn configuration_and_statistics_are_those_of_triton() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    let extensions = fixture.get("/v2").json()["extensions"].clone();
+    for extension in ["model_configuration", "statistics"] {
+        assert!(extensions.as_array().unwrap().contains(&extension.into()), "{extensions}");
+    }
+    let tensor = |name| json!([{ "name": name, "data_type": "TYPE_FP32", "dims": [-1, -1] }]);
+    assert_eq!(
+        fixture.get("/v2/models/mlp/config").json(),
+        json!({
+            "name": "mlp", "platform": "pteron_pte", "backend": "pteron", "max_batch_size": 0,
+            "input": tensor("input_0"), "output": tensor("output_0"),
+        })
+    );
+    for seed in 0..3 {
+        assert_eq!(fixture.post("/v2/models/mlp/infer", &mlp_request(1, seed)).status, 200);
+    }
+    fixture.post("/v2/models/mlp/infer", &json!({ "inputs": [] })).error(400);
+    let stats = fixture.get("/v2/models/mlp/versions/1/stats").json();
+    for path in ["/v2/models/mlp/stats", "/v2/models/stats"] {
+        assert_eq!(fixture.get(path).json(), stats, "{path}");
+    }
+    let model = &stats["model_stats"][0];
+    assert_eq!((&model["name"], &model["version"]), (&json!("mlp"), &json!("1")));
+    assert_eq!((&model["inference_count"], &model["execution_count"]), (&json!(3), &json!(3)));
+    assert!(model["last_inference"].as_u64().unwrap() > 1_600_000_000_000);
+    let of = |kind: &str, field: &str| model["inference_stats"][kind][field].as_u64().unwrap();
+    assert_eq!((of("success", "count"), of("fail", "count")), (3, 1));
+    assert_eq!(of("success", "ns"), of("queue", "ns") + of("compute_infer", "ns"));
+    fixture.get("/v2/models/mlp/versions/2/stats").error(404);
+    fixture.get("/v2/models/other/config").error(404);
+}
+
+#[test]
+fn a_batched_model_configures_its_batches() {
+    let fixture = Fixture::with(Folder::with_mlp(), |service| service.max_batch = 4, |_| ());
+    let config = fixture.get("/v2/models/mlp/config").json();
+    assert_eq!((&config["max_batch_size"], &config["input"][0]["dims"]), (&json!(4), &json!([-1])));
+}
+
+#[test]
+fn the_page_lists_the_models() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    let page = fixture.get("/");
+    assert_eq!(page.status, 200);
+    assert!(page.head.contains("content-type: text/html"), "{}", page.head);
+    let text = String::from_utf8(page.body).unwrap();
+    assert!(text.contains("<a href=\"/v2/models/mlp/versions/1\">mlp</a>"), "{text}");
+}
+
+#[test]
+fn only_pages_of_allowed_origins_may_send_requests() {
+    let allowed = "https://example.com";
+    let fixture = Fixture::with(
+        Folder::with_mlp(),
+        |_| (),
+        |server| {
+            server.allowed_origins = vec![allowed.to_owned()];
+            server.token = Some("secret".to_owned());
+        },
+    );
+    let ask = |origin: &str| {
+        let headers = format!("origin: {origin}\r\naccess-control-request-method: POST\r\n");
+        fixture.send("OPTIONS", "/v2/models/mlp/infer", &headers, b"")
+    };
+    let granted = ask(allowed);
+    assert_eq!(granted.status, 204, "{}", granted.head);
+    for header in [
+        "access-control-allow-origin: https://example.com",
+        "access-control-allow-methods: get, post",
+        "authorization",
+    ] {
+        assert!(granted.head.contains(header), "{}", granted.head);
+    }
+    assert!(!ask("https://other.example").head.contains("access-control"));
+    let get = |origin: &str| {
+        fixture.send("GET", "/v2", &format!("origin: {origin}\r\nauthorization: Bearer secret\r\n"), b"")
+    };
+    assert!(get(allowed).head.contains("access-control-allow-origin: https://example.com"));
+    assert!(!get("https://other.example").head.contains("access-control"));
+    // Pages can read errors, too.
+    let refused = fixture.send("GET", "/v2", &format!("origin: {allowed}\r\n"), b"");
+    assert!(
+        refused.status == 401 && refused.head.contains("access-control-allow-origin"),
+        "{}",
+        refused.head
+    );
+}
+
+#[test]
+fn the_log_names_the_trace_of_a_request() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&lines);
+    let fixture = Fixture::with(
+        Folder::with_mlp(),
+        |_| (),
+        |server| server.log = Some(Arc::new(move |line| log.lock().unwrap().push(line.clone()))),
+    );
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for header in [trace, "00-4bf92f35", "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"] {
+        fixture.send("GET", "/v2", &format!("traceparent: {header}\r\n"), b"");
+    }
+    let traces =
+        || lines.lock().unwrap().iter().map(|line: &RequestLog| line.traceparent.clone()).collect::<Vec<_>>();
+    while traces().len() < 3 {
+        std::thread::yield_now();
+    }
+    assert_eq!(traces(), [Some(trace.to_owned()), None, None]);
+    assert!(lines.lock().unwrap()[0].to_string().ends_with(&format!("traceparent {trace}")));
 }
 
 #[test]
@@ -121,9 +233,13 @@ fn invalid_requests_are_errors() {
     }
     assert!(infer(&"[".repeat(9_999)).error(400).contains("no inference request"));
     assert!(infer(&" ".repeat(10_001)).error(413).contains("larger than 10000 bytes"));
-    for path in
-        ["/", "/v2/models/../mlp", "/v2/models/%2e%2e%2fmlp/infer", "/v2/models/mlp/other", "/etc/passwd"]
-    {
+    for path in [
+        "/index.html",
+        "/v2/models/../mlp",
+        "/v2/models/%2e%2e%2fmlp/infer",
+        "/v2/models/mlp/other",
+        "/etc/passwd",
+    ] {
         fixture.get(path).error(404);
     }
     let shared = json!({ "inputs": [{

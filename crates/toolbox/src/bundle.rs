@@ -4,7 +4,7 @@ use crate::edit::Output;
 use crate::file::Progress;
 use crate::input::type_text;
 use crate::inspect::{ProgramReport, REPORT_VERSION};
-use crate::run::{Request, ResolvedCall};
+use crate::run::{DefaultInputs, Request, ResolvedCall};
 use crate::{Context, Error, Result};
 use pteron_format::bpte::{self, BundledMethodTestCase, BundledMethodTestSuite, Value};
 use pteron_operator::EValue;
@@ -127,11 +127,10 @@ impl Bundle {
     }
 
     /// Adds a test case: the requested inputs, and the outputs that the method computes from them without preparation
-    /// (`no_prepare`). If the request has no inputs, zeros and the values fixed by the exporter are used, and described in
-    /// the result.
-    pub fn add(&mut self, request: &Request, mut options: LoadOptions) -> Result<Option<Vec<String>>> {
+    /// (`no_prepare`). If the request has no inputs, returns those that were used.
+    pub fn add(&mut self, request: &Request, mut options: LoadOptions) -> Result<Option<DefaultInputs>> {
         let program = Program::load(self.program(), &options.limits)?;
-        let ResolvedCall { method, inputs, zeros } = request.resolve(&program)?;
+        let ResolvedCall { method, inputs, default_inputs } = request.resolve(&program)?;
         options.no_prepare = true;
         let outputs = program.load_method(&method, options)?.execute(&inputs)?;
         let bundled = |values: &[EValue]| values.iter().map(to_bundled).collect::<Result<Vec<_>>>();
@@ -140,7 +139,7 @@ impl Bundle {
             Some(suite) => suite.test_cases.push(case),
             None => self.suites.push(BundledMethodTestSuite { method_name: method, test_cases: vec![case] }),
         }
-        Ok(zeros)
+        Ok(default_inputs)
     }
 
     /// A bundle of a program without test cases.

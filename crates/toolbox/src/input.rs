@@ -124,7 +124,7 @@ impl FromStr for InputSpec {
             return Self::of_file(text.as_ref()).ok_or_else(|| {
                 format!(
                     "`{text}` is no input: write `2x2xf32=1,2,3,4`, `4xf32=@raw.bin`, a number, or the name of a \
-                     .npy, .png or .jpg file; `@FILE` is a NumPy array in a file of any other name"
+                     .npy file or of an image (.png, .jpg, .webp, .bmp); `@FILE` is a NumPy array in a file of any other name"
                 )
             });
         };
@@ -162,12 +162,12 @@ fn parse_number(text: &str) -> Option<Scalar> {
 }
 
 impl InputSpec {
-    /// The input in a `.npy`, `.png`, `.jpg` or `.jpeg` file; `None` for other extensions.
+    /// The input in a `.npy` file or an image (`.png`, `.jpg`, `.jpeg`, `.webp`, `.bmp`); `None` for other extensions.
     pub fn of_file(path: &Path) -> Option<Self> {
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         match ending.as_str() {
             "npy" => Some(Self::Npy(path.to_owned())),
-            "png" | "jpg" | "jpeg" => Some(Self::Image(path.to_owned())),
+            "png" | "jpg" | "jpeg" | "webp" | "bmp" => Some(Self::Image(path.to_owned())),
             "pte" | "bpte" | "pt2" => Some(Self::Program(path.to_owned())),
             _ => None,
         }
@@ -426,6 +426,8 @@ mod tests {
             ("@x.npy", npy("x.npy")),
             ("@array", npy("array")),
             ("a.jpeg", InputSpec::Image("a.jpeg".into())),
+            ("a.webp", InputSpec::Image("a.webp".into())),
+            ("a.BMP", InputSpec::Image("a.BMP".into())),
         ];
         for (text, expected) in cases {
             assert_eq!(text.parse::<InputSpec>().unwrap(), expected, "{text}");

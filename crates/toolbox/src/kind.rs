@@ -42,7 +42,8 @@ pub fn wrong_format(
 fn describe_unknown(loader: &dyn DataLoader) -> String {
     let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program);
     let head: &[u8] = head.as_deref().unwrap_or(&[]);
-    if head.starts_with(b"\x89PNG") || head.starts_with(b"\xff\xd8\xff") {
+    let is_webp = head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP");
+    if is_webp || head.starts_with(b"\x89PNG") || head.starts_with(b"\xff\xd8\xff") {
         return "an image".to_owned();
     }
     if std::str::from_utf8(head).is_ok_and(|t| t.chars().all(|c| !c.is_control() || "\n\r\t".contains(c))) {

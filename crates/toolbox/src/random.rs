@@ -6,12 +6,13 @@ use pteron_runtime::{Program, ValueMeta};
 use pteron_tensor::{ScalarType, Tensor, TensorMeta, bf16, f16};
 
 /// Inputs for a method: floats from -1 to 1, uint8 from 0 to 255 (pixels of pictures), and other integers 0 or 1, which are
-/// valid indices into dimensions of two or more elements. Inputs that the exporter fixed keep their value.
+/// valid indices into dimensions of two or more elements. Inputs that the exporter fixed keep their value. The same seed gives the
+/// same inputs.
 ///
 /// # Errors
 /// If there is no such method, or not enough memory.
-pub fn random_inputs(program: &Program, method: &str) -> Result<Vec<EValue>> {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+pub fn random_inputs(program: &Program, method: &str, seed: u64) -> Result<Vec<EValue>> {
+    let mut random = Random::new(seed);
     let input = |declared: ValueMeta| match (declared.tensor, declared.traced) {
         (Some(info), _) => random.tensor(&info.meta).map(EValue::Tensor),
         (None, Some(fixed)) => Ok(fixed),
@@ -24,6 +25,11 @@ pub fn random_inputs(program: &Program, method: &str) -> Result<Vec<EValue>> {
 struct Random(u64);
 
 impl Random {
+    /// The generator of a seed. Its state is never 0, which would stay 0.
+    fn new(seed: u64) -> Self {
+        Self((0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xbf58_476d_1ce4_e5b9)).max(1))
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

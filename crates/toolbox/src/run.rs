@@ -2,6 +2,7 @@
 
 use crate::input::{DeclaredInput, GivenInput, InputSpec, type_text};
 use crate::picture::Preparation;
+use crate::random::random_inputs;
 use crate::show::{self, count};
 use crate::{Context, Error, Result, stream};
 use pteron_clock::Instant;
@@ -14,6 +15,7 @@ use pteron_tensor::{DimOrder, Tensor, Unchanged};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -94,8 +96,10 @@ pub fn open_data(
 pub struct Request {
     /// The method; by default `forward`, or the only one.
     pub method: Option<String>,
-    /// The inputs; if empty, zeros and the values that the exporter fixed.
+    /// The inputs; if empty, zeros or random values (`seed`), and the values that the exporter fixed.
     pub inputs: Vec<GivenInput>,
+    /// The seed of the values of tensors if no inputs are given: see [`random_inputs`]. `None` for zeros.
+    pub seed: Option<u64>,
     /// The preprocessing of picture inputs.
     pub pictures: Preparation,
     /// The inputs as values. If given, they take precedence over `inputs`.
@@ -134,8 +138,8 @@ impl FromStr for CallSpec {
 pub struct RunResult {
     /// The method that ran.
     pub method: String,
-    /// If no inputs were given, descriptions of the inputs that were used instead, such as `1x1x8x8xf32`.
-    pub zeros: Option<Vec<String>>,
+    /// The inputs that were used because none were given.
+    pub default_inputs: Option<DefaultInputs>,
     /// The outputs of the first run.
     pub outputs: Vec<EValue>,
     /// The time to load the method.
@@ -181,7 +185,7 @@ pub fn default_method(program: &Program) -> Result<String> {
 
 /// Loads a method and runs it.
 pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result<RunResult> {
-    let ResolvedCall { method: name, inputs, zeros } = request.resolve(program)?;
+    let ResolvedCall { method: name, inputs, default_inputs } = request.resolve(program)?;
     let limits = options.limits.clone();
     let start = Instant::now();
     let mut module = Module::new(program.clone(), options);
@@ -211,7 +215,13 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
         if let Some(file) = &request.checkpoint {
             method.save_checkpoint(file)?;
         }
-        Ok(RunResult { method: name.clone(), zeros, outputs, load, latency: Latency::from_durations(times) })
+        Ok(RunResult {
+            method: name.clone(),
+            default_inputs,
+            outputs,
+            load,
+            latency: Latency::from_durations(times),
+        })
     })
 }
 
@@ -229,13 +239,33 @@ pub fn input_values(
     Ok(Request { method, inputs, pictures, ..Request::default() }.resolve(program)?.inputs)
 }
 
+/// The inputs of a call that gives none. They print as `zeros, 1x1x8x8xf32`.
+#[derive(Debug, Clone, Serialize)]
+pub struct DefaultInputs {
+    /// The seed of the values of tensors; `None` for zeros.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// A description of each input, such as `1x1x8x8xf32`.
+    pub inputs: Vec<String>,
+}
+
+impl fmt::Display for DefaultInputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.seed {
+            Some(seed) => write!(f, "random values of seed {seed}, ")?,
+            None => f.write_str("zeros, ")?,
+        }
+        f.write_str(&self.inputs.join(" "))
+    }
+}
+
 /// A method and the values that it is called with.
 pub(crate) struct ResolvedCall {
     /// The method's name.
     pub(crate) method: String,
     pub(crate) inputs: Vec<EValue>,
-    /// If no inputs were given, descriptions of the inputs that are used instead.
-    pub(crate) zeros: Option<Vec<String>>,
+    /// The inputs that are used because none were given.
+    pub(crate) default_inputs: Option<DefaultInputs>,
 }
 
 impl Request {
@@ -247,18 +277,25 @@ impl Request {
         };
         if let Some(values) = &self.values {
             let inputs = values.iter().map(EValue::try_clone).collect::<Result<_, _>>()?;
-            return Ok(ResolvedCall { method, inputs, zeros: None });
+            return Ok(ResolvedCall { method, inputs, default_inputs: None });
         }
         let meta = program.method_meta(&method)?;
         let declared = meta.inputs();
-        let (inputs, zeros) = match self.inputs.is_empty() && !declared.is_empty() {
-            true => (default_inputs(&declared)?, Some(declared.iter().map(default_text).collect())),
+        let (inputs, default_inputs) = match self.inputs.is_empty() && !declared.is_empty() {
+            true => {
+                let inputs = match self.seed {
+                    Some(seed) => random_inputs(program, &method, seed)?,
+                    None => zero_inputs(&declared)?,
+                };
+                let descriptions = declared.iter().map(default_text).collect();
+                (inputs, Some(DefaultInputs { seed: self.seed, inputs: descriptions }))
+            }
             false => {
                 let allowed = meta.input_sizes()?.map(Arc::new);
                 (arrange_given(&meta, &declared, allowed, &self.inputs, &self.pictures)?, None)
             }
         };
-        Ok(ResolvedCall { method, inputs, zeros })
+        Ok(ResolvedCall { method, inputs, default_inputs })
     }
 }
 
@@ -322,7 +359,7 @@ fn wrong_count_error(method: &str, declared: &[ValueMeta], num_given: usize) -> 
     ))
 }
 
-fn default_inputs(declared: &[ValueMeta]) -> Result<Vec<EValue>> {
+fn zero_inputs(declared: &[ValueMeta]) -> Result<Vec<EValue>> {
     let default = |d: &ValueMeta| match (&d.tensor, &d.traced) {
         (Some(t), _) => Ok(EValue::Tensor(Tensor::zeros(t.meta.clone())?)),
         (None, Some(fixed)) => Ok(fixed.clone()),

@@ -47,7 +47,7 @@ function unpacked(base64) {
 // State of the page.
 
 let opened = null, files = null, inputs = [], labels = [], address = null, shown = null;
-const PROGRAMS = /\.(pte|bpte|pt2|bef|gguf|etdp|etdump)$/i, DATA = /\.ptd$/i, PICTURES = /\.(png|jpe?g)$/i, LABELS = /\.(txt|csv)$/i;
+const PROGRAMS = /\.(pte|bpte|pt2|bef|gguf|etdp|etdump)$/i, DATA = /\.ptd$/i, PICTURES = /\.(png|jpe?g|webp|bmp)$/i, LABELS = /\.(txt|csv)$/i;
 
 /** Handles files by their kinds: programs, data, labels, pictures. */
 async function take(list) {
@@ -149,7 +149,7 @@ function input({ name: label, tensor, fixed }, index) {
   const self = { field, file: null, takesPicture: Boolean(channels) };
   choice.onchange = () => more.replaceChildren(...of[choice.value]);
   choice.onchange();
-  pick.onclick = () => browse("image/png,image/jpeg", (list) => self.take(list[0]));
+  pick.onclick = () => browse("image/png,image/jpeg,image/webp,image/bmp", (list) => self.take(list[0]));
   self.take = async (file) => {
     self.file = file;
     choice.value = "picture";

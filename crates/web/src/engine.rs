@@ -77,7 +77,7 @@ impl Engine {
             Request::Random { module, method } => {
                 let Self { buffers, modules, .. } = self;
                 let (opened, method, _) = resolve_method(modules, module, method)?;
-                let inputs = random::random_inputs(opened.module()?.program(), &method)?;
+                let inputs = random::random_inputs(opened.module()?.program(), &method, 0)?;
                 inputs.into_iter().map(|value| values::to_response(value, buffers)).collect()
             }
             Request::Picture { module, method, input, picture, preparation } => {

@@ -22,7 +22,7 @@ pub(super) fn bundle_compiled(
     for method in &compiled.methods {
         let inputs = match compile::example_inputs(file, &program, &method.name, general.limits())? {
             Some(inputs) => inputs,
-            None => random::random_inputs(&program, &method.name)?,
+            None => random::random_inputs(&program, &method.name, 0)?,
         };
         let mut options = registries::load_options();
         options.limits = general.limits().clone();

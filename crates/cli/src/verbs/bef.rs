@@ -150,9 +150,7 @@ fn parse_queue(text: &str) -> Result<Queue, String> {
     };
     match (name, threads) {
         ("s", None) => Ok(Queue::SingleThreaded),
-        ("mt" | "mstd", None) => {
-            Ok(Queue::MultiThreaded(std::thread::available_parallelism().map_or(1, usize::from)))
-        }
+        ("mt" | "mstd", None) => Ok(Queue::MultiThreaded(pteron::available_threads())),
         ("mt" | "mstd", Some(n)) => match n.parse() {
             Ok(n @ 1..=MAX_THREADS) => Ok(Queue::MultiThreaded(n)),
             _ => Err(format!("`{n}` is no number of threads (1 to {MAX_THREADS})")),

@@ -1,4 +1,4 @@
-use crate::call::{CallArgs, Loaded, note_zeros};
+use crate::call::{CallArgs, Loaded, note_default_inputs};
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use clap::Args;
@@ -48,7 +48,7 @@ impl Opts {
                 Bundle::new(&**program.loader())?
             }
         };
-        note_zeros(bundle.add(&request, options)?.as_ref());
+        note_default_inputs(bundle.add(&request, options)?.as_ref());
         let mut file = Vec::new();
         bundle.write(&mut file)?;
         self.output.write_binary(&file)?;

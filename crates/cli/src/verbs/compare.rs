@@ -1,16 +1,14 @@
-use crate::call::{CallArgs, Loaded, note_zeros};
+use crate::call::{CallArgs, Loaded, note_default_inputs};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
-use crate::terminal::say;
 use crate::samples::Samples;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use pteron_toolbox::comparison::{ComparisonOptions, Side, compare_programs};
+use pteron_toolbox::comparison::{ComparisonOptions, compare_programs};
 use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::etdump;
 use pteron_toolbox::paths::Paths;
-use pteron_toolbox::random;
-use pteron_toolbox::run::{default_method, input_values};
+use pteron_toolbox::run::default_method;
 use pteron_toolbox::tolerance::{Scope, Tolerance};
 
 /// Compare two programs, or two runs of one
@@ -96,39 +94,30 @@ impl Opts {
         if self.etdump.is_some() {
             return Err(Failure::Usage("--etdump compares runs of one program, two are given".to_owned()));
         }
-        let Loaded { program: a, options, request, .. } =
-            self.call.load(general, "compare", self.call.open(general)?, 0)?;
-        let loader = self.call.load(general, "compare", self.call.open_other(general, other)?, 0)?;
-        let Loaded { program: b, options: options_b, .. } = loader;
-        let method = request.method.clone().map_or_else(|| default_method(&a), Ok)?;
+        let first = self.call.load(general, "compare", self.call.open(general)?, 0)?;
+        let second = self.call.load(general, "compare", self.call.open_other(general, other)?, 0)?;
+        let Loaded { program: a, request, .. } = &first;
+        let method = request.method.clone().map_or_else(|| default_method(a), Ok)?;
         let samples = match &self.inputs_from {
-            Some(folder) if request.inputs.is_empty() => {
-                let samples = Samples::list("--inputs-from", folder, self.call.pictures(), &a, &method)?;
+            Some(folder) if request.inputs.is_empty() && request.seed.is_none() => {
+                let samples = Samples::list("--inputs-from", folder, self.call.pictures(), a, &method)?;
                 if !samples.has_images() {
                     self.call.pictures().refuse()?;
                 }
-                (0..samples.len()).map(|i| samples.inputs(i, &a, &method)).collect::<Result<Vec<_>>>()?
+                (0..samples.len()).map(|i| samples.inputs(i, a, &method)).collect::<Result<Vec<_>>>()?
             }
             Some(_) => {
-                let message = "--inputs-from: inputs are given already";
+                let message = "--inputs-from: inputs, or their --seed, are given already";
                 return Err(Failure::Usage(message.to_owned()));
             }
-            None => vec![match (request.values, request.inputs.is_empty()) {
-                (Some(values), _) => values,
-                (None, false) => input_values(&a, &method, request.inputs, &request.pictures)?,
-                (None, true) => {
-                    say(format_args!("no inputs given: running with random ones"));
-                    random::random_inputs(&a, &method)?
-                }
-            }],
+            None => vec![first.sample(&method)?],
         };
         let options_of = ComparisonOptions {
             method: Some(method),
             tolerance: self.tolerance(),
             min_sqnr: self.min_sqnr,
         };
-        let (a, b) = (Side { program: &a, options: &options }, Side { program: &b, options: &options_b });
-        let comparison = compare_programs(a, b, &samples, &options_of)?;
+        let comparison = compare_programs(first.side(), second.side(), &samples, &options_of)?;
         match self.json {
             true => self.output.write_json(&comparison)?,
             false => self.output.write_text(&comparison.text(general.verbosity() > 0))?,
@@ -161,7 +150,7 @@ impl Opts {
             None => Against::AsWritten,
         };
         let divergence = divergence::find(&program, &request, against, &tolerance, options)?;
-        note_zeros(divergence.zeros.as_ref());
+        note_default_inputs(divergence.default_inputs.as_ref());
         match self.json {
             true => self.output.write_json(&divergence)?,
             false => self.output.write_text(&divergence.text(general.verbosity() > 0))?,

@@ -68,6 +68,8 @@ verbs! {
     set_task => SetTask,
     #[cfg(feature = "serve")]
     serve => Serve,
+    #[cfg(not(feature = "serve"))]
+    no_serve => Serve,
     bef => Bef,
     completion => Completion,
 }

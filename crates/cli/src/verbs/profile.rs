@@ -1,5 +1,5 @@
 use super::bef::{BefOpts, bef_bytes};
-use crate::call::{CallArgs, Loaded, note_zeros, refuse_options};
+use crate::call::{CallArgs, Loaded, note_default_inputs, refuse_options};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use crate::terminal;
@@ -82,7 +82,7 @@ impl Opts {
         let Loaded { program, options, request, .. } = self.call.load(general, "profile", loader, repeat)?;
         let (kernels, backends) = (options.kernels.clone(), options.backends.clone());
         let profile = profile::profile(&program, &request, values, options)?;
-        note_zeros(profile.zeros.as_ref());
+        note_default_inputs(profile.default_inputs.as_ref());
         let nodes = NodeKinds::read(&program, &profile.method, &backends)?;
         if let Some(path) = &self.trace {
             write(path, |out| chrome::trace(&profile.recording, out))?;

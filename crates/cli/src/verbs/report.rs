@@ -1,5 +1,5 @@
 use super::bef::{BefOpts, bef_bytes};
-use crate::call::{CallArgs, Loaded, note_zeros, refuse_options};
+use crate::call::{CallArgs, Loaded, note_default_inputs, refuse_options};
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use crate::terminal;
@@ -8,10 +8,11 @@ use crate::registries;
 use clap::Args;
 use pteron::{BytesLoader, DataLoader};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use pteron_toolbox::bef::{self, Program};
 use pteron_toolbox::bundle;
+use pteron_toolbox::comparison::{Comparison, ComparisonOptions, compare_programs};
 use pteron_toolbox::delegates::NodeKinds;
 use pteron_toolbox::diff::{Registries, diff};
 use pteron_toolbox::divergence::{self, Against};
@@ -28,14 +29,16 @@ use pteron_toolbox::tolerance::{Scope, Tolerance};
 /// The page needs nothing but a browser. It shows each method as written and as it runs here, payloads of delegates,
 /// source lines, memory over time, and the calls that were not fused; for a BEF program (.bef, .mlir) its functions; for
 /// weights (.ptd, .gguf) and ETDumps tables. --profile runs the program and shows the time of every node; --compare runs
-/// it prepared and as written, and shows the error of every node. Otherwise nothing is executed. Inputs are written as
-/// for `pteron run`.
+/// it prepared and as written, and shows the error of every node; --against runs another program of the same model, too.
+/// Otherwise nothing is executed. Inputs are written as for `pteron run`.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron report model.pte -o report.html\n\n",
     "  # with the time of every node\n",
     "  pteron report model.pte x.npy --profile -o report.html\n\n",
+    "  # how far apart the results of two programs of a model are\n",
+    "  pteron report model.pte --against quantized.pte -o report.html\n\n",
     "  # the differences to another file; the times that another runtime recorded\n",
     "  pteron report old.pte --diff new.pte -o report.html\n",
     "  pteron report model.pte --etdump trace.etdp -o report.html",
@@ -56,6 +59,10 @@ pub(crate) struct Opts {
     /// Show the times of this recording
     #[arg(long, value_name = "FILE", conflicts_with = "profile")]
     etdump: Option<PathBuf>,
+    /// Run this program (.pte, .bpte, .pt2) of the same model on the same inputs, too, by default random ones, and show how far
+    /// apart the outputs and layers are
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Show the differences to this file
     #[arg(long, value_name = "FILE")]
     diff: Option<PathBuf>,
@@ -72,6 +79,7 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.call.paths(paths);
         self.etdump.iter().for_each(|path| paths.read("--etdump", path));
+        self.against.iter().for_each(|path| paths.read("--against", path));
         self.diff.iter().for_each(|path| paths.read("--diff", path));
         match self.json {
             true => self.output.paths(paths),
@@ -95,23 +103,25 @@ impl Opts {
     }
 
     /// The options that apply only to programs that can run, by name, each with whether it was given.
-    fn run_options(&self) -> [(&'static str, bool); 4] {
+    fn run_options(&self) -> [(&'static str, bool); 5] {
         [
             ("--profile", self.profile),
             ("--compare", self.compare),
             ("--etdump", self.etdump.is_some()),
+            ("--against", self.against.is_some()),
             ("--diff", self.diff.is_some()),
         ]
     }
 
     fn report_program(self, general: &GeneralOpts, loader: Arc<dyn DataLoader>) -> Result {
-        let Loaded { program, options, request, .. } =
-            self.call.load(general, "report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
+        let loaded = self.call.load(general, "report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
+        let comparison = self.against.as_deref().map(|other| self.compare_with(general, &loaded, other)).transpose()?;
+        let Loaded { program, options, request, .. } = loaded;
         let backends = Arc::clone(&options.backends);
         let profile = match self.profile {
             true => {
                 let profile = profile::profile(&program, &request, false, options.clone())?;
-                note_zeros(profile.zeros.as_ref());
+                note_default_inputs(profile.default_inputs.as_ref());
                 let nodes = NodeKinds::read(&program, &profile.method, &backends)?;
                 Some(profile.report(&program, &options.kernels, &nodes))
             }
@@ -121,7 +131,7 @@ impl Opts {
             true => {
                 let tolerance = Tolerance { scope: Scope::Network, ..Tolerance::default() };
                 let divergence = divergence::find(&program, &request, Against::AsWritten, &tolerance, options.clone())?;
-                profile.is_none().then(|| note_zeros(divergence.zeros.as_ref()));
+                profile.is_none().then(|| note_default_inputs(divergence.default_inputs.as_ref()));
                 Some(divergence)
             }
             false => None,
@@ -147,10 +157,22 @@ impl Opts {
             profile: profile.as_ref(),
             etdump: recorded.as_ref().map(|(dump, method)| (*dump, method.as_str())),
             divergence: divergence.as_ref(),
+            comparison: comparison.as_ref().map(|(comparison, other)| (comparison, other.as_str())),
             diff: diff.as_ref(),
             ..Measured::default()
         };
         self.write(&gather(&loader, &options, &measured)?)
+    }
+
+    /// Compares the program with another one on the same inputs; also returns the name of the other.
+    fn compare_with(&self, general: &GeneralOpts, loaded: &Loaded, other: &Path) -> Result<(Comparison, String)> {
+        let method = loaded.request.method.clone().map_or_else(|| default_method(&loaded.program), Ok)?;
+        let sample = loaded.sample(&method)?;
+        let second = self.call.load(general, "report --against", self.call.open_other(general, other)?, 0)?;
+        let tolerance = Tolerance { scope: Scope::Network, ..Tolerance::default() };
+        let how = ComparisonOptions { method: Some(method), tolerance, min_sqnr: None };
+        let comparison = compare_programs(loaded.side(), second.side(), &[sample], &how)?;
+        Ok((comparison, other.display().to_string()))
     }
 
     fn report_bef(self, general: &GeneralOpts, program: Program, loader: Arc<dyn DataLoader>) -> Result {

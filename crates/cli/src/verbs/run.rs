@@ -1,5 +1,5 @@
 use super::bef::RunBefOpts;
-use crate::call::{CallArgs, Loaded, note_zeros, refuse_options};
+use crate::call::{CallArgs, Loaded, note_default_inputs, refuse_options};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, exit_status};
 use crate::terminal;
@@ -23,7 +23,7 @@ use pteron_toolbox::{npy, show};
 ///   2x2xf32=1,2,3,4   a tensor; a single element fills it, none gives zeros
 ///   4xf32=@raw.bin    a tensor from the little-endian bytes of a file
 ///   x.npy             a NumPy array; with @, `@x`, in a file of any name
-///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] or [C, H, W] with C = 1
+///   digit.png         an image (PNG, JPEG, WebP or BMP), for an input [1, C, H, W] or [C, H, W] with C = 1
 ///                     (grey), 3 (RGB) or 4 (RGBA): stretched to H by W, with values in 0..1 and
 ///                     black 0; for integer inputs values in 0..255. What the program stores of its
 ///                     preprocessing (`pteron set-task`) and the options for images change this
@@ -31,7 +31,7 @@ use pteron_toolbox::{npy, show};
 ///                     may differ by a few units from those of another decoder)
 ///   5  0.5  true      a scalar, if the method takes one
 ///
-/// Without inputs the method gets zeros. Scalars that the exporter fixed may be left out.
+/// Without inputs the method gets zeros, or with --seed random values. Scalars that the exporter fixed may be left out.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_long_help = concat!(
@@ -133,7 +133,7 @@ impl Opts {
             _ => TaskMetadata::default(),
         };
         let ran = run::run(&program, &request, options)?;
-        note_zeros(ran.zeros.as_ref());
+        note_default_inputs(ran.default_inputs.as_ref());
         if let Some(folder) = &self.output {
             self.write_outputs(folder, &ran.outputs)?;
         }

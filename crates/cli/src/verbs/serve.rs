@@ -51,6 +51,10 @@ pub(crate) struct Opts {
     /// Allow requests to load and unload models
     #[arg(long)]
     control: bool,
+    /// Allow pages of this origin to send requests from browsers (CORS), as in https://example.com; `*` allows all; may be
+    /// repeated
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
     /// Interval at which to look for replaced files
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     poll: Option<Duration>,
@@ -163,7 +167,7 @@ impl Opts {
     }
 
     fn service_options(&self, general: &GeneralOpts) -> Result<ServiceOptions> {
-        let setting = self.execution.setting()?;
+        let setting = self.execution.setting_of_each(self.workers)?;
         let load = LoadOptions {
             isa: setting.isa,
             no_prepare: setting.no_prepare,
@@ -189,6 +193,7 @@ impl Opts {
             listen: self.listen.iter().flat_map(|endpoint| endpoint.0.iter().copied()).collect(),
             token: self.token_file.as_deref().map(read_token).transpose()?,
             allow_control: self.control,
+            allowed_origins: self.allow_origin.clone(),
             max_body: self.max_body,
             max_connections: self.max_connections,
             head_timeout: self.patience,

@@ -111,7 +111,8 @@ impl Opts {
         }
         let mut load = registries::load_options().backends(backends).limits(general.limits().clone());
         load.interrupt = general.bounds().interrupt();
-        let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
+        let concurrent = self.jobs.or(NonZeroUsize::new(pteron::available_threads())).unwrap_or(NonZeroUsize::MIN);
+        let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting_of_each(concurrent)?] };
         let delegation = backend::delegations(&self.backend, self.target_cpu)?;
         let compile = compile::Options { delegation, memory: general.limits().memory, ..compile::Options::default() };
         let retarget = self.retarget.iter().map(|name| backend::delegations(std::slice::from_ref(name), TargetCpu::None));
@@ -236,7 +237,6 @@ const JOB_BYTES: u64 = 256 << 20;
 
 /// The default number of cases that run concurrently.
 fn default_jobs() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let room = pteron::free_memory().map_or(u64::MAX, |free| free / JOB_BYTES);
-    cores.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
+    pteron::available_threads().min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
 }

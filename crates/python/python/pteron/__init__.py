@@ -117,7 +117,7 @@ def load(
     *,
     data: Union[Path, Sequence[Path]] = (),
     backends: Optional[Sequence[str]] = None,
-    threads: int = 1,
+    threads: Optional[int] = None,
     limits: Optional[Limits] = None,
     mmap: bool = False,
     cache: Optional[Path] = None,
@@ -135,7 +135,8 @@ def load(
         source: A path, the bytes of a file, an object whose `read` returns them, or an exported program of PyTorch.
         data: `.ptd` files with the external weights of the program.
         backends: The ids of the backends that delegates may use; if None, all backends.
-        threads: The number of threads for operators.
+        threads: The number of threads for operators; if None, the number of cores that this process may use. Results do not depend
+            on it.
         limits: Limits on what the program may use.
         mmap: Maps files instead of reading them, so that all processes of a machine share the pages. A mapped file must not be
             written to or truncated while it is in use; replacing the whole file is fine.

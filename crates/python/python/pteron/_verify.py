@@ -47,7 +47,7 @@ def verify(
     atol: Optional[float] = None,
     rtol: Optional[float] = None,
     prepare: bool = True,
-    threads: int = 1,
+    threads: Optional[int] = None,
     isa: Optional[str] = None,
     limits: Optional[Limits] = None,
     jobs: Optional[int] = None,
@@ -66,7 +66,8 @@ def verify(
             thread and on two.
         atol: The allowed absolute difference, instead of each case's tolerance.
         rtol: The allowed relative difference, instead of each case's tolerance.
-        prepare: As in `pteron.load`, like `threads`, `isa` and `limits`.
+        prepare: As in `pteron.load`, like `isa` and `limits`.
+        threads: The number of threads of an execution; if None, the cores are shared by the cases that run concurrently.
         jobs: The number of cases that run concurrently; if None, the number of cores.
         on_case: Called with the name, outcome and reason of each case when it is done.
     """

@@ -442,7 +442,7 @@ class Profile(Readable):
 
 
 def _options(
-    data: Sequence[Path], threads: int, limits: Optional[Limits], prepare: bool, isa: Optional[str]
+    data: Sequence[Path], threads: Optional[int], limits: Optional[Limits], prepare: bool, isa: Optional[str]
 ) -> Dict[str, Any]:
     return {"data": list(data), "threads": threads, "limits": limits, "prepare": prepare, "isa": isa}
 
@@ -457,7 +457,7 @@ def profile(
     etdump: Optional[Path] = None,
     debug_buffer: Optional[Path] = None,
     data: Sequence[Path] = (),
-    threads: int = 1,
+    threads: Optional[int] = None,
     limits: Optional[Limits] = None,
     prepare: bool = True,
     isa: Optional[str] = None,
@@ -569,7 +569,7 @@ def compare(
     atol: Optional[float] = None,
     rtol: Optional[float] = None,
     data: Sequence[Path] = (),
-    threads: int = 1,
+    threads: Optional[int] = None,
     limits: Optional[Limits] = None,
     isa: Optional[str] = None,
 ) -> Comparison: ...
@@ -584,7 +584,7 @@ def compare(
     rtol: Optional[float] = None,
     min_sqnr: Optional[float] = None,
     data: Sequence[Path] = (),
-    threads: int = 1,
+    threads: Optional[int] = None,
     limits: Optional[Limits] = None,
     isa: Optional[str] = None,
 ) -> ProgramComparison: ...
@@ -598,7 +598,7 @@ def compare(
     rtol: Optional[float] = None,
     min_sqnr: Optional[float] = None,
     data: Sequence[Path] = (),
-    threads: int = 1,
+    threads: Optional[int] = None,
     limits: Optional[Limits] = None,
     isa: Optional[str] = None,
 ) -> Union[Comparison, ProgramComparison]:

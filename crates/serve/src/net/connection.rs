@@ -4,7 +4,7 @@ use super::activity::Activity;
 use super::body::{self, Reply};
 use super::log::Entry;
 use super::shared::Shared;
-use super::{grpc, rest};
+use super::{cors, grpc, rest};
 use crate::budget::Reservation;
 use crate::refusal::{Reason, Refusal, Result};
 use bytes::Bytes;
@@ -31,15 +31,27 @@ impl Shared {
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
         let method = if is_grpc { "gRPC" } else { parts.method.as_str() };
         let mut entry = Entry::new(self.options.log.clone(), peer, method, parts.uri.path());
-        let response = match is_grpc {
-            true => self.answer_grpc(&parts, body, &mut entry).await,
-            false => self.answer_rest(&parts, body, &mut entry).await,
+        if let Some(traceparent) = parts.headers.get("traceparent") {
+            entry.set_traceparent(traceparent.as_bytes());
+        }
+        let origin = cors::allowed_origin(&self.options.allowed_origins, &parts);
+        let response = match (is_grpc, &origin) {
+            (true, _) => self.answer_grpc(&parts, body, &mut entry).await,
+            // Browsers send no token with this question.
+            (false, Some(_)) if cors::is_preflight(&parts) => {
+                body::discard_body(body);
+                Ok(cors::preflight_response())
+            }
+            (false, _) => self.answer_rest(&parts, body, &mut entry).await,
         };
         entry.set_outcome(response.as_ref().err().map(|refusal| refusal.reason));
-        let response = response.unwrap_or_else(|refusal| match is_grpc {
+        let mut response = response.unwrap_or_else(|refusal| match is_grpc {
             true => grpc::refusal_response(&refusal),
             false => rest::refusal_response(&refusal),
         });
+        if let Some(origin) = origin {
+            cors::allow_origin(response.headers_mut(), origin);
+        }
         response.map(|reply| reply.with_watch(&activity))
     }
 

@@ -8,7 +8,7 @@ use super::log::Entry;
 use super::messages::{self as m, ParameterChoice};
 use super::protocol::{EXTENSIONS, PLATFORM, load_parameters_error, parse_dtype};
 use super::shared::Shared;
-use super::{contents, json};
+use super::{contents, json, triton};
 use crate::budget::Reservation;
 use crate::datatype;
 use crate::metadata::TensorSpec;
@@ -31,6 +31,8 @@ pub(super) enum Route {
     ModelReady,
     ServerMetadata,
     ModelMetadata,
+    ModelConfig,
+    ModelStatistics,
     Infer,
     Index,
     Load,
@@ -53,6 +55,8 @@ impl Route {
             Some("ModelReady") => Self::ModelReady,
             Some("ServerMetadata") => Self::ServerMetadata,
             Some("ModelMetadata") => Self::ModelMetadata,
+            Some("ModelConfig") => Self::ModelConfig,
+            Some("ModelStatistics") => Self::ModelStatistics,
             Some("ModelInfer") => Self::Infer,
             Some("RepositoryIndex") => Self::Index,
             Some("RepositoryModelLoad") => Self::Load,
@@ -175,6 +179,16 @@ pub(super) async fn answer(
         }
         Route::ModelMetadata => {
             answer_metadata(shared, decode_message(&body, &mut reservation)?, reservation)
+        }
+        Route::ModelConfig => {
+            let model: m::NameVersion = decode_message(&body, &mut reservation)?;
+            let config = triton::config(service, (&model.name, &model.version), &mut reservation)?;
+            encode_message(&triton::ConfigResponse { config: Some(config) }, reservation)
+        }
+        Route::ModelStatistics => {
+            let model: m::NameVersion = decode_message(&body, &mut reservation)?;
+            let statistics = triton::statistics(service, (&model.name, &model.version), &mut reservation)?;
+            encode_message(&statistics, reservation)
         }
         Route::Infer => {
             let timeout =

@@ -32,6 +32,9 @@ pub struct RequestLog {
     pub computed_us: u64,
     /// The number of rows of the batch that the request was executed in; 0 if it was executed alone.
     pub batch_rows: usize,
+    /// The trace that the request is part of: its `traceparent`, as W3C's Trace Context defines it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 impl fmt::Display for RequestLog {
@@ -41,6 +44,9 @@ impl fmt::Display for RequestLog {
         if let Some(model) = &self.model {
             let model = Field(model);
             write!(f, ", {model}: queued {queued_us} us, computed {computed_us} us, batch {batch_rows}")?;
+        }
+        if let Some(traceparent) = &self.traceparent {
+            write!(f, ", traceparent {traceparent}")?;
         }
         Ok(())
     }
@@ -107,8 +113,19 @@ impl Entry {
             queued_us: 0,
             computed_us: 0,
             batch_rows: 0,
+            traceparent: None,
         };
         Self { begin: Instant::now(), log, line }
+    }
+
+    /// Notes the trace that the request is part of, unless the header is malformed.
+    pub(super) fn set_traceparent(&mut self, header: &[u8]) {
+        let is_hex = |c: &u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
+        let parts: Vec<&[u8]> = header.split(|c| *c == b'-').collect();
+        let lens: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        if lens == [2, 32, 16, 2] && parts.iter().copied().flatten().all(is_hex) {
+            self.line.traceparent = String::from_utf8(header.to_vec()).ok();
+        }
     }
 
     pub(super) fn set_outcome(&mut self, reason: Option<Reason>) {

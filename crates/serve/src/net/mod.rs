@@ -4,6 +4,7 @@ mod activity;
 mod body;
 mod connection;
 mod contents;
+mod cors;
 mod grpc;
 mod json;
 mod log;
@@ -17,6 +18,7 @@ mod shared;
 mod stall_timeout;
 #[cfg(feature = "tls")]
 mod tls;
+mod triton;
 
 pub use log::{Field, Line, Log, RequestLog, json_line};
 pub use options::ServerOptions;

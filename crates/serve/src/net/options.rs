@@ -11,6 +11,8 @@ pub struct ServerOptions {
     pub token: Option<String>,
     /// Whether requests may load and unload models.
     pub allow_control: bool,
+    /// The origins whose pages may send requests from browsers (CORS), such as `https://example.com`; `*` for all.
+    pub allowed_origins: Vec<String>,
     /// The maximum size of a request's body in bytes.
     pub max_body: u64,
     /// The maximum number of open connections; connections beyond it are closed at once.
@@ -41,6 +43,7 @@ impl Default for ServerOptions {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 8000))],
             token: None,
             allow_control: false,
+            allowed_origins: Vec::new(),
             max_body: 64 << 20,
             max_connections: 512,
             head_timeout: Duration::from_secs(30),

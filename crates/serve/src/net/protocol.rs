@@ -8,7 +8,8 @@ use pteron::ScalarType;
 pub(super) const PLATFORM: &str = "pteron_pte";
 
 /// The extensions of the inference protocol that the server supports.
-pub(super) const EXTENSIONS: [&str; 3] = ["binary_tensor_data", "model_repository", "parameters"];
+pub(super) const EXTENSIONS: [&str; 5] =
+    ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
 
 /// Parses the protocol's name of a data type.
 pub(super) fn parse_dtype(name: &str) -> Result<ScalarType> {

@@ -5,13 +5,15 @@ use super::json::{self, Control};
 use super::log::Entry;
 use super::protocol::{EXTENSIONS, PLATFORM, load_parameters_error};
 use super::shared::Shared;
+use super::triton;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
 use crate::datatype;
 use crate::metadata::TensorSpec;
+use crate::models::IndexEntry;
 use crate::refusal::{Reason, Refusal, Result};
 use bytes::Bytes;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use pteron::tools::task::TaskMetadata;
@@ -24,6 +26,8 @@ const HEADER_LENGTH: &str = "inference-header-content-length";
 
 /// The resource that the path of a request names.
 pub(super) enum Route<'a> {
+    /// The page that lists the models.
+    Page,
     Server,
     Live,
     Ready,
@@ -34,6 +38,9 @@ pub(super) enum Route<'a> {
     /// The metadata of a model and version.
     Metadata(&'a str, &'a str),
     ModelReady(&'a str, &'a str),
+    Config(&'a str, &'a str),
+    /// The statistics of a model and version; of all models if the name is empty.
+    Statistics(&'a str, &'a str),
     Infer(&'a str, &'a str),
 }
 
@@ -43,6 +50,7 @@ impl<'a> Route<'a> {
         let path: Vec<&str> = parts.uri.path().split('/').filter(|part| !part.is_empty()).take(8).collect();
         let (get, post) = (parts.method == Method::GET, parts.method == Method::POST);
         Ok(match path[..] {
+            [] if get => Self::Page,
             ["v2"] if get => Self::Server,
             ["v2", "health", "live"] if get => Self::Live,
             ["v2", "health", "ready"] if get => Self::Ready,
@@ -50,6 +58,7 @@ impl<'a> Route<'a> {
             ["v2", "repository", "index"] if post => Self::Index,
             ["v2", "repository", "models", name, "load"] if post => Self::Load(name),
             ["v2", "repository", "models", name, "unload"] if post => Self::Unload(name),
+            ["v2", "models", "stats"] if get => Self::Statistics("", ""),
             ["v2", "models", name, ref rest @ ..] => {
                 let (version, rest) = match rest {
                     ["versions", version, rest @ ..] => (*version, rest),
@@ -58,6 +67,8 @@ impl<'a> Route<'a> {
                 match rest {
                     [] if get => Self::Metadata(name, version),
                     ["ready"] if get => Self::ModelReady(name, version),
+                    ["config"] if get => Self::Config(name, version),
+                    ["stats"] if get => Self::Statistics(name, version),
                     ["infer"] if post => Self::Infer(name, version),
                     _ => return Err(no_path_error(parts)),
                 }
@@ -137,11 +148,12 @@ pub(super) async fn answer(
     route: Route<'_>,
     parts: &Parts,
     body: Bytes,
-    reservation: Reservation,
+    mut reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
     let service = &shared.service;
     match route {
+        Route::Page => answer_page(shared, reservation).await,
         Route::Server => {
             let (name, version) = ("pteron", env!("CARGO_PKG_VERSION"));
             json_response(&json!({ "name": name, "version": version, "extensions": EXTENSIONS }), reservation)
@@ -165,6 +177,14 @@ pub(super) async fn answer(
         Route::Metadata(name, version) => answer_metadata(shared, name, version, reservation),
         Route::ModelReady(name, version) => {
             empty_response(service.is_model_ready(name, version)?, "the model is not ready")
+        }
+        Route::Config(name, version) => {
+            let config = triton::config(service, (name, version), &mut reservation)?;
+            json_response(&config, reservation)
+        }
+        Route::Statistics(name, version) => {
+            let statistics = triton::statistics(service, (name, version), &mut reservation)?;
+            json_response(&statistics, reservation)
         }
         Route::Infer(name, version) => {
             answer_infer(shared, parts, (name, version), body, reservation, entry).await
@@ -222,7 +242,7 @@ fn answer_metadata(
 }
 
 #[derive(Serialize)]
-struct IndexEntry<'a> {
+struct IndexItem<'a> {
     name: &'a str,
     version: &'a str,
     state: &'static str,
@@ -236,7 +256,7 @@ async fn answer_index(
 ) -> Result<Response<Reply>> {
     let only_ready = Control::read(body)?.ready;
     let (models, reservation) = shared.index(only_ready, reservation).await?;
-    let entries = models.iter().map(|model| IndexEntry {
+    let entries = models.iter().map(|model| IndexItem {
         name: &model.name,
         version: &model.version,
         state: if model.is_ready { "READY" } else { "UNAVAILABLE" },
@@ -253,6 +273,36 @@ async fn answer_index(
     out.push(b"]")?;
     let (bytes, reservation) = out.finish()?;
     Ok(with_content_type(Reply::from_bytes(bytes, reservation), "application/json"))
+}
+
+/// The start of the page that lists the models.
+const PAGE: &str = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>pteron serve</title>\n\
+    <style>body{font:16px/1.5 system-ui,sans-serif;margin:2em;color-scheme:light dark}td,th{padding:0 1em 0 0;text-align:left}</style>\n\
+    <h1>pteron serve</h1>\n<p><a href=\"/v2\">server</a> <a href=\"/metrics\">metrics</a>\n<table>\n\
+    <tr><th>model<th>version<th>state<th>\n";
+
+/// The page that lists the models. Their names consist of letters, digits, `_`, `-` and `.`, so nothing is escaped.
+async fn answer_page(shared: &Arc<Shared>, reservation: Reservation) -> Result<Response<Reply>> {
+    let (models, reservation) = shared.index(false, reservation).await?;
+    let mut out = Buffer::new(reservation);
+    out.push(PAGE.as_bytes())?;
+    for IndexEntry { name, version, is_ready, .. } in &models {
+        let row = match is_ready {
+            true => format!(
+                "<tr><td><a href=\"/v2/models/{name}/versions/{version}\">{name}</a><td>{version}<td>ready<td>\
+                 <a href=\"/v2/models/{name}/versions/{version}/config\">configuration</a> \
+                 <a href=\"/v2/models/{name}/versions/{version}/stats\">statistics</a>\n"
+            ),
+            false => format!("<tr><td>{name}<td>{version}<td>not ready<td>\n"),
+        };
+        out.push(row.as_bytes())?;
+    }
+    out.push(b"</table>\n")?;
+    let (bytes, reservation) = out.finish()?;
+    let mut response = with_content_type(Reply::from_bytes(bytes, reservation), "text/html; charset=utf-8");
+    let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+    Ok(response)
 }
 
 /// Fails if a request to load a model brings files or a configuration of its own.

@@ -15,7 +15,7 @@ pub use operands::{Operand, OperandState};
 
 use crate::delegates::NodeKinds;
 use crate::profile::{self, Profile, Recording, Value};
-use crate::run::Request;
+use crate::run::{DefaultInputs, Request};
 use crate::tolerance::{Difference, Tolerance, compare};
 use crate::{Error, Result, show};
 use pteron_format::etdump::{self, ETDump, ValueKind};
@@ -44,9 +44,9 @@ pub enum Against<'a> {
 #[derive(Debug, Clone, Serialize)]
 pub struct Divergence {
     pub method: String,
-    /// If no inputs were given, descriptions of the inputs that were used instead.
+    /// The inputs that were used because none were given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub zeros: Option<Vec<String>>,
+    pub default_inputs: Option<DefaultInputs>,
     /// The number of values that the other run recorded.
     pub recorded: usize,
     /// The compared values, in the order of the other run.
@@ -109,7 +109,7 @@ pub fn find(
     let nodes = NodeKinds::read(program, &name, &options.backends)?;
     let raised = program.raise(&name, &options.kernels)?;
     let run = |options| profile::record(program, &request, true, warm, options);
-    let Profile { method, zeros, recording, .. } = run(options.clone())?;
+    let Profile { method, default_inputs, recording, .. } = run(options.clone())?;
     let values = recorded_values(recording)?;
     let (expected, empty) = match against {
         Against::AsWritten => {
@@ -129,7 +129,7 @@ pub fn find(
     let mut known: HashMap<Key, Value> = number_iterations(values).into_iter().collect();
     let mut report = Divergence {
         method,
-        zeros,
+        default_inputs,
         recorded: expected.len(),
         values: Vec::new(),
         fused: Vec::new(),

@@ -8,7 +8,7 @@ use std::path::Path;
 /// The maximum number of pixels of a picture.
 const PIXELS: usize = 1 << 26;
 
-/// Reads a PNG or JPEG file into a tensor of the type and sizes of `meta`.
+/// Reads a PNG, JPEG, WebP or BMP file into a tensor of the type and sizes of `meta`.
 ///
 /// The sizes must be those of one picture: [1, C, H, W] or [C, H, W] (or channels-last, if `preparation` says so), where C
 /// is 1 (grey), 3 (RGB) or 4 (RGBA). Floating-point elements are in 0..1 with black 0 unless `preparation` says otherwise,

@@ -64,6 +64,31 @@ fn results_match_torchvision() {
 }
 
 #[test]
+fn formats_without_loss_hold_the_same_pixels() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pictures");
+    for (png, others, sizes) in [
+        ("colours.png", &["colours.bmp", "colours.webp"][..], [3, 29, 37]),
+        ("opacity.png", &["opacity.webp"], [4, 13, 17]),
+    ] {
+        let bytes =
+            |name| plain(&folder.join(name), ScalarType::Byte, &sizes).unwrap().to_vec::<u8>().unwrap();
+        for other in others {
+            assert!(bytes(png) == bytes(other), "{other}");
+        }
+    }
+}
+
+#[test]
+fn a_lossy_webp_is_close_to_libwebp() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pictures");
+    let expected = npy::open(&folder.join("lossy.npy")).unwrap().read().unwrap();
+    let found = plain(&folder.join("lossy.webp"), ScalarType::Byte, &[3, 29, 37]).unwrap();
+    let pairs = found.as_slice::<u8>().unwrap().iter().zip(expected.as_slice::<u8>().unwrap());
+    let most = pairs.map(|(a, b)| a.abs_diff(*b)).max();
+    assert!(most <= Some(1), "{most:?}");
+}
+
+#[test]
 fn all_element_types_hold_the_same_picture() {
     let path = four_colours("types");
     let grey = |dtype| plain(&path, dtype, &[1, 2, 2]).unwrap();

@@ -19,7 +19,7 @@ pub use record::{Allocation, Block, Recorder, Recording, Span, Value};
 pub use report::{OperatorTime, Report, StepTime, time_text};
 
 use crate::Result;
-use crate::run::{Request, ResolvedCall, run_once};
+use crate::run::{DefaultInputs, Request, ResolvedCall, run_once};
 use pteron_operator::EValue;
 use pteron_runtime::{AsWritten, LoadOptions, Program};
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Profile {
     pub method: String,
-    /// If no inputs were given, descriptions of the inputs that were used instead, such as `1x1x8x8xf32`.
-    pub zeros: Option<Vec<String>>,
+    /// The inputs that were used because none were given.
+    pub default_inputs: Option<DefaultInputs>,
     /// The recorded events of loading, then of each run.
     pub recording: Recording,
     /// The instructions that run unprepared, because preparing them would exceed the memory limit.
@@ -52,7 +52,7 @@ pub(crate) fn record(
     warm: bool,
     mut options: LoadOptions,
 ) -> Result<Profile> {
-    let ResolvedCall { method: name, inputs, zeros } = request.resolve(program)?;
+    let ResolvedCall { method: name, inputs, default_inputs } = request.resolve(program)?;
     let recorder = Arc::new(Recorder::new(values));
     options.tracer = Some(Arc::clone(&recorder) as _);
     let mut method = program.load_method(&name, options)?;
@@ -74,5 +74,5 @@ pub(crate) fn record(
         recorder.end_block("Execute");
     }
     let as_written = method.as_written().to_vec();
-    Ok(Profile { method: name, zeros, recording: recorder.finish(), as_written })
+    Ok(Profile { method: name, default_inputs, recording: recorder.finish(), as_written })
 }

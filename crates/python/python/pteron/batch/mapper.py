@@ -73,7 +73,8 @@ class Mapper:
         mmap: Whether the file is mapped instead of read. A mapped file must not be written to or truncated while it is in use.
         digest: The SHA-256 that the file must have, as `Mapper.digest` has it.
         follow: Whether another file at the path is accepted, by which the rows of one job may be those of two programs.
-        options: Further options of `pteron.load`.
+        options: Further options of `pteron.load`; `threads` is 1 unless given, since engines call mappers in a process or thread for
+            each core.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Mapper:
         if isinstance(labels, (str, os.PathLike)):
             with open(labels, encoding="utf-8") as file:
                 labels = file.read().splitlines()
-        load = {"mmap": mmap and isinstance(self._source, str), **options}
+        load = {"mmap": mmap and isinstance(self._source, str), "threads": 1, **options}
         if load.get("data"):
             load["data"] = _absolute(load["data"])
         if load.get("cache"):

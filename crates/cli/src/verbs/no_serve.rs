@@ -1,0 +1,32 @@
+use crate::failure::{Failure, Result};
+use crate::general::{GeneralOpts, exit_status};
+use clap::Args;
+use pteron_toolbox::paths::Paths;
+use std::ffi::OsString;
+
+/// Answer inference requests over HTTP (this build lacks it: the cargo feature `serve` adds it)
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true, hide = true)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  cargo install --path crates/cli --features serve\n",
+    "  pteron serve models",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    /// The arguments of the verb, whatever they are.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    arguments: Vec<OsString>,
+}
+
+impl Opts {
+    pub(crate) fn paths(&self, _: &mut Paths) {}
+
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        Err(Failure::Usage(
+            "this build of pteron has no server: build it with `cargo build --release --features serve`, or \
+             `cargo install --path crates/cli --features serve` (docs/serve.md)"
+                .to_owned(),
+        ))
+    }
+}
