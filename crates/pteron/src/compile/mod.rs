@@ -176,7 +176,7 @@ pub fn example_inputs(
 /// As [`pt2::task`].
 pub fn archived_task(file: &Arc<dyn DataLoader>) -> crate::Result<Option<String>> {
     match pt2::is_archive(LoaderReader::new(file)) {
-        true => pt2::task(&FileArchive(Arc::clone(file))).map_err(|e| failed(&**file, e)),
+        true => pt2::task(&FileArchive(Arc::clone(file))).map_err(|e| compile_failure(&**file, e)),
         false => Ok(None),
     }
 }
