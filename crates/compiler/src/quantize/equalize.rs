@@ -3,7 +3,8 @@
 //! where only operators with `f(s x) = s f(x)` lie in between.
 
 use super::channels::Channels;
-use super::{ChannelStatistics, constant, floats, is_float_constant, of_sizes, values::weight_axis};
+use super::layers::weight_axis;
+use super::{ChannelStatistics, constant, floats, is_float_constant, of_sizes};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{BTreeMap, HashMap, HashSet};

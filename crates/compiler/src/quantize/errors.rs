@@ -2,8 +2,8 @@
 //! quantized input, from inputs that are computed in float.
 
 use super::equalize::produced;
-use super::layers::by_channel;
-use super::values::{Plan, affines, quantized, weight_axis};
+use super::layers::{by_channel, weight_axis};
+use super::values::{Plan, affines, quantized};
 use super::{Outcome, ValueObservation, ValueRanges};
 use crate::Result;
 use pteron_exported::{Argument, ExportedProgram, VarId, VarType};

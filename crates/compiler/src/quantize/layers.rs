@@ -1,6 +1,8 @@
 //! Symmetric quantization of weights.
 
-use super::{QuantizedLayer, constant, floats, multiplications, of_sizes, push, range_args};
+use super::{
+    QuantizedLayer, constant, floats, is_float_constant, multiplications, of_sizes, push, range_args,
+};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 
@@ -29,6 +31,17 @@ impl Range {
     pub(super) const EIGHT_BITS: Self = Self { low: -127, high: 127, largest: 127.0 };
     /// The range of 4-bit weights, as torchao quantizes them.
     pub(super) const FOUR_BITS: Self = Self { low: -8, high: 7, largest: 7.5 };
+}
+
+/// The weights of a node, and the dimension along which each index has its own scale.
+pub(super) fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Option<(VarId, usize)> {
+    let weight = node.arg("weight")?.var()?;
+    if !is_float_constant(program, weight) {
+        return None;
+    }
+    let is_transposed = matches!(node.arg("transposed"), Some(Argument::Bool(true)));
+    let one_group = matches!(node.arg("groups"), None | Some(Argument::Int(1)));
+    (!is_transposed || one_group).then_some((weight, usize::from(is_transposed)))
 }
 
 /// Quantizes symmetrically; element `i` uses the scale of index `channel(i)`.

@@ -1,6 +1,6 @@
 //! Static quantization of values to int8, by calibrated ranges.
 
-use super::layers::by_channel;
+use super::layers::{by_channel, weight_axis};
 use super::{
     FloatNode, Outcome, StaticScheme, ValueObservation, ValueRanges, constant, equalize, floats,
     is_float_constant, of_sizes, push, range_args, why_left,
@@ -136,17 +136,6 @@ fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
         "aten.mean.dim" => matches!(node.arg("keepdim"), Some(Argument::Bool(true))),
         _ => false,
     }
-}
-
-/// The weights of a node, and the dimension along which each index has its own scale.
-pub(super) fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Option<(VarId, usize)> {
-    let weight = node.arg("weight")?.var()?;
-    if !is_float_constant(program, weight) {
-        return None;
-    }
-    let is_transposed = matches!(node.arg("transposed"), Some(Argument::Bool(true)));
-    let one_group = matches!(node.arg("groups"), None | Some(Argument::Int(1)));
-    (!is_transposed || one_group).then_some((weight, usize::from(is_transposed)))
 }
 
 fn is_bound(node: &ExportedNode) -> bool {
