@@ -38,7 +38,7 @@ fn compare(a: &[u8], b: &[u8]) -> Option<Comparison> {
     let (a, b) = (program(a), program(b));
     let options = pteron::load_options();
     let method = a.default_method().expect("a valid method")?.to_owned();
-    let sample = random::random_inputs(&a, &method).expect("inputs");
+    let sample = random::random_inputs(&a, &method, 0).expect("inputs");
     let tolerance = Tolerance { scope: Scope::Network, ..Tolerance::default() };
     let comparison = ComparisonOptions { method: Some(method), tolerance, ..ComparisonOptions::default() };
     let side = |program| Side { program, options: &options };

@@ -54,15 +54,15 @@ pub(crate) fn set_task(
     strict: bool,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<()> {
-    let (source, progress) = (Source::of(source)?, progress(callback));
+    let (source, progress) = (Source::from_object(source)?, progress(callback));
     let done: Result<()> = py.detach(|| {
-        let _locks = check(&[&source], &[&output], &[])?;
+        let _locks = check_paths(&[&source], &[&output], &[])?;
         let reader = Reader::new();
         let loader = reader.open(&source)?;
         let program = reader.program(&loader, "set-task")?;
         let task = TaskMetadata::parse(task).map_err(Failure::Input)?;
         let set = edit::set_task(&program, task, &progress)?;
-        refuse_losses_if_strict(strict, "the program", &set.lost)?;
+        check_nothing_lost(strict, "the program", &set.lost)?;
         write_edited(&output, &loader, &set.program, &progress)
     });
     Ok(done?)

@@ -101,7 +101,7 @@ impl PyModule {
     /// The task metadata that the program stores, as a dictionary.
     #[getter]
     fn task<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let opened = self.opened(py)?;
+        let opened = self.open_once(py)?;
         let text: Option<String> = py.detach(|| -> Done<_> {
             let task = pteron_toolbox::task::of(&opened.program)?;
             Ok(task.map(|task| task.to_json()).transpose()?)
@@ -168,7 +168,7 @@ impl PyModule {
     /// The metadata of the default method.
     #[getter]
     fn metadata<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        metadata(slf, &slf.get().opened(slf.py())?.default_method()?)
+        metadata(slf, &slf.get().open_once(slf.py())?.default_method()?)
     }
 
     /// The metadata of a method as JSON.

@@ -181,14 +181,14 @@ impl OpenProgram {
         }
     }
 
-    /// As [`Self::with`], in an execution that the handle cancels.
+    /// As [`Self::with_method`], in an execution that the handle cancels.
     pub(crate) fn with_interrupt<T>(
         &self,
         signature: &Signature,
         handle: Option<&Interrupt>,
         act: impl FnOnce(&mut Method) -> Result<T>,
     ) -> Result<T> {
-        self.with(signature, |method| {
+        self.with_method(signature, |method| {
             let Some(handle) = handle else { return act(method) };
             method.set_interrupt(Some(handle.clone()));
             let result = act(method);

@@ -1,7 +1,7 @@
 //! Pictures in tables.
 
 use crate::errors::{Failure, Result};
-use crate::tensor::{PyTensor, dtype_of};
+use crate::tensor::{PyTensor, parse_dtype};
 use pteron::tensor::TensorMeta;
 use pteron_toolbox::picture::{self, Preparation, Preset, Resize};
 use pyo3::exceptions::PyValueError;
@@ -59,7 +59,7 @@ pub(crate) fn decode_picture(
     sizes: Vec<usize>,
     pictures: Pictures,
 ) -> PyResult<PyTensor> {
-    let (dtype, preparation) = (dtype_of(dtype)?, pictures.preparation()?);
+    let (dtype, preparation) = (parse_dtype(dtype)?, pictures.preparation()?);
     let decoded: Result<_> = py.detach(|| {
         let meta = TensorMeta::contiguous(dtype, &sizes)?;
         picture::decode("the picture", bytes, &meta, &preparation).map_err(Failure::from)

@@ -204,16 +204,16 @@ pub(crate) fn compare_with_eager(
     bounds: (Option<(f64, f64)>, Option<f64>),
     options: &Bound<'_, PyDict>,
 ) -> PyResult<String> {
-    let program = open(program, None, method, options)?;
+    let program = open_call(program, None, method, options)?;
     let method = program.request.method.clone().map_or_else(|| program.opened.default_method(), Ok)?;
     let signature = program.opened.signature(&method)?;
     let sample =
         |sample: &Bound<'_, PyTuple>| Ok(owned_values(call::arrange_arguments(&signature, sample, None)?)?);
     let samples = samples.iter().map(sample).collect::<PyResult<Vec<_>>>()?;
     let value = |(node, operator, source, array): Computed<'_>| {
-        Ok(EagerValue { node, operator, source, tensor: crate::convert::tensor(&array, None, None)? })
+        Ok(EagerValue { node, operator, source, tensor: crate::convert::to_tensor(&array, None, None)? })
     };
-    let output = |array: Bound<'_, PyAny>| Ok(EValue::Tensor(crate::convert::tensor(&array, None, None)?));
+    let output = |array: Bound<'_, PyAny>| Ok(EValue::Tensor(crate::convert::to_tensor(&array, None, None)?));
     let eager = Eager {
         values: eager.0.into_iter().map(value).collect::<PyResult<_>>()?,
         outputs: eager
@@ -226,7 +226,7 @@ pub(crate) fn compare_with_eager(
         let (explicit, min_sqnr) = bounds;
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
         let how = ComparisonOptions { method: Some(method), tolerance, min_sqnr };
-        json(&comparison::compare_with_eager(eager, program.side(), &samples, &how)?)
+        to_json(&comparison::compare_with_eager(eager, program.side(), &samples, &how)?)
     });
     Ok(done?)
 }

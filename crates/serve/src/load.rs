@@ -38,7 +38,7 @@ pub(crate) fn load_version(
             Instances::Shared(Box::new(method.map_err(Refusal::from_load_error)?))
         }
     };
-    let task = task::of(&program).map_err(|e| Refusal::of(Reason::Failed, &e))?;
+    let task = task::of(&program).map_err(|e| Refusal::from_error(Reason::Failed, &e))?;
     let mut generation = Generation {
         task,
         number,

@@ -191,7 +191,7 @@ impl Exercise {
         let Ok(program) = Program::load(loader, &limits) else { return };
         for name in program.method_names().map(str::to_owned).collect::<Vec<_>>() {
             let Ok(mut method) = program.load_method(&name, options.clone()) else { continue };
-            let Ok(inputs) = random::random_inputs(&program, &name) else { continue };
+            let Ok(inputs) = random::random_inputs(&program, &name, 0) else { continue };
             if method.execute(&inputs).is_ok() {
                 *self.counts.entry("ran").or_default() += 1;
             }

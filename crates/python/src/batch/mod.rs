@@ -35,7 +35,7 @@ pub(crate) struct PyBatchRunner {
 
 impl PyBatchRunner {
     fn run(&self, py: Python<'_>, columns: &[&dyn Column]) -> PyResult<Outcome> {
-        let opened = self.module.get().opened(py)?;
+        let opened = self.module.get().open_once(py)?;
         interruptible(py, &self.signature.last_time, |handle| {
             opened.with_interrupt(&self.signature, handle, |method| {
                 let outcome = self.runner.run(method, columns)?;
@@ -53,7 +53,7 @@ impl PyBatchRunner {
     /// Executes the rows of one column, or of several that are stacked, for each input.
     fn run_parts<C: Column>(&self, py: Python<'_>, given: &[Vec<C>]) -> PyResult<Outcome> {
         let inputs = &self.runner.plan.inputs;
-        let stacked = given.iter().zip(inputs).map(|(parts, spec)| match &parts[..] {
+        let stacked = source_columns.iter().zip(inputs).map(|(parts, spec)| match &parts[..] {
             [_] => Ok(None),
             _ => {
                 let parts: Vec<&dyn Column> = parts.iter().map(|part| part as &dyn Column).collect();
@@ -61,7 +61,7 @@ impl PyBatchRunner {
             }
         });
         let stacked: Vec<_> = stacked.collect::<std::result::Result<_, _>>().map_err(Failure::from)?;
-        let columns = given.iter().enumerate().map(|(i, parts)| match stacked.get(i) {
+        let columns = source_columns.iter().enumerate().map(|(i, parts)| match stacked.get(i) {
             Some(Some(stacked)) => stacked as &dyn Column,
             _ => &parts[0],
         });
@@ -126,14 +126,15 @@ impl PyBatchRunner {
         top: Option<usize>,
     ) -> PyResult<(Bound<'py, PyList>, Failures)> {
         let dtypes = self.dtypes();
-        let given = columns.into_iter().zip(dtypes.map(Some).chain(std::iter::repeat(None)));
-        let given = given.map(|(parts, dtype)| {
-            let parts = parts.into_iter().map(|(name, object)| InputColumn::of(name, &object, dtype));
+        let source_columns = columns.into_iter().zip(dtypes.map(Some).chain(std::iter::repeat(None)));
+        let source_columns = source_columns.map(|(parts, dtype)| {
+            let parts =
+                parts.into_iter().map(|(name, object)| InputColumn::from_object(name, &object, dtype));
             parts.collect::<PyResult<Vec<_>>>()
         });
-        let given = given.collect::<PyResult<Vec<_>>>()?;
-        let mut outcome = self.run_parts(py, &given)?;
-        let failures = failures(&mut outcome);
+        let source_columns = source_columns.collect::<PyResult<Vec<_>>>()?;
+        let mut outcome = self.run_parts(py, &source_columns)?;
+        let failures = failure_tuples(&mut outcome);
         let outputs = PyList::empty(py);
         for column in with_top(outcome.outputs, top)? {
             outputs.append(output_array(py, column)?)?;
@@ -157,23 +158,25 @@ impl PyBatchRunner {
             "any" => Lists::Any,
             other => return Err(PyValueError::new_err(format!("lists is fixed or any, not `{other}`"))),
         };
-        let given: Vec<Vec<Given>> = columns
+        let source_columns: Vec<Vec<SourceColumn>> = columns
             .into_iter()
             .zip(self.dtypes().map(Some).chain(std::iter::repeat(None)))
             .map(|(parts, dtype)| {
-                parts.into_iter().map(|(name, part)| Given::of(name, &part, dtype)).collect()
+                parts.into_iter().map(|(name, part)| SourceColumn::from_object(name, &part, dtype)).collect()
             })
             .collect::<PyResult<_>>()?;
-        let rows = given.iter().map(|parts| parts.iter().map(Given::rows).collect::<Result<Vec<_>>>());
+        let rows = source_columns
+            .iter()
+            .map(|parts| parts.iter().map(SourceColumn::rows).collect::<Result<Vec<_>>>());
         let mut outcome = self.run_parts(py, &rows.collect::<Result<Vec<_>>>()?)?;
-        let failures = failures(&mut outcome);
+        let failures = failure_tuples(&mut outcome);
         let outputs = with_top(outcome.outputs, top)?;
-        let made = outputs.iter().zip(&names).enumerate().map(|(i, (column, name))| {
-            let made = match &labels {
-                Some(labels) if i == 0 => OwnedArray::of_labels(column, labels, name)?,
-                _ => OwnedArray::of_output(column, name, lists)?,
+        let arrays = outputs.iter().zip(&names).enumerate().map(|(i, (column, name))| {
+            let array = match &labels {
+                Some(labels) if i == 0 => OwnedArray::from_labels(column, labels, name)?,
+                _ => OwnedArray::from_output(column, name, lists)?,
             };
-            Ok(PyArrowArray { table: Table::made(made) })
+            Ok(PyArrowArray { table: Table::from_owned(array) })
         });
         let arrays: Result<Vec<_>> = arrays.collect();
         Ok((arrays?, failures))
@@ -181,16 +184,16 @@ impl PyBatchRunner {
 }
 
 /// A column of an Arrow array, or from Python.
-enum Given {
+enum SourceColumn {
     Arrow(String, Table),
     Python(InputColumn),
 }
 
-impl Given {
-    fn of(name: String, object: &Bound<'_, PyAny>, dtype: Option<ScalarType>) -> PyResult<Self> {
+impl SourceColumn {
+    fn from_object(name: String, object: &Bound<'_, PyAny>, dtype: Option<ScalarType>) -> PyResult<Self> {
         match object.cast_exact::<PyArrowArray>() {
             Ok(array) => Ok(Self::Arrow(name, array.get().table.clone())),
-            Err(_) => Ok(Self::Python(InputColumn::of(name, object, dtype)?)),
+            Err(_) => Ok(Self::Python(InputColumn::from_object(name, object, dtype)?)),
         }
     }
 
@@ -205,7 +208,7 @@ impl Given {
     }
 }
 
-/// The rows of a [`Given`].
+/// The rows of a [`SourceColumn`].
 enum GivenRows<'a> {
     Arrow(ArrowColumn<'a>),
     Python(&'a InputColumn),
@@ -261,7 +264,7 @@ fn output_array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'p
             Ok(tensor(&sizes, &bytes)?.into_pyobject(py)?.into_any())
         }
         Cells::Equal { row, bytes } => {
-            let len = elements(&row) * dtype.size();
+            let len = num_elements(&row) * dtype.size();
             let list = PyList::empty(py);
             for (i, valid) in column.valid.iter().enumerate() {
                 match valid {

@@ -129,7 +129,7 @@ impl PyTensor {
                 self.meta().numel()
             )));
         }
-        convert::nested_list(py, &flat(self.row_major()?).map_err(Failure::from)?)?.get_item(0)
+        convert::nested_list(py, &flatten(self.row_major()?).map_err(Failure::from)?)?.get_item(0)
     }
 
     /// The bytes of the elements, in row-major order.

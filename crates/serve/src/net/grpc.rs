@@ -248,7 +248,7 @@ fn answer_metadata(
     let platform = PLATFORM.to_owned();
     let task = generation
         .task()
-        .map(|task| task.to_json().map_err(|e| Refusal::of(Reason::Failed, &e)))
+        .map(|task| task.to_json().map_err(|e| Refusal::from_error(Reason::Failed, &e)))
         .transpose()?;
     reservation.grow(task.as_ref().map_or(0, String::len) as u64)?;
     let properties = task.into_iter().map(|task| ("task".to_owned(), task)).collect();

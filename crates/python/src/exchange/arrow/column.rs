@@ -87,7 +87,7 @@ impl<'a> ArrowColumn<'a> {
                 (None, _) => column.descend(field, node)?,
                 (Some(values), Some(dictionary)) => {
                     let indices = Indices::new(field.format(), node)?;
-                    column.indices = Some(indices.ok_or_else(|| unreadable(&column.name, field))?);
+                    column.indices = Some(indices.ok_or_else(|| unsupported_type(&column.name, field))?);
                     column.descend(values, dictionary)?;
                 }
                 (Some(_), None) => return Err("an Arrow array lacks its dictionary".to_owned()),

@@ -120,17 +120,18 @@ impl OwnedArray {
     ///
     /// # Errors
     /// If there are more indices than Arrow's offsets can count.
-    pub(crate) fn of_labels(column: &OutputColumn, labels: &[String], name: &str) -> Result<Self> {
+    pub(crate) fn from_labels(column: &OutputColumn, labels: &[String], name: &str) -> Result<Self> {
         let indices = column.cells.bytes().chunks_exact(size_of::<i64>());
         let indices = indices.map(index_of);
         let texts: Vec<Option<String>> = indices.map(|index| labels.get(index).cloned()).collect();
         if column.spec.row.is_empty() {
             let valid = texts.into_iter().zip(&column.valid).map(|(text, valid)| text.filter(|_| *valid));
-            return Self::of_texts(name, &valid.collect::<Vec<_>>());
+            return Self::from_texts(name, &valid.collect::<Vec<_>>());
         }
-        let Self { field, node, mut buffers } = Self::of_texts("item", &texts)?;
+        let Self { field, node, mut buffers } = Self::from_texts("item", &texts)?;
         let (validity, nulls) = Self::validity(&mut buffers, &column.valid)?;
-        let offsets = Self::keep(&mut buffers, &offsets(&column.cells, column.valid.len(), 0, name)?)?;
+        let offsets =
+            Self::push_buffer(&mut buffers, &offset_bytes(&column.cells, column.valid.len(), 0, name)?)?;
         let node = Node::new(column.valid.len(), nulls, vec![validity, offsets], vec![node]);
         Ok(Self { field: Field::new("+l", name, vec![field]), node, buffers })
     }
