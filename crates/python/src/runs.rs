@@ -446,7 +446,12 @@ impl Compilation {
             OpenedInput::Graphs(programs) => {
                 let mut programs = programs.clone();
                 programs.iter_mut().for_each(|program| program.budget = CompileBudget::new(options.memory));
-                compile::compile_exported(programs, &self.table, options, &mut watch)?
+                let compiled = compile::compile_exported(programs, &self.table, options, &mut watch);
+                let failure = |source| pteron::Error::Compile {
+                    file: self.file.name().to_owned(),
+                    source: Box::new(source),
+                };
+                compiled.map_err(failure)?
             }
             OpenedInput::Archive => compile::from_loader(&self.file, &self.table, options, &mut watch)?,
             OpenedInput::Program(data) => {
