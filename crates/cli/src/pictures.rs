@@ -83,7 +83,7 @@ impl PictureOpts {
 
     /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
-        self.given().iter().any(|(_, given)| *given)
+        self.options_given().iter().any(|(_, is_given)| *is_given)
     }
 
     /// Fails if any option for images was given. For calls without an image among the inputs.

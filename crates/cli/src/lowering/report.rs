@@ -3,7 +3,7 @@
 use pteron::compile::delegate::DebugHandle;
 use pteron::compile::{Compiled, DelegateSummary, MethodSummary, QuantizationReport};
 use pteron_toolbox::comparison::Closeness;
-use pteron_toolbox::profile::time;
+use pteron_toolbox::profile::time_text;
 use pteron_toolbox::show::{bytes, count, line, name, table};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -167,7 +167,7 @@ fn measured(report: &QuantizationReport) -> String {
     let [quantized, all] = report.multiplications;
     let share = if all == 0 { 1.0 } else { quantized as f64 / all as f64 };
     let [before, after] = report.bytes.map(bytes);
-    let [slow, fast] = report.seconds.map(|seconds| time(seconds * 1e6));
+    let [slow, fast] = report.seconds.map(|seconds| time_text(seconds * 1e6));
     text += &format!(
         "\nwith {}: {:.1} % of the multiplications are quantized, {after} instead of {before}, {fast} a run instead of {slow}",
         count(report.samples, "sample"),

@@ -102,7 +102,7 @@ impl Opts {
             Some(folder) if request.inputs.is_empty() && request.seed.is_none() => {
                 let samples = Samples::list("--inputs-from", folder, self.call.pictures(), a, &method)?;
                 if !samples.has_images() {
-                    self.call.pictures().refuse()?;
+                    self.call.pictures().refuse_all()?;
                 }
                 (0..samples.len()).map(|i| samples.inputs(i, a, &method)).collect::<Result<Vec<_>>>()?
             }

@@ -46,7 +46,7 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
         self.task.paths(paths);
-        self.output.paths_of_edit(paths, &[self.input.path()]);
+        self.output.edit_paths(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -57,7 +57,7 @@ impl Opts {
         let loader = self.input.open(general)?;
         let program = File::open_program(Arc::clone(&loader), "set-task", general.limits())?;
         let task = self.task.metadata(&self.pictures, task::of(&program)?)?;
-        let set = edit::set_task(&program, task, &progress::of_bytes())?;
+        let set = edit::set_task(&program, task, &progress::byte_progress())?;
         self.keep.check(general, self.input.path(), &set.lost)?;
         self.output.write_edited(general, &loader, &set.program)?;
         let text = format!("the program stores {}", task::summary(&set.task));

@@ -2,8 +2,8 @@
 
 use super::layers::{by_channel, weight_axis};
 use super::{
-    FloatNode, Outcome, StaticScheme, ValueObservation, ValueRanges, constant, equalize, floats,
-    is_float_constant, of_sizes, push, range_args, why_left,
+    FloatNode, Outcome, StaticScheme, ValueObservation, ValueRanges, constant, equalize, floats, of_sizes,
+    push, range_args, why_left,
 };
 use crate::{Error, Result};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};

@@ -51,7 +51,7 @@ impl PyBatchRunner {
     }
 
     /// Executes the rows of one column, or of several that are stacked, for each input.
-    fn run_parts<C: Column>(&self, py: Python<'_>, given: &[Vec<C>]) -> PyResult<Outcome> {
+    fn run_parts<C: Column>(&self, py: Python<'_>, source_columns: &[Vec<C>]) -> PyResult<Outcome> {
         let inputs = &self.runner.plan.inputs;
         let stacked = source_columns.iter().zip(inputs).map(|(parts, spec)| match &parts[..] {
             [_] => Ok(None),
