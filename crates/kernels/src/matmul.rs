@@ -88,10 +88,10 @@ impl<'a> Matrices<'a> {
             "{arg}: expected {rank} dimensions, found the shape {}",
             tensor.sizes()
         );
-        Self { view: Layout::of_tensor(tensor.meta()), tensor }.to_batch()
+        Self { view: Layout::of_tensor(tensor.meta()), tensor }.into_batch()
     }
 
-    fn to_batch(mut self) -> Result<Self> {
+    fn into_batch(mut self) -> Result<Self> {
         while self.view.rank() < 3 {
             self.view = self.view.insert(0, 1, 0)?;
         }
@@ -310,7 +310,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let mut sizes = *input.sizes();
     let features = sizes.remove(input.rank() - 1);
     let rows = sizes.numel()?;
-    let b = Matrices { view: Layout::of_tensor(weight.meta()), tensor: weight }.to_batch()?.transposed();
+    let b = Matrices { view: Layout::of_tensor(weight.meta()), tensor: weight }.into_batch()?.transposed();
     if weight.rank() == 2 {
         sizes.push(b.columns())?;
     }

@@ -134,7 +134,7 @@ impl Tolerance {
         })
     }
 
-    fn to_tensor(self, cx: &mut Rewriter<'_>) -> Result<VarId> {
+    fn into_tensor(self, cx: &mut Rewriter<'_>) -> Result<VarId> {
         match self {
             Self::Each(each) => Ok(each),
             Self::Number(v) => cx.scalar(Scalar::Double(v), ScalarType::Double),
@@ -160,7 +160,7 @@ fn singular_threshold(
     let absolute = named(cx, &["atol", "tol"])?;
     let is_absolute_only = node.arg("tol").is_some_and(|arg| !matches!(arg, Argument::None));
     let relative = match (named(cx, &["rtol", "rcond"])?, &absolute) {
-        (Some(relative), _) => relative.to_tensor(cx)?,
+        (Some(relative), _) => relative.into_tensor(cx)?,
         _ if is_absolute_only => cx.scalar(Scalar::Double(0.0), ScalarType::Double)?,
         (None, Some(Tolerance::Number(v))) if *v > 0.0 => {
             cx.scalar(Scalar::Double(0.0), ScalarType::Double)?
@@ -179,7 +179,7 @@ fn singular_threshold(
     match absolute {
         None => Ok(scaled),
         Some(absolute) => {
-            let absolute = absolute.to_tensor(cx)?;
+            let absolute = absolute.into_tensor(cx)?;
             Ok(cx.binary("aten.maximum.default", scaled, absolute))
         }
     }

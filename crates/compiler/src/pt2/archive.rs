@@ -200,7 +200,7 @@ impl<'f> Archive<'f> {
     pub(super) fn read_json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
         let text = self.read_text(name)?;
         let wrong = |e: serde_json::Error| Error::archive(name, e.to_string());
-        let measure = Measure::measure(text.bytes()).map_err(wrong)?;
+        let measure = Measure::of_text(text.bytes()).map_err(wrong)?;
         if let Err(limit) = self.budget.charge("the parsed JSON", measure.bytes()) {
             return Err(Error::archive(name, format!("{limit} ({measure})")));
         }

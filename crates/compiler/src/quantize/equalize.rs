@@ -97,7 +97,7 @@ fn consumes(program: &ExportedProgram, node: &ExportedNode, x: VarId, channels: 
             let rank = program.spec(x).map_or(0, |spec| spec.rank());
             weight_axis(program, node).is_some()
                 && channels.axis + 1 == rank
-                && of_weight(1).is_some_and(|n| n as usize % (channels.inner * channels.count) == 0)
+                && of_weight(1).is_some_and(|n| (n as usize).is_multiple_of(channels.inner * channels.count))
         }
         "aten.convolution.default" => {
             let (axis, groups) = match node.arg("groups") {

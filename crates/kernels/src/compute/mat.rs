@@ -182,7 +182,7 @@ impl<'a, T> MatMut<'a, T> {
     }
 
     /// The matrix as one row, if its elements are contiguous; otherwise the matrix unchanged.
-    pub(super) fn as_one_row(self) -> Self {
+    pub(super) fn into_one_row(self) -> Self {
         let dense = self.cs == 1 && self.rs == self.cols;
         if dense { Self { rows: 1, cols: self.rows * self.cols, ..self } } else { self }
     }

@@ -153,7 +153,7 @@ impl Conv {
             kind = algorithm_of(&params, Method::Direct, input, output);
         }
         let row_major = match kind {
-            AlgorithmKind::DepthwiseFirst | AlgorithmKind::Planes => weights.to_row_major()?,
+            AlgorithmKind::DepthwiseFirst | AlgorithmKind::Planes => weights.row_major_copy()?,
             AlgorithmKind::DepthwiseLast | AlgorithmKind::Rows | AlgorithmKind::Winograd => None,
         };
         let plain = row_major.as_deref().unwrap_or(weights.values);

@@ -90,7 +90,7 @@ impl Run<'_> {
         let Problem { p, frame, epilogue, .. } = self.problem;
         let Some(tail) = epilogue.tail else { return };
         let first = (n * frame.out_pixels() + rows.start) * p.out_channels;
-        let mut c = c.as_one_row();
+        let mut c = c.into_one_row();
         (tail.0)(first, c.row(0).expect("contiguous channels-last pixels"));
     }
 

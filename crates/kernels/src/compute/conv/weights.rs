@@ -72,7 +72,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
     }
 
     /// The weights copied densely in the order of their dimensions; `None` if they are stored so already.
-    pub(crate) fn to_row_major(&self) -> Result<Option<Vec<T>>> {
+    pub(crate) fn row_major_copy(&self) -> Result<Option<Vec<T>>> {
         let [outer, inner, taps] = self.sizes;
         let place = |n: usize, step: usize, dense: usize| n <= 1 || step == dense;
         let [a, b, c] = self.strides;
@@ -107,13 +107,13 @@ mod tests {
         let params = ConvParams::conv2d(2, 3, [1, 2]);
         let plain: Vec<i32> = (0..12).collect();
         let weights = ConvWeights::contiguous(&params, &plain);
-        assert_eq!((weights.to_row_major().unwrap(), weights.step_within_taps()), (None, None));
+        assert_eq!((weights.row_major_copy().unwrap(), weights.step_within_taps()), (None, None));
         let mut last = vec![0; 12];
         for (i, &w) in plain.iter().enumerate() {
             last[i / 4 * 4 + i % 2 * 2 + i / 2 % 2] = w;
         }
         let weights = ConvWeights::strided(&params, &last, [4, 1, 2]);
-        assert_eq!((weights.to_row_major().unwrap(), weights.step_within_taps()), (Some(plain), Some(1)));
+        assert_eq!((weights.row_major_copy().unwrap(), weights.step_within_taps()), (Some(plain), Some(1)));
         assert_eq!((weights.at(2, 1, 0), weights.from(2)), (10, &[8, 10, 9, 11][..]));
     }
 

@@ -203,7 +203,7 @@ pub(crate) fn activate(isa: Isa, function: Function, x: &mut [f32]) {
 /// # Panics
 /// If they are not contiguous.
 pub(crate) fn activate_rows(isa: Isa, function: Function, x: MatMut<'_>) {
-    dispatch(isa, ActivateRows { function, x: x.as_one_row() });
+    dispatch(isa, ActivateRows { function, x: x.into_one_row() });
 }
 
 /// Applies `op` to one element, with the baseline instructions.
