@@ -129,6 +129,6 @@ mod tests {
             Measure::of_text(br#"{"a": {"list": [1, {"b": "cd"}, null], "c": []}, "d": true}"#).unwrap();
         assert_eq!((measure.values, measure.text), (9, 10));
         assert!(measure.to_string().contains("`a.list` with 3"), "{measure}");
-        assert!(Measure::of_text(b"{} x").is_err() && Measure::measure(b"[1").is_err());
+        assert!(Measure::of_text(b"{} x").is_err() && Measure::of_text(b"[1").is_err());
     }
 }

@@ -38,7 +38,7 @@ impl ConvertedValues {
     }
 
     /// Value `v` in the preferred form, with the meta `meta`; inserts a conversion before `node` if necessary.
-    pub(super) fn to_preferred(
+    pub(super) fn preferred_form(
         &mut self,
         graph: &mut Graph,
         node: NodeId,

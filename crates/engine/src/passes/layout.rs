@@ -95,7 +95,7 @@ impl Pass {
         let v = graph.node(node).inputs()[slot];
         let meta = channels_last(graph.meta(v));
         if self.0.existing_preferred(v).is_some() || meta != *graph.meta(v) {
-            let image = self.0.to_preferred(graph, node, v, meta);
+            let image = self.0.preferred_form(graph, node, v, meta);
             graph.set_input(node, slot, image);
         }
     }

@@ -137,7 +137,7 @@ impl Pass {
         }
         for slot in 0..graph.node(node).inputs().len() {
             let v = graph.node(node).inputs()[slot];
-            let wide = self.to_f32(graph, node, v);
+            let wide = self.value_in_f32(graph, node, v);
             graph.set_input(node, slot, wide);
         }
         for v in graph.node(node).outputs().to_vec() {
@@ -163,7 +163,7 @@ impl Pass {
 
     /// The value `v` in f32: a constant is widened; for any other half-precision value, a conversion is inserted
     /// before `node`.
-    fn to_f32(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
+    fn value_in_f32(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
         if let Some(wide) = self.converted.existing_preferred(v) {
             return wide;
         }
@@ -180,7 +180,7 @@ impl Pass {
                 self.converted.set_preferred(v, wide);
                 wide
             }
-            None => self.converted.to_preferred(graph, node, v, meta),
+            None => self.converted.preferred_form(graph, node, v, meta),
         }
     }
 }
