@@ -89,7 +89,7 @@ impl Cache {
         let written = |e: pteron_format::Error| compile_failure(&*file, e.into());
         let mut checksum = Checksum::default();
         compiled.program.write_to(&mut checksum).map_err(written)?;
-        let cached = self.folder.join(format!("{}-{}.pte", name.version, checksum.to_hex()));
+        let cached = self.folder.join(format!("{}-{}.pte", name.version, checksum.into_hex()));
         replace_entry(&cached, |out| compiled.program.write_to(out).map_err(written))?;
         self.remove_others(&name, &cached);
         Ok(cached)
@@ -103,7 +103,7 @@ impl Cache {
             let checksum = file_name.strip_prefix(&version)?.strip_suffix(".pte")?;
             // The type is that of the entry itself, not of what a link leads to.
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-            (is_file && Checksum::of_file(&entry.path()).ok()?.to_hex() == checksum).then(|| entry.path())
+            (is_file && Checksum::of_file(&entry.path()).ok()?.into_hex() == checksum).then(|| entry.path())
         });
         valid.next()
     }
@@ -235,7 +235,7 @@ impl Checksum {
         }
     }
 
-    fn to_hex(self) -> String {
+    fn into_hex(self) -> String {
         format!("{:08x}{:08x}", self.crc.finalize(), self.len)
     }
 }

@@ -78,7 +78,7 @@ impl<'p> Builder<'p> {
     pub(super) fn finish(mut self) -> Result<(Payload, Vec<NamedBytes>), Reason> {
         for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
             let value =
-                if self.is_nhwc_output(output) { self.to_nhwc(output)? } else { self.to_nchw(output)? };
+                if self.is_nhwc_output(output) { self.as_nhwc(output)? } else { self.as_nchw(output)? };
             self.payload.outputs.push(value);
         }
         Ok((self.payload, self.named))
@@ -184,7 +184,7 @@ impl<'p> Builder<'p> {
     }
 
     /// A value of the partition in its original dimension order.
-    pub(super) fn to_nchw(&mut self, var: VarId) -> Result<usize, Reason> {
+    pub(super) fn as_nchw(&mut self, var: VarId) -> Result<usize, Reason> {
         // In the order of their cost: the value itself, a transpose of the image, a conversion of the int8 value (which
         // is left out when all users compute on the int8 value), and a constant, which is stored when a node reads it.
         let layouts = self.layouts.get(&var).copied().unwrap_or_default();
@@ -197,7 +197,7 @@ impl<'p> Builder<'p> {
             return Ok(value);
         }
         if let Some(int8) = self.quantized_of(var) {
-            let (input, value) = (self.to_nchw(int8)?, self.define_nchw(var)?);
+            let (input, value) = (self.as_nchw(int8)?, self.define_nchw(var)?);
             self.add_node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
         }
@@ -209,13 +209,13 @@ impl<'p> Builder<'p> {
     }
 
     /// A 4D value of the partition as an NHWC image.
-    pub(super) fn to_nhwc(&mut self, var: VarId) -> Result<usize, Reason> {
+    pub(super) fn as_nhwc(&mut self, var: VarId) -> Result<usize, Reason> {
         let layouts = self.layouts.get(&var).copied().unwrap_or_default();
         if let Some(value) = layouts.nhwc {
             return Ok(value);
         }
         if let (None, Some(int8)) = (layouts.nchw, self.quantized_of(var)) {
-            let (input, value) = (self.to_nhwc(int8)?, self.define_nhwc(var)?);
+            let (input, value) = (self.as_nhwc(int8)?, self.define_nhwc(var)?);
             self.add_node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
         }
@@ -227,7 +227,7 @@ impl<'p> Builder<'p> {
                 self.add_float_constant(&elements, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
             }
             _ => {
-                let (nchw, value) = (self.to_nchw(var)?, self.define_nhwc(var)?);
+                let (nchw, value) = (self.as_nchw(var)?, self.define_nhwc(var)?);
                 self.add_node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![nchw], vec![value]);
                 value
             }

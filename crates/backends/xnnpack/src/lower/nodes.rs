@@ -45,8 +45,8 @@ impl Builder<'_> {
                 let inputs = match target.quantized {
                     Some(quantized) => self.quantized_linear_inputs(quantized, weight, bias)?,
                     None => {
-                        let mut inputs = vec![self.to_nchw(x)?, self.to_nchw(weight)?];
-                        inputs.extend(bias.map(|bias| self.to_nchw(bias)).transpose()?);
+                        let mut inputs = vec![self.as_nchw(x)?, self.as_nchw(weight)?];
+                        inputs.extend(bias.map(|bias| self.as_nchw(bias)).transpose()?);
                         inputs
                     }
                 };
@@ -86,7 +86,7 @@ impl Builder<'_> {
     /// only.
     fn add_relayout(&mut self, x: VarId, to: VarId) -> Result<(), Reason> {
         let from_image = self.is_only_nhwc(x);
-        let input = if from_image { self.to_nhwc(x)? } else { self.to_nchw(x)? };
+        let input = if from_image { self.as_nhwc(x)? } else { self.as_nchw(x)? };
         let to_image = self.is_nhwc_output(to);
         let output = if to_image { self.define_nhwc(to)? } else { self.define_nchw(to)? };
         let op = match (from_image, to_image) {
@@ -99,14 +99,14 @@ impl Builder<'_> {
     }
 
     fn add_nchw_node(&mut self, op: Op, inputs: &[VarId], to: VarId) -> Result<(), Reason> {
-        let inputs = inputs.iter().map(|&x| self.to_nchw(x)).collect::<Result<_, _>>()?;
+        let inputs = inputs.iter().map(|&x| self.as_nchw(x)).collect::<Result<_, _>>()?;
         let output = self.define_nchw(to)?;
         self.add_node(op, inputs, vec![output]);
         Ok(())
     }
 
     fn add_nhwc_node(&mut self, op: Op, x: VarId, target: &Target<'_>) -> Result<(), Reason> {
-        let input = self.to_nhwc(x)?;
+        let input = self.as_nhwc(x)?;
         let output = self.define_nhwc(target.var)?;
         self.add_bounded_node(op, vec![input], vec![output], target.bounds);
         Ok(())
@@ -115,7 +115,7 @@ impl Builder<'_> {
     /// A maximum over height or width: max pooling, then a transpose to NCHW, then a reshape that drops the pooled
     /// dimension.
     fn add_spatial_max(&mut self, x: VarId, pool: Pool, to: VarId) -> Result<(), Reason> {
-        let input = self.to_nhwc(x)?;
+        let input = self.as_nhwc(x)?;
         let [batch, height, width, channels] = self.dims_of_value(input)[..] else {
             return Err("its image is not of 4 dimensions".to_owned());
         };
@@ -138,8 +138,8 @@ impl Builder<'_> {
         bounds: Option<(f32, f32)>,
     ) -> Result<(), Reason> {
         let (input, output) = match self.is_only_nhwc(x) {
-            true => (self.to_nhwc(x)?, self.define_nhwc(to)?),
-            false => (self.to_nchw(x)?, self.define_nchw(to)?),
+            true => (self.as_nhwc(x)?, self.define_nhwc(to)?),
+            false => (self.as_nchw(x)?, self.define_nchw(to)?),
         };
         self.add_bounded_node(op, vec![input], vec![output], bounds);
         Ok(())
@@ -159,8 +159,8 @@ impl Builder<'_> {
         for operand in [a, b] {
             inputs.push(match operand {
                 Operand::Number(number) => self.add_float_constant(&[number], vec![1]),
-                Operand::Var(var) if !as_nhwc => self.to_nchw(var)?,
-                Operand::Var(var) if rank(var) == 4 => self.to_nhwc(var)?,
+                Operand::Var(var) if !as_nhwc => self.as_nchw(var)?,
+                Operand::Var(var) if rank(var) == 4 => self.as_nhwc(var)?,
                 Operand::Var(var) => {
                     let mut dims = vec![1; 4 - rank(var)];
                     dims.extend(self.dims(var)?);
@@ -176,7 +176,7 @@ impl Builder<'_> {
 
     fn add_batch_norm(&mut self, x: VarId, scale: &[f32], shift: &[f32], to: VarId) -> Result<(), Reason> {
         let is_1d = self.dims(x)?.len() == 3;
-        let input = if is_1d { self.to_nchw(x)? } else { self.to_nhwc(x)? };
+        let input = if is_1d { self.as_nchw(x)? } else { self.as_nhwc(x)? };
         let channels = if is_1d { vec![scale.len(), 1] } else { vec![scale.len()] };
         let (scale, shift) =
             (self.add_float_constant(scale, channels.clone()), self.add_float_constant(shift, channels));
@@ -250,9 +250,9 @@ impl Builder<'_> {
     /// The payload value of a convolution's input image. A 1D convolution reads an image of width 1.
     fn convolution_input(&mut self, conv: &ConvMatch) -> Result<usize, Reason> {
         if !conv.is_1d {
-            return self.to_nhwc(conv.x);
+            return self.as_nhwc(conv.x);
         }
-        let nchw = self.to_nchw(conv.x)?;
+        let nchw = self.as_nchw(conv.x)?;
         let mut sizes = self.reshape_sizes(conv.x);
         sizes.push(1);
         let mut dims = self.dims(conv.x)?;
@@ -301,7 +301,7 @@ impl Builder<'_> {
         let axis = if as_nhwc { NCHW_TO_NHWC.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };
         let mut inputs = Vec::with_capacity(tensors.len());
         for &x in tensors {
-            inputs.push(if as_nhwc { self.to_nhwc(x)? } else { self.to_nchw(x)? });
+            inputs.push(if as_nhwc { self.as_nhwc(x)? } else { self.as_nchw(x)? });
         }
         while inputs.len() > 5 {
             let first: Vec<usize> = inputs.drain(..5).collect();
@@ -338,7 +338,7 @@ impl Builder<'_> {
         }
         let mut dims = self.dims(x)?;
         dims[axis] = 1;
-        let input = self.to_nchw(x)?;
+        let input = self.as_nchw(x)?;
         let cut = self.add_temporary(dims, input);
         self.add_node(Op::Slice { offsets, sizes }, vec![input], vec![cut]);
         let sizes = self.reshape_sizes(to);

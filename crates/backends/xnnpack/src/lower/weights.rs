@@ -19,7 +19,7 @@ impl Builder<'_> {
         let weights = &quantized.weights;
         let dims = self.dims(weight)?;
         let input = match quantized.activation {
-            Activation::Static(int8, _) => self.to_nchw(int8)?,
+            Activation::Static(int8, _) => self.as_nchw(int8)?,
             Activation::Dynamic(x) => self.quantized_rows(x)?,
         };
         let filter = match weights.per {
@@ -36,7 +36,7 @@ impl Builder<'_> {
         if let Some(bias) = bias {
             inputs.push(match quantized.activation {
                 Activation::Static(_, input) => self.quantized_bias(bias, input, weights),
-                Activation::Dynamic(_) => self.to_nchw(bias)?,
+                Activation::Dynamic(_) => self.as_nchw(bias)?,
             });
         }
         Ok(inputs)
@@ -44,13 +44,13 @@ impl Builder<'_> {
 
     /// A float value, dynamically quantized per row.
     fn quantized_rows(&mut self, x: VarId) -> Result<usize, Reason> {
-        let input = self.to_nchw(x)?;
+        let input = self.as_nchw(x)?;
         Ok(self.dynamically_quantized(input, 1))
     }
 
     /// A batch of images, each dynamically quantized with parameters of its own.
     pub(super) fn quantized_images(&mut self, x: VarId) -> Result<usize, Reason> {
-        let input = self.to_nhwc(x)?;
+        let input = self.as_nhwc(x)?;
         Ok(self.dynamically_quantized(input, 3))
     }
 

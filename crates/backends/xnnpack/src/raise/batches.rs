@@ -72,7 +72,7 @@ impl Raise<'_> {
         };
         let out: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
         let id = self.emit.view(id, &out)?;
-        let id = self.to_stored(node, id)?;
+        let id = self.as_stored(node, id)?;
         self.set_nhwc(node, id)
     }
 

@@ -39,9 +39,9 @@ impl Raise<'_> {
             y = self.emit.call("aten::nan_to_num.out", args, dtype, &sizes)?;
         }
         let id = match f {
-            Unary::Clamp => self.to_stored(node, y)?,
+            Unary::Clamp => self.as_stored(node, y)?,
             // Among unary nodes, only clamps have bounds.
-            _ => self.to_stored_within(node, y, (f32::NEG_INFINITY, f32::INFINITY))?,
+            _ => self.as_stored_within(node, y, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
         self.set_like(node, layout, id)
     }
@@ -80,7 +80,7 @@ impl Raise<'_> {
         ];
         let op = Pointwise(Expression { instrs });
         let id = self.emit.node(op, vec![x], ScalarType::Float, &sizes)?;
-        self.to_stored_from_units(node, id, to).map(Some)
+        self.as_stored_from_units(node, id, to).map(Some)
     }
 
     fn apply_unary(&mut self, f: Unary, x: ValueId) -> Result<ValueId> {
@@ -126,8 +126,8 @@ impl Raise<'_> {
         let args = [Arg::Tensor(x), Arg::Tensor(y)].into_iter().chain(fixed_arguments(f.aten())).collect();
         let id = self.emit.call(f.aten().kernel, args, dtype, &sizes)?;
         let id = match f.is_bounded() {
-            true => self.to_stored(node, id)?,
-            false => self.to_stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?,
+            true => self.as_stored(node, id)?,
+            false => self.as_stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
         self.set_like(node, layout, id)
     }
@@ -170,7 +170,7 @@ impl Raise<'_> {
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         let args = vec![Arg::Tensor(x), Arg::Int(dim as i64), Arg::Bool(false)];
         let id = self.emit.call("aten::_softmax.out", args, dtype, &sizes)?;
-        let id = self.to_stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?;
+        let id = self.as_stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?;
         self.set_like(node, layout, id)
     }
 }

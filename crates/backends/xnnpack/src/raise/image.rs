@@ -208,7 +208,7 @@ impl Raise<'_> {
         let bias = operands.get(2).map_or(Arg::Absent, |&bias| Arg::Tensor(bias));
         let args = [Arg::Tensor(operands[0]), Arg::Tensor(operands[1]), bias].into_iter().chain(spec.args());
         let id = self.emit.call("aten::convolution.out", args.collect(), dtype, &spec.out)?;
-        self.to_stored(node, id)
+        self.as_stored(node, id)
     }
 
     /// The float weights of a convolution in the graph's layout.
@@ -278,8 +278,8 @@ impl Raise<'_> {
         let name = "aten::max_pool2d_with_indices.out";
         let id = self.emit.call_with_outputs(name, args, &[(dtype, &out), (ScalarType::Long, &out)])?[0];
         let id = match to {
-            Some(q) => self.to_stored_from_units(node, id, q)?,
-            None => self.to_stored(node, id)?,
+            Some(q) => self.as_stored_from_units(node, id, q)?,
+            None => self.as_stored(node, id)?,
         };
         self.set_nchw(node, id)
     }
@@ -320,7 +320,7 @@ impl Raise<'_> {
             let counts = self.emit.cast(counts, dtype)?;
             id = self.emit.call("aten::div.out", vec![Arg::Tensor(id), Arg::Tensor(counts)], dtype, &out)?;
         }
-        let id = self.to_stored(node, id)?;
+        let id = self.as_stored(node, id)?;
         self.set_nchw(node, id)
     }
 
@@ -344,7 +344,7 @@ impl Raise<'_> {
                 let args = vec![Arg::Tensor(x), Arg::Ints(vec![2, 3]), Arg::Bool(true), Arg::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::mean.out", args, dtype, &[sizes[0], sizes[1], 1, 1])?;
-                self.to_stored(node, id)?
+                self.as_stored(node, id)?
             }
         };
         if keep_dims {

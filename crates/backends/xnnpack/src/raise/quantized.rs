@@ -103,19 +103,19 @@ impl Raise<'_> {
     }
 
     /// Converts a node's float result to the type and quantization of its output, clamped to the node's bounds.
-    pub(super) fn to_stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
+    pub(super) fn as_stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         match self.quantizer(node.outputs[0]) {
-            Some(_) => self.to_stored_within(node, id, node.bounds),
+            Some(_) => self.as_stored_within(node, id, node.bounds),
             None => {
                 let id = self.clamp_to_bounds(node, id)?;
-                self.to_stored_within(node, id, node.bounds)
+                self.as_stored_within(node, id, node.bounds)
             }
         }
     }
 
     /// Converts a node's float result to the type and quantization of its output. Only quantized outputs are clamped
     /// to `bounds`.
-    pub(super) fn to_stored_within(
+    pub(super) fn as_stored_within(
         &mut self,
         node: &Node,
         id: ValueId,
@@ -132,7 +132,7 @@ impl Raise<'_> {
     }
 
     /// Quantizes a node's result, which is in units of its output's scale, and clamps it to the node's bounds.
-    pub(super) fn to_stored_from_units(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
+    pub(super) fn as_stored_from_units(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
         self.quantize(id, q, q.unit_affine(), node.bounds)
     }
 
@@ -148,7 +148,7 @@ impl Raise<'_> {
             vec![Arg::Tensor(units), Arg::Double(f64::from(low)), Arg::Double(f64::from(high))],
         );
         let id = self.emit.call("aten::clamp.out", args, ScalarType::Float, &sizes)?;
-        self.to_stored_from_units(node, id, q)
+        self.as_stored_from_units(node, id, q)
     }
 
     /// Sums, differences and products of quantized values, with the reference's arithmetic. `None` for other nodes.
@@ -171,7 +171,7 @@ impl Raise<'_> {
             let factors = vec![Arg::Tensor(x), Arg::Tensor(y)];
             let id = self.emit.call("aten::mul.out", factors, ScalarType::Float, sizes)?;
             let id = self.multiply(id, qa.scale * qb.scale / out.scale)?;
-            return self.to_stored_from_units(node, id, out).map(Some);
+            return self.as_stored_from_units(node, id, out).map(Some);
         }
         if !matches!(f, Binary::Add | Binary::Subtract) {
             return Ok(None);
@@ -260,7 +260,7 @@ impl Raise<'_> {
             return self.set_like(node, layout, id);
         }
         let x = self.dequantize_value(v, id)?;
-        let id = self.to_stored_within(node, x, (f32::NEG_INFINITY, f32::INFINITY))?;
+        let id = self.as_stored_within(node, x, (f32::NEG_INFINITY, f32::INFINITY))?;
         self.set_like(node, layout, id)
     }
 
@@ -360,7 +360,7 @@ impl Raise<'_> {
         let last = dims.len() - 1;
         dims[last] = outputs;
         let id = self.emit.node(op, ids, ScalarType::Float, &dims)?;
-        let id = self.to_stored(node, id)?;
+        let id = self.as_stored(node, id)?;
         self.set_nhwc(node, id)
     }
 
@@ -531,7 +531,7 @@ impl Raise<'_> {
         let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?)?;
         let args = vec![Arg::Tensor(id), Arg::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &dims)?;
-        let id = self.to_stored_from_units(node, id, to)?;
+        let id = self.as_stored_from_units(node, id, to)?;
         self.set_nhwc(node, id)
     }
 
@@ -653,7 +653,7 @@ impl Raise<'_> {
         let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?)?;
         let args = vec![Arg::Tensor(id), Arg::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &spec.out)?;
-        self.to_stored_from_units(node, id, to)
+        self.as_stored_from_units(node, id, to)
     }
 
     /// Computed weights, given in stored order, in the graph's layout.

@@ -75,19 +75,19 @@ impl Raise<'_> {
             Some(q) => {
                 let x = self.dequantize_to_units(v, image)?;
                 let id = self.interpolate_quantized(x, &out, grid)?;
-                self.to_stored_from_units(node, id, q)?
+                self.as_stored_from_units(node, id, q)?
             }
             None if grid == Grid::Points => {
                 let x = self.dequantize_value(v, image)?;
                 let id = self.interpolate(x, &out, grid)?;
-                self.to_stored_within(node, id, unbounded)?
+                self.as_stored_within(node, id, unbounded)?
             }
             None => {
                 let x = self.dequantize_value(v, image)?;
                 let args = vec![Arg::Tensor(x), Arg::pair(size), Arg::Bool(align_corners), Arg::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::upsample_bilinear2d.vec_out", args, dtype, &out)?;
-                self.to_stored_within(node, id, unbounded)?
+                self.as_stored_within(node, id, unbounded)?
             }
         };
         self.set_nchw(node, id)

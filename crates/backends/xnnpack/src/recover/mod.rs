@@ -197,7 +197,7 @@ impl Recovery<'_> {
     /// Records the result of a node with one output, after conversion to the type and quantization of the output.
     fn store(&mut self, node: &Node, layout: Layout) -> Result<()> {
         let out = node.outputs[0];
-        let layout = self.to_stored(node, out, layout)?;
+        let layout = self.as_stored(node, out, layout)?;
         self.set_layout(out, layout)
     }
 

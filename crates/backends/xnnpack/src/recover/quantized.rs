@@ -35,7 +35,7 @@ fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
 
 impl Recovery<'_> {
     /// Converts a node's float result to its output's type: the result is quantized and dequantized again, or cast.
-    pub(super) fn to_stored(&mut self, node: &Node, v: usize, layout: Layout) -> Result<Layout> {
+    pub(super) fn as_stored(&mut self, node: &Node, v: usize, layout: Layout) -> Result<Layout> {
         let value = &self.payload.values[v];
         if let Some((scale, zero, dtype)) = per_tensor(value) {
             let sizes = self.spec(layout.id()).sizes.clone();

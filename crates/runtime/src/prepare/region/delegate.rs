@@ -51,7 +51,7 @@ impl Builder<'_> {
         self.graph.set_origin(self.place);
         let outputs = self.graph.inline(&graph, &inputs);
         self.graph.set_origin(Place::default());
-        let as_declared = |(v, (_, meta)): (ValueId, &(Id, TensorMeta))| self.to_layout(v, meta);
+        let as_declared = |(v, (_, meta)): (ValueId, &(Id, TensorMeta))| self.value_in_layout(v, meta);
         let outputs: Vec<ValueId> = outputs.ok()?.into_iter().zip(&written).map(as_declared).collect();
         self.define_outs(written, &outputs, live_out);
         self.calls += graph.num_nodes().max(MIN_CALLS);
@@ -59,7 +59,7 @@ impl Builder<'_> {
     }
 
     /// Converts a value to the layout of `meta`, which has the same type and sizes.
-    fn to_layout(&mut self, value: ValueId, meta: &TensorMeta) -> ValueId {
+    fn value_in_layout(&mut self, value: ValueId, meta: &TensorMeta) -> ValueId {
         if self.graph.meta(value) == meta {
             return value;
         }
