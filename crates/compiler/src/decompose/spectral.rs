@@ -109,14 +109,14 @@ fn pad_end(
     x: VarId,
     (dim, count): (usize, i64),
 ) -> Result<VarId> {
-    let spec = cx.spec_of(x);
-    let parts = if spec.dtype.is_complex() { view_as_real(cx, x) } else { x };
+    let dtype = cx.spec_of(x).dtype;
+    let parts = if dtype.is_complex() { view_as_real(cx, x) } else { x };
     let spec = cx.spec_of(parts);
     let mut more = spec.sizes.clone();
     more[dim] = Size::Int(count);
     let zeros = super::windows::zeros(cx, node, more, spec.dtype)?;
     let longer = cx.cat(&[parts, zeros], dim);
-    Ok(if spec.dtype.is_complex() { view_as_complex(cx, longer, spec.dtype) } else { longer })
+    Ok(if dtype.is_complex() { view_as_complex(cx, longer, dtype) } else { longer })
 }
 
 /// The real and imaginary parts of a complex tensor, along a new last dimension.
