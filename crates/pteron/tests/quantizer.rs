@@ -10,12 +10,12 @@ use std::sync::Arc;
 fn samples() -> Vec<Vec<EValue>> {
     let picture = |seed: usize| {
         let pixel = |i: usize| {
-            let (x, y) = (i % 28, i / 28);
-            let near = (x * (1 + seed % 3) + y * (seed % 5)).abs_diff(20 + 3 * seed) as f32;
-            (1.0 - near / (4.0 + seed as f32)).max(0.0)
+            let (x, y) = (i % 8, i / 8);
+            let near = (x * (1 + seed % 3) + y * (seed % 5)).abs_diff(6 + seed) as f32;
+            (1.0 - near / (2.0 + seed as f32)).max(0.0)
         };
-        let pixels: Vec<f32> = (0..28 * 28).map(pixel).collect();
-        vec![EValue::Tensor(Tensor::from_slice(&[1, 1, 28, 28], &pixels).unwrap())]
+        let pixels: Vec<f32> = (0..8 * 8).map(pixel).collect();
+        vec![EValue::Tensor(Tensor::from_slice(&[1, 1, 8, 8], &pixels).unwrap())]
     };
     (0..8).map(picture).collect()
 }

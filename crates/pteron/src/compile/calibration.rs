@@ -103,18 +103,25 @@ impl Calibration {
     }
 
     /// What static quantization needs to know ([`Quantize::Static`](super::Quantize::Static)): for each value the range with the least
-    /// squared error in int8 over the runs, and the statistics of its channels if it has some.
+    /// squared error in int8 over the runs.
     pub fn schemes(self) -> BTreeMap<String, StaticScheme> {
-        let mut scheme = StaticScheme::default();
+        let (name, scheme, _) = self.scheme_and_channels();
+        BTreeMap::from([(name, scheme)])
+    }
+
+    /// The method, its ranges as in [`Self::schemes`], and the statistics of the channels of values. The ranges hold for the channels as
+    /// they are, so that a scheme has not both.
+    pub(super) fn scheme_and_channels(self) -> (String, StaticScheme, BTreeMap<String, ChannelStatistics>) {
+        let (mut scheme, mut channels) = (StaticScheme::default(), BTreeMap::new());
         for (observed, mut value) in self.observer.observed.into_iter().zip(self.values) {
             scheme.ranges.insert(observed.name.clone(), value.elements.range());
             if !value.counts.is_empty() {
                 let squares = value.channels.mean_squares.iter_mut().zip(&value.counts);
                 squares.for_each(|(square, &count)| *square /= count.max(1) as f64);
-                scheme.channels.insert(observed.name, value.channels);
+                channels.insert(observed.name, value.channels);
             }
         }
-        BTreeMap::from([(self.observer.name, scheme)])
+        (self.observer.name, scheme, channels)
     }
 
     /// The smallest and the largest element of each value.

@@ -284,8 +284,8 @@ impl Run<'_> {
             calibration.run(sample)?;
         }
         let extents = calibration.extents();
-        let Some(found) = calibration.schemes().remove(&quantizer.method) else { return Ok(None) };
-        let mut scheme = StaticScheme { ranges: found.ranges, ..given };
+        let (_, observed, next_channels) = calibration.scheme_and_channels();
+        let mut scheme = StaticScheme { ranges: observed.ranges, ..given };
         let whole = StaticScheme { ranges: extents, ..scheme.clone() };
         let mut gains: BTreeMap<&str, f64> = BTreeMap::new();
         let (least_squares, extents) = (self.layer_errors(&scheme)?, self.layer_errors(&whole)?);
@@ -297,7 +297,7 @@ impl Run<'_> {
                 scheme.ranges.insert(name.to_owned(), extent);
             }
         }
-        Ok(Some((scheme, found.channels)))
+        Ok(Some((scheme, next_channels)))
     }
 
     fn layer_errors(&self, scheme: &StaticScheme) -> Result<LayerErrors> {
