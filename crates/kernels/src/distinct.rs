@@ -234,7 +234,8 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
     Ok(())
 }
 
-/// The dimensions with `dim` moved to the front; the other dimensions keep their order, in which slices are compared.
+/// The permutation that moves `dim` to the front and keeps the order of the others, so that the elements of a slice stay
+/// in row-major order: slices are compared lexicographically.
 fn move_to_front(dim: usize, rank: usize) -> SmallVec<[usize; 8]> {
     [dim].into_iter().chain((0..rank).filter(|&d| d != dim)).collect()
 }

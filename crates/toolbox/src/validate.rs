@@ -239,7 +239,7 @@ fn program_errors(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron
     Ok(pte::VerifiedProgram::errors(&tables, &header, &limits.format))
 }
 
-/// The first problem of a `.ptd` file.
+/// The first error in the format of a `.ptd` file, as a list of at most one; empty if the file is valid.
 fn flat_tensor_errors(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<pteron_format::Error>> {
     let header = match ptd::Header::parse(&read_head(loader)?, loader.size()) {
         Ok(header) => header,

@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::region::Region;
 
-/// The elements of an array attribute (scalars of one data type, or data types) as little-endian bytes.
+/// The elements of an array attribute, as little-endian bytes: scalars of one data type, or type attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Array<'a> {
     element_type: ElementType,
