@@ -34,4 +34,4 @@ mod sniff;
 pub use digest::Digest;
 pub use error::{Error, ErrorKind, Result};
 pub use limits::Limits;
-pub use sniff::{FileKind, sniff};
+pub use sniff::{FileKind, SNIFFED_BYTES, sniff};

@@ -66,7 +66,10 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// Recognizes the kind of a file by `head`, its first bytes (64 are enough).
+/// The number of first bytes of a file by which [`sniff`] recognizes every kind.
+pub const SNIFFED_BYTES: usize = 64;
+
+/// Recognizes the kind of a file by `head`, its first [`SNIFFED_BYTES`] bytes.
 ///
 /// Only the magic is checked, in any version; whether the file is valid turns out when it is read.
 pub fn sniff(head: &[u8]) -> Option<FileKind> {

@@ -160,9 +160,9 @@ pub fn gather(
         }
         Report::Ptd(report) => Ok(tables::flat_tensor_data(&report)),
         Report::Gguf(report) => Ok(tables::gguf_data(&report)),
-        Report::Safetensors(report) => Ok(tables::of_arrays(&report, "safetensors")),
-        Report::Npz(report) => Ok(tables::of_arrays(&report, "NumPy arrays")),
-        Report::Npy(report) => Ok(tables::of_arrays(&report, "NumPy array")),
+        Report::Safetensors(report) => Ok(tables::arrays_data(&report, "safetensors")),
+        Report::Npz(report) => Ok(tables::arrays_data(&report, "NumPy arrays")),
+        Report::Npy(report) => Ok(tables::arrays_data(&report, "NumPy array")),
         Report::Etdump(report) => Ok(tables::etdump_data(&report)),
         Report::Etrecord(report) => Ok(tables::etrecord_data(&report)),
         // The toolbox may be built with the feature although this crate is not.

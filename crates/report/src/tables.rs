@@ -342,30 +342,31 @@ pub(super) fn flat_tensor_data(report: &FlatTensorReport) -> ReportData {
 
 /// The report data of a `.gguf` file, whose tensors are listed as weights.
 pub(super) fn gguf_data(report: &GgufReport) -> ReportData {
-    let mut to = Gathered::new(&report.file, "GGUF weights");
-    to.add_fact("Size", bytes(report.bytes));
-    report.metadata.iter().for_each(|(key, value)| to.add_fact(key, value.to_string()));
-    let weights = report.tensors.iter().map(|tensor| Weight {
-        bytes: tensor.bytes,
-        name: tensor.name.clone(),
-        ty: format!("{}{:?}", tensor.kind, tensor.sizes),
-        place: "file".to_owned(),
-    });
-    add_table_of_weights(&mut to, weights.collect());
-    to.data
+    let metadata = report.metadata.iter().map(|(key, value)| (key, value.to_string()));
+    let tensors =
+        report.tensors.iter().map(|t| (t.name.clone(), format!("{}{:?}", t.kind, t.sizes), t.bytes));
+    named_tensors_data(&report.file, "GGUF weights", report.bytes, metadata, tensors)
 }
 
-/// The report data of a file of arrays: its tensors as weights.
-pub(super) fn of_arrays(report: &ArraysReport, format: &str) -> ReportData {
-    let mut to = Gathered::new(&report.file, format);
-    to.add_fact("Size", bytes(report.bytes));
-    report.metadata.iter().for_each(|(key, text)| to.add_fact(key, text.clone()));
-    let weights = report.tensors.iter().map(|tensor| Weight {
-        bytes: tensor.bytes,
-        name: tensor.name.clone(),
-        ty: tensor.ty.clone(),
-        place: "file".to_owned(),
-    });
+/// The report data of a file of arrays, which are listed as weights.
+pub(super) fn arrays_data(report: &ArraysReport, format: &str) -> ReportData {
+    let metadata = report.metadata.iter().map(|(key, text)| (key, text.clone()));
+    let tensors = report.tensors.iter().map(|t| (t.name.clone(), t.ty.clone(), t.bytes));
+    named_tensors_data(&report.file, format, report.bytes, metadata, tensors)
+}
+
+/// The report data of a file with metadata and tensors: name, type and bytes of each.
+fn named_tensors_data<'r>(
+    file: &str,
+    format: &str,
+    size: u64,
+    metadata: impl Iterator<Item = (&'r String, String)>,
+    tensors: impl Iterator<Item = (String, String, u64)>,
+) -> ReportData {
+    let mut to = Gathered::new(file, format);
+    to.add_fact("Size", bytes(size));
+    metadata.for_each(|(key, text)| to.add_fact(key, text));
+    let weights = tensors.map(|(name, ty, bytes)| Weight { bytes, name, ty, place: "file".to_owned() });
     add_table_of_weights(&mut to, weights.collect());
     to.data
 }

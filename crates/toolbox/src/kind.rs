@@ -1,15 +1,12 @@
 //! Recognises the format of a file by its first bytes.
 
 use crate::{Error, Result};
-use pteron_format::FileKind;
+use pteron_format::{FileKind, SNIFFED_BYTES};
 use pteron_runtime::{DataLoader, Purpose};
 
-/// Number of bytes at the start of a file that are searched for a magic.
-const HEAD_BYTES: u64 = 64;
-
 /// The format of a loader's file; `None` if its magic is unknown.
-pub(crate) fn file_kind(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
-    let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program)?;
+pub fn file_kind(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
+    let head = loader.load(0, loader.size().min(SNIFFED_BYTES as u64), Purpose::Program)?;
     Ok(pteron_format::sniff(&head))
 }
 
@@ -40,7 +37,7 @@ pub fn wrong_format(
 
 /// Describes a file without a known magic.
 fn describe_unknown(loader: &dyn DataLoader) -> String {
-    let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program);
+    let head = loader.load(0, loader.size().min(SNIFFED_BYTES as u64), Purpose::Program);
     let head: &[u8] = head.as_deref().unwrap_or(&[]);
     let is_webp = head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP");
     if is_webp || head.starts_with(b"\x89PNG") || head.starts_with(b"\xff\xd8\xff") {

@@ -46,6 +46,6 @@ pub mod tolerance;
 pub mod validate;
 
 pub use error::{Context, Error, Result};
-pub use kind::wrong_format;
+pub use kind::{file_kind, wrong_format};
 pub use pteron_operator::did_you_mean;
 pub use pteron_runtime::one_line;

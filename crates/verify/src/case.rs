@@ -1,12 +1,11 @@
 //! Conformance cases: `case.json` has one program with its runs, `cases.json` many small cases.
 
 use crate::{Scope, Tolerance};
-use pteron_format::sniff;
 use pteron_operator::EValue;
-use pteron_runtime::{DataLoader, FileLoader, Limits, Program, Purpose};
+use pteron_runtime::{FileLoader, Limits, Program};
 use pteron_tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use pteron_toolbox::bundle::{self, Bundle};
-use pteron_toolbox::{Context, Error, Result, wrong_format};
+use pteron_toolbox::{Context, Error, Result, file_kind, wrong_format};
 use serde::Deserialize;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
@@ -248,7 +247,7 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
         if let Some(bundle) = Bundle::open_if_bundled(&loader, &Limits::default())? {
             return bundled_cases(path, &bundle);
         }
-        if let Some(kind) = sniff(&loader.load(0, loader.size().min(64), Purpose::Program)?) {
+        if let Some(kind) = file_kind(&loader)? {
             return Err(wrong_format(&loader, Some(kind), "verify", EXPECTED));
         }
     }

@@ -64,9 +64,9 @@ pub(crate) enum Input {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pictures {
-    preset: Option<Usual>,
+    preset: Option<Preset>,
     /// The size to which a picture is resized: the length of its shorter side, or its height and width.
-    resize: Option<Sides>,
+    resize: Option<Resize>,
     crop: Option<[usize; 2]>,
     scale: Option<f32>,
     mean: Option<Vec<f32>>,
@@ -74,35 +74,13 @@ pub(crate) struct Pictures {
     channels_last: bool,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Usual {
-    Unit,
-    Signed,
-    Imagenet,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged)]
-enum Sides {
-    Shorter(usize),
-    Both([usize; 2]),
-}
-
 impl From<Pictures> for Preparation {
     fn from(pictures: Pictures) -> Self {
         let Pictures { preset, resize, crop, scale, mean, std, channels_last } = pictures;
-        let resize = resize.map(|sides| match sides {
-            Sides::Shorter(side) => Resize::Shorter(side),
-            Sides::Both([height, width]) => Resize::To(height, width),
-        });
         let crop = crop.map(|[height, width]| (height, width));
         let mut preparation = Self { resize, crop, channels_last, ..Self::default() };
-        match preset {
-            Some(Usual::Unit) => Preset::Unit.apply(&mut preparation),
-            Some(Usual::Signed) => Preset::Signed.apply(&mut preparation),
-            Some(Usual::Imagenet) => Preset::ImageNet.apply(&mut preparation),
-            None => {}
+        if let Some(preset) = preset {
+            preset.apply(&mut preparation);
         }
         preparation.scale = scale.or(preparation.scale);
         preparation.mean = mean.unwrap_or(preparation.mean);

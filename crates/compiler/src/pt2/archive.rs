@@ -4,7 +4,7 @@ use super::measure::Measure;
 use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
 use pteron_exported::{CompileBudget, ConstantTensor};
-use pteron_format::{FileKind, sniff};
+use pteron_format::{FileKind, SNIFFED_BYTES, sniff};
 use pteron_ir::SharedBytes;
 use pteron_operator::Reservation;
 use serde::de::DeserializeOwned;
@@ -13,9 +13,6 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
 use zip::{CompressionMethod, ZipArchive};
-
-/// The bytes by which the kind of a file is recognized.
-const SNIFFED_BYTES: usize = 64;
 
 /// The file of an archive. Its weights need not be in memory: each record is read when it is accessed.
 pub trait ArchiveFile: Send + Sync {

@@ -34,10 +34,12 @@ impl Observer {
     fn run(&mut self, inputs: &[EValue], each: usize) -> crate::Result<Vec<Tensor>> {
         let outputs = self.method.execute(inputs)?;
         let own = outputs.len().saturating_sub(each * self.observed.len());
-        let tensors = outputs[own..].iter().filter_map(|output| output.as_tensor().ok());
-        Ok(tensors
-            .map(|tensor| tensor.to_dim_order(DimOrder::contiguous(tensor.rank())))
-            .collect::<Result<_, _>>()?)
+        let row_major = |output| match output {
+            EValue::Tensor(tensor) if tensor.meta().dim_order().is_contiguous() => Some(Ok(tensor)),
+            EValue::Tensor(tensor) => Some(tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))),
+            _ => None,
+        };
+        Ok(outputs.into_iter().skip(own).filter_map(row_major).collect::<Result<_, _>>()?)
     }
 }
 

@@ -4,8 +4,9 @@ use super::{Calibration, LayerErrors, in_memory};
 use crate::{DataLoader, EValue, LoadOptions, Program};
 use pteron_clock::Instant;
 use pteron_compiler::{ChannelStatistics, Compiled, MethodSummary, Options, Quantize, StaticScheme};
-use pteron_runtime::{Limits, Method};
+use pteron_runtime::Limits;
 use pteron_toolbox::comparison::{OutputCloseness, OutputComparison};
+use pteron_toolbox::run::Latency;
 use pteron_toolbox::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -139,7 +140,11 @@ impl<'q> Quantizer<'q> {
         goal: QuantizationGoal,
         progress: &dyn Fn(&str),
     ) -> Result<Quantized> {
-        let (expected, float_seconds) = self.outputs(&self.float, samples)?;
+        let mut expected = Vec::with_capacity(samples.len());
+        let float_seconds = self.run_samples(&self.float, samples, |_, outputs| {
+            expected.push(outputs);
+            Ok(())
+        })?;
         let scheme = self.options.quantize.clone();
         let mut run = Run { quantizer: self, scheme, samples, expected, progress };
         let mut attempt = match self.options.quantize {
@@ -176,27 +181,23 @@ fn load_compiled(file: &Arc<dyn DataLoader>, compiled: &Compiled) -> Result<Prog
     Ok(Program::load(in_memory(Arc::clone(file), compiled), &Limits::default())?)
 }
 
-/// The median; 0 of none.
-fn median(mut seconds: Vec<f64>) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied().unwrap_or(0.0)
-}
-
 impl Quantizer<'_> {
-    /// The outputs of a program for each sample, and the median seconds of a run.
-    fn outputs(&self, program: &Program, samples: &[Vec<EValue>]) -> Result<(Vec<Vec<EValue>>, f64)> {
-        let mut method = self.load(program)?;
-        let (mut outputs, mut seconds) = (Vec::with_capacity(samples.len()), Vec::new());
-        for sample in samples {
+    /// Runs a program with each sample, and calls `each` with the sample's index and the outputs. Returns the median seconds of a run.
+    fn run_samples(
+        &self,
+        program: &Program,
+        samples: &[Vec<EValue>],
+        mut each: impl FnMut(usize, Vec<EValue>) -> Result<()>,
+    ) -> Result<f64> {
+        let mut method = program.load_method(&self.method, self.load.clone())?;
+        let mut times = Vec::with_capacity(samples.len());
+        for (index, sample) in samples.iter().enumerate() {
             let start = Instant::now();
-            outputs.push(method.execute(sample)?);
-            seconds.push(start.elapsed().as_secs_f64());
+            let outputs = method.execute(sample)?;
+            times.push(start.elapsed());
+            each(index, outputs)?;
         }
-        Ok((outputs, median(seconds)))
-    }
-
-    fn load(&self, program: &Program) -> Result<Method> {
-        Ok(program.load_method(&self.method, self.load.clone())?)
+        Ok(Latency::from_durations(times).map_or(0.0, |latency| latency.median_ms / 1e3))
     }
 
     fn summary<'c>(&self, compiled: &'c Compiled) -> &'c MethodSummary {
@@ -227,31 +228,36 @@ impl Run<'_> {
     /// Calibrates, and takes the static scheme with the closest outputs: with or without equalized channels, and with or without
     /// corrected biases.
     fn calibrate(&mut self) -> Result<Attempt> {
-        let mut best: Option<(f64, Attempt, Option<Quantize>)> = None;
-        let mut statistics = BTreeMap::new();
-        for is_equalized in [false, true] {
-            let Some((scheme, channels)) = self.scheme(statistics)? else { break };
-            statistics = channels;
-            let errors = self.layer_errors(&scheme)?;
-            for is_corrected in [false, true] {
-                let mut scheme = scheme.clone();
-                if is_corrected {
-                    scheme.corrections = errors.corrections();
-                }
-                self.scheme = Some(Quantize::Static(self.of_method(scheme)));
-                let attempt = self.attempt(&BTreeSet::new())?;
-                let closeness = mean_sqnr(&attempt.outputs);
-                if best.as_ref().is_none_or(|(least, ..)| closeness > *least) {
-                    best = Some((closeness, attempt, self.scheme.clone()));
-                }
-            }
-            if is_equalized || statistics.is_empty() {
-                break;
+        let (plain, channels) = self.scheme(BTreeMap::new())?;
+        let mut candidates = vec![self.corrected(&plain)?];
+        if !channels.is_empty() {
+            let (equalized, _) = self.scheme(channels)?;
+            let corrected = self.corrected(&equalized)?;
+            candidates.extend([equalized, corrected]);
+        }
+        let mut best = self.measured(plain)?;
+        for candidate in candidates {
+            let measured = self.measured(candidate)?;
+            if measured.0 > best.0 {
+                best = measured;
             }
         }
-        let Some((_, attempt, scheme)) = best else { return self.attempt(&BTreeSet::new()) };
+        let (_, attempt, scheme) = best;
         self.scheme = scheme;
         Ok(attempt)
+    }
+
+    /// The scheme with the corrections of the biases that its layers need.
+    fn corrected(&self, scheme: &StaticScheme) -> Result<StaticScheme> {
+        let corrections = self.layer_errors(scheme)?.corrections();
+        Ok(StaticScheme { corrections, ..scheme.clone() })
+    }
+
+    /// The mean signal-to-noise ratio of a scheme with no node kept in float, its attempt, and the scheme.
+    fn measured(&mut self, scheme: StaticScheme) -> Result<(f64, Attempt, Option<Quantize>)> {
+        self.scheme = Some(Quantize::Static(self.of_method(scheme)));
+        let attempt = self.attempt(&BTreeSet::new())?;
+        Ok((mean_sqnr(&attempt.outputs), attempt, self.scheme.clone()))
     }
 
     fn of_method(&self, scheme: StaticScheme) -> BTreeMap<String, StaticScheme> {
@@ -273,7 +279,7 @@ impl Run<'_> {
     fn scheme(
         &self,
         channels: BTreeMap<String, ChannelStatistics>,
-    ) -> Result<Option<(StaticScheme, BTreeMap<String, ChannelStatistics>)>> {
+    ) -> Result<(StaticScheme, BTreeMap<String, ChannelStatistics>)> {
         let quantizer = self.quantizer;
         let given = StaticScheme { channels, ..StaticScheme::default() };
         let observing = self.observing(Quantize::Observe(self.of_method(given.clone())))?;
@@ -297,7 +303,7 @@ impl Run<'_> {
                 scheme.ranges.insert(name.to_owned(), extent);
             }
         }
-        Ok(Some((scheme, next_channels)))
+        Ok((scheme, next_channels))
     }
 
     fn layer_errors(&self, scheme: &StaticScheme) -> Result<LayerErrors> {
@@ -324,18 +330,14 @@ impl Run<'_> {
         let quantizer = self.quantizer;
         let compiled = (quantizer.compile)("quantizing", &self.options(kept, false))?;
         let program = load_compiled(quantizer.file, &compiled)?;
-        let (mut closeness, mut seconds) = (OutputCloseness::default(), Vec::new());
-        let mut method = quantizer.load(&program)?;
-        for (sample, expected) in self.samples.iter().zip(&self.expected) {
+        let mut closeness = OutputCloseness::default();
+        let seconds = quantizer.run_samples(&program, self.samples, |index, outputs| {
             (self.progress)("measuring");
-            let start = Instant::now();
-            let found = method.execute(sample)?;
-            seconds.push(start.elapsed().as_secs_f64());
-            closeness.add(expected, &found)?;
-        }
+            closeness.add(&self.expected[index], &outputs)
+        })?;
         let names = program.method_meta(&quantizer.method)?.value_names()?.outputs;
         let outputs = closeness.finish(names);
-        Ok(Attempt { compiled, outputs, seconds: median(seconds) })
+        Ok(Attempt { compiled, outputs, seconds })
     }
 
     /// Measures each node that the attempt quantizes alone, and sorts them: first those with the most noise for the

@@ -15,16 +15,26 @@ pub(crate) fn entry<T: FromStr<Err = String>>(
 }
 
 fn entry_text(program: &Program, method: &str, key: &str) -> Result<Option<String>> {
-    let Some(range) = program.tables().named_data(key) else { return Ok(None) };
-    let len = range.end.saturating_sub(range.start);
-    if len > MAX_OWN_BYTES {
-        let problem = format!("it has {len} bytes, at most {MAX_OWN_BYTES} are read");
-        return Err(malformed_entry(method, key, problem));
+    let text = program.own_text(key)?;
+    text.transpose().map_err(|problem| malformed_entry(method, key, problem))
+}
+
+impl Program {
+    /// The named data under `key`, of the kind that Pteron adds to programs: text. `None` if the program has no such entry. The inner
+    /// error says in words why an entry is no text of at most [`MAX_OWN_BYTES`].
+    ///
+    /// # Errors
+    /// The entry cannot be read.
+    pub fn own_text(&self, key: &str) -> Result<Option<Result<String, String>>> {
+        let Some(range) = self.tables().named_data(key) else { return Ok(None) };
+        let len = range.end.saturating_sub(range.start);
+        if len > MAX_OWN_BYTES {
+            return Ok(Some(Err(format!("it has {len} bytes, at most {MAX_OWN_BYTES} are read"))));
+        }
+        let bytes = self.load_range(range, Purpose::Program)?;
+        let text = std::str::from_utf8(&bytes).map(str::to_owned);
+        Ok(Some(text.map_err(|_| "it is no text".to_owned())))
     }
-    let bytes = program.load_range(range, Purpose::Program)?;
-    let text =
-        std::str::from_utf8(&bytes).map_err(|_| malformed_entry(method, key, "it is no text".to_owned()))?;
-    Ok(Some(text.to_owned()))
 }
 
 /// The error for a malformed entry of the named data that describes a method.

@@ -6,7 +6,7 @@ use super::layers::pair_layers;
 use super::measure::elements;
 use super::outputs::outputs_beside;
 use super::record::{Recorded, RecordedLayer, Run, is_byte, operator_kind, record_layers};
-use super::{Comparison, ComparisonOptions, MIN_SQNR, Side};
+use super::{Comparison, ComparisonOptions, Side};
 use crate::{Error, Result};
 use pteron_operator::EValue;
 use pteron_tensor::{DimOrder, Tensor};
@@ -53,9 +53,7 @@ pub fn compare_with_eager(
     };
     let of_program = record_layers(program, &method, first, Run { no_prepare: true, is_second: true })?;
     let of_model = Recorded { layers: layers(eager.values)?, is_quantized: false };
-    let same_precision = of_model.reduced_precisions() == of_program.reduced_precisions();
-    let min_sqnr = options.min_sqnr.or((!same_precision).then_some(MIN_SQNR));
-    let judge = Judge { tolerance: options.tolerance, min_sqnr };
+    let judge = Judge::new(options, &of_model, &of_program);
     let mut outputs = eager.outputs;
     let take = |i: usize| Ok(std::mem::take(&mut outputs[i]));
     let outputs = outputs_beside(take, Vec::new(), program, &method, samples, &judge)?;
@@ -65,7 +63,17 @@ pub fn compare_with_eager(
     let agree = outputs.iter().all(|output| output.difference.is_none());
     let first = if agree { None } else { layers.iter().position(|layer| layer.differs) };
     let samples = samples.len();
-    Ok(Comparison { method, samples, min_sqnr, outputs, layers, unpaired, first, instruction: None, agree })
+    Ok(Comparison {
+        method,
+        samples,
+        min_sqnr: judge.min_sqnr,
+        outputs,
+        layers,
+        unpaired,
+        first,
+        instruction: None,
+        agree,
+    })
 }
 
 /// The values of nodes that are tensors of numbers.

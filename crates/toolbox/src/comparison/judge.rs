@@ -1,3 +1,5 @@
+use super::record::Recorded;
+use super::{ComparisonOptions, MIN_SQNR};
 use crate::tolerance::Tolerance;
 
 /// The criteria by which two values are judged to differ.
@@ -7,6 +9,13 @@ pub(super) struct Judge {
 }
 
 impl Judge {
+    /// Judges by the tolerance if both sides compute in the same precisions, and otherwise by noise.
+    pub(super) fn new(options: &ComparisonOptions, a: &Recorded, b: &Recorded) -> Self {
+        let same_precision = a.reduced_precisions() == b.reduced_precisions();
+        let min_sqnr = options.min_sqnr.or((!same_precision).then_some(MIN_SQNR));
+        Self { tolerance: options.tolerance, min_sqnr }
+    }
+
     /// Values differ whose signal-to-noise ratio is below `min_sqnr`, in decibels.
     pub(super) fn of_noise(min_sqnr: f64) -> Self {
         Self { tolerance: Tolerance::default(), min_sqnr: Some(min_sqnr) }

@@ -4,7 +4,7 @@ use super::judge::Judge;
 use super::layers::{pair_by_place, pair_layers};
 use super::outputs::compare_outputs;
 use super::record::{Run, record_layers};
-use super::{Comparison, ComparisonOptions, MIN_SQNR, Side};
+use super::{Comparison, ComparisonOptions, Side};
 use crate::{Error, Result};
 use pteron_format::pte::Instruction;
 use pteron_operator::EValue;
@@ -32,9 +32,7 @@ pub fn compare_programs(
     let layers =
         |side| record_layers(side, &method, first, Run { no_prepare: !same_instructions, is_second: true });
     let (of_a, of_b) = (layers(a)?, layers(b)?);
-    let same_precision = of_a.reduced_precisions() == of_b.reduced_precisions();
-    let min_sqnr = options.min_sqnr.or((!same_precision).then_some(MIN_SQNR));
-    let judge = Judge { tolerance: options.tolerance, min_sqnr };
+    let judge = Judge::new(options, &of_a, &of_b);
     let outputs = compare_outputs(a, b, &method, samples, &judge)?;
     let pairs = pair_layers(&of_a, &of_b, same_instructions);
     let unpaired = [of_a.layers.len() - pairs.len(), of_b.layers.len() - pairs.len()];
@@ -58,7 +56,7 @@ pub fn compare_programs(
     Ok(Comparison {
         method,
         samples,
-        min_sqnr,
+        min_sqnr: judge.min_sqnr,
         outputs,
         layers,
         unpaired,

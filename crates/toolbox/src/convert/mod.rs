@@ -132,7 +132,7 @@ pub fn convert(
             Contents { builder, metadata: BTreeMap::new() }
         }
         Some(FileKind::Safetensors) => safetensors::read(loader, progress)?,
-        Some(FileKind::Zip) => npz::read(loader, limits, progress)?,
+        Some(FileKind::Zip) => npz::read(loader, npz::open(loader)?, limits, progress)?,
         Some(FileKind::Gguf) => gguf::read(loader, options, limits, progress)?,
         other => {
             return Err(kind::wrong_format(
@@ -160,20 +160,24 @@ pub fn convert(
     Ok(Converted::new(&**loader, entries, lost, file))
 }
 
-/// The arrays of a `.safetensors`, `.npz` or `.npy` file, and the metadata of the first; `None` for a zip archive of other
-/// files. Only headers are read.
-pub(crate) fn arrays_of(
+/// The tensors of a `.safetensors` file, and its metadata. Only the header is read.
+pub(crate) fn safetensors_entries(
     loader: &Arc<dyn DataLoader>,
-    kind: FileKind,
+) -> Result<(Vec<Entry<'static>>, BTreeMap<String, String>)> {
+    let contents = safetensors::read(loader, &Progress::default())?;
+    Ok((contents.builder.entries, contents.metadata))
+}
+
+/// The arrays of an `.npz`; `None` for a zip archive of other files. Only headers are read.
+pub(crate) fn npz_entries(
+    loader: &Arc<dyn DataLoader>,
     limits: &Limits,
-) -> Result<Option<(Vec<Entry<'static>>, BTreeMap<String, String>)>> {
-    let contents = match kind {
-        FileKind::Safetensors => safetensors::read(loader, &Progress::default())?,
-        FileKind::Zip if !npz::is_npz(loader) => return Ok(None),
-        FileKind::Zip => npz::read(loader, limits, &Progress::default())?,
-        _ => npz::read_array(loader)?,
-    };
-    Ok(Some((contents.builder.entries, contents.metadata)))
+) -> Result<Option<Vec<Entry<'static>>>> {
+    let zip = npz::open(loader)?;
+    if !npz::is_npz(&zip) {
+        return Ok(None);
+    }
+    Ok(Some(npz::read(loader, zip, limits, &Progress::default())?.builder.entries))
 }
 
 /// The layout of a row-major tensor.

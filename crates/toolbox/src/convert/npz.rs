@@ -13,20 +13,36 @@ use std::sync::Arc;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+/// A zip archive that is read through its loader.
+pub(super) type Archive = ZipArchive<LoaderReader>;
+
+/// Reads the directory of an `.npz`.
+pub(super) fn open(loader: &Arc<dyn DataLoader>) -> Result<Archive> {
+    ZipArchive::new(LoaderReader::new(loader)).map_err(|e| Error::bad_file(loader.name(), one_line(&e)))
+}
+
+/// Whether a zip archive holds NumPy arrays, and nothing else.
+pub(super) fn is_npz(zip: &Archive) -> bool {
+    zip.file_names().all(|name| name.ends_with(SUFFIX))
+}
+
 /// Reads the arrays of an `.npz`, a zip archive of `.npy` files. The file names without `.npy` are the keys.
 ///
 /// Only the headers are decompressed here; each array is decompressed while it is written.
-pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Progress) -> Result<Contents> {
+pub(super) fn read(
+    loader: &Arc<dyn DataLoader>,
+    mut zip: Archive,
+    limits: &Limits,
+    progress: &Progress,
+) -> Result<Contents> {
     let file = loader.name().to_owned();
     let wrong = |problem: String| Error::bad_file(&file, problem);
-    let archive = || ZipArchive::new(LoaderReader::new(loader));
-    let mut zip = archive().map_err(|e| wrong(one_line(&e)))?;
     let mut builder = Builder { share: false, ..Builder::new() };
     let most = limits.format.tensor_bytes;
     for index in 0..zip.len() {
         let mut entry = zip.by_index(index).map_err(|e| wrong(one_line(&e)))?;
         let name = entry.name().to_owned();
-        let Some(key) = name.strip_suffix(".npy") else {
+        let Some(key) = name.strip_suffix(SUFFIX) else {
             return Err(wrong(format!(
                 "it holds `{name}`, which is no .npy file; is it an archive of NumPy arrays?"
             )));
@@ -47,23 +63,6 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
         });
         builder.tensor(key, layout, blob);
     }
-    Ok(Contents { builder, metadata: BTreeMap::new() })
-}
-
-/// Whether a zip archive holds NumPy arrays, and nothing else.
-pub(super) fn is_npz(loader: &Arc<dyn DataLoader>) -> bool {
-    ZipArchive::new(LoaderReader::new(loader))
-        .is_ok_and(|zip| zip.file_names().all(|name| name.ends_with(SUFFIX)))
-}
-
-/// Reads the only array of a `.npy` file, without its elements.
-pub(super) fn read_array(loader: &Arc<dyn DataLoader>) -> Result<Contents> {
-    let wrong = |problem: String| Error::bad_file(loader.name(), problem);
-    let array = npy::Array::open(LoaderReader::new(loader)).map_err(wrong)?;
-    let layout = layout_of(array.meta()).map_err(wrong)?;
-    let unread = |_: &mut dyn io::Write| Err(io::Error::other("the elements of a single array are not read"));
-    let mut builder = Builder { share: false, ..Builder::new() };
-    builder.tensor(String::new(), layout, Blob::stream(array.meta().nbytes() as u64, unread));
     Ok(Contents { builder, metadata: BTreeMap::new() })
 }
 

@@ -1,8 +1,8 @@
 use super::REPORT_VERSION;
-use crate::convert::arrays_of;
-use crate::{Result, show};
-use pteron_format::FileKind;
-use pteron_runtime::{DataLoader, Limits};
+use crate::convert::{npz_entries, safetensors_entries};
+use crate::{Error, Result, npy, show};
+use pteron_format::ptd::Entry;
+use pteron_runtime::{DataLoader, Limits, LoaderReader};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,25 +35,52 @@ pub struct ArrayReport {
     pub bytes: u64,
 }
 
-/// Reports the arrays of a file of this kind; `None` for a zip archive of other files.
-pub(super) fn report(
-    loader: &Arc<dyn DataLoader>,
-    kind: FileKind,
-    limits: &Limits,
-) -> Result<Option<ArraysReport>> {
+/// Reports a `.safetensors` file.
+pub(super) fn safetensors_report(loader: &Arc<dyn DataLoader>) -> Result<ArraysReport> {
     let before = loader.bytes_loaded();
-    let Some((entries, metadata)) = arrays_of(loader, kind, limits)? else { return Ok(None) };
-    let tensors = entries.into_iter().map(|entry| ArrayReport {
+    let (entries, metadata) = safetensors_entries(loader)?;
+    Ok(report(loader, before, entries.into_iter().map(entry_report).collect(), metadata))
+}
+
+/// Reports an `.npz`; `None` for a zip archive of other files.
+pub(super) fn npz_report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Option<ArraysReport>> {
+    let before = loader.bytes_loaded();
+    let entries = npz_entries(loader, limits)?;
+    Ok(entries.map(|entries| {
+        report(loader, before, entries.into_iter().map(entry_report).collect(), BTreeMap::new())
+    }))
+}
+
+/// Reports a `.npy` file.
+pub(super) fn npy_report(loader: &Arc<dyn DataLoader>) -> Result<ArraysReport> {
+    let before = loader.bytes_loaded();
+    let array = npy::Array::open(LoaderReader::new(loader));
+    let array = array.map_err(|problem| Error::bad_file(loader.name(), problem))?;
+    let (ty, bytes) = (array.meta().to_string(), array.meta().nbytes() as u64);
+    Ok(report(loader, before, vec![ArrayReport { name: String::new(), ty, bytes }], BTreeMap::new()))
+}
+
+fn entry_report(entry: Entry<'_>) -> ArrayReport {
+    ArrayReport {
         ty: entry.layout.as_ref().map_or_else(|| "bytes".to_owned(), show::layout),
         bytes: entry.blob.len(),
         name: entry.key,
-    });
-    Ok(Some(ArraysReport {
+    }
+}
+
+/// The report of a file of which `before` bytes had been read.
+fn report(
+    loader: &Arc<dyn DataLoader>,
+    before: u64,
+    tensors: Vec<ArrayReport>,
+    metadata: BTreeMap<String, String>,
+) -> ArraysReport {
+    ArraysReport {
         report: REPORT_VERSION,
         file: loader.name().to_owned(),
         bytes: loader.size(),
-        tensors: tensors.collect(),
+        tensors,
         metadata,
         bytes_read: loader.bytes_loaded().saturating_sub(before),
-    }))
+    }
 }

@@ -97,22 +97,16 @@ pub fn inspect(
         }
         Some(FileKind::Etdump) => Ok(Report::Etdump(etdump::report(&**loader, limits)?)),
         Some(FileKind::Gguf) => Ok(Report::Gguf(gguf::report(loader, limits)?)),
+        Some(FileKind::Safetensors) => Ok(Report::Safetensors(arrays::safetensors_report(loader)?)),
+        Some(FileKind::Npy) => Ok(Report::Npy(arrays::npy_report(loader)?)),
         other => {
-            if other == Some(FileKind::Zip)
-                && let Some(report) = etrecord::report(loader, limits)?
-            {
-                return Ok(Report::Etrecord(report));
-            }
-            let container = match other {
-                Some(FileKind::Safetensors) => Some(Report::Safetensors as fn(ArraysReport) -> Report),
-                Some(FileKind::Zip) => Some(Report::Npz as _),
-                Some(FileKind::Npy) => Some(Report::Npy as _),
-                _ => None,
-            };
-            if let (Some(kind), Some(container)) = (other, container)
-                && let Some(report) = arrays::report(loader, kind, limits)?
-            {
-                return Ok(container(report));
+            if other == Some(FileKind::Zip) {
+                if let Some(report) = etrecord::report(loader, limits)? {
+                    return Ok(Report::Etrecord(report));
+                }
+                if let Some(report) = arrays::npz_report(loader, limits)? {
+                    return Ok(Report::Npz(report));
+                }
             }
             let expected = "programs (.pte, .bpte, .bef), named data (.ptd), arrays (.safetensors, .npz, .npy), ETDumps, \
                             ETRecords and .gguf files";

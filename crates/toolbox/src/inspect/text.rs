@@ -53,15 +53,9 @@ pub fn write_text(out: &mut dyn Write, report: &Report, detail: Detail) -> fmt::
 
 fn arrays_text(out: &mut dyn Write, f: &ArraysReport, format: &str, all: bool) -> fmt::Result {
     writeln!(out, "{}: {format}, {} ({} read)", f.file, bytes(f.bytes), bytes(f.bytes_read))?;
-    if !f.metadata.is_empty() {
-        writeln!(out, "\nmetadata: {}", f.metadata.len())?;
-        let rows = f.metadata.iter().map(|(key, text)| vec![name(key).to_string(), name(text).to_string()]);
-        write_truncated(out, rows, all, "<<")?;
-    }
-    let total = f.tensors.iter().map(|t| t.bytes).sum();
-    writeln!(out, "\ntensors: {}, {} in all", f.tensors.len(), bytes(total))?;
-    let rows = f.tensors.iter().map(|t| vec![bytes(t.bytes), t.ty.clone(), name(&t.name).to_string()]);
-    write_truncated(out, rows, all, "><<")
+    let metadata = f.metadata.iter().map(|(key, text)| (key.as_str(), text.clone()));
+    let tensors = f.tensors.iter().map(|t| (t.name.as_str(), t.ty.clone(), t.bytes));
+    named_tensors_text(out, metadata, tensors, all)
 }
 
 fn gguf_text(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
@@ -73,23 +67,32 @@ fn gguf_text(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
         bytes(f.bytes),
         bytes(f.bytes_read)
     )?;
-    if !f.metadata.is_empty() {
-        writeln!(out, "\nmetadata: {}", f.metadata.len())?;
-        let rows = f.metadata.iter().map(|(key, value)| {
-            let text = match (value.get("len"), value.get("first")) {
-                (Some(len), Some(_)) => format!("{len} values"),
-                _ => value.to_string(),
-            };
-            vec![name(key).to_string(), name(&text).to_string()]
-        });
+    let metadata = f.metadata.iter().map(|(key, value)| {
+        let text = match (value.get("len"), value.get("first")) {
+            (Some(len), Some(_)) => format!("{len} values"),
+            _ => value.to_string(),
+        };
+        (key.as_str(), text)
+    });
+    let tensors = f.tensors.iter().map(|t| (t.name.as_str(), format!("{}{:?}", t.kind, t.sizes), t.bytes));
+    named_tensors_text(out, metadata, tensors, all)
+}
+
+/// Writes the metadata of a file, and its tensors: name, type and bytes of each.
+fn named_tensors_text<'r>(
+    out: &mut dyn Write,
+    metadata: impl ExactSizeIterator<Item = (&'r str, String)>,
+    tensors: impl ExactSizeIterator<Item = (&'r str, String, u64)> + Clone,
+    all: bool,
+) -> fmt::Result {
+    if metadata.len() > 0 {
+        writeln!(out, "\nmetadata: {}", metadata.len())?;
+        let rows = metadata.map(|(key, text)| vec![name(key).to_string(), name(&text).to_string()]);
         write_truncated(out, rows, all, "<<")?;
     }
-    let total = f.tensors.iter().map(|t| t.bytes).sum();
-    writeln!(out, "\ntensors: {}, {} in all", f.tensors.len(), bytes(total))?;
-    let rows = f
-        .tensors
-        .iter()
-        .map(|t| vec![bytes(t.bytes), format!("{}{:?}", t.kind, t.sizes), name(&t.name).to_string()]);
+    let total = tensors.clone().map(|(_, _, len)| len).sum();
+    writeln!(out, "\ntensors: {}, {} in all", tensors.len(), bytes(total))?;
+    let rows = tensors.map(|(key, ty, len)| vec![bytes(len), ty, name(key).to_string()]);
     write_truncated(out, rows, all, "><<")
 }
 

@@ -44,8 +44,9 @@ pub enum Resize {
     To(usize, usize),
 }
 
-/// Common values of `scale`, `mean` and `std`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Common values of `scale`, `mean` and `std`. In JSON, `unit`, `signed` or `imagenet`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Preset {
     /// Values from 0 to 1.
     Unit,

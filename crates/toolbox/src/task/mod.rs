@@ -11,7 +11,7 @@ pub(crate) use text::{differences, write_text};
 
 use crate::{Context, Error, Result, stream};
 use pteron_format::pte::{MAX_OWN_BYTES, TASK_KEY};
-use pteron_runtime::{Program, Purpose};
+use pteron_runtime::Program;
 use pteron_tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -170,17 +170,11 @@ fn within_limit(text: &str) -> Result<(), String> {
 /// # Errors
 /// It cannot be read, or is not valid.
 pub fn of(program: &Program) -> Result<Option<TaskMetadata>> {
-    let Some(range) = program.tables().named_data(TASK_KEY) else { return Ok(None) };
     let wrong = |problem: String| {
         Error::bad_file(program.loader().name(), format!("named data `{TASK_KEY}`: {problem}"))
     };
-    let len = range.end.saturating_sub(range.start);
-    if len > MAX_OWN_BYTES {
-        return Err(wrong(format!("it has {len} bytes, at most {MAX_OWN_BYTES} are read")));
-    }
-    let bytes = program.load_range(range, Purpose::Program)?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is no text".to_owned()))?;
-    TaskMetadata::parse(text).map(Some).map_err(wrong)
+    let text = program.own_text(TASK_KEY)?;
+    text.map(|text| text.and_then(|text| TaskMetadata::parse(&text)).map_err(wrong)).transpose()
 }
 
 #[cfg(test)]
