@@ -366,7 +366,7 @@ fn lower_method(
     let mut table = table.clone();
     loop {
         let lowered = lower_once(program, &table, options, watch)?;
-        let in_vain = table.uncomputable_kept_nodes(program);
+        let in_vain = table.kept_nodes_without_kernel(program);
         if in_vain.is_empty() {
             return Ok(lowered);
         }

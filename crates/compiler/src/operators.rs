@@ -89,7 +89,7 @@ impl OperatorTable {
     }
 
     /// The first results of the nodes with kept operators that neither a backend nor a kernel computes.
-    pub(crate) fn uncomputable_kept_nodes(&self, program: &ExportedProgram) -> Vec<VarId> {
+    pub(crate) fn kept_nodes_without_kernel(&self, program: &ExportedProgram) -> Vec<VarId> {
         let mut outputs = Vec::new();
         program.graph.for_each_node(&mut |node| {
             if self.is_kept(node) && self.select_any(program, node).is_none() {

@@ -90,7 +90,7 @@ impl ViewOf {
 }
 
 /// The distance from the first to the last window position at stride 1; `None` if no window fits.
-fn window_count(padded: usize, kernel: usize, dilation: usize) -> Option<usize> {
+fn last_window_offset(padded: usize, kernel: usize, dilation: usize) -> Option<usize> {
     padded.checked_sub(dilation.checked_mul(kernel.checked_sub(1)?)?)?.checked_sub(1)
 }
 
@@ -111,7 +111,7 @@ impl Convolution {
                 full.checked_add(added)?.checked_sub(padding.checked_mul(2)?)?
             } else {
                 let padded = x[d].checked_add(padding.checked_mul(2)?)?;
-                window_count(padded, weights[d], dilation)?.checked_div(stride)?.checked_add(1)?
+                last_window_offset(padded, weights[d], dilation)?.checked_div(stride)?.checked_add(1)?
             };
         }
         Some(sizes)
@@ -125,7 +125,7 @@ impl Pool2d {
         for d in 0..2 {
             let (size, stride, padding) = (x[first + d], self.stride[d], self.padding[d]);
             let padded = size.checked_add(padding.checked_mul(2)?)?;
-            let room = window_count(padded, self.kernel[d], self.dilation[d])?;
+            let room = last_window_offset(padded, self.kernel[d], self.dilation[d])?;
             let mut count = match self.ceil {
                 true => room.checked_add(stride.checked_sub(1)?)?.checked_div(stride)?,
                 false => room.checked_div(stride)?,

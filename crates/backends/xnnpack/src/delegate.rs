@@ -69,7 +69,7 @@ impl PayloadBackend for XnnpackBackend {
         }
     }
 
-    fn unsupported(
+    fn node_support(
         &self,
         payload: &Payload,
         processed: &FreeableBuffer,

@@ -20,7 +20,7 @@ impl Channels {
     }
 
     /// The channel of each element of a row-major tensor of these sizes, by position.
-    pub fn of_elements(self, sizes: &[usize]) -> impl Fn(usize) -> usize {
+    pub fn channel_of_element(self, sizes: &[usize]) -> impl Fn(usize) -> usize {
         let stride: usize = sizes.iter().skip(self.axis + 1).product::<usize>().max(1);
         let size = sizes.get(self.axis).copied().unwrap_or(1).max(1);
         move |element| element / stride % size / self.inner % self.count
@@ -104,7 +104,7 @@ mod tests {
         let channels = Channels::of_axis(1, 3);
         let flat = channels.reshaped(&of_sizes(Float, &[2, 3, 4, 5]), &of_sizes(Float, &[2, 60])).unwrap();
         assert_eq!(flat, Channels { axis: 1, inner: 20, count: 3 });
-        let channel = flat.of_elements(&[2, 60]);
+        let channel = flat.channel_of_element(&[2, 60]);
         assert_eq!([channel(0), channel(19), channel(20), channel(59), channel(60)], [0, 0, 1, 2, 0]);
         let back = flat.reshaped(&of_sizes(Float, &[2, 60]), &of_sizes(Float, &[2, 3, 4, 5])).unwrap();
         assert_eq!(back, channels);

@@ -98,7 +98,7 @@ impl Calibration {
             let elements = tensor.view().storage::<f32>()?;
             value.elements.add(elements);
             if let Some(channels) = observed.channels {
-                value.add(elements, channels.of_elements(tensor.sizes()), channels.count);
+                value.add(elements, channels.channel_of_element(tensor.sizes()), channels.count);
             }
         }
         Ok(())
@@ -190,7 +190,7 @@ impl LayerErrors {
             let (a, b) = (exact.view(), rounded.view());
             let (a, b) = (a.storage::<f32>()?, b.storage::<f32>()?);
             let Some(channels) = observed.channels else { continue };
-            let channel = channels.of_elements(exact.sizes());
+            let channel = channels.channel_of_element(exact.sizes());
             layer.channels.resize(channels.count, [0.0; 3]);
             for (i, (&a, &b)) in a.iter().zip(b).enumerate() {
                 let error = f64::from(a) - f64::from(b);

@@ -53,8 +53,8 @@ pub trait PayloadBackend: Send + Sync {
         graph.graph(request).map(Some)
     }
 
-    /// The nodes that the backend does not support: see [`Backend::support`].
-    fn unsupported(
+    /// Which of the payload's nodes the backend supports: see [`Backend::support`].
+    fn node_support(
         &self,
         payload: &Self::Payload,
         processed: &FreeableBuffer,
@@ -98,7 +98,7 @@ impl<B: PayloadBackend> Backend for B {
         named_data: Option<&dyn NamedDataMap>,
     ) -> Option<Result<PayloadSupport, BackendError>> {
         match read::<B>(processed) {
-            Ok(payload) => self.unsupported(&payload, processed, named_data).map(Ok),
+            Ok(payload) => self.node_support(&payload, processed, named_data).map(Ok),
             Err(e) => Some(Err(e)),
         }
     }

@@ -126,7 +126,7 @@ impl<'m> Buffer<'m> {
 /// Writes bytes to `sink`.
 pub(crate) fn write_all(bytes: &[u8], sink: &mut dyn io::Write) -> Result<()> {
     sink.write_all(bytes).map_err(|error| {
-        Error::model(ErrorKind::Io, error.to_string(), "a sink that takes all bytes of the file")
+        Error::without_offset(ErrorKind::Io, error.to_string(), "a sink that takes all bytes of the file")
     })
 }
 

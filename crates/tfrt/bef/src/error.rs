@@ -139,9 +139,9 @@ impl Error {
         }))
     }
 
-    /// An error in a model; it has no file offset, since the model is not written yet.
+    /// An error in a module that has not been encoded, so that no file offset can be given.
     #[cold]
-    pub(crate) fn model(kind: ErrorKind, found: impl Into<String>, expected: impl Into<String>) -> Self {
+    pub(crate) fn without_offset(kind: ErrorKind, found: impl Into<String>, expected: impl Into<String>) -> Self {
         let mut error = Error::new(kind, 0, found, expected);
         error.0.offset = None;
         error

@@ -201,11 +201,11 @@ impl<'w> SectionWriter<'w> {
     pub(crate) fn write_custom_section(&mut self, section: &CustomSection<'_>) -> Result<()> {
         if let Some(id) = SectionId::new(section.id) {
             let actual = format!("id {}, the {} section", section.id, id.name());
-            return Err(Error::model(ErrorKind::DuplicateSection, actual, "an id from 11 to 255"));
+            return Err(Error::without_offset(ErrorKind::DuplicateSection, actual, "an id from 11 to 255"));
         }
         if !section.alignment.is_power_of_two() {
             let actual = format!("alignment {}", section.alignment);
-            return Err(Error::model(ErrorKind::Value, actual, "a power of two"));
+            return Err(Error::without_offset(ErrorKind::Value, actual, "a power of two"));
         }
         let mut data = Buffer::new();
         data.align(u64::from(section.alignment));
@@ -220,7 +220,7 @@ impl<'w> SectionWriter<'w> {
 
     fn write_framed(&mut self, id: u8, data: &Buffer<'_>) -> Result<()> {
         if data.len() > u64::MAX >> 1 {
-            return Err(Error::model(
+            return Err(Error::without_offset(
                 ErrorKind::Unaddressable,
                 format!("{} bytes of section {id}", data.len()),
                 "at most 2^63 - 1",

@@ -74,7 +74,7 @@ impl Budget {
         if bytes <= self.left {
             return Ok(());
         }
-        Err(Error::model(
+        Err(Error::without_offset(
             ErrorKind::Limit,
             format!("{bytes} bytes of names or locations, counted once per use"),
             format!("at most {} for a file of this size (Limits::expansion)", self.left),

@@ -122,7 +122,7 @@ pub struct Value {
 
 impl Value {
     /// The index of the value's bytes in the payload's constants, if the value is constant.
-    pub fn constant(&self) -> Option<usize> {
+    pub fn constant_index(&self) -> Option<usize> {
         if let Role::Constant(index) = self.role { Some(index) } else { None }
     }
 }

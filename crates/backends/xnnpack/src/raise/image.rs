@@ -214,7 +214,7 @@ impl Raise<'_> {
     /// The float weights of a convolution in the graph's layout.
     fn float_filter(&mut self, v: usize, spec: &Spec) -> Result<ValueId> {
         let value = &self.payload.values[v];
-        if value.constant().is_none() {
+        if value.constant_index().is_none() {
             return fail(
                 "weights that are not constant, which the reference refuses, too: export them as parameters",
             );

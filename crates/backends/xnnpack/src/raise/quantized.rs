@@ -366,7 +366,7 @@ impl Raise<'_> {
 
     /// A float bias as an f32 constant.
     pub(super) fn float_bias(&mut self, node: &Node, bias: usize) -> Result<ValueId> {
-        if self.payload.values[bias].constant().is_none() || self.datatype(bias).is_quantized() {
+        if self.payload.values[bias].constant_index().is_none() || self.datatype(bias).is_quantized() {
             return Err(self.unsupported(node));
         }
         let nhwc = self.nhwc(bias)?;
@@ -552,7 +552,7 @@ impl Raise<'_> {
             (Datatype::Qcint8, Quantization::PerChannel { channel_dim, .. }) => *channel_dim == channel,
             _ => false,
         };
-        if !known || value.constant().is_none() {
+        if !known || value.constant_index().is_none() {
             return Err(self.unsupported(node));
         }
         let scales = self.data.scales(&value.quantization)?;

@@ -132,7 +132,7 @@ impl Recovery<'_> {
 
     /// Dequantized weights with permuted dimensions. Quantized 8-bit values are permuted before they are dequantized.
     pub(super) fn weights(&mut self, node: &Node, v: usize, perm: &[usize]) -> Result<VarId> {
-        if self.payload.values[v].constant().is_none() {
+        if self.payload.values[v].constant_index().is_none() {
             let nhwc = self.nhwc(v)?;
             return self.permute(nhwc, perm);
         }
@@ -248,7 +248,7 @@ impl Recovery<'_> {
         let payload = self.payload;
         let value = &payload.values[v];
         let bytes = Arc::new(self.data.read_value(value)?);
-        let key = value.constant().and_then(|index| match &payload.constants[index] {
+        let key = value.constant_index().and_then(|index| match &payload.constants[index] {
             crate::payload::Constant::Named { key, .. } => Some(key.as_str()),
             crate::payload::Constant::Payload(_) => None,
         });

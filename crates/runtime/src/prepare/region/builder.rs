@@ -40,7 +40,7 @@ pub(crate) struct Recorded {
     /// The results of all calls, in the order of the calls, and for each call in the order of its outs.
     pub(crate) results: Vec<Observed>,
     /// Whether any tensor was empty at its recorded sizes, but not at its upper bounds.
-    pub(crate) is_empty: bool,
+    pub(crate) has_empty_tensor: bool,
 }
 
 /// What was recorded of one result of a call: the sizes of a tensor, or the value of a scalar.

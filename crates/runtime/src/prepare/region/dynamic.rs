@@ -180,7 +180,7 @@ impl DynamicRegion {
             sizes_before: keys.clone().filter_map(|&id| Some((id, current_sizes(state, id)?))).collect(),
             scalars_before: keys.filter_map(|&id| Some((id, scalar_of(&state.values[id])?))).collect(),
             results: Vec::new(),
-            is_empty: false,
+            has_empty_tensor: false,
         };
         RunMode::Record
     }
@@ -250,7 +250,7 @@ impl DynamicRegion {
                     &[]
                 }
             };
-            self.recorded.is_empty |=
+            self.recorded.has_empty_tensor |=
                 ids.iter().any(|&id| state.values[id].tensor().is_some_and(is_empty_below_bounds));
             let sizes =
                 ids.iter().map(|&id| Observed::Sizes(current_sizes(state, id).unwrap_or(Shape::SCALAR)));
@@ -289,7 +289,7 @@ impl DynamicRegion {
         method: LoweringContext<'_>,
     ) -> Option<Lowered> {
         let LoweringContext { state, chains, delegates, ctx, packs } = method;
-        if recorded.is_empty {
+        if recorded.has_empty_tensor {
             return None;
         }
         let def_use = &*self.def_use;

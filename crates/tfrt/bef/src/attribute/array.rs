@@ -52,10 +52,10 @@ impl<'a> Array<'a> {
         if let ElementType::Data(dtype) = element_type
             && dtype.element_size().is_none()
         {
-            return Err(Error::model(ErrorKind::Value, format!("an array of {dtype}"), "numbers or types"));
+            return Err(Error::without_offset(ErrorKind::Value, format!("an array of {dtype}"), "numbers or types"));
         }
         if !(bytes.len() as u64).is_multiple_of(element_type.size()) {
-            return Err(Error::model(
+            return Err(Error::without_offset(
                 ErrorKind::Mismatch,
                 format!("{} bytes", bytes.len()),
                 format!("a multiple of {}", element_type.size()),

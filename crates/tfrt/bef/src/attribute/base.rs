@@ -88,7 +88,7 @@ fn misaligned(at: u64, alignment: u64, prefix: u64) -> Error {
 /// Converts a count or size, described by `what`, to the 32 bits that the format stores; fails if it is larger.
 pub(super) fn to_u32(value: u64, what: &str) -> Result<u32> {
     u32::try_from(value).map_err(|_| {
-        Error::model(
+        Error::without_offset(
             ErrorKind::Unaddressable,
             format!("{what} {value}"),
             "at most 4294967295: attributes store it in 32 bits",

@@ -27,14 +27,14 @@ impl<'a> Dense<'a> {
     pub fn new(dtype: DType, dims: Vec<i64>, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Self> {
         let bytes = bytes.into();
         let expected = byte_len(dtype, &dims).ok_or_else(|| {
-            Error::model(
+            Error::without_offset(
                 ErrorKind::Value,
                 format!("dims {dims:?} of {dtype}"),
                 "sizes from 0 of a number type",
             )
         })?;
         if bytes.len() as u64 != expected {
-            return Err(Error::model(
+            return Err(Error::without_offset(
                 ErrorKind::Mismatch,
                 format!("{} bytes of elements", bytes.len()),
                 format!("{expected} for dims {dims:?} of {dtype}"),

@@ -110,7 +110,7 @@ impl<'m, 'a> FunctionBuilder<'m, 'a> {
             let kind = self.body.registers.get(register.index()).copied().flatten();
             let error = || {
                 let registers = format!("one below {}", self.body.registers.len());
-                Error::model(ErrorKind::OutOfRange, format!("register {register}"), registers)
+                Error::without_offset(ErrorKind::OutOfRange, format!("register {register}"), registers)
             };
             kind.ok_or_else(error).within(|| format!("results[{index}]"))
         });

@@ -21,7 +21,7 @@ pub(super) fn check(module: &Module<'_>, limits: &Limits) -> Result<()> {
     let custom = module.custom_sections.len() + SectionId::ALL.len();
     if custom > MAX_SECTIONS as usize {
         let actual = format!("{custom} sections");
-        return Err(Error::model(ErrorKind::Limit, actual, format!("at most {MAX_SECTIONS}")));
+        return Err(Error::without_offset(ErrorKind::Limit, actual, format!("at most {MAX_SECTIONS}")));
     }
     Ok(())
 }
@@ -33,7 +33,7 @@ fn check_nesting(value: &Attribute<'_>, left: u32, limits: &Limits) -> Result<()
         return Ok(());
     }
     let Some(left) = left.checked_sub(1) else {
-        return Err(Error::model(
+        return Err(Error::without_offset(
             ErrorKind::Limit,
             "one more aggregate inside another",
             format!("at most {} (Limits::attribute_nesting)", limits.effective_attribute_nesting()),
@@ -65,12 +65,12 @@ fn check_type(module: &Module<'_>, id: TypeId) -> Result<()> {
     if id.index() < types {
         return Ok(());
     }
-    Err(Error::model(ErrorKind::OutOfRange, format!("type {id}"), format!("one below {types}")))
+    Err(Error::without_offset(ErrorKind::OutOfRange, format!("type {id}"), format!("one below {types}")))
 }
 
 #[cold]
 fn mismatch(actual: impl Into<String>, expected: impl Into<String>) -> Error {
-    Error::model(ErrorKind::Mismatch, actual, expected)
+    Error::without_offset(ErrorKind::Mismatch, actual, expected)
 }
 
 fn check_body(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>) -> Result<()> {
@@ -84,7 +84,7 @@ fn check_body(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>) -> 
         check_kernel(module, kernel, &mut defined).within(|| format!("kernels[{}]", index + 1))?;
     }
     if let Some(register) = defined.iter().position(|defined| !defined) {
-        let error = Error::model(ErrorKind::Definition, "no definition", "a kernel that defines it");
+        let error = Error::without_offset(ErrorKind::Definition, "no definition", "a kernel that defines it");
         return Err(error).within(|| format!("registers[{register}]"));
     }
     check_signature(module, function, body)
@@ -94,10 +94,10 @@ fn check_kernel(module: &Module<'_>, kernel: &Kernel<'_>, defined: &mut [bool]) 
     let kernels = module.kernels.values.len();
     if kernel.code.index() >= kernels {
         let actual = format!("kernel code {}", kernel.code);
-        return Err(Error::model(ErrorKind::OutOfRange, actual, format!("one below {kernels}")));
+        return Err(Error::without_offset(ErrorKind::OutOfRange, actual, format!("one below {kernels}")));
     }
     check_stream(kernel.stream, None).within(|| "stream")?;
-    let wrong = |actual: String, expected: &str| Err(Error::model(ErrorKind::Definition, actual, expected));
+    let wrong = |actual: String, expected: &str| Err(Error::without_offset(ErrorKind::Definition, actual, expected));
     // Registers out of range are the record writer's errors.
     for (index, register) in kernel.arguments.iter().enumerate() {
         if defined.get(register.index()) == Some(&false) {

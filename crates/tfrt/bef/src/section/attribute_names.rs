@@ -73,7 +73,7 @@ pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Result<
         for (index, kernel) in body.kernels.iter().enumerate() {
             for (number, attribute) in kernel.attributes.iter().enumerate() {
                 let name = attribute.name.as_deref().ok_or_else(|| {
-                    Error::model(
+                    Error::without_offset(
                         ErrorKind::Mismatch,
                         "no name",
                         "a name, or a module without optional sections",

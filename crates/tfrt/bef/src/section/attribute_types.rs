@@ -92,7 +92,7 @@ fn read_entry(cursor: &mut Cursor<'_>, last: Option<u64>) -> Result<(u64, Attrib
 pub(crate) fn write(module: &Module<'_>, offsets: &[u64]) -> Result<Buffer<'static>> {
     let mut out = Buffer::new();
     if module.attributes.untyped().is_some() {
-        return Err(Error::model(
+        return Err(Error::without_offset(
             ErrorKind::Mismatch,
             "attributes whose types are not known",
             "values, or a module without optional sections",

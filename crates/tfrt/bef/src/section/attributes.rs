@@ -51,13 +51,13 @@ pub(crate) fn write<'m>(table: &'m AttributeTable<'_>) -> Result<(Buffer<'m>, Ve
 fn write_untyped<'m>(untyped: &'m UntypedAttributes<'_>, out: &mut Buffer<'m>) -> Result<()> {
     if !untyped.alignment.is_power_of_two() {
         let actual = format!("alignment {}", untyped.alignment);
-        return Err(Error::model(ErrorKind::Value, actual, "a power of two"));
+        return Err(Error::without_offset(ErrorKind::Value, actual, "a power of two"));
     }
     let len = untyped.bytes.len() as u64;
     if let Some(index) = untyped.offsets.iter().position(|&offset| offset >= len) {
         let actual = format!("offset {}", untyped.offsets[index]);
         let expected = format!("one below {len}, the size of the bytes");
-        return Err(Error::model(ErrorKind::OutOfRange, actual, expected)).within(|| format!("[{index}]"));
+        return Err(Error::without_offset(ErrorKind::OutOfRange, actual, expected)).within(|| format!("[{index}]"));
     }
     out.align(u64::from(untyped.alignment));
     out.payload(&untyped.bytes);

@@ -237,7 +237,7 @@ impl<'m> LocationsWriter<'m> {
         let mut rest = vec![(location, 1)];
         while let Some((location, depth)) = rest.pop() {
             if depth > self.nesting {
-                return Err(Error::model(
+                return Err(Error::without_offset(
                     ErrorKind::Limit,
                     format!("a location {depth} deep"),
                     format!("at most {} (Limits::location_nesting)", self.nesting),
@@ -271,7 +271,7 @@ impl<'m> LocationsWriter<'m> {
         }
         match u32::try_from(offset) {
             Ok(offset) if offset < self.absent => Ok(offset),
-            _ => Err(Error::model(
+            _ => Err(Error::without_offset(
                 ErrorKind::Unaddressable,
                 format!("a location at offset {offset}"),
                 "one below 4 GiB: kernels refer to locations by 32-bit offsets",

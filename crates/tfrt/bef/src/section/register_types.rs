@@ -65,7 +65,7 @@ pub(crate) fn write(module: &Module<'_>) -> Result<Buffer<'static>> {
         out.vbr(body.registers.len() as u64);
         for (register, kind) in body.registers.iter().enumerate() {
             let kind = kind.ok_or_else(|| {
-                Error::model(ErrorKind::Mismatch, "no type", "a type, or a module without optional sections")
+                Error::without_offset(ErrorKind::Mismatch, "no type", "a type, or a module without optional sections")
             });
             out.vbr(u64::from(kind.within(|| format!("functions[{function}].registers[{register}]"))?.0));
         }

@@ -199,7 +199,7 @@ pub(crate) fn write<'m>(module: &'m Module<'_>) -> Result<(Buffer<'m>, StringOff
 /// Appends a NUL-terminated string.
 pub(super) fn write_string(string: &str, out: &mut Buffer<'_>) -> Result<()> {
     if string.contains('\0') {
-        return Err(Error::model(
+        return Err(Error::without_offset(
             ErrorKind::String,
             format!("the name {string:?}"),
             "a name without NUL: names are NUL-terminated in the file",

@@ -10,18 +10,18 @@ pub(super) fn restore_signs(module: &mut Module, types: &[Type]) {
     let signed = |width: &u32| named(*width, Signedness::Signed) && !named(*width, Signedness::Signless);
     let widths: Vec<u32> = [8, 16, 32, 64].into_iter().filter(signed).collect();
     if !widths.is_empty() {
-        make_signless(module.body_mut(), &widths);
+        make_signed(module.body_mut(), &widths);
     }
 }
 
-fn make_signless(block: &mut Block, widths: &[u32]) {
+fn make_signed(block: &mut Block, widths: &[u32]) {
     for op in block.operations.iter_mut().filter(|op| !op.is("builtin.module")) {
-        op.attributes.iter_mut().for_each(|(_, value)| make_attribute_signless(value, widths));
-        op.regions.iter_mut().flat_map(|r| &mut r.blocks).for_each(|inner| make_signless(inner, widths));
+        op.attributes.iter_mut().for_each(|(_, value)| make_attribute_signed(value, widths));
+        op.regions.iter_mut().flat_map(|r| &mut r.blocks).for_each(|inner| make_signed(inner, widths));
     }
 }
 
-fn make_attribute_signless(value: &mut Attribute, widths: &[u32]) {
+fn make_attribute_signed(value: &mut Attribute, widths: &[u32]) {
     match value {
         Attribute::Integer { ty, value } => {
             if let Type::Integer { width, signedness: signedness @ Signedness::Signless } = ty
@@ -33,7 +33,7 @@ fn make_attribute_signless(value: &mut Attribute, widths: &[u32]) {
         }
         Attribute::Array(elements) => {
             let mut changed = elements.to_vec();
-            changed.iter_mut().for_each(|element| make_attribute_signless(element, widths));
+            changed.iter_mut().for_each(|element| make_attribute_signed(element, widths));
             *value = Attribute::array(changed);
         }
         _ => {}

@@ -59,7 +59,7 @@ pub(crate) fn check_stream(stream: u64, at: Option<u64>) -> Result<()> {
     let (actual, expected) = (format!("stream {stream}"), format!("at most {}", u32::MAX));
     Err(match at {
         Some(at) => Error::new(ErrorKind::OutOfRange, at, actual, expected),
-        None => Error::model(ErrorKind::OutOfRange, actual, expected),
+        None => Error::without_offset(ErrorKind::OutOfRange, actual, expected),
     })
 }
 

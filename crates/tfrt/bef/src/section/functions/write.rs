@@ -36,12 +36,12 @@ pub(crate) fn write<'m>(
 
 #[cold]
 fn count_mismatch(what: &str, actual: usize, expected: usize) -> Error {
-    Error::model(ErrorKind::Mismatch, format!("{actual} {what}"), format!("{expected}, by the signature"))
+    Error::without_offset(ErrorKind::Mismatch, format!("{actual} {what}"), format!("{expected}, by the signature"))
 }
 
 #[cold]
 fn out_of_range(what: &str, index: u32, count: usize) -> Error {
-    Error::model(ErrorKind::OutOfRange, format!("{what} {index}"), format!("one below {count}"))
+    Error::without_offset(ErrorKind::OutOfRange, format!("{what} {index}"), format!("one below {count}"))
 }
 
 struct BodyWriter<'m, 'w> {
@@ -122,7 +122,7 @@ impl<'m> BodyWriter<'m, '_> {
         let mut returned = vec![0u64; self.body.registers.len()];
         self.body.results.iter().for_each(|register| returned[register.index()] += 1);
         let count = u32::try_from(returned.len()).map_err(|_| {
-            Error::model(ErrorKind::Unaddressable, format!("{} registers", returned.len()), "less than 2^32")
+            Error::without_offset(ErrorKind::Unaddressable, format!("{} registers", returned.len()), "less than 2^32")
         })?;
         out.vbr(u64::from(count));
         for (register, returned) in (0..).map(Register).zip(returned) {
@@ -158,7 +158,7 @@ impl<'m> BodyWriter<'m, '_> {
             [kernel.arguments.len(), kernel.attributes.len(), kernel.functions.len(), kernel.results.len()];
         for count in counts {
             list.u32(u32::try_from(count).map_err(|_| {
-                Error::model(ErrorKind::Unaddressable, format!("a list of {count}"), "less than 2^32")
+                Error::without_offset(ErrorKind::Unaddressable, format!("a list of {count}"), "less than 2^32")
             })?);
         }
         kernel.results.iter().for_each(|&register| list.u32(users.of_register(register).len() as u32));
@@ -187,7 +187,7 @@ impl<'m> BodyWriter<'m, '_> {
             .get(id.index())
             .ok_or_else(|| out_of_range("attribute", id.0, self.attributes.len()))?;
         u32::try_from(offset).map_err(|_| {
-            Error::model(
+            Error::without_offset(
                 ErrorKind::Unaddressable,
                 format!("attribute {id} at offset {offset} of the Attributes section"),
                 "an offset below 4 GiB: kernels refer to attributes by 32-bit offsets (put large ones last)",
