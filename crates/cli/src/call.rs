@@ -95,8 +95,8 @@ impl CallArgs {
     }
 
     /// Declares the paths that the call reads: the program, input files and data files, and the folder of the cache.
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
         self.inputs.iter().filter_map(|input| input.value.path()).for_each(|path| paths.read("", path));
         self.data.iter().for_each(|path| paths.read("--data", path));
         self.cache.iter().for_each(|path| paths.folder("--cache", path));
@@ -137,7 +137,7 @@ impl CallArgs {
         &self.pictures
     }
 
-    /// Opens another program, in the way in which the options of this call say that files are read.
+    /// Opens another program, with the load mode that the options of this call select.
     pub(crate) fn open_other(&self, general: &GeneralOpts, path: &Path) -> Result<Arc<dyn DataLoader>> {
         Ok(pteron_toolbox::run::open(path, self.load_mode())
             .and_then(|file| general.compile_archive(file))?)
@@ -153,7 +153,7 @@ impl CallArgs {
             ("--data", !self.data.is_empty()),
             ("--cache", self.cache.is_some()),
         ];
-        own.into_iter().chain(self.execution.method_options()).chain(self.pictures.options_given())
+        own.into_iter().chain(self.execution.method_options()).chain(self.pictures.image_options())
     }
 
     /// Opens the program that a loader serves for `verb`, bundled or not, and prepares the options and the request for a call that is
@@ -223,13 +223,13 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// The program, as one of two that are compared.
+    /// The program and its load options, as one side of a comparison.
     pub(crate) fn side(&self) -> Side<'_> {
         Side { program: &self.program, options: &self.options }
     }
 
-    /// The inputs of the call for a comparison of programs: those that were given, or random ones, which are noted.
-    pub(crate) fn sample(&self, method: &str) -> Result<Vec<EValue>> {
+    /// The inputs for a comparison of programs: the given ones or, with a note on stderr, random ones.
+    pub(crate) fn sample_inputs(&self, method: &str) -> Result<Vec<EValue>> {
         let Request { values, inputs, pictures, seed, .. } = &self.request;
         match (values, inputs.is_empty()) {
             (Some(values), _) => Ok(values.clone()),

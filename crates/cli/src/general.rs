@@ -133,8 +133,8 @@ enum Color {
 
 impl GeneralOpts {
     /// Starts the command's timeout. `executes` says whether the verb executes instructions.
-    pub(crate) fn start(&mut self, executes: bool) {
-        self.bounds = self.limit_opts.start(executes);
+    pub(crate) fn start_timeout(&mut self, executes: bool) {
+        self.bounds = self.limit_opts.start_timeout(executes);
     }
 
     /// The limits and the deadline of the command.
@@ -235,7 +235,7 @@ impl InputArg {
     }
 
     /// Declares that the file is read.
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         paths.read("", &self.file);
     }
 
@@ -252,7 +252,7 @@ impl InputArg {
 }
 
 /// Fails if paths conflict: see [`Paths::check`].
-pub(crate) fn check(paths: &Paths) -> Result {
+pub(crate) fn check_paths(paths: &Paths) -> Result {
     paths.check(io::stdout().is_terminal()).map_err(Failure::Usage)
 }
 
@@ -328,17 +328,17 @@ impl OutputArg {
 
     /// Declares the output of a verb that writes a report or another kind of file than it reads: it may not overwrite an
     /// input.
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.path().into_iter().for_each(|path| paths.write("-o", path));
     }
 
     /// Declares a binary output, which may not overwrite an input.
-    pub(crate) fn binary_paths(&self, paths: &mut Paths) {
-        self.edit_paths(paths, &[]);
+    pub(crate) fn declare_binary(&self, paths: &mut Paths) {
+        self.declare_edit(paths, &[]);
     }
 
     /// Declares a binary output, which may overwrite only the inputs `over`.
-    pub(crate) fn edit_paths(&self, paths: &mut Paths, over: &[&Path]) {
+    pub(crate) fn declare_edit(&self, paths: &mut Paths, over: &[&Path]) {
         match self.path() {
             Some(path) => paths.edit("-o", path, over),
             None => paths.binary_stdout(),
@@ -373,7 +373,7 @@ impl OutputArg {
 
     /// Writes a value as indented JSON.
     pub(crate) fn write_json(&self, value: &impl serde::Serialize) -> Result {
-        self.write_with(|out| json_line(out, value))
+        self.write_with(|out| write_json_line(out, value))
     }
 
     fn write_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
@@ -472,9 +472,14 @@ pub(crate) fn write_file_with(
 
 /// Prints a report on a file that was written, as text or as JSON. If the file itself went to stdout, the report goes to
 /// stderr.
-pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Serialize, text: &str) -> Result {
+pub(crate) fn write_report(
+    output: &OutputArg,
+    json: bool,
+    value: &impl serde::Serialize,
+    text: &str,
+) -> Result {
     let write = |out: &mut dyn Write| match json {
-        true => json_line(out, value),
+        true => write_json_line(out, value),
         false => Ok(writeln!(Screen::new(out, Escapes::Text), "{text}")?),
     };
     match output.is_file() {
@@ -488,7 +493,7 @@ pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Seriali
 }
 
 /// Writes a value as indented JSON with a line end, streamed so that the whole text is never in memory.
-pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> Result {
+pub(crate) fn write_json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> Result {
     let mut out = Screen::new(BufWriter::new(out), Escapes::Json);
     serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
     writeln!(out)?;

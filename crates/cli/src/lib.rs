@@ -73,8 +73,9 @@ pub fn main_with(registries: pteron::Registries) -> ExitCode {
     signals::fail_writes_above_the_size_limit();
     pteron::before_unfinished_files(signals::handle_termination);
     let executes = verbs::EXECUTING.contains(&verb.as_str());
-    cli.general.start(executes);
-    let done = verbs::refuse_without_effect(&cli.general, &verb).and_then(|()| cli.verb.run(&cli.general));
+    cli.general.start_timeout(executes);
+    let done =
+        verbs::refuse_ineffective_options(&cli.general, &verb).and_then(|()| cli.verb.run(&cli.general));
     match done.and_then(|()| cli.general.bounds().check_time()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(cli.general.stderr_style()),

@@ -57,7 +57,7 @@ impl LimitOpts {
 
     /// Starts the timeout. `executes`: whether the verb executes instructions, which are interrupted with an error of their
     /// own.
-    pub(crate) fn start(&self, executes: bool) -> Bounds {
+    pub(crate) fn start_timeout(&self, executes: bool) -> Bounds {
         let mut limits = match self.limits {
             LimitPreset::Default => Limits::default(),
             LimitPreset::Strict => Limits::strict(),

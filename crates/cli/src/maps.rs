@@ -3,12 +3,12 @@
 use pteron::Unchanged;
 use pteron_toolbox::run::LoadMode;
 
-/// The default way to load: reads files, but maps large BEF programs, of which only small parts are accessed.
+/// The default load mode: files are read, but large BEF programs, of which only small parts are accessed, are mapped.
 pub(crate) fn map_large_bef() -> LoadMode {
     LoadMode::LargeBefMapped(promise_unchanged())
 }
 
-/// Maps every file: `--load mmap`.
+/// The load mode of `--load mmap`: every file is mapped.
 pub(crate) fn map_all() -> LoadMode {
     LoadMode::Mmap(promise_unchanged())
 }

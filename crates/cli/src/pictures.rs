@@ -83,13 +83,13 @@ impl PictureOpts {
 
     /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
-        self.options_given().iter().any(|(_, is_given)| *is_given)
+        self.image_options().iter().any(|(_, is_given)| *is_given)
     }
 
     /// Fails if any option for images was given. For calls without an image among the inputs.
     pub(crate) fn refuse_all(&self) -> Result {
         let names: Vec<&str> = self
-            .options_given()
+            .image_options()
             .into_iter()
             .filter(|(_, is_given)| *is_given)
             .map(|(name, _)| name)
@@ -102,7 +102,7 @@ impl PictureOpts {
     }
 
     /// The options for images, by name, each with whether it was given.
-    pub(crate) fn options_given(&self) -> [(&'static str, bool); 7] {
+    pub(crate) fn image_options(&self) -> [(&'static str, bool); 7] {
         [
             ("--resize", self.resize.is_some()),
             ("--crop", self.crop.is_some()),

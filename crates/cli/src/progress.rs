@@ -24,7 +24,7 @@ pub(crate) struct ProgressWriter<'w> {
 }
 
 /// Wraps a writer to show how much of a file of `bytes` has been written.
-pub(crate) fn write_progress(out: &mut dyn Write, bytes: u64) -> ProgressWriter<'_> {
+pub(crate) fn progress_writer(out: &mut dyn Write, bytes: u64) -> ProgressWriter<'_> {
     let progress = byte_progress();
     progress.begin("writing", bytes);
     ProgressWriter { out, progress }

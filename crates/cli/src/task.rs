@@ -8,7 +8,7 @@ use pteron_toolbox::run;
 use pteron_toolbox::task::{TaskMetadata, Tokenizer};
 use std::path::PathBuf;
 
-/// Task metadata to store. The options for images are its preprocessing.
+/// Options for the task metadata to store. Its preprocessing is given by the options for images.
 #[derive(Debug, Args)]
 pub(crate) struct TaskOpts {
     /// Store the task metadata in this file (JSON): preprocessing, labels, tokenizer, licence, provenance; other options for
@@ -31,7 +31,7 @@ pub(crate) struct TaskOpts {
 
 impl TaskOpts {
     /// Declares the files that are read.
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         let files = [("--task", &self.task), ("--labels", &self.labels), ("--tokenizer", &self.tokenizer)];
         files.into_iter().for_each(|(option, path)| path.iter().for_each(|path| paths.read(option, path)));
     }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 /// The arguments of a `clamp` with integer bounds saturated to the operand's type, and `min` lowered to `max` if it
 /// is above.
-pub(crate) fn portable_bounds(program: &ExportedProgram, node: &ExportedNode) -> Vec<(Arc<str>, Argument)> {
+pub(crate) fn portable_clamp_args(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+) -> Vec<(Arc<str>, Argument)> {
     let dtype =
         node.arg("self").and_then(Argument::var).and_then(|var| program.spec(var)).map(|spec| spec.dtype);
     let mut args = node.args.clone();

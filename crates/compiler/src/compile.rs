@@ -27,9 +27,9 @@ use std::sync::Arc;
 pub struct Options {
     /// Alignment of tensors in arenas, in bytes.
     pub alignment: u64,
-    /// Alignment of the file's segments, in bytes. `None`: that of the program that is recompiled; 128 for an archive.
+    /// Alignment of the file's segments, in bytes. `None`: as in the program to recompile, or 128 for an archive.
     pub segment_alignment: Option<u64>,
-    /// Alignment of constants in their segment, in bytes. `None`: that of the program that is recompiled; 16 for an archive.
+    /// Alignment of constants in their segment, in bytes. `None`: as in the program to recompile, or 16 for an archive.
     pub constant_alignment: Option<u64>,
     /// Record the source line of every instruction in the file.
     pub source_frames: bool,
@@ -39,11 +39,11 @@ pub struct Options {
     pub methods: Vec<String>,
     /// How weights and activations are quantized, if at all.
     pub quantize: Option<Quantize>,
-    /// Names of nodes that are not quantized; `method/node` if several methods have nodes of a name.
+    /// Names of nodes that are not quantized; `method/node` if several methods have nodes of the same name.
     pub keep_float: BTreeSet<String>,
     /// Backends to which parts of the program are delegated, applied in this order.
     pub delegation: Vec<Delegation>,
-    /// Sizes that are fixed or narrowed, of those that the source leaves dynamic.
+    /// Bounds that fix or narrow sizes which the source leaves dynamic.
     pub sizes: Vec<SizeBounds>,
     /// The task metadata that the program stores, as JSON (`pteron_format::pte::TASK_KEY`); `None` for that of the source:
     /// the extra file of this name in an archive, or the entry of the program that is recompiled.
@@ -161,9 +161,9 @@ pub struct MethodSummary {
     pub layers: Vec<QuantizedLayer>,
     /// The nodes that compute with quantized values, in order: all of `layers`, and sums, products and means of values.
     pub quantized: Vec<String>,
-    /// The products, convolutions and embeddings that were not quantized, in a program that is.
+    /// The products, convolutions and embeddings that were not quantized; empty without [`Options::quantize`].
     pub float: Vec<FloatNode>,
-    /// The names of the intermediate values appended to the program's outputs ([`Quantize::Observe`], [`Quantize::ObserveErrors`]).
+    /// The intermediate values appended to the program's outputs ([`Quantize::Observe`], [`Quantize::ObserveErrors`]).
     pub observed: Vec<ValueObservation>,
 }
 
@@ -202,7 +202,7 @@ pub struct DelegateSummary {
     pub payload_bytes: u64,
     /// The total size in bytes of the named data that the payload refers to.
     pub named_bytes: u64,
-    /// Maps each debug handle that the backend reports at run time to the nodes of the archive it stands for.
+    /// Maps each debug handle that the backend reports at run time to the names of the archive's nodes behind it.
     pub debug_handle_map: BTreeMap<DebugHandle, Vec<String>>,
 }
 
@@ -224,7 +224,7 @@ pub fn compile(
     select_methods(&mut programs, options)?;
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     let task = options.task.clone().map_or_else(|| pt2::task(&file), |task| Ok(Some(task)))?;
-    finish(programs, table, &Options { task, ..options.clone() }, watch)
+    lower_and_emit(programs, table, &Options { task, ..options.clone() }, watch)
 }
 
 /// Keeps only the methods that the options select.
@@ -261,10 +261,10 @@ pub fn compile_exported(
         }
         program.verify()?;
     }
-    finish(programs, table, options, watch)
+    lower_and_emit(programs, table, options, watch)
 }
 
-pub(crate) fn finish(
+pub(crate) fn lower_and_emit(
     mut programs: Vec<ExportedProgram>,
     table: &OperatorTable,
     options: &Options,
@@ -294,7 +294,7 @@ pub(crate) fn finish(
         let mut keys = Vec::new();
         let summary = emit(program, table, emit_options, &mut builder, &mut keys)?;
         for (key, var) in keys {
-            add_external(program, key, var, &mut external, &mut named)?;
+            add_external_weight(program, key, var, &mut external, &mut named)?;
         }
         let not_on_reference = summary.operators.keys().filter(|name| !reference.may_have(name)).cloned();
         let mut not_on_reference: Vec<String> = not_on_reference.collect();
@@ -315,11 +315,11 @@ pub(crate) fn finish(
         outcomes.push(quantized);
     }
     if let Some(how) = &options.quantize {
-        quantize::expect_kept(&options.keep_float, outcomes.iter())?;
-        quantize::expect_some(how, outcomes.iter())?;
+        quantize::check_kept_names(&options.keep_float, outcomes.iter())?;
+        quantize::expect_quantized(how, outcomes.iter())?;
     }
-    external.iter().try_for_each(|weight| delegate_keys.check_weight(&weight.name))?;
-    builder.named_data.extend(task(options)?);
+    external.iter().try_for_each(|weight| delegate_keys.check_weight_name(&weight.name))?;
+    builder.named_data.extend(task_blob(options)?);
     let external_data = match options.external_data {
         true => builder.named_data.extract_if(.., |data| !is_own_key(&data.key)).collect(),
         false => Vec::new(),
@@ -333,8 +333,8 @@ pub(crate) fn finish(
     Ok(Compiled { program: draft.prepare()?, external, external_data, methods, segment_alignment })
 }
 
-/// The entry of the task metadata.
-fn task(options: &Options) -> Result<Option<NamedBlob<'static>>> {
+/// The named data that stores the task metadata; `None` if the options give none.
+fn task_blob(options: &Options) -> Result<Option<NamedBlob<'static>>> {
     let Some(text) = &options.task else { return Ok(None) };
     if text.len() as u64 > MAX_OWN_BYTES {
         let problem =
@@ -406,7 +406,7 @@ fn lower_once(
         *program = lower_partition(partition, &[&**backend])?;
         watch(&name, passes::DELEGATE, program);
     }
-    let left = left_nodes(program, &reasons);
+    let left = undelegated_nodes(program, &reasons);
     Ok(Lowered { quantized, left })
 }
 
@@ -447,8 +447,8 @@ impl DelegateKeys {
         Ok(())
     }
 
-    /// Fails if a payload's key is the name of a weight in the same external data file.
-    fn check_weight(&self, name: &str) -> Result<(), DelegationError> {
+    /// Fails if a payload has the weight's name as a key, because both would be in the same external data file.
+    fn check_weight_name(&self, name: &str) -> Result<(), DelegationError> {
         let owner = self.0.get(name);
         owner.map_or(Ok(()), |owner| {
             Err(key_conflict(&owner.backend_id, name, "is the name of a weight in the same external data"))
@@ -464,7 +464,7 @@ fn key_conflict(backend_id: &str, key: &str, problem: &str) -> DelegationError {
     }
 }
 
-fn add_external(
+fn add_external_weight(
     program: &ExportedProgram,
     key: String,
     var: VarId,
@@ -486,7 +486,10 @@ fn add_external(
 }
 
 /// The nodes that a backend did not take, grouped by operator, backend and reason.
-fn left_nodes(program: &ExportedProgram, reasons: &[(&str, BTreeMap<VarId, String>)]) -> Vec<LeftNodes> {
+fn undelegated_nodes(
+    program: &ExportedProgram,
+    reasons: &[(&str, BTreeMap<VarId, String>)],
+) -> Vec<LeftNodes> {
     let mut groups: BTreeMap<(&str, usize, &str), Vec<LeftNode>> = BTreeMap::new();
     program.graph.for_each_node(&mut |node| {
         let Some(first) = node.outputs.first().filter(|_| *node.target != *CALL_DELEGATE) else { return };

@@ -1,6 +1,6 @@
 //! The operators that a compiled program may call, and the selection of one for a node.
 
-use crate::clamp::portable_bounds;
+use crate::clamp::portable_clamp_args;
 use crate::dtypes::dtype_of;
 use crate::operand_types::PortableKernels;
 use pteron_exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument, Selection, VarId};
@@ -227,7 +227,7 @@ fn is_rejected_by_reference(program: &ExportedProgram, node: &ExportedNode) -> b
             result.is_some_and(|dtype| !dtype.is_floating())
         }
         // It takes bounds in the range of the operand's type, and lets the lower one win.
-        "aten.clamp.default" => portable_bounds(program, node) != node.args,
+        "aten.clamp.default" => portable_clamp_args(program, node) != node.args,
         // It makes no complex numbers of real ones.
         "dim_order_ops._to_dim_order_copy.default" => {
             let complex = |var: VarId| dtype_of(program, var).is_some_and(ScalarType::is_complex);

@@ -1,6 +1,6 @@
 //! Recompiles a program for other backends.
 
-use crate::compile::{finish, select_methods};
+use crate::compile::{lower_and_emit, select_methods};
 use crate::recover::{Recoverable, recover};
 use crate::{Compiled, OperatorTable, Options, Result, Watch};
 use pteron_exported::CompileBudget;
@@ -26,5 +26,5 @@ pub fn retarget(
         constant_alignment: options.constant_alignment.or(Some(alignments.1)),
         ..options.clone()
     };
-    finish(programs, table, &options, watch)
+    lower_and_emit(programs, table, &options, watch)
 }

@@ -31,18 +31,22 @@ type Values = BTreeMap<Arc<str>, i64>;
 /// A name is unknown, the export does not allow the sizes, or two of them contradict each other.
 pub(crate) fn specialize(programs: &mut [ExportedProgram], sizes: &[SizeBounds]) -> Result<()> {
     for size in sizes {
-        if !programs.iter().any(|program| size_named(program, &size.name).is_some()) {
-            return Err(unknown(programs, &size.name));
+        if !programs.iter().any(|program| find_size(program, &size.name).is_some()) {
+            return Err(unknown_size_error(programs, &size.name));
         }
     }
-    if sizes.is_empty() { Ok(()) } else { programs.iter_mut().try_for_each(|program| one(program, sizes)) }
+    if sizes.is_empty() {
+        Ok(())
+    } else {
+        programs.iter_mut().try_for_each(|program| specialize_program(program, sizes))
+    }
 }
 
-fn one(program: &mut ExportedProgram, sizes: &[SizeBounds]) -> Result<()> {
+fn specialize_program(program: &mut ExportedProgram, sizes: &[SizeBounds]) -> Result<()> {
     let mut given: BTreeMap<Arc<str>, String> = BTreeMap::new();
     for SizeBounds { name, bounds } in sizes {
-        let Some(size) = size_named(program, name) else { continue };
-        let wanted = shown(bounds);
+        let Some(size) = find_size(program, name) else { continue };
+        let wanted = format_bounds(bounds);
         let (symbol, narrowed) = match solve(&size, *bounds) {
             Solution::Known(known) if bounds.min <= known && known <= bounds.max => continue,
             Solution::Known(known) => {
@@ -62,12 +66,12 @@ fn one(program: &mut ExportedProgram, sizes: &[SizeBounds]) -> Result<()> {
             Solution::Symbol(symbol, narrowed) => (symbol, narrowed),
         };
         let exported = program.ranges.get(&symbol).copied().unwrap_or(Bounds::UNKNOWN);
-        let allowed = held(exported);
+        let allowed = enforced_bounds(exported);
         let joined = Bounds { min: allowed.min.max(narrowed.min), max: allowed.max.min(narrowed.max) };
         if joined.min > joined.max {
             let allowed = match given.get(&symbol) {
                 Some(other) => format!("`--size {other}` is given, too"),
-                None => format!("the export allows `{symbol}` to be {}", shown(&allowed)),
+                None => format!("the export allows `{symbol}` to be {}", format_bounds(&allowed)),
             };
             let of = if *name == *symbol { String::new() } else { format!("is `{size}`, and ") };
             return Err(Error::Option(format!("`{name}` {of}cannot be {wanted}: {allowed}")));
@@ -78,20 +82,20 @@ fn one(program: &mut ExportedProgram, sizes: &[SizeBounds]) -> Result<()> {
     let fixed = |symbol: &Arc<str>| program.ranges.get(symbol).filter(|b| b.min == b.max).map(|b| b.min);
     let values: Values =
         given.keys().filter_map(|symbol| Some((Arc::clone(symbol), fixed(symbol)?))).collect();
-    hold_guards(program, &given)?;
-    fix(program, values);
+    check_guards(program, &given)?;
+    fix_symbols(program, values);
     Ok(())
 }
 
-/// What the bounds of a size say of its symbol.
+/// What the bounds of a size imply for its symbol.
 enum Solution {
     /// The size has no symbol.
     Known(i64),
     /// The bounds of its only symbol.
     Symbol(Arc<str>, Bounds),
-    /// No value of its only symbol gives such a size.
+    /// No value of the size's only symbol gives a size within the bounds.
     None,
-    /// It has several symbols, or is not linear in its only one.
+    /// The size has several symbols, or is not linear in its only one.
     Unsolved,
 }
 
@@ -104,7 +108,7 @@ fn solve(size: &Size, bounds: Bounds) -> Solution {
     if !is_polynomial(&size.expr()) {
         return Solution::Unsolved;
     }
-    let at = |x: i64| substituted(size, &Values::from([(Arc::clone(symbol), x)])).known();
+    let at = |x: i64| substitute_symbols(size, &Values::from([(Arc::clone(symbol), x)])).known();
     let (Some(zero), Some(one), Some(two)) = (at(0), at(1), at(2)) else { return Solution::Unsolved };
     let (Some(slope), Some(next)) = (one.checked_sub(zero), two.checked_sub(one)) else {
         return Solution::Unsolved;
@@ -129,13 +133,13 @@ fn is_polynomial(expression: &SymExpr) -> bool {
     }
 }
 
-/// The values that the export allows: a minimum up to [`ASSUMED_MIN`] excludes no size but 0.
-fn held(Bounds { min, max }: Bounds) -> Bounds {
+/// The bounds that are enforced: an exported minimum up to [`ASSUMED_MIN`] excludes no size but 0.
+fn enforced_bounds(Bounds { min, max }: Bounds) -> Bounds {
     Bounds { min: if min <= ASSUMED_MIN { min.min(1) } else { min }, max }
 }
 
-/// Fails if the sizes give an expression of symbols a value that the export excludes: it bounds expressions, too.
-fn hold_guards(program: &ExportedProgram, given: &BTreeMap<Arc<str>, String>) -> Result<()> {
+/// Fails if the bounds given for symbols violate a guard: a bound of the export on an expression such as `s0*s1`.
+fn check_guards(program: &ExportedProgram, given: &BTreeMap<Arc<str>, String>) -> Result<()> {
     for (guard, &bounds) in &program.ranges {
         let Ok(size) = pt2::parse_size(guard) else { continue };
         let used = symbols(&size);
@@ -144,9 +148,10 @@ fn hold_guards(program: &ExportedProgram, given: &BTreeMap<Arc<str>, String>) ->
             .filter_map(|symbol| given.get(symbol))
             .map(|text| format!("`--size {text}`"))
             .collect();
-        let (found, allowed) = (size.bounds(&program.ranges), held(bounds));
+        let (found, allowed) = (size.bounds(&program.ranges), enforced_bounds(bounds));
         if !options.is_empty() && (found.max < allowed.min || found.min > allowed.max) {
-            let (options, found, allowed) = (options.join(" and "), shown(&found), shown(&allowed));
+            let (options, found, allowed) =
+                (options.join(" and "), format_bounds(&found), format_bounds(&allowed));
             let message =
                 format!("with {options}, `{size}` is {found}; the export allows it to be {allowed}");
             return Err(Error::Option(message));
@@ -157,7 +162,7 @@ fn hold_guards(program: &ExportedProgram, given: &BTreeMap<Arc<str>, String>) ->
 
 /// Replaces symbols by their values in all sizes, and the values that nodes compute from them by constants. Sizes that follow
 /// from those of operands become known, too.
-fn fix(program: &mut ExportedProgram, mut values: Values) {
+fn fix_symbols(program: &mut ExportedProgram, mut values: Values) {
     if values.is_empty() {
         return;
     }
@@ -165,7 +170,7 @@ fn fix(program: &mut ExportedProgram, mut values: Values) {
     loop {
         replace_sizes(program, &values, &mut fixed);
         let mut inferred = Values::new();
-        infer(program, &program.graph, &mut inferred);
+        infer_symbols(program, &program.graph, &mut inferred);
         inferred.retain(|symbol, _| !values.contains_key(symbol));
         if inferred.is_empty() {
             break;
@@ -174,7 +179,7 @@ fn fix(program: &mut ExportedProgram, mut values: Values) {
     }
     program.ranges.retain(|symbol, _| !values.contains_key(symbol));
     let mut graph = std::mem::take(&mut program.graph);
-    replace_numbers(program, &mut graph, &fixed);
+    replace_fixed_integers(program, &mut graph, &fixed);
     program.graph = graph;
 }
 
@@ -182,11 +187,11 @@ fn replace_sizes(program: &mut ExportedProgram, values: &Values, fixed: &mut Has
     for id in program.var_ids() {
         match &mut program.var_mut(id).ty {
             VarType::Tensor(spec) => {
-                spec.sizes.iter_mut().for_each(|size| *size = substituted(size, values));
+                spec.sizes.iter_mut().for_each(|size| *size = substitute_symbols(size, values));
             }
             VarType::Int(size) => {
                 let is_symbolic = size.known().is_none();
-                *size = substituted(size, values);
+                *size = substitute_symbols(size, values);
                 if is_symbolic && size.known().is_some() {
                     fixed.insert(id);
                 }
@@ -197,7 +202,7 @@ fn replace_sizes(program: &mut ExportedProgram, values: &Values, fixed: &mut Has
 }
 
 /// Collects the values of symbols that stand for sizes which follow from those of operands.
-fn infer(program: &ExportedProgram, graph: &ExportedGraph, values: &mut Values) {
+fn infer_symbols(program: &ExportedProgram, graph: &ExportedGraph, values: &mut Values) {
     graph.for_each_node(&mut |node| {
         for (index, &output) in node.outputs.iter().enumerate() {
             let Some(spec) = program.spec(output).filter(|spec| spec.known_sizes().is_none()) else {
@@ -215,7 +220,7 @@ fn infer(program: &ExportedProgram, graph: &ExportedGraph, values: &mut Values) 
 
 /// Replaces integers that became known by constants where nodes and outputs use them, but not the inputs of nested graphs,
 /// which may change between iterations.
-fn replace_numbers(program: &ExportedProgram, graph: &mut ExportedGraph, fixed: &HashSet<VarId>) {
+fn replace_fixed_integers(program: &ExportedProgram, graph: &mut ExportedGraph, fixed: &HashSet<VarId>) {
     let number = |var: VarId| match &program.var(var).ty {
         VarType::Int(size) if fixed.contains(&var) => size.known(),
         _ => None,
@@ -242,29 +247,29 @@ fn replace_numbers(program: &ExportedProgram, graph: &mut ExportedGraph, fixed: 
         for inner in node.graphs_mut() {
             let own: HashSet<VarId> =
                 fixed.difference(&inner.inputs.iter().copied().collect()).copied().collect();
-            replace_numbers(program, inner, &own);
+            replace_fixed_integers(program, inner, &own);
         }
     }
     graph.outputs.iter_mut().for_each(replace);
 }
 
 /// The size with symbols replaced by their values.
-fn substituted(size: &Size, values: &Values) -> Size {
-    fn expression(of: &SymExpr, values: &Values) -> SymExpr {
+fn substitute_symbols(size: &Size, values: &Values) -> Size {
+    fn substitute(of: &SymExpr, values: &Values) -> SymExpr {
         match of {
             SymExpr::Symbol(name) => {
                 values.get(name).map_or_else(|| of.clone(), |&value| SymExpr::Int(value))
             }
             SymExpr::Int(_) => of.clone(),
             SymExpr::Op(op, args) => {
-                SymExpr::Op(*op, args.iter().map(|arg| expression(arg, values)).collect())
+                SymExpr::Op(*op, args.iter().map(|arg| substitute(arg, values)).collect())
             }
         }
     }
     let Size::Sym(symbolic) = size else { return size.clone() };
     let mut is_affected = false;
     symbolic.for_each_symbol(&mut |name| is_affected |= values.contains_key(name));
-    if is_affected { expression(symbolic, values).simplify() } else { size.clone() }
+    if is_affected { substitute(symbolic, values).simplify() } else { size.clone() }
 }
 
 /// The symbols of a size, each once.
@@ -290,12 +295,13 @@ fn symbol_of(size: &Size) -> Option<&Arc<str>> {
     }
 }
 
-/// The size of this name: a symbol in the sizes of inputs, or a dimension of an input.
-fn size_named(program: &ExportedProgram, name: &str) -> Option<Size> {
-    let by_name = inputs(program).into_iter().find_map(|(input, sizes)| match name.strip_prefix(&input)? {
-        "" if sizes.len() == 1 => sizes.first().cloned(),
-        rest => sizes.get(rest.strip_prefix('.')?.parse::<usize>().ok()?).cloned(),
-    });
+/// The size with this name: a symbol in the sizes of inputs, or a dimension of an input.
+fn find_size(program: &ExportedProgram, name: &str) -> Option<Size> {
+    let by_name =
+        named_inputs(program).into_iter().find_map(|(input, sizes)| match name.strip_prefix(&input)? {
+            "" if sizes.len() == 1 => sizes.first().cloned(),
+            rest => sizes.get(rest.strip_prefix('.')?.parse::<usize>().ok()?).cloned(),
+        });
     let by_position = || {
         let (input, dim) = name.split_once('.')?;
         let var = program.user_inputs().nth(input.parse().ok()?)?;
@@ -318,16 +324,16 @@ fn sizes_of_input(program: &ExportedProgram, var: VarId) -> Vec<Size> {
 }
 
 /// The inputs that the caller passes, by name or, without one, by position.
-fn inputs(program: &ExportedProgram) -> Vec<(String, Vec<Size>)> {
+fn named_inputs(program: &ExportedProgram) -> Vec<(String, Vec<Size>)> {
     let name = |index: usize| program.input_names.get(index).cloned().flatten();
     let named =
         |(index, var)| (name(index).unwrap_or_else(|| index.to_string()), sizes_of_input(program, var));
     program.user_inputs().enumerate().map(named).collect()
 }
 
-fn unknown(programs: &[ExportedProgram], name: &str) -> Error {
+fn unknown_size_error(programs: &[ExportedProgram], name: &str) -> Error {
     let mut known: Vec<String> = Vec::new();
-    for (input, sizes) in programs.iter().flat_map(inputs) {
+    for (input, sizes) in programs.iter().flat_map(named_inputs) {
         for (dim, size) in sizes.iter().enumerate().filter(|(_, size)| size.known().is_none()) {
             known.push(format!("{input}.{dim}"));
             known.extend(symbols(size).iter().map(|symbol| symbol.to_string()));
@@ -344,7 +350,7 @@ fn unknown(programs: &[ExportedProgram], name: &str) -> Error {
     Error::Option(format!("there is no size `{name}`{like}; the dynamic ones are {}", known.join(", ")))
 }
 
-fn shown(bounds: &Bounds) -> String {
+fn format_bounds(bounds: &Bounds) -> String {
     match *bounds {
         Bounds { min, max } if min == max => min.to_string(),
         Bounds { min, max: i64::MAX } => format!("{min}.."),

@@ -26,7 +26,7 @@ const MAX_GROWTH: usize = 8;
 /// Results of at most this many bytes are folded, whatever the sizes of the operands.
 const SMALL: usize = 256 << 20;
 
-/// The purpose of the constants' memory, for errors of an exhausted budget.
+/// What errors about an exhausted memory budget call the constants.
 const CONSTANTS: &str = "its constants";
 
 /// The maximum size in bytes of a result that is computed eagerly.
@@ -115,7 +115,7 @@ pub(crate) fn before_relayout(constant: &Constant) -> Option<(TensorMeta, Consta
     derivation.inputs().first().map(|(meta, constant)| (meta.clone(), constant.reopen()))
 }
 
-/// Whether [`compute`] supports a kind, and its results depend only on its inputs.
+/// Whether [`compute`] supports nodes of a kind, and their results depend only on their inputs.
 fn is_computable(kind: &dyn Kind) -> bool {
     match kind.downcast_ref::<crate::Call>() {
         Some(call) => call.kernel.results() == Results::Elements,
@@ -209,7 +209,7 @@ impl Bytes for LazyConstant {
     }
 }
 
-/// The matrix whose transpose the constant with this meta is; `None` if the constant was not derived by a transposition.
+/// The matrix of which the constant with this meta is the transpose; `None` if it was not derived by transposing one.
 pub(crate) fn before_transpose(meta: &TensorMeta, constant: &Constant) -> Option<(TensorMeta, Constant)> {
     let derivation = constant.derivation()?;
     let Meaning::View(ViewOf::Permute(dims)) = derivation.meaning()? else { return None };

@@ -41,6 +41,6 @@ pub(crate) fn single_use_producer(graph: &Graph, value: ValueId) -> Option<NodeI
 }
 
 /// Adds an f32 constant with these elements.
-pub(crate) fn constant(graph: &mut Graph, sizes: &[usize], elements: &[f32]) -> Option<ValueId> {
+pub(crate) fn add_constant(graph: &mut Graph, sizes: &[usize], elements: &[f32]) -> Option<ValueId> {
     graph.computed_constant(Tensor::from_slice(sizes, elements).ok()?).ok()
 }

@@ -92,10 +92,10 @@ impl View {
 
     /// How a node changes its only input to a view of it, if it does: by a call, which copies, or by a reshape, which
     /// moves nothing.
-    pub(crate) fn step_pattern(graph: &Graph, node: NodeId) -> Option<StepPattern> {
+    pub(crate) fn data_movement(graph: &Graph, node: NodeId) -> Option<DataMovement> {
         match ViewOp::of(graph, node)? {
-            ViewOp::Reshape => Some(StepPattern::Nothing),
-            ViewOp::View(_) => Some(StepPattern::Elements),
+            ViewOp::Reshape => Some(DataMovement::Nothing),
+            ViewOp::View(_) => Some(DataMovement::Elements),
             ViewOp::Scale(_) => None,
         }
     }
@@ -107,7 +107,7 @@ impl View {
 
     /// Whether the view is not empty and in bounds of a value of `len` elements. Sizes, strides and offset are below
     /// 2^31.
-    pub(crate) fn is_within(&self, len: usize) -> bool {
+    pub(crate) fn is_in_bounds(&self, len: usize) -> bool {
         let parts = || self.dims.iter().flatten();
         let count = parts().try_fold(1usize, |count, part| count.checked_mul(part.0));
         let last = parts()
@@ -218,9 +218,9 @@ impl View {
     }
 }
 
-/// What a node that views its input moves: see [`View::step_pattern`].
+/// What a node moves to make its result, a view of its input: see [`View::data_movement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StepPattern {
+pub(crate) enum DataMovement {
     Nothing,
     Elements,
 }

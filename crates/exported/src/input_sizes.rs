@@ -70,7 +70,7 @@ impl InputSizes {
             beyond_bounds |= spec.known_sizes().is_none() && spec.sizes.iter().any(|s| s.known().is_some());
             let sizes = spec.sizes.iter().map(|size| {
                 let size = has_plain_symbols(size).then(|| size.expr())?;
-                Expression::from_size(&size, &mut |name| all.symbol(name, &program.ranges)).ok()
+                Expression::from_size(&size, &mut |name| all.intern_symbol(name, &program.ranges)).ok()
             });
             let sizes: Vec<Option<Expression>> = sizes.collect();
             for expression in sizes.iter().flatten() {
@@ -85,7 +85,7 @@ impl InputSizes {
         (beyond_bounds && all.symbols.len() <= MAX_SYMBOLS).then_some(all)
     }
 
-    fn symbol(&mut self, name: &Arc<str>, ranges: &Ranges) -> usize {
+    fn intern_symbol(&mut self, name: &Arc<str>, ranges: &Ranges) -> usize {
         let known = self.symbols.iter().position(|(known, _)| known == name);
         known.unwrap_or_else(|| {
             let bounds = ranges.get(name).copied().unwrap_or(Bounds::UNKNOWN);
@@ -99,7 +99,7 @@ impl InputSizes {
         self.symbols.iter().cloned().collect()
     }
 
-    /// The number of inputs, including those that are no tensors.
+    /// The number of inputs, including those that are not tensors.
     pub fn num_inputs(&self) -> usize {
         self.inputs.len()
     }
@@ -110,7 +110,7 @@ impl InputSizes {
         Some(sizes.iter().map(|size| size.as_ref().map(|e| self.named_size(e))).collect())
     }
 
-    /// The number of sizes of an input; `None` if it is no tensor.
+    /// The number of dimensions of an input; `None` if it is not a tensor.
     pub fn rank(&self, input: usize) -> Option<usize> {
         self.inputs.get(input)?.as_ref().map(Vec::len)
     }
@@ -134,7 +134,7 @@ impl InputSizes {
             let Some(rule) = rule else { continue };
             let allowed = match (rule.int(), rule.symbol()) {
                 (Some(fixed), _) => i64::try_from(size) == Ok(fixed),
-                (_, Some(symbol)) => self.is_within(symbol, size),
+                (_, Some(symbol)) => self.is_in_bounds(symbol, size),
                 _ => true,
             };
             if !allowed {
@@ -200,10 +200,10 @@ impl InputSizes {
             return false;
         };
         values[symbol] = Some(x);
-        usize::try_from(x).is_ok_and(|x| self.is_within(symbol, x))
+        usize::try_from(x).is_ok_and(|x| self.is_in_bounds(symbol, x))
     }
 
-    fn is_within(&self, symbol: usize, size: usize) -> bool {
+    fn is_in_bounds(&self, symbol: usize, size: usize) -> bool {
         let Bounds { min, max } = self.symbols[symbol].1;
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         (min <= MIN_HELD || size >= min) && size <= max

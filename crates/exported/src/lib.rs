@@ -225,7 +225,7 @@ pub enum InputKind {
     Token,
 }
 
-/// A write of an execution to state, for the next execution, or to an input of the caller.
+/// A write that an execution makes to state, for the next execution, or to an input of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mutation {
     /// The input that is written.

@@ -164,7 +164,7 @@ impl<'t> Parser<'t> {
                 args.push((name.into(), self.parse_argument(&mut cursor)?));
             }
             if !cursor.eat(", ") && !cursor.starts_with(")") {
-                return Err(cursor.unexpected("`,` or `)`"));
+                return Err(cursor.expected_error("`,` or `)`"));
             }
         }
         cursor.expect_end()?;
@@ -176,7 +176,7 @@ impl<'t> Parser<'t> {
             while !cursor.eat("):") {
                 inputs.push(self.parse_definition(&mut cursor)?);
                 if !cursor.eat(", ") && !cursor.starts_with("):") {
-                    return Err(cursor.unexpected("`,` or `):`"));
+                    return Err(cursor.expected_error("`,` or `):`"));
                 }
             }
             let graph = ExportedGraph { inputs, ..self.parse_graph(nesting)? };
@@ -231,7 +231,7 @@ impl<'t> Parser<'t> {
                 false => self.parse_argument(cursor)?,
             });
             if !cursor.eat(", ") && !cursor.starts_with("]") {
-                return Err(cursor.unexpected("`,` or `]`"));
+                return Err(cursor.expected_error("`,` or `]`"));
             }
         }
         self.list_argument(&items).ok_or_else(|| "a list of items of different types".to_owned())
@@ -367,7 +367,7 @@ fn parse_type(cursor: &mut Cursor<'_>) -> Result<VarType> {
             while !cursor.eat("]") {
                 sizes.push(cursor.size()?);
                 if !cursor.eat(", ") && !cursor.starts_with("]") {
-                    return Err(cursor.unexpected("`,` or `]`"));
+                    return Err(cursor.expected_error("`,` or `]`"));
                 }
             }
             let mut dim_order = DimOrder::contiguous(sizes.len());

@@ -20,7 +20,7 @@ impl ExportedProgram {
         for (&input, kind) in self.graph.inputs.iter().zip(&self.inputs) {
             let constant = matches!(kind, InputKind::Parameter | InputKind::Buffer | InputKind::Constant);
             if constant && !self.constants.contains_key(&input) {
-                return Err(self.malformed(input, "it is a constant input without bytes"));
+                return Err(self.malformed_error(input, "it is a constant input without bytes"));
             }
         }
         for &constant in self.constants.keys() {
@@ -41,7 +41,7 @@ impl ExportedProgram {
 
     fn verify_constant(&self, id: VarId) -> Result<(), Malformed> {
         let Some(spec) = self.spec(id) else {
-            return Err(self.malformed(id, "it is a constant, but not a tensor"));
+            return Err(self.malformed_error(id, "it is a constant, but not a tensor"));
         };
         let numel = spec.known_sizes().and_then(|sizes| {
             sizes.iter().try_fold(spec.dtype.size(), |n, &s| n.checked_mul(usize::try_from(s).ok()?))
@@ -53,8 +53,10 @@ impl ExportedProgram {
         if expected == Some(actual) {
             return Ok(());
         }
-        Err(self
-            .malformed(id, &format!("it has {actual} bytes, which is not the size of {}", self.var(id).ty)))
+        Err(self.malformed_error(
+            id,
+            &format!("it has {actual} bytes, which is not the size of {}", self.var(id).ty),
+        ))
     }
 
     fn verify_graph(
@@ -96,14 +98,14 @@ impl ExportedProgram {
     fn define(&self, id: VarId, defined: &mut [bool]) -> Result<(), Malformed> {
         match defined.get_mut(id.index()) {
             Some(d) if !*d => *d = true,
-            Some(_) => return Err(self.malformed(id, "it is defined twice")),
+            Some(_) => return Err(self.malformed_error(id, "it is defined twice")),
             None => {
                 return Err(Malformed { place: format!("%{}", id.index()), problem: "no such value".into() });
             }
         }
         match &self.var(id).ty {
             VarType::Tensor(spec) if spec.dim_order.len() != spec.sizes.len() => {
-                Err(self.malformed(id, "its dim order has another rank than its sizes"))
+                Err(self.malformed_error(id, "its dim order has another rank than its sizes"))
             }
             _ => Ok(()),
         }
@@ -126,7 +128,7 @@ impl ExportedProgram {
         vars.iter().map(|&v| format!("%{}", self.var(v).name)).collect::<Vec<_>>().join(", ")
     }
 
-    fn malformed(&self, id: VarId, problem: &str) -> Malformed {
+    fn malformed_error(&self, id: VarId, problem: &str) -> Malformed {
         Malformed { place: format!("%{}", self.var(id).name), problem: problem.to_owned() }
     }
 }

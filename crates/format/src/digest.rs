@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write;
 
-/// A SHA-256 hash in lowercase hexadecimal: the name that the reference gives to unnamed data.
+/// Computes a SHA-256 hash in lowercase hexadecimal, which the reference uses as the key of unnamed data.
 #[derive(Default)]
 pub struct Digest(Sha256);
 

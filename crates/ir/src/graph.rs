@@ -9,7 +9,7 @@ use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The purpose of the memory, for errors of an exhausted budget.
+/// What the memory is used for, as the error of an exhausted budget says it.
 const CONSTANTS: &str = "its computed constants";
 
 /// The purpose of a graph result.
@@ -47,7 +47,7 @@ pub struct Graph {
     origin: Place,
     /// The number of nodes that are in blocks.
     pub(crate) num_nodes: usize,
-    /// A count of the steps that edits take, for tests that the cost of passes is linear.
+    /// The number of steps that edits have taken: tests check that it is linear in the size of a graph.
     pub(crate) work: u64,
     /// The memory budget of the constants that passes compute.
     budget: Budget,
@@ -148,7 +148,7 @@ impl Graph {
     /// # Errors
     /// The budget is exhausted, or the allocation fails.
     pub fn copy_of(&self, of: &TensorView<'_>) -> pteron_operator::Result<CountedTensor> {
-        CountedTensor::copied(of, CONSTANTS, &self.budget)
+        CountedTensor::copy_of(of, CONSTANTS, &self.budget)
     }
 
     /// The memory budget of computed constants: unlimited unless [`Self::set_budget`] has set one.

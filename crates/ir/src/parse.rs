@@ -125,31 +125,31 @@ impl<'t> Parser<'t> {
     fn parse_line(&mut self, line: usize, text: &'t str) -> Result {
         let mut cursor = Cursor::new(text);
         match self.next {
-            Next::Header => self.header(&mut cursor),
+            Next::Header => self.parse_header(&mut cursor),
             Next::Node => match parse_terminator(&mut cursor)? {
                 Some(end) => {
                     self.ends.push((line, self.graph.cursor(), end));
                     self.next = Next::Block;
                     cursor.expect_end()
                 }
-                None => self.definition(&mut cursor),
+                None => self.parse_definition(&mut cursor),
             },
             Next::Block if cursor.eat("}") => {
                 self.next = Next::End;
                 cursor.expect_end()
             }
-            Next::Block => self.block(&mut cursor),
+            Next::Block => self.parse_block(&mut cursor),
             Next::End => Err(format!("expected the end of the text, found `{text}`")),
         }
     }
 
-    fn header(&mut self, cursor: &mut Cursor<'t>) -> Result {
+    fn parse_header(&mut self, cursor: &mut Cursor<'t>) -> Result {
         cursor.expect("graph")?;
         if cursor.eat(" ") {
-            let name = cursor.until_any(&['(']);
+            let name = cursor.take_until_any(&['(']);
             self.graph.set_name(name);
         }
-        for (at, parameter) in cursor.list("(", ")", parameter)?.into_iter().enumerate() {
+        for (at, parameter) in cursor.list("(", ")", parse_parameter)?.into_iter().enumerate() {
             let (Typed { name, ty, meta }, state) = parameter;
             let value = match (ty, state) {
                 (Type::Tensor, None) => self.graph.input(meta),
@@ -172,8 +172,8 @@ impl<'t> Parser<'t> {
         cursor.expect_end()
     }
 
-    fn block(&mut self, cursor: &mut Cursor<'t>) -> Result {
-        let number = block_number(cursor)?;
+    fn parse_block(&mut self, cursor: &mut Cursor<'t>) -> Result {
+        let number = parse_block_number(cursor)?;
         let block = self.graph.add_block();
         if self.blocks.insert(number, block).is_some() {
             return Err(format!("^{number} is defined twice"));
@@ -189,20 +189,20 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses a line that defines a constant, a scalar or the results of a node.
-    fn definition(&mut self, cursor: &mut Cursor<'t>) -> Result {
+    fn parse_definition(&mut self, cursor: &mut Cursor<'t>) -> Result {
         let results = match cursor.starts_with("%") {
             true => cursor.list("", " = ", Cursor::typed_name)?,
             false => Vec::new(),
         };
-        let word = cursor.until_any(&[' ', '(']);
+        let word = cursor.take_until_any(&[' ', '(']);
         if cursor.starts_with("(") {
-            return self.node(results, word, cursor);
+            return self.parse_node(results, word, cursor);
         }
         let Ok([Typed { name, ty, meta }]) = <[Typed<'t>; 1]>::try_from(results) else {
             return Err(format!("expected a constant's name and type or a call, found `{word}`"));
         };
         let value = match ty {
-            Type::Tensor if word == "constant" => self.constant(meta, cursor)?,
+            Type::Tensor if word == "constant" => self.parse_constant(meta, cursor)?,
             Type::Tensor => return Err(format!("expected a call or `constant`, found `{word}`")),
             Type::Scalar => {
                 let scalar = cursor::scalar(word)?;
@@ -218,13 +218,13 @@ impl<'t> Parser<'t> {
                 })
             }
         };
-        if let Some(&place) = origins(cursor)?.first() {
+        if let Some(&place) = parse_origins(cursor)?.first() {
             self.graph.set_value_origin(value, place);
         }
         self.define(name, value)
     }
 
-    fn constant(&mut self, meta: TensorMeta, cursor: &mut Cursor<'t>) -> Result<ValueId> {
+    fn parse_constant(&mut self, meta: TensorMeta, cursor: &mut Cursor<'t>) -> Result<ValueId> {
         let left = MAX_CONSTANTS - self.constants;
         if meta.nbytes() > left {
             return Err(format!(
@@ -235,7 +235,7 @@ impl<'t> Parser<'t> {
         self.constants += meta.nbytes();
         let mut numbers = Vec::new();
         while !cursor.starts_with("  ") && cursor.eat(" ") {
-            let number = cursor::scalar(cursor.until_any(&[' ']))?.to_le_bytes_as(meta.dtype());
+            let number = cursor::scalar(cursor.take_until_any(&[' ']))?.to_le_bytes_as(meta.dtype());
             let mut number = number.ok_or_else(|| format!("elements of {} cannot be given", meta.dtype()))?;
             if cfg!(target_endian = "big") {
                 number.reverse();
@@ -252,7 +252,7 @@ impl<'t> Parser<'t> {
         Ok(self.graph.constant(meta, Constant::from(tensor.map_err(|e| e.to_string())?)))
     }
 
-    fn node(&mut self, results: Vec<Typed<'t>>, operator: &str, cursor: &mut Cursor<'t>) -> Result {
+    fn parse_node(&mut self, results: Vec<Typed<'t>>, operator: &str, cursor: &mut Cursor<'t>) -> Result {
         let kernel = self.kernels.get(operator).ok_or_else(|| format!("`{operator}` has no kernel"))?;
         let inputs = cursor.list("(", ")", Cursor::operand)?.into_iter().map(|name| {
             let Some(name) = name else { return Ok(Input::None) };
@@ -260,11 +260,11 @@ impl<'t> Parser<'t> {
             Ok(Input::Value(value, self.graph.value(value).ty()))
         });
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
-        let (call, operands) = call::call(kernel, &inputs, cursor, results.len())?;
+        let (call, operands) = call::build_call(kernel, &inputs, cursor, results.len())?;
         let own = call.effects().to_vec();
         let types = results.iter().map(|result| (result.ty, result.meta.clone()));
         let node = self.graph.append_typed(call, &operands, types);
-        while let Some(effect) = effect(cursor)? {
+        while let Some(effect) = parse_effect(cursor)? {
             if let Effect::Read(Memory(number)) | Effect::Write(Memory(number)) = effect {
                 let count = number.checked_add(1).ok_or("too many memories")?;
                 self.graph.memories = self.graph.memories.max(count);
@@ -274,7 +274,7 @@ impl<'t> Parser<'t> {
             }
         }
         let outputs = self.graph.node(node).outputs().to_vec();
-        let places = origins(cursor)?;
+        let places = parse_origins(cursor)?;
         if let Some(&last) = places.last() {
             self.graph.set_origins(node, &places);
             outputs.iter().for_each(|&value| self.graph.set_value_origin(value, last));
@@ -297,14 +297,15 @@ impl<'t> Parser<'t> {
     fn add_terminators(mut self) -> std::result::Result<Graph, ParseError> {
         let mut results = None;
         for (line, block, end) in std::mem::take(&mut self.ends) {
-            let end = self.terminator(end, &mut results).map_err(|problem| ParseError { line, problem })?;
+            let end =
+                self.build_terminator(end, &mut results).map_err(|problem| ParseError { line, problem })?;
             self.graph.set_terminator(block, end);
         }
         self.graph.set_results(results.unwrap_or_default());
         Ok(self.graph)
     }
 
-    fn terminator(&self, end: End<'t>, results: &mut Option<Vec<Live>>) -> Result<Terminator> {
+    fn build_terminator(&self, end: End<'t>, results: &mut Option<Vec<Live>>) -> Result<Terminator> {
         let block = |number: &str| {
             self.blocks.get(number).copied().ok_or_else(|| format!("^{number} is not defined"))
         };
@@ -329,14 +330,14 @@ impl<'t> Parser<'t> {
     }
 }
 
-fn parameter<'t>(cursor: &mut Cursor<'t>) -> Result<(Typed<'t>, Option<usize>)> {
+fn parse_parameter<'t>(cursor: &mut Cursor<'t>) -> Result<(Typed<'t>, Option<usize>)> {
     let typed = cursor.typed_name()?;
     let state = if cursor.eat(" state ") { Some(cursor.number()?) } else { None };
     Ok((typed, state))
 }
 
 /// Reads `^number` and returns the digits.
-fn block_number<'t>(cursor: &mut Cursor<'t>) -> Result<&'t str> {
+fn parse_block_number<'t>(cursor: &mut Cursor<'t>) -> Result<&'t str> {
     cursor.expect("^")?;
     match cursor.digits() {
         "" => Err(cursor.expected_error("the number of a block")),
@@ -347,7 +348,7 @@ fn block_number<'t>(cursor: &mut Cursor<'t>) -> Result<&'t str> {
 /// Reads a terminator. `None` if the line is not one.
 fn parse_terminator<'t>(cursor: &mut Cursor<'t>) -> Result<Option<End<'t>>> {
     let target = |cursor: &mut Cursor<'t>| -> Result<Target<'t>> {
-        Ok(Target { block: block_number(cursor)?, values: cursor.list("(", ")", Cursor::name)? })
+        Ok(Target { block: parse_block_number(cursor)?, values: cursor.list("(", ")", Cursor::name)? })
     };
     let result = |cursor: &mut Cursor<'t>| -> Result<(&'t str, Live)> {
         let name = cursor.name()?;
@@ -370,7 +371,7 @@ fn parse_terminator<'t>(cursor: &mut Cursor<'t>) -> Result<Option<End<'t>>> {
     }))
 }
 
-fn effect(cursor: &mut Cursor<'_>) -> Result<Option<Effect>> {
+fn parse_effect(cursor: &mut Cursor<'_>) -> Result<Option<Effect>> {
     let memory = |cursor: &mut Cursor<'_>| -> Result<Memory> {
         let number = cursor.number()?;
         cursor.expect("))")?;
@@ -390,7 +391,7 @@ fn effect(cursor: &mut Cursor<'_>) -> Result<Option<Effect>> {
 }
 
 /// Reads the origins at the end of a node's line; empty if the line has none.
-fn origins(cursor: &mut Cursor<'_>) -> Result<Vec<Place>> {
+fn parse_origins(cursor: &mut Cursor<'_>) -> Result<Vec<Place>> {
     if !cursor.eat("  // ") {
         cursor.expect_end()?;
     }

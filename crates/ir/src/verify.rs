@@ -22,7 +22,7 @@ impl Graph {
     /// # Errors
     /// The first invariant that is broken, and where.
     pub fn verify(&self) -> Result {
-        let dominators = Dominators::of(self);
+        let dominators = Dominators::from_graph(self);
         for block in self.blocks() {
             self.verify_order(block)?;
             for node in self.nodes_of(block) {
@@ -194,7 +194,7 @@ struct Dominators {
 
 impl Dominators {
     /// Computes the tree by Cooper, Harvey and Kennedy's iteration over the blocks in reverse postorder.
-    fn of(graph: &Graph) -> Self {
+    fn from_graph(graph: &Graph) -> Self {
         let count = graph.num_blocks();
         let order = reverse_postorder(graph);
         let mut position = vec![None; count];

@@ -101,10 +101,10 @@ fn convolutions(c: &mut Criterion) {
         let input = [1, size, size];
         let output = params.output_size(input, [0; 3]).expect("the kernel fits");
         let frame = ConvFrame { batch: 1, input, output };
-        let (x, w, bias) = (numbers(ci * size * size), numbers(params.weights()), numbers(co));
+        let (x, w, bias) = (numbers(ci * size * size), numbers(params.weight_count()), numbers(co));
         let pixels: usize = output.iter().product();
         let mut out = vec![0.0; co * pixels];
-        group.throughput(Throughput::Elements(2 * (params.weights() * pixels) as u64));
+        group.throughput(Throughput::Elements(2 * (params.weight_count() * pixels) as u64));
         for (layout, label) in [(Layout::ChannelsFirst, "nchw"), (Layout::ChannelsLast, "nhwc")] {
             let conv = Conv::new(isa, params, &w, layout, layout).expect("memory");
             let epilogue =
@@ -172,7 +172,7 @@ fn rows(c: &mut Criterion) {
             };
             let pool = Pool::serial();
             bench("softmax", &mut || softmax(&pool, isa, false, n, black_box(&x), &mut out));
-            bench("range", &mut || _ = black_box(range(isa, black_box(&x))));
+            bench("range", &mut || _ = black_box(min_max(isa, black_box(&x))));
             bench("quantize", &mut || _ = black_box(quantize_row(isa, black_box(&x), &mut quantized)));
         }
     }

@@ -1,9 +1,11 @@
 //! Activations, clamping, `where`, `addcmul`, `addcdiv` and `lerp`.
 
-use crate::compute::each;
+use crate::compute::map_elements;
 use crate::support::dtype::Compute;
-use crate::support::map::{Fns, Input, elementwise, expect_out, map, map_as, map_float, nearest, promote};
-use crate::support::meaning::{clamp_between, unary};
+use crate::support::map::{
+    Fns, Input, elementwise, expect_out, map, map_as, map_float, promote, round_to_type,
+};
+use crate::support::meaning::{clamp_between_meaning, unary_meaning};
 use crate::support::special::{erf, erfc};
 use crate::unary::core_function;
 use pteron_operator::formula::Term;
@@ -15,7 +17,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new("aten::erf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL_BOOL, erf_tensor)
         .in_place(&["self"])
         .rounding(Rounding::Once)
-        .means(|_| unary(Unary::Erf)),
+        .means(|_| unary_meaning(Unary::Erf)),
     Operator::new(
         "aten::erfc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -33,7 +35,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new("aten::silu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, silu)
         .in_place(&["self"])
         .rounding(Rounding::Once)
-        .means(|_| unary(Unary::Silu)),
+        .means(|_| unary_meaning(Unary::Silu)),
     Operator::new("aten::mish.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::FLOATING, mish)
         .in_place(&["self"]),
     Operator::new(
@@ -43,7 +45,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Hardsigmoid)),
+    .means(|_| unary_meaning(Unary::Hardsigmoid)),
     Operator::new(
         "aten::hardswish.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
@@ -51,7 +53,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Hardswish)),
+    .means(|_| unary_meaning(Unary::Hardswish)),
     Operator::new(
         "aten::softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
@@ -190,7 +192,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
-    unary(if args.str("approximate").is_ok_and(|s| s == "tanh") { Unary::GeluTanh } else { Unary::Gelu })
+    unary_meaning(if args.str("approximate").is_ok_and(|s| s == "tanh") {
+        Unary::GeluTanh
+    } else {
+        Unary::Gelu
+    })
 }
 
 /// `max(x, slope x)` for slopes in `(0, 1]`, otherwise `max(x, 0) + slope min(x, 0)`.
@@ -200,13 +206,13 @@ fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
     let term = if slope > 0.0 && slope <= 1.0 {
         x.clone().binary(Binary::Maximum, x * Term::number(slope))
     } else {
-        x.clone().within(0.0, f32::INFINITY) + x.within(f32::NEG_INFINITY, 0.0) * Term::number(slope)
+        x.clone().clamp_f32(0.0, f32::INFINITY) + x.clamp_f32(f32::NEG_INFINITY, 0.0) * Term::number(slope)
     };
     slope.is_finite().then(|| Meaning::Elementwise(term.into()))
 }
 
 fn hardtanh_meaning(args: &Args<'_>) -> Option<Meaning> {
-    clamp_between(args.scalar("min_val").ok()?.to_f64(), args.scalar("max_val").ok()?.to_f64())
+    clamp_between_meaning(args.scalar("min_val").ok()?.to_f64(), args.scalar("max_val").ok()?.to_f64())
 }
 
 fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
@@ -215,7 +221,7 @@ fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
         return None;
     }
     let bound = |i: usize, absent: f64| Some(args.optional_scalar(i).ok()?.map_or(absent, |s| s.to_f64()));
-    clamp_between(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
+    clamp_between_meaning(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
 }
 
 /// Functions of floating-point tensors, with scalar arguments in braces. For f32, a function with a name in brackets
@@ -265,7 +271,7 @@ float_functions! {
 fn leaky_relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (slope, isa) = (args.scalar("negative_slope")?.to_f64(), crate::support::isa(ctx));
     let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
-        each(isa, x, out, |x| if x > 0.0 { x } else { x * slope as f32 });
+        map_elements(isa, x, out, |x| if x > 0.0 { x } else { x * slope as f32 });
     };
     let fns = elementwise! { float(x) => if x > 0.0 { x } else { x * slope as F } };
     map(ctx, args, outs, [Input::Arg(0)], &Fns { f32: Some(&block), ..fns })
@@ -273,14 +279,14 @@ fn leaky_relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
 
 /// Zero in `-lambd..=lambd`, otherwise `x`; `lambd` is rounded to the tensor's type.
 fn hardshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let lambd = nearest(args.scalar("lambd")?.to_f64(), args.meta("self")?.dtype());
+    let lambd = round_to_type(args.scalar("lambd")?.to_f64(), args.meta("self")?.dtype());
     let fns = elementwise! { float(x) => if x >= -lambd as F && x <= lambd as F { 0.0 } else { x } };
     map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// Moves `x` by `lambd` toward zero, at most to zero; `lambd` is rounded to the tensor's type.
 fn softshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let lambd = nearest(args.scalar("lambd")?.to_f64(), args.meta("self")?.dtype());
+    let lambd = round_to_type(args.scalar("lambd")?.to_f64(), args.meta("self")?.dtype());
     let fns = elementwise! {
         float(x) => match x {
                 x if x > lambd as F => x - lambd as F,
@@ -349,7 +355,7 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     // The bounds are rounded to the tensor's type: in half precision the upper one may become 1.
     let dtype = args.meta("self")?.dtype();
-    let of = |x: f64| nearest(x, dtype);
+    let of = |x: f64| round_to_type(x, dtype);
     let (low, high) = match args.optional_double("eps")? {
         Some(eps) => (of(eps), of(1.0 - of(eps))),
         None => (f64::NEG_INFINITY, f64::INFINITY),
@@ -379,7 +385,8 @@ fn clamp_to(
     let (a, b) = (min.map_or(f64::NEG_INFINITY, |s| s.to_f64()), max.map_or(f64::INFINITY, |s| s.to_f64()));
     let (i, j) = (min.map_or(i64::MIN, |s| s.to_i64()), max.map_or(i64::MAX, |s| s.to_i64()));
     let isa = crate::support::isa(ctx);
-    let block = |[x]: [&[f32]; 1], out: &mut [f32]| each(isa, x, out, |x| clamp_value(x, a as f32, b as f32));
+    let block =
+        |[x]: [&[f32]; 1], out: &mut [f32]| map_elements(isa, x, out, |x| clamp_value(x, a as f32, b as f32));
     let fns = elementwise! { float(x) => clamp_value(x, a as F, b as F); int(x) => x.max(i).min(j) };
     map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype, &Fns { f32: Some(&block), ..fns })
 }

@@ -37,7 +37,7 @@ fn adaptive_window(i: usize, from: usize, to: usize) -> Range<usize> {
     (at(i) / to as u128) as usize..at(i + 1).div_ceil(to as u128) as usize
 }
 
-/// The windows of a pooling call over its last dimensions; unused leading ones of the three dimensions have size one.
+/// The windows of a pooling call over the last dimensions, padded in front to three with dimensions of size one.
 struct Windows {
     planes: usize,
     from: [usize; 3],

@@ -3,9 +3,9 @@
 //! `softmax(scale * query key^T + mask) value` for every head. With fewer key-value heads than query heads
 //! (grouped-query attention), each key-value head serves a group of consecutive query heads.
 
-use crate::compute::{Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, attention_rows, gemm, softmax_in_place};
+use crate::compute::{Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, gemm, queries_at_once, softmax_in_place};
 use crate::kv_cache::write_at;
-use crate::support::convert::{Values, all_values, values, write_rows};
+use crate::support::convert::{Values, all_values, values, write_row_major};
 use crate::support::dims::{broadcast, to_size};
 use crate::support::dtype::{Compute, compute_type, expect_dtype};
 use crate::support::layout::Layout;
@@ -85,7 +85,7 @@ impl<'a, C: Compute> Heads<'a, C> {
 
 impl<'a> Heads<'a, f32> {
     /// Dequantizes the values `x`, whose rows have one zero point and one scale each.
-    fn dequantized(
+    fn from_quantized(
         ctx: &KernelContext<'a>,
         name: &str,
         [x, zeros, scales]: [TensorView<'a>; 3],
@@ -223,7 +223,7 @@ fn attend_heads<C: Compute>(
         return Ok(());
     }
     let mask = mask.as_ref().map(Heads::as_slices);
-    write_rows::<C>(ctx, out, |out| {
+    write_row_major::<C>(ctx, out, |out| {
         loops(ctx, [q.as_slices(), k.as_slices(), v.as_slices()], mask, rule, out, steps)
     })
 }
@@ -242,7 +242,7 @@ fn attend_f32(
     // The block size is independent of the number of threads, since it may affect rounding. In causal attention,
     // smaller blocks compute fewer scores that are then masked.
     let most = if is_by_head && rule.causal.is_none() { usize::MAX } else { QUERIES };
-    let at_once = attention_rows(len, rule.keys, most);
+    let at_once = queries_at_once(len, rule.keys, most);
     let isa = crate::support::isa(ctx);
     let blocks = Blocks { isa, q, k, v, mask, rule, share, at_once };
     let work = rule.keys.saturating_mul(depth + width);
@@ -520,7 +520,7 @@ fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Ou
     }
     let heads = |i: usize| {
         let parts = [tensors[i], args.tensor(8 + 2 * i)?, args.tensor(9 + 2 * i)?];
-        Heads::dequantized(ctx, args.name(i), parts, |l| heads_view(l, second))
+        Heads::from_quantized(ctx, args.name(i), parts, |l| heads_view(l, second))
     };
     attend_heads(ctx, &[heads(0)?, heads(1)?, heads(2)?], mask, rule, out, steps, attend_f32)
 }

@@ -1,8 +1,8 @@
 //! Binary arithmetic.
 
 use crate::support::dtype::float_type;
-use crate::support::map::{Fns, Input, elementwise, map, map_as, map_float, nearest, promote};
-use crate::support::meaning::{binary, unary};
+use crate::support::map::{Fns, Input, elementwise, map, map_as, map_float, promote, round_to_type};
+use crate::support::meaning::{binary_meaning, unary_meaning};
 use pteron_operator::{
     Arg, Args, Binary, DtypeSet, Error, Expression, KernelContext, Meaning, Operator, Outs, Result, Rounding,
     Unary, ensure,
@@ -17,7 +17,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self", "other"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(|args| if_alpha_is_one(args, binary(Binary::Add))),
+    .means(|args| meaning_if_alpha_is_one(args, binary_meaning(Binary::Add))),
     Operator::new(
         "aten::add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -25,7 +25,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(|args| if_alpha_is_one(args, with_scalar_operand(args, Binary::Add))),
+    .means(|args| meaning_if_alpha_is_one(args, scalar_operand_meaning(args, Binary::Add))),
     Operator::new(
         "aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -33,7 +33,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self", "other"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(|args| if_alpha_is_one(args, binary(Binary::Sub))),
+    .means(|args| meaning_if_alpha_is_one(args, binary_meaning(Binary::Sub))),
     Operator::new(
         "aten::sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -41,7 +41,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::OnceWithNumbers)
-    .means(|args| if_alpha_is_one(args, with_scalar_operand(args, Binary::Sub))),
+    .means(|args| meaning_if_alpha_is_one(args, scalar_operand_meaning(args, Binary::Sub))),
     Operator::new(
         "aten::rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -61,7 +61,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self", "other"])
     .rounding(Rounding::Once)
-    .means(|_| binary(Binary::Mul)),
+    .means(|_| binary_meaning(Binary::Mul)),
     Operator::new(
         "aten::mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -69,7 +69,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|args| with_scalar_operand(args, Binary::Mul)),
+    .means(|args| scalar_operand_meaning(args, Binary::Mul)),
     Operator::new(
         "aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -77,7 +77,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self", "other"])
     .rounding(Rounding::Once)
-    .means(|_| binary(Binary::Div)),
+    .means(|_| binary_meaning(Binary::Div)),
     Operator::new(
         "aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -85,7 +85,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|args| with_scalar_operand(args, Binary::Div)),
+    .means(|args| scalar_operand_meaning(args, Binary::Div)),
     Operator::new(
         "aten::div.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -179,7 +179,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self", "other"])
     .rounding(Rounding::Exact)
-    .means(|_| binary(Binary::Maximum)),
+    .means(|_| binary_meaning(Binary::Maximum)),
     Operator::new(
         "aten::minimum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -187,7 +187,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self", "other"])
     .rounding(Rounding::Exact)
-    .means(|_| binary(Binary::Minimum)),
+    .means(|_| binary_meaning(Binary::Minimum)),
     Operator::new(
         "aten::fmax.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -251,18 +251,18 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// `meaning` if the argument `alpha` is one; otherwise `None`.
-fn if_alpha_is_one(args: &Args<'_>, meaning: Option<Meaning>) -> Option<Meaning> {
+fn meaning_if_alpha_is_one(args: &Args<'_>, meaning: Option<Meaning>) -> Option<Meaning> {
     let one = args.is_none("alpha") || args.scalar("alpha").is_ok_and(|s| s.to_f64() == 1.0);
     meaning.filter(|_| one)
 }
 
-fn with_scalar_operand(args: &Args<'_>, f: Binary) -> Option<Meaning> {
+fn scalar_operand_meaning(args: &Args<'_>, f: Binary) -> Option<Meaning> {
     let number = args.scalar("other").ok()?.to_f64() as f32;
     Some(Meaning::Elementwise(Expression::with_const(f, number)))
 }
 
 fn pow_meaning(args: &Args<'_>) -> Option<Meaning> {
-    unary(Unary::Square).filter(|_| args.scalar("exponent").is_ok_and(|s| s.to_f64() == 2.0))
+    unary_meaning(Unary::Square).filter(|_| args.scalar("exponent").is_ok_and(|s| s.to_f64() == 2.0))
 }
 
 /// Arguments 0 and 1, tensors or scalars.
@@ -277,7 +277,7 @@ fn checked_alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
         !alpha.is_floating() || dtype.is_floating() || dtype.is_complex(),
         "alpha: {alpha} is not an integer, but the result is of {dtype}"
     );
-    Ok(if alpha.is_floating() { Scalar::Double(nearest(alpha.to_f64(), dtype)) } else { alpha })
+    Ok(if alpha.is_floating() { Scalar::Double(round_to_type(alpha.to_f64(), dtype)) } else { alpha })
 }
 
 /// `self + alpha * other`

@@ -1,7 +1,7 @@
 //! Complex tensors made of two real ones.
 
 use crate::support::dtype::{C64, expect_dtype};
-use crate::support::map::{Fns, Input, elementwise, map_as, to_complex};
+use crate::support::map::{Fns, Input, complex_type, elementwise, map_as};
 use crate::support::rows::expect_type;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 use pteron_tensor::ScalarType;
@@ -52,7 +52,7 @@ fn complex_from_parts(
     let dtype = args.meta(FIRST)?.dtype();
     expect_dtype(args.name(FIRST), dtype, PARTS)?;
     expect_type(args.name(SECOND), dtype, args.meta(SECOND)?.dtype())?;
-    let result = to_complex(dtype);
+    let result = complex_type(dtype);
     expect_type("out", result, outs.tensor(0)?.dtype())?;
     map_as(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], result, result, fns)
 }

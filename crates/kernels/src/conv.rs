@@ -5,7 +5,7 @@ use crate::support::convert::{all_values, values_as_stored, write_stored};
 use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::expect_dtype;
 use crate::support::map::expect_out;
-use crate::support::meaning::optional_tensor;
+use crate::support::meaning::optional_tensor_position;
 use pteron_operator::facts::{self, Dims};
 use pteron_operator::{
     Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure,
@@ -23,7 +23,7 @@ fn conv_meaning(args: &Args<'_>) -> Option<Meaning> {
         args.ints(arg).ok()?.iter().map(|&n| usize::try_from(n).ok()).collect()
     };
     Some(Meaning::Convolution(facts::Convolution {
-        bias: optional_tensor(args, "bias")?,
+        bias: optional_tensor_position(args, "bias")?,
         stride: sizes("stride")?,
         padding: sizes("padding")?,
         dilation: sizes("dilation")?,
@@ -188,7 +188,9 @@ fn convolution(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     };
     match order(out.meta()) {
         Some(output) => write_stored::<f32>(ctx, out, |out| run(out, output)),
-        None => crate::support::convert::write_rows::<f32>(ctx, out, |out| run(out, Images::ChannelsFirst)),
+        None => {
+            crate::support::convert::write_row_major::<f32>(ctx, out, |out| run(out, Images::ChannelsFirst))
+        }
     }
 }
 
@@ -209,9 +211,9 @@ fn convolve_f64(
     };
     let (x, w, bias) = (&*x, &*w, bias.as_deref());
     let pixels = |s: &[usize; 3]| s.iter().product::<usize>();
-    let (from, taps) = (pixels(&frame.input), p.taps());
+    let (from, taps) = (pixels(&frame.input), p.tap_count());
     let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
-    crate::support::convert::write_rows::<f64>(ctx, out, |out| {
+    crate::support::convert::write_row_major::<f64>(ctx, out, |out| {
         ctx.pool().parallel_chunks_mut(out, pixels(&frame.output), 1, &|plane, out| {
             let (n, o) = (plane / p.out_channels, plane % p.out_channels);
             let group = o / co;

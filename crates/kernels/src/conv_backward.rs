@@ -3,7 +3,7 @@
 use crate::support::convert::{Values, all_values};
 use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::{compute_type, dispatch};
-use crate::support::rows::{by_size, expect_type, tensor_bytes, write_rows, write_values};
+use crate::support::rows::{by_size, expect_type, tensor_bytes, write_bytes, write_values};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{Shape, TensorMeta};
 
@@ -55,7 +55,7 @@ impl Axis {
         first.min(end)..end
     }
 
-    /// The size of the small image that follows from the size of the big image; `None` if the filter does not fit.
+    /// The size of the small image, computed from that of the big image; `None` if the filter does not fit.
     fn expected_size(&self) -> Option<usize> {
         let reach = self.dilation.checked_mul(self.kernel.checked_sub(1)?)?.checked_add(1)?;
         Some((self.big + 2 * self.padding).checked_sub(reach)? / self.stride + 1)
@@ -98,7 +98,7 @@ impl Axes {
     }
 }
 
-/// The value for dimension `dim` of an argument that gives one value for all dimensions, or one for each.
+/// The value of an argument for dimension `dim`; the argument has one value for all dimensions, or one for each.
 fn value_of_dim(
     args: &Args<'_>,
     name: &'static str,
@@ -268,7 +268,7 @@ fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Out
     })
 }
 
-/// The patches of an image of `sizes`, by the arguments `kernel_size`, `dilation`, `padding` and `stride`.
+/// The axes along which patches of an image of `sizes` lie, read from the arguments of `im2col` and `col2im`.
 fn patch_axes(args: &Args<'_>, sizes: &[usize]) -> Result<Axes> {
     let mut axes = [Axis::NONE; 3];
     for (d, &big) in sizes.iter().enumerate() {
@@ -312,7 +312,7 @@ fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     out.resize(&sizes)?;
     let from = tensor_bytes(ctx, &x)?;
     let stride = axes.0[2].stride;
-    write_rows(ctx, out, |to| {
+    write_bytes(ctx, out, |to| {
         to.fill(0);
         by_size!(x.dtype().size(), E => {
             let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&from), bytemuck::cast_slice_mut(to));

@@ -1,6 +1,6 @@
 //! torchvision's operators on boxes and regions of interest. Torchvision declares no out variants; these have its schemas and an out.
 
-use crate::support::convert::{all_values, write_rows};
+use crate::support::convert::{all_values, write_row_major};
 use crate::support::dims::to_positive;
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
@@ -73,7 +73,7 @@ fn nms(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         suppress(&boxes, &mut order, threshold)
     });
     out.resize(&[remaining])?;
-    write_rows::<i64>(ctx, out, |out| {
+    write_row_major::<i64>(ctx, out, |out| {
         out.copy_from_slice(&order[..remaining]);
         Ok(())
     })
@@ -333,7 +333,7 @@ fn write_channels(
     expect_type("out1", ScalarType::Int, out.dtype())?;
     out.resize(&regions.result_shape(channels)?)?;
     let each = channels * regions.bin_count();
-    write_rows::<i64>(ctx, out, |out| {
+    write_row_major::<i64>(ctx, out, |out| {
         out.iter_mut().enumerate().for_each(|(i, o)| *o = (i % each.max(1)) as i64);
         Ok(())
     })
@@ -385,7 +385,7 @@ fn roi_pool(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
             }
             Ok(())
         })?;
-        write_rows::<i64>(ctx, places, |places| {
+        write_row_major::<i64>(ctx, places, |places| {
             places.copy_from_slice(&positions);
             Ok(())
         })

@@ -2,11 +2,11 @@
 //! nothing, not even itself.
 
 use crate::sort::Order;
-use crate::support::convert::{Values, all_values, indices, values, write_rows};
+use crate::support::convert::{Values, all_values, indices, values, write_row_major};
 use crate::support::dims::{to_positive, to_size, wrap_dim};
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
-use crate::support::map::{Input, expect_out, nearest, promote};
+use crate::support::map::{Input, expect_out, promote, round_to_type};
 use crate::support::rows::expect_type;
 use pteron_operator::{
     Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure,
@@ -87,7 +87,7 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let inputs = [Input::of_arg(args, 0)?, Input::of_arg(args, 1)?];
     let promoted = promote(args, &inputs)?;
     let [x, y] = inputs.map(|input| match input {
-        Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(nearest(x, promoted))),
+        Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(round_to_type(x, promoted))),
         input => input,
     });
     expect_dtype(args.name(["elements", "element"]), promoted, DtypeSet::REAL_BOOL)?;
@@ -103,7 +103,7 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
             a.compare_to(*b)
         });
         let (elements, sorted) = (&*elements, &*sorted);
-        write_rows::<i64>(ctx, out, |out| {
+        write_row_major::<i64>(ctx, out, |out| {
             for (o, x) in out.iter_mut().zip(elements) {
                 let is_member = sorted.binary_search_by(|y| y.compare_to(*x)).is_ok() && !x.is_nan();
                 *o = i64::from(is_member != invert);
@@ -226,7 +226,7 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
         let none = Shape::new(&[0; pteron_tensor::MAX_RANK][..out.sizes().rank().max(1)])?;
         let (sizes, numbers) = wanted.unwrap_or((none, &[]));
         out.resize(&sizes)?;
-        write_rows::<i64>(ctx, out, |out| {
+        write_row_major::<i64>(ctx, out, |out| {
             out.copy_from_slice(numbers);
             Ok(())
         })?;
@@ -283,7 +283,7 @@ fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
         None => {
             expect_out(ScalarType::Long, out.dtype())?;
             out.resize(&[bins])?;
-            return write_rows::<i64>(ctx, out, |out| {
+            return write_row_major::<i64>(ctx, out, |out| {
                 out.fill(0);
                 numbers.iter().for_each(|&n| out[n as usize] += 1);
                 Ok(())
@@ -303,7 +303,7 @@ fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     out.resize(&[bins])?;
     dispatch!("weights", result, COMPUTE_FLOAT, C => {
         let weights = all_values::<C>(ctx, &weights)?;
-        write_rows::<C>(ctx, out, |out| {
+        write_row_major::<C>(ctx, out, |out| {
             out.fill(C::default());
             for (&n, &w) in numbers.iter().zip(weights.iter()) {
                 out[n as usize] += w;
@@ -332,7 +332,7 @@ fn histc(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     }
     ensure!(min.is_finite() && max.is_finite(), "min, max: the range [{min}, {max}] is not finite");
     ensure!(min < max, "max: {max} is less than min, {min}");
-    write_rows::<f64>(ctx, out, |out| {
+    write_row_major::<f64>(ctx, out, |out| {
         out.fill(0.0);
         for &x in all.iter().filter(|x| (min..=max).contains(x)) {
             let bin = ((x - min) / (max - min) * bins as f64) as usize;

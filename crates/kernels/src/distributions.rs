@@ -1,7 +1,7 @@
 //! Random tensors of further distributions, from the generator of the call.
 
 use crate::random::{draw, draw_as};
-use crate::support::convert::{all_values, values, write_rows};
+use crate::support::convert::{all_values, values, write_row_major};
 use crate::support::dtype::expect_dtype;
 use crate::support::layout::Layout;
 use pteron_operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, Results, ensure};
@@ -151,7 +151,7 @@ fn binomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     out.resize(&sizes)?;
-    write_rows::<f64>(ctx, out, |out| {
+    write_row_major::<f64>(ctx, out, |out| {
         for (o, (&n, &p)) in out.iter_mut().zip(counts.iter().zip(chances.iter())) {
             ensure!(n >= 0.0 && (0.0..=1.0).contains(&p), "count, prob: {n} trials with probability {p}");
             *o = draw_binomial(ctx.generator(), n.floor(), p);
@@ -160,7 +160,8 @@ fn binomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     })
 }
 
-/// The number of successes of `n` trials. A large `n` is halved by the beta-distributed median of the trials' uniform numbers.
+/// The number of successes of `n` trials. A large `n` is halved repeatedly, at the beta-distributed median of the
+/// uniform numbers that the trials would draw.
 fn draw_binomial(g: &Generator, mut n: f64, mut p: f64) -> f64 {
     let mut successes = 0.0;
     while n > 32.0 && n.is_finite() {
@@ -212,7 +213,7 @@ fn dirichlet(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     out.resize(x.sizes())?;
-    write_rows::<f64>(ctx, out, |out| {
+    write_row_major::<f64>(ctx, out, |out| {
         for (out, shapes) in out.chunks_mut(row).zip(shapes.chunks(row)) {
             for (o, &shape) in out.iter_mut().zip(shapes) {
                 ensure!(shape > 0.0, "self: the parameter {shape} is not positive");
@@ -237,7 +238,7 @@ fn draw_for_each(
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     out.resize(x.sizes())?;
-    write_rows::<f64>(ctx, out, |out| {
+    write_row_major::<f64>(ctx, out, |out| {
         for (o, &x) in out.iter_mut().zip(all.iter()) {
             pteron_pool::progress(1);
             *o = next(ctx.generator(), x)?;
@@ -246,7 +247,7 @@ fn draw_for_each(
     })
 }
 
-/// Uniform integers from zero to [`greatest_exact_integer`] of the result's type.
+/// Uniform integers from zero to [`greatest_exact_integer`] of the result's type, inclusive.
 fn random(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let high = greatest_exact_integer(outs.tensor(0)?.dtype());
     crate::random::draw_ints(ctx, outs, args.meta("self")?.sizes(), 0, high.saturating_add(1))

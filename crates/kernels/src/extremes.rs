@@ -5,7 +5,7 @@ use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
 use crate::support::meaning;
-use crate::support::reduce::{Reducer, block, dims_at, reduce};
+use crate::support::reduce::{Reducer, dims_at, reduce, reduced_matrix_sizes};
 use crate::support::truth::{BoolReduce, reduce_bool};
 use pteron_operator::facts::wrap;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
@@ -166,7 +166,7 @@ fn extreme(
     least: bool,
 ) -> Result<()> {
     let x = args.tensor("self")?;
-    ensure!(!dims.is_empty(x.sizes()), "self: the shape {} has no elements to reduce over", x.sizes());
+    ensure!(!dims.has_zero_size(x.sizes()), "self: the shape {} has no elements to reduce over", x.sizes());
     expect_dtype("self", x.dtype(), DtypeSet::REAL_BOOL)?;
     for index in value.into_iter().chain(place) {
         let dtype = outs.tensor(index)?.dtype();
@@ -177,9 +177,17 @@ fn extreme(
         }
     }
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
-        if let Some(block) = block(x.meta(), dims)
+        if let Some(block) = reduced_matrix_sizes(x.meta(), dims)
             && x.dtype() == C::DTYPE
-            && extremes_by_core::<C>(ctx, &x, outs, (value, place), dims.reduce(x.sizes(), keepdim), block, least)?
+            && extremes_by_core::<C>(
+                ctx,
+                &x,
+                outs,
+                (value, place),
+                dims.reduced_sizes(x.sizes(), keepdim),
+                block,
+                least,
+            )?
         {
             return Ok(());
         }

@@ -115,7 +115,7 @@ fn fill_meaning(args: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Fill(args.scalar("fill_value").ok()?))
 }
 
-/// The sizes that the first argument gives.
+/// The sizes at the argument `size`; `None` if they are not the sizes of a tensor.
 fn size_argument(args: &Args<'_>) -> Option<Shape> {
     to_shape("size", args.ints("size").ok()?).ok()
 }
@@ -124,8 +124,8 @@ fn zero_meaning(_: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Fill(Scalar::Int(0)))
 }
 
-/// Resizes the out to the sizes at an argument.
-fn out_with_sizes<'o, 'a>(
+/// Resizes the out to the sizes at an argument, and returns the out.
+fn resize_out_to_arg<'o, 'a>(
     args: &Args<'_>,
     arg: &'static str,
     outs: &'o mut Outs<'a>,
@@ -135,51 +135,54 @@ fn out_with_sizes<'o, 'a>(
     Ok(out)
 }
 
-/// Resizes the out to the sizes of the tensor at argument 0.
-fn out_like_self<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
+/// Resizes the out to the sizes of the argument `self`, and returns the out.
+fn resize_out_like_self<'o, 'a>(
+    args: &Args<'_>,
+    outs: &'o mut Outs<'a>,
+) -> Result<&'o mut TensorViewMut<'a>> {
     let out = outs.tensor(0)?;
     out.resize(args.meta("self")?.sizes())?;
     Ok(out)
 }
 
 fn full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(out_with_sizes(args, "size", outs)?, args.scalar("fill_value")?)
+    fill_scalar(resize_out_to_arg(args, "size", outs)?, args.scalar("fill_value")?)
 }
 
 fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(out_like_self(args, outs)?, args.scalar(["fill_value", "value"])?)
+    fill_scalar(resize_out_like_self(args, outs)?, args.scalar(["fill_value", "value"])?)
 }
 
 /// Fills the out with zeros, also for the `empty` operators, whose elements are unspecified.
 fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_zero(out_with_sizes(args, "size", outs)?);
+    fill_zero(resize_out_to_arg(args, "size", outs)?);
     Ok(())
 }
 
 fn zeros_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_zero(out_like_self(args, outs)?);
+    fill_zero(resize_out_like_self(args, outs)?);
     Ok(())
 }
 
 fn ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(out_with_sizes(args, "size", outs)?, 1i64)
+    fill(resize_out_to_arg(args, "size", outs)?, 1i64)
 }
 
 fn new_zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_zero(out_with_sizes(args, "size", outs)?);
+    fill_zero(resize_out_to_arg(args, "size", outs)?);
     Ok(())
 }
 
 fn new_ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(out_with_sizes(args, "size", outs)?, 1i64)
+    fill(resize_out_to_arg(args, "size", outs)?, 1i64)
 }
 
 fn new_full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(out_with_sizes(args, "size", outs)?, args.scalar("fill_value")?)
+    fill_scalar(resize_out_to_arg(args, "size", outs)?, args.scalar("fill_value")?)
 }
 
 fn ones_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(out_like_self(args, outs)?, 1i64)
+    fill(resize_out_like_self(args, outs)?, 1i64)
 }
 
 /// A tensor like `self`, filled with the single element of `value`.
@@ -262,7 +265,7 @@ fn fill_sequence<C: crate::support::dtype::Compute>(
     f: impl Fn(usize) -> C,
 ) -> Result<()> {
     let (dtype, size) = (out.dtype(), out.dtype().size());
-    crate::support::map::aligned(out.bytes(), dtype)?;
+    crate::support::map::expect_aligned(out.bytes(), dtype)?;
     let store = C::storer(dtype)?;
     let mut block = [C::default(); 256];
     for (b, bytes) in out.bytes_mut().chunks_mut(256 * size).enumerate() {

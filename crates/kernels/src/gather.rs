@@ -6,7 +6,7 @@ use crate::support::dims::{to_size, wrap_dim, wrap_index};
 use crate::support::dtype::{Compute, compute_type, dispatch};
 use crate::support::gather_index::{GatherIndex, at_least_1d};
 use crate::support::layout::Layout;
-use crate::support::rows::{by_size, expect_type, rows, scalar_bytes, update_values, write_rows};
+use crate::support::rows::{by_size, expect_type, scalar_bytes, update_values, view_bytes, write_bytes};
 use pteron_operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape, TensorViewMut};
 
@@ -98,10 +98,10 @@ fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let out = outs.tensor(0)?;
     out.resize(args.meta("index")?.sizes())?;
     expect_type("out", x.dtype(), out.dtype())?;
-    write_rows(ctx, out, |to| {
+    write_bytes(ctx, out, |to| {
         by_size!(x.dtype().size(), E => {
             let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
-            gather_index.each(|i, at| to[i] = from[at]);
+            gather_index.for_each(|i, at| to[i] = from[at]);
         });
         Ok(())
     })
@@ -115,11 +115,11 @@ fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let out = outs.tensor(0)?;
     out.resize(index.sizes())?;
     expect_type("out", x.dtype(), out.dtype())?;
-    write_rows(ctx, out, |to| {
+    write_bytes(ctx, out, |to| {
         by_size!(x.dtype().size(), E => {
             let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
             for (to, &i) in to.iter_mut().zip(at.iter()) {
-                *to = from[walk.at(wrap_index("index", i, x.numel())?)];
+                *to = from[walk.offset_at(wrap_index("index", i, x.numel())?)];
                 pteron_pool::progress(1);
             }
         });
@@ -150,10 +150,10 @@ fn scatter_tensor(
 ) -> Result<()> {
     let from = args.tensor(src)?;
     expect_type(src, out.dtype(), from.dtype())?;
-    let from = rows(ctx, &from, &gather_index.part_of(src, from.meta())?)?;
+    let from = view_bytes(ctx, &from, &gather_index.part_of(src, from.meta())?)?;
     by_size!(out.dtype().size(), E => {
         let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&from), bytemuck::cast_slice_mut(out.bytes_mut()));
-        gather_index.each(|i, at| to[at] = from[i]);
+        gather_index.for_each(|i, at| to[at] = from[i]);
     });
     Ok(())
 }
@@ -167,7 +167,7 @@ fn scatter_bytes(
     by_size!(out.dtype().size(), E => {
         let to: &mut [E] = bytemuck::cast_slice_mut(out.bytes_mut());
         let value = bytemuck::cast_slice::<u8, E>(value)[0];
-        gather_index.each(|_, at| to[at] = value);
+        gather_index.for_each(|_, at| to[at] = value);
     });
     Ok(())
 }
@@ -312,11 +312,11 @@ fn reduce_into<C: Combine>(
     counts.fill(include_self as i64);
     update_values::<C>(ctx, out, |to| {
         if !include_self {
-            gather_index.each(|_, at| to[at] = C::identity(how));
+            gather_index.for_each(|_, at| to[at] = C::identity(how));
         }
-        gather_index.each(|i, at| to[at] = to[at].combine(src(i), how));
+        gather_index.for_each(|i, at| to[at] = to[at].combine(src(i), how));
         if how == Reduce::Mean {
-            gather_index.each(|_, at| counts[at] += 1);
+            gather_index.for_each(|_, at| counts[at] += 1);
             to.iter_mut()
                 .zip(counts.iter())
                 .filter(|(_, n)| **n > 1)
@@ -377,7 +377,7 @@ fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     let out = copy_self_to_out(args, outs)?;
     let src = args.tensor("source")?;
     expect_type("source", out.dtype(), src.dtype())?;
-    let gather_index = GatherIndex::along(ctx, args, &row_major_meta(out)?, false)?;
+    let gather_index = GatherIndex::from_1d_index(ctx, args, &row_major_meta(out)?, false)?;
     let part = source_slices(args, &gather_index)?;
     let alpha = args.scalar("alpha")?;
     dispatch!("self", compute_type(out.dtype()), COMPUTE, C => {
@@ -400,20 +400,20 @@ fn source_slices(args: &Args<'_>, gather_index: &GatherIndex<'_>) -> Result<Layo
 
 fn index_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = copy_self_to_out(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, out.meta(), false)?;
+    let gather_index = GatherIndex::from_1d_index(ctx, args, out.meta(), false)?;
     source_slices(args, &gather_index)?;
     scatter_tensor(ctx, args, out, &gather_index, "source")
 }
 
 fn index_fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = copy_self_to_out(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, out.meta(), true)?;
+    let gather_index = GatherIndex::from_1d_index(ctx, args, out.meta(), true)?;
     scatter_bytes(out, &gather_index, &scalar_bytes(out.dtype(), args.scalar("value")?)?)
 }
 
 fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let out = copy_self_to_out(args, outs)?;
-    let gather_index = GatherIndex::along(ctx, args, out.meta(), true)?;
+    let gather_index = GatherIndex::from_1d_index(ctx, args, out.meta(), true)?;
     let value = args.tensor("value")?;
     ensure!(value.rank() == 0, "value: expected a zero-dim tensor, found {}", value.meta());
     let mut number = [0.0];

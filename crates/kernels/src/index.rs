@@ -4,7 +4,7 @@ use crate::support::convert::{Values, convert, indices, values};
 use crate::support::dims::{broadcast, wrap_dim, wrap_index};
 use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
 use crate::support::layout::{Layout, Walk};
-use crate::support::map::aligned;
+use crate::support::map::expect_aligned;
 use pteron_operator::{
     Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure,
 };
@@ -97,7 +97,7 @@ impl<'a> Choice<'a> {
             let (n, stride) = (x.sizes[index.dim], x.strides()[index.dim] as i64);
             let walk = Layout::contiguous(&index.sizes).expand(&sizes)?.walk();
             for (j, start) in starts.iter_mut().enumerate() {
-                let i = index.values[walk.at(j)];
+                let i = index.values[walk.offset_at(j)];
                 ensure!(
                     wrap || i >= 0,
                     "indices: index {i} is out of range for dimension {} of size {n}",
@@ -150,7 +150,7 @@ impl<'a> Choice<'a> {
         let (near, far) = (here.run_len(n), there.run_len(n));
         let run = if near.max(far).is_multiple_of(near.min(far)) { near.min(far) } else { 1 };
         for i in (0..n).step_by(run) {
-            let (from, to) = (here.at(i), there.at(i));
+            let (from, to) = (here.offset_at(i), there.offset_at(i));
             let mut number = 0;
             positions.each_run(0..self.starts.len(), |at, step, count| {
                 for (j, &start) in self.starts[number..number + count].iter().enumerate() {
@@ -208,7 +208,7 @@ fn push_mask<'a>(
     for d in 0..mask.rank() {
         let inner: usize = mask.sizes()[d + 1..].iter().product();
         let mut values = ctx.scratch::<i64>(count)?;
-        let places = (0..mask.numel()).filter(|&i| mask.bytes()[walk.at(i)] != 0);
+        let places = (0..mask.numel()).filter(|&i| mask.bytes()[walk.offset_at(i)] != 0);
         for (v, i) in values.iter_mut().zip(places) {
             *v = (i / inner % mask.sizes()[d]) as i64;
         }
@@ -285,8 +285,8 @@ fn write_selection(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>
         });
         return Ok(());
     }
-    aligned(from.bytes(), from.dtype())?;
-    aligned(out.bytes(), out.dtype())?;
+    expect_aligned(from.bytes(), from.dtype())?;
+    expect_aligned(out.bytes(), out.dtype())?;
     dispatch!("values", from.dtype(), ALL, T => {
         let (src, dst) = (from.storage::<T>()?, out.storage_mut::<T>()?);
         choice.each_run(&source, |a, b, n| {

@@ -6,7 +6,7 @@ use crate::support::dims::broadcast;
 use crate::support::dtype::Compute;
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_as};
-use crate::support::rows::{by_size, expect_type, rows, tensor_bytes, write_rows};
+use crate::support::rows::{by_size, expect_type, tensor_bytes, view_bytes, write_bytes};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, Rounding, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape};
 
@@ -77,7 +77,7 @@ fn broadcast_mask<'a, 'b: 'a>(
 ) -> Result<Values<'a, u8>> {
     expect_mask(args)?;
     let mask = args.tensor("mask")?;
-    rows(ctx, &mask, &Layout::of_tensor(mask.meta()).expand(sizes)?)
+    view_bytes(ctx, &mask, &Layout::of_tensor(mask.meta()).expand(sizes)?)
 }
 
 /// A copy of `self` in which the elements that the mask selects are replaced by consecutive elements of
@@ -97,7 +97,7 @@ fn masked_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
         let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&source), bytemuck::cast_slice_mut(out.bytes_mut()));
         let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
         for (i, &x) in chosen.zip(from) {
-            to[walk.at(i)] = x;
+            to[walk.offset_at(i)] = x;
             pteron_pool::progress(1);
         }
     });
@@ -113,12 +113,12 @@ fn masked_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     let out = outs.tensor(0)?;
     expect_type("out", x.dtype(), out.dtype())?;
     out.resize(&[mask.iter().filter(|m| **m != 0).count()])?;
-    write_rows(ctx, out, |to| {
+    write_bytes(ctx, out, |to| {
         by_size!(x.dtype().size(), E => {
             let (all, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
             let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
             for (to, i) in to.iter_mut().zip(chosen) {
-                *to = all[from.at(i)];
+                *to = all[from.offset_at(i)];
                 pteron_pool::progress(1);
             }
         });

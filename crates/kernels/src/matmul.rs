@@ -1,11 +1,11 @@
 //! Matrix products.
 
 use crate::compute::{Epilogue, Lhs, MatRef, Rhs, bmm};
-use crate::support::convert::{Values, values, write_rows};
+use crate::support::convert::{Values, values, write_row_major};
 use crate::support::dtype::{C64, Compute, compute_type};
 use crate::support::layout::Layout;
 use crate::support::map::expect_out;
-use crate::support::meaning::optional_tensor;
+use crate::support::meaning::optional_tensor_position;
 use pteron_operator::facts::MatMul;
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use pteron_tensor::{Scalar, ScalarType, Shape, TensorView, TensorViewMut};
@@ -69,7 +69,7 @@ fn addmm_meaning(args: &Args<'_>) -> Option<Meaning> {
 }
 
 fn linear_meaning(args: &Args<'_>) -> Option<Meaning> {
-    let bias = optional_tensor(args, "bias")?;
+    let bias = optional_tensor_position(args, "bias")?;
     Some(Meaning::MatMul(MatMul { x: 0, rank: None, weights: 1, out_major: true, bias }))
 }
 
@@ -126,7 +126,7 @@ struct Addend<'a> {
 
 /// `out = beta * addend + alpha * a b`, for each matrix of a batch. The out must have its final sizes, `batch * rows
 /// * columns` elements in all.
-fn product(
+fn multiply(
     ctx: &KernelContext<'_>,
     a: &Matrices<'_>,
     b: &Matrices<'_>,
@@ -145,12 +145,12 @@ fn product(
     expect_out(dtype, out.dtype())?;
     let addend = addend.filter(|add| add.beta.to_f64() != 0.0);
     match compute_type(dtype) {
-        ScalarType::Float => product_f32(ctx, a, b, out, alpha, addend),
-        ScalarType::Double => product_any::<f64>(ctx, a, b, out, alpha, addend, |s, a, b| s + a * b),
+        ScalarType::Float => multiply_f32(ctx, a, b, out, alpha, addend),
+        ScalarType::Double => multiply_as::<f64>(ctx, a, b, out, alpha, addend, |s, a, b| s + a * b),
         ScalarType::Long => {
-            product_any::<i64>(ctx, a, b, out, alpha, addend, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))
+            multiply_as::<i64>(ctx, a, b, out, alpha, addend, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))
         }
-        _ => product_any::<C64>(ctx, a, b, out, alpha, addend, |s, a, b| s + a * b),
+        _ => multiply_as::<C64>(ctx, a, b, out, alpha, addend, |s, a, b| s + a * b),
     }
 }
 
@@ -192,7 +192,7 @@ impl Strided {
     }
 }
 
-fn product_f32(
+fn multiply_f32(
     ctx: &KernelContext<'_>,
     a: &Matrices<'_>,
     b: &Matrices<'_>,
@@ -212,7 +212,7 @@ fn product_f32(
     // Scratch buffers cannot be shared among threads, slices of their elements can.
     let (x, y) = ((&x.values[..], x.shape), (&y.values[..], y.shape));
     let add = add.as_ref().map(|(beta, add)| (*beta, &add.values[..], add.shape));
-    write_rows::<f32>(ctx, out, |out| {
+    write_row_major::<f32>(ctx, out, |out| {
         if out.is_empty() {
             return Ok(());
         }
@@ -227,7 +227,7 @@ fn product_f32(
     })
 }
 
-fn product_any<C: Compute + std::ops::Mul<Output = C>>(
+fn multiply_as<C: Compute + std::ops::Mul<Output = C>>(
     ctx: &KernelContext<'_>,
     a: &Matrices<'_>,
     b: &Matrices<'_>,
@@ -245,7 +245,7 @@ fn product_any<C: Compute + std::ops::Mul<Output = C>>(
     let (x, y, add) = (&*x, &*y, add.as_ref().map(|(beta, add)| (*beta, &**add)));
     let (zero, alpha) = (C::default(), C::from_scalar(alpha));
     let grain = ((1 << 14) / (k * n).max(1)).max(1);
-    write_rows::<C>(ctx, out, |out| {
+    write_row_major::<C>(ctx, out, |out| {
         ctx.pool().parallel_chunks_mut(out, n.max(1), grain, &|row, out| {
             pteron_pool::count(k.saturating_mul(n));
             out.fill(zero);
@@ -276,14 +276,14 @@ fn mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
     let (a, b) = (Matrices::of_arg(args, "self", 2)?, Matrices::of_arg(args, "mat2", 2)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.rows(), b.columns()])?;
-    product(ctx, &a, &b, out, Scalar::Int(1), None)
+    multiply(ctx, &a, &b, out, Scalar::Int(1), None)
 }
 
 fn batched_mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (a, b) = (Matrices::of_arg(args, "self", 3)?, Matrices::of_arg(args, "mat2", 3)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.batch_size(), a.rows(), b.columns()])?;
-    product(ctx, &a, &b, out, Scalar::Int(1), None)
+    multiply(ctx, &a, &b, out, Scalar::Int(1), None)
 }
 
 /// `beta * self + alpha * mat1 mat2`
@@ -291,7 +291,7 @@ fn addmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     let (a, b) = (Matrices::of_arg(args, "mat1", 2)?, Matrices::of_arg(args, "mat2", 2)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.rows(), b.columns()])?;
-    product(ctx, &a, &b, out, args.scalar("alpha")?, Some(broadcast_addend(args, out.sizes())?))
+    multiply(ctx, &a, &b, out, args.scalar("alpha")?, Some(broadcast_addend(args, out.sizes())?))
 }
 
 /// `beta * self + alpha * batch1 batch2`
@@ -299,7 +299,7 @@ fn baddbmm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     let (a, b) = (Matrices::of_arg(args, "batch1", 3)?, Matrices::of_arg(args, "batch2", 3)?);
     let out = outs.tensor(0)?;
     out.resize(&[a.batch_size(), a.rows(), b.columns()])?;
-    product(ctx, &a, &b, out, args.scalar("alpha")?, Some(broadcast_addend(args, out.sizes())?))
+    multiply(ctx, &a, &b, out, args.scalar("alpha")?, Some(broadcast_addend(args, out.sizes())?))
 }
 
 /// `input weight^T + bias`, over the last dimension of `input`.
@@ -334,7 +334,7 @@ fn linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
             Some(Addend { beta: Scalar::Int(1), tensor: bias, view })
         }
     };
-    product(ctx, &a, &b, out, Scalar::Int(1), add)
+    multiply(ctx, &a, &b, out, Scalar::Int(1), add)
 }
 
 /// Matrix-vector product.
@@ -342,7 +342,7 @@ fn mv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
     let (a, b) = (Matrices::of_arg(args, "self", 2)?, Matrices::of_arg(args, "vec", 1)?.transposed());
     let out = outs.tensor(0)?;
     out.resize(&[a.rows()])?;
-    product(ctx, &a, &b, out, Scalar::Int(1), None)
+    multiply(ctx, &a, &b, out, Scalar::Int(1), None)
 }
 
 /// `beta * self + alpha * mat vec`
@@ -352,7 +352,7 @@ fn addmv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     out.resize(&[a.rows()])?;
     let tensor = args.tensor("self")?;
     let view = Layout::of_tensor(tensor.meta()).expand(out.sizes())?.insert(1, 1, 0)?.insert(0, 1, 0)?;
-    product(
+    multiply(
         ctx,
         &a,
         &b,
@@ -367,7 +367,7 @@ fn dot(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let (a, b) = (Matrices::of_arg(args, "self", 1)?, Matrices::of_arg(args, "tensor", 1)?.transposed());
     let out = outs.tensor(0)?;
     out.resize(&[])?;
-    product(ctx, &a, &b, out, Scalar::Int(1), None)
+    multiply(ctx, &a, &b, out, Scalar::Int(1), None)
 }
 
 #[cfg(test)]

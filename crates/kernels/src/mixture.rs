@@ -1,7 +1,7 @@
 //! Mixtures of experts with quantized weights.
 
 use crate::compute::{Epilogue, MatMut, MatRef, gemm};
-use crate::support::convert::{Values, all_values, write_rows};
+use crate::support::convert::{Values, all_values, write_row_major};
 use crate::support::dims::to_positive;
 use crate::support::rows::{expect_type, tensor_bytes};
 use crate::torchao::packed::Packed;
@@ -138,18 +138,20 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     // By expert; the rows of an expert stay in order.
     routes.sort_by_key(|route| route.0);
     let doubled = hidden.saturating_mul(2);
-    write_rows::<f32>(ctx, out, |out| {
+    write_row_major::<f32>(ctx, out, |out| {
         out.fill(0.0);
         for routes in routes.chunk_by(|a, b| a.0 == b.0) {
             let (expert, m) = (routes[0].0, routes.len());
-            let w13 = Packed::linear("packed_w13", up.expert_weights(expert), bits, [doubled, dim, group])?;
-            let w2 = Packed::linear("packed_w2", down.expert_weights(expert), bits, [dim, hidden, group])?;
+            let w13 =
+                Packed::read_linear("packed_w13", up.expert_weights(expert), bits, [doubled, dim, group])?;
+            let w2 =
+                Packed::read_linear("packed_w2", down.expert_weights(expert), bits, [dim, hidden, group])?;
             let mut inputs = ctx.scratch::<f32>(m.saturating_mul(dim))?;
             for (input, route) in inputs.chunks_exact_mut(dim).zip(routes) {
                 input.copy_from_slice(&x[route.1 * dim..][..dim]);
             }
             let mut both = ctx.scratch::<f32>(m.saturating_mul(doubled))?;
-            w13.product(ctx, &inputs, &mut both)?;
+            w13.multiply(ctx, &inputs, &mut both)?;
             let mut middle = ctx.scratch::<f32>(m.saturating_mul(hidden))?;
             for (middle, both) in middle.chunks_exact_mut(hidden).zip(both.chunks_exact(doubled)) {
                 let (first, third) = both.split_at(hidden);
@@ -157,7 +159,7 @@ fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
                 each.for_each(|((middle, &a), b)| *middle = a * sigmoid(a) * b);
             }
             let mut results = inputs;
-            w2.product(ctx, &middle, &mut results)?;
+            w2.multiply(ctx, &middle, &mut results)?;
             for (result, route) in results.chunks_exact(dim).zip(routes) {
                 let to = &mut out[route.1 * dim..][..dim];
                 to.iter_mut().zip(result).for_each(|(to, y)| *to += route.2 * y);

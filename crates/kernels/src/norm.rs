@@ -1,6 +1,6 @@
 //! Layer, batch and group normalisation.
 
-use crate::support::convert::{Values, all_values, values_as_stored, write, write_rows, write_stored};
+use crate::support::convert::{Values, all_values, values_as_stored, write, write_row_major, write_stored};
 use crate::support::dims::{to_positive, to_shape, to_size};
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
@@ -123,7 +123,7 @@ fn set_statistics(ctx: &KernelContext<'_>, outs: &mut Outs<'_>, sizes: &Shape, a
         let out = outs.tensor(1 + k)?;
         expect_out(ScalarType::Float, out.dtype())?;
         out.resize(sizes)?;
-        write_rows::<f64>(ctx, out, |out| {
+        write_row_major::<f64>(ctx, out, |out| {
             out.iter_mut().zip(all.chunks_exact(2)).for_each(|(o, pair)| *o = pair[k]);
             Ok(())
         })?;
@@ -162,7 +162,7 @@ fn layer_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
         let (all, weight, bias, rows) = (&*all, weight.as_deref(), bias.as_deref(), &*stats);
         let out = outs.tensor(0)?;
         out.resize(x.sizes())?;
-        write_rows::<C>(ctx, out, |out| {
+        write_row_major::<C>(ctx, out, |out| {
             ctx.pool().parallel_chunks_mut(out, n.max(1), (GRAIN / n.max(1)).max(1), &|row, out| {
                 let (mean, scale) = (C::from_f64(rows[row * 2]), C::from_f64(rows[row * 2 + 1]));
                 let x = &all[row * n..(row + 1) * n];
@@ -204,7 +204,7 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
         let (all, weight, bias, rows) = (&*all, weight.as_deref(), bias.as_deref(), &*stats);
         let out = outs.tensor(0)?;
         out.resize(x.sizes())?;
-        write_rows::<C>(ctx, out, |out| {
+        write_row_major::<C>(ctx, out, |out| {
             ctx.pool().parallel_chunks_mut(out, pixels.max(1), (GRAIN / pixels.max(1)).max(1), &|plane, out| {
                 let (row, channel) = (plane / (channels / groups), plane % channels);
                 let weight = weight.map_or(1.0, |w| w[channel].to_f64());

@@ -1,6 +1,6 @@
 //! Gradients of normalisation, from the statistics that the forward operators save.
 
-use crate::support::convert::{Values, all_values, write_rows};
+use crate::support::convert::{Values, all_values, write_row_major};
 use crate::support::dims::{to_positive, to_shape, to_size};
 use crate::support::dtype::expect_dtype;
 use crate::support::map::expect_out;
@@ -48,7 +48,7 @@ impl NormShape {
 
 /// Computes the gradients that `mask` requests; other outs are not written. Arguments 0 and 1 are the gradient and the
 /// input; `at` gives the arguments with the mean, the reciprocal standard deviation and the weight.
-fn gradients(
+fn compute_gradients(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -87,7 +87,7 @@ fn gradients(
         let out = outs.tensor(0)?;
         expect_out(x.dtype(), out.dtype())?;
         out.resize(x.sizes())?;
-        write_rows::<f64>(ctx, out, |out| {
+        write_row_major::<f64>(ctx, out, |out| {
             let grain = (GRAIN / n.max(1)).max(1);
             ctx.pool().parallel_chunks_mut(out, n.max(1), grain, &|row, out| {
                 let (dy, x) = (&grads[row * n..][..n], &all[row * n..][..n]);
@@ -111,7 +111,7 @@ fn gradients(
         let out = outs.tensor(k)?;
         expect_out(x.dtype(), out.dtype())?;
         out.resize(weights_shape)?;
-        write_rows::<f64>(ctx, out, |out| {
+        write_row_major::<f64>(ctx, out, |out| {
             out.fill(0.0);
             for row in 0..form.rows {
                 let (dy, x) = (&grads[row * n..][..n], &all[row * n..][..n]);
@@ -138,7 +138,7 @@ fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
     let n: usize = normalized.iter().product();
     let rows = sizes[..sizes.len() - normalized.len()].iter().product();
     let form = NormShape { rows, n, groups: 1, each: 1 };
-    gradients(ctx, args, outs, &form, [3, 4, 5], &normalized, args.bools("output_mask")?)
+    compute_gradients(ctx, args, outs, &form, [3, 4, 5], &normalized, args.bools("output_mask")?)
 }
 
 /// The gradients of [`native_group_norm`](crate::norm): there is one weight and one bias for each channel.
@@ -153,7 +153,7 @@ fn group_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
         && channels.is_multiple_of(groups);
     ensure!(fits, "input: {batch} x {channels} x {pixels} in {groups} groups is not the shape {sizes}");
     let form = NormShape { rows: batch * groups, n: channels / groups * pixels, groups, each: pixels };
-    gradients(ctx, args, outs, &form, [2, 3, 4], &[channels], args.bools("output_mask")?)
+    compute_gradients(ctx, args, outs, &form, [2, 3, 4], &[channels], args.bools("output_mask")?)
 }
 
 #[cfg(test)]

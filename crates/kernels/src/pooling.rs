@@ -1,6 +1,6 @@
 //! Pooling over windows of one to three spatial dimensions.
 
-use crate::support::convert::{all_values, write_rows};
+use crate::support::convert::{all_values, write_row_major};
 use crate::support::dims::to_size;
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
@@ -117,7 +117,7 @@ fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
     }))
 }
 
-/// The windows of a pooling call over its last `D` dimensions; unused leading ones of three dimensions have size one.
+/// The windows of a pooling call over the last `D` dimensions, padded in front to three with dimensions of size one.
 struct Windows {
     /// The number of planes: the product of the leading dimensions.
     planes: usize,
@@ -213,7 +213,8 @@ impl Windows {
         Ok(Self { planes, input, output, kernel, stride, padding, dilation, sizes })
     }
 
-    fn output_pixels(&self) -> usize {
+    /// The number of pixels of a plane of the input.
+    fn input_pixels(&self) -> usize {
         self.input.iter().product()
     }
 
@@ -350,13 +351,13 @@ fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     if out.numel() == 0 {
         return Ok(());
     }
-    let (from, to) = (windows.output_pixels(), windows.output.iter().product::<usize>());
+    let (from, to) = (windows.input_pixels(), windows.output.iter().product::<usize>());
     let work = windows.kernel.iter().fold(to, |work, &k| work.saturating_mul(k)).max(1);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;
         let (all, reach) = (&*all, windows.window_spans());
         let pixels = |span: Span| if with_padding { span.padded } else { span.count };
-        write_rows::<C>(ctx, out, |out| {
+        write_row_major::<C>(ctx, out, |out| {
             ctx.pool().parallel_chunks_mut(out, to.max(1), (GRAIN / work).max(1), &|plane, out| {
                 let image = &all[plane * from..(plane + 1) * from];
                 reach.each_window(|at, window| {
@@ -385,7 +386,7 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     if out.numel() == 0 {
         return Ok(());
     }
-    let (from, to) = (windows.output_pixels(), windows.output.iter().product::<usize>());
+    let (from, to) = (windows.input_pixels(), windows.output.iter().product::<usize>());
     let work = windows.kernel.iter().fold(to, |work, &k| work.saturating_mul(k)).max(1);
     let grain = (GRAIN / work).max(1);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
@@ -415,13 +416,13 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
             });
         });
         let (positions, least) = (&*positions, C::from_scalar(least_value(x.dtype())));
-        write_rows::<C>(ctx, out, |out| {
+        write_row_major::<C>(ctx, out, |out| {
             for (i, (out, &at)) in out.iter_mut().zip(positions).enumerate() {
                 *out = if at < 0 { least } else { all[i / to * from + at as usize] };
             }
             Ok(())
         })?;
-        write_rows::<i64>(ctx, indices, |out| {
+        write_row_major::<i64>(ctx, indices, |out| {
             out.iter_mut().zip(positions).for_each(|(out, &at)| *out = if at < 0 { !at } else { at });
             Ok(())
         })
@@ -462,7 +463,7 @@ fn adaptive_avg_pool<const D: usize>(
     dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;
         let all = &*all;
-        write_rows::<C>(ctx, out, |out| {
+        write_row_major::<C>(ctx, out, |out| {
             ctx.pool().parallel_chunks_mut(out, to.max(1), (GRAIN / from).max(1), &|plane, out| {
                 let image = &all[plane * from..(plane + 1) * from];
                 reach.each_window(|at, window| {

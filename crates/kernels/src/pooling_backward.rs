@@ -46,7 +46,7 @@ impl Slide {
 
     /// The extent of the `i`th window: its first element in the input, the number of its elements in the input, and the
     /// number including the padding.
-    fn input_range(&self, i: usize) -> (usize, usize, usize) {
+    fn window_extent(&self, i: usize) -> (usize, usize, usize) {
         let start = i as i64 * self.stride as i64 - self.padding as i64;
         let step = self.dilation as i64;
         let end = start.saturating_add((self.kernel as i64 - 1).saturating_mul(step)).saturating_add(1);
@@ -57,7 +57,7 @@ impl Slide {
     }
 }
 
-/// The windows of a pooling call over its last dimensions; unused leading ones of three dimensions have size one.
+/// The windows of a pooling call over the last dimensions, padded in front to three with dimensions of size one.
 struct Windows {
     slides: [Slide; 3],
     sizes: Shape,
@@ -65,7 +65,7 @@ struct Windows {
 
 /// The values of an argument: one for each of `N` dimensions, or one for all; an empty list gives `default`, if there
 /// is one.
-fn int_array<const N: usize>(
+fn spatial_values<const N: usize>(
     args: &Args<'_>,
     index: usize,
     check: fn(&str, i64) -> Result<usize>,
@@ -96,10 +96,11 @@ impl Windows {
             N + 2
         );
         ensure!(!x.sizes()[rank - N - 1..].contains(&0), "self: {x} has empty images");
-        let kernel = int_array::<N>(args, first, to_positive, None)?;
-        let stride = int_array::<N>(args, first + 1, to_positive, Some(kernel))?;
-        let padding = int_array::<N>(args, first + 2, to_size, None)?;
-        let dilation = if dilated { int_array::<N>(args, first + 3, to_positive, None)? } else { [1; N] };
+        let kernel = spatial_values::<N>(args, first, to_positive, None)?;
+        let stride = spatial_values::<N>(args, first + 1, to_positive, Some(kernel))?;
+        let padding = spatial_values::<N>(args, first + 2, to_size, None)?;
+        let dilation =
+            if dilated { spatial_values::<N>(args, first + 3, to_positive, None)? } else { [1; N] };
         let ceil = args.bool(first + 3 + dilated as usize)?;
         let mut sizes = *x.sizes();
         let mut slides = [Slide::NONE; 3];
@@ -138,11 +139,11 @@ impl Windows {
     fn each_window(&self, mut f: impl FnMut(usize, usize, usize, [(usize, usize); 3])) {
         let [a, b, c] = &self.slides;
         for z in 0..a.to {
-            let z_part = a.input_range(z);
+            let z_part = a.window_extent(z);
             for y in 0..b.to {
-                let y_part = b.input_range(y);
+                let y_part = b.window_extent(y);
                 for x in 0..c.to {
-                    let parts = [z_part, y_part, c.input_range(x)];
+                    let parts = [z_part, y_part, c.window_extent(x)];
                     let count = parts.iter().map(|p| p.1).product();
                     let padded = parts.iter().map(|p| p.2).product();
                     f((z * b.to + y) * c.to + x, count, padded, parts.map(|p| (p.0, p.1)));

@@ -6,7 +6,7 @@ use crate::support::copy::copy_into;
 use crate::support::dims::{infer_shape, wrap_dim};
 use crate::support::dtype::{Compute, compute_type};
 use crate::support::layout::Layout;
-use crate::support::map::aligned;
+use crate::support::map::expect_aligned;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
 use pteron_tensor::{Scalar, ScalarType, ShapeDynamism};
 
@@ -140,12 +140,12 @@ fn sym_storage_offset(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
 fn local_scalar_dense(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
     ensure!(x.numel() > 0, "self: a tensor without elements has no value");
-    aligned(x.bytes(), x.dtype())?;
+    expect_aligned(x.bytes(), x.dtype())?;
     let value = match (x.dtype(), compute_type(x.dtype())) {
         (ScalarType::Bool, _) => Scalar::Bool(first_element::<i64>(&x)? != 0),
         (_, ScalarType::Long) => Scalar::Int(first_element(&x)?),
         (dtype, _) if dtype.is_complex() => {
-            return Err(crate::support::dtype::unsupported("self", dtype, DtypeSet::REAL_BOOL));
+            return Err(crate::support::dtype::unsupported_type("self", dtype, DtypeSet::REAL_BOOL));
         }
         _ => Scalar::Double(first_element(&x)?),
     };

@@ -1,12 +1,12 @@
 //! Per-channel and per-token quantization, and the choice of quantization parameters.
 
 use crate::quantize::tensor_qparams;
-use crate::support::convert::{read, write_rows};
+use crate::support::convert::{read, write_row_major};
 use crate::support::dims::{DimSet, wrap_dim};
 use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Fns, Input, elementwise, map_sized};
-use crate::support::meaning::optional_tensor;
+use crate::support::meaning::optional_tensor_position;
 use crate::support::reduce::{Reducer, reduce};
 use pteron_operator::facts::{ChooseQParams, QParams, wrap};
 use pteron_operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
@@ -58,7 +58,7 @@ fn per_channel_meaning(args: &Args<'_>) -> Option<Meaning> {
     let axis = wrap(args.int("axis").ok()?, args.meta("input").ok()?.rank())?;
     Some(Meaning::Dequantize(QParams::PerChannel {
         scales: 1,
-        zeros: optional_tensor(args, "zero_points")?,
+        zeros: optional_tensor_position(args, "zero_points")?,
         axis,
     }))
 }
@@ -215,7 +215,7 @@ fn element_bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Res
     expect_dtype("input", x.dtype(), DtypeSet::FLOATING)?;
     let mut all: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     for (least, all) in [true, false].into_iter().zip(&mut all) {
-        let sizes = dims.reduce(x.sizes(), true);
+        let sizes = dims.reduced_sizes(x.sizes(), true);
         let mut t = Tensor::zeros(TensorMeta::contiguous(ScalarType::Double, &sizes)?)?;
         dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
             reduce::<C, _>(ctx, &x, dims, true, &mut t.view_mut(), &Bound { least })?;
@@ -243,7 +243,7 @@ fn write_qparams(
             bounds.len(),
             out.sizes()
         );
-        write_rows::<f64>(ctx, out, |out| {
+        write_row_major::<f64>(ctx, out, |out| {
             for (o, &b) in out.iter_mut().zip(bounds) {
                 let (scale, zero) = choose(b);
                 *o = if k == 0 { scale } else { zero };

@@ -1,7 +1,7 @@
 //! Products of floating-point matrices with quantized weights.
 
 use crate::compute::{Epilogue, MatMut, MatRef, gemm};
-use crate::support::convert::{all_values, write_rows};
+use crate::support::convert::{all_values, write_row_major};
 use crate::support::dtype::expect_dtype;
 use crate::support::quantized::expect_zero_points;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
@@ -22,7 +22,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 /// `input @ weight`; each row of `weight` has one scale.
 fn mixed_mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    product_with_dequantized(ctx, args, outs, false)
+    multiply_by_dequantized(ctx, args, outs, false)
 }
 
 /// `input @ weight^T`; each row of `weight` has one scale, or one for each of its groups.
@@ -31,11 +31,11 @@ fn mixed_linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
         let actual = outs.tensor(0)?.dtype();
         ensure!(dtype == actual, "out: expected a tensor of {dtype}, found one of {actual}");
     }
-    product_with_dequantized(ctx, args, outs, true)
+    multiply_by_dequantized(ctx, args, outs, true)
 }
 
 /// The product with the dequantized weight, `(value - zero_point) * scale`, in float32.
-fn product_with_dequantized(
+fn multiply_by_dequantized(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -84,7 +84,7 @@ fn product_with_dequantized(
     let x = all_values::<f32>(ctx, &x)?;
     let (a, b) = (MatRef::new(&x, m, k), MatRef::new(&weight, if transposed { n } else { k }, columns));
     let b = if transposed { b.t() } else { b };
-    write_rows::<f32>(ctx, out, |out| {
+    write_row_major::<f32>(ctx, out, |out| {
         gemm(ctx.pool(), crate::support::isa(ctx), a, b, MatMut::new(out, m, n), &Epilogue::NONE);
         Ok(())
     })

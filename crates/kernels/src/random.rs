@@ -1,7 +1,7 @@
 //! Random tensors, from the generator of the call. Values are drawn in row-major order by one thread,
 //! so that a seed gives the same tensor on every machine.
 
-use crate::support::convert::{all_values, values, write_rows};
+use crate::support::convert::{all_values, values, write_row_major};
 use crate::support::dims::{broadcast, to_shape, to_size};
 use crate::support::dtype::expect_dtype;
 use crate::support::layout::Layout;
@@ -168,7 +168,7 @@ pub(crate) fn draw_as(
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), dtypes)?;
     out.resize(sizes)?;
-    write_rows::<f64>(ctx, out, |out| {
+    write_row_major::<f64>(ctx, out, |out| {
         out.iter_mut().for_each(|x| *x = next(ctx.generator()));
         Ok(())
     })
@@ -217,7 +217,7 @@ pub(crate) fn draw_ints(
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::REAL_BOOL)?;
     out.resize(sizes)?;
-    write_rows::<i64>(ctx, out, |out| {
+    write_row_major::<i64>(ctx, out, |out| {
         out.iter_mut().for_each(|x| *x = low.wrapping_add(ctx.generator().below(count) as i64));
         Ok(())
     })
@@ -245,7 +245,7 @@ fn randperm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::REAL)?;
     out.resize(&[n])?;
-    write_rows::<i64>(ctx, out, |out| {
+    write_row_major::<i64>(ctx, out, |out| {
         out.iter_mut().enumerate().for_each(|(i, x)| *x = i as i64);
         for i in (1..out.len()).rev() {
             out.swap(i, ctx.generator().below(i as u64 + 1) as usize);
@@ -293,7 +293,7 @@ fn normal_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     out.resize(&sizes)?;
-    write_rows::<f64>(ctx, out, |out| {
+    write_row_major::<f64>(ctx, out, |out| {
         for (i, x) in out.iter_mut().enumerate() {
             let at = |(one, all): &(Option<f64>, Option<_>)| -> f64 {
                 let all: &Option<crate::support::convert::Values<'_, f64>> = all;
@@ -317,7 +317,7 @@ fn draw_bernoulli(
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::REAL_BOOL)?;
     out.resize(sizes)?;
-    write_rows::<i64>(ctx, out, |out| {
+    write_row_major::<i64>(ctx, out, |out| {
         for (i, x) in out.iter_mut().enumerate() {
             let p = p(i);
             ensure!((0.0..=1.0).contains(&p), "{p} is not a probability");
@@ -364,7 +364,7 @@ fn multinomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     let weights = all_values::<f64>(ctx, &x)?;
     let mut keys = ctx.scratch::<f64>(n)?;
     let mut order = ctx.scratch::<u64>(n)?;
-    write_rows::<i64>(ctx, out, |out| {
+    write_row_major::<i64>(ctx, out, |out| {
         for (row, out) in weights.chunks_exact(n.max(1)).zip(out.chunks_exact_mut(samples)) {
             let bad = row.iter().find(|w| !w.is_finite() || **w < 0.0);
             ensure!(bad.is_none(), "self: {} is not a valid weight", bad.unwrap_or(&0.0));

@@ -4,7 +4,7 @@ use crate::support::copy::{copy_into, copy_to};
 use crate::support::dims::{to_positive, wrap_dim};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map};
-use crate::support::rows::{by_size, expect_type, tensor_bytes, write_rows};
+use crate::support::rows::{by_size, expect_type, tensor_bytes, write_bytes};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 use smallvec::SmallVec;
@@ -138,7 +138,7 @@ fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Res
     by_size!(x.dtype().size(), E => {
         let (src, dst): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(out.bytes_mut()));
         for i in 0..n {
-            dst[into.at((i + by) % n)] = src[from.at(i)];
+            dst[into.offset_at((i + by) % n)] = src[from.offset_at(i)];
             pteron_pool::progress(1);
         }
     });
@@ -189,7 +189,7 @@ fn keep_triangle(
         return Ok(());
     }
     let (from, size) = (tensor_bytes(ctx, &x)?, x.dtype().size());
-    write_rows(ctx, out, |to| {
+    write_bytes(ctx, out, |to| {
         let rows = to.chunks_exact_mut(width * size).zip(from.chunks_exact(width * size));
         for (r, (to, from)) in rows.enumerate() {
             let columns = keep(width as i64, ((r % height) as i64).saturating_add(diagonal));
@@ -332,7 +332,7 @@ fn reinterpret(
     expect_type("out", dtype, out.dtype())?;
     out.resize(sizes)?;
     let from = tensor_bytes(ctx, &args.tensor("self")?)?;
-    write_rows(ctx, out, |to| {
+    write_bytes(ctx, out, |to| {
         to.copy_from_slice(&from);
         Ok(())
     })

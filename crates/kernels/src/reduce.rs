@@ -1,7 +1,9 @@
 //! Arithmetic reductions: sums, products, means, variances, log-sum-exp.
 
 use crate::support::dims::DimSet;
-use crate::support::dtype::{C64, Compute, compute_type, conversion, dispatch, expect_dtype, unsupported};
+use crate::support::dtype::{
+    C64, Compute, compute_type, conversion, dispatch, expect_dtype, unsupported_type,
+};
 use crate::support::map::expect_out;
 use crate::support::meaning;
 use crate::support::reduce::{Reducer, dims_at, reduce, reduce_as};
@@ -108,7 +110,7 @@ fn sum_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
     Ok(result)
 }
 
-/// Arithmetic on elements, whose sums have a type that is wide enough.
+/// Element types, with the arithmetic of sums and products; sums have a wider type.
 trait Wide: Compute {
     type Sum: Compute;
     fn widen(self) -> Self::Sum;
@@ -218,7 +220,7 @@ fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     let own = args.meta("self")?.dtype();
     if own.is_complex() || (dtype.is_complex() && own.is_floating()) {
         let integers = DtypeSet::INTEGRAL.union(DtypeSet::BOOL);
-        return Err(unsupported(
+        return Err(unsupported_type(
             "self",
             own,
             if dtype.is_complex() { integers } else { DtypeSet::REAL_BOOL },

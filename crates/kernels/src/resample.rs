@@ -464,7 +464,7 @@ struct Resize<'t, const N: usize> {
 }
 
 impl<const N: usize> Resize<'_, N> {
-    /// Resizes the elements `first` of a tensor with these sizes; elements and results are stored in this dim order.
+    /// Resizes a tensor with elements `first` and sizes `sizes` into `to`; both are stored in the dim order `order`.
     fn run<C: Compute + Float>(
         &self,
         ctx: &KernelContext<'_>,

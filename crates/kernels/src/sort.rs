@@ -106,8 +106,8 @@ impl Order for i64 {
     }
 }
 
-/// A layout with dimension `dim` moved to the end; a zero-dim tensor gets one dimension.
-fn dim_last(x: &Layout, dim: usize) -> Result<Layout> {
+/// The layout with dimension `dim` moved to the end; a zero-dim layout gets one dimension.
+fn move_dim_last(x: &Layout, dim: usize) -> Result<Layout> {
     if x.rank() == 0 {
         return x.insert(0, 1, 1);
     }
@@ -130,7 +130,7 @@ fn choose_from_lanes<'a, C: Order>(
     keep: std::ops::Range<usize>,
     arrange: &(dyn Fn(&[C], &mut [i64]) + Sync),
 ) -> Result<Chosen<'a, C>> {
-    let lanes = dim_last(&Layout::of_tensor(x.meta()), dim)?;
+    let lanes = move_dim_last(&Layout::of_tensor(x.meta()), dim)?;
     let n = lanes.sizes.last().copied().unwrap_or(1);
     let keys = values::<C>(ctx, x, &lanes)?;
     let keys: &[C] = &keys;
@@ -153,7 +153,7 @@ fn choose_from_lanes<'a, C: Order>(
     Ok(Chosen { values: chosen, indices })
 }
 
-/// Sorts the indices `order` by the elements of `keys` at them.
+/// Sorts the indices in `order` by the keys at these indices.
 fn sort_indices<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
     // The sort of a long lane can be interrupted.
     const LONG: usize = 1 << 16;
@@ -184,7 +184,7 @@ fn write_chosen<C: Order>(
     for out in [&mut *v, &mut *i] {
         out.resize(sizes)?;
     }
-    let lanes = |layout: Layout| dim.map_or(Ok(layout), |d| dim_last(&layout, d));
+    let lanes = |layout: Layout| dim.map_or(Ok(layout), |d| move_dim_last(&layout, d));
     write(ctx, &chosen.values, v, &lanes(Layout::of_tensor(v.meta()))?)?;
     write(ctx, &chosen.indices, i, &lanes(Layout::of_tensor(i.meta()))?)
 }
@@ -221,7 +221,7 @@ fn argsort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     out.resize(x.sizes())?;
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose_from_lanes::<C>(ctx, &x, dim, 0..n, &|keys, order| sort_indices(keys, order, descending))?;
-        write(ctx, &chosen.indices, out, &dim_last(&Layout::of_tensor(out.meta()), dim)?)
+        write(ctx, &chosen.indices, out, &move_dim_last(&Layout::of_tensor(out.meta()), dim)?)
     })
 }
 
@@ -233,7 +233,7 @@ fn msort(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
     out.resize(x.sizes())?;
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose_from_lanes::<C>(ctx, &x, 0, 0..n, &|keys, order| sort_indices(keys, order, false))?;
-        write(ctx, &chosen.values, out, &dim_last(&Layout::of_tensor(out.meta()), 0)?)
+        write(ctx, &chosen.values, out, &move_dim_last(&Layout::of_tensor(out.meta()), 0)?)
     })
 }
 
@@ -282,7 +282,8 @@ fn nth_of_lanes(
     ensure!(n > 0, "self: dimension {dim} is empty");
     let k = position(n)?;
     expect_type("values", x.dtype(), outs.tensor(0)?.dtype())?;
-    let sizes = if x.rank() == 0 { *x.sizes() } else { DimSet::single(dim).reduce(x.sizes(), keepdim) };
+    let sizes =
+        if x.rank() == 0 { *x.sizes() } else { DimSet::single(dim).reduced_sizes(x.sizes(), keepdim) };
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose_from_lanes::<C>(ctx, &x, dim, k..k + 1, &|keys, order| {
             order.select_nth_unstable_by(k, |&a, &b| compare(keys, a, b, false));

@@ -3,7 +3,7 @@
 use crate::compute;
 use crate::support::dtype::{C64, float_type};
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
-use crate::support::meaning::{clamp_between, unary};
+use crate::support::meaning::{clamp_between_meaning, unary_meaning};
 use crate::support::special::{erf, erfc};
 use pteron_operator::{Arg, Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
 use pteron_tensor::{Complex, ScalarType};
@@ -13,11 +13,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new("aten::abs.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, abs)
         .in_place(&["self"])
         .rounding(Rounding::Exact)
-        .means(|_| unary(Unary::Abs)),
+        .means(|_| unary_meaning(Unary::Abs)),
     Operator::new("aten::neg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, neg)
         .in_place(&["self"])
         .rounding(Rounding::Exact)
-        .means(|_| unary(Unary::Neg)),
+        .means(|_| unary_meaning(Unary::Neg)),
     Operator::new(
         "aten::acos.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -61,7 +61,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Cos)),
+    .means(|_| unary_meaning(Unary::Cos)),
     Operator::new(
         "aten::cosh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -75,7 +75,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Sin)),
+    .means(|_| unary_meaning(Unary::Sin)),
     Operator::new(
         "aten::sinh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -95,7 +95,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Tanh)),
+    .means(|_| unary_meaning(Unary::Tanh)),
     Operator::new(
         "aten::exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -103,7 +103,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Exp)),
+    .means(|_| unary_meaning(Unary::Exp)),
     Operator::new(
         "aten::exp2.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -123,7 +123,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Log)),
+    .means(|_| unary_meaning(Unary::Log)),
     Operator::new(
         "aten::log10.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -149,7 +149,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Sqrt)),
+    .means(|_| unary_meaning(Unary::Sqrt)),
     Operator::new(
         "aten::rsqrt.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -157,7 +157,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Rsqrt)),
+    .means(|_| unary_meaning(Unary::Rsqrt)),
     Operator::new(
         "aten::reciprocal.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -165,7 +165,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Reciprocal)),
+    .means(|_| unary_meaning(Unary::Reciprocal)),
     Operator::new(
         "aten::sigmoid.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL_COMPLEX,
@@ -173,7 +173,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&["self"])
     .rounding(Rounding::Once)
-    .means(|_| unary(Unary::Sigmoid)),
+    .means(|_| unary_meaning(Unary::Sigmoid)),
     Operator::new("aten::ceil.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, ceil)
         .in_place(&["self"]),
     Operator::new("aten::floor.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, floor)
@@ -229,7 +229,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new("aten::relu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", DtypeSet::REAL, relu)
         .in_place(&["self"])
         .rounding(Rounding::Exact)
-        .means(|_| clamp_between(0.0, f64::INFINITY)),
+        .means(|_| clamp_between_meaning(0.0, f64::INFINITY)),
     Operator::new(
         "aten::isposinf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::REAL_BOOL,
@@ -481,7 +481,7 @@ macro_rules! rounding_functions {
         $(#[$doc])*
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
             let isa = crate::support::isa(ctx);
-            let block = |[x]: [&[f32]; 1], out: &mut [f32]| compute::each(isa, x, out, |$x| $f);
+            let block = |[x]: [&[f32]; 1], out: &mut [f32]| compute::map_elements(isa, x, out, |$x| $f);
             let fns = Fns { f32: Some(&block), ..elementwise! { float($x) => $f; int(x) => x } };
             map(ctx, args, outs, [Input::Arg(0)], &fns)
         }

@@ -4,7 +4,7 @@ use crate::compute::wide_sum_of_squares;
 use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use crate::support::reduce::{Reducer, block, dims_at, reduce};
+use crate::support::reduce::{Reducer, dims_at, reduce, reduced_matrix_sizes};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::{Scalar, ScalarType};
 
@@ -123,14 +123,14 @@ fn norm_over(
     expect_dtype("self", x.dtype(), DtypeSet::FLOATING.union(DtypeSet::COMPLEX))?;
     expect_out(result.to_real(), out.dtype())?;
     ensure!(
-        !dims.is_empty(x.sizes()) || (norm.p >= 0.0 && norm.p < f64::INFINITY),
+        !dims.has_zero_size(x.sizes()) || (norm.p >= 0.0 && norm.p < f64::INFINITY),
         "self: a norm of order {} over no elements of the shape {} has no value",
         norm.p,
         x.sizes()
     );
     let is_float = [x.dtype(), out.dtype()] == [ScalarType::Float; 2];
-    if let (true, 2.0, Some((n, 1))) = (is_float, norm.p, block(x.meta(), dims)) {
-        out.resize(&dims.reduce(x.sizes(), keepdim))?;
+    if let (true, 2.0, Some((n, 1))) = (is_float, norm.p, reduced_matrix_sizes(x.meta(), dims)) {
+        out.resize(&dims.reduced_sizes(x.sizes(), keepdim))?;
         if out.meta().dim_order().is_contiguous() {
             let (isa, x) = (crate::support::isa(ctx), x.storage::<f32>()?);
             pteron_pool::count(x.len());

@@ -7,7 +7,7 @@ use crate::support::dims::{
 };
 use crate::support::layout::Layout;
 use crate::support::meaning::{dims_at, reshape_meaning};
-use crate::support::rows::{expect_type, tensor_bytes, write_rows};
+use crate::support::rows::{expect_type, tensor_bytes, write_bytes};
 use pteron_operator::facts::{Dims, ViewOf, wrap};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use pteron_tensor::Shape;
@@ -206,7 +206,7 @@ fn view_as_type(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     }
     out.resize(&sizes)?;
     let bytes = tensor_bytes(ctx, &x)?;
-    write_rows(ctx, out, |to| {
+    write_bytes(ctx, out, |to| {
         to.copy_from_slice(&bytes);
         Ok(())
     })

@@ -100,7 +100,7 @@ impl CountedTensor {
     ///
     /// # Errors
     /// As [`Budget::take`], or if the allocation fails.
-    pub fn copied(of: &TensorView<'_>, what: &'static str, budget: &Budget) -> Result<Self> {
+    pub fn copy_of(of: &TensorView<'_>, what: &'static str, budget: &Budget) -> Result<Self> {
         let reservation = budget.take(what, of.bytes().len())?;
         Ok(Self { tensor: of.to_tensor()?, _held: reservation })
     }
@@ -116,7 +116,7 @@ impl CountedTensor {
 }
 
 impl From<Tensor> for CountedTensor {
-    /// Wraps a tensor whose bytes no shared budget counts.
+    /// Wraps a tensor without charging its bytes to a budget.
     fn from(tensor: Tensor) -> Self {
         let reservation = Reservation { budget: Budget::default(), bytes: 0 };
         Self { tensor, _held: reservation }

@@ -58,7 +58,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Holds at most `limit` bytes, in use and kept for reuse together.
+    /// Scratch memory of at most `limit` bytes: buffers in use and buffers kept for reuse together.
     pub fn new(limit: usize) -> Self {
         Self { free: RefCell::default(), held: Cell::new(0), limit }
     }

@@ -128,7 +128,7 @@ impl Expression {
     }
 
     /// The number of inputs.
-    pub fn inputs(&self) -> usize {
+    pub fn num_inputs(&self) -> usize {
         self.instrs.iter().map(|i| if let Instr::Input(n) = i { n + 1 } else { 0 }).max().unwrap_or(0)
     }
 

@@ -65,14 +65,14 @@ pub fn silu<A: Algebra>(x: A) -> A {
     x.clone() * x.sigmoid()
 }
 
-/// Twice the distribution function of the normal distribution: `1 + erf(x / sqrt 2)`.
-fn twice_normal<A: Algebra>(x: A) -> A {
+/// Twice the cumulative distribution function of the standard normal distribution: `1 + erf(x / sqrt 2)`.
+fn twice_normal_cdf<A: Algebra>(x: A) -> A {
     (x / SQRT_2).erf() + 1.0
 }
 
 /// PyTorch's `gelu`.
 pub fn gelu<A: Algebra>(x: A) -> A {
-    x.clone() * 0.5 * twice_normal(x)
+    x.clone() * 0.5 * twice_normal_cdf(x)
 }
 
 /// PyTorch's `softsign`.
@@ -216,7 +216,7 @@ impl Term {
 
     /// `min(max(self, low), high)`; NaN gives NaN.
     #[must_use]
-    pub fn within(self, low: f32, high: f32) -> Self {
+    pub fn clamp_f32(self, low: f32, high: f32) -> Self {
         Self(Rc::new(Node::Clamp(self, low, high)))
     }
 
@@ -287,7 +287,7 @@ impl Neg for Term {
 
 impl Algebra for Term {
     fn clamp(self, low: f64, high: f64) -> Self {
-        self.within(low as f32, high as f32)
+        self.clamp_f32(low as f32, high as f32)
     }
     fn abs(self) -> Self {
         self.unary(Unary::Abs)

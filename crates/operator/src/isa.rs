@@ -66,7 +66,7 @@ impl Features {
     }
 
     /// The sets with a name, smallest first: the empty set, then one for each feature, with all that the feature implies.
-    fn named() -> impl Iterator<Item = Features> {
+    fn named_sets() -> impl Iterator<Item = Features> {
         std::iter::once(Features::NONE).chain(ROWS.iter().map(|row| row.feature.into()))
     }
 
@@ -185,8 +185,8 @@ impl Isa {
     /// for tests of all code paths.
     pub fn available() -> impl Iterator<Item = Isa> {
         let detected = Isa::detect();
-        let last = (!Features::named().any(|features| features == detected.0)).then_some(detected);
-        Features::named().filter_map(|features| Isa::of(features).ok()).chain(last)
+        let last = (!Features::named_sets().any(|features| features == detected.0)).then_some(detected);
+        Features::named_sets().filter_map(|features| Isa::of(features).ok()).chain(last)
     }
 
     /// Whether code may use the feature.
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for features in Features::named() {
+        for features in Features::named_sets() {
             assert_eq!(features.to_string().parse(), Ok(features));
         }
         let two = Features::from(Feature::AvxVnni).union(Feature::Amx.into());
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn an_isa_has_only_what_the_machine_has() {
         let detected = Isa::detect();
-        for features in Features::named() {
+        for features in Features::named_sets() {
             match Isa::of(features) {
                 Ok(isa) => assert!(isa.0 == features && detected.0.union(features) == detected.0),
                 Err(e) => {

@@ -56,6 +56,6 @@ fn request_permission() -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn permitted() -> bool {
+fn request_permission() -> bool {
     false
 }

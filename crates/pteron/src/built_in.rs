@@ -8,7 +8,7 @@ use pteron_operator::KernelRegistry;
 use pteron_runtime::BackendRegistry;
 use std::sync::Arc;
 
-/// A backend of the library, with all its halves.
+/// A backend of the library: its run-time half, its ahead-of-time half, and the inverse of the latter.
 pub(crate) struct BuiltIn {
     /// The name by which users choose the backend, in lower case.
     #[cfg(feature = "compile")]

@@ -3,7 +3,7 @@
 use crate::convert::{Input, to_python};
 use crate::errors::{Failure, Result as Done};
 use crate::exchange::{Array, COPIES};
-use crate::interrupt::interruptible;
+use crate::interrupt::run_interruptible;
 use crate::opened::{OpenProgram, Signature};
 use crate::tensor::borrow_array;
 use pteron::{EValue, InputProblem, Method, arrange_inputs};
@@ -28,27 +28,27 @@ pub(crate) fn call_method<'py>(
 ) -> PyResult<Bound<'py, PyList>> {
     let inputs = arrange_arguments(signature, args, kwargs)?;
     let Some(out) = out else {
-        let values = interruptible(py, &signature.last_time, |handle| {
+        let values = run_interruptible(py, &signature.last_time, |handle| {
             opened.with_interrupt(signature, handle, |method| {
                 let values = execute(method, &inputs)?;
-                opened.end_record();
+                opened.end_event_block();
                 Ok(values)
             })
         })?;
-        let values = values.into_iter().map(|value| opened.outputs.of(to_python(py, value)?));
+        let values = values.into_iter().map(|value| opened.outputs.convert(to_python(py, value)?));
         return PyList::new(py, values.collect::<PyResult<Vec<_>>>()?);
     };
     let targets = output_arrays(signature, out)?;
     let arrays =
         targets.iter().map(|t| t.as_ref().map_or(Ok(None), array_or_error)).collect::<PyResult<Vec<_>>>()?;
-    let values = interruptible(py, &signature.last_time, |handle| {
+    let values = run_interruptible(py, &signature.last_time, |handle| {
         opened.with_interrupt(signature, handle, |method| execute_into(method, &inputs, &arrays))
     })?;
     let results = PyList::empty(py);
     for (target, value) in targets.into_iter().zip(values) {
         match target {
             Some(target) => results.append(target)?,
-            None => results.append(opened.outputs.of(to_python(py, value)?)?)?,
+            None => results.append(opened.outputs.convert(to_python(py, value)?)?)?,
         }
     }
     Ok(results)
@@ -103,7 +103,7 @@ pub(crate) fn execute(method: &mut Method, inputs: &[Input]) -> Done<Vec<EValue>
 fn copy_output(method: &Method, i: usize) -> Done<EValue> {
     let value = method.output(i)?;
     if matches!(value, EValue::Tensor(_)) {
-        COPIES.output();
+        COPIES.count_output();
     }
     Ok(value)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// An execution that takes less is not worth a thread: Ctrl-C is delivered after it.
+/// An execution shorter than this gets no thread of its own: Ctrl-C is delivered when it has ended.
 const QUICK: Duration = Duration::from_millis(20);
 
 /// How often the main thread looks for signals.
@@ -47,7 +47,7 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
 
 /// Runs `body` without the GIL. On Python's main thread, a signal whose handler raises an exception, as Ctrl-C does, cancels the
 /// handle that `body` gets, and that exception is the result.
-pub(crate) fn interruptible<T: Send>(
+pub(crate) fn run_interruptible<T: Send>(
     py: Python<'_>,
     last: &LastTime,
     body: impl FnOnce(Option<&Interrupt>) -> Result<T> + Send,
@@ -55,13 +55,13 @@ pub(crate) fn interruptible<T: Send>(
     let start = Instant::now();
     let result = match last.is_quick() || !is_main_thread(py)? {
         true => py.detach(|| body(None)).map_err(PyErr::from),
-        false => watched(py, body),
+        false => run_watched(py, body),
     };
     last.set(start.elapsed());
     result
 }
 
-fn watched<T: Send>(
+fn run_watched<T: Send>(
     py: Python<'_>,
     body: impl FnOnce(Option<&Interrupt>) -> Result<T> + Send,
 ) -> PyResult<T> {

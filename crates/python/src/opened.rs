@@ -155,8 +155,10 @@ impl OpenProgram {
             return lock(&self.first).with_method(name, act);
         }
         match self.first.try_lock() {
-            Ok(mut first) => act(load_known(&mut first, signature)?),
-            Err(TryLockError::Poisoned(first)) => act(load_known(&mut first.into_inner(), signature)?),
+            Ok(mut first) => act(load_and_note_state(&mut first, signature)?),
+            Err(TryLockError::Poisoned(first)) => {
+                act(load_and_note_state(&mut first.into_inner(), signature)?)
+            }
             Err(TryLockError::WouldBlock)
                 if self.recorder.is_none() && signature.has_state.get() == Some(&false) =>
             {
@@ -177,7 +179,7 @@ impl OpenProgram {
                 }
                 result
             }
-            Err(TryLockError::WouldBlock) => act(load_known(&mut lock(&self.first), signature)?),
+            Err(TryLockError::WouldBlock) => act(load_and_note_state(&mut lock(&self.first), signature)?),
         }
     }
 
@@ -205,7 +207,7 @@ impl OpenProgram {
     }
 
     /// Ends the recording's event block, which holds one execution.
-    pub(crate) fn end_record(&self) {
+    pub(crate) fn end_event_block(&self) {
         if let Some(recorder) = &self.recorder {
             recorder.end_block("Execute");
         }
@@ -225,7 +227,7 @@ impl OpenProgram {
 }
 
 /// Loads a method, and records in its signature whether it has state.
-fn load_known<'m>(module: &'m mut Module, signature: &Signature) -> Result<&'m mut Method> {
+fn load_and_note_state<'m>(module: &'m mut Module, signature: &Signature) -> Result<&'m mut Method> {
     let method = module.method(&signature.name)?;
     signature.has_state.get_or_init(|| method.state().next().is_some());
     Ok(method)

@@ -139,7 +139,7 @@ pub(crate) fn write_recording(
     write_dump(&recorder.finish(), &nodes, Some(etdump), debug_buffer)
 }
 
-/// Compares a prepared run of a method with one as written, and returns the comparison as JSON.
+/// Compares a run of a prepared method with a run without preparation, and returns the comparison as JSON.
 #[pyfunction]
 pub(crate) fn compare(
     py: Python<'_>,
@@ -190,7 +190,7 @@ pub(crate) fn compare_programs(
     Ok(done?)
 }
 
-/// A value of a node of a model: the node, its operator, its source line, and an array.
+/// A value that a model has computed: the node's name, its operator, its source line, and the value as an array.
 type Computed<'py> = (String, String, Option<String>, Bound<'py, PyAny>);
 
 /// Compares a program with the values and outputs that a model has computed, and returns the comparison as JSON.
@@ -305,19 +305,19 @@ impl Lowering {
             keep_float: self.keep_float.iter().cloned().collect(),
             methods: self.methods.clone(),
             source_frames: self.source_frames,
-            sizes: self.sizes.iter().map(size).collect(),
-            task: self.task.as_deref().map(stored).transpose()?,
+            sizes: self.sizes.iter().map(size_bounds).collect(),
+            task: self.task.as_deref().map(stored_task).transpose()?,
             memory: Limits::default().memory,
         })
     }
 }
 
-fn size((name, min, max): &(String, i64, i64)) -> SizeBounds {
+fn size_bounds((name, min, max): &(String, i64, i64)) -> SizeBounds {
     SizeBounds { name: name.clone(), bounds: Bounds { min: *min, max: *max } }
 }
 
-/// The form of task metadata that a program stores.
-fn stored(task: &str) -> Result<String> {
+/// Converts task metadata to the JSON that a program stores.
+fn stored_task(task: &str) -> Result<String> {
     Ok(TaskMetadata::parse(task).map_err(Failure::Input)?.to_json()?)
 }
 

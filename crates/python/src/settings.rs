@@ -81,7 +81,7 @@ impl Outputs {
     }
 
     /// Converts a tensor without a copy; leaves any other value as it is.
-    pub(crate) fn of<'py>(self, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn convert<'py>(self, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         match self {
             _ if !value.is_instance_of::<PyTensor>() => Ok(value),
             Self::Tensors => Ok(value),

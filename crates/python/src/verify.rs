@@ -25,7 +25,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    fn convert(&self) -> Result<Convert> {
+    fn converter(&self) -> Result<Convert> {
         let archive = compile::Options {
             delegation: delegations(&self.backends, self.native)?,
             memory: pteron::Limits::default().memory,
@@ -65,7 +65,7 @@ pub(crate) fn verify(
         }
         let jobs = jobs.unwrap_or_else(pteron::available_threads);
         let load = settings.load_options_of_each(jobs)?;
-        let convert = programs.convert()?;
+        let convert = programs.converter()?;
         let ways = if matrix { Setting::all().into_iter().map(Some).collect() } else { vec![None] };
         let mut counts = Counts::default();
         let mut outcomes = Vec::new();

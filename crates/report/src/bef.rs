@@ -69,8 +69,8 @@ impl Function<'_> {
         if let Some(first) = kernels.next() {
             for (i, register) in first?.results().iter().enumerate() {
                 let (label, detail) = (
-                    to.text(format!("argument {i}")),
-                    to.text(types.as_ref().map_or("", |t| type_name(t.arguments, i))),
+                    to.intern(format!("argument {i}")),
+                    to.intern(types.as_ref().map_or("", |t| type_name(t.arguments, i))),
                 );
                 nodes_of_registers.insert(register, sketch.add_pill(label, detail));
             }
@@ -81,15 +81,15 @@ impl Function<'_> {
             let node = sketch.add_node(node);
             for register in kernel.arguments().iter() {
                 let (text, from) =
-                    (to.text(format!("register {register}")), nodes_of_registers.get(&register).copied());
+                    (to.intern(format!("register {register}")), nodes_of_registers.get(&register).copied());
                 sketch.add_operand(node, Operand { text, from, ..Operand::default() });
             }
             nodes_of_registers.extend(kernel.results().iter().map(|register| (register, node)));
         }
         for (i, register) in self.record.results().iter().enumerate() {
             let (label, detail) = (
-                to.text(format!("result {i}")),
-                to.text(types.as_ref().map_or("", |t| type_name(t.results, i))),
+                to.intern(format!("result {i}")),
+                to.intern(types.as_ref().map_or("", |t| type_name(t.results, i))),
             );
             let output = sketch.add_pill(label, detail);
             if let Some(&from) = nodes_of_registers.get(&register.0) {
@@ -116,35 +116,35 @@ impl Function<'_> {
             );
         }
         let mut node = Node {
-            label: to.text(name),
-            detail: to.text(attributes.join(", ")),
+            label: to.intern(name),
+            detail: to.intern(attributes.join(", ")),
             family: family_of(name),
             ..Node::default()
         };
-        node.about.push((to.text("Kernel"), to.text(number.to_string())));
+        node.about.push((to.intern("Kernel"), to.intern(number.to_string())));
         for attribute in attributes {
-            node.about.push((to.text("Attribute"), to.text(attribute)));
+            node.about.push((to.intern("Attribute"), to.intern(attribute)));
         }
         let results: Vec<String> = kernel.results().iter().map(|r| r.to_string()).collect();
         if !results.is_empty() {
-            node.about.push((to.text("Result registers"), to.text(results.join(", "))));
+            node.about.push((to.intern("Result registers"), to.intern(results.join(", "))));
         }
         if let Some(entry) = self.record.kernel_table().get(number + 1) {
-            node.about.push((to.text("Stream"), to.text(entry.stream_id.to_string())));
+            node.about.push((to.intern("Stream"), to.intern(entry.stream_id.to_string())));
         }
         if let Some(location) = self.program.location(kernel.location())?.filter(|l| *l != Location::Unknown)
         {
-            node.about.push((to.text("Source"), to.text(location.to_string())));
+            node.about.push((to.intern("Source"), to.intern(location.to_string())));
         }
         for function in kernel.functions().iter() {
             let name = self.names.get(function as usize).cloned().unwrap_or_default();
             match self.graphs.get(&function) {
                 Some(&graph) => {
                     node.opens.get_or_insert(graph);
-                    let calls = to.text(format!("Calls {name}"));
+                    let calls = to.intern(format!("Calls {name}"));
                     node.links.push((calls, graph, 0));
                 }
-                None => node.about.push((to.text("Calls"), to.text(name))),
+                None => node.about.push((to.intern("Calls"), to.intern(name))),
             }
         }
         Ok(node)

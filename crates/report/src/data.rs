@@ -137,7 +137,7 @@ pub struct Node {
     /// The node's time in one run, in the unit [`ReportData::time_unit`]; `None` if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
-    /// The largest absolute difference of the node's results between two runs. `None` if it is infinite: see `alert`.
+    /// The largest absolute difference of the node's results between two runs. `None` if not compared, or if infinite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
     /// A warning that says how the node differs in another file or run; empty if it does not.

@@ -85,17 +85,18 @@ impl Gathered {
         }
     }
 
-    fn text(&mut self, text: impl Into<String>) -> Text {
+    /// Interns a text.
+    fn intern(&mut self, text: impl Into<String>) -> Text {
         self.data.strings.add(text)
     }
 
     fn add_fact(&mut self, name: &str, value: impl Into<String>) {
-        let pair = (self.text(name), self.text(value));
+        let pair = (self.intern(name), self.intern(value));
         self.data.facts.push(pair);
     }
 
     fn add_note(&mut self, text: impl Into<String>) {
-        let text = self.text(text);
+        let text = self.intern(text);
         self.data.notes.push(text);
     }
 
@@ -113,8 +114,8 @@ impl Gathered {
         let mut all = Vec::with_capacity(frames.len());
         for frame in frames {
             let text = |text: &Option<String>| text.as_deref().unwrap_or_default().trim().to_owned();
-            let (file, name) = (self.text(text(&frame.filename)), self.text(text(&frame.name)));
-            let key = (file, frame.lineno, name, self.text(text(&frame.context)));
+            let (file, name) = (self.intern(text(&frame.filename)), self.intern(text(&frame.name)));
+            let key = (file, frame.lineno, name, self.intern(text(&frame.context)));
             let next = self.data.frames.len() as u32;
             let index = *self.frames.entry(key).or_insert(next);
             if index == next {
@@ -125,7 +126,7 @@ impl Gathered {
         all
     }
 
-    /// The node (graph, node) at a place of a method, if there is one. An instruction's is that in the graph as written.
+    /// The node (graph, node) at a place of a method, if any; for an instruction, its node in the graph as written.
     fn node_at(&self, method: &str, place: Place) -> Option<(u32, u32)> {
         self.places.get(&(method.to_owned(), place))?.first().copied()
     }

@@ -69,7 +69,7 @@ impl Measured<'_> {
             for value in &divergence.values {
                 let Some((chain, instruction)) = value.place else { continue };
                 let place = Place { node: value.node, ..Place::instruction(chain, instruction) };
-                let alert = value.difference.as_ref().map(|d| to.text(format!("differs: {d}")));
+                let alert = value.difference.as_ref().map(|d| to.intern(format!("differs: {d}")));
                 change_nodes(to, &divergence.method, place, |node| {
                     let larger = node.error.into_iter().chain(value.largest).fold(0.0, f64::max);
                     // JSON has no NaN and infinities; the alert mentions them.
@@ -84,7 +84,7 @@ impl Measured<'_> {
                     None => "not in the other file".to_owned(),
                     Some(b) => format!("in the other file: {b}"),
                 };
-                let alert = to.text(alert);
+                let alert = to.intern(alert);
                 change_nodes(to, method, *place, |node| node.alert = alert);
             }
         }
@@ -223,7 +223,7 @@ fn add_comparison(to: &mut Gathered, comparison: &Comparison, other: &str) {
     to.add_table("Layers", &note, &columns, rows);
 }
 
-/// The largest difference, signal-to-noise ratio and cosine of two values; an infinite number is text.
+/// Cells for largest difference, signal-to-noise ratio and cosine; a number that is not finite becomes a text cell.
 fn closeness_cells(to: &mut Gathered, closeness: Option<&Closeness>) -> [Cell; 3] {
     let numbers = closeness.map(|c| [c.largest, c.sqnr, c.cosine]);
     numbers.map_or([Cell::Empty, Cell::Empty, Cell::Empty], |numbers| {

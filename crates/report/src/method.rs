@@ -62,7 +62,7 @@ pub(super) fn add_method(
     for (index, payload) in payloads.iter().enumerate() {
         match sources.get(index) {
             Some(source) if payload.contents.as_ref().is_none_or(|c| c.read.nodes.is_empty()) => {
-                add_source(to, written.graph, payload, source, &raised);
+                add_source_graph(to, written.graph, payload, source, &raised);
             }
             _ => add_payload(to, written.graph, payload, &raised),
         }
@@ -155,18 +155,18 @@ impl AsWritten<'_> {
             if let RaisedFlow::JumpFalse { target, .. } = step.flow
                 && target < instructions.len()
             {
-                let jump = to.text("jump");
+                let jump = to.intern("jump");
                 sketch.add_edge(sources.first + index as u32, sources.first + target as u32, jump, true);
             }
         }
         for (number, &id) in plan.outputs.iter().enumerate() {
             let tensors = self.raised.tensors(id);
-            let label = to.text(format!("output {number}"));
-            let detail = to.text(value_shape(plan, id));
+            let label = to.intern(format!("output {number}"));
+            let detail = to.intern(value_shape(plan, id));
             let output = sketch.add_pill(label, detail);
             for value in tensors {
                 let from = sources.definition(value, self.raised.result(value));
-                let text = to.text(self.type_of(value));
+                let text = to.intern(self.type_of(value));
                 if let Some((from, is_whole)) = from {
                     sketch.add_edge(from, output, text, !is_whole);
                 }
@@ -182,7 +182,7 @@ impl AsWritten<'_> {
         let plan = self.plan();
         let mut sources = Sources { inputs: HashMap::new(), states: HashMap::new(), first: 0 };
         for (number, &id) in plan.inputs.iter().enumerate() {
-            let (label, detail) = (to.text(format!("input {number}")), to.text(value_shape(plan, id)));
+            let (label, detail) = (to.intern(format!("input {number}")), to.intern(value_shape(plan, id)));
             let node = sketch.add_pill(label, detail);
             sources.inputs.extend(self.raised.tensors(id).into_iter().map(|value| (value, node)));
         }
@@ -191,7 +191,7 @@ impl AsWritten<'_> {
             if before && self.raised.is_read_first(read.value) && !sources.states.contains_key(&read.value) {
                 let tensor = plan.values.get(read.value).and_then(EValue::as_tensor);
                 let name = tensor.and_then(|t| t.fully_qualified_name()).unwrap_or("state");
-                let (label, detail) = (to.text(name), to.text(value_shape(plan, read.value as i32)));
+                let (label, detail) = (to.intern(name), to.intern(value_shape(plan, read.value as i32)));
                 sources.states.insert(read.value, sketch.add_pill(label, detail));
             }
         }
@@ -230,14 +230,14 @@ impl AsWritten<'_> {
         };
         let detail = step.writes.first().map_or_else(String::new, |&v| value_shape(plan, v as i32));
         let mut node = Node {
-            label: to.text(label),
-            detail: to.text(detail),
+            label: to.intern(label),
+            detail: to.intern(detail),
             family: family_of(&name),
             ..Node::default()
         };
         let number = if plan.chains.len() > 1 { format!("{chain}:{at}") } else { at.to_string() };
         let mut about = |to: &mut Gathered, key: &str, value: String| {
-            let pair = (to.text(key), to.text(value));
+            let pair = (to.intern(key), to.intern(value));
             node.about.push(pair);
         };
         about(to, "Instruction", number);
@@ -293,22 +293,22 @@ impl AsWritten<'_> {
                 continue;
             }
             let mut operand =
-                Operand { name: to.text(argument.map_or("", |a| &a.name)), ..Operand::default() };
+                Operand { name: to.intern(argument.map_or("", |a| &a.name)), ..Operand::default() };
             operand.text = match plan.values.get(value) {
                 Some(EValue::Tensor(tensor)) => {
                     operand.from = definitions.get(&value).map(|&(from, _)| from);
                     operand.bytes = tensor.constant_idx().and_then(|_| tensor.nbytes());
                     let name = tensor.fully_qualified_name().filter(|_| operand.from.is_none());
                     let name = name.map(|name| format!(" {name}")).unwrap_or_default();
-                    to.text(tensor_type(tensor) + &name)
+                    to.intern(tensor_type(tensor) + &name)
                 }
-                _ => to.text(argument_text(plan, id)),
+                _ => to.intern(argument_text(plan, id)),
             };
             sketch.add_operand(node, operand);
         }
         for read in &step.reads {
             if let Some(&(from, is_whole)) = definitions.get(&read.value) {
-                let text = to.text(self.type_of(read.value));
+                let text = to.intern(self.type_of(read.value));
                 sketch.add_edge(from, node, text, !is_whole);
             }
         }
@@ -374,8 +374,8 @@ fn link_to_graph(to: &mut Gathered, payload: &DelegatePayload, place: Place, gra
     }
 }
 
-/// Adds the graph of the source nodes of a delegate whose payload no backend can read.
-fn add_source(
+/// Adds a graph of the nodes from which a delegate was compiled, for a payload that no backend can read.
+fn add_source_graph(
     to: &mut Gathered,
     parent: u32,
     payload: &DelegatePayload,
@@ -389,26 +389,26 @@ fn add_source(
     let defined: HashSet<&str> = source.nodes.iter().flat_map(|n| &n.results).map(String::as_str).collect();
     for input in source.nodes.iter().flat_map(|n| &n.inputs).filter(|name| !defined.contains(name.as_str())) {
         if !nodes_by_name.contains_key(input.as_str()) {
-            let (label, detail) = (to.text(input), to.text(String::new()));
+            let (label, detail) = (to.intern(input), to.intern(String::new()));
             nodes_by_name.insert(input, sketch.add_pill(label, detail));
         }
     }
     for each in &source.nodes {
         let mut node = Node {
-            label: to.text(short_target(&each.target)),
+            label: to.intern(short_target(&each.target)),
             family: family_of(short_target(&each.target)),
             ..Node::default()
         };
-        node.about.push((to.text("Node"), to.text(each.name())));
-        node.about.push((to.text("Operator"), to.text(&each.target)));
+        node.about.push((to.intern("Node"), to.intern(each.name())));
+        node.about.push((to.intern("Operator"), to.intern(&each.target)));
         for (what, text) in [("Line", &each.line), ("Module", &each.module)] {
             if !text.is_empty() {
-                node.about.push((to.text(what), to.text(text)));
+                node.about.push((to.intern(what), to.intern(text)));
             }
         }
         let node = sketch.add_node(node);
         for input in &each.inputs {
-            let (name, text) = (to.text(input), to.text(String::new()));
+            let (name, text) = (to.intern(input), to.intern(String::new()));
             sketch.add_operand(
                 node,
                 Operand { name, text, bytes: None, from: nodes_by_name.get(input.as_str()).copied() },
@@ -440,46 +440,47 @@ fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -
         |v: &PayloadValue| shape_text(if v.dtype == "fp32" { "float32" } else { &v.dtype }, &v.sizes);
     for (index, value) in contents.values.iter().enumerate() {
         if let PayloadRole::Input(argument) = value.role {
-            let (label, detail) = (to.text(format!("argument {argument}")), to.text(detail(value)));
+            let (label, detail) = (to.intern(format!("argument {argument}")), to.intern(detail(value)));
             nodes_by_value.insert(index, sketch.add_pill(label, detail));
         }
     }
     for (number, each) in contents.nodes.iter().enumerate() {
         let written = each.outputs.first().and_then(|&v| contents.values.get(v));
         let mut node = Node {
-            label: to.text(&each.kind),
-            detail: to.text(written.map(detail).unwrap_or_default()),
+            label: to.intern(&each.kind),
+            detail: to.intern(written.map(detail).unwrap_or_default()),
             family: family_of(&each.kind),
             ..Node::default()
         };
-        node.about.push((to.text("Node"), to.text(number.to_string())));
+        node.about.push((to.intern("Node"), to.intern(number.to_string())));
         for value in each.outputs.iter().filter_map(|&v| contents.values.get(v)) {
-            node.about.push((to.text("Result"), to.text(format!("{} {}", value.name, value.type_text()))));
+            node.about
+                .push((to.intern("Result"), to.intern(format!("{} {}", value.name, value.type_text()))));
         }
         if !each.attributes.is_empty() {
-            node.about.push((to.text("Attributes"), to.text(&each.attributes)));
+            node.about.push((to.intern("Attributes"), to.intern(&each.attributes)));
         }
         if let Some(handle) = each.debug_handle {
-            node.about.push((to.text("Debug handle"), to.text(handle.to_string())));
+            node.about.push((to.intern("Debug handle"), to.intern(handle.to_string())));
         }
         let node = sketch.add_node(node);
         for &v in &each.inputs {
             let Some(value) = contents.values.get(v) else { continue };
-            let text = to.text(value.type_text());
+            let text = to.intern(value.type_text());
             let bytes = match &value.role {
                 PayloadRole::Constant(bytes) => Some(bytes.len()),
                 _ => None,
             };
             let from = nodes_by_value.get(&v).copied();
-            sketch.add_operand(node, Operand { name: to.text(&value.name), text, bytes, from });
+            sketch.add_operand(node, Operand { name: to.intern(&value.name), text, bytes, from });
         }
         nodes_by_value.extend(each.outputs.iter().map(|&v| (v, node)));
     }
     for (index, value) in contents.values.iter().enumerate() {
         if let PayloadRole::Output(argument) = value.role {
-            let (label, shown) = (to.text(format!("argument {argument}")), to.text(detail(value)));
+            let (label, shown) = (to.intern(format!("argument {argument}")), to.intern(detail(value)));
             let output = sketch.add_pill(label, shown);
-            let text = to.text(value.type_text());
+            let text = to.intern(value.type_text());
             if let Some(&from) = nodes_by_value.get(&index) {
                 sketch.add_edge(from, output, text, false);
             }
@@ -513,7 +514,7 @@ fn add_prepared_region(
             Some(state) => format!("state {state}"),
             None => format!("input {i}"),
         };
-        let (label, detail) = (to.text(label), to.text(detail(input)));
+        let (label, detail) = (to.intern(label), to.intern(detail(input)));
         nodes_by_value.insert(input, sketch.add_pill(label, detail));
     }
     for id in graph.order() {
@@ -521,17 +522,17 @@ fn add_prepared_region(
         let attributes = Attributes(&**each.kind()).to_string();
         let output = each.outputs().first().copied();
         let mut node = Node {
-            label: to.text(short_operator(each.name())),
-            detail: to.text(output.map(detail).unwrap_or_default()),
+            label: to.intern(short_operator(each.name())),
+            detail: to.intern(output.map(detail).unwrap_or_default()),
             family: family_of(each.name()),
             ..Node::default()
         };
-        node.about.push((to.text("Step"), to.text(each.name())));
+        node.about.push((to.intern("Step"), to.intern(each.name())));
         for &v in each.outputs() {
-            node.about.push((to.text("Result"), to.text(format!("%{} {}", v.index(), meta(v)))));
+            node.about.push((to.intern("Result"), to.intern(format!("%{} {}", v.index(), meta(v)))));
         }
         if !attributes.is_empty() {
-            node.about.push((to.text("Attributes"), to.text(attributes)));
+            node.about.push((to.intern("Attributes"), to.intern(attributes)));
         }
         let index = sketch.nodes.len() as u32;
         let how = if each.call().is_some() {
@@ -542,14 +543,14 @@ fn add_prepared_region(
         let result = output.map(|v| graph.value(v).origin()).unwrap_or_default();
         for &origin in each.origins() {
             let key = (written.method.clone(), origin);
-            let computes = to.text(if origin == result { "Computes" } else { "Stands for" });
+            let computes = to.intern(if origin == result { "Computes" } else { "Stands for" });
             // Link only to the instruction as written, not to nodes of prepared regions for the same instruction.
             let is_written =
                 |at: &(u32, u32)| to.data.graphs.get(at.0 as usize).is_some_and(|g| g.kind != GraphKind::Run);
             let source = to.places.get(&key).and_then(|all| all.first()).copied().filter(is_written);
             if let Some((g, n)) = source {
                 node.links.push((computes, g, n));
-                let runs = to.text("Runs as");
+                let runs = to.intern("Runs as");
                 let frames = to.data.graphs[g as usize].nodes[n as usize].frames.clone();
                 to.data.graphs[g as usize].nodes[n as usize].links.push((runs, number, index));
                 if origin == result {
@@ -563,7 +564,7 @@ fn add_prepared_region(
         }
         let node = sketch.add_node(node);
         for &v in each.inputs() {
-            let text = to.text(format!("%{} {}", v.index(), meta(v)));
+            let text = to.intern(format!("%{} {}", v.index(), meta(v)));
             let bytes = graph.is_constant(v).then(|| meta(v).nbytes() as u64);
             sketch.add_operand(
                 node,
@@ -574,7 +575,7 @@ fn add_prepared_region(
     }
     for (number, &v) in graph.outputs().iter().enumerate() {
         let (label, shown, text) =
-            (to.text(format!("output {number}")), to.text(detail(v)), to.text(meta(v).to_string()));
+            (to.intern(format!("output {number}")), to.intern(detail(v)), to.intern(meta(v).to_string()));
         let output = sketch.add_pill(label, shown);
         if let Some(&from) = nodes_by_value.get(&v) {
             sketch.add_edge(from, output, text, false);
@@ -609,7 +610,7 @@ fn note_execution(to: &mut Gathered, method: &str, written: &AddedGraph, raised:
             (None, true) => ExecutedAs::Folded,
             (None, false) => ExecutedAs::AsWritten,
         };
-        let (runs, text) = (to.text("Runs"), to.text(how.text()));
+        let (runs, text) = (to.intern("Runs"), to.intern(how.text()));
         let node = written.first + index as u32;
         to.data.graphs[written.graph as usize].nodes[node as usize].about.push((runs, text));
         let operator = raised.name(index).unwrap_or_default().to_owned();

@@ -19,13 +19,13 @@ impl Gathered {
         if rows.is_empty() {
             return;
         }
-        let (title, note) = (self.text(title), self.text(note));
-        let columns = columns.iter().map(|&(name, kind)| (self.text(name), kind)).collect();
+        let (title, note) = (self.intern(title), self.intern(note));
+        let columns = columns.iter().map(|&(name, kind)| (self.intern(name), kind)).collect();
         self.data.tables.push(Table { title, note, columns, rows });
     }
 
     pub(super) fn cell(&mut self, text: impl Into<String>) -> Cell {
-        Cell::Text(self.text(text))
+        Cell::Text(self.intern(text))
     }
 }
 
@@ -253,7 +253,7 @@ pub(super) fn add_memory(to: &mut Gathered, program: &Program, report: &PlanRepo
                     block.layout,
                     named.map(|n| format!(" {n}")).unwrap_or_default()
                 );
-                let (name, role) = (to.text(name), to.text(block.role));
+                let (name, role) = (to.intern(name), to.intern(block.role));
                 for &(first, last) in &block.life {
                     blocks.push((
                         block.bytes.start,
@@ -265,8 +265,8 @@ pub(super) fn add_memory(to: &mut Gathered, program: &Program, report: &PlanRepo
                     ));
                 }
             }
-            let name = to.text(format!("{}, arena {}", method.name, arena.memory_id));
-            let peak_at = to.text(arena.peak_at.clone().unwrap_or_default());
+            let name = to.intern(format!("{}, arena {}", method.name, arena.memory_id));
+            let peak_at = to.intern(arena.peak_at.clone().unwrap_or_default());
             let (bytes, peak, instructions) = (arena.bytes, arena.peak, method.instructions as u64);
             to.data.arenas.push(Arena { name, bytes, peak, peak_at, instructions, graph, blocks });
         }

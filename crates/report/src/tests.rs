@@ -7,7 +7,7 @@ use pteron_runtime::BytesLoader;
 fn hostile() -> ReportData {
     let mut to =
         Gathered::new("</title><script>alert(1)</script>.pte", "</script><img src=x onerror=alert(1)>");
-    let label = to.text("<!-- </SCRIPT ><b>&amp;\u{2028}\"'`");
+    let label = to.intern("<!-- </SCRIPT ><b>&amp;\u{2028}\"'`");
     let mut sketch = Sketch::new("<svg onload=alert(1)>", GraphKind::Method);
     sketch.add_pill(label, label);
     to.add_graph(sketch);

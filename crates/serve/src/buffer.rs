@@ -58,7 +58,7 @@ impl Buffer {
     ///
     /// # Errors
     /// As [`Self::push`].
-    pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<()> {
+    pub(crate) fn write_json(&mut self, value: &impl serde::Serialize) -> Result<()> {
         let written = serde_json::to_writer(&mut *self, value);
         self.check()?;
         written.map_err(|e| Refusal::from_error(Reason::Failed, &e))

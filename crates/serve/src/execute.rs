@@ -123,9 +123,9 @@ fn set_input<'a>(
     if view.meta().is_row_major() {
         return fill_batch(view.bytes_mut(), parts, row);
     }
-    let meta =
-        TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len())).map_err(|e| out_of_memory(&e))?;
-    let mut tensor = Tensor::zeros(meta).map_err(|e| out_of_memory(&e))?;
+    let meta = TensorMeta::new(dtype, sizes, DimOrder::contiguous(sizes.len()))
+        .map_err(|e| out_of_memory_error(&e))?;
+    let mut tensor = Tensor::zeros(meta).map_err(|e| out_of_memory_error(&e))?;
     fill_batch(tensor.view_mut().bytes_mut(), parts, row)?;
     method.set_input_tensor(index, tensor.view()).map_err(|e| to_refusal(&e))
 }
@@ -191,23 +191,23 @@ fn copy_output(
 fn copy_bytes(view: TensorView<'_>, range: Range<usize>, reservation: &mut Reservation) -> Result<Vec<u8>> {
     reservation.grow(range.len() as u64)?;
     if view.meta().is_row_major() {
-        return memory::copied(&view.bytes()[range]).map_err(|e| out_of_memory(&e));
+        return memory::copied(&view.bytes()[range]).map_err(|e| out_of_memory_error(&e));
     }
     let sizes = view.sizes();
     let meta = TensorMeta::new(view.dtype(), sizes, DimOrder::contiguous(sizes.len()));
-    let mut meta = meta.map_err(|e| out_of_memory(&e))?;
+    let mut meta = meta.map_err(|e| out_of_memory_error(&e))?;
     if range.len() < view.nbytes() {
         reservation.grow((view.nbytes() - range.len()) as u64)?;
     }
-    let mut all = memory::filled(view.nbytes(), 0u8).map_err(|e| out_of_memory(&e))?;
+    let mut all = memory::filled(view.nbytes(), 0u8).map_err(|e| out_of_memory_error(&e))?;
     let written = TensorViewMut::new(&mut meta, &mut all).and_then(|mut out| view.relayout(&mut out));
-    written.map_err(|e| out_of_memory(&e))?;
+    written.map_err(|e| out_of_memory_error(&e))?;
     all.truncate(range.end);
     all.drain(..range.start);
     Ok(all)
 }
 
-fn out_of_memory(error: &pteron::tensor::Error) -> Refusal {
+fn out_of_memory_error(error: &pteron::tensor::Error) -> Refusal {
     Refusal::from_error(Reason::Busy, error)
 }
 

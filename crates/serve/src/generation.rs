@@ -60,7 +60,7 @@ impl Generation {
     }
 
     /// Why requests are not batched, if the options ask for batches.
-    pub fn unbatched(&self) -> Option<&str> {
+    pub fn unbatched_reason(&self) -> Option<&str> {
         self.unbatched.as_deref()
     }
 

@@ -7,7 +7,7 @@ use std::thread::{self, Builder};
 /// The stack size of the threads that load and execute programs, in bytes.
 const STACK_BYTES: usize = 16 << 20;
 
-/// A thread that may load or execute programs.
+/// A builder of a thread that may load or execute programs.
 pub(crate) fn program_thread(name: impl Into<String>) -> Builder {
     Builder::new().name(name.into()).stack_size(STACK_BYTES)
 }

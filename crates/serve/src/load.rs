@@ -54,7 +54,7 @@ pub(crate) fn load_version(
     if most > 1 && files.config.share_memory_arenas {
         generation.unbatched = Some("its methods share their state".to_owned());
     } else if most > 1 {
-        match probe::batch_dimension(&generation) {
+        match probe::find_max_batch(&generation) {
             Ok(bound) => generation.batches = batch_sizes(most.min(bound)),
             Err(reason) => generation.unbatched = Some(reason),
         }

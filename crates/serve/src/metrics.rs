@@ -69,7 +69,7 @@ pub(crate) struct Totals {
     pub(crate) last_success: u64,
     /// The time that successful requests waited, in microseconds.
     pub(crate) queued: u64,
-    /// The time of executions, for each of their successful requests, in microseconds.
+    /// The execution time of successful requests, in microseconds. An execution counts once for each of its requests.
     pub(crate) computed: u64,
 }
 

@@ -107,12 +107,12 @@ impl Models {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Looks at the folder: loads new and replaced models, and removes those whose files are gone. Models that were unloaded
-    /// on request stay unloaded. Returns the failures, or those that are new.
+    /// Scans the folder: loads new and replaced models, and removes those whose files are gone. Models that were
+    /// unloaded on request stay unloaded. Returns the failures, or those that are new.
     ///
     /// # Errors
     /// The folder cannot be read; then nothing changes.
-    pub(crate) fn follow(
+    pub(crate) fn update_from_folder(
         &self,
         look: ScanPolicy,
         options: &ServiceOptions,
@@ -223,7 +223,7 @@ impl Models {
                 continue;
             }
             let known = failures.models.get(&key).filter(|failure| failure.files.as_ref() == Some(&files));
-            if look == ScanPolicy::ForChanges && known.is_some_and(|failure| failure.refusal.is_lasting()) {
+            if look == ScanPolicy::ForChanges && known.is_some_and(|failure| failure.refusal.is_permanent()) {
                 continue;
             }
             let number = self.next_number();
@@ -256,7 +256,7 @@ impl Models {
         if version.is_none() && entries.values().any(is_ready) {
             return true;
         }
-        let entry = entries.entry(version.unwrap_or(1)).or_insert_with(|| self.entry());
+        let entry = entries.entry(version.unwrap_or(1)).or_insert_with(|| self.new_entry());
         if !is_ready(entry) {
             entry.state = State::Failed(refusal.message.clone());
         }
@@ -277,7 +277,7 @@ impl Models {
             entries.extract_if(.., |version, _| !numbers.contains(version)).collect();
         let mut replaced = Vec::new();
         for (version, generation) in &loaded {
-            let entry = entries.entry(*version).or_insert_with(|| self.entry());
+            let entry = entries.entry(*version).or_insert_with(|| self.new_entry());
             entry.metrics.count_load();
             replaced.push(std::mem::replace(&mut entry.state, State::Ready(Arc::clone(generation))));
         }
@@ -289,13 +289,13 @@ impl Models {
             options.events.report(&Event::Removed { model: model(), version });
         }
         for (version, generation) in loaded {
-            let unbatched = generation.unbatched().map(str::to_owned);
+            let unbatched = generation.unbatched_reason().map(str::to_owned);
             let generation = generation.number;
             options.events.report(&Event::Loaded { model: model(), version, generation, unbatched });
         }
     }
 
-    fn entry(&self) -> Entry {
+    fn new_entry(&self) -> Entry {
         let state = State::Failed("not loaded".to_owned());
         Entry { lane: self.next_number(), state, metrics: Arc::default() }
     }
@@ -320,7 +320,7 @@ impl Models {
     ///
     /// # Errors
     /// `each` fails.
-    pub(crate) fn index(&self, mut each: impl FnMut(IndexEntry) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_each_version(&self, mut each: impl FnMut(IndexEntry) -> Result<()>) -> Result<()> {
         let models = self.read();
         for (name, versions) in models.iter() {
             for (version, entry) in versions {
@@ -380,7 +380,7 @@ impl Models {
     /// # Errors
     /// There is no such model or version, or `each` fails.
     #[cfg(feature = "net")]
-    pub(crate) fn each_totals(
+    pub(crate) fn for_each_totals(
         &self,
         (name, version): (&str, &str),
         mut each: impl FnMut(&str, u64, &Totals) -> Result<()>,

@@ -14,7 +14,7 @@ const TIME: Duration = Duration::from_secs(30);
 
 /// The upper bound of the first dimension, if requests can be concatenated along it: it is dynamic and common to all inputs
 /// and outputs, and two rows have the same results together as alone. Otherwise the reason why not.
-pub(crate) fn batch_dimension(generation: &Generation) -> Result<usize, String> {
+pub(crate) fn find_max_batch(generation: &Generation) -> Result<usize, String> {
     let specs = || generation.inputs().chain(generation.outputs());
     let first = generation.inputs().next().ok_or("the model has no inputs")?;
     let bound = first.bounds.first().copied().unwrap_or(1);

@@ -137,7 +137,7 @@ impl Refusal {
     }
 
     /// Whether the failure is permanent: the same request or file would fail again.
-    pub(crate) fn is_lasting(&self) -> bool {
+    pub(crate) fn is_permanent(&self) -> bool {
         !matches!(self.reason, Reason::Busy | Reason::Unavailable)
     }
 

@@ -89,7 +89,7 @@ impl Service {
     /// # Errors
     /// The folder cannot be read; then nothing changes.
     pub fn reload(&self) -> Result<Vec<(String, Refusal)>> {
-        self.models.follow(ScanPolicy::Afresh, &self.options)
+        self.models.update_from_folder(ScanPolicy::Afresh, &self.options)
     }
 
     /// As [`Self::reload`], but files that were found to be invalid are not tried again unless they were replaced, and
@@ -98,7 +98,7 @@ impl Service {
     /// # Errors
     /// The folder cannot be read; then nothing changes.
     pub fn reload_changed(&self) -> Result<Vec<(String, Refusal)>> {
-        self.models.follow(ScanPolicy::ForChanges, &self.options)
+        self.models.update_from_folder(ScanPolicy::ForChanges, &self.options)
     }
 
     /// Loads a model, or swaps in files that were replaced: afterwards it has the versions that are in the folder now.
@@ -122,7 +122,7 @@ impl Service {
     /// An entry for every version of every model, including models in the folder that were never loaded.
     pub fn index(&self) -> Vec<IndexEntry> {
         let mut all = Vec::new();
-        let pushed = self.models.index(|entry| {
+        let pushed = self.models.for_each_version(|entry| {
             all.push(entry);
             Ok(())
         });
@@ -137,7 +137,7 @@ impl Service {
     #[cfg(feature = "net")]
     pub(crate) fn charged_index(&self, reservation: &mut Reservation) -> Result<Vec<IndexEntry>> {
         let mut all = Vec::new();
-        self.models.index(|entry| {
+        self.models.for_each_version(|entry| {
             let texts = entry.name.len() + entry.version.len() + entry.reason.len();
             reservation.grow((texts + size_of::<IndexEntry>()) as u64)?;
             all.push(entry);
@@ -178,12 +178,12 @@ impl Service {
     /// # Errors
     /// There is no such model or version, or `each` fails.
     #[cfg(feature = "net")]
-    pub(crate) fn each_totals(
+    pub(crate) fn for_each_totals(
         &self,
         model: (&str, &str),
         each: impl FnMut(&str, u64, &Totals) -> Result<()>,
     ) -> Result<()> {
-        self.models.each_totals(model, each)
+        self.models.for_each_totals(model, each)
     }
 
     /// Fails in the way [`Self::infer`] does if the model or version is not loaded.
@@ -193,7 +193,7 @@ impl Service {
         model.map(drop)
     }
 
-    /// A reservation of no bytes yet from the memory budget of requests.
+    /// An empty reservation, which can grow, from the memory budget of requests.
     pub fn hold(&self) -> Reservation {
         Reservation::empty(&self.budget)
     }

@@ -189,7 +189,11 @@ fn models_with_dependent_rows_are_not_batched() {
         let service = folder.service_with(batching(&folder, 8));
         let (_, generation) = service.model("model", "").unwrap();
         assert_eq!(generation.max_batch(), 1);
-        assert!(generation.unbatched().unwrap().contains(reason), "{:?}", generation.unbatched());
+        assert!(
+            generation.unbatched_reason().unwrap().contains(reason),
+            "{:?}",
+            generation.unbatched_reason()
+        );
     }
 }
 

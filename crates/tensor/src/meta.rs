@@ -25,7 +25,7 @@ pub struct TensorMeta {
 }
 
 impl TensorMeta {
-    /// A tensor with a static shape. The byte count must not overflow; the dim order must have the rank of the sizes.
+    /// The meta of a static tensor. The byte count must not overflow; the dim order must have the rank of the sizes.
     pub fn new(dtype: ScalarType, sizes: &[usize], dim_order: DimOrder) -> Result<Self> {
         let sizes = Shape::new(sizes)?;
         if dim_order.len() != sizes.rank() {
@@ -36,7 +36,7 @@ impl TensorMeta {
         Ok(Self { dtype, dynamism: ShapeDynamism::Static, dim_order, sizes, strides, numel })
     }
 
-    /// A row-major tensor with a static shape.
+    /// The meta of a row-major tensor with a static shape.
     pub fn contiguous(dtype: ScalarType, sizes: &[usize]) -> Result<Self> {
         Self::new(dtype, sizes, DimOrder::contiguous(sizes.len()))
     }
@@ -129,7 +129,7 @@ impl TensorMeta {
 }
 
 impl Default for TensorMeta {
-    /// An empty, one-dimensional tensor of bytes.
+    /// The meta of an empty, one-dimensional tensor of bytes.
     fn default() -> Self {
         Self {
             dtype: ScalarType::Byte,

@@ -98,7 +98,7 @@ impl ScalarType {
         )
     }
 
-    /// The type of the real and the imaginary part of a complex type; any other type itself.
+    /// The type of the real and imaginary parts of a complex type; for any other type, the type itself.
     pub const fn to_real(self) -> Self {
         match self {
             Self::ComplexHalf => Self::Half,

@@ -4,5 +4,7 @@
 mod shown;
 mod suggest;
 
-pub use shown::{Escapes, MAX_COLUMNS, Screen, Shown, bytes, is_plain, line, message, quoted, text, within};
+pub use shown::{
+    Escapes, MAX_COLUMNS, Screen, Shown, bytes, is_plain, line, message, quoted, text, text_within,
+};
 pub use suggest::{closest, did_you_mean};

@@ -26,8 +26,8 @@ pub fn quoted(text: &str) -> Shown<'_> {
     Shown { text, columns: MAX_COLUMNS, indent: 0, quoted: true }
 }
 
-/// As [`text`], but shortened to `columns` columns.
-pub fn within(text: &str, columns: usize) -> Shown<'_> {
+/// As [`text`], but shortened to at most `columns` columns.
+pub fn text_within(text: &str, columns: usize) -> Shown<'_> {
     Shown { text, columns, indent: 0, quoted: false }
 }
 
@@ -320,7 +320,7 @@ mod tests {
         let escapes = "\x1b".repeat(1000);
         assert!(text(&escapes).to_string().len() < MAX_COLUMNS + 20);
         assert_eq!(text(&"x".repeat(MAX_COLUMNS)).to_string().len(), MAX_COLUMNS);
-        assert_eq!(within("abcdefghij", 5).to_string(), "abc…j (10 bytes)");
+        assert_eq!(text_within("abcdefghij", 5).to_string(), "abc…j (10 bytes)");
         assert!(bytes(&[0xff; 100_000]).ends_with("…\" (100000 bytes)"));
     }
 

@@ -73,7 +73,7 @@ pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Op
             false => None,
         };
         let base = name.split('/').next().unwrap_or_default();
-        let kind = KINDS.iter().find(|(start, _)| base.strip_prefix(start).is_some_and(is_end_of_kind));
+        let kind = KINDS.iter().find(|(start, _)| base.strip_prefix(start).is_some_and(is_kind_suffix));
         entries.push(EtrecordEntry { what: kind.map(|(_, what)| *what), name, bytes, keys });
     }
     let (file, bytes) = (loader.name().to_owned(), loader.size());
@@ -81,7 +81,7 @@ pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Op
 }
 
 /// Whether `rest`, the end of an entry's name, is empty or names one of the parts in which a program is saved.
-fn is_end_of_kind(rest: &str) -> bool {
+fn is_kind_suffix(rest: &str) -> bool {
     ["", "_state_dict", "_constants", "_example_inputs"].contains(&rest)
 }
 

@@ -1,7 +1,7 @@
 //! Extracts parts of a file into separate files: segments, payloads of delegates, named data, constants.
 
 use crate::edit::Output;
-use crate::file::{File, Progress, source};
+use crate::file::{File, Progress, blob_source};
 use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Result, delegates, npy, show};
 use pteron_format::ptd::TensorLayout;
@@ -222,7 +222,7 @@ impl Parts<'_> {
         name: Option<&str>,
         bytes: Range<u64>,
     ) {
-        let blob = source(loader, self.progress)(bytes.clone());
+        let blob = blob_source(loader, self.progress)(bytes.clone());
         let output = Output::stream(blob.len(), self.progress, move |out| blob.copy_to(out));
         let path = self.unique_path(folder, stem, "bin");
         self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });

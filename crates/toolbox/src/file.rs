@@ -3,7 +3,7 @@
 mod blobs;
 mod progress;
 
-pub(crate) use blobs::{InFile, source};
+pub(crate) use blobs::{InFile, blob_source};
 pub use progress::{Listener, Progress};
 
 use crate::bundle::unbundle;

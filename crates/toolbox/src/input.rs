@@ -162,7 +162,7 @@ fn parse_number(text: &str) -> Option<Scalar> {
 }
 
 impl InputSpec {
-    /// The input in a `.npy` file or an image (`.png`, `.jpg`, `.jpeg`, `.webp`, `.bmp`); `None` for other extensions.
+    /// The input in a file, by its extension: an array (`.npy`), an image or a program; `None` for other extensions.
     pub fn of_file(path: &Path) -> Option<Self> {
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         match ending.as_str() {

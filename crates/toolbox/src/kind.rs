@@ -10,7 +10,7 @@ pub fn file_kind(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
     Ok(pteron_format::sniff(&head))
 }
 
-/// The error for a file of a format that a verb does not take; `kind` if its format is known.
+/// The error for a file of a format that `verb` does not take. `kind` is the format, if it is known.
 pub fn wrong_format(
     loader: &dyn DataLoader,
     kind: Option<FileKind>,

@@ -1,7 +1,7 @@
 //! Merges several files of named data into one.
 
 use crate::edit::{Output, finish_data, revise_data, undeclared_fields};
-use crate::file::{InFile, Progress, source};
+use crate::file::{InFile, Progress, blob_source};
 use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Context, Error, Result, show};
 use pteron_format::container::Blob;
@@ -75,7 +75,7 @@ pub fn merge(files: &[PtdDataMap], options: &MergeOptions, progress: &Progress) 
     let (mut same, mut conflicts) = (Vec::new(), Vec::new());
     for (index, file) in files.iter().enumerate() {
         let (tables, name) = (file.tables(), file.loader().name());
-        let bytes_of = source(file.loader(), progress);
+        let bytes_of = blob_source(file.loader(), progress);
         // Entries that share bytes go on sharing them.
         let mut known: HashMap<Range<u64>, Blob<'static>> = HashMap::new();
         for (at, entry) in tables.named_data.iter().enumerate() {

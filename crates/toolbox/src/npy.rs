@@ -41,7 +41,7 @@ pub(crate) fn swap_on_big_endian(dtype: ScalarType, bytes: &mut [u8]) {
     }
 }
 
-/// The maximum header size in bytes. Headers that NumPy writes have about a hundred.
+/// The maximum header size in bytes. Headers that NumPy writes take about a hundred.
 const MAX_HEADER: usize = 1 << 16;
 
 /// A `.npy` file whose header has been read: the type and sizes are known before memory is allocated for the elements.

@@ -66,7 +66,7 @@ impl Paths {
         self.writes.push(Write { named, over });
     }
 
-    /// Adds a folder in which files will be written; their paths are added separately once they are known.
+    /// Adds a folder whose files are read or written. Files to write are added separately, once they are known.
     pub fn folder(&mut self, option: &'static str, path: &Path) {
         self.folders.push(Named::new(option, path, Resolved::resolve(path)));
     }
@@ -191,23 +191,28 @@ impl Resolved {
         }
         // If stdin is redirected from a file, it is that file; otherwise it is a stream of its own.
         let file = fs::metadata("/dev/stdin").ok().filter(Metadata::is_file);
-        let id = file.and_then(|meta| Id::of(&meta)).unwrap_or_else(|| Id::Path(STANDARD_STREAM.into()));
+        let id = file
+            .and_then(|meta| Id::from_metadata(&meta))
+            .unwrap_or_else(|| Id::Path(STANDARD_STREAM.into()));
         Self { id, once: true, endless: false }
     }
 
     /// The file that stdout is redirected to, if it is redirected to one.
     fn resolve_stdout() -> Option<Self> {
-        let id = fs::metadata("/dev/stdout").ok().filter(Metadata::is_file).and_then(|meta| Id::of(&meta))?;
+        let id = fs::metadata("/dev/stdout")
+            .ok()
+            .filter(Metadata::is_file)
+            .and_then(|meta| Id::from_metadata(&meta))?;
         Some(Self { id, once: false, endless: false })
     }
 
     fn resolve(path: &Path) -> Self {
         let Ok(meta) = fs::metadata(path) else {
-            let id = Id::Path(case_folded(pteron_runtime::replaced_path(path)));
+            let id = Id::Path(fold_case(pteron_runtime::replaced_path(path)));
             return Self { id, once: false, endless: false };
         };
-        let id = Id::of(&meta).unwrap_or_else(|| {
-            Id::Path(case_folded(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())))
+        let id = Id::from_metadata(&meta).unwrap_or_else(|| {
+            Id::Path(fold_case(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())))
         });
         Self { id, once: is_pipe(&meta), endless: is_device(&meta) }
     }
@@ -215,19 +220,19 @@ impl Resolved {
 
 impl Id {
     #[cfg(unix)]
-    fn of(meta: &Metadata) -> Option<Self> {
+    fn from_metadata(meta: &Metadata) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         Some(Self::File { device: meta.dev(), inode: meta.ino() })
     }
 
     #[cfg(not(unix))]
-    fn of(_: &Metadata) -> Option<Self> {
+    fn from_metadata(_: &Metadata) -> Option<Self> {
         None
     }
 }
 
 /// The path in lower case on systems whose file names are case-insensitive.
-fn case_folded(path: PathBuf) -> PathBuf {
+fn fold_case(path: PathBuf) -> PathBuf {
     match cfg!(any(windows, target_vendor = "apple")) {
         true => path.to_string_lossy().to_lowercase().into(),
         false => path,

@@ -3,8 +3,8 @@
 use crate::{Error, Result};
 use std::fmt;
 
-/// A pattern: `*` stands for any characters, none among them, and `?` for one. A name fits itself, whatever characters it
-/// has.
+/// A pattern: `*` matches any number of characters, including none, and `?` matches one. A name always matches itself,
+/// even if it contains `*` or `?`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     text: String,

@@ -25,7 +25,7 @@ pub fn random_inputs(program: &Program, method: &str, seed: u64) -> Result<Vec<E
 struct Random(u64);
 
 impl Random {
-    /// The generator of a seed. Its state is never 0, which would stay 0.
+    /// A generator with a seed. Its state is never 0, because xorshift64 never leaves state 0.
     fn new(seed: u64) -> Self {
         Self((0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xbf58_476d_1ce4_e5b9)).max(1))
     }

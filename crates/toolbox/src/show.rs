@@ -248,7 +248,7 @@ pub fn write_table(
 ) -> fmt::Result {
     loop {
         let cells = |row: Vec<String>| -> Vec<String> {
-            row.iter().map(|cell| pteron_text::within(cell, CELL).to_string()).collect()
+            row.iter().map(|cell| pteron_text::text_within(cell, CELL).to_string()).collect()
         };
         let block: Vec<Vec<String>> = rows.by_ref().take(ROWS).map(cells).collect();
         if block.is_empty() {

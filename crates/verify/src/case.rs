@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The names of files that contain cases.
 const NAMES: [&str; 2] = ["case.json", "cases.json"];
 
-/// What a file of another kind is answered with.
+/// The accepted files, for the error about a file of another format.
 const EXPECTED: &str = "recorded cases (case.json, cases.json, .bpte, or folders of them); `pteron validate` checks a file, and `pteron compare` \
                         two programs";
 

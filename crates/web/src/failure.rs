@@ -45,7 +45,7 @@ impl Failure {
     }
 
     /// Prefixes the message with the index of an input.
-    pub(crate) fn at_input(mut self, index: usize) -> Self {
+    pub(crate) fn with_input_index(mut self, index: usize) -> Self {
         self.0.message = format!("input {index}: {}", self.0.message);
         self
     }

@@ -17,7 +17,7 @@ pub(crate) enum Request {
     Run { module: u32, method: Option<String>, inputs: Vec<Input>, repeat: usize },
     /// Creates pseudo-random inputs for a method.
     Random { module: u32, method: Option<String> },
-    /// Converts an image to an input; without options for images, as the program stores it.
+    /// Converts an image to an input. Without options for images, the preprocessing that the program stores is applied.
     Picture { module: u32, method: Option<String>, input: usize, picture: File, preparation: Pictures },
     /// Returns the `count` largest elements of each row of a tensor.
     Top { tensor: Input, count: usize, labels: Vec<String> },

@@ -58,7 +58,9 @@ pub(crate) fn borrowed_inputs<'b>(
             (Some(_), false) => Input::Fixed,
             _ => inputs.next().unwrap_or(Input::None),
         };
-        converted.push(convert_input(input, declared, buffers).map_err(|failure| failure.at_input(index))?);
+        converted.push(
+            convert_input(input, declared, buffers).map_err(|failure| failure.with_input_index(index))?,
+        );
     }
     Ok(converted)
 }

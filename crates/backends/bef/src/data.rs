@@ -121,17 +121,19 @@ impl Data {
             let map = named.ok_or_else(|| {
                 Error::new(format!("its bytes are the named data `{key}`, and there is no named data"))
             })?;
-            let plain = map.constant(key).map_err(|e| unreadable_data(key, &e))?;
-            let plain =
-                plain.aligned(ALIGNMENT, "its constants", memory).map_err(|e| out_of_memory(&e))?.shared();
+            let plain = map.constant(key).map_err(|e| unreadable_data_error(key, &e))?;
+            let plain = plain
+                .aligned(ALIGNMENT, "its constants", memory)
+                .map_err(|e| out_of_memory_error(&e))?
+                .shared();
             // Packed forms that are missing or for other machines are skipped; those weights are packed again.
             let fits = |layout: &str| layout.strip_prefix(machine).is_some_and(|rest| rest.starts_with(' '));
             let fitting =
                 constant.laid_out.iter().filter(|laid| fits(&laid.layout) && map.contains(&laid.key));
             let laid_out = fitting.map(|laid| {
-                let bytes = map.data(&laid.key).map_err(|e| unreadable_data(&laid.key, &e))?;
+                let bytes = map.data(&laid.key).map_err(|e| unreadable_data_error(&laid.key, &e))?;
                 let bytes =
-                    bytes.aligned(ALIGNMENT, "its constants", memory).map_err(|e| out_of_memory(&e))?;
+                    bytes.aligned(ALIGNMENT, "its constants", memory).map_err(|e| out_of_memory_error(&e))?;
                 Ok((laid.layout.clone(), Arc::new(bytes) as SharedBytes))
             });
             let laid_out = laid_out.collect::<Result<_>>()?;
@@ -159,10 +161,10 @@ impl Data {
     }
 }
 
-fn unreadable_data(key: &str, e: &pteron_runtime::Error) -> Error {
+fn unreadable_data_error(key: &str, e: &pteron_runtime::Error) -> Error {
     Error::new(format!("its bytes are the named data `{key}`: {e}"))
 }
 
-fn out_of_memory(e: &pteron_operator::Error) -> Error {
+fn out_of_memory_error(e: &pteron_operator::Error) -> Error {
     Error::new(e.to_string())
 }

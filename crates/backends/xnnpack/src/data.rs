@@ -115,7 +115,7 @@ impl Data {
 
     /// A constant value as a graph constant, whose bytes are read when they are packed.
     pub(crate) fn graph_constant(&self, value: &Value) -> Result<pteron_engine::Constant> {
-        Ok(self.constant(Self::constant_index(value)?)?.to_graph())
+        Ok(self.constant(Self::constant_index(value)?)?.to_graph_constant())
     }
 
     /// The bytes of a constant value, which are read when something uses them.

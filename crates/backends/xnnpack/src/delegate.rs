@@ -3,7 +3,7 @@ use crate::error::{Result, fail};
 use crate::example::example_metas;
 use crate::payload::Role;
 use crate::raise::raise;
-use crate::support::support;
+use crate::support::check_support;
 use crate::{BACKEND_ID, Payload};
 use pteron_engine::Graph;
 use pteron_operator::KernelRegistry;
@@ -75,7 +75,7 @@ impl PayloadBackend for XnnpackBackend {
         processed: &FreeableBuffer,
         named_data: Option<&dyn NamedDataMap>,
     ) -> Option<PayloadSupport> {
-        Some(support(payload, &self.kernels, processed, named_data))
+        Some(check_support(payload, &self.kernels, processed, named_data))
     }
 }
 

@@ -32,12 +32,12 @@ impl Error {
     }
 }
 
-/// An error with this message.
+/// Fails with this message.
 pub(crate) fn fail<T>(message: impl fmt::Display) -> Result<T> {
     Err(Error::new(message.to_string()))
 }
 
-/// An error with this message about sizes that do not fit each other.
+/// Fails with this message about sizes that do not fit each other.
 pub(crate) fn fail_sizes<T>(message: impl fmt::Display) -> Result<T> {
     Err(Error { message: message.to_string(), depends_on_sizes: true })
 }

@@ -9,9 +9,9 @@ use crate::raise::refused_nodes;
 use pteron_operator::{Budget, KernelRegistry};
 use pteron_runtime::{FreeableBuffer, GraphRequest, Limits, NamedDataMap, PayloadSupport, RefusedNode};
 
-/// Tells which nodes of a payload are refused, and which constants are absent. Nodes that use absent constants are
-/// not checked.
-pub(crate) fn support(
+/// Finds the nodes of a payload that are refused, and the constants that are absent. Nodes that use absent constants
+/// are not checked.
+pub(crate) fn check_support(
     payload: &Payload,
     kernels: &KernelRegistry,
     bytes: &FreeableBuffer,

@@ -7,7 +7,7 @@ use crate::samples::Samples;
 use pteron::compile::{QuantizationGoal, Quantized, Quantizer};
 use std::path::Path;
 
-/// Finds out how to quantize with the inputs in a folder.
+/// Calibrates the quantizer with the samples in `folder`, and chooses the quantization that reaches `goal`.
 pub(super) fn run(
     quantizer: &Quantizer<'_>,
     folder: &Path,

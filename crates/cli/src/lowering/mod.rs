@@ -42,7 +42,7 @@ pub(crate) struct LoweringOpts {
     target_cpu: TargetCpu,
     /// Quantize to int8 with the ranges of --calibrate (int8), or only matrix products, whose inputs are quantized at run
     /// time: with int8 weights (dynamic-int8), or with 4-bit weights in groups of GROUP, by default 32 (8da4w)
-    #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = scheme)]
+    #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = parse_scheme)]
     quantize: Option<Scheme>,
     /// A folder of sample inputs to find value ranges and to measure the quantized program: arrays (.npy) and images, or folders with one file for each input,
     /// by the names of the inputs or in order of their names
@@ -54,14 +54,14 @@ pub(crate) struct LoweringOpts {
     task: TaskOpts,
     /// Fix a dynamic size (`--size s77=1`), or narrow its bounds (`--size x.1=16..512`): a symbol, or a dimension of an input
     /// by its name or position, as `inspect` shows them; may be repeated
-    #[arg(long, value_name = "NAME=N|A..B", value_parser = size)]
+    #[arg(long, value_name = "NAME=N|A..B", value_parser = parse_size_bounds)]
     size: Vec<SizeBounds>,
     /// Keep as many nodes in float as it takes for each output to have this signal-to-noise ratio, in decibels, on the inputs
     /// of --calibrate
     #[arg(long, value_name = "DB", requires_all = ["quantize", "calibrate"])]
     min_sqnr: Option<f64>,
     /// The same until the largest element of this share of the rows of each output, from 0 to 1, stays at its position
-    #[arg(long, value_name = "SHARE", requires_all = ["quantize", "calibrate"], value_parser = share)]
+    #[arg(long, value_name = "SHARE", requires_all = ["quantize", "calibrate"], value_parser = parse_share)]
     min_agreement: Option<f64>,
     /// Nodes that are not quantized, by the names in the report; may be repeated
     #[arg(long, value_name = "NODE", value_delimiter = ',', requires = "quantize")]
@@ -113,7 +113,7 @@ enum Operators {
 }
 
 /// Parses `NAME=N` or `NAME=A..B`.
-fn size(text: &str) -> Result<SizeBounds, String> {
+fn parse_size_bounds(text: &str) -> Result<SizeBounds, String> {
     let number = |text: &str| text.trim().parse().ok().filter(|&n: &i64| n >= 0);
     let parsed = text.rsplit_once('=').and_then(|(name, bounds)| {
         let (min, max) = bounds.split_once("..").unwrap_or((bounds, bounds));
@@ -124,7 +124,7 @@ fn size(text: &str) -> Result<SizeBounds, String> {
     parsed.ok_or_else(|| "a size is fixed with `NAME=8`, or bounded with `NAME=16..512`".to_owned())
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "it is a number from 0 to 1".to_owned())
 }
@@ -137,7 +137,7 @@ enum Scheme {
     FourBits { group: usize },
 }
 
-fn scheme(text: &str) -> Result<Scheme, String> {
+fn parse_scheme(text: &str) -> Result<Scheme, String> {
     match text.split_once(':') {
         None if text == "int8" => Ok(Scheme::Static),
         None if text == "dynamic-int8" => Ok(Scheme::Dynamic),
@@ -151,11 +151,11 @@ fn scheme(text: &str) -> Result<Scheme, String> {
 }
 
 impl LoweringOpts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.calibrate.iter().for_each(|path| paths.folder("--calibrate", path));
         self.external_data.iter().for_each(|path| paths.write("--external-data", path));
-        self.task.paths(paths);
-        self.output.binary_paths(paths);
+        self.task.declare_paths(paths);
+        self.output.declare_binary(paths);
     }
 
     /// Compiles, and writes the program and its external data or test cases, as the options say. If the program in `file` is
@@ -204,7 +204,7 @@ impl LoweringOpts {
         };
         self.write(general, file, bundle, &compiled)?;
         let json = report::json(&compiled, measured.as_ref());
-        general::report(&self.output, self.json, &json, &self.text(&compiled, measured.as_ref()))
+        general::write_report(&self.output, self.json, &json, &self.text(&compiled, measured.as_ref()))
     }
 
     /// The task metadata of the new program: that of the source, as far as the options do not replace it.
@@ -266,7 +266,7 @@ impl LoweringOpts {
         if let Some(path) = &self.external_data {
             let data = compiled.named_data().map_err(fail)?;
             general::write_file_with(path, self.output.protected(), |out| {
-                let mut out = progress::write_progress(out, data.header().file_len);
+                let mut out = progress::progress_writer(out, data.header().file_len);
                 data.write_to(&mut out).map_err(|e| fail(e.into()))
             })?;
         }
@@ -278,7 +278,7 @@ impl LoweringOpts {
             return self.output.write_binary_with(|out| Ok(bundle.write(out)?));
         }
         self.output.write_binary_with(|out| {
-            let mut out = progress::write_progress(out, compiled.program.header().file_len);
+            let mut out = progress::progress_writer(out, compiled.program.header().file_len);
             compiled.program.write_to(&mut out).map_err(|e| fail(e.into()))
         })
     }

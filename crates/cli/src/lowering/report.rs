@@ -71,14 +71,15 @@ pub(super) fn text(compiled: &Compiled, delegated: bool, measured: Option<&Quant
     if delegated {
         compiled.methods.iter().for_each(|method| text += &delegates_text(method));
     }
-    compiled.methods.iter().for_each(|method| text += &missing_on_reference(method));
-    let (quantized, measured) = (quantized_text(compiled), measured.map_or_else(String::new, self::measured));
+    compiled.methods.iter().for_each(|method| text += &missing_on_reference_text(method));
+    let (quantized, measured) =
+        (quantized_text(compiled), measured.map_or_else(String::new, self::measured_text));
     let file = bytes(compiled.program.header().file_len);
     format!("{text}{quantized}{measured}\nthe program has {file}")
 }
 
 /// A line on the operators of a method that the reference runtime has no kernels for; empty if there are none.
-fn missing_on_reference(method: &MethodSummary) -> String {
+fn missing_on_reference_text(method: &MethodSummary) -> String {
     match method.not_on_reference.as_slice() {
         [] => String::new(),
         names => {
@@ -147,8 +148,8 @@ fn quantized_text(compiled: &Compiled) -> String {
     text
 }
 
-/// How close the outputs are, what is saved, and the nodes that stay float to reach a goal.
-fn measured(report: &QuantizationReport) -> String {
+/// The closeness of the outputs, the memory and time saved, and the nodes kept in float to reach the goal.
+fn measured_text(report: &QuantizationReport) -> String {
     let head = ["output", "SQNR", "cosine", "same top"].map(str::to_owned).to_vec();
     let rows = report.outputs.iter().enumerate().map(|(index, output)| {
         let of =

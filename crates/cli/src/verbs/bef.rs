@@ -38,9 +38,9 @@ enum Verb {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         let Verb::Run { input, .. } = &self.verb;
-        input.paths(paths);
+        input.declare_paths(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -69,7 +69,7 @@ pub(crate) struct BefOpts {
 
 impl BefOpts {
     /// The options for BEF programs, by name, each with whether it was given.
-    pub(crate) fn options_given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+    pub(crate) fn bef_options(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         let all = [
             ("--functions", !self.functions.is_empty()),
             ("--work-queue", self.work_queue.is_some()),
@@ -102,8 +102,8 @@ pub(crate) struct RunBefOpts {
 
 impl RunBefOpts {
     /// The options for BEF programs, by name, each with whether it was given.
-    pub(crate) fn options_given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
-        self.options.options_given().chain([("--print-error-code", self.print_error_code)])
+    pub(crate) fn bef_options(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+        self.options.bef_options().chain([("--print-error-code", self.print_error_code)])
     }
 
     /// Runs a BEF program, or MLIR text, which is translated first.
@@ -142,7 +142,7 @@ fn split_calls(list: &str) -> Vec<String> {
     pieces.map(|call| call.trim().to_owned()).collect()
 }
 
-/// Parses `s`, `mt` or `mt:N`; also accepts `mstd` and `mstd:N`, which the reference has for `mt`.
+/// Parses `s`, `mt` or `mt:N`; also accepts `mstd` and `mstd:N`, the reference's names for `mt`.
 fn parse_queue(text: &str) -> Result<Queue, String> {
     let (name, threads) = match text.split_once(':') {
         Some((name, threads)) => (name, Some(threads.split(',').next().unwrap_or(threads))),

@@ -30,9 +30,9 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.call.paths(paths);
-        self.output.edit_paths(paths, &[self.call.path()]);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.call.declare_paths(paths);
+        self.output.declare_edit(paths, &[self.call.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -42,9 +42,9 @@ impl Opts {
             Some(bundle) => bundle,
             None => {
                 let mut paths = Paths::default();
-                self.call.paths(&mut paths);
-                self.output.binary_paths(&mut paths);
-                general::check(&paths)?;
+                self.call.declare_paths(&mut paths);
+                self.output.declare_binary(&mut paths);
+                general::check_paths(&paths)?;
                 Bundle::new(&**program.loader())?
             }
         };
@@ -57,6 +57,6 @@ impl Opts {
             format!("{} of {}", count(suite.cases.len(), "test case"), name(&suite.method))
         });
         let text = format!("{}, {}", has.collect::<Vec<_>>().join(", "), bytes(bundled.bytes));
-        general::report(&self.output, self.json, &bundled, &text)
+        general::write_report(&self.output, self.json, &bundled, &text)
     }
 }

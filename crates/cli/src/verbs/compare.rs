@@ -65,12 +65,12 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.call.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.call.declare_paths(paths);
         self.inputs_from.iter().for_each(|path| paths.read("--inputs-from", path));
         self.etdump.iter().for_each(|path| paths.read("--etdump", path));
         self.debug_buffer.iter().for_each(|path| paths.read("--debug-buffer", path));
-        self.output.paths(paths);
+        self.output.declare_paths(paths);
     }
 
     pub(crate) fn run(mut self, general: &GeneralOpts) -> Result {
@@ -110,7 +110,7 @@ impl Opts {
                 let message = "--inputs-from: inputs, or their --seed, are given already";
                 return Err(Failure::Usage(message.to_owned()));
             }
-            None => vec![first.sample(&method)?],
+            None => vec![first.sample_inputs(&method)?],
         };
         let options_of = ComparisonOptions {
             method: Some(method),

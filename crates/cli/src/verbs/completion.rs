@@ -24,8 +24,8 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.output.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.output.declare_paths(paths);
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {

@@ -55,9 +55,9 @@ enum TargetFormat {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
-        self.output.binary_paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
+        self.output.declare_binary(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -71,7 +71,7 @@ impl Opts {
             1 => "1 entry".to_owned(),
             n => format!("{n} entries"),
         }, bytes(converted.file.bytes()));
-        general::report(&self.output, self.json, &converted, &text)
+        general::write_report(&self.output, self.json, &converted, &text)
     }
 
     /// The format to write. Fails if --to contradicts the name of the output.

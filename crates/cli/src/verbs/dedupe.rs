@@ -54,7 +54,7 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.programs.iter().for_each(|path| paths.read("", path));
         paths.write("-o", &self.output);
         self.into.iter().for_each(|path| paths.folder("--into", path));

@@ -38,10 +38,10 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         paths.read("", &self.a);
         paths.read("", &self.b);
-        self.output.paths(paths);
+        self.output.declare_paths(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {

@@ -35,10 +35,10 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
         self.data.iter().for_each(|path| paths.read("--data", path));
-        self.output.edit_paths(paths, &[self.input.path()]);
+        self.output.declare_edit(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -55,6 +55,6 @@ impl Opts {
             count(embedded.named_data.len(), "blob"),
             bytes(embedded.program.bytes())
         );
-        general::report(&self.output, self.json, &embedded, &text)
+        general::write_report(&self.output, self.json, &embedded, &text)
     }
 }

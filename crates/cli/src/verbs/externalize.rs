@@ -47,10 +47,10 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
         paths.write("--data", &self.data);
-        self.output.edit_paths(paths, &[self.input.path()]);
+        self.output.declare_edit(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -71,6 +71,6 @@ impl Opts {
             bytes(moved.data.bytes()),
             bytes(moved.program.bytes())
         );
-        general::report(&self.output, self.json, &moved, &text)
+        general::write_report(&self.output, self.json, &moved, &text)
     }
 }

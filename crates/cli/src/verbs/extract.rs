@@ -55,8 +55,8 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
         self.output.iter().for_each(|path| paths.folder("-o", path));
     }
 
@@ -69,9 +69,9 @@ impl Opts {
         extract::retain_named(&mut parts, &self.names.patterns())?;
         if let Some(folder) = self.output.as_ref().filter(|_| !self.list) {
             let mut paths = Paths::default();
-            self.input.paths(&mut paths);
+            self.input.declare_paths(&mut paths);
             parts.iter().for_each(|part| paths.write("", &folder.join(&part.path)));
-            general::check(&paths)?;
+            general::check_paths(&paths)?;
             for part in &parts {
                 let path = folder.join(&part.path);
                 let parent = path.parent().unwrap_or(folder);
@@ -80,7 +80,7 @@ impl Opts {
             }
         }
         if self.json {
-            return general::write_stdout(|out| general::json_line(out, &parts));
+            return general::write_stdout(|out| general::write_json_line(out, &parts));
         }
         let rows = parts.iter().map(|part| {
             vec![part.path.clone(), bytes(part.bytes.end - part.bytes.start), part.what.clone()]

@@ -66,10 +66,10 @@ fn parse_renaming(text: &str) -> Result<(String, String), String> {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.files.iter().for_each(|path| paths.read("", path));
         let over: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
-        self.output.edit_paths(paths, &over);
+        self.output.declare_edit(paths, &over);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -93,6 +93,6 @@ impl Opts {
             bytes(merged.bytes_after),
             bytes(merged.bytes_before)
         );
-        general::report(&self.output, self.json, &merged, &text)
+        general::write_report(&self.output, self.json, &merged, &text)
     }
 }

@@ -19,7 +19,7 @@ macro_rules! verbs {
             /// Executes the verb, unless its paths conflict.
             pub(crate) fn run(self, general: &GeneralOpts) -> Result {
                 let paths = self.paths();
-                general::check(&paths)?;
+                general::check_paths(&paths)?;
                 let _edits = general::lock_edited(&paths);
                 let answers = self.exit_status_is_answer();
                 let done = match self {
@@ -33,7 +33,7 @@ macro_rules! verbs {
             pub(crate) fn paths(&self) -> Paths {
                 let mut paths = Paths::default();
                 match self {
-                    $($(#[$attribute])* Self::$name(opts) => opts.paths(&mut paths),)*
+                    $($(#[$attribute])* Self::$name(opts) => opts.declare_paths(&mut paths),)*
                 }
                 paths
             }
@@ -88,8 +88,8 @@ pub(crate) const DETAILED: [&str; 5] = ["compare", "inspect", "print", "profile"
 pub(crate) const EXECUTING: [&str; 9] =
     ["bef", "bundle", "compare", "compile", "profile", "report", "run", "serve", "verify"];
 
-/// Fails if general options were given that have no effect on the verb.
-pub(crate) fn refuse_without_effect(general: &GeneralOpts, verb: &str) -> Result {
+/// Fails if general options were given that have no effect on `verb`.
+pub(crate) fn refuse_ineffective_options(general: &GeneralOpts, verb: &str) -> Result {
     let options = [
         ("-v", general.verbosity() > 0 && !DETAILED.contains(&verb), "there are no more details to print"),
         (

@@ -20,7 +20,7 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, _: &mut Paths) {}
+    pub(crate) fn declare_paths(&self, _: &mut Paths) {}
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         Err(Failure::Usage(

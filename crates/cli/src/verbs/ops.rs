@@ -67,9 +67,9 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.files.iter().for_each(|path| paths.read("--file", path));
-        self.output.paths(paths);
+        self.output.declare_paths(paths);
         self.emit.iter().filter(|path| !is_stdout(path)).for_each(|path| paths.write("--emit", path));
     }
 

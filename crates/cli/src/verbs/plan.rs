@@ -40,9 +40,9 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
-        self.output.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
+        self.output.declare_paths(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {

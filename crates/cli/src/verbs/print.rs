@@ -72,10 +72,10 @@ fn pass_names() -> PossibleValuesParser {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
         self.data.iter().for_each(|path| paths.read("--data", path));
-        self.output.paths(paths);
+        self.output.declare_paths(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {

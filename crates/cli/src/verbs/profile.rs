@@ -63,12 +63,12 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.call.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.call.declare_paths(paths);
         self.trace.iter().for_each(|path| paths.write("--trace", path));
         self.etdump.iter().for_each(|path| paths.write("--etdump", path));
         self.debug_buffer.iter().for_each(|path| paths.write("--debug-buffer", path));
-        self.output.paths(paths);
+        self.output.declare_paths(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -76,7 +76,7 @@ impl Opts {
         if let Some(program) = pteron_toolbox::bef::open(&*loader)? {
             return self.run_bef(program, loader.name(), general);
         }
-        refuse_options("profile", loader.name(), "no BEF program", self.bef.options_given())?;
+        refuse_options("profile", loader.name(), "no BEF program", self.bef.bef_options())?;
         let values = self.debug_buffer.is_some();
         let repeat = self.repeat.unwrap_or(if values { 1 } else { 10 });
         let Loaded { program, options, request, .. } = self.call.load(general, "profile", loader, repeat)?;

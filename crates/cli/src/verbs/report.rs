@@ -76,14 +76,14 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.call.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.call.declare_paths(paths);
         self.etdump.iter().for_each(|path| paths.read("--etdump", path));
         self.against.iter().for_each(|path| paths.read("--against", path));
         self.diff.iter().for_each(|path| paths.read("--diff", path));
         match self.json {
-            true => self.output.paths(paths),
-            false => self.output.binary_paths(paths),
+            true => self.output.declare_paths(paths),
+            false => self.output.declare_binary(paths),
         }
     }
 
@@ -92,7 +92,7 @@ impl Opts {
         if let Some(program) = bef::open(&*loader)? {
             return self.report_bef(general, program, loader);
         }
-        refuse_options("report", loader.name(), "no BEF program", self.bef.options_given())?;
+        refuse_options("report", loader.name(), "no BEF program", self.bef.bef_options())?;
         if bundle::is_bundled(&*loader)? || is_program(&*loader)? {
             return self.report_program(general, loader);
         }
@@ -167,7 +167,7 @@ impl Opts {
     /// Compares the program with another one on the same inputs; also returns the name of the other.
     fn compare_with(&self, general: &GeneralOpts, loaded: &Loaded, other: &Path) -> Result<(Comparison, String)> {
         let method = loaded.request.method.clone().map_or_else(|| default_method(&loaded.program), Ok)?;
-        let sample = loaded.sample(&method)?;
+        let sample = loaded.sample_inputs(&method)?;
         let second = self.call.load(general, "report --against", self.call.open_other(general, other)?, 0)?;
         let tolerance = Tolerance { scope: Scope::Network, ..Tolerance::default() };
         let how = ComparisonOptions { method: Some(method), tolerance, min_sqnr: None };
@@ -180,7 +180,7 @@ impl Opts {
         let own = self.run_options().into_iter().skip(1).chain(self.call.method_options());
         refuse_options("report", name, "a BEF program", own)?;
         if !self.profile {
-            refuse_options("report", name, "a BEF program, which only --profile runs", self.bef.options_given())?;
+            refuse_options("report", name, "a BEF program, which only --profile runs", self.bef.bef_options())?;
         }
         let is_text = matches!(program, Program::Mlir(_));
         let bytes = bef_bytes(general, program, name)?;

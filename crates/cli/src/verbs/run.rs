@@ -93,8 +93,8 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.call.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.call.declare_paths(paths);
         self.restore.iter().for_each(|path| paths.read("--restore", path));
         let before = self.before.iter().flat_map(|call| &call.inputs).filter_map(|input| input.value.path());
         before.for_each(|path| paths.read("--before", path));
@@ -121,7 +121,7 @@ impl Opts {
             refuse_options("run", loader.name(), "a BEF program", own)?;
             return self.bef.run(general, program, loader.name());
         }
-        refuse_options("run", loader.name(), "no BEF program", self.bef.options_given())?;
+        refuse_options("run", loader.name(), "no BEF program", self.bef.bef_options())?;
         let Loaded { program, options, mut request, .. } = self.call.load(general, "run", loader, self.repeat)?;
         request.restore = self.restore.clone();
         request.checkpoint = self.checkpoint.clone();
@@ -155,9 +155,9 @@ impl Opts {
         let tensors = outputs.iter().enumerate().filter_map(|(i, output)| Some((i, output.as_tensor().ok()?)));
         let files: Vec<_> = tensors.map(|(i, tensor)| (output_file(folder, i), tensor)).collect();
         let mut paths = Paths::default();
-        self.paths(&mut paths);
+        self.declare_paths(&mut paths);
         files.iter().for_each(|(path, _)| paths.write("", path));
-        general::check(&paths)?;
+        general::check_paths(&paths)?;
         std::fs::create_dir_all(folder).map_err(pteron_toolbox::Error::write(folder))?;
         Ok(files.iter().try_for_each(|(path, tensor)| npy::write(path, tensor))?)
     }

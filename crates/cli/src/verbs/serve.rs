@@ -43,7 +43,7 @@ pub(crate) struct Opts {
     models: PathBuf,
     /// Address to listen on, for REST and gRPC; may be given several times. A host name stands for its IPv4 addresses, or
     /// for its IPv6 addresses if it has no others
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000", value_parser = endpoint)]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000", value_parser = parse_endpoint)]
     listen: Vec<Endpoint>,
     /// A file with the bearer token that all requests except health checks must carry
     #[arg(long, value_name = "FILE")]
@@ -116,7 +116,7 @@ pub(crate) struct Opts {
 struct Endpoint(Vec<SocketAddr>);
 
 /// Reads `ADDRESS:PORT` or `HOST:PORT`; host names are resolved.
-fn endpoint(text: &str) -> Result<Endpoint, String> {
+fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     if let Ok(address) = text.parse() {
         return Ok(Endpoint(vec![address]));
     }
@@ -133,7 +133,7 @@ struct Signals {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         paths.read("", &self.models);
         self.token_file.iter().for_each(|path| paths.read("--token-file", path));
         #[cfg(feature = "serve-tls")]

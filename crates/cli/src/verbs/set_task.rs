@@ -43,10 +43,10 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
-        self.task.paths(paths);
-        self.output.edit_paths(paths, &[self.input.path()]);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
+        self.task.declare_paths(paths);
+        self.output.declare_edit(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -61,6 +61,6 @@ impl Opts {
         self.keep.check(general, self.input.path(), &set.lost)?;
         self.output.write_edited(general, &loader, &set.program)?;
         let text = format!("the program stores {}", task::summary(&set.task));
-        general::report(&self.output, self.json, &set, &text)
+        general::write_report(&self.output, self.json, &set, &text)
     }
 }

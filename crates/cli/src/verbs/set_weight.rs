@@ -39,10 +39,10 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
         paths.read("", &self.array);
-        self.output.edit_paths(paths, &[self.input.path()]);
+        self.output.declare_edit(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -52,6 +52,6 @@ impl Opts {
         self.keep.check(general, self.input.path(), &set.lost)?;
         self.output.write_edited(general, &loader, &set.file)?;
         let text = format!("{} is set, {} of {}", self.name, count(set.tensors, "tensor"), set.layout);
-        general::report(&self.output, self.json, &set, &text)
+        general::write_report(&self.output, self.json, &set, &text)
     }
 }

@@ -39,9 +39,9 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
-        self.input.paths(paths);
-        self.output.edit_paths(paths, &[self.input.path()]);
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
+        self.input.declare_paths(paths);
+        self.output.declare_edit(paths, &[self.input.path()]);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -60,6 +60,6 @@ impl Opts {
         for method in &stripped.skipped {
             text.push_str(&format!("; `{method}`, which is not valid, stays as it is"));
         }
-        general::report(&self.output, self.json, &stripped, &text)
+        general::write_report(&self.output, self.json, &stripped, &text)
     }
 }

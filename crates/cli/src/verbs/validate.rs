@@ -38,9 +38,9 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.files.iter().for_each(|path| paths.read("", path));
-        self.output.paths(paths);
+        self.output.declare_paths(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {

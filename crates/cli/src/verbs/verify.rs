@@ -91,7 +91,7 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn paths(&self, paths: &mut Paths) {
+    pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.cases.iter().for_each(|path| paths.read("", path));
         self.digests.iter().for_each(|path| paths.write("--digests", path));
     }
@@ -148,7 +148,7 @@ impl Opts {
         }
         if self.json {
             let report = if self.matrix { json!(reports) } else { reports.remove(0) };
-            general::write_stdout(|out| general::json_line(out, &report))?;
+            general::write_stdout(|out| general::write_json_line(out, &report))?;
         } else {
             let mut out = terminal::stdout();
             if total.skipped > 0 {

@@ -2,7 +2,7 @@
 
 use crate::dtypes::{promote, result_type};
 use crate::rewrite::broadcast_sizes;
-use crate::sizes::{is_like_operand, sizes_of, wrap_dim};
+use crate::sizes::{has_operand_sizes, sizes_of, wrap_dim};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, SymExpr, TensorSpec, VarType};
 use pteron_operator::{ArgType, Schema};
 use pteron_tensor::{MAX_RANK, ScalarType};
@@ -110,7 +110,7 @@ fn is_in_list(name: &str, names: &str) -> bool {
     names.split(' ').any(|other| other == name)
 }
 
-/// Remedy for calls whose results are not known.
+/// What an error suggests if the types of a call's results cannot be inferred.
 const GIVE_RESULTS: &str = "give the types of its results";
 
 /// The largest number of results of a call.
@@ -166,7 +166,7 @@ pub(super) fn result_types(
     count: usize,
 ) -> Result<Vec<VarType>, String> {
     if let Some(number) = schema.fresh_result().filter(|result| result.ty != ArgType::Tensor) {
-        return number_type(program, node, number.ty).map(|ty| vec![ty]);
+        return scalar_result_type(program, node, number.ty).map(|ty| vec![ty]);
     }
     check_product(program, node)?;
     let call = Call { program, node };
@@ -179,7 +179,11 @@ fn operator_name(node: &ExportedNode) -> &str {
 }
 
 /// The type of a result that is a scalar.
-fn number_type(program: &ExportedProgram, node: &ExportedNode, ty: ArgType) -> Result<VarType, String> {
+fn scalar_result_type(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+    ty: ArgType,
+) -> Result<VarType, String> {
     let spec = node.arg("self").and_then(Argument::var).and_then(|var| program.spec(var));
     match (operator_name(node), ty, spec, node.arg("dim")) {
         ("sym_size", _, Some(spec), Some(Argument::Int(dim))) => {
@@ -264,7 +268,7 @@ impl Call<'_> {
             ("l1_loss" | "mse_loss", _) => return Some(Vec::new()),
             _ => {}
         }
-        if is_like_operand(name) {
+        if has_operand_sizes(name) {
             return Some(self.operand()?.sizes.clone());
         }
         sizes_of(self.program, self.node, result)

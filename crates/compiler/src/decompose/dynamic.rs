@@ -184,7 +184,7 @@ fn range_to_maximum(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, bins: 
 
 /// Euclid's algorithm on all elements, until every remainder is zero.
 /// Returns both operands, broadcast, and their greatest common divisor.
-fn euclid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId, VarId)> {
+fn operands_and_gcd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId, VarId)> {
     let want = cx.result_spec(node)?;
     let operand = |cx: &mut Rewriter<'_>, name: &str| -> Result<VarId> {
         let x = cx.tensor(node, name)?;
@@ -212,12 +212,12 @@ fn euclid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId, V
 }
 
 fn gcd(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (.., common) = euclid(cx, node)?;
+    let (.., common) = operands_and_gcd(cx, node)?;
     cx.replace_node(node, common)
 }
 
 fn lcm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (a, b, common) = euclid(cx, node)?;
+    let (a, b, common) = operands_and_gcd(cx, node)?;
     let dtype = cx.spec_of(common).dtype;
     let none = cx.compare("aten.eq.Scalar", common, 0);
     let one = cx.scalar(Scalar::Int(1), dtype)?;
@@ -294,7 +294,7 @@ fn precedence_mask(
     numbers: VarId,
 ) -> Result<VarId> {
     // Like a sort, this takes NaN for the greatest.
-    let nan = cx.is_nan(scores);
+    let nan = cx.nan_mask(scores);
     let most = cx.scalar(Scalar::Double(f64::INFINITY), cx.spec_of(scores).dtype)?;
     let scores = cx.choose(nan, most, scores);
     let rows = cx.unsqueeze(node, scores, 1)?;

@@ -4,7 +4,7 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use super::nodes;
 use crate::Result;
-use crate::clamp::{portable_bounds, saturate};
+use crate::clamp::{portable_clamp_args, saturate};
 use crate::rewrite::{Outcome, Rewriter};
 use pteron_exported::{Argument, ExportedNode, VarId};
 use pteron_operator::formula;
@@ -237,15 +237,20 @@ fn prelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         (1, 1) => weight,
         _ => cx.view(node, weight, sizes)?,
     };
-    prelu_with(cx, node, x, weight)
+    replace_with_prelu(cx, node, x, weight)
 }
 
 fn prelu_kernel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, weight) = (self_operand(cx, node)?, cx.tensor(node, "weight")?);
-    prelu_with(cx, node, x, weight)
+    replace_with_prelu(cx, node, x, weight)
 }
 
-fn prelu_with(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, weight: VarId) -> Result<Outcome> {
+fn replace_with_prelu(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    weight: VarId,
+) -> Result<Outcome> {
     let positive = cx.compare("aten.gt.Scalar", x, 0.0);
     let scaled = cx.binary("aten.mul.Tensor", weight, x);
     let new = cx.choose(positive, x, scaled);
@@ -494,7 +499,7 @@ fn fmax_or_fmin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, y) = (cx.cast(x, want.dtype), cx.cast(y, want.dtype));
     let mut new = cx.binary(target, x, y);
     if want.dtype.is_floating() {
-        let (x_is_nan, y_is_nan) = (cx.is_nan(x), cx.is_nan(y));
+        let (x_is_nan, y_is_nan) = (cx.nan_mask(x), cx.nan_mask(y));
         let of_x = cx.choose(y_is_nan, x, new);
         new = cx.choose(x_is_nan, y, of_x);
     }
@@ -528,7 +533,7 @@ fn remainder(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// Bounds outside an integer type's range have no effect. If the lower bound is above the upper, the upper wins.
 fn clamp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut fresh = node.clone();
-    fresh.args = portable_bounds(cx.program, node);
+    fresh.args = portable_clamp_args(cx.program, node);
     if fresh.args == node.args {
         return Ok(Outcome::Kept);
     }

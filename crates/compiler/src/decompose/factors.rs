@@ -73,7 +73,7 @@ fn submatrix(
     cx.slice(node, x, rank - 1, (&int(columns.0), &int(columns.1)))
 }
 
-/// A constant matrix of ones where `is_one(row, column)`.
+/// A constant boolean matrix that is true where `is_one(row, column)` is.
 fn constant_mask(
     cx: &mut Rewriter<'_>,
     (rows, columns): (usize, usize),
@@ -84,7 +84,7 @@ fn constant_mask(
     cx.constant(&values, ScalarType::Bool, &[rows, columns])
 }
 
-/// Replaces result `place` of the node by a value, cast and reshaped to that result's type and sizes.
+/// Replaces result number `place` of the node by a value, cast and reshaped to that result's type and sizes.
 pub(super) fn replace_result(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

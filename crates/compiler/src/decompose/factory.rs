@@ -38,7 +38,7 @@ pub(super) const RULES: Table = &[
     ("aten.one_hot", NoKernel, one_hot),
 ];
 
-fn full_of(cx: &mut Rewriter<'_>, node: &ExportedNode, value: Argument) -> Result<Outcome> {
+fn replace_with_full(cx: &mut Rewriter<'_>, node: &ExportedNode, value: Argument) -> Result<Outcome> {
     let spec = cx.result_spec(node)?;
     let size = cx.sizes_argument(node, &spec.sizes)?;
     let value = match (value, spec.dtype) {
@@ -50,11 +50,11 @@ fn full_of(cx: &mut Rewriter<'_>, node: &ExportedNode, value: Argument) -> Resul
 }
 
 fn zeros(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    full_of(cx, node, Argument::Int(0))
+    replace_with_full(cx, node, Argument::Int(0))
 }
 
 fn ones(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    full_of(cx, node, Argument::Int(1))
+    replace_with_full(cx, node, Argument::Int(1))
 }
 
 fn full(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -64,7 +64,7 @@ fn full(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if &*node.target == "aten.full.default" && node.args.len() <= 2 {
         return Ok(Outcome::Kept);
     }
-    full_of(cx, node, value)
+    replace_with_full(cx, node, value)
 }
 
 fn random_like(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -77,7 +77,7 @@ fn random_like(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn scalar_tensor(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     match node.arg("s").cloned() {
-        Some(value) => full_of(cx, node, value),
+        Some(value) => replace_with_full(cx, node, value),
         None => cx.fail(node, "it has no number"),
     }
 }

@@ -11,9 +11,9 @@ pub(super) const RULES: Table = &[
     ("aten.gather", Always, gather),
     ("aten.take_along_dim", NoKernel, take_along_dim),
     ("aten.take", NoKernel, take),
-    ("aten._unsafe_index", NoKernel, plain_index),
-    ("aten._unsafe_index_put", NoKernel, plain_index),
-    ("aten._index_put_impl", NoKernel, plain_index),
+    ("aten._unsafe_index", NoKernel, rewrite_unsafe_index),
+    ("aten._unsafe_index_put", NoKernel, rewrite_unsafe_index),
+    ("aten._index_put_impl", NoKernel, rewrite_unsafe_index),
     ("aten._unsafe_masked_index", NoKernel, masked_index),
     ("aten.index_copy", NoKernel, index_copy),
     ("aten.index_fill", NoKernel, index_copy),
@@ -46,7 +46,7 @@ fn take(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.index.Tensor", args))
 }
 
-fn plain_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn rewrite_unsafe_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut plain = node.clone();
     plain.target = match &*node.target {
         t if t.starts_with("aten._unsafe_index.") => "aten.index.Tensor".into(),

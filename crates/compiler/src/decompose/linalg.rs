@@ -207,12 +207,12 @@ fn replace_info(
     Ok(())
 }
 
-fn is_zero(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
+fn zero_mask(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
     cx.compare("aten.eq.Scalar", pivots, 0.0)
 }
 
 /// A mask of the pivots of a Cholesky factorization that are zero, negative or NaN.
-fn is_not_positive(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
+fn nonpositive_mask(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
     let positive = cx.compare("aten.gt.Scalar", pivots, 0.0);
     cx.unary("aten.logical_not.default", positive)
 }
@@ -220,7 +220,7 @@ fn is_not_positive(cx: &mut Rewriter<'_>, pivots: VarId) -> VarId {
 fn linalg_inv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
     let (new, pivots) = inverse_and_pivots(cx, node, x)?;
-    replace_info(cx, node, &pivots, is_zero)?;
+    replace_info(cx, node, &pivots, zero_mask)?;
     cx.replace_node(node, new)
 }
 
@@ -243,7 +243,7 @@ fn solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         }
     };
     let new = cx.view(node, new, want.sizes)?;
-    replace_info(cx, node, &pivots, is_zero)?;
+    replace_info(cx, node, &pivots, zero_mask)?;
     cx.replace_node(node, new)
 }
 
@@ -287,7 +287,7 @@ fn determinant_factors(cx: &mut Rewriter<'_>, node: &ExportedNode, (x, n): (VarI
     let one = cx.scalar(Scalar::Double(1.0), spec.dtype)?;
     // A pivot of zero makes the determinant zero, whatever its row is divided by.
     let elimination = eliminate(cx, node, (x, n), |cx, pivot| {
-        let zero = is_zero(cx, pivot);
+        let zero = zero_mask(cx, pivot);
         cx.choose(zero, one, pivot)
     })?;
     let minus = cx.scalar(Scalar::Double(-1.0), spec.dtype)?;
@@ -360,7 +360,7 @@ fn cholesky(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         columns.push(cx.choose(above, zero, scaled));
         pivots.push(pivot);
     }
-    replace_info(cx, node, &pivots, is_not_positive)?;
+    replace_info(cx, node, &pivots, nonpositive_mask)?;
     if columns.is_empty() {
         return cx.replace_node(node, x);
     }

@@ -115,7 +115,7 @@ pub(crate) fn rewrite_views(program: &mut ExportedProgram, table: &OperatorTable
     })
 }
 
-/// Operators that the emitter handles itself, without a kernel.
+/// Whether the emitter handles the operator itself, without a kernel.
 fn is_structural(target: &str) -> bool {
     ["higher_order.", "_operator.", "torch.sym_", "math.", "builtins."].iter().any(|p| target.starts_with(p))
         || matches!(
@@ -127,7 +127,7 @@ fn is_structural(target: &str) -> bool {
         )
 }
 
-/// Remedy for a program that is limited to the reference runtime's kernels.
+/// What an error suggests if the program is limited to the reference runtime's kernels.
 const USE_ALL_OPERATORS: &str = "compile it with every operator of Pteron (`--operators all`)";
 
 /// Why a node with complex operands is not supported.
@@ -227,7 +227,7 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             USE_ALL_OPERATORS,
         ));
     }
-    keep_output_types(program, &declared);
+    restore_output_types(program, &declared);
     if unsupported.is_empty() { Ok(()) } else { Err(Error::Unsupported(unsupported.into_values().collect())) }
 }
 
@@ -238,7 +238,7 @@ fn output_types(program: &ExportedProgram) -> Vec<Option<ScalarType>> {
 }
 
 /// Casts outputs that rules have computed in another type back to their declared types.
-fn keep_output_types(program: &mut ExportedProgram, declared: &[Option<ScalarType>]) {
+fn restore_output_types(program: &mut ExportedProgram, declared: &[Option<ScalarType>]) {
     for (i, (want, have)) in declared.iter().zip(output_types(program)).enumerate() {
         let (Some(want), Some(have)) = (*want, have) else { continue };
         let Some(var) = program.graph.outputs[i].var().filter(|_| want != have) else { continue };

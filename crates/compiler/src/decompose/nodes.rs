@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::rc::Rc;
 
-/// Emits the nodes of a formula of `x`; returns its result.
+/// Emits the nodes that compute `formula` for `x`; returns the result.
 pub(super) fn apply(cx: &mut Rewriter<'_>, x: VarId, formula: impl FnOnce(Recorded) -> Recorded) -> VarId {
     let tape = Rc::new(RefCell::new(Vec::new()));
     let result = formula(Recorded { tape: Rc::clone(&tape), index: 0 }).index;

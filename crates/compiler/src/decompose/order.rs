@@ -61,7 +61,7 @@ fn stabilize_indices(
     let mut starts = cx.compare("aten.ne.Tensor", first, second);
     if spec.dtype.is_floating() {
         // NaN are last or first in the sorted dimension, and only they differ from themselves.
-        let (a, b) = (cx.is_nan(first), cx.is_nan(second));
+        let (a, b) = (cx.nan_mask(first), cx.nan_mask(second));
         let nans = cx.binary("aten.logical_and.default", a, b);
         let others = cx.unary("aten.logical_not.default", nans);
         starts = cx.binary("aten.logical_and.default", starts, others);
@@ -108,7 +108,7 @@ fn argsort(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// The operand and the dimension that the node names; without one, the flattened operand and dimension 0.
-fn flattened_or_dim(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarId, usize)> {
+fn operand_and_dim(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarId, usize)> {
     let spec = cx.spec(node, x)?;
     match node.arg("dim") {
         None | Some(Argument::None) => Ok((cx.view(node, x, vec![spec.numel()])?, 0)),
@@ -148,13 +148,13 @@ fn replace_reshaped(
 /// The median, i.e. the lower of the two middle elements. A NaN makes the result NaN; `nanmedian` ignores NaN.
 fn median(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (x, dim) = flattened_or_dim(cx, node, x)?;
+    let (x, dim) = operand_and_dim(cx, node, x)?;
     let spec = cx.spec_of(x);
     let count = spec.sizes[dim].clone();
     let is_float = spec.dtype.is_floating();
     if is_float && node.target.starts_with("aten.nanmedian") {
         let all = cx.topk(node, x, dim, (&count, false))?;
-        let nan = cx.is_nan(x);
+        let nan = cx.nan_mask(x);
         let nan = cx.cast(nan, ScalarType::Long);
         let nans = cx.sum(nan, &[dim], true);
         let down = cx.unary("aten.neg.default", nans);
@@ -171,7 +171,7 @@ fn median(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let lower = cx.topk(node, x, dim, (&up_to, false))?;
     let (mut value, mut index) = select_position(cx, node, lower, dim, &up_to.add(&Size::Int(-1)))?;
     if is_float {
-        let nan = cx.is_nan(x);
+        let nan = cx.nan_mask(x);
         let number = cx.cast(nan, ScalarType::Float);
         let (most, first) = cx.min_or_max(number, dim, true, true);
         let any = cx.compare("aten.gt.Scalar", most, 0.0);
@@ -241,7 +241,7 @@ pub(super) fn largest_value(dtype: ScalarType) -> Option<Scalar> {
 /// Quantiles along a dimension, interpolated between neighbouring elements as the node asks.
 fn quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let (x, dim) = flattened_or_dim(cx, node, x)?;
+    let (x, dim) = operand_and_dim(cx, node, x)?;
     let (spec, want) = (cx.spec_of(x), cx.result_spec(node)?);
     let Some(count) = spec.sizes[dim].known() else {
         return cx.fail(node, "the size of its dimension is not known");
@@ -263,7 +263,7 @@ fn quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let rows = cx.permute(x, &dims);
     let last = spec.rank() - 1;
     let (values, _) = cx.topk(node, rows, last, (&Size::Int(count), false))?;
-    let nan = cx.is_nan(rows);
+    let nan = cx.nan_mask(rows);
     let skips = node.target.starts_with("aten.nanquantile");
     let rank = match skips {
         true => {

@@ -116,7 +116,7 @@ fn quantize_by_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static
     cx.replace_node(node, new)
 }
 
-/// Dequantizes rows, or groups of rows, with constant parameters: each row or group becomes a channel of a matrix.
+/// Dequantizes with constant parameters for each row, or group in a row: each becomes a channel of a matrix.
 fn dequantize_by_channels(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
     let (spec, result) = (cx.spec(node, x)?, cx.result_spec(node)?);
     let scale = cx.tensor(node, "scale")?;

@@ -239,7 +239,7 @@ fn nansum_or_nanmean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
         let new = cx.sum(x, &dims, keep);
         return cx.replace_node(node, new);
     }
-    let nan = cx.is_nan(x);
+    let nan = cx.nan_mask(x);
     let zero = cx.scalar(Scalar::Double(0.0), want)?;
     let numbers = cx.choose(nan, zero, x);
     let mut new = cx.sum(numbers, &dims, keep);

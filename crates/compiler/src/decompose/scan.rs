@@ -116,7 +116,7 @@ fn cumulative_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outc
         let earlier_place = shift_by(cx, node, places, (dim, distance), Scalar::Int(0))?;
         let mut keep = cx.compare(target, x, earlier);
         if spec.dtype.is_floating() {
-            let nan = cx.is_nan(x);
+            let nan = cx.nan_mask(x);
             keep = cx.compare("aten.logical_or.default", keep, nan);
         }
         x = cx.choose(keep, x, earlier);

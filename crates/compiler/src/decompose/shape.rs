@@ -75,7 +75,7 @@ pub(super) const RULES: Table = &[
     ("aten.dstack", Always, dstack),
     ("aten.column_stack", Always, column_stack),
     ("aten.row_stack", Always, vstack),
-    ("aten.cat", Always, cat_of_one),
+    ("aten.cat", Always, normalize_cat),
     ("aten.rot90", Always, rot90),
     ("aten.argwhere", Always, argwhere),
     ("aten.tile", Always, tile),
@@ -83,8 +83,8 @@ pub(super) const RULES: Table = &[
     ("aten.repeat_interleave", Always, repeat_interleave),
     ("aten.channel_shuffle", NoKernel, channel_shuffle),
     ("aten.roll", NoKernel, roll),
-    ("aten.fliplr", Always, flip_one),
-    ("aten.flipud", Always, flip_one),
+    ("aten.fliplr", Always, fliplr_or_flipud),
+    ("aten.flipud", Always, fliplr_or_flipud),
     ("aten.meshgrid", Always, meshgrid),
 ];
 
@@ -420,8 +420,8 @@ fn argwhere(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.nonzero.default", vec![("self", Argument::Var(x))]))
 }
 
-/// Removes a concatenation of a single tensor, and casts operands to the type of the result.
-fn cat_of_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+/// Removes a concatenation of a single tensor; drops empty 1-d operands, and casts the others to the result's type.
+fn normalize_cat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result_spec(node)?);
     if let [only] = tensors.as_slice() {
         return cx.replace_node(node, *only);
@@ -545,7 +545,7 @@ fn roll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-fn flip_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn fliplr_or_flipud(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let dim = i64::from(node.target.starts_with("aten.fliplr"));
     let x = cx.tensor(node, "self")?;
     Ok(cx.retarget(

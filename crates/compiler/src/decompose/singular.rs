@@ -30,7 +30,7 @@ fn double_precision(dtype: ScalarType) -> ScalarType {
 }
 
 /// The matrix operand in double precision, and the machine epsilon of its original type.
-fn in_double_precision(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, f64)> {
+fn double_precision_operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, f64)> {
     let x = operand(cx, node)?;
     let spec = cx.spec(node, x)?;
     if spec.rank() < 2 || !(spec.dtype.is_floating() || spec.dtype.is_complex()) {
@@ -204,7 +204,7 @@ fn invert_above(cx: &mut Rewriter<'_>, (x, size): (VarId, VarId), threshold: Var
 }
 
 fn pseudoinverse(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, epsilon) = in_double_precision(cx, node)?;
+    let (x, epsilon) = double_precision_operand(cx, node)?;
     let want = cx.result_spec(node)?;
     let (_, m, n) = batch_and_matrix_sizes(cx, node, x)?;
     if m == 0 || n == 0 {
@@ -217,13 +217,13 @@ fn pseudoinverse(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
         _ => epsilon * m.max(n) as f64,
     };
     let hermitian = cx.bool(node, "hermitian", false)?;
-    let new = pseudoinverse_of(cx, node, x, (default, hermitian))?;
+    let new = emit_pseudoinverse(cx, node, x, (default, hermitian))?;
     let new = cx.cast(new, want.dtype);
     cx.replace_node(node, new)
 }
 
 /// `V diag(1 / S) U^H`, without the singular values that are below the tolerance.
-fn pseudoinverse_of(
+fn emit_pseudoinverse(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     x: VarId,
@@ -262,7 +262,7 @@ fn eigenvectors(cx: &mut Rewriter<'_>, x: VarId) -> (VarId, VarId) {
 
 /// The number of singular values that are above the tolerance.
 fn matrix_rank(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, epsilon) = in_double_precision(cx, node)?;
+    let (x, epsilon) = double_precision_operand(cx, node)?;
     let want = cx.result_spec(node)?;
     let (_, m, n) = batch_and_matrix_sizes(cx, node, x)?;
     if m == 0 || n == 0 {
@@ -281,7 +281,7 @@ fn matrix_rank(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 /// The norm of a matrix times that of its inverse.
 fn linalg_cond(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, _) = in_double_precision(cx, node)?;
+    let (x, _) = double_precision_operand(cx, node)?;
     let want = cx.result_spec(node)?;
     let order = match node.arg("p") {
         None | Some(Argument::None) => Argument::Float(2.0),
@@ -320,7 +320,7 @@ fn cond_by_inverse(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, order: 
 
 /// The solution of the smallest norm among those that minimize `|A X - B|`.
 fn least_squares(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, epsilon) = in_double_precision(cx, node)?;
+    let (x, epsilon) = double_precision_operand(cx, node)?;
     let (right, want) = (cx.tensor(node, "b")?, cx.result_spec(node)?);
     let (_, m, n) = batch_and_matrix_sizes(cx, node, x)?;
     if m == 0 || n == 0 {
@@ -329,7 +329,7 @@ fn least_squares(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     let right = cx.cast(right, double_precision(cx.spec_of(right).dtype));
     let is_vector = cx.spec_of(right).rank() + 1 == cx.spec_of(x).rank();
     let columns = if is_vector { cx.unsqueeze(node, right, cx.spec_of(right).rank())? } else { right };
-    let inverse = pseudoinverse_of(cx, node, x, (epsilon * m.max(n) as f64, false))?;
+    let inverse = emit_pseudoinverse(cx, node, x, (epsilon * m.max(n) as f64, false))?;
     let solution = matmul_any_rank(cx, node, inverse, columns)?;
     let solution = cx.cast(solution, want.dtype);
     let solution = cx.view(node, solution, want.sizes)?;
@@ -361,7 +361,7 @@ const MAX_HALVINGS: usize = 24;
 /// The matrix exponential: halves a matrix until its norm is at most 1, evaluates the Taylor polynomial, and squares
 /// the result as often.
 fn matrix_exp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (mut x, _) = in_double_precision(cx, node)?;
+    let (mut x, _) = double_precision_operand(cx, node)?;
     let want = cx.result_spec(node)?;
     let (batch, n, columns) = batch_and_matrix_sizes(cx, node, x)?;
     if n != columns {

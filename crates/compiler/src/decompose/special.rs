@@ -14,7 +14,7 @@ pub(super) const RULES: Table = &[
     ("aten.special_sinc", NoKernel, sinc),
     ("aten.special_entr", NoKernel, entropy),
     ("aten.special_xlog1py", NoKernel, xlog1py),
-    ("aten.special_ndtr", NoKernel, normal_distribution),
+    ("aten.special_ndtr", NoKernel, normal_cdf),
     ("aten.erfinv", NoKernel, erfinv),
     ("aten.special_erfinv", NoKernel, erfinv),
     ("aten.special_ndtri", NoKernel, normal_quantile),
@@ -41,8 +41,8 @@ pub(super) const RULES: Table = &[
     ("aten.float_power", Always, float_power),
     ("aten.isclose", NoKernel, isclose),
     ("aten.allclose", NoKernel, allclose),
-    ("aten.isposinf", NoKernel, is_infinite),
-    ("aten.isneginf", NoKernel, is_infinite),
+    ("aten.isposinf", NoKernel, isposinf_or_isneginf),
+    ("aten.isneginf", NoKernel, isposinf_or_isneginf),
     ("aten.isreal", NoKernel, isreal),
     ("aten.angle", NoKernel, angle),
     ("aten.round", NoKernel, round_decimals),
@@ -186,8 +186,8 @@ fn xlog1py(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// `erfc(-x / sqrt 2) / 2`. PyTorch computes `(1 + erf(x / sqrt 2)) / 2`, which cancels in the lower tail.
-fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+/// `ndtr`, as `erfc(-x / sqrt 2) / 2`. PyTorch computes `(1 + erf(x / sqrt 2)) / 2`, which cancels in the lower tail.
+fn normal_cdf(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     compute_in_f64(cx, node, |cx, x| {
         let scaled = cx.mul(x, -FRAC_1_SQRT_2);
         let erfc = cx.unary("aten.erfc.default", scaled);
@@ -646,7 +646,7 @@ fn close_mask(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     let near = cx.compare("aten.logical_and.default", near, finite);
     let mut new = cx.compare("aten.logical_or.default", same, near);
     if cx.bool(node, "equal_nan", false)? {
-        let (p, q) = (cx.is_nan(x), cx.is_nan(y));
+        let (p, q) = (cx.nan_mask(x), cx.nan_mask(y));
         let both = cx.compare("aten.logical_and.default", p, q);
         new = cx.compare("aten.logical_or.default", new, both);
     }
@@ -671,7 +671,7 @@ fn allclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     }
 }
 
-fn is_infinite(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+fn isposinf_or_isneginf(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, sizes) = (cx.tensor(node, "self")?, cx.result_spec(node)?.sizes);
     if !cx.spec(node, x)?.dtype.is_floating() {
         let new = cx.full(node, sizes, Argument::Bool(false), ScalarType::Bool)?;
@@ -701,7 +701,7 @@ fn angle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (pi, zero) = (cx.scalar(Scalar::Double(PI), want)?, cx.scalar(Scalar::Double(0.0), want)?);
     let mut new = cx.choose(below, pi, zero);
     if cx.spec_of(x).dtype.is_floating() {
-        let nan = cx.is_nan(x);
+        let nan = cx.nan_mask(x);
         new = cx.choose(nan, x, new);
     }
     cx.replace_node(node, new)

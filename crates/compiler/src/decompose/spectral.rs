@@ -149,7 +149,7 @@ fn complex_dtype(dtype: ScalarType) -> ScalarType {
     if dtype == ScalarType::Double { ScalarType::ComplexDouble } else { ScalarType::ComplexFloat }
 }
 
-fn real_or_float(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
+fn as_float_or_double(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     match cx.spec_of(x).dtype {
         ScalarType::Float | ScalarType::Double => x,
         _ => cx.cast(x, ScalarType::Float),
@@ -197,7 +197,7 @@ pub(super) fn complex_transform(
 
 fn real_to_complex(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let x = real_or_float(cx, x);
+    let x = as_float_or_double(cx, x);
     let (dims, sizes) = transform_dims(cx, node, cx.spec_of(x).rank())?;
     let x = fit_sizes(cx, node, x, &dims, sizes.as_deref())?;
     let new = real_transform(cx, x, &dims, (normalization_mode(node, true), true));
@@ -214,7 +214,7 @@ fn complex_to_complex(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outc
         let new = complex_transform(cx, x, &dims, (scale, forward));
         return cx.replace_node(node, new);
     }
-    let x = real_or_float(cx, x);
+    let x = as_float_or_double(cx, x);
     let (dims, sizes) = transform_dims(cx, node, cx.spec_of(x).rank())?;
     let x = fit_sizes(cx, node, x, &dims, sizes.as_deref())?;
     let new = real_transform(cx, x, &dims, (scale, false));
@@ -227,7 +227,7 @@ fn complex_to_complex(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outc
 }
 
 fn as_complex(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<VarId> {
-    let x = real_or_float(cx, x);
+    let x = as_float_or_double(cx, x);
     let spec = cx.spec_of(x);
     let zeros = super::windows::zeros(cx, node, spec.sizes.clone(), spec.dtype)?;
     let (re, im) = (cx.unsqueeze(node, x, spec.rank())?, cx.unsqueeze(node, zeros, spec.rank())?);
@@ -301,7 +301,7 @@ fn hermitian_to_real(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
 /// The inverse of [`hermitian_to_real`].
 fn real_to_hermitian(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let x = real_or_float(cx, x);
+    let x = as_float_or_double(cx, x);
     let (dims, sizes) = transform_dims(cx, node, cx.spec_of(x).rank())?;
     let x = fit_sizes(cx, node, x, &dims, sizes.as_deref())?;
     let scale = normalization_mode(node, false);

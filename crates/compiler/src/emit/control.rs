@@ -127,7 +127,7 @@ impl Emitter<'_> {
             self.emit_assign(node, to, value);
             let at = self.instructions.len();
             self.values
-                .share_block(body.inputs[i], node.outputs[i], at)
+                .make_same_value(body.inputs[i], node.outputs[i], at)
                 .map_err(|p| self.control_error(node, &p))?;
         }
         let start = self.instructions.len();
@@ -203,7 +203,7 @@ impl Emitter<'_> {
             let at = self.instructions.len();
             for graph in [condition, body] {
                 self.values
-                    .share_block(graph.inputs[i], output, at)
+                    .make_same_value(graph.inputs[i], output, at)
                     .map_err(|p| self.control_error(node, &p))?;
             }
         }

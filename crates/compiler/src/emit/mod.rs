@@ -22,7 +22,7 @@ use std::io::Write;
 use std::sync::Arc;
 use values::Values;
 
-/// The alignment that all memory has, in bytes.
+/// The alignment that all memory is guaranteed to have, in bytes.
 const COMMON_ALIGNMENT: u64 = 16;
 
 /// Options of the emitter.

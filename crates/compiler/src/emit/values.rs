@@ -267,7 +267,7 @@ impl<'p> Values<'p> {
 
     /// Makes `var` the same value as `as_var`: the same scalar, or an alias, which shares its sizes if they are
     /// dynamic.
-    pub(super) fn share_block(&mut self, var: VarId, as_var: VarId, at: usize) -> Result<(), String> {
+    pub(super) fn make_same_value(&mut self, var: VarId, as_var: VarId, at: usize) -> Result<(), String> {
         if let Some(spec) = self.program.spec(var) {
             if spec.known_sizes().is_some() {
                 return self.add_alias(var, as_var, at).map(|_| ());

@@ -7,7 +7,7 @@ use pteron_exported::{
     VarType,
 };
 
-/// The assumed bound of a size that only the values of elements limit. Larger sizes fail at run time.
+/// The assumed upper bound of a data-dependent size that has no other. Larger sizes fail at run time.
 const MAX_UNKNOWN: i64 = 1 << 16;
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {

@@ -22,7 +22,7 @@ pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             return remove_redundant_copy(cx, node);
         }
         let order = match preserves_layout(cx, node, table) {
-            true => operand_order(cx, node),
+            true => channels_last_order(cx, node),
             false => None,
         };
         for &output in &node.outputs {
@@ -178,7 +178,7 @@ fn tensor_operands(cx: &Rewriter<'_>, node: &ExportedNode) -> Vec<(VarId, Tensor
 
 /// The dim order of the first operand that is channels-last and has the rank of the result. Other orders than this and
 /// row-major are not propagated: the reference's kernels refuse them, and backends do not know them.
-fn operand_order(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder> {
+fn channels_last_order(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder> {
     let rank = cx.program.spec(*node.outputs.first()?)?.rank();
     let operands = tensor_operands(cx, node);
     let other = operands.iter().find(|(_, s)| {

@@ -1,6 +1,6 @@
 //! Folds batch norms into the weights of the convolutions before them.
 
-use crate::quantize::{constant, floats, of_sizes};
+use crate::quantize::{add_derived_constant, floats, static_spec};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub(super) fn fold_norms(program: &mut ExportedProgram) {
         let x = node.arg("input").and_then(Argument::var).filter(|_| *node.target == *norm);
         let Some((x, &at)) = x.and_then(|x| Some((x, convolutions.get(&x)?))) else { continue };
         let others = node.outputs.iter().skip(1).any(|v| uses[v.index()] > 0);
-        if uses[x.index()] == 1 && !others && fold_into(program, at, &node).is_some() {
+        if uses[x.index()] == 1 && !others && fold_into_convolution(program, at, &node).is_some() {
             program.graph.nodes[at].outputs[0] = node.outputs[0];
             convolutions.insert(node.outputs[0], at);
             gone.push(index);
@@ -34,7 +34,7 @@ pub(super) fn fold_norms(program: &mut ExportedProgram) {
 }
 
 /// Folds a batch norm into the convolution at `at`, whose weights and bias change. `None` if it cannot be folded.
-fn fold_into(program: &mut ExportedProgram, at: usize, norm: &ExportedNode) -> Option<()> {
+fn fold_into_convolution(program: &mut ExportedProgram, at: usize, norm: &ExportedNode) -> Option<()> {
     let node = program.graph.nodes[at].clone();
     if !matches!(node.arg("transposed"), Some(Argument::Bool(false))) {
         return None;
@@ -63,8 +63,20 @@ fn fold_into(program: &mut ExportedProgram, at: usize, norm: &ExportedNode) -> O
     let shifted = |c: usize| (f64::from(bias[c]) - f64::from(mean[c])) * scale(c) + f64::from(summand[c]);
     let bias: Vec<f32> = (0..channels).map(|c| shifted(c) as f32).collect();
     let bytes = |numbers: &[f32]| numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let folded = constant(program, weight, "folded", of_sizes(ScalarType::Float, &sizes), bytes(&weights));
-    let bias = constant(program, weight, "bias", of_sizes(ScalarType::Float, &[channels]), bytes(&bias));
+    let folded = add_derived_constant(
+        program,
+        weight,
+        "folded",
+        static_spec(ScalarType::Float, &sizes),
+        bytes(&weights),
+    );
+    let bias = add_derived_constant(
+        program,
+        weight,
+        "bias",
+        static_spec(ScalarType::Float, &[channels]),
+        bytes(&bias),
+    );
     for (name, arg) in &mut program.graph.nodes[at].args {
         match &**name {
             "weight" => *arg = Argument::Var(folded),

@@ -193,7 +193,7 @@ fn has_same_rows(program: &ExportedProgram, source: VarId, matrix: VarId, result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantize::{Quantize, expect_some, run};
+    use crate::quantize::{Quantize, expect_quantized, run};
     use pteron_exported::{InputKind, VarType};
     use std::collections::BTreeSet;
 
@@ -285,7 +285,7 @@ mod tests {
         let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new()).unwrap();
         assert!(outcome.layers.is_empty());
         assert_eq!(outcome.left.len(), 1);
-        let refused = expect_some(&Quantize::Dynamic, [&outcome].into_iter()).unwrap_err();
+        let refused = expect_quantized(&Quantize::Dynamic, [&outcome].into_iter()).unwrap_err();
         assert!(refused.to_string().contains("(aten.addmm.default): it scales"), "{refused}");
     }
 
@@ -294,10 +294,10 @@ mod tests {
         let mut program = program("aten.mm.default", false, 1);
         let how = Quantize::FourBits { group: 32 };
         let outcome = run(&mut program, &how, &BTreeSet::new()).unwrap();
-        let refused = expect_some(&how, [&outcome].into_iter()).unwrap_err().to_string();
+        let refused = expect_quantized(&how, [&outcome].into_iter()).unwrap_err().to_string();
         assert!(refused.contains("rows of 3 weights are no whole groups of 32"), "{refused}");
         let outcome = run(&mut program, &Quantize::Dynamic, &BTreeSet::new()).unwrap();
-        expect_some(&Quantize::Dynamic, [&outcome].into_iter()).unwrap();
+        expect_quantized(&Quantize::Dynamic, [&outcome].into_iter()).unwrap();
         assert_eq!(outcome.layers.len(), 1);
     }
 

@@ -113,7 +113,7 @@ impl Region {
         let mut first = x;
         if dim != 0 {
             let name = format!("{}_moved", program.var(x).name);
-            first = program.add_var(name, rows_first(spec, dim));
+            first = program.add_var(name, rows_first_type(spec, dim));
             self.before.push(move_dim(&node, x, (dim, 0), first));
         }
         self.rows.push(first);
@@ -137,7 +137,7 @@ impl Region {
         let mut joined = result;
         if dim != 0 {
             let name = format!("{}_rows", program.var(result).name);
-            joined = program.add_var(name, rows_first(spec, dim));
+            joined = program.add_var(name, rows_first_type(spec, dim));
             self.after.push(move_dim(&node, joined, (0, dim), result));
         }
         self.body.outputs.push(Argument::Var(row));
@@ -221,7 +221,7 @@ fn dim_at(program: &ExportedProgram, node: &ExportedNode, at: usize, rank: usize
 }
 
 /// The type of a tensor whose dimension `dim` is moved to the front, contiguous.
-fn rows_first(mut spec: TensorSpec, dim: usize) -> VarType {
+fn rows_first_type(mut spec: TensorSpec, dim: usize) -> VarType {
     spec.sizes[..=dim].rotate_right(1);
     VarType::Tensor(TensorSpec::contiguous(spec.dtype, spec.sizes))
 }

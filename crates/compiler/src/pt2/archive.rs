@@ -153,7 +153,7 @@ impl<'f> Archive<'f> {
         self.records.contains_key(name)
     }
 
-    /// The bytes of a record, if the archive has it.
+    /// The size of a record in bytes, if the archive has the record.
     pub(super) fn size(&self, name: &str) -> Option<u64> {
         self.records.get(name).map(|record| record.size)
     }
@@ -197,7 +197,7 @@ impl<'f> Archive<'f> {
     pub(super) fn read_json<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
         let text = self.read_text(name)?;
         let wrong = |e: serde_json::Error| Error::archive(name, e.to_string());
-        let measure = Measure::of_text(text.bytes()).map_err(wrong)?;
+        let measure = Measure::from_text(text.bytes()).map_err(wrong)?;
         if let Err(limit) = self.budget.charge("the parsed JSON", measure.bytes()) {
             return Err(Error::archive(name, format!("{limit} ({measure})")));
         }

@@ -61,7 +61,7 @@ impl<'t> Parser<'t> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    fn take(&mut self, token: &str) -> bool {
+    fn eat(&mut self, token: &str) -> bool {
         self.skip_spaces();
         let is_next = self.text[self.at..].starts_with(token);
         if is_next {
@@ -71,7 +71,7 @@ impl<'t> Parser<'t> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.take(token) { Ok(()) } else { Err(self.error_at(&format!("`{token}`"))) }
+        if self.eat(token) { Ok(()) } else { Err(self.error_at(&format!("`{token}`"))) }
     }
 
     fn error_at(&self, expected: &str) -> String {
@@ -90,9 +90,9 @@ impl<'t> Parser<'t> {
         let first = self.product()?;
         let mut rest = Vec::new();
         loop {
-            let negative = if self.take("+") {
+            let negative = if self.eat("+") {
                 false
-            } else if self.take("-") {
+            } else if self.eat("-") {
                 true
             } else {
                 break;
@@ -109,28 +109,28 @@ impl<'t> Parser<'t> {
 
     fn product(&mut self) -> Result<Term, String> {
         let depth = self.depth;
-        let product = self.product_within();
+        let product = self.product_inner();
         self.depth = depth;
         product
     }
 
     /// Like [`product`](Self::product), but does not restore the nesting depth.
-    fn product_within(&mut self) -> Result<Term, String> {
+    fn product_inner(&mut self) -> Result<Term, String> {
         let mut value = self.power()?;
         loop {
-            if self.take("//") {
+            if self.eat("//") {
                 self.enter_term()?;
                 let next = self.power()?.into_expression();
                 value = SymExpr::Op(SymOp::FloorDiv, vec![value.into_expression(), next]).into();
             } else if self.text[self.at..].trim_start().starts_with("**") {
                 return Ok(value);
-            } else if self.take("*") {
+            } else if self.eat("*") {
                 let next = self.power()?;
                 value = multiply(value, next);
-            } else if self.take("/") {
+            } else if self.eat("/") {
                 let SymExpr::Int(n) = self.power()?.over else { return Err(self.error_at("a number")) };
                 value.under = value.under.saturating_mul(n.max(1));
-            } else if self.take("%") {
+            } else if self.eat("%") {
                 self.enter_term()?;
                 let next = self.power()?.into_expression();
                 value = SymExpr::Op(SymOp::Mod, vec![value.into_expression(), next]).into();
@@ -142,7 +142,7 @@ impl<'t> Parser<'t> {
 
     fn power(&mut self) -> Result<Term, String> {
         let base = self.primary()?;
-        if self.take("**") {
+        if self.eat("**") {
             let power = self.primary()?.into_expression();
             return Ok(SymExpr::Op(SymOp::Pow, vec![base.into_expression(), power]).into());
         }
@@ -156,7 +156,7 @@ impl<'t> Parser<'t> {
         }
         let depth = self.depth;
         self.enter_term()?;
-        let term = self.primary_within();
+        let term = self.primary_inner();
         self.depth = depth;
         term
     }
@@ -169,13 +169,13 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn primary_within(&mut self) -> Result<Term, String> {
-        if self.take("(") {
+    fn primary_inner(&mut self) -> Result<Term, String> {
+        if self.eat("(") {
             let inner = self.sum()?;
             self.expect(")")?;
             return Ok(inner);
         }
-        if self.take("-") {
+        if self.eat("-") {
             let inner = self.primary()?;
             return Ok(multiply(SymExpr::Int(-1).into(), inner));
         }
@@ -191,24 +191,24 @@ impl<'t> Parser<'t> {
         if name.is_empty() {
             return Err(self.error_at("a term"));
         }
-        if !self.take("(") {
+        if !self.eat("(") {
             return Ok(SymExpr::Symbol(name.into()).into());
         }
         if name == "Symbol" {
-            let quote = if self.take("'") { '\'' } else { '"' };
+            let quote = if self.eat("'") { '\'' } else { '"' };
             if quote == '"' {
                 self.expect("\"")?;
             }
             let symbol = self.word(|c| c != quote);
             self.at += quote.len_utf8().min(self.text.len() - self.at);
-            while !self.take(")") {
+            while !self.eat(")") {
                 self.expect(",")?;
                 self.word(|c| !matches!(c, ',' | ')'));
             }
             return Ok(SymExpr::Symbol(symbol.into()).into());
         }
         let mut args = Vec::new();
-        while !self.take(")") {
+        while !self.eat(")") {
             if !args.is_empty() {
                 self.expect(",")?;
             }

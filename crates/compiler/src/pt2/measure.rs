@@ -21,7 +21,7 @@ pub(super) struct Measure {
 impl Measure {
     /// # Errors
     /// The text is no JSON.
-    pub(super) fn of_text(text: &[u8]) -> serde_json::Result<Self> {
+    pub(super) fn from_text(text: &[u8]) -> serde_json::Result<Self> {
         let mut measure = Self::default();
         let mut document = serde_json::Deserializer::from_slice(text);
         Measuring { measure: &mut measure, path: &mut Vec::new() }.deserialize(&mut document)?;
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn values_texts_and_the_longest_list_are_counted() {
         let measure =
-            Measure::of_text(br#"{"a": {"list": [1, {"b": "cd"}, null], "c": []}, "d": true}"#).unwrap();
+            Measure::from_text(br#"{"a": {"list": [1, {"b": "cd"}, null], "c": []}, "d": true}"#).unwrap();
         assert_eq!((measure.values, measure.text), (9, 10));
         assert!(measure.to_string().contains("`a.list` with 3"), "{measure}");
-        assert!(Measure::of_text(b"{} x").is_err() && Measure::of_text(b"[1").is_err());
+        assert!(Measure::from_text(b"{} x").is_err() && Measure::from_text(b"[1").is_err());
     }
 }

@@ -22,7 +22,7 @@ use pteron_exported::CompileBudget;
 use pteron_exported::ExportedProgram;
 use pteron_format::pte::{MAX_OWN_BYTES, TASK_KEY};
 
-/// The remedy for archives that cannot be read.
+/// What an error suggests if an archive cannot be read.
 const SAVE_ANEW: &str =
     "save it with `torch.export.save(torch.export.export(model, args), path)` of PyTorch 2.9 or later";
 

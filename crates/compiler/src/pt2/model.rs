@@ -82,7 +82,7 @@ pub(super) fn parse(archive: &mut Archive<'_>, name: &str) -> Result<Model> {
     archive.read_json(&record)
 }
 
-/// Parses the version alone first, so that an unsupported schema is reported as such whatever else has changed.
+/// Fails if the schema's version is not supported. Parses only the version: other schemas may differ in the rest.
 fn check_version(text: &[u8], record: &str) -> Result<()> {
     #[derive(Deserialize)]
     struct VersionOnly {

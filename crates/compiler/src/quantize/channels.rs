@@ -7,7 +7,7 @@ use pteron_exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec,
 pub struct Channels {
     /// The dimension.
     pub axis: usize,
-    /// Adjacent indices that belong to one channel.
+    /// The number of adjacent indices that belong to one channel.
     pub inner: usize,
     /// The number of channels.
     pub count: usize,
@@ -28,7 +28,7 @@ impl Channels {
 
     /// The channels of a node's first result, if each of its elements is computed from elements of one channel of the operand
     /// `x`, and scales with them: `f(s x) = s f(x)` for every `s > 0`.
-    pub(super) fn through(self, program: &ExportedProgram, node: &ExportedNode, x: VarId) -> Option<Self> {
+    pub(super) fn propagate(self, program: &ExportedProgram, node: &ExportedNode, x: VarId) -> Option<Self> {
         let (from, to) = (program.spec(x)?, program.spec(*node.outputs.first()?)?);
         let from_end = |name: &str| -> Option<bool> {
             // Dimensions counted from the last one, two for each number of a list of pairs.
@@ -96,26 +96,27 @@ fn is_zero(value: Option<&Argument>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantize::of_sizes;
+    use crate::quantize::static_spec;
     use pteron_tensor::ScalarType::Float;
 
     #[test]
     fn a_flattened_value_has_blocks_of_its_channels() {
         let channels = Channels::of_axis(1, 3);
-        let flat = channels.reshaped(&of_sizes(Float, &[2, 3, 4, 5]), &of_sizes(Float, &[2, 60])).unwrap();
+        let flat =
+            channels.reshaped(&static_spec(Float, &[2, 3, 4, 5]), &static_spec(Float, &[2, 60])).unwrap();
         assert_eq!(flat, Channels { axis: 1, inner: 20, count: 3 });
         let channel = flat.channel_of_element(&[2, 60]);
         assert_eq!([channel(0), channel(19), channel(20), channel(59), channel(60)], [0, 0, 1, 2, 0]);
-        let back = flat.reshaped(&of_sizes(Float, &[2, 60]), &of_sizes(Float, &[2, 3, 4, 5])).unwrap();
+        let back = flat.reshaped(&static_spec(Float, &[2, 60]), &static_spec(Float, &[2, 3, 4, 5])).unwrap();
         assert_eq!(back, channels);
     }
 
     #[test]
     fn a_channel_is_not_divided_among_dimensions() {
         let channels = Channels::of_axis(1, 6);
-        assert_eq!(channels.reshaped(&of_sizes(Float, &[2, 6]), &of_sizes(Float, &[2, 2, 3])), None);
+        assert_eq!(channels.reshaped(&static_spec(Float, &[2, 6]), &static_spec(Float, &[2, 2, 3])), None);
         assert_eq!(
-            channels.reshaped(&of_sizes(Float, &[2, 6]), &of_sizes(Float, &[12])).map(|c| c.inner),
+            channels.reshaped(&static_spec(Float, &[2, 6]), &static_spec(Float, &[12])).map(|c| c.inner),
             Some(1)
         );
     }

@@ -1,7 +1,7 @@
 //! Embedding tables of int8 rows, each with a scale, as ExecuTorch's `embedding_byte` reads them.
 
-use super::layers::{Range, layer, symmetric};
-use super::{KEPT, Outcome, constant, floats, left, of_sizes};
+use super::layers::{Range, layer_summary, quantize_symmetric};
+use super::{KEPT, Outcome, add_derived_constant, float_node, floats, static_spec};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};
@@ -15,23 +15,25 @@ pub(super) fn run(program: &mut ExportedProgram, outcome: &mut Outcome, keep: &H
     let mut nodes = std::mem::take(&mut program.graph.nodes);
     for node in nodes.iter_mut().filter(|node| *node.target == *"aten.embedding.default") {
         if keep.contains(&node.outputs[0]) {
-            outcome.left.push(left(program, node, KEPT));
+            outcome.left.push(float_node(program, node, KEPT));
             continue;
         }
-        match quantized(program, node, &mut tables) {
+        match quantize_embedding(program, node, &mut tables) {
             Some(error) => {
                 outcome.nodes.push(program.node_name(node));
-                outcome.layers.push(layer(program, node, error));
+                outcome.layers.push(layer_summary(program, node, error));
                 node.target = "quantized_decomposed.embedding_byte.default".into();
             }
-            None => outcome.left.push(left(program, node, "its table is no constant matrix of float32")),
+            None => {
+                outcome.left.push(float_node(program, node, "its table is no constant matrix of float32"))
+            }
         }
     }
     program.graph.nodes = nodes;
 }
 
-/// Gives a node the arguments of an embedding in a quantized table. Returns the table's error.
-fn quantized(
+/// Replaces an embedding's arguments by those for its quantized table. Returns the table's error.
+fn quantize_embedding(
     program: &mut ExportedProgram,
     node: &mut ExportedNode,
     tables: &mut HashMap<VarId, Table>,
@@ -41,7 +43,7 @@ fn quantized(
     let (rows, scales, error) = match tables.get(&weight) {
         Some(table) => *table,
         None => {
-            let table = table(program, weight)?;
+            let table = quantize_table(program, weight)?;
             *tables.entry(weight).or_insert(table)
         }
     };
@@ -57,14 +59,16 @@ fn quantized(
     Some(error)
 }
 
-fn table(program: &mut ExportedProgram, weight: VarId) -> Option<Table> {
+fn quantize_table(program: &mut ExportedProgram, weight: VarId) -> Option<Table> {
     let weights = floats(program, weight)?;
     let &[rows, columns] = &program.spec(weight)?.known_sizes()?[..] else { return None };
     let (rows, columns) = (usize::try_from(rows).ok()?, usize::try_from(columns).ok().filter(|&n| n > 0)?);
-    let table = symmetric(&weights, rows, |i| i / columns, Range::EIGHT_BITS);
+    let table = quantize_symmetric(&weights, rows, |i| i / columns, Range::EIGHT_BITS);
     let bytes = table.values.iter().map(|&n| n as u8).collect();
     let scales = table.scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-    let rows_var = constant(program, weight, "int", of_sizes(ScalarType::Char, &[rows, columns]), bytes);
-    let scales_var = constant(program, weight, "scales", of_sizes(ScalarType::Float, &[rows]), scales);
+    let rows_var =
+        add_derived_constant(program, weight, "int", static_spec(ScalarType::Char, &[rows, columns]), bytes);
+    let scales_var =
+        add_derived_constant(program, weight, "scales", static_spec(ScalarType::Float, &[rows]), scales);
     Some((rows_var, scales_var, table.error))
 }

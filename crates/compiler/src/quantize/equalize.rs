@@ -4,13 +4,13 @@
 
 use super::channels::Channels;
 use super::layers::weight_axis;
-use super::{ChannelStatistics, constant, floats, is_float_constant, of_sizes};
+use super::{ChannelStatistics, add_derived_constant, floats, is_float_constant, static_spec};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 const NORM: &str = "aten._native_batch_norm_legit_no_training.default";
-/// The exponents of the channels' ranges and of the weights that read them, among which the least error is chosen.
+/// Candidate exponents of the channels' ranges and of the weights that read them; the pair with the least error wins.
 const EXPONENTS: [(f64, f64); 11] = [
     (0.0, 0.0),
     (0.25, 0.0),
@@ -38,11 +38,11 @@ struct Domain {
 
 /// The channels of each value of a program that convolutions, linear layers and batch norms compute, and of what is computed from
 /// it channel by channel.
-pub(super) fn channels(program: &ExportedProgram) -> HashMap<VarId, Channels> {
+pub(super) fn value_channels(program: &ExportedProgram) -> HashMap<VarId, Channels> {
     let mut channels: HashMap<VarId, Channels> = HashMap::new();
     for node in &program.graph.nodes {
         let Some(&out) = node.outputs.first() else { continue };
-        let found = produced(program, node).or_else(|| {
+        let found = result_channels(program, node).or_else(|| {
             let x = node.operands().find(|var| !program.constants.contains_key(var))?;
             match &*node.target {
                 "aten.add.Tensor" => {
@@ -52,7 +52,7 @@ pub(super) fn channels(program: &ExportedProgram) -> HashMap<VarId, Channels> {
                             == program.spec(other).map(|spec| &spec.sizes);
                     channels.get(&x).copied().filter(|_| is_same)
                 }
-                _ => channels.get(&x)?.through(program, node, x),
+                _ => channels.get(&x)?.propagate(program, node, x),
             }
         });
         if let Some(found) = found {
@@ -62,8 +62,8 @@ pub(super) fn channels(program: &ExportedProgram) -> HashMap<VarId, Channels> {
     channels
 }
 
-/// The channels of the result of a node with constant weights for each.
-pub(super) fn produced(program: &ExportedProgram, node: &ExportedNode) -> Option<Channels> {
+/// The channels of a node's result, if the node has constant weights for each of them.
+pub(super) fn result_channels(program: &ExportedProgram, node: &ExportedNode) -> Option<Channels> {
     let out = program.spec(*node.outputs.first()?)?;
     let (axis, parameter, of) = match &*node.target {
         "aten.linear.default" => (out.rank().checked_sub(1)?, "weight", weight_axis(program, node)?.1),
@@ -83,8 +83,8 @@ pub(super) fn produced(program: &ExportedProgram, node: &ExportedNode) -> Option
     (is_norm_of_floats && is_scalable).then(|| Channels::of_axis(axis, count))
 }
 
-/// Whether a node multiplies each channel of its input with weights of its own.
-fn consumes(program: &ExportedProgram, node: &ExportedNode, x: VarId, channels: Channels) -> bool {
+/// Whether a node has weights for each input channel, which can be multiplied by the factor of the channel.
+fn is_consumer(program: &ExportedProgram, node: &ExportedNode, x: VarId, channels: Channels) -> bool {
     if node.arg("input").and_then(Argument::var) != Some(x) {
         return false;
     }
@@ -108,7 +108,7 @@ fn consumes(program: &ExportedProgram, node: &ExportedNode, x: VarId, channels: 
             let of_inputs = of_weight(1 - of_outputs).map(|n| n * groups);
             channels.axis == axis && channels.inner == 1 && of_inputs == Some(channels.count as i64)
         }
-        NORM => produced(program, node).is_some() && channels == Channels::of_axis(1, channels.count),
+        NORM => result_channels(program, node).is_some() && channels == Channels::of_axis(1, channels.count),
         _ => false,
     }
 }
@@ -127,7 +127,7 @@ fn domains(program: &ExportedProgram, channels: &HashMap<VarId, Channels>) -> Ve
     let (mut producers, mut consumers) = (Vec::new(), Vec::new());
     for (index, node) in program.graph.nodes.iter().enumerate() {
         let out = node.outputs.first().copied();
-        let produces = produced(program, node).is_some();
+        let produces = result_channels(program, node).is_some();
         if let Some(out) = out.filter(|_| produces) {
             producers.push((index, out));
         }
@@ -137,7 +137,7 @@ fn domains(program: &ExportedProgram, channels: &HashMap<VarId, Channels>) -> Ve
         });
         for var in node.operands() {
             let Some(&of_var) = channels.get(&var) else { continue };
-            if consumes(program, node, var, of_var) {
+            if is_consumer(program, node, var, of_var) {
                 consumers.push((index, var));
                 continue;
             }
@@ -179,9 +179,9 @@ fn domains(program: &ExportedProgram, channels: &HashMap<VarId, Channels>) -> Ve
 
 /// Scales the channels of all values for which calibration has found statistics.
 pub(super) fn run(program: &mut ExportedProgram, statistics: &BTreeMap<String, ChannelStatistics>) {
-    let channels = channels(program);
+    let channels = value_channels(program);
     for domain in domains(program, &channels) {
-        let Some(factors) = factors(program, &domain, &channels, statistics) else { continue };
+        let Some(factors) = best_factors(program, &domain, &channels, statistics) else { continue };
         let nodes = &program.graph.nodes;
         let bytes: u64 = domain
             .producers
@@ -196,10 +196,10 @@ pub(super) fn run(program: &mut ExportedProgram, statistics: &BTreeMap<String, C
             return;
         }
         for &index in &domain.producers {
-            divide(program, index, &factors);
+            divide_results(program, index, &factors);
         }
         for &(index, x) in &domain.consumers {
-            multiply(program, index, channels[&x], &factors);
+            multiply_input(program, index, channels[&x], &factors);
         }
     }
 }
@@ -216,7 +216,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn of(program: &ExportedProgram, node: &ExportedNode, channels: Channels) -> Option<Self> {
+    fn from_node(program: &ExportedProgram, node: &ExportedNode, channels: Channels) -> Option<Self> {
         let weight = node.arg("weight")?.var()?;
         let weights = floats(program, weight)?;
         let sizes: Vec<usize> = program.spec(weight)?.known_sizes()?.iter().map(|&n| n as usize).collect();
@@ -281,8 +281,8 @@ impl Reader {
     }
 }
 
-/// The factors with the least expected error in what reads the values. `None` if nothing is gained.
-fn factors(
+/// The factors that minimize the expected error of the nodes that read the values; `None` if none reduces it.
+fn best_factors(
     program: &ExportedProgram,
     domain: &Domain,
     channels: &HashMap<VarId, Channels>,
@@ -302,7 +302,7 @@ fn factors(
     let mut readers = Vec::new();
     for &(index, x) in &domain.consumers {
         let squares = of(x).or_else(|| observed.last().copied())?.mean_squares.clone();
-        let reader = Reader::of(program, &program.graph.nodes[index], channels[&x])?;
+        let reader = Reader::from_node(program, &program.graph.nodes[index], channels[&x])?;
         readers.push((reader, squares));
     }
     let mut read = vec![0f64; count];
@@ -343,13 +343,14 @@ fn factors(
 }
 
 /// Replaces a constant argument of a node by a copy whose element `i` is multiplied with `factor(i)`.
-fn scale(program: &mut ExportedProgram, index: usize, name: &str, factor: impl Fn(usize) -> f32) {
+fn scale_argument(program: &mut ExportedProgram, index: usize, name: &str, factor: impl Fn(usize) -> f32) {
     let Some(var) = program.graph.nodes[index].arg(name).and_then(Argument::var) else { return };
     let (Some(mut elements), Some(spec)) = (floats(program, var), program.spec(var)) else { return };
     let sizes: Vec<usize> = spec.known_sizes().unwrap_or_default().iter().map(|&n| n as usize).collect();
     elements.iter_mut().enumerate().for_each(|(i, x)| *x *= factor(i));
     let bytes = elements.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let scaled = constant(program, var, "equalized", of_sizes(ScalarType::Float, &sizes), bytes);
+    let scaled =
+        add_derived_constant(program, var, "equalized", static_spec(ScalarType::Float, &sizes), bytes);
     for (argument, value) in &mut program.graph.nodes[index].args {
         if **argument == *name {
             *value = Argument::Var(scaled);
@@ -357,26 +358,26 @@ fn scale(program: &mut ExportedProgram, index: usize, name: &str, factor: impl F
     }
 }
 
-/// Divides the results of a node.
-fn divide(program: &mut ExportedProgram, index: usize, factors: &[f32]) {
+/// Divides each channel of a node's result by its factor, by way of the node's weights and bias.
+fn divide_results(program: &mut ExportedProgram, index: usize, factors: &[f32]) {
     let node = &program.graph.nodes[index];
     let mut inner = 1;
     if let (Some((weight, axis)), true) = (weight_axis(program, node), *node.target != *NORM) {
         let sizes = program.spec(weight).and_then(|spec| spec.known_sizes()).unwrap_or_default();
         inner = sizes.iter().skip(axis + 1).map(|&n| n as usize).product::<usize>().max(1);
     }
-    scale(program, index, "weight", |i| factors[i / inner % factors.len()].recip());
-    scale(program, index, "bias", |i| factors[i].recip());
+    scale_argument(program, index, "weight", |i| factors[i / inner % factors.len()].recip());
+    scale_argument(program, index, "bias", |i| factors[i].recip());
 }
 
-/// Multiplies the input of a node.
-fn multiply(program: &mut ExportedProgram, index: usize, channels: Channels, factors: &[f32]) {
+/// Multiplies each channel of a node's input by its factor, by way of the node's weights.
+fn multiply_input(program: &mut ExportedProgram, index: usize, channels: Channels, factors: &[f32]) {
     let node = &program.graph.nodes[index];
     let is_norm = *node.target == *NORM;
-    let Some(reader) = Reader::of(program, node, channels) else { return };
-    scale(program, index, "weight", |i| factors[(reader.channel)(i)]);
+    let Some(reader) = Reader::from_node(program, node, channels) else { return };
+    scale_argument(program, index, "weight", |i| factors[(reader.channel)(i)]);
     if is_norm {
-        scale(program, index, "running_mean", |i| factors[i].recip());
+        scale_argument(program, index, "running_mean", |i| factors[i].recip());
     }
 }
 

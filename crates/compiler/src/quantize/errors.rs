@@ -1,9 +1,9 @@
 //! The errors of single layers: each convolution and linear layer is computed a second time with quantized weights and
 //! quantized input, from inputs that are computed in float.
 
-use super::equalize::produced;
-use super::layers::{by_channel, weight_axis};
-use super::values::{Plan, affines, quantized};
+use super::equalize::result_channels;
+use super::layers::{quantize_by_channel, weight_axis};
+use super::values::{Plan, affine_parameters, quantize_dequantize};
 use super::{Outcome, ValueObservation, ValueRanges};
 use crate::Result;
 use pteron_exported::{Argument, ExportedProgram, VarId, VarType};
@@ -15,8 +15,8 @@ pub(super) fn observe(
     ranges: &ValueRanges,
     keep: &HashSet<VarId>,
 ) -> Result<Outcome> {
-    let plan = Plan::of(program, keep);
-    let affine = affines(program, &plan, ranges)?;
+    let plan = Plan::from_program(program, keep);
+    let affine = affine_parameters(program, &plan, ranges)?;
     let mut outcome = Outcome { values: plan.values.len(), ..Outcome::default() };
     let old = std::mem::take(&mut program.graph.nodes);
     let mut nodes = Vec::with_capacity(old.len());
@@ -29,13 +29,15 @@ pub(super) fn observe(
         };
         let Some((weight, axis)) = weight_axis(program, &node).filter(|_| role.computes()) else { continue };
         let (Some(spec), Some(&parameters)) = (program.spec(out).cloned(), affine.get(&x)) else { continue };
-        let Some(channels) = produced(program, &node) else { continue };
+        let Some(channels) = result_channels(program, &node) else { continue };
         let rounded = match inputs.get(&x) {
             Some(&rounded) => rounded,
-            None => quantized(program, &mut nodes, &node, x, parameters),
+            None => quantize_dequantize(program, &mut nodes, &node, x, parameters),
         };
         inputs.insert(x, rounded);
-        let Some((weights, layer)) = by_channel(program, &mut nodes, &node, weight, axis) else { continue };
+        let Some((weights, layer)) = quantize_by_channel(program, &mut nodes, &node, weight, axis) else {
+            continue;
+        };
         let mut twin = node.clone();
         for (name, arg) in &mut twin.args {
             match &**name {

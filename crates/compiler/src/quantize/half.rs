@@ -1,7 +1,7 @@
 //! Layers in half precision: those that are quantized compute in float32, from inputs that are converted, and their results are
 //! rounded.
 
-use super::{constant, of_sizes, rows};
+use super::{add_derived_constant, rows, static_spec};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
 use pteron_tensor::{ScalarType, bf16, f16};
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ const CONVERT: &str = "dim_order_ops._to_dim_order_copy.default";
 /// Appended to the name of a layer whose result in float32 is rounded to half precision.
 pub(super) const SUFFIX: &str = "_float";
 
-/// Converts the layers that the scheme quantizes; `rows` is the weight scheme of dynamic quantization, `None` for static.
+/// Makes the layers to be quantized compute in float32. `rows` is the weight scheme if quantization is dynamic.
 pub(super) fn widen(program: &mut ExportedProgram, rows: Option<rows::Weights>, keep: &HashSet<VarId>) {
     let old = std::mem::take(&mut program.graph.nodes);
     let mut nodes = Vec::with_capacity(old.len());
@@ -19,7 +19,7 @@ pub(super) fn widen(program: &mut ExportedProgram, rows: Option<rows::Weights>, 
     for mut node in old {
         let rounded = match node.outputs.first() {
             Some(out) if !keep.contains(out) && is_quantized(program, &node, rows) => {
-                widened(program, &mut nodes, &mut node, &mut known)
+                widen_layer(program, &mut nodes, &mut node, &mut known)
             }
             _ => None,
         };
@@ -56,7 +56,7 @@ fn is_quantized(program: &ExportedProgram, node: &ExportedNode, rows: Option<row
 }
 
 /// Makes a layer compute in float32. Returns the node that rounds its result.
-fn widened(
+fn widen_layer(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &mut ExportedNode,
@@ -71,7 +71,7 @@ fn widened(
         let found = match known.get(&var) {
             Some(&found) => found,
             None if **name == *"input" => convert(program, nodes, node, var, float),
-            None => constant_in_float(program, var)?,
+            None => widen_constant(program, var)?,
         };
         known.insert(var, found);
         *arg = Argument::Var(found);
@@ -82,11 +82,11 @@ fn widened(
     let float =
         program.add_var(name, VarType::Tensor(TensorSpec { dtype: ScalarType::Float, ..spec.clone() }));
     node.outputs[0] = float;
-    Some(conversion(node, float, out, &spec))
+    Some(conversion_node(node, float, out, &spec))
 }
 
 /// A node that converts `from` to `to`, which has this type and layout.
-fn conversion(like: &ExportedNode, from: VarId, to: VarId, spec: &TensorSpec) -> ExportedNode {
+fn conversion_node(like: &ExportedNode, from: VarId, to: VarId, spec: &TensorSpec) -> ExportedNode {
     let dims: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
     ExportedNode {
         target: CONVERT.into(),
@@ -105,12 +105,12 @@ fn convert(
 ) -> VarId {
     let name = format!("{}{SUFFIX}", program.var(var).name);
     let converted = program.add_var(name, VarType::Tensor(spec.clone()));
-    nodes.push(conversion(node, var, converted, &spec));
+    nodes.push(conversion_node(node, var, converted, &spec));
     converted
 }
 
-/// A constant in half precision as one of float32, in row-major order.
-fn constant_in_float(program: &mut ExportedProgram, var: VarId) -> Option<VarId> {
+/// Converts a constant in half precision to float32, in row-major order.
+fn widen_constant(program: &mut ExportedProgram, var: VarId) -> Option<VarId> {
     let sizes = program.spec(var)?.known_sizes()?;
     let sizes: Vec<usize> = sizes.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
     let is_half = program.spec(var)?.dtype == ScalarType::Half;
@@ -122,7 +122,7 @@ fn constant_in_float(program: &mut ExportedProgram, var: VarId) -> Option<VarId>
         false => bf16::from_le_bytes(*bytes).to_f32(),
     };
     let bytes = halves.iter().flat_map(|bytes| float(bytes).to_le_bytes()).collect();
-    Some(constant(program, var, "float", of_sizes(ScalarType::Float, &sizes), bytes))
+    Some(add_derived_constant(program, var, "float", static_spec(ScalarType::Float, &sizes), bytes))
 }
 
 #[cfg(test)]

@@ -73,15 +73,15 @@ impl Histogram {
         if !(least.is_finite() && greatest.is_finite()) || self.counts.iter().all(|&count| count == 0) {
             return self.extent();
         }
-        let sums = Sums::of(&self.counts, self.width);
+        let sums = Sums::from_counts(&self.counts, self.width);
         let (first, last) = (sums.edge_below(least), sums.edge_above(greatest));
-        let bound = |edge: usize| sums.edge(edge).clamp(f64::from(least), f64::from(greatest));
+        let bound = |edge: usize| sums.edge_position(edge).clamp(f64::from(least), f64::from(greatest));
         let loss = |low: usize, high: usize| sums.loss(low, high, bound(low), bound(high));
         let (mut low, mut high) = (first, last);
         for _ in 0..MAX_ROUNDS {
             let before = (low, high);
-            high = best(BINS..=last, |high| loss(low, high));
-            low = best(first..=BINS, |low| loss(low, high));
+            high = argmin(BINS..=last, |high| loss(low, high));
+            low = argmin(first..=BINS, |low| loss(low, high));
             if (low, high) == before {
                 break;
             }
@@ -91,7 +91,7 @@ impl Histogram {
 }
 
 /// The index with the least loss; the first one on ties.
-fn best(of: std::ops::RangeInclusive<usize>, loss: impl Fn(usize) -> f64) -> usize {
+fn argmin(of: std::ops::RangeInclusive<usize>, loss: impl Fn(usize) -> f64) -> usize {
     let start = *of.start();
     of.map(|i| (i, loss(i))).reduce(|a, b| if b.1 < a.1 { b } else { a }).map_or(start, |(i, _)| i)
 }
@@ -103,7 +103,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(counts: &[u64], width: f64) -> Self {
+    fn from_counts(counts: &[u64], width: f64) -> Self {
         let mut below = vec![[0.0; 3]];
         let mut sum = [0.0; 3];
         for (bin, &count) in counts.iter().enumerate() {
@@ -114,7 +114,7 @@ impl Sums {
         Self { below, width }
     }
 
-    fn edge(&self, edge: usize) -> f64 {
+    fn edge_position(&self, edge: usize) -> f64 {
         (edge as f64 - BINS as f64) * self.width
     }
 

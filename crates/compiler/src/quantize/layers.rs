@@ -1,7 +1,8 @@
 //! Symmetric quantization of weights.
 
 use super::{
-    QuantizedLayer, constant, floats, is_float_constant, multiplications, of_sizes, push, range_args,
+    QuantizedLayer, add_derived_constant, floats, is_float_constant, multiplications, push_node, range_args,
+    static_spec,
 };
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
@@ -44,8 +45,8 @@ pub(super) fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Opt
     (!is_transposed || one_group).then_some((weight, usize::from(is_transposed)))
 }
 
-/// Quantizes symmetrically; element `i` uses the scale of index `channel(i)`.
-pub(super) fn symmetric(
+/// Quantizes weights symmetrically; element `i` has the scale of channel `channel(i)`.
+pub(super) fn quantize_symmetric(
     weights: &[f32],
     channels: usize,
     channel: impl Fn(usize) -> usize,
@@ -73,7 +74,7 @@ pub(super) fn symmetric(
 
 /// Quantizes weights to int8, with a scale for each index of a dimension. Returns the dequantized weights and a
 /// summary.
-pub(super) fn by_channel(
+pub(super) fn quantize_by_channel(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &ExportedNode,
@@ -85,14 +86,15 @@ pub(super) fn by_channel(
     let sizes: Vec<usize> = spec.known_sizes()?.iter().map(|&n| n as usize).collect();
     let channels = *sizes.get(axis).filter(|&&n| n > 0)?;
     let inner: usize = sizes[axis + 1..].iter().product();
-    let found = symmetric(&weights, channels, |i| i / inner.max(1) % channels, Range::EIGHT_BITS);
+    let found = quantize_symmetric(&weights, channels, |i| i / inner.max(1) % channels, Range::EIGHT_BITS);
     let error = found.error;
-    let dequantized_var = dequantized(program, nodes, node, weight, found, &sizes, axis, Range::EIGHT_BITS);
-    Some((dequantized_var, layer(program, node, error)))
+    let dequantized_var =
+        push_dequantize(program, nodes, node, weight, found, &sizes, axis, Range::EIGHT_BITS);
+    Some((dequantized_var, layer_summary(program, node, error)))
 }
 
 /// Adds the node that dequantizes the weights.
-pub(super) fn dequantized(
+pub(super) fn push_dequantize(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &ExportedNode,
@@ -104,13 +106,14 @@ pub(super) fn dequantized(
 ) -> VarId {
     let QuantizedWeights { values: bytes, scales, .. } = found;
     let bytes = bytes.into_iter().map(|n| n as u8).collect();
-    let of_scales = of_sizes(ScalarType::Float, &[scales.len()]);
+    let of_scales = static_spec(ScalarType::Float, &[scales.len()]);
     let zeros = vec![0; 8 * scales.len()];
-    let of_zeros = of_sizes(ScalarType::Long, &[scales.len()]);
+    let of_zeros = static_spec(ScalarType::Long, &[scales.len()]);
     let scales = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-    let values_var = constant(program, weight, "int", of_sizes(ScalarType::Char, sizes), bytes);
-    let scales = constant(program, weight, "scales", of_scales, scales);
-    let zeros = constant(program, weight, "zeros", of_zeros, zeros);
+    let values_var =
+        add_derived_constant(program, weight, "int", static_spec(ScalarType::Char, sizes), bytes);
+    let scales = add_derived_constant(program, weight, "scales", of_scales, scales);
+    let zeros = add_derived_constant(program, weight, "zeros", of_zeros, zeros);
     let mut args = vec![
         ("input", Argument::Var(values_var)),
         ("scales", Argument::Var(scales)),
@@ -119,10 +122,14 @@ pub(super) fn dequantized(
     ];
     args.extend(range_args(i64::from(range.low), i64::from(range.high)));
     let target = "quantized_decomposed.dequantize_per_channel.default";
-    push(program, nodes, &node.source, target, args, vec![of_sizes(ScalarType::Float, sizes)])[0]
+    push_node(program, nodes, &node.source, target, args, vec![static_spec(ScalarType::Float, sizes)])[0]
 }
 
-pub(super) fn layer(program: &ExportedProgram, node: &ExportedNode, weight_error: f64) -> QuantizedLayer {
+pub(super) fn layer_summary(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+    weight_error: f64,
+) -> QuantizedLayer {
     QuantizedLayer {
         name: program.node_name(node),
         target: node.target.to_string(),
@@ -137,17 +144,17 @@ mod tests {
 
     #[test]
     fn the_largest_weight_of_a_channel_maps_to_the_end_of_the_range() {
-        let found = symmetric(&[0.6, -1.0, 0.25, 4.0, 0.0, 2.1], 2, |i| i / 3, Range::EIGHT_BITS);
+        let found = quantize_symmetric(&[0.6, -1.0, 0.25, 4.0, 0.0, 2.1], 2, |i| i / 3, Range::EIGHT_BITS);
         assert_eq!(found.values, [76, -127, 32, 127, 0, 67]);
         assert_eq!(found.scales, [1.0 / 127.0, 4.0 / 127.0]);
         assert!(found.error < 5e-3);
-        let found = symmetric(&[1.0, -0.5], 1, |_| 0, Range::FOUR_BITS);
+        let found = quantize_symmetric(&[1.0, -0.5], 1, |_| 0, Range::FOUR_BITS);
         assert_eq!(found.values, [7, -4]);
     }
 
     #[test]
     fn zero_weights_have_a_positive_scale() {
-        let found = symmetric(&[0.0; 4], 1, |_| 0, Range::EIGHT_BITS);
+        let found = quantize_symmetric(&[0.0; 4], 1, |_| 0, Range::EIGHT_BITS);
         assert!(found.scales[0] > 0.0 && found.error == 0.0);
     }
 }

@@ -80,7 +80,7 @@ pub struct ChannelStatistics {
     pub mean_squares: Vec<f64>,
 }
 
-/// A value, or a layer, that was appended to a program's outputs.
+/// A value, or the result of a layer, that was appended to a program's outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueObservation {
     /// The name of the value or of the layer's node.
@@ -103,7 +103,7 @@ pub struct QuantizedLayer {
     pub target: String,
     /// The root mean square of the weights' errors, relative to that of the weights.
     pub weight_error: f64,
-    /// The multiplications that it takes, see [`FloatNode::multiplications`].
+    /// The number of multiplications in a call: see [`FloatNode::multiplications`].
     pub multiplications: u64,
 }
 
@@ -116,7 +116,7 @@ pub struct FloatNode {
     pub target: String,
     /// Why it was not quantized.
     pub reason: String,
-    /// The multiplications that a call takes; a dynamic size counts as 1.
+    /// The number of multiplications in a call; a dynamic size counts as 1.
     pub multiplications: u64,
 }
 
@@ -149,7 +149,7 @@ impl Outcome {
 }
 
 /// Fails if quantization changes none of the methods.
-pub(crate) fn expect_some<'o>(
+pub(crate) fn expect_quantized<'o>(
     how: &Quantize,
     outcomes: impl Iterator<Item = &'o Outcome> + Clone,
 ) -> Result<()> {
@@ -188,7 +188,7 @@ pub(crate) fn run(
     keep_float: &BTreeSet<String>,
 ) -> Result<Outcome> {
     products::to_linear(program, products::Weights::Constant)?;
-    let (kept_vars, kept) = kept(program, keep_float);
+    let (kept_vars, kept) = find_kept_nodes(program, keep_float);
     let keep = &kept_vars;
     match how {
         Quantize::Dynamic => half::widen(program, Some(rows::Weights::EightBits), keep),
@@ -234,7 +234,10 @@ pub(crate) fn run(
 
 /// The nodes to keep in float, by their first results, and which of the names they have. In a program of several methods, a
 /// node is named `method/node` if others have nodes of its name.
-fn kept(program: &ExportedProgram, keep_float: &BTreeSet<String>) -> (HashSet<VarId>, BTreeSet<String>) {
+fn find_kept_nodes(
+    program: &ExportedProgram,
+    keep_float: &BTreeSet<String>,
+) -> (HashSet<VarId>, BTreeSet<String>) {
     let (mut vars, mut names) = (HashSet::new(), BTreeSet::new());
     if keep_float.is_empty() {
         return (vars, names);
@@ -254,8 +257,8 @@ fn kept(program: &ExportedProgram, keep_float: &BTreeSet<String>) -> (HashSet<Va
     (vars, names)
 }
 
-/// Fails if a name of a node to keep in float is the name of none.
-pub(crate) fn expect_kept<'o>(
+/// Fails if a name in `keep_float` is not the name of a node.
+pub(crate) fn check_kept_names<'o>(
     keep_float: &BTreeSet<String>,
     outcomes: impl Iterator<Item = &'o Outcome> + Clone,
 ) -> Result<()> {
@@ -269,7 +272,7 @@ pub(crate) fn expect_kept<'o>(
     Err(Error::Option(format!("there is no node `{unknown}` to keep in float{like}")))
 }
 
-/// The multiplications that a product or convolution takes; 0 for other nodes. Dynamic sizes count as 1.
+/// The number of multiplications in a product or convolution; 0 for other nodes. Dynamic sizes count as 1.
 fn multiplications(program: &ExportedProgram, node: &ExportedNode) -> u64 {
     let sizes = |var: VarId| -> Vec<u64> {
         let size = |size: &Size| size.known().and_then(|n| u64::try_from(n).ok()).unwrap_or(1);
@@ -308,7 +311,7 @@ pub(crate) fn floats(program: &ExportedProgram, var: VarId) -> Option<Vec<f32>> 
 }
 
 /// Adds a constant of these bytes, named after the value `like` with `suffix` appended.
-pub(crate) fn constant(
+pub(crate) fn add_derived_constant(
     program: &mut ExportedProgram,
     like: VarId,
     suffix: &str,
@@ -323,7 +326,7 @@ pub(crate) fn constant(
 }
 
 /// Appends a node with tensor results to `nodes`.
-fn push(
+fn push_node(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     source: &Arc<Source>,
@@ -354,9 +357,9 @@ fn range_args(low: i64, high: i64) -> [(&'static str, Argument); 3] {
     ]
 }
 
-/// Why a product or convolution is not quantized; `rows` is the weight scheme of dynamic quantization, `None` for
-/// static.
-fn why_left(
+/// The report on a product or convolution that is not quantized, with the reason; `None` for other nodes. `rows` is the
+/// weight scheme of dynamic quantization, `None` for static.
+fn unquantized_node(
     program: &ExportedProgram,
     node: &ExportedNode,
     rows: Option<rows::Weights>,
@@ -367,44 +370,48 @@ fn why_left(
     let weight = match &*node.target {
         "aten.linear.default" => operand("weight"),
         "aten.convolution.default" if rows.is_some() => {
-            return Some(left(program, node, "convolutions are quantized by `int8`"));
+            return Some(float_node(program, node, "convolutions are quantized by `int8`"));
         }
         "aten.convolution.default" => operand("weight"),
         "aten.mm.default" | "aten.addmm.default" | "aten.bmm.default" => operand("mat2"),
-        _ if is_kept => return Some(left(program, node, KEPT)),
+        _ if is_kept => return Some(float_node(program, node, KEPT)),
         _ => return None,
     }?;
     if is_kept {
-        return Some(left(program, node, KEPT));
+        return Some(float_node(program, node, KEPT));
     }
     if !program.constants.contains_key(&weight) {
-        return Some(left(program, node, "what it multiplies with is computed, no constant"));
+        return Some(float_node(program, node, "what it multiplies with is computed, no constant"));
     }
     if !is_float_constant(program, weight) {
-        return Some(left(program, node, "its weights are of another type than float32, or are written"));
+        return Some(float_node(
+            program,
+            node,
+            "its weights are of another type than float32, or are written",
+        ));
     }
     if *node.target == *"aten.addmm.default" {
-        return Some(left(program, node, "it scales, or adds more than a number to each column"));
+        return Some(float_node(program, node, "it scales, or adds more than a number to each column"));
     }
     if let (Some(rows::Weights::FourBits { group }), Some(sizes)) =
         (rows, program.spec(weight)?.known_sizes())
     {
         let columns = sizes.last().copied().unwrap_or(0);
         if columns % group as i64 != 0 {
-            return Some(left(
+            return Some(float_node(
                 program,
                 node,
                 &format!("rows of {columns} weights are no whole groups of {group}"),
             ));
         }
     }
-    Some(left(program, node, "its values are not of float32 in row-major order"))
+    Some(float_node(program, node, "its values are not of float32 in row-major order"))
 }
 
-/// Why a node stays float that the options name.
+/// Why a node that the options name is not quantized.
 const KEPT: &str = "it is kept in float";
 
-fn left(program: &ExportedProgram, node: &ExportedNode, reason: &str) -> FloatNode {
+fn float_node(program: &ExportedProgram, node: &ExportedNode, reason: &str) -> FloatNode {
     FloatNode {
         name: program.node_name(node),
         target: node.target.to_string(),
@@ -413,7 +420,7 @@ fn left(program: &ExportedProgram, node: &ExportedNode, reason: &str) -> FloatNo
     }
 }
 
-/// A row-major tensor of static sizes.
-pub(crate) fn of_sizes(dtype: ScalarType, sizes: &[usize]) -> TensorSpec {
+/// The spec of a row-major tensor of static sizes.
+pub(crate) fn static_spec(dtype: ScalarType, sizes: &[usize]) -> TensorSpec {
     TensorSpec::contiguous(dtype, sizes.iter().map(|&n| Size::Int(n as i64)).collect())
 }

@@ -1,7 +1,7 @@
 //! Dynamic quantization: linear layers whose input rows are quantized at run time.
 
-use super::layers::{Range, by_channel, dequantized, layer, symmetric};
-use super::{Outcome, QuantizedLayer, floats, of_sizes, push, range_args, why_left};
+use super::layers::{Range, layer_summary, push_dequantize, quantize_by_channel, quantize_symmetric};
+use super::{Outcome, QuantizedLayer, floats, push_node, range_args, static_spec, unquantized_node};
 use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ pub(super) fn run(program: &mut ExportedProgram, weights: Weights, keep: &HashSe
     let mut outcome = Outcome::default();
     let mut rows = Rows { program, weights, keep, outcome: &mut outcome };
     let graph = std::mem::take(&mut rows.program.graph);
-    let graph = rows.graph(graph, HashMap::new());
+    let graph = rows.quantize_graph(graph, HashMap::new());
     program.graph = graph;
     outcome
 }
@@ -28,7 +28,7 @@ pub(super) fn run_nested(program: &mut ExportedProgram, keep: &HashSet<VarId>, o
     let mut nodes = std::mem::take(&mut program.graph.nodes);
     let mut rows = Rows { program, weights: Weights::EightBits, keep, outcome };
     for node in &mut nodes {
-        rows.nested(node, &HashMap::new());
+        rows.quantize_nested(node, &HashMap::new());
     }
     program.graph.nodes = nodes;
 }
@@ -42,14 +42,18 @@ struct Rows<'r> {
 
 impl Rows<'_> {
     /// Quantizes the linear layers of a graph; `known` are the values of the graphs around it that are quantized already.
-    fn graph(&mut self, mut graph: ExportedGraph, mut known: HashMap<VarId, VarId>) -> ExportedGraph {
+    fn quantize_graph(
+        &mut self,
+        mut graph: ExportedGraph,
+        mut known: HashMap<VarId, VarId>,
+    ) -> ExportedGraph {
         let old = std::mem::take(&mut graph.nodes);
         for mut node in old {
-            self.nested(&mut node, &known);
+            self.quantize_nested(&mut node, &known);
             let is_kept = node.outputs.first().is_some_and(|out| self.keep.contains(out));
             let quantized = match is_kept {
                 true => None,
-                false => product(self.program, &mut graph.nodes, &node, self.weights, &mut known),
+                false => quantize_product(self.program, &mut graph.nodes, &node, self.weights, &mut known),
             };
             match quantized {
                 Some((x, weight, layer)) => {
@@ -63,24 +67,27 @@ impl Rows<'_> {
                         }
                     }
                 }
-                None => {
-                    self.outcome.left.extend(why_left(self.program, &node, Some(self.weights), self.keep))
-                }
+                None => self.outcome.left.extend(unquantized_node(
+                    self.program,
+                    &node,
+                    Some(self.weights),
+                    self.keep,
+                )),
             }
             graph.nodes.push(node);
         }
         graph
     }
 
-    fn nested(&mut self, node: &mut ExportedNode, known: &HashMap<VarId, VarId>) {
+    fn quantize_nested(&mut self, node: &mut ExportedNode, known: &HashMap<VarId, VarId>) {
         for graph in node.graphs_mut() {
-            *graph = self.graph(std::mem::take(graph), known.clone());
+            *graph = self.quantize_graph(std::mem::take(graph), known.clone());
         }
     }
 }
 
 /// The input and the constant weights of a linear layer, each quantized and dequantized again, and a summary of the layer.
-fn product(
+fn quantize_product(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &ExportedNode,
@@ -97,13 +104,13 @@ fn product(
         return None;
     }
     let (dequantized_weights, layer) = match weights {
-        Weights::EightBits => by_channel(program, nodes, node, weight, 0)?,
-        Weights::FourBits { group } => by_group(program, nodes, node, weight, group)?,
+        Weights::EightBits => quantize_by_channel(program, nodes, node, weight, 0)?,
+        Weights::FourBits { group } => quantize_by_group(program, nodes, node, weight, group)?,
     };
     let x = match known.get(&x) {
         Some(&rows) => rows,
         None => {
-            let rows = by_row(program, nodes, node, x, &spec);
+            let rows = quantize_by_row(program, nodes, node, x, &spec);
             known.insert(x, rows);
             rows
         }
@@ -111,7 +118,7 @@ fn product(
     Some((x, dequantized_weights, layer))
 }
 
-fn by_group(
+fn quantize_by_group(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &ExportedNode,
@@ -124,18 +131,19 @@ fn by_group(
         return None;
     }
     let groups = weights.len() / group;
-    let found = symmetric(&weights, groups, |i| i / group, Range::FOUR_BITS);
+    let found = quantize_symmetric(&weights, groups, |i| i / group, Range::FOUR_BITS);
     let error = found.error;
     let dequantized_weights =
-        dequantized(program, nodes, node, weight, found, &[groups, group], 0, Range::FOUR_BITS);
+        push_dequantize(program, nodes, node, weight, found, &[groups, group], 0, Range::FOUR_BITS);
     let args = vec![("self", Argument::Var(dequantized_weights)), ("size", Argument::ints(&[rows, columns]))];
-    let spec = of_sizes(ScalarType::Float, &[rows as usize, columns as usize]);
-    let dequantized_weights = push(program, nodes, &node.source, "aten.view.default", args, vec![spec])[0];
-    Some((dequantized_weights, layer(program, node, error)))
+    let spec = static_spec(ScalarType::Float, &[rows as usize, columns as usize]);
+    let dequantized_weights =
+        push_node(program, nodes, &node.source, "aten.view.default", args, vec![spec])[0];
+    Some((dequantized_weights, layer_summary(program, node, error)))
 }
 
 /// Quantizes a value row by row, and dequantizes it again.
-fn by_row(
+fn quantize_by_row(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &ExportedNode,
@@ -149,7 +157,7 @@ fn by_row(
     let chosen = [ScalarType::Double, ScalarType::Long].map(|ty| TensorSpec::contiguous(ty, sizes.clone()));
     let args = vec![("input", Argument::Var(x)), ("dtype", Argument::Dtype(ScalarType::Char))];
     let target = "quantized_decomposed.choose_qparams_per_token_asymmetric.default";
-    let chosen = push(program, nodes, &node.source, target, args, chosen.to_vec());
+    let chosen = push_node(program, nodes, &node.source, target, args, chosen.to_vec());
     let with = |var: VarId| {
         let vars = [("input", var), ("scales", chosen[0]), ("zero_points", chosen[1])];
         let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
@@ -157,9 +165,9 @@ fn by_row(
     };
     let bytes = TensorSpec { dtype: ScalarType::Char, ..spec.clone() };
     let target = "quantized_decomposed.quantize_per_token.default";
-    let quantized = push(program, nodes, &node.source, target, with(x), vec![bytes])[0];
+    let quantized = push_node(program, nodes, &node.source, target, with(x), vec![bytes])[0];
     let mut args = with(quantized);
     args.push(("output_dtype", Argument::Dtype(ScalarType::Float)));
     let target = "quantized_decomposed.dequantize_per_token.default";
-    push(program, nodes, &node.source, target, args, vec![spec.clone()])[0]
+    push_node(program, nodes, &node.source, target, args, vec![spec.clone()])[0]
 }

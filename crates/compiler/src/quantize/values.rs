@@ -1,9 +1,9 @@
 //! Static quantization of values to int8, by calibrated ranges.
 
-use super::layers::{by_channel, weight_axis};
+use super::layers::{quantize_by_channel, weight_axis};
 use super::{
-    FloatNode, Outcome, StaticScheme, ValueObservation, ValueRanges, constant, equalize, floats, of_sizes,
-    push, range_args, why_left,
+    FloatNode, Outcome, StaticScheme, ValueObservation, ValueRanges, add_derived_constant, equalize, floats,
+    push_node, range_args, static_spec, unquantized_node,
 };
 use crate::{Error, Result};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
@@ -45,7 +45,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn of(program: &ExportedProgram, keep: &HashSet<VarId>) -> Self {
+    pub(super) fn from_program(program: &ExportedProgram, keep: &HashSet<VarId>) -> Self {
         let uses = program.use_counts();
         let mut plan =
             Self { roles: Vec::new(), values: Vec::new(), results: HashSet::new(), groups: HashMap::new() };
@@ -60,8 +60,8 @@ impl Plan {
             let operands = activations(program, node);
             let out = node.outputs.first().copied();
             let role = match (out, &operands) {
-                (Some(out), Some(operands)) if computes(program, node) && !keep.contains(&out) => {
-                    let bounded = sole_user(out).is_some_and(is_bound);
+                (Some(out), Some(operands)) if is_quantizable(program, node) && !keep.contains(&out) => {
+                    let bounded = sole_user(out).is_some_and(is_clamp);
                     if bounded {
                         bounds_next.insert(out);
                     }
@@ -82,7 +82,7 @@ impl Plan {
                 quantized.insert(out);
                 plan.results.insert(out);
                 if let (Role::Moves, Some(operands)) = (role, operands) {
-                    operands.into_iter().for_each(|operand| plan.join(out, operand));
+                    operands.into_iter().for_each(|operand| plan.join_groups(out, operand));
                 }
             }
             plan.roles.push(role);
@@ -92,20 +92,20 @@ impl Plan {
     }
 
     /// The products and convolutions that are not quantized, each with the reason.
-    fn left(&self, program: &ExportedProgram, keep: &HashSet<VarId>) -> Vec<FloatNode> {
+    fn unquantized_nodes(&self, program: &ExportedProgram, keep: &HashSet<VarId>) -> Vec<FloatNode> {
         let nodes = program.graph.nodes.iter().zip(&self.roles).filter(|(_, role)| **role == Role::Left);
-        nodes.filter_map(|(node, _)| why_left(program, node, None, keep)).collect()
+        nodes.filter_map(|(node, _)| unquantized_node(program, node, None, keep)).collect()
     }
 
-    fn group(&self, mut var: VarId) -> VarId {
+    fn group_root(&self, mut var: VarId) -> VarId {
         while let Some(&next) = self.groups.get(&var).filter(|next| **next != var) {
             var = next;
         }
         var
     }
 
-    fn join(&mut self, a: VarId, b: VarId) {
-        let (a, b) = (self.group(a), self.group(b));
+    fn join_groups(&mut self, a: VarId, b: VarId) {
+        let (a, b) = (self.group_root(a), self.group_root(b));
         if a != b {
             self.groups.insert(a, b);
         }
@@ -121,7 +121,7 @@ fn activations(program: &ExportedProgram, node: &ExportedNode) -> Option<Vec<Var
 }
 
 /// Whether XNNPACK's quantizer annotates the node with observers.
-fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
+fn is_quantizable(program: &ExportedProgram, node: &ExportedNode) -> bool {
     let is_tensor = |name: &str| {
         let var = node.arg(name).and_then(Argument::var);
         var.is_some_and(|var| !program.constants.contains_key(&var))
@@ -138,13 +138,13 @@ fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
     }
 }
 
-fn is_bound(node: &ExportedNode) -> bool {
+fn is_clamp(node: &ExportedNode) -> bool {
     matches!(&*node.target, "aten.relu.default" | "aten.hardtanh.default" | "aten.clamp.default")
 }
 
 /// Whether a node's results have the scale of its operands.
 fn preserves_scale(node: &ExportedNode) -> bool {
-    is_bound(node)
+    is_clamp(node)
         || matches!(
             &*node.target,
             "aten.view.default"
@@ -158,17 +158,22 @@ fn preserves_scale(node: &ExportedNode) -> bool {
 
 /// Appends the values whose ranges are to be calibrated to the program's outputs.
 pub(super) fn observe(program: &mut ExportedProgram, keep: &HashSet<VarId>) -> Outcome {
-    let plan = Plan::of(program, keep);
+    let plan = Plan::from_program(program, keep);
     program.graph.outputs.extend(plan.values.iter().map(|&var| Argument::Var(var)));
     program.out_spec = None;
-    let channels = equalize::channels(program);
+    let channels = equalize::value_channels(program);
     let observed = plan.values.iter().map(|var| ValueObservation {
         name: program.var(*var).name.to_string(),
         channels: channels.get(var).copied(),
         input: None,
     });
     let observed = observed.collect();
-    Outcome { observed, left: plan.left(program, keep), values: plan.values.len(), ..Outcome::default() }
+    Outcome {
+        observed,
+        left: plan.unquantized_nodes(program, keep),
+        values: plan.values.len(),
+        ..Outcome::default()
+    }
 }
 
 pub(super) fn quantize(
@@ -176,9 +181,9 @@ pub(super) fn quantize(
     scheme: &StaticScheme,
     keep: &HashSet<VarId>,
 ) -> Result<Outcome> {
-    let plan = Plan::of(program, keep);
-    let affine = affines(program, &plan, &scheme.ranges)?;
-    let (left, values) = (plan.left(program, keep), plan.values.len());
+    let plan = Plan::from_program(program, keep);
+    let affine = affine_parameters(program, &plan, &scheme.ranges)?;
+    let (left, values) = (plan.unquantized_nodes(program, keep), plan.values.len());
     let mut outcome = Outcome { left, values, ..Outcome::default() };
     let old = std::mem::take(&mut program.graph.nodes);
     let mut nodes = Vec::with_capacity(old.len());
@@ -191,7 +196,7 @@ pub(super) fn quantize(
             if let Some(&(scale, zero)) =
                 affine.get(&var).filter(|_| wanted && !dequantized.contains_key(&var))
             {
-                let new = quantized(program, &mut nodes, &node, var, (scale, zero));
+                let new = quantize_dequantize(program, &mut nodes, &node, var, (scale, zero));
                 dequantized.insert(var, new);
             }
         }
@@ -206,7 +211,7 @@ pub(super) fn quantize(
             outcome.nodes.push(program.node_name(&node));
         }
         if let (Role::Computes { .. }, Some((weight, axis))) = (role, weight_axis(program, &node)) {
-            let found = by_channel(program, &mut nodes, &node, weight, axis);
+            let found = quantize_by_channel(program, &mut nodes, &node, weight, axis);
             if let Some((real, layer)) = found {
                 outcome.layers.push(layer);
                 for (name, arg) in &mut node.args {
@@ -216,14 +221,14 @@ pub(super) fn quantize(
                 }
             }
             if let Some(summands) = scheme.corrections.get(&program.node_name(&node)) {
-                correct(program, &mut node, summands);
+                correct_bias(program, &mut node, summands);
             }
         }
         let out = node.outputs.first().copied().filter(|out| plan.results.contains(out));
         nodes.push(node);
         if let Some((out, &parameters)) = out.and_then(|out| Some((out, affine.get(&out)?))) {
             let node = nodes[nodes.len() - 1].clone();
-            let new = quantized(program, &mut nodes, &node, out, parameters);
+            let new = quantize_dequantize(program, &mut nodes, &node, out, parameters);
             dequantized.insert(out, new);
         }
     }
@@ -237,8 +242,8 @@ pub(super) fn quantize(
     Ok(outcome)
 }
 
-/// Adds a number for each channel to the bias of a layer.
-fn correct(program: &mut ExportedProgram, node: &mut ExportedNode, summands: &[f32]) {
+/// Adds `summands`, one for each channel, to the bias of a layer.
+fn correct_bias(program: &mut ExportedProgram, node: &mut ExportedNode, summands: &[f32]) {
     let (bias, weight) =
         (node.arg("bias").and_then(Argument::var), node.arg("weight").and_then(Argument::var));
     let old = match bias {
@@ -249,7 +254,8 @@ fn correct(program: &mut ExportedProgram, node: &mut ExportedNode, summands: &[f
         return;
     };
     let bytes = old.iter().zip(summands).flat_map(|(x, summand)| (x + summand).to_le_bytes()).collect();
-    let bias = constant(program, like, "corrected", of_sizes(ScalarType::Float, &[old.len()]), bytes);
+    let bias =
+        add_derived_constant(program, like, "corrected", static_spec(ScalarType::Float, &[old.len()]), bytes);
     match node.args.iter_mut().find(|(name, _)| **name == *"bias") {
         Some((_, arg)) => *arg = Argument::Var(bias),
         None => node.args.push(("bias".into(), Argument::Var(bias))),
@@ -257,7 +263,7 @@ fn correct(program: &mut ExportedProgram, node: &mut ExportedNode, summands: &[f
 }
 
 /// Scale and zero point of each value, from the combined range of all values that share them.
-pub(super) fn affines(
+pub(super) fn affine_parameters(
     program: &ExportedProgram,
     plan: &Plan,
     ranges: &ValueRanges,
@@ -269,7 +275,7 @@ pub(super) fn affines(
         else {
             return Err(Error::Option(format!("the calibration has found no range of `{name}`")));
         };
-        let range = shared.entry(plan.group(var)).or_insert((0.0, 0.0));
+        let range = shared.entry(plan.group_root(var)).or_insert((0.0, 0.0));
         *range = (range.0.min(low), range.1.max(high));
     }
     let affine = |(low, high): (f32, f32)| {
@@ -277,11 +283,11 @@ pub(super) fn affines(
         let zero = (-128.0 - (low / scale).round_ties_even()).clamp(-128.0, 127.0);
         (scale, zero as i32)
     };
-    Ok(plan.values.iter().map(|&var| (var, affine(shared[&plan.group(var)]))).collect())
+    Ok(plan.values.iter().map(|&var| (var, affine(shared[&plan.group_root(var)]))).collect())
 }
 
-/// Quantizes and dequantizes a value.
-pub(super) fn quantized(
+/// Quantizes a value to int8 and dequantizes it again.
+pub(super) fn quantize_dequantize(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,
     node: &ExportedNode,
@@ -299,7 +305,7 @@ pub(super) fn quantized(
     };
     let bytes = TensorSpec { dtype: ScalarType::Char, ..spec.clone() };
     let target = "quantized_decomposed.quantize_per_tensor.default";
-    let values = push(program, nodes, &node.source, target, with(var), vec![bytes])[0];
+    let values = push_node(program, nodes, &node.source, target, with(var), vec![bytes])[0];
     let target = "quantized_decomposed.dequantize_per_tensor.default";
-    push(program, nodes, &node.source, target, with(values), vec![spec])[0]
+    push_node(program, nodes, &node.source, target, with(values), vec![spec])[0]
 }

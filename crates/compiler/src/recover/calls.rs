@@ -109,7 +109,7 @@ impl Recovery<'_> {
         }
         let vars = self.push_node(&target, node.args, types);
         for (out, var) in outs.into_iter().zip(vars) {
-            self.define_any(out, var)?;
+            self.define_tensor_or_scalar(out, var)?;
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Recovery<'_> {
         let var = self.push_node(&target, args, vec![ty])[0];
         self.define_or_mutate(value, var)?;
         match values.get(schema.args.len()) {
-            Some(&result) if result != value => self.define_any(result, var),
+            Some(&result) if result != value => self.define_tensor_or_scalar(result, var),
             _ => Ok(()),
         }
     }
@@ -178,7 +178,7 @@ impl Recovery<'_> {
     }
 
     /// Makes `var` the current value of a tensor or scalar.
-    pub(super) fn define_any(&mut self, value: usize, var: VarId) -> Result<()> {
+    pub(super) fn define_tensor_or_scalar(&mut self, value: usize, var: VarId) -> Result<()> {
         match &self.plan.values[value] {
             EValue::Tensor(_) => self.define_or_mutate(value, var),
             _ => {

@@ -118,7 +118,7 @@ impl Recovery<'_> {
             if moved {
                 self.set_unplaced(value, var, None);
             } else {
-                self.define_any(value, var)?;
+                self.define_tensor_or_scalar(value, var)?;
             }
         }
         Ok(())
@@ -232,7 +232,7 @@ impl Recovery<'_> {
             ("additional_inputs".into(), Argument::Vars(Vec::new())),
         ];
         let vars = self.push_node("higher_order.while_loop", args, types);
-        carried.iter().zip(vars).try_for_each(|(&value, var)| self.define_any(value, var))
+        carried.iter().zip(vars).try_for_each(|(&value, var)| self.define_tensor_or_scalar(value, var))
     }
 
     fn lift_scan(
@@ -291,7 +291,7 @@ impl Recovery<'_> {
         let vars = self.push_node("higher_order.scan", args, out_types);
         let stored = rows.stored.iter().map(|(to, _)| *to);
         for (value, var) in carried.iter().copied().chain(stored).zip(vars) {
-            self.define_any(value, var)?;
+            self.define_tensor_or_scalar(value, var)?;
         }
         let count = self.scalar_argument(rows.count)?;
         self.set_number(rows.counter, count);

@@ -257,7 +257,7 @@ impl Recovery<'_> {
         match instruction {
             Instruction::KernelCall { op_index, args } => {
                 let operator = self.plan.operators[*op_index as usize].full_name();
-                let written = self.written_args(&operator, args);
+                let written = self.arg_accesses(&operator, args);
                 for (&value, (reads, writes)) in args.iter().zip(written) {
                     self.record_access(&mut flow, value as usize, reads, writes);
                 }
@@ -281,7 +281,7 @@ impl Recovery<'_> {
     }
 
     /// For each argument of a call, whether it is read and whether it is written.
-    fn written_args(&self, operator: &str, values: &[i32]) -> Vec<(bool, bool)> {
+    fn arg_accesses(&self, operator: &str, values: &[i32]) -> Vec<(bool, bool)> {
         let count = values.len();
         let last_written = |i: usize| (i + 1 < count, i + 1 == count);
         if scalar_primitive(operator).is_some() || operator == ET_VIEW {
@@ -289,7 +289,7 @@ impl Recovery<'_> {
         }
         let Some(kernel) = self.source.operators.kernel(operator) else { return vec![(true, true); count] };
         let args = &kernel.schema().args;
-        if operator == COPY && self.is_overwritten(values) {
+        if operator == COPY && self.overwrites_destination(values) {
             return (0..count).map(|i| (i == 1, i != 1)).collect();
         }
         let outs = args.iter().rev().take_while(|arg| arg.written).count();
@@ -298,7 +298,7 @@ impl Recovery<'_> {
     }
 
     /// Whether a copy overwrites all of its destination.
-    fn is_overwritten(&self, values: &[i32]) -> bool {
+    fn overwrites_destination(&self, values: &[i32]) -> bool {
         let tensor = |i: usize| self.plan.values.get(*values.get(i)? as usize)?.as_tensor();
         match (tensor(0), tensor(1)) {
             (Some(to), Some(from)) => to.sizes == from.sizes,

@@ -33,7 +33,7 @@ pub(super) enum ReadResult {
 #[derive(Default, Clone)]
 pub(super) struct Memory {
     held: BTreeMap<(u32, u64), (u64, Stored)>,
-    /// The ranges left of extents that were overwritten in part or invalidated: arena and start, with the end.
+    /// What remains of extents that were partly overwritten or invalidated: arena and start, with the end.
     torn: BTreeMap<(u32, u64), u64>,
 }
 

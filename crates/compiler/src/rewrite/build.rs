@@ -67,7 +67,7 @@ impl Rewriter<'_> {
     }
 
     /// A mask of the elements that are NaN.
-    pub(crate) fn is_nan(&mut self, x: VarId) -> VarId {
+    pub(crate) fn nan_mask(&mut self, x: VarId) -> VarId {
         self.compare("aten.ne.Tensor", x, x)
     }
 

@@ -14,7 +14,7 @@ pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
     let name = name.split('.').next()?;
     let args = NodeArgs { program, node };
     match name {
-        name if is_like_operand(name) => args.operand_sizes(),
+        name if has_operand_sizes(name) => args.operand_sizes(),
         "native_layer_norm"
         | "native_group_norm"
         | "_native_batch_norm_legit"
@@ -118,7 +118,7 @@ pub(crate) fn sizes_of(program: &ExportedProgram, node: &ExportedNode, result: u
 }
 
 /// Whether all results of the operator `name` have the sizes of its operand.
-pub(crate) fn is_like_operand(name: &str) -> bool {
+pub(crate) fn has_operand_sizes(name: &str) -> bool {
     LIKE_OPERAND.contains(&name)
 }
 

@@ -5,7 +5,7 @@ use super::step::{Step, Writes, only_output};
 use crate::ops::attention::Attention;
 use crate::strided::View;
 use pteron_kernels::compute::{
-    Activation, Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, attention_rows, gemm, softmax_in_place,
+    Activation, Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, gemm, queries_at_once, softmax_in_place,
     unary_in_place,
 };
 use pteron_operator::{Error, KernelContext, Result};
@@ -23,7 +23,7 @@ impl Lower for Attention {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let step = AttentionStep::new(self, node.isa())
             .ok_or_else(|| Error::invalid("the views of attention do not match each other"))?;
-        Ok(Lowered::step(step, 0..node.inputs()))
+        Ok(Lowered::step(step, 0..node.num_inputs()))
     }
 }
 
@@ -156,7 +156,7 @@ impl AttentionStep {
             };
             let q = self.q.matrix(reads, i, first, rows);
             gemm(serial, self.isa, q, k, MatMut::new(scores, rows, keys), &epilogue);
-            self.finish_rounded(mask, keys, scores);
+            self.scale_and_mask_rounded(mask, keys, scores);
             if self.spec.safe {
                 for row in scores.chunks_exact_mut(keys) {
                     // A fully masked query yields zeros.
@@ -183,8 +183,8 @@ impl AttentionStep {
         }
     }
 
-    /// Applies scaling factor and mask to the scores of a half-precision attention, with a rounding after each.
-    fn finish_rounded(&self, mask: Option<MatRef<'_>>, keys: usize, scores: &mut [f32]) {
+    /// Applies the scaling factor, then the mask, to the scores of a half-precision attention, and rounds after each.
+    fn scale_and_mask_rounded(&self, mask: Option<MatRef<'_>>, keys: usize, scores: &mut [f32]) {
         if self.spec.rounding.is_none() {
             return;
         }
@@ -218,7 +218,7 @@ impl Step for AttentionStep {
         }
         let work = items * heads * queries * keys * (self.q.cols + values);
         let pool = if work < SPLIT_WORK { Pool::alone() } else { ctx.pool() };
-        let at_once = attention_rows(queries, keys, QUERIES);
+        let at_once = queries_at_once(queries, keys, QUERIES);
         if items >= pool.threads() {
             let grain = (SPLIT_WORK * items / work.max(1)).max(1);
             pool.parallel_chunks_mut(out, queries * row, grain, &|item, out| {

@@ -99,7 +99,7 @@ pub(crate) struct ConvStep {
 
 impl ConvStep {
     /// The number of tensors that the step reads.
-    pub(crate) fn reads(&self) -> usize {
+    pub(crate) fn num_reads(&self) -> usize {
         1 + usize::from(self.spec.residual)
     }
 

@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 
 impl Lower for ConvPass {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
-        let others = self.conv.num_inputs()..node.inputs();
+        let others = self.conv.num_inputs()..node.num_inputs();
         let metas = others.clone().map(|i| node.input(i)).collect::<Result<Vec<_>>>()?;
-        let pass = Pass::in_place(&self.pass, &metas, node.output(0)?, node.isa());
+        let pass = Pass::new_in_place(&self.pass, &metas, node.output(0)?, node.isa());
         let conv = self.conv.build_step(node)?;
         Ok(Lowered::step(ConvPassStep { conv, pass }, self.conv.reads().chain(others)))
     }
@@ -32,7 +32,7 @@ impl Step for ConvPassStep {
         reads: &[TensorView<'a>],
         writes: Writes<'a>,
     ) -> Result<()> {
-        let (own, others) = reads.split_at(self.conv.reads());
+        let (own, others) = reads.split_at(self.conv.num_reads());
         // Input 0 is the convolution's result itself, which the pass accesses in place.
         let mut inputs = SmallVec::<[&[f32]; 4]>::from_slice(&[&[]]);
         for other in others {

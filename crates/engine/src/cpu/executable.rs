@@ -7,7 +7,7 @@ use pteron_trace::{Place, SpanKind, Tracer};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The purpose of the workspaces' memory, for errors of an exhausted budget.
+/// What errors about an exhausted memory budget call the workspaces.
 pub(crate) const WORKSPACE: &str = "its workspaces";
 
 /// A graph ready to run: steps in execution order, packed weights, and a workspace with an offset for every value.
@@ -22,7 +22,7 @@ pub struct Executable {
     /// The span kind with which steps are traced.
     pub(crate) kind: SpanKind,
     pub(crate) reservation: Reservation,
-    /// The instruction of the step that failed or was interrupted last.
+    /// The instruction of the most recent step that failed or was interrupted.
     pub(crate) failed: Place,
 }
 
@@ -69,7 +69,7 @@ impl Executable {
         self.steps.iter().map(|step| (&*step.name, &*step.origins))
     }
 
-    /// The instruction of the step that failed or was interrupted last, if the builder of the graph set instructions.
+    /// The instruction of the most recent step that failed or was interrupted, if the graph records instructions.
     pub fn failed_at(&self) -> Place {
         self.failed
     }

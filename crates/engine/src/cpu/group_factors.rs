@@ -11,11 +11,11 @@ use pteron_tensor::{TensorMeta, TensorView};
 impl Lower for GroupFactors {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let step = GroupFactorsStep::new(*self, node.input(0)?, node.isa())?;
-        Ok(Lowered::step(step, 0..node.inputs()))
+        Ok(Lowered::step(step, 0..node.num_inputs()))
     }
 }
 
-/// The factors for images of one shape and layout.
+/// Computes a group norm's factors for images of one shape and layout.
 pub(crate) struct GroupFactorsStep {
     spec: GroupFactors,
     channels: usize,

@@ -21,7 +21,7 @@ impl Lower for Linear {
         let source = node.constant_input(1)?;
         let weights = node.packs.packed_matrix(isa, source, form, || pack_matrix(isa, source, form))?;
         let bias = node.floats_if(spec.bias, 2)?;
-        let last = node.inputs() - 1;
+        let last = node.num_inputs() - 1;
         let reads = [0].into_iter().chain(spec.residual.then_some(last));
         Ok(Lowered::step(LinearStep { weights, bias, spec, isa }, reads))
     }

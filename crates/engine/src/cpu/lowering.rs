@@ -8,7 +8,7 @@ use pteron_kernels::compute::Isa;
 use pteron_operator::{Error, Result};
 use pteron_tensor::TensorMeta;
 
-/// An operation that the CPU computes.
+/// An operation that can be lowered to a step on the CPU.
 pub(crate) trait Lower {
     /// Lowers a node of this kind to a step.
     ///
@@ -32,7 +32,7 @@ impl<'g> Lowering<'g> {
     }
 
     /// The number of the node's inputs.
-    pub(crate) fn inputs(&self) -> usize {
+    pub(crate) fn num_inputs(&self) -> usize {
         self.graph.node(self.node).inputs().len()
     }
 
@@ -57,7 +57,7 @@ impl<'g> Lowering<'g> {
     ///
     /// # Errors
     /// The input is missing, is not a constant, or its bytes cannot be loaded.
-    pub(crate) fn constant(&self, i: usize) -> Result<pteron_tensor::TensorView<'g>> {
+    pub(crate) fn constant_view(&self, i: usize) -> Result<pteron_tensor::TensorView<'g>> {
         let value = self.value(i)?;
         self.graph.view(value).ok_or_else(|| unreadable_weights(self.graph.value(value).constant()))
     }
@@ -65,9 +65,9 @@ impl<'g> Lowering<'g> {
     /// The elements of a constant f32 input, in storage order.
     ///
     /// # Errors
-    /// As [`Self::constant`], or the elements are not f32.
+    /// As [`Self::constant_view`], or the elements are not f32.
     pub(crate) fn floats(&self, i: usize) -> Result<&'g [f32]> {
-        Ok(self.constant(i)?.storage()?)
+        Ok(self.constant_view(i)?.storage()?)
     }
 
     /// A copy of [`Self::floats`], or `None` if the optional input is not `present`.
@@ -78,7 +78,7 @@ impl<'g> Lowering<'g> {
         present.then(|| Ok(pteron_tensor::memory::copied(self.floats(i)?)?)).transpose()
     }
 
-    /// The owner of a constant input's bytes.
+    /// A constant input as the graph's constant, which owns the bytes; they are not loaded.
     pub(crate) fn constant_input(&self, i: usize) -> Result<&'g crate::Constant> {
         self.graph.value(self.value(i)?).constant().ok_or_else(|| unreadable_weights(None))
     }

@@ -31,34 +31,34 @@ use std::any::Any;
 /// A function that lowers nodes of one type of operation, and returns `None` for nodes of other types.
 type LowerFn = fn(&dyn Any, &mut Lowering<'_>) -> Option<Result<Lowered>>;
 
-const fn row<T: Operation + Lower>() -> LowerFn {
+const fn lower_fn<T: Operation + Lower>() -> LowerFn {
     |operation, node| Some(operation.downcast_ref::<T>()?.lower(node))
 }
 
 /// The lowering functions, one for each type of operation.
 const OPERATIONS: &[LowerFn] = &[
-    row::<Attention>(),
-    row::<Cast>(),
-    row::<ChannelShuffle>(),
-    row::<ConvChain>(),
-    row::<ConvPass>(),
-    row::<Convolution>(),
-    row::<Dequantize>(),
-    row::<GlobalMean>(),
-    row::<GroupFactors>(),
-    row::<Linear>(),
-    row::<Lookup>(),
-    row::<Permute>(),
-    row::<Pointwise>(),
-    row::<Pool>(),
-    row::<Quantize>(),
-    row::<QuantizedConvolution>(),
-    row::<QuantizedLinear>(),
-    row::<Relayout>(),
-    row::<Reshape>(),
-    row::<RowNorm>(),
-    row::<SumOfQuantized>(),
-    row::<Viewed>(),
+    lower_fn::<Attention>(),
+    lower_fn::<Cast>(),
+    lower_fn::<ChannelShuffle>(),
+    lower_fn::<ConvChain>(),
+    lower_fn::<ConvPass>(),
+    lower_fn::<Convolution>(),
+    lower_fn::<Dequantize>(),
+    lower_fn::<GlobalMean>(),
+    lower_fn::<GroupFactors>(),
+    lower_fn::<Linear>(),
+    lower_fn::<Lookup>(),
+    lower_fn::<Permute>(),
+    lower_fn::<Pointwise>(),
+    lower_fn::<Pool>(),
+    lower_fn::<Quantize>(),
+    lower_fn::<QuantizedConvolution>(),
+    lower_fn::<QuantizedLinear>(),
+    lower_fn::<Relayout>(),
+    lower_fn::<Reshape>(),
+    lower_fn::<RowNorm>(),
+    lower_fn::<SumOfQuantized>(),
+    lower_fn::<Viewed>(),
 ];
 
 /// Lowers a node: an operation by its function in [`OPERATIONS`], a call to the step that runs its kernel.

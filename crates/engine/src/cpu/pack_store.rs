@@ -100,7 +100,7 @@ impl PackKey {
 }
 
 impl PackStore {
-    /// An empty store, separate from that of the process.
+    /// An empty store, separate from the one that the whole process shares.
     pub fn new() -> Self {
         Self(Arc::default())
     }
@@ -119,7 +119,7 @@ impl PackStore {
 
     /// Returns the weights of a key and their size in bytes; packs them with `pack` if nobody holds them. Other threads
     /// that request the same key wait meanwhile.
-    pub(crate) fn get<T: Send + Sync + 'static>(
+    pub(crate) fn get_or_pack<T: Send + Sync + 'static>(
         &self,
         key: PackKey,
         pack: impl FnOnce() -> Result<(T, usize)>,
@@ -203,7 +203,7 @@ mod tests {
                 num_packed.fetch_add(1, Ordering::Relaxed);
                 Ok((start, 24))
             };
-            store.get(key(Identity::new(source, start, 24)), pack).unwrap().0
+            store.get_or_pack(key(Identity::new(source, start, 24)), pack).unwrap().0
         };
         let (a, again, b) = (get(0), get(0), get(24));
         assert_eq!((*a, *again, *b), (0, 0, 24));
@@ -229,7 +229,7 @@ mod tests {
                     scope.spawn(|| {
                         started.wait();
                         let pack = || Ok((num_packed.fetch_add(1, Ordering::Relaxed), 24));
-                        store.get(key(data), pack).unwrap().0
+                        store.get_or_pack(key(data), pack).unwrap().0
                     })
                 })
                 .collect();
@@ -243,6 +243,6 @@ mod tests {
         let (store, data) = (PackStore::new(), Identity::new(SourceId::unique(), 0, 24));
         let failed = store.get::<u8>(key(data), || Err(pteron_operator::Error::invalid("no room")));
         assert!(failed.is_err());
-        assert_eq!(store.get(key(data), || Ok((7u8, 1))).unwrap(), (Arc::new(7), 1));
+        assert_eq!(store.get_or_pack(key(data), || Ok((7u8, 1))).unwrap(), (Arc::new(7), 1));
     }
 }

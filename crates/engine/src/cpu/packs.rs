@@ -80,7 +80,7 @@ struct Table {
     sweep_at: usize,
 }
 
-/// The purpose of the packed weights' memory, for errors of an exhausted budget.
+/// What errors about an exhausted memory budget call the packed weights.
 const PACKED: &str = "its packed weights";
 
 /// A fast multiplicative hash with random keys, so that a file cannot be crafted to cause collisions.
@@ -205,7 +205,7 @@ impl Packs {
             return Ok(known);
         }
         let (weights, bytes) = match key {
-            Some(key) if key.is_shareable() => self.store.get(key, pack)?,
+            Some(key) if key.is_shareable() => self.store.get_or_pack(key, pack)?,
             _ => pack().map(|(weights, bytes)| (Arc::new(weights), bytes))?,
         };
         let packed = Arc::new(Packed { weights, _held: self.budget.take(PACKED, bytes)? });
@@ -229,7 +229,7 @@ impl Packs {
             from.is_empty().then_some(weights)
         };
         let format =
-            StorageFormat { layout: form.layout(isa), load, store: PackedB::store, bytes: PackedB::bytes };
+            StorageFormat { layout: form.layout(isa), load, store: PackedB::store, bytes: PackedB::nbytes };
         self.find_or_pack(constant, PackFormat::Matrix(form), isa, format, pack)
     }
 
@@ -245,7 +245,7 @@ impl Packs {
         let ConvPack { params, layout, method, .. } = form;
         let load = |from| Conv::from_packed(isa, params, method, layout, layout, from);
         let name = conv_layout(isa, &params, layout, method);
-        let format = StorageFormat { layout: name, load, store: Conv::store, bytes: Conv::bytes };
+        let format = StorageFormat { layout: name, load, store: Conv::store, bytes: Conv::nbytes };
         self.find_or_pack(constant, PackFormat::Conv(form), isa, format, pack)
     }
 
@@ -266,7 +266,7 @@ impl Packs {
             let (weights, own) = match loaded {
                 // They refer to the stored bytes and take no memory of their own.
                 Some(weights) => (weights, 0),
-                None => with_bytes(self.pack(constant, pack)?, format.bytes),
+                None => with_size(self.pack(constant, pack)?, format.bytes),
             };
             let Some(list) = &self.stored else { return Ok((weights, own)) };
             let mut stored = Vec::with_capacity((format.bytes)(&weights));
@@ -289,7 +289,7 @@ impl Packs {
         scales: &[u8],
         pack: impl FnOnce() -> Result<PackedWeights>,
     ) -> Result<Arc<Packed<PackedWeights>>> {
-        self.quantized_weights(isa, constant, form, scales, pack, PackedWeights::bytes)
+        self.quantized_weights(isa, constant, form, scales, pack, PackedWeights::nbytes)
     }
 
     /// A quantized convolution with its packed weights; `scales` are the bytes of their scales. They are cached only if
@@ -302,7 +302,7 @@ impl Packs {
         scales: &[u8],
         pack: impl FnOnce() -> Result<QuantizedConv>,
     ) -> Result<Arc<Packed<QuantizedConv>>> {
-        self.quantized_weights(isa, constant, QuantizedPack::Conv(form), scales, pack, QuantizedConv::bytes)
+        self.quantized_weights(isa, constant, QuantizedPack::Conv(form), scales, pack, QuantizedConv::nbytes)
     }
 
     fn quantized_weights<T: Send + Sync + 'static>(
@@ -318,7 +318,7 @@ impl Packs {
             let scales = (process_wide_hash(scales), scales.len());
             PackKey { data, isa, form: PackFormat::Quantized(form, scales) }
         });
-        self.get_or_pack(key, || self.pack(constant, pack).map(|weights| with_bytes(weights, bytes)))
+        self.get_or_pack(key, || self.pack(constant, pack).map(|weights| with_size(weights, bytes)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -337,7 +337,7 @@ pub(crate) fn pack_matrix(isa: Isa, constant: &Constant, form: MatrixPack) -> Re
     let meta = |rows: usize| TensorMeta::contiguous(ScalarType::Float, &[rows, columns]);
     let (all, line) = (meta(rows)?, columns * size_of::<f32>());
     if constant.nbytes() > 2 * PIECE && constant.part(0..line).is_some() {
-        return PackedB::by_pieces(isa, (k, n), transposed, PIECE / size_of::<f32>(), |part, pack| {
+        return PackedB::from_pieces(isa, (k, n), transposed, PIECE / size_of::<f32>(), |part, pack| {
             match constant.part(part.start * line..part.end * line) {
                 Some(bytes) => pack(view_of(&Constant::Shared(bytes), &meta(part.len())?)?.storage()?),
                 // Another user has loaded the whole matrix meanwhile.
@@ -361,7 +361,7 @@ fn identity_key(constant: &Constant) -> Option<DataKey> {
     }
 }
 
-fn with_bytes<T>(weights: T, bytes: fn(&T) -> usize) -> (T, usize) {
+fn with_size<T>(weights: T, bytes: fn(&T) -> usize) -> (T, usize) {
     let bytes = bytes(&weights);
     (weights, bytes)
 }
@@ -455,7 +455,7 @@ mod tests {
         let budgets = [Budget::new(4096), Budget::new(4096), Budget::new(16)];
         let methods = budgets.clone().map(|budget| Packs::with_budget(budget, store.clone()));
         let first = get(&methods[0], &constant(0), FORM);
-        let bytes = first.0.bytes();
+        let bytes = first.0.nbytes();
         assert_eq!((first.1, store.bytes(), budgets[0].held()), (true, bytes, bytes as u64));
         let second = get(&methods[1], &constant(0), FORM);
         assert_eq!((second.1, store.bytes(), budgets[1].held()), (false, bytes, bytes as u64));

@@ -42,9 +42,9 @@ const PART: usize = 1 << 13;
 
 impl Lower for Pointwise {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
-        let metas = (0..node.inputs()).map(|i| node.input(i)).collect::<Result<Vec<_>>>()?;
+        let metas = (0..node.num_inputs()).map(|i| node.input(i)).collect::<Result<Vec<_>>>()?;
         let pass = Pass::new(&self.0, &metas, node.output(0)?, node.isa());
-        Ok(Lowered::step(pass, 0..node.inputs()))
+        Ok(Lowered::step(pass, 0..node.num_inputs()))
     }
 }
 
@@ -256,7 +256,7 @@ impl Pass {
     }
 
     /// Compiles an in-place pass: its first input is the output's previous contents, and `inputs` are the others.
-    pub(crate) fn in_place(
+    pub(crate) fn new_in_place(
         expression: &Expression,
         inputs: &[&TensorMeta],
         output: &TensorMeta,

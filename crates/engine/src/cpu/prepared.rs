@@ -45,7 +45,7 @@ pub fn prepare(
     Ok(Some(Box::new(Prepared { kernel, x: product.x, rank: product.rank, weights, bias, isa })))
 }
 
-/// The matrix multiplication that a call means; `None` unless it is one with constant f32 weights.
+/// The matrix multiplication that a call computes; `None` unless the call is one with constant f32 weights.
 fn constant_weight_matmul(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<MatMul> {
     let Some(Meaning::MatMul(product)) = kernel.meaning(args) else { return None };
     let weights =

@@ -20,7 +20,7 @@ impl Lower for QuantizedConvolution {
         let (meta, source) = stored_weights(node, 1)?;
         let frame = conv_frame(node.input(0)?, node.output(0)?, self.conv.space);
         let (params, frame) = column_to_row(self.conv.params, frame);
-        let (isa, scales) = (node.isa(), node.constant(2)?);
+        let (isa, scales) = (node.isa(), node.constant_view(2)?);
         let (layout, method) = (Layout::ChannelsLast, Method::Direct);
         let form = ConvPack { params, layout, order: *meta.dim_order(), method };
         let conv = node.packs.packed_quantized_conv(isa, &source, form, scales.bytes(), || {

@@ -8,7 +8,7 @@ use super::weights::view_of;
 use crate::ops::quantized_linear::{QuantizedInput, QuantizedLinear};
 use pteron_kernels::compute::qgemm;
 use pteron_kernels::compute::{
-    Activation, Affine, Isa, MatMut, MatRef, Quantization, quantize, quantize_row, range,
+    Activation, Affine, Isa, MatMut, MatRef, Quantization, min_max, quantize, quantize_row,
 };
 use pteron_kernels::compute::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, Weights};
 use pteron_operator::{Error, KernelContext, Result};
@@ -23,7 +23,7 @@ impl Lower for QuantizedLinear {
             return Err(Error::invalid("the weights of a quantized matrix multiplication are not a matrix"));
         };
         let (isa, meta, owner, scales) =
-            (node.isa(), node.input(1)?, node.constant_input(1)?, node.constant(2)?);
+            (node.isa(), node.input(1)?, node.constant_input(1)?, node.constant_view(2)?);
         let form = MatrixPack { rows, columns, transposed: self.out_major };
         let form = QuantizedPack::Matrix { form, bits: self.bits, group: self.group };
         let weights = node.packs.packed_quantized_matrix(isa, owner, form, scales.bytes(), || {
@@ -52,7 +52,7 @@ impl SumBias {
         if !present {
             return Ok(Self::None);
         }
-        let bias = node.constant(i)?;
+        let bias = node.constant_view(i)?;
         match bias.dtype() {
             ScalarType::Int => Ok(Self::Quantized(copied(bias.storage::<i32>()?)?)),
             _ => Ok(Self::Dequantized(copied(bias.storage::<f32>()?)?)),
@@ -104,13 +104,20 @@ impl Step for QuantizedLinearStep {
         let dequantized = x.storage::<f32>()?;
         let mut quantized = ctx.scratch::<u8>(dequantized.len())?;
         if let QuantizedInput::ByTensor { low, high, eps } = self.spec.input {
-            let q = Quantization::choose(range(isa, dequantized), (low, high), eps);
+            let q = Quantization::choose(min_max(isa, dequantized), (low, high), eps);
             quantize(pool, isa, &q, dequantized, &mut quantized);
             qgemm(pool, isa, QuantizedRows::new(&quantized, true, m, k, q.affine), weights, to, &epilogue);
             return Ok(());
         }
         let params = self.quantize_rows(pool, (m, k), dequantized, &mut quantized)?;
-        qgemm(pool, isa, QuantizedRows::by_row(&quantized, true, m, k, &params), weights, to, &epilogue);
+        qgemm(
+            pool,
+            isa,
+            QuantizedRows::with_row_params(&quantized, true, m, k, &params),
+            weights,
+            to,
+            &epilogue,
+        );
         Ok(())
     }
 }
@@ -143,7 +150,7 @@ impl QuantizedLinearStep {
         match self.spec.input {
             QuantizedInput::ByFactorOfRow => quantize_row(self.isa, x, out),
             _ => {
-                let q = Quantization::choose_for_token(range(self.isa, x));
+                let q = Quantization::choose_for_token(min_max(self.isa, x));
                 quantize(Pool::alone(), self.isa, &q, x, out);
                 q.affine
             }

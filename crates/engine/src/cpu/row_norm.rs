@@ -9,7 +9,7 @@ use pteron_tensor::TensorView;
 
 impl Lower for RowNorm {
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
-        Ok(Lowered::step(RowNormStep { norm: *self, isa: node.isa() }, 0..node.inputs()))
+        Ok(Lowered::step(RowNormStep { norm: *self, isa: node.isa() }, 0..node.num_inputs()))
     }
 }
 

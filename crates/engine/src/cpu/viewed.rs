@@ -14,7 +14,7 @@ impl Lower for Viewed {
             None => Ok(InputIndex::of(node.input(i)?, output)),
         });
         let access = access.collect::<Result<_>>()?;
-        Ok(Lowered::step(Pass::with_access(&self.expression, access, node.isa()), 0..node.inputs()))
+        Ok(Lowered::step(Pass::with_access(&self.expression, access, node.isa()), 0..node.num_inputs()))
     }
 }
 

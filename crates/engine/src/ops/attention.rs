@@ -116,7 +116,7 @@ impl Attention {
         let heads = self.items.checked_mul(self.heads).filter(|heads| *heads <= output.numel());
         let within = |(view, meta): (&&View, &&TensorMeta)| {
             let is_plain = meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous();
-            is_plain && view.is_within(meta.numel()) && heads == Some(view.sizes()[0])
+            is_plain && view.is_in_bounds(meta.numel()) && heads == Some(view.sizes()[0])
         };
         let elements = |head: HeadSizes| {
             let sizes = [self.items, self.heads, head.queries, head.values];

@@ -128,7 +128,7 @@ pub(crate) fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<
     }
 }
 
-/// Checks the operands and result of an f32 convolution. Returns the number of operands it must have, without checking it.
+/// Checks the operands and result of an f32 convolution. Returns the number of operands, which the caller checks.
 pub(crate) fn check_floats(conv: &Convolution, operands: &Operands<'_>) -> Result<usize> {
     let count = 2 + usize::from(conv.bias) + usize::from(conv.residual);
     check_conv(conv, operands)?;

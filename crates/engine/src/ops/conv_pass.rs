@@ -44,7 +44,7 @@ impl Operation for ConvPass {
             return refuse("an elementwise pass requires a channels-last convolution");
         }
         // Input 0 of the pass is the convolution's result.
-        let others = self.pass.inputs().max(1) - 1;
+        let others = self.pass.num_inputs().max(1) - 1;
         operands.check_counts(own + others, 1)?;
         (own..own + others).try_for_each(|i| operands.check_broadcasts(i))
     }

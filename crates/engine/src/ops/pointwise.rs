@@ -26,10 +26,10 @@ impl Operation for Pointwise {
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         let inputs = operands.inputs().len();
         operands.check_counts(inputs, 1)?;
-        if self.0.inputs() > inputs || !is_float(operands.output(0)?) {
+        if self.0.num_inputs() > inputs || !is_float(operands.output(0)?) {
             return refuse(format!(
                 "an expression of {} inputs has {inputs} operands, or its result is not float32",
-                self.0.inputs()
+                self.0.num_inputs()
             ));
         }
         (0..inputs).try_for_each(|i| operands.check_broadcasts(i))?;

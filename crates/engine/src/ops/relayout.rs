@@ -29,7 +29,7 @@ impl Operation for Reshape {
 /// channels-last image becomes row-major by moving its channels to the last dimension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permute {
-    /// For each dimension of the result, the dimension of the input that it is.
+    /// For each dimension of the result, the index of the same dimension in the input.
     pub dims: Box<[usize]>,
 }
 

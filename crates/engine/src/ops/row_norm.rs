@@ -15,7 +15,7 @@ pub struct RowNorm {
     pub eps: f32,
     /// Whether the mean is subtracted: true for a layer norm, false for an RMS norm.
     pub centred: bool,
-    /// Whether the next input is the weight.
+    /// Whether there is a weight, which is then input 1.
     pub weight: bool,
     /// Whether the last input is the bias; layer norm only.
     pub bias: bool,

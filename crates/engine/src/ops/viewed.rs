@@ -43,7 +43,7 @@ impl Operation for Viewed {
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.check_counts(self.views.len(), 1)?;
         let out = operands.output(0)?;
-        if self.expression.inputs() > self.views.len() || !is_float(out) {
+        if self.expression.num_inputs() > self.views.len() || !is_float(out) {
             return refuse("the result is not float32, or the expression has more inputs than the node");
         }
         for (i, view) in self.views.iter().enumerate() {
@@ -52,7 +52,7 @@ impl Operation for Viewed {
                 continue;
             };
             let root = operands.input(i)?;
-            let reads = view.sizes() == **out.sizes() && view.is_within(root.numel());
+            let reads = view.sizes() == **out.sizes() && view.is_in_bounds(root.numel());
             if !reads || !is_float(root) || view.parts().len() > MAX_RANK {
                 return refuse(format!("operand {i} has no such view of the sizes {}", out.sizes()));
             }

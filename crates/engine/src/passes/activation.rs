@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn consecutive_clamps_are_combined() {
-        let e = Term::input(0).within(0.0, f32::INFINITY).within(-1.0, 6.0).into();
+        let e = Term::input(0).clamp_f32(0.0, f32::INFINITY).clamp_f32(-1.0, 6.0).into();
         assert_eq!(recognized(e), Expression::clamp(0.0, 6.0));
     }
 }

@@ -2,7 +2,7 @@
 //! and values through strided views and writes the heads of a query next to each other.
 
 use super::rule::{MAX_CHAIN, Match, Pattern, any, call, node, reshaped, through_chain};
-use crate::graph::{Graph, NodeId, ValueId, constant, meaning, single_user};
+use crate::graph::{Graph, NodeId, ValueId, add_constant, meaning, single_user};
 use crate::operation::{OpKind, as_op, producer_as};
 use crate::ops::attention::Attention;
 use crate::ops::cast::Cast;
@@ -90,7 +90,7 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
     let last = graph.producer(out)?;
     if let Some(condition) = condition {
         let select = graph.producer(matched["masked"])?;
-        inputs.push(additive_mask(graph, last, select, condition)?);
+        inputs.push(convert_to_additive_mask(graph, last, select, condition)?);
     }
     let read = graph.node(last).inputs().to_vec();
     for other in [node, softmax, first].into_iter().filter(|&other| other != last) {
@@ -104,22 +104,27 @@ fn fuse(graph: &mut Graph, node: NodeId) -> Option<()> {
 
 /// Converts the boolean mask of a `where` node to an additive one: zero where it is true, negative infinity where it is
 /// false.
-fn additive_mask(graph: &mut Graph, before: NodeId, select: NodeId, condition: ValueId) -> Option<ValueId> {
+fn convert_to_additive_mask(
+    graph: &mut Graph,
+    before: NodeId,
+    select: NodeId,
+    condition: ValueId,
+) -> Option<ValueId> {
     let sizes = *graph.meta(condition).sizes();
     let (zero, none) = (0.0, f32::NEG_INFINITY);
     if let Some(known) = graph.view(condition) {
         let mask: Vec<f32> =
             known.bytes().iter().map(|&is_kept| if is_kept != 0 { zero } else { none }).collect();
-        return constant(graph, &sizes, &mask);
+        return add_constant(graph, &sizes, &mask);
     }
-    let operands = [condition, constant(graph, &[], &[zero])?, constant(graph, &[], &[none])?];
+    let operands = [condition, add_constant(graph, &[], &[zero])?, add_constant(graph, &[], &[none])?];
     let meta = TensorMeta::contiguous(ScalarType::Float, &sizes).ok()?;
     let kind = Arc::clone(graph.node(select).kind());
     let node = graph.insert_before(before, kind, &operands, [meta]);
     Some(graph.node(node).outputs()[0])
 }
 
-/// The rounding that computes a value, if an elementwise node does just that: rounds to half precision.
+/// The rounding to half precision that a value results from, if the elementwise node that defines it does nothing else.
 fn rounding(graph: &Graph, v: ValueId) -> Option<Unary> {
     let (_, Pointwise(expression)) = producer_as(graph, v)?;
     match expression.instrs.as_slice() {

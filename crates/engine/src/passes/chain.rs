@@ -5,7 +5,7 @@ use crate::graph::{Graph, NodeId, single_use_producer};
 use crate::operation::{OpKind, as_op};
 use crate::ops::conv::{Convolution, conv_frame};
 use crate::ops::conv_chain::ConvChain;
-use pteron_kernels::compute::{ConvFrame, chain_pays, chains};
+use pteron_kernels::compute::{ConvFrame, can_chain, chain_pays};
 
 /// Appends each convolution to the convolution or chain before it where that is faster with this number of threads.
 pub(super) fn run(graph: &mut Graph, threads: usize) {
@@ -37,7 +37,7 @@ fn append_to_chain(graph: &mut Graph, node: NodeId, threads: usize) -> Option<()
 
 /// Whether the convolution of a node can be part of a chain.
 fn can_be_chained(graph: &Graph, node: NodeId, conv: &Convolution) -> bool {
-    conv.space == 2 && chains(&conv.params, conv.layout, &frame_of(graph, node))
+    conv.space == 2 && can_chain(&conv.params, conv.layout, &frame_of(graph, node))
 }
 
 /// The input and output sizes of a 2-d convolution.

@@ -62,7 +62,7 @@ fn convolution(graph: &Graph, node: NodeId, of: &facts::Convolution) -> Option<(
         && params.out_channels.is_multiple_of(params.groups)
         && params.stride.iter().chain(&params.dilation).all(|&n| n > 0 && n < MAX_EXTENT)
         && params.kernel.iter().chain(&params.padding).all(|&n| n < MAX_EXTENT)
-        && params.weights() == w.numel()
+        && params.weight_count() == w.numel()
         && output_sizes_fit(&params, x, space, out, spread(&of.output_padding, 0)?)
         && has_layout(out, layout);
     let conv = Convolution {

@@ -1,7 +1,7 @@
 //! Fuses nodes into the epilogues of convolutions and matrix multiplications of whose results they are the only user.
 
 use super::norm::scale_and_shift;
-use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, single_use_producer};
+use crate::graph::{Graph, NodeId, ValueId, add_constant, argument, meaning, single_use_producer};
 use crate::operation::{OpKind, as_op, operation};
 use crate::ops::conv::Convolution;
 use crate::ops::pointwise::Pointwise;
@@ -46,7 +46,8 @@ fn fold_batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
     }
     let mut sizes = vec![1; graph.meta(x).rank()];
     sizes[1] = affine.scale.len();
-    let (scale, shift) = (constant(graph, &sizes, &affine.scale)?, constant(graph, &sizes, &affine.shift)?);
+    let (scale, shift) =
+        (add_constant(graph, &sizes, &affine.scale)?, add_constant(graph, &sizes, &affine.shift)?);
     graph.rewrite(node, OpKind::arc(Pointwise(scale_and_shift())), &[x, scale, shift]);
     graph.truncate_outputs(node, 1);
     Some(())
@@ -108,7 +109,7 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
         rows.for_each(|(channel, row)| scale(row, channel));
     }
     let w = graph.constant(scaled.meta().clone(), scaled.into());
-    let b = constant(graph, &[channels], &bias)?;
+    let b = add_constant(graph, &[channels], &bias)?;
     graph.set_value_origin(w, graph.value(inputs[1]).origin());
     if graph.uses(inputs[1]).len() == 1 {
         graph.forget_constant(inputs[1]);

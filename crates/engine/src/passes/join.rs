@@ -12,7 +12,7 @@ const MAX_INSTRS: usize = 48;
 /// Fuses every elementwise node with the elementwise nodes that produce its inputs, repeatedly.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
-        while let Some((producer, expression, inputs)) = join_with_producer(graph, node) {
+        while let Some((producer, expression, inputs)) = joined_with_producer(graph, node) {
             graph.rewrite(node, OpKind::arc(Pointwise(expression)), &inputs);
             graph.absorb(node, producer);
             graph.remove(producer);
@@ -22,7 +22,7 @@ pub(super) fn run(graph: &mut Graph) {
 
 /// The first producer of an input of an elementwise node that is elementwise with the same sizes and layout, is used only
 /// by the node, and keeps the expression short; and the expression and the inputs of both as one node.
-fn join_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression, Vec<ValueId>)> {
+fn joined_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression, Vec<ValueId>)> {
     let Pointwise(expression) = as_op(graph, node)?;
     let inputs = graph.node(node).inputs();
     let to = graph.meta(graph.node(node).outputs()[0]);

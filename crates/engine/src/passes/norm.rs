@@ -34,7 +34,7 @@ pub(super) fn scale_and_shift() -> Expression {
     (Term::input(0) * Term::input(1) + Term::input(2)).into()
 }
 
-/// The factors of a group norm whose statistics are unused.
+/// The operation that computes a group norm's factors; `None` if the norm's statistics are used or it is not supported.
 fn group_norm_factors(graph: &Graph, id: NodeId, norm: &GroupNorm) -> Option<GroupFactors> {
     let node = graph.node(id);
     let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));

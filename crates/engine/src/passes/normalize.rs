@@ -131,7 +131,7 @@ fn rewrite_mean(graph: &mut Graph, node: NodeId, dims: &[usize]) -> bool {
 fn rewrite_elementwise(graph: &mut Graph, node: NodeId, expression: &Expression) -> Option<()> {
     let (inputs, &out) = (graph.node(node).inputs().to_vec(), graph.node(node).outputs().first()?);
     let broadcast = inputs.iter().all(|&v| broadcasts(graph.meta(v), graph.meta(out)));
-    if !is_float(graph, node) || expression.inputs() != inputs.len() || !broadcast {
+    if !is_float(graph, node) || expression.num_inputs() != inputs.len() || !broadcast {
         return None;
     }
     let number = |i: usize| match graph.floats(*inputs.get(i)?)? {
@@ -140,7 +140,7 @@ fn rewrite_elementwise(graph: &mut Graph, node: NodeId, expression: &Expression)
     };
     // A constant of one element becomes a constant of the expression.
     let (expression, used) = match expression.instrs.as_slice() {
-        [_, _, Instr::Binary(f, 0, 1)] if expression.inputs() == 2 => match (number(0), number(1)) {
+        [_, _, Instr::Binary(f, 0, 1)] if expression.num_inputs() == 2 => match (number(0), number(1)) {
             (_, Some(c)) => (Expression::with_const(*f, c), 0..1),
             (Some(c), None) if f.commutes() => (Expression::with_const(*f, c), 1..2),
             _ => (expression.clone(), 0..2),

@@ -12,7 +12,7 @@
 
 use super::rule::{Match, Pattern, any, call, number, operation, reshaped, result};
 use crate::fold::before_transpose;
-use crate::graph::{Constant, Graph, NodeId, ValueId, constant, meaning, single_use_producer};
+use crate::graph::{Constant, Graph, NodeId, ValueId, add_constant, meaning, single_use_producer};
 use crate::operation::{OpKind, as_op, producer_as};
 use crate::ops::conv::Convolution;
 use crate::ops::linear::Linear;
@@ -146,7 +146,7 @@ fn is_signed_8_bit(dtype: ScalarType) -> Option<bool> {
     }
 }
 
-/// The quantization or dequantization that a call with known parameters means.
+/// The quantization or dequantization that a call with known parameters computes.
 fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
     let (&[from], &[to]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
     let (from, to) = (graph.meta(from), graph.meta(to));
@@ -194,7 +194,7 @@ fn quantized_input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput
     (same && plain && source_meta.dtype() == ScalarType::Float).then_some((source, input, false))
 }
 
-/// The quantized input of a matrix multiplication with dynamic parameters; `None` if those chosen are not supported.
+/// How the input of a matrix multiplication is dynamically quantized; `None` if its quantization is not supported.
 fn dynamic_input(choice: ChooseQParams, to: QParams, from: QParams) -> Option<QuantizedInput> {
     let QParams::Dynamic { by_row, low, high } = to else { return None };
     let agree = matches!(from, QParams::Dynamic { by_row: rows, .. } if rows == by_row);
@@ -263,7 +263,7 @@ fn quantize_convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> 
 fn rewrite(graph: &mut Graph, node: NodeId, kind: Arc<dyn Kind>, x: ValueId, weights: Weights) -> Option<()> {
     let (meta, values) = weights.values;
     let values = graph.constant(meta, values);
-    let scales = constant(graph, &[weights.scales.len()], &weights.scales)?;
+    let scales = add_constant(graph, &[weights.scales.len()], &weights.scales)?;
     let bias = graph.node(node).inputs()[2..].to_vec();
     let inputs: Vec<ValueId> = [x, values, scales].into_iter().chain(bias).collect();
     graph.rewrite(node, kind, &inputs);

@@ -90,12 +90,12 @@ fn rewrite_decomposed(graph: &mut Graph, node: NodeId) -> Option<()> {
     let eps = matched.number("eps").unwrap_or(0.0);
     let (mut last, mut inputs, mut parts) = (node, vec![x], matched.parts[1..].to_vec());
     let mut norm = RowNorm { elements, eps, centred, weight: false, bias: false };
-    if let Some((next, factor)) = apply_to_rows(graph, last, &SCALED, elements) {
+    if let Some((next, factor)) = find_row_vector_op(graph, last, &SCALED, elements) {
         parts.push(last);
         (last, norm.weight) = (next, true);
         inputs.push(factor);
     }
-    if let Some((next, term)) = apply_to_rows(graph, last, &SHIFTED, elements).filter(|_| centred) {
+    if let Some((next, term)) = find_row_vector_op(graph, last, &SHIFTED, elements).filter(|_| centred) {
         parts.push(last);
         (last, norm.bias) = (next, true);
         inputs.push(term);
@@ -150,7 +150,12 @@ fn row_len(graph: &Graph, norm: &Match) -> Option<usize> {
 
 /// The only user of a node's result, if it applies a rule to the result and a vector with one element for each element
 /// of a row; and the vector.
-fn apply_to_rows(graph: &Graph, node: NodeId, rule: &Pattern, elements: usize) -> Option<(NodeId, ValueId)> {
+fn find_row_vector_op(
+    graph: &Graph,
+    node: NodeId,
+    rule: &Pattern,
+    elements: usize,
+) -> Option<(NodeId, ValueId)> {
     let out = graph.node(node).outputs()[0];
     let user = single_user(graph, out)?;
     let result = *graph.node(user).outputs().first()?;

@@ -5,7 +5,7 @@ use crate::operation::{OpKind, as_op};
 use crate::ops::pointwise::Pointwise;
 use crate::ops::relayout::{Permute, Reshape};
 use crate::ops::viewed::Viewed;
-use crate::strided::{StepPattern, View};
+use crate::strided::{DataMovement, View};
 use pteron_ir::User;
 use pteron_tensor::MAX_RANK;
 
@@ -55,7 +55,7 @@ impl ElidableValues {
     fn of(graph: &Graph) -> Self {
         let mut all = Self { values: vec![false; graph.num_values()], any: false };
         for node in graph.order().into_iter().rev() {
-            let Some(moves) = View::step_pattern(graph, node) else { continue };
+            let Some(moves) = View::data_movement(graph, node) else { continue };
             let out = graph.node(node).outputs()[0];
             let uses = graph.uses(out);
             let is_unneeded = |user: User| match user {
@@ -63,13 +63,13 @@ impl ElidableValues {
                     writes_row_major(graph, user)
                 }
                 User::Node(user) => {
-                    View::step_pattern(graph, user).is_some()
+                    View::data_movement(graph, user).is_some()
                         && all.values[graph.node(user).outputs()[0].index()]
                 }
                 _ => false,
             };
             if !uses.is_empty() && !graph.is_live_out(out) && uses.iter().all(|u| is_unneeded(u.user)) {
-                all.any |= moves == StepPattern::Elements;
+                all.any |= moves == DataMovement::Elements;
                 all.values[out.index()] = true;
             }
         }
@@ -89,7 +89,7 @@ impl ElidableValues {
     /// The view that `node` can read in place of one of its inputs.
     fn view(&self, graph: &Graph, node: NodeId, input: ValueId) -> Option<View> {
         let producers = self.elided_producers(graph, input);
-        let moves = |&producer: &NodeId| View::step_pattern(graph, producer) == Some(StepPattern::Elements);
+        let moves = |&producer: &NodeId| View::data_movement(graph, producer) == Some(DataMovement::Elements);
         if !producers.iter().any(moves) {
             return None;
         }
@@ -108,7 +108,7 @@ impl ElidableValues {
     }
 }
 
-/// Whether a node's result is row-major, so that its elements are in the order of a view's.
+/// Whether a node's result is not empty and row-major, the order in which the elements of a view are read.
 fn writes_row_major(graph: &Graph, node: NodeId) -> bool {
     let out = graph.meta(graph.node(node).outputs()[0]);
     out.dim_order().is_contiguous() && out.numel() > 0

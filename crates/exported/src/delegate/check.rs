@@ -85,7 +85,7 @@ fn graph_difference(
                         return Some(what);
                     }
                 }
-                _ if name == other && (x == y || is_inferred(program, a, x, y)) => {}
+                _ if name == other && (x == y || is_size_inference(program, a, x, y)) => {}
                 _ => return Some(format!("the argument `{name}` of node `{}`", program.node_name(a))),
             }
         }
@@ -95,7 +95,12 @@ fn graph_difference(
 }
 
 /// Whether the sizes of a view changed only where they were values or -1, and only to -1 or to the result's known size.
-fn is_inferred(program: &ExportedProgram, node: &ExportedNode, before: &Argument, after: &Argument) -> bool {
+fn is_size_inference(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+    before: &Argument,
+    after: &Argument,
+) -> bool {
     let (Argument::Ints(before), Argument::Ints(after)) = (before, after) else { return false };
     let sizes = node.outputs.first().and_then(|&out| program.spec(out)).map_or(&[][..], |spec| &spec.sizes);
     let same = |(at, (a, b)): (usize, (&IntArgument, &IntArgument))| {

@@ -102,7 +102,7 @@ pub trait Preprocess {
 pub struct PreprocessResult {
     /// The payload, which the backend receives at run time.
     pub processed_bytes: Vec<u8>,
-    /// Maps each debug handle that the backend reports at run time to the nodes of the source program it stands for.
+    /// Maps each debug handle that the backend reports at run time to the names of the source nodes that it stands for.
     pub debug_handle_map: BTreeMap<DebugHandle, Vec<String>>,
     /// The named data that the payload refers to.
     pub named_data: Vec<NamedBytes>,

@@ -19,7 +19,7 @@ pub fn tag_supported(
 ) -> Vec<Arc<str>> {
     let mut tags = Vec::new();
     let mut next = 0;
-    propose(program, &program.graph, prefix, is_supported, &mut next, &mut tags);
+    propose_tags(program, &program.graph, prefix, is_supported, &mut next, &mut tags);
     program.tags.extend(tags);
     (0..next).map(|n| format!("{prefix}{n}").into()).collect()
 }
@@ -32,7 +32,7 @@ struct Producer {
     supported: Option<usize>,
 }
 
-fn propose(
+fn propose_tags(
     program: &ExportedProgram,
     graph: &ExportedGraph,
     prefix: &str,
@@ -64,7 +64,7 @@ fn propose(
         nodes.extend(supported.zip(first));
         producers.extend(node.outputs.iter().map(|&v| (v, Producer { level, supported })));
         if supported.is_none() {
-            node.graphs().for_each(|inner| propose(program, inner, prefix, is_supported, next, tags));
+            node.graphs().for_each(|inner| propose_tags(program, inner, prefix, is_supported, next, tags));
         }
     }
     let mut names: HashMap<usize, Arc<str>> = HashMap::new();

@@ -41,23 +41,23 @@ impl<'t> Cursor<'t> {
 
     /// Advances past `text`, which must be next.
     pub(super) fn expect(&mut self, text: &str) -> Result<()> {
-        if self.eat(text) { Ok(()) } else { Err(self.unexpected(&format!("`{}`", text.trim()))) }
+        if self.eat(text) { Ok(()) } else { Err(self.expected_error(&format!("`{}`", text.trim()))) }
     }
 
     /// Checks that nothing is left.
     pub(super) fn expect_end(&self) -> Result<()> {
-        if self.0.is_empty() { Ok(()) } else { Err(self.unexpected("the end of the line")) }
+        if self.0.is_empty() { Ok(()) } else { Err(self.expected_error("the end of the line")) }
     }
 
-    /// An error message: what was expected here, and which text is here.
-    pub(super) fn unexpected(&self, expected: &str) -> String {
+    /// The error message that `expected` was expected at the cursor, with the text found there.
+    pub(super) fn expected_error(&self, expected: &str) -> String {
         match self.0 {
             "" => format!("expected {expected}, found the end of the line"),
             rest => format!("expected {expected}, found `{rest}`"),
         }
     }
 
-    fn split(&mut self, at: usize) -> &'t str {
+    fn take_bytes(&mut self, at: usize) -> &'t str {
         let (before, rest) = self.0.split_at(at);
         self.0 = rest;
         before
@@ -66,20 +66,20 @@ impl<'t> Cursor<'t> {
     /// Takes the text before the next `mark`, and advances past the mark.
     pub(super) fn take_until(&mut self, mark: char) -> Option<&'t str> {
         let at = self.0.find(mark)?;
-        let before = self.split(at);
+        let before = self.take_bytes(at);
         self.0 = &self.0[mark.len_utf8()..];
         Some(before)
     }
 
     /// Takes the text before the next character of `marks`, or all of it if none follows.
     pub(super) fn take_until_any(&mut self, marks: &[char]) -> &'t str {
-        self.split(self.0.find(marks).unwrap_or(self.0.len()))
+        self.take_bytes(self.0.find(marks).unwrap_or(self.0.len()))
     }
 
     /// Takes letters, digits and underscores.
     pub(super) fn word(&mut self) -> &'t str {
         let ends = |c: char| !c.is_alphanumeric() && c != '_';
-        self.split(self.0.find(ends).unwrap_or(self.0.len()))
+        self.take_bytes(self.0.find(ends).unwrap_or(self.0.len()))
     }
 
     /// Takes the name in `name=`; empty if an argument without a name is next.
@@ -97,7 +97,7 @@ impl<'t> Cursor<'t> {
     pub(super) fn name(&mut self) -> Result<&'t str> {
         self.expect("%")?;
         match self.take_until_any(&[':', ',', ')', ']', ' ']) {
-            "" => Err(self.unexpected("a name")),
+            "" => Err(self.expected_error("a name")),
             name => Ok(name),
         }
     }
@@ -169,7 +169,7 @@ impl<'t> Cursor<'t> {
         }
         let sign = if self.eat("-") { "-" } else { "" };
         match self.word() {
-            "" => Err(self.unexpected("a size")),
+            "" => Err(self.expected_error("a size")),
             word if word.starts_with(|c: char| c.is_ascii_digit()) => {
                 let int = format!("{sign}{word}").parse();
                 int.map(SymExpr::Int).map_err(|_| format!("`{sign}{word}` is no size"))

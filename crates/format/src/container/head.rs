@@ -44,13 +44,13 @@ impl HeaderField {
     }
 
     #[cold]
-    pub(crate) fn invalid(self, expected: impl Into<Cow<'static, str>>, found: impl Display) -> Error {
+    pub(crate) fn invalid_error(self, expected: impl Into<Cow<'static, str>>, found: impl Display) -> Error {
         self.error(ErrorKind::Invalid, expected, found)
     }
 
     /// The error that the file is shorter than the `needed` bytes that the field declares.
     #[cold]
-    pub(crate) fn too_small(self, needed: u64, file_len: u64) -> Error {
+    pub(crate) fn too_small_error(self, needed: u64, file_len: u64) -> Error {
         let expected = format!("a file of at least {needed} bytes, as the header says");
         self.error(ErrorKind::Truncated, expected, format_args!("one of {file_len}"))
     }
@@ -148,7 +148,7 @@ impl<'a> Head<'a> {
     /// Reads the length of the extended header; fails if it is below `least` bytes.
     pub(crate) fn header_length(&self, least: u32) -> Result<u32> {
         match self.read_scalar(LENGTH)? {
-            length if length < least => Err(LENGTH.invalid(format!("at least {least} bytes"), length)),
+            length if length < least => Err(LENGTH.invalid_error(format!("at least {least} bytes"), length)),
             length => Ok(length),
         }
     }

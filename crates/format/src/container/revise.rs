@@ -235,7 +235,7 @@ impl<'d> Revised<'d> {
     }
 
     /// A phrase for each gap between segments whose bytes the edit loses, unless they are all zero.
-    pub(crate) fn lost_gaps(&self, source: &dyn Fn(Range<u64>) -> Blob<'d>) -> Result<Vec<String>> {
+    pub(crate) fn lost_gap_phrases(&self, source: &dyn Fn(Range<u64>) -> Blob<'d>) -> Result<Vec<String>> {
         let mut lost = Vec::new();
         for gap in self.gaps.iter().filter(|gap| !gap.is_empty()) {
             if !is_zero(&source(gap.clone()))? {

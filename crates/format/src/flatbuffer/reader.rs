@@ -11,7 +11,8 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     base: u64,
     limits: &'a Limits,
-    /// How many bytes may still be decoded. Without sharing, objects do not overlap, so the buffer's length is enough.
+    /// How many bytes may still be decoded before `shared` is charged: at first the length of the buffer, which is
+    /// enough if no object is shared, as objects do not overlap then.
     own: Cell<u64>,
     /// How much more may be decoded because objects are shared. Each byte counts eight times, because small objects
     /// take more memory decoded than encoded.
@@ -118,12 +119,12 @@ impl<'a> Reader<'a> {
     fn slice(&self, at: usize, len: usize, what: &'static str, path: &Path<'_>) -> Result<&'a [u8]> {
         match at.checked_add(len).and_then(|end| self.bytes.get(at..end)) {
             Some(bytes) => Ok(bytes),
-            None => Err(self.out_of_bounds(at, len as u64, what, path)),
+            None => Err(self.out_of_bounds_error(at, len as u64, what, path)),
         }
     }
 
     #[cold]
-    fn out_of_bounds(&self, at: usize, len: u64, what: &'static str, path: &Path<'_>) -> Error {
+    fn out_of_bounds_error(&self, at: usize, len: u64, what: &'static str, path: &Path<'_>) -> Error {
         Error::new(
             ErrorKind::Structure,
             path.to_string(),
@@ -134,7 +135,14 @@ impl<'a> Reader<'a> {
     }
 
     #[cold]
-    fn over_limit(&self, at: usize, actual: u64, limit: u64, what: &'static str, path: &Path<'_>) -> Error {
+    fn over_limit_error(
+        &self,
+        at: usize,
+        actual: u64,
+        limit: u64,
+        what: &'static str,
+        path: &Path<'_>,
+    ) -> Error {
         Error::new(ErrorKind::Limit, path.to_string(), format!("at most {limit} {what}"), actual)
             .at(self.base.saturating_add(at as u64))
             .hint("raise the limit if the file is trusted")
@@ -182,7 +190,7 @@ impl<'a> Reader<'a> {
 
     fn table<'r>(&'r self, position: usize, path: Path<'r>, nesting: u32) -> Result<Table<'r, 'a>> {
         if nesting == 0 {
-            return Err(self.over_limit(
+            return Err(self.over_limit_error(
                 position,
                 u64::from(self.limits.nesting) + 1,
                 u64::from(self.limits.nesting),
@@ -193,7 +201,7 @@ impl<'a> Reader<'a> {
         let back: i32 = self.scalar(position, "a table", &path)?;
         let vtable = position as i64 - i64::from(back);
         let Ok(vtable) = usize::try_from(vtable) else {
-            return Err(self.out_of_bounds(position, 4, "a table whose vtable lies", &path));
+            return Err(self.out_of_bounds_error(position, 4, "a table whose vtable lies", &path));
         };
         let vtable_len: u16 = self.scalar(vtable, "a vtable", &path)?;
         let len: u16 = self.scalar(vtable.saturating_add(2), "a vtable", &path)?;
@@ -212,7 +220,7 @@ impl<'a> Reader<'a> {
         Ok(Table { reader: self, position, vtable, len, path, nesting, known: Cell::new(0) })
     }
 
-    /// Records a field after which `rest` bytes of the watched path remain.
+    /// If the field at `at` is on the watched path, records it; `rest` bytes of the path remain after the field.
     fn record_watched(&self, rest: Option<usize>, at: usize) {
         if let Some(rest) = rest
             && self.seen.get().is_none_or(|(nearest, _)| rest <= nearest)
@@ -227,7 +235,7 @@ impl<'a> Reader<'a> {
         let start = at.saturating_add(4);
         let bytes = u64::from(count) * size as u64;
         if bytes > (self.bytes.len() - start.min(self.bytes.len())) as u64 {
-            return Err(self.out_of_bounds(start, bytes, "a vector", path));
+            return Err(self.out_of_bounds_error(start, bytes, "a vector", path));
         }
         if let Some((index, rest)) = self.watch.and_then(|watch| path.parse_index(watch))
             && index < count as usize
@@ -240,7 +248,7 @@ impl<'a> Reader<'a> {
     fn vector_within_limits(&self, at: usize, size: usize, path: &Path<'_>) -> Result<(usize, usize)> {
         let (start, count) = self.vector(at, size, path)?;
         if count as u64 > self.limits.vector_len {
-            return Err(self.over_limit(at, count as u64, self.limits.vector_len, "entries", path));
+            return Err(self.over_limit_error(at, count as u64, self.limits.vector_len, "entries", path));
         }
         self.charge((count * size) as u64, at, path)?;
         Ok((start, count))
@@ -249,7 +257,13 @@ impl<'a> Reader<'a> {
     fn str(&self, at: usize, path: &Path<'_>) -> Result<&'a str> {
         let (start, len) = self.vector(at, 1, path)?;
         if len as u64 > self.limits.string_bytes {
-            return Err(self.over_limit(at, len as u64, self.limits.string_bytes, "bytes of text", path));
+            return Err(self.over_limit_error(
+                at,
+                len as u64,
+                self.limits.string_bytes,
+                "bytes of text",
+                path,
+            ));
         }
         self.charge(len as u64, at, path)?;
         let bytes = self.slice(start, len, "a string", path)?;
@@ -472,7 +486,7 @@ impl<'a> Table<'_, 'a> {
         table.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a table", "nothing"))
     }
 
-    /// The vector of tables field `id`, each decoded by `read`; empty if absent.
+    /// The tables of the vector field `id`, each decoded by `read`; empty if the field is absent.
     pub fn tables<T>(
         &self,
         id: usize,

@@ -118,7 +118,7 @@ macro_rules! kinds {
     (@ $scalar:ident) => { Some(ScalarType::$scalar) };
 }
 
-/// Number, name, elements and bytes per block, and the element type if elements are stored individually.
+/// Each kind's number, name, elements and bytes per block, and the element type if elements are stored individually.
 const KINDS: &[TensorKind] = kinds! {
     0 "F32" 1 4 Float;
     1 "F16" 1 2 Half;

@@ -19,7 +19,7 @@ const ENTRY_BYTES: u64 = 13;
 /// pieces, so `head` should be buffered.
 pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     let mut head = Head { inner: head, at: 0, len: file_len, limits };
-    let magic: [u8; 4] = head.array("magic")?;
+    let magic: [u8; 4] = head.read_bytes("magic")?;
     if &magic != b"GGUF" {
         let actual = format!("{magic:02x?}");
         return Err(Error::new(ErrorKind::NotThisFormat, "", "`GGUF`", actual).at(0));
@@ -115,7 +115,7 @@ impl<R: Read> Head<'_, R> {
         }
     }
 
-    fn array<const N: usize>(&mut self, path: &str) -> Result<[u8; N]> {
+    fn read_bytes<const N: usize>(&mut self, path: &str) -> Result<[u8; N]> {
         self.check_remaining(N as u64, path)?;
         let mut bytes = [0; N];
         self.inner.read_exact(&mut bytes)?;
@@ -124,11 +124,11 @@ impl<R: Read> Head<'_, R> {
     }
 
     fn u32(&mut self, path: &str) -> Result<u32> {
-        self.array(path).map(u32::from_le_bytes)
+        self.read_bytes(path).map(u32::from_le_bytes)
     }
 
     fn u64(&mut self, path: &str) -> Result<u64> {
-        self.array(path).map(u64::from_le_bytes)
+        self.read_bytes(path).map(u64::from_le_bytes)
     }
 
     /// Reads a count of items; fails if as many items of `each` bytes exceed the rest of the file.
@@ -190,14 +190,14 @@ impl<R: Read> Head<'_, R> {
     /// Reads a value of this kind. Arrays may be nested as deep as the limits allow.
     fn value(&mut self, kind: u32, path: &str, depth: u32) -> Result<Value> {
         Ok(match kind {
-            0 => Value::Unsigned(self.array::<1>(path)?[0].into()),
-            1 => Value::Signed(i8::from_le_bytes(self.array(path)?).into()),
-            2 => Value::Unsigned(u16::from_le_bytes(self.array(path)?).into()),
-            3 => Value::Signed(i16::from_le_bytes(self.array(path)?).into()),
+            0 => Value::Unsigned(self.read_bytes::<1>(path)?[0].into()),
+            1 => Value::Signed(i8::from_le_bytes(self.read_bytes(path)?).into()),
+            2 => Value::Unsigned(u16::from_le_bytes(self.read_bytes(path)?).into()),
+            3 => Value::Signed(i16::from_le_bytes(self.read_bytes(path)?).into()),
             4 => Value::Unsigned(self.u32(path)?.into()),
-            5 => Value::Signed(i32::from_le_bytes(self.array(path)?).into()),
-            6 => Value::Float(f32::from_le_bytes(self.array(path)?).into()),
-            7 => match self.array::<1>(path)? {
+            5 => Value::Signed(i32::from_le_bytes(self.read_bytes(path)?).into()),
+            6 => Value::Float(f32::from_le_bytes(self.read_bytes(path)?).into()),
+            7 => match self.read_bytes::<1>(path)? {
                 [byte @ (0 | 1)] => Value::Bool(byte == 1),
                 [byte] => {
                     let e = Error::new(ErrorKind::Invalid, path, "0 or 1, a truth value", byte);
@@ -207,8 +207,8 @@ impl<R: Read> Head<'_, R> {
             8 => Value::String(self.string(path)?),
             9 => self.values(path, depth)?,
             10 => Value::Unsigned(self.u64(path)?),
-            11 => Value::Signed(i64::from_le_bytes(self.array(path)?)),
-            12 => Value::Float(f64::from_le_bytes(self.array(path)?)),
+            11 => Value::Signed(i64::from_le_bytes(self.read_bytes(path)?)),
+            12 => Value::Float(f64::from_le_bytes(self.read_bytes(path)?)),
             kind => {
                 let expected = "a type of value from 0 to 12";
                 return Err(Error::new(ErrorKind::Newer, path, expected, kind).at(self.at - 4));

@@ -52,7 +52,7 @@ impl Header {
             flatbuffer_size,
             tables_size: flatbuffer_offset.checked_add(flatbuffer_size).ok_or_else(|| {
                 let actual = format!("{flatbuffer_size} from {flatbuffer_offset} on");
-                FLATBUFFER_SIZE.invalid("a size that does not overflow", actual)
+                FLATBUFFER_SIZE.invalid_error("a size that does not overflow", actual)
             })?,
             segment_base_offset: head.read_scalar(SEGMENT_BASE_OFFSET)?,
             segment_data_size: head.read_scalar(SEGMENT_DATA_SIZE)?,
@@ -63,14 +63,14 @@ impl Header {
 
     fn check(&self) -> Result<()> {
         let too_small = |field: HeaderField, needed| -> Error {
-            field.too_small(needed, self.file_len).hint("the file is cut off; copy or write it again")
+            field.too_small_error(needed, self.file_len).hint("the file is cut off; copy or write it again")
         };
         if self.flatbuffer_offset < u64::from(self.length) {
             let expected = format!("at least {}, the header's length", self.length);
-            return Err(FLATBUFFER_OFFSET.invalid(expected, self.flatbuffer_offset));
+            return Err(FLATBUFFER_OFFSET.invalid_error(expected, self.flatbuffer_offset));
         }
         if self.flatbuffer_size < 8 {
-            return Err(FLATBUFFER_SIZE.invalid("at least 8 bytes", self.flatbuffer_size));
+            return Err(FLATBUFFER_SIZE.invalid_error("at least 8 bytes", self.flatbuffer_size));
         }
         if self.tables_size > self.file_len {
             return Err(too_small(FLATBUFFER_SIZE, self.tables_size));
@@ -81,12 +81,12 @@ impl Header {
         }
         if base < self.tables_size {
             let expected = format!("a place behind the tables' {} bytes", self.tables_size);
-            return Err(SEGMENT_BASE_OFFSET.invalid(expected, base));
+            return Err(SEGMENT_BASE_OFFSET.invalid_error(expected, base));
         }
         match base.checked_add(size) {
             Some(end) if end <= self.file_len => Ok(()),
             Some(end) => Err(too_small(SEGMENT_DATA_SIZE, end)),
-            None => Err(SEGMENT_DATA_SIZE.invalid("a size that does not overflow", size)),
+            None => Err(SEGMENT_DATA_SIZE.invalid_error("a size that does not overflow", size)),
         }
     }
 

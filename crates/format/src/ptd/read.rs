@@ -58,7 +58,7 @@ fn is_release_0_6(t: In<'_, '_, '_>) -> Result<bool> {
     Ok(matches!(t.field_slots(), 4 | 5) && t.get(1, "tensor_alignment", 0u32)?.is_power_of_two())
 }
 
-/// Whether tables are of the edition of release 0.6.
+/// Whether the tables have the schema of release 0.6.
 pub(super) fn is_of_release_0_6(tables: &[u8]) -> bool {
     Reader::new(tables, 0, &Limits::DEFAULT).root(is_release_0_6).unwrap_or(false)
 }

@@ -238,7 +238,7 @@ impl<'d> Revision<'d> {
         self.tables.segments = revised.placed.clone();
         let intended = flatbuffer(&self.tables)?;
         let (mut tables, mut lost, offset) = self.new_tables(intended, &survey, is_old_edition);
-        lost.extend(revised.lost_gaps(&*self.source)?);
+        lost.extend(revised.lost_gap_phrases(&*self.source)?);
         let size = tables.bytes.len() as u64;
         let (base, file_len) = revised.base_and_file_len(size)?;
         let data_size = if revised.has_data { revised.data_size } else { 0 };

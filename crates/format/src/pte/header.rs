@@ -77,35 +77,35 @@ impl Header {
         let least = 8 + self.extended.map_or(0, |extended| u64::from(extended.length));
         if self.program_size < least {
             let expected = format!("at least {least} bytes, the header's own end");
-            return Err(PROGRAM_SIZE.invalid(expected, self.program_size));
+            return Err(PROGRAM_SIZE.invalid_error(expected, self.program_size));
         }
         if self.program_size > self.file_len {
-            return Err(self.too_small(PROGRAM_SIZE, self.program_size));
+            return Err(self.too_small_error(PROGRAM_SIZE, self.program_size));
         }
         let (base, size) = (self.segment_base_offset, self.segment_data_size);
         if base != 0 && base < self.program_size {
             let expected = format!("0, or a place behind the program's {} bytes", self.program_size);
-            return Err(SEGMENT_BASE_OFFSET.invalid(expected, base));
+            return Err(SEGMENT_BASE_OFFSET.invalid_error(expected, base));
         }
         let Some(size) = size.filter(|&size| size > 0) else {
             return Ok(());
         };
         if base == 0 {
             let actual = format!("0 with {size} bytes of segment data");
-            return Err(SEGMENT_BASE_OFFSET.invalid("where segments start", actual));
+            return Err(SEGMENT_BASE_OFFSET.invalid_error("where segments start", actual));
         }
         match base.checked_add(size) {
             Some(end) if end <= self.file_len => Ok(()),
-            Some(end) => Err(self.too_small(SEGMENT_DATA_SIZE, end)),
+            Some(end) => Err(self.too_small_error(SEGMENT_DATA_SIZE, end)),
             None => {
                 let actual = format_args!("{size} from byte {base} on");
-                Err(SEGMENT_DATA_SIZE.invalid("a size that does not overflow", actual))
+                Err(SEGMENT_DATA_SIZE.invalid_error("a size that does not overflow", actual))
             }
         }
     }
 
-    fn too_small(&self, field: HeaderField, needed: u64) -> Error {
-        field.too_small(needed, self.file_len).hint("the file is cut off; copy or export it again")
+    fn too_small_error(&self, field: HeaderField, needed: u64) -> Error {
+        field.too_small_error(needed, self.file_len).hint("the file is cut off; copy or export it again")
     }
 
     /// The byte range of the flatbuffer in the file: the input of [`read_program`](super::read_program).

@@ -47,7 +47,7 @@ impl Program {
         }
     }
 
-    /// The byte range in the file of the initial data `index` of mutable data segment `which`.
+    /// The byte range in the file of entry `index` of mutable data segment `which`, which takes `nbytes`.
     pub(crate) fn initial_data_range(
         &self,
         header: &Header,

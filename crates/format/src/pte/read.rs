@@ -24,7 +24,7 @@ pub fn read_program_with(program_bytes: &[u8], limits: &Limits) -> Result<Progra
     Ok(program)
 }
 
-/// The tables of a program, with methods that could not be decoded.
+/// The tables of a program, and each of its methods, decoded or with the reason why it could not be.
 pub(crate) struct Decoded {
     /// The tables, without methods.
     pub(crate) program: Program,

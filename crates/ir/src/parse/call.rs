@@ -25,7 +25,7 @@ enum AttributeValue {
 }
 
 /// Builds a call of `kernel` with the attributes at the cursor. Returns the call and the inputs of its node.
-pub(super) fn call(
+pub(super) fn build_call(
     kernel: Arc<dyn Kernel>,
     inputs: &[Input],
     cursor: &mut Cursor<'_>,
@@ -139,7 +139,7 @@ fn parse_attributes<'t>(
     }
     cursor.list(" {", "}", |cursor| {
         let expected = cursor.expected_error("an argument's name");
-        let name = cursor.until_any(&[':']);
+        let name = cursor.take_until_any(&[':']);
         cursor.expect(": ")?;
         if !declared.iter().any(|arg| arg.name == name && !arg.written && arg.ty != ArgType::Tensor) {
             return Err(expected);
@@ -162,9 +162,9 @@ fn parse_value(cursor: &mut Cursor<'_>) -> Result<AttributeValue> {
         return Ok(AttributeValue::None);
     }
     if !cursor.eat("[") {
-        return scalar(cursor.until_any(&[',', '}'])).map(AttributeValue::Scalar);
+        return scalar(cursor.take_until_any(&[',', '}'])).map(AttributeValue::Scalar);
     }
-    let items = cursor.until_any(&[']']);
+    let items = cursor.take_until_any(&[']']);
     cursor.expect("]")?;
     let items = items.split(',').map(str::trim).filter(|item| !item.is_empty());
     items.map(scalar).collect::<Result<_>>().map(AttributeValue::List)

@@ -59,7 +59,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Reads up to the next of the characters `marks`, or to the end of the line.
-    pub(super) fn until_any(&mut self, marks: &[char]) -> &'t str {
+    pub(super) fn take_until_any(&mut self, marks: &[char]) -> &'t str {
         self.take_bytes(self.0.find(marks).unwrap_or(self.0.len()))
     }
 
@@ -108,7 +108,7 @@ impl<'t> Cursor<'t> {
     /// Reads `%name` and returns the name.
     pub(super) fn name(&mut self) -> Result<&'t str> {
         self.expect("%")?;
-        match self.until_any(&[':', ',', ')', ' ']) {
+        match self.take_until_any(&[':', ',', ')', ' ']) {
             "" => Err(self.expected_error("a name")),
             name => Ok(name),
         }
@@ -123,7 +123,7 @@ impl<'t> Cursor<'t> {
         let name = self.name()?;
         self.expect(": ")?;
         let expected = self.expected_error("a type");
-        let word = self.until_any(&['[', ' ', ',', ')']);
+        let word = self.take_until_any(&['[', ' ', ',', ')']);
         if !self.starts_with("[") {
             let dtype = match word {
                 "int" => ScalarType::Long,

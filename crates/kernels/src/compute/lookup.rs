@@ -6,7 +6,7 @@ use super::isa::Isa;
 use super::split;
 use pteron_pool::Pool;
 
-/// The number of bytes from which on the work is divided among threads.
+/// The fewest bytes for which the work is divided among threads.
 const WORTH: usize = 1 << 16;
 
 /// Looks up each byte in `table`. Runs in parallel on `pool` if there are many bytes.

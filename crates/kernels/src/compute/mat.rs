@@ -1,7 +1,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The number of elements from the first to one past the last of a strided matrix; `None` on overflow.
+/// The number of elements that a strided matrix spans, from its first to its last element; `None` on overflow.
 fn span_len(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
     if rows == 0 || cols == 0 {
         return Some(0);
@@ -10,7 +10,7 @@ fn span_len(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
 }
 
 /// The offset of the last of `count` elements of stride `step`; saturates at `usize::MAX`.
-pub(crate) fn last_of(count: usize, step: usize) -> usize {
+pub(crate) fn last_offset(count: usize, step: usize) -> usize {
     count.saturating_sub(1).saturating_mul(step)
 }
 
@@ -80,8 +80,8 @@ impl<'a, T> MatRef<'a, T> {
         &self.data[i * self.rs + j * self.cs]
     }
 
-    /// The elements from `(i, j)` on, to the end of the slice.
-    pub(super) fn from(&self, i: usize, j: usize) -> &'a [T] {
+    /// The rest of the slice, from the element `(i, j)` on.
+    pub(super) fn data_from(&self, i: usize, j: usize) -> &'a [T] {
         &self.data[i * self.rs + j * self.cs..]
     }
 
@@ -93,7 +93,8 @@ impl<'a, T> MatRef<'a, T> {
     pub(super) fn block(&self, rows: Range<usize>, cols: Range<usize>) -> Self {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "row range of a block");
         assert!(cols.start <= cols.end && cols.end <= self.cols, "column range of a block");
-        let data = if rows.is_empty() || cols.is_empty() { &[] } else { self.from(rows.start, cols.start) };
+        let data =
+            if rows.is_empty() || cols.is_empty() { &[] } else { self.data_from(rows.start, cols.start) };
         Self { data, rows: rows.len(), cols: cols.len(), ..*self }
     }
 

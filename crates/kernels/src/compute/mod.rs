@@ -27,16 +27,16 @@ mod isa {
 }
 
 pub use conv::{
-    Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Link, Method, Tail, chain, chain_pays,
-    chains, conv,
+    Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Link, Method, Tail, can_chain, chain,
+    chain_pays, conv,
 };
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Feature, Features, Isa};
 pub use lookup::lookup;
 pub use mat::{MatMut, MatRef};
 pub use math::{
-    Binary, Logarithm, Unary, binary, binary_scalar, clamp, each, logarithm, moduli, scale_add, unary,
-    unary_in_place,
+    Binary, Logarithm, Unary, binary, binary_scalar, clamp, logarithm, map_elements, moduli, scale_add,
+    unary, unary_in_place,
 };
 pub use packed_weights::{PackedWeightsReader, WeightBytes, weight_layout};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
@@ -45,10 +45,10 @@ pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row};
 pub use quantized_sum::{QuantizedSum, quantized_sum};
 pub use rows::{
     Extremes, Ordered, affine, column_means, extremes, group_norm_factors, layer_norm, max, mean, mean_rstd,
-    min, range, rms_norm, row_means, softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
+    min, min_max, rms_norm, row_means, softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
     wide_sum_of_squares,
 };
 pub(crate) use simd::{Op, Simd, dispatch};
-pub use split::attention_rows;
+pub use split::queries_at_once;
 pub use transpose::copy;
 pub use window::{MaxPoolElement, Pooling, Windows, max_pool, pool_windows};

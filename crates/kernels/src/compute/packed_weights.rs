@@ -45,7 +45,7 @@ impl WeightBuffer {
     }
 
     /// The bytes of memory that this buffer owns; none if they are owned elsewhere.
-    pub(crate) fn own_bytes(&self) -> usize {
+    pub(crate) fn nbytes(&self) -> usize {
         if let Self::Owned(buffer) = self { buffer.len() } else { 0 }
     }
 

@@ -1,7 +1,7 @@
 //! Quantization of f32 to 8-bit values, and dequantization.
 
 use super::isa::Isa;
-use super::rows::range;
+use super::rows::min_max;
 use super::simd::{Op, Simd, dispatch};
 use super::split;
 use pteron_pool::Pool;
@@ -95,7 +95,7 @@ impl Quantizer {
     }
 
     /// This quantizer, but clamping the f32 values to `low..=high` first.
-    pub(crate) fn bounded(self, low: f32, high: f32) -> Self {
+    pub(crate) fn with_bounds(self, low: f32, high: f32) -> Self {
         let (low, high) = (low * self.inverse, high * self.inverse);
         let (least, greatest) = (self.low, self.high);
         let within = |x: f32| if x > least { x.min(greatest) } else { least };
@@ -104,7 +104,7 @@ impl Quantizer {
 
     /// Quantizes a vector of values that are already multiplied by [`Self::inverse`].
     #[inline(always)]
-    pub(crate) fn quantized<S: Simd>(&self, s: S, x: S::F) -> S::I {
+    pub(crate) fn quantize_vector<S: Simd>(&self, s: S, x: S::F) -> S::I {
         // Clamping before rounding gives the same result as clamping after it.
         let x = s.min(s.max(x, s.splat(self.low)), s.splat(self.high));
         s.add_int(s.round(x), s.splat_int(self.zero))
@@ -132,7 +132,7 @@ pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u
 /// If the slices differ in length.
 pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u8]) -> Affine {
     assert_eq!(x.len(), out.len(), "lengths of f32 and quantized values");
-    let (least, greatest) = range(isa, x);
+    let (least, greatest) = min_max(isa, x);
     let (low, high) = (least.min(0.0), greatest.max(0.0));
     let (min, max) = (-128f32, 127f32);
     let factor = if low == high { 1.0 } else { (max - min) / (high - low) };
@@ -162,7 +162,7 @@ impl Op for Quantize<'_> {
             // SAFETY: both chunks have at least `n` elements.
             unsafe {
                 let x = s.mul(s.load_first(x.as_ptr(), n), inverse);
-                s.store_bytes_first(out.as_mut_ptr(), n, self.quantizer.quantized(s, x));
+                s.store_bytes_first(out.as_mut_ptr(), n, self.quantizer.quantize_vector(s, x));
             }
         }
     }

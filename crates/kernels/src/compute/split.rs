@@ -23,7 +23,7 @@ pub(crate) const BYTES: usize = 2 * ELEMENTS;
 pub(crate) const LEAST_ROWS: usize = 8;
 
 /// The number of threads among which to divide work: each gets at least half a `unit` of work.
-pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
+pub(crate) fn thread_count(pool: &Pool, work: usize, unit: usize) -> usize {
     if work < unit { 1 } else { pool.threads().min(work / (unit / 2)) }
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn balanced_chunk(len: usize, max: usize) -> usize {
 /// The number of queries of a head that attention processes together, at most `most`: few enough that their scores
 /// stay in a near cache, and whole tiles of the products where possible. Independent of the number of threads, on
 /// which results could otherwise depend.
-pub fn attention_rows(queries: usize, keys: usize, most: usize) -> usize {
+pub fn queries_at_once(queries: usize, keys: usize, most: usize) -> usize {
     const SCORES: usize = 1 << 15;
     const TILE: usize = 14;
     let most = (SCORES / keys.max(1)).clamp(1, most);
@@ -130,16 +130,16 @@ pub fn attention_rows(queries: usize, keys: usize, most: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::attention_rows;
+    use super::queries_at_once;
 
     #[test]
     fn attention_rows_are_whole_tiles_within_the_limit() {
-        assert_eq!(attention_rows(64, 64, 70), 64);
-        assert_eq!(attention_rows(197, 197, 70), 70);
-        assert_eq!(attention_rows(128, 128, 70), 70);
-        assert_eq!(attention_rows(197, 197, usize::MAX), 112);
-        assert_eq!(attention_rows(1, 4096, 70), 1);
-        assert_eq!(attention_rows(100, 1 << 14, 70), 2);
-        assert_eq!(attention_rows(100, 1 << 20, 70), 1);
+        assert_eq!(queries_at_once(64, 64, 70), 64);
+        assert_eq!(queries_at_once(197, 197, 70), 70);
+        assert_eq!(queries_at_once(128, 128, 70), 70);
+        assert_eq!(queries_at_once(197, 197, usize::MAX), 112);
+        assert_eq!(queries_at_once(1, 4096, 70), 1);
+        assert_eq!(queries_at_once(100, 1 << 14, 70), 2);
+        assert_eq!(queries_at_once(100, 1 << 20, 70), 1);
     }
 }

@@ -26,7 +26,7 @@ fn copy_to_rows(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
         return dispatch(isa, Transpose::new(from.t(), to.t()));
     }
     for i in 0..rows {
-        let source = from.from(i, 0);
+        let source = from.data_from(i, 0);
         match to.row(i) {
             Some(row) if from.col_stride() == 1 => row.copy_from_slice(&source[..cols]),
             Some(row) => {

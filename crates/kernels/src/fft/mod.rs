@@ -3,7 +3,7 @@
 
 mod plan;
 
-use crate::support::convert::{all_values, write_rows};
+use crate::support::convert::{all_values, write_row_major};
 use crate::support::dims::{DimSet, to_positive, wrap_dim};
 use crate::support::dtype::{Cast, Compute};
 use crate::support::rows::expect_type;
@@ -74,8 +74,8 @@ fn execute_unprepared(
     outs: &mut Outs<'_>,
 ) -> Result<()> {
     match is_double(args.meta("self")?.dtype()) {
-        true => kind.run(&Plans::<f64>::none(ctx.isa()), ctx, args, outs),
-        false => kind.run(&Plans::<f32>::none(ctx.isa()), ctx, args, outs),
+        true => kind.run(&Plans::<f64>::empty(ctx.isa()), ctx, args, outs),
+        false => kind.run(&Plans::<f32>::empty(ctx.isa()), ctx, args, outs),
     }
 }
 
@@ -95,7 +95,7 @@ where
     fn execute(&self, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
         match self.plans.fits(ctx) {
             true => self.kind.run(&self.plans, ctx, args, outs),
-            false => self.kind.run(&Plans::<T>::none(ctx.isa()), ctx, args, outs),
+            false => self.kind.run(&Plans::<T>::empty(ctx.isa()), ctx, args, outs),
         }
     }
 
@@ -250,7 +250,7 @@ where
     if values.is_empty() {
         return Ok(());
     }
-    let plan = plans.complex(ctx, lanes.len, forward)?;
+    let plan = plans.complex_plan(ctx, lanes.len, forward)?;
     let mut work = ctx.scratch::<Complex<T>>(plan.get_inplace_scratch_len())?;
     let mut run = |lane: &mut [Complex<T>]| {
         pteron_pool::progress(lanes.len);
@@ -301,12 +301,12 @@ where
     sizes[last] = if onesided { n / 2 + 1 } else { n };
     out.resize(&sizes)?;
     let signal = all_values::<T>(ctx, &x)?;
-    write_rows::<Complex<T>>(ctx, out, |spectrum| {
+    write_row_major::<Complex<T>>(ctx, out, |spectrum| {
         if spectrum.is_empty() {
             return Ok(());
         }
-        let plan = plans.real(ctx, Transform { len: n, forward: true, real: true })?;
-        let mut work = ctx.scratch::<Complex<T>>(plan.work())?;
+        let plan = plans.real_plan(ctx, Transform { len: n, forward: true, real: true })?;
+        let mut work = ctx.scratch::<Complex<T>>(plan.work_len())?;
         let (from, to) = (Lanes::of(x.sizes(), last), Lanes::of(&sizes, last));
         each_lane(ctx, (&signal, from), (spectrum, to), |signal, spectrum| {
             let (half, mirrored) = spectrum.split_at_mut(n / 2 + 1);
@@ -338,7 +338,7 @@ where
     let scale = result_scale(args, x.sizes(), &dims)?;
     out.resize(x.sizes())?;
     let values = all_values::<Complex<T>>(ctx, &x)?;
-    write_rows::<Complex<T>>(ctx, out, |spectrum| {
+    write_row_major::<Complex<T>>(ctx, out, |spectrum| {
         spectrum.copy_from_slice(&values);
         for &dim in &dims {
             transform(plans, ctx, (spectrum, x.sizes()), (dim, forward))?;
@@ -383,12 +383,12 @@ where
         transform(plans, ctx, (&mut values, x.sizes()), (dim, false))?;
     }
     rescale(&mut values, scale);
-    write_rows::<T>(ctx, out, |signal| {
+    write_row_major::<T>(ctx, out, |signal| {
         if signal.is_empty() {
             return Ok(());
         }
-        let plan = plans.real(ctx, Transform { len: n, forward: false, real: true })?;
-        let mut work = ctx.scratch::<Complex<T>>(plan.work())?;
+        let plan = plans.real_plan(ctx, Transform { len: n, forward: false, real: true })?;
+        let mut work = ctx.scratch::<Complex<T>>(plan.work_len())?;
         let mut half = ctx.scratch::<Complex<T>>(n / 2 + 1)?;
         let (from, to) = (Lanes::of(x.sizes(), last), Lanes::of(&sizes, last));
         each_lane(ctx, (&values, from), (signal, to), |spectrum, signal| {

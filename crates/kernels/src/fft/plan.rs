@@ -37,14 +37,14 @@ fn is_baseline(isa: Isa) -> bool {
 }
 
 impl<T: Precision> Plans<T> {
-    /// No plans yet, for calls that use an instruction set.
-    pub(super) fn none(isa: Isa) -> Self {
+    /// An empty set of plans, for calls that use the instruction set `isa`.
+    pub(super) fn empty(isa: Isa) -> Self {
         Self { baseline: is_baseline(isa), real: None, complex: SmallVec::new() }
     }
 
-    /// Plans for these transforms.
+    /// Plans these transforms, for calls that use the instruction set `isa`.
     pub(super) fn of(isa: Isa, transforms: &[Transform]) -> Self {
-        let mut plans = Self::none(isa);
+        let mut plans = Self::empty(isa);
         for &transform in transforms {
             if transform.real {
                 plans.real = Some((transform, Arc::new(RealPlan::new(transform, plans.baseline))));
@@ -65,7 +65,11 @@ impl<T: Precision> Plans<T> {
         lens.map(|len| len.saturating_mul(2 * size_of::<T>())).fold(0, usize::saturating_add)
     }
 
-    pub(super) fn real(&self, ctx: &KernelContext<'_>, transform: Transform) -> Result<Arc<RealPlan<T>>> {
+    pub(super) fn real_plan(
+        &self,
+        ctx: &KernelContext<'_>,
+        transform: Transform,
+    ) -> Result<Arc<RealPlan<T>>> {
         match &self.real {
             Some((planned, plan)) if *planned == transform => Ok(Arc::clone(plan)),
             _ => {
@@ -75,7 +79,7 @@ impl<T: Precision> Plans<T> {
         }
     }
 
-    pub(super) fn complex(
+    pub(super) fn complex_plan(
         &self,
         ctx: &KernelContext<'_>,
         len: usize,
@@ -142,8 +146,8 @@ where
         self.len.is_multiple_of(2)
     }
 
-    /// The number of complex elements of workspace that the forward and the inverse transform need.
-    pub(super) fn work(&self) -> usize {
+    /// The number of complex elements in the workspace of [`Self::forward`] and [`Self::backward`].
+    pub(super) fn work_len(&self) -> usize {
         let complex_len = if self.is_even() { 0 } else { self.len };
         self.inner.get_inplace_scratch_len() + complex_len
     }

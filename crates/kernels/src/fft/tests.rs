@@ -32,18 +32,19 @@ where
     let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(isa);
     let signal: Vec<T> = noise(n).into_iter().map(<T as Cast>::from_f64).collect();
     let exact: Vec<C64> = signal.iter().map(|x| C64::new(Cast::to_f64(*x), 0.0)).collect();
-    let plan = |forward| Plans::<T>::none(isa).real(&ctx, Transform { len: n, forward, real: true }).unwrap();
+    let plan =
+        |forward| Plans::<T>::empty(isa).real_plan(&ctx, Transform { len: n, forward, real: true }).unwrap();
     let (forward, backward) = (plan(true), plan(false));
     let mut half = vec![Complex::<T>::default(); n / 2 + 1];
-    let mut work = vec![Complex::<T>::default(); forward.work().max(backward.work())];
-    forward.forward(Isa::detect(), &signal, &mut half, &mut work[..forward.work()]);
+    let mut work = vec![Complex::<T>::default(); forward.work_len().max(backward.work_len())];
+    forward.forward(Isa::detect(), &signal, &mut half, &mut work[..forward.work_len()]);
     let size = (n as f64).sqrt();
     let mut error = 0f64;
     for (k, z) in half.iter().enumerate() {
         error = error.max((Cast::to_complex(*z) - defined(&exact, k)).norm() / size);
     }
     let mut back = vec![T::default(); n];
-    backward.backward(&mut half, &mut back, &mut work[..backward.work()]);
+    backward.backward(&mut half, &mut back, &mut work[..backward.work_len()]);
     for (x, y) in signal.iter().zip(&back) {
         error = error.max((Cast::to_f64(*x) - Cast::to_f64(*y) / n as f64).abs());
     }

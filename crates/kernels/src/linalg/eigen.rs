@@ -3,7 +3,7 @@
 
 use super::FIELDS;
 use super::matrix::{
-    Batch, Field, MATRIX, Matrix, Results, dot, over_field, reflect, reflector, square_batch,
+    Batch, Field, MATRIX, Matrix, Results, dot, make_reflector, over_field, reflect, square_batch,
 };
 use pteron_operator::{Args, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
 
@@ -143,7 +143,7 @@ fn tridiagonalize<'a, F: Field>(
             off[k] = 0.0;
             break;
         }
-        let factor = reflector(&mut matrix.col_mut(k)[k + 1..]);
+        let factor = make_reflector(&mut matrix.col_mut(k)[k + 1..]);
         factors[k] = factor;
         off[k] = matrix.at(k + 1, k).re();
         if factor == F::zero() {

@@ -3,7 +3,7 @@
 //! *Matrix Computations*, 7.4 to 7.6).
 
 use super::FIELDS;
-use super::matrix::{Batch, Field, Matrix, Results, norm, over_field, reflect, reflector, square_batch};
+use super::matrix::{Batch, Field, Matrix, Results, make_reflector, norm, over_field, reflect, square_batch};
 use crate::support::dtype::C64;
 use num_complex::ComplexFloat;
 use pteron_operator::{Args, KernelContext, Operator, Outs, Result};
@@ -53,9 +53,9 @@ fn decompose<F: Field>(
     a.scale(1.0 / scale);
     let mut q = Matrix::<C64>::identity(ctx, n, n)?;
     if is_finite {
-        to_hessenberg(ctx, &mut a, &mut q)?;
+        reduce_to_hessenberg(ctx, &mut a, &mut q)?;
     }
-    if !is_finite || !to_triangular(&mut a, &mut q) {
+    if !is_finite || !reduce_to_triangular(&mut a, &mut q) {
         values.fill(C64::new(f64::NAN, f64::NAN));
         vectors.into_iter().for_each(|v| v.fill(C64::new(f64::NAN, f64::NAN)));
         return Ok(());
@@ -102,11 +102,15 @@ fn normalizer<F: Field>(y: &[C64], value: C64) -> C64 {
     }
 }
 
-fn to_hessenberg(ctx: &KernelContext<'_>, a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>) -> Result<()> {
+fn reduce_to_hessenberg(
+    ctx: &KernelContext<'_>,
+    a: &mut Matrix<'_, C64>,
+    q: &mut Matrix<'_, C64>,
+) -> Result<()> {
     let n = a.rows;
     let mut v = ctx.scratch::<C64>(n)?;
     for k in 0..n.saturating_sub(2) {
-        let factor = reflector(&mut a.col_mut(k)[k + 1..]);
+        let factor = make_reflector(&mut a.col_mut(k)[k + 1..]);
         v[k + 1..].copy_from_slice(&a.col(k)[k + 1..]);
         v[k + 1] = C64::new(1.0, 0.0);
         a.col_mut(k)[k + 2..].fill(C64::default());
@@ -134,7 +138,7 @@ const MAX_ITERATIONS: usize = 100;
 
 /// Makes a Hessenberg matrix upper triangular by similarity transformations, which are accumulated in `q`. Returns whether
 /// the iterations converged.
-fn to_triangular(a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>) -> bool {
+fn reduce_to_triangular(a: &mut Matrix<'_, C64>, q: &mut Matrix<'_, C64>) -> bool {
     let n = a.rows;
     let mut end = n;
     let mut iterations = 0;

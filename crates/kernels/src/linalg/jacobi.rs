@@ -1,7 +1,7 @@
 //! Singular value decompositions by one-sided Jacobi rotations (Golub and Van Loan, *Matrix Computations*, 8.6.3), which
 //! find small singular values to high relative accuracy.
 
-use super::matrix::{Field, Matrix, dot, norm, square};
+use super::matrix::{Field, Matrix, abs_squared, dot, norm};
 use pteron_operator::{KernelContext, Result, ScratchBuffer};
 
 /// A singular value decomposition `A = U diag(S) V^H`.
@@ -78,7 +78,7 @@ fn orthogonalize<F: Field>(w: &mut Matrix<'_, F>, v: &mut Matrix<'_, F>) {
             for i in 0..j {
                 let (a, b) = w.cols_mut(i, j);
                 let (aa, bb): (f64, f64) =
-                    (a.iter().map(|&x| square(x)).sum(), b.iter().map(|&x| square(x)).sum());
+                    (a.iter().map(|&x| abs_squared(x)).sum(), b.iter().map(|&x| abs_squared(x)).sum());
                 let ab = dot(a, b);
                 let size = ab.abs();
                 if size <= tolerance * aa.sqrt() * bb.sqrt() || size == 0.0 {
@@ -131,7 +131,7 @@ fn normalize_columns<F: Field>(ctx: &KernelContext<'_>, u: &mut Matrix<'_, F>, s
     for j in first..s.len() {
         covered.fill(0.0);
         for done in 0..j {
-            u.col(done).iter().zip(covered.iter_mut()).for_each(|(&x, c)| *c += square(x));
+            u.col(done).iter().zip(covered.iter_mut()).for_each(|(&x, c)| *c += abs_squared(x));
         }
         let Some(axis) = (0..u.rows).reduce(|a, b| if covered[b] < covered[a] { b } else { a }) else {
             return Ok(());

@@ -7,7 +7,7 @@ use num_complex::ComplexFloat;
 use pteron_operator::{KernelContext, Outs, Result, ScratchBuffer, ensure};
 use pteron_tensor::{Shape, TensorView};
 
-/// The numbers that factorizations compute with: `f64` or complex128, whatever the precision of the tensors.
+/// The number types of factorizations: `f64` and complex128, for tensors of any precision.
 pub(super) trait Field: ComplexFloat<Real = f64> + Compute {
     /// A real number as a number of this type.
     fn from_real(x: f64) -> Self;
@@ -26,7 +26,7 @@ impl Field for C64 {
 }
 
 /// The square of the absolute value.
-pub(super) fn square<F: Field>(x: F) -> f64 {
+pub(super) fn abs_squared<F: Field>(x: F) -> f64 {
     x.re() * x.re() + x.im() * x.im()
 }
 
@@ -64,8 +64,12 @@ impl<'a, F: Field> Matrix<'a, F> {
         Ok(new)
     }
 
-    /// A matrix copied from its elements in row-major order.
-    pub(super) fn of_rows(ctx: &KernelContext<'a>, (rows, cols): (usize, usize), from: &[F]) -> Result<Self> {
+    /// A column-major copy of a matrix whose elements are in row-major order.
+    pub(super) fn from_row_major(
+        ctx: &KernelContext<'a>,
+        (rows, cols): (usize, usize),
+        from: &[F],
+    ) -> Result<Self> {
         Self::from_fn(ctx, (rows, cols), |i, j| from[i * cols + j])
     }
 
@@ -139,7 +143,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         let count = self.rows.min(self.cols);
         let mut factors = ctx.scratch::<F>(count)?;
         for k in 0..count {
-            let factor = reflector(&mut self.col_mut(k)[k..]);
+            let factor = make_reflector(&mut self.col_mut(k)[k..]);
             factors[k] = factor;
             for j in k + 1..self.cols {
                 let (v, column) = self.cols_mut(k, j);
@@ -168,7 +172,7 @@ pub(super) fn norm<F: Field>(x: &[F]) -> f64 {
     if largest == 0.0 || !largest.is_finite() {
         return largest;
     }
-    largest * x.iter().map(|&x| square(x / F::from_real(largest))).sum::<f64>().sqrt()
+    largest * x.iter().map(|&x| abs_squared(x / F::from_real(largest))).sum::<f64>().sqrt()
 }
 
 /// `conj(x) . y`
@@ -179,7 +183,7 @@ pub(super) fn dot<F: Field>(x: &[F], y: &[F]) -> F {
 /// The Householder reflector `1 - factor v v^H` whose adjoint maps `x` to a multiple `b` of the first unit vector, as
 /// LAPACK's `larfg` chooses it: `b` is real and of the sign that avoids cancellation. `x` becomes `[b, v[1..]]`, and
 /// `v[0]` is 1. Returns the factor.
-pub(super) fn reflector<F: Field>(x: &mut [F]) -> F {
+pub(super) fn make_reflector<F: Field>(x: &mut [F]) -> F {
     let Some((first, rest)) = x.split_first_mut() else { return F::zero() };
     let below = norm(rest);
     if below == 0.0 && first.im() == 0.0 {
@@ -235,7 +239,7 @@ impl<'a, F: Field> Batch<'a, F> {
     }
 
     pub(super) fn matrix(&self, ctx: &KernelContext<'a>, index: usize) -> Result<Matrix<'a, F>> {
-        Matrix::of_rows(ctx, (self.rows, self.cols), self.matrix_elements(index))
+        Matrix::from_row_major(ctx, (self.rows, self.cols), self.matrix_elements(index))
     }
 }
 
@@ -282,7 +286,11 @@ macro_rules! over_field {
             pteron_tensor::ScalarType::ComplexFloat | pteron_tensor::ScalarType::ComplexDouble => {
                 $f::<$crate::support::dtype::C64>($ctx, $args, $outs $(, $more)*)
             }
-            dtype => Err($crate::support::dtype::unsupported($args.name(super::matrix::MATRIX), dtype, super::FIELDS)),
+            dtype => Err($crate::support::dtype::unsupported_type(
+                $args.name(super::matrix::MATRIX),
+                dtype,
+                super::FIELDS,
+            )),
         }
     }};
 }

@@ -73,7 +73,7 @@ fn run_outs(name: &str, args: &[Arg<'_>], outs: &mut Outs<'_>) -> Result<()> {
                 out += 1;
                 return Arg::Out(out - 1);
             }
-            remaining_args.next().cloned().unwrap_or_else(|| default(schema, arg.default.as_deref()))
+            remaining_args.next().cloned().unwrap_or_else(|| parse_default(schema, arg.default.as_deref()))
         })
         .collect();
     assert!(remaining_args.next().is_none(), "too many arguments for {schema}");
@@ -91,7 +91,7 @@ pub(crate) fn perform<'a>(name: &str, list: SmallVec<[Arg<'a>; 12]>, outs: &mut 
     POOL.with(|pool| kernel.execute(&KernelContext::new(pool, &scratch, &generator), &args, outs))
 }
 
-fn default<'a>(schema: &Schema, text: Option<&str>) -> Arg<'a> {
+fn parse_default<'a>(schema: &Schema, text: Option<&str>) -> Arg<'a> {
     let text = text.unwrap_or_else(|| panic!("an argument without default is missing in a call of {schema}"));
     match text {
         "None" => Arg::None,

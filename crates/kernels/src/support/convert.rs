@@ -3,7 +3,7 @@
 use crate::support::copy::{PIECE, copy_bytes, copy_view};
 use crate::support::dtype::{Compute, conversion_type};
 use crate::support::layout::Layout;
-use crate::support::map::{Input, aligned, elementwise, map_sized};
+use crate::support::map::{Input, elementwise, expect_aligned, map_sized};
 use pteron_operator::{Arg, ArgKey, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
 use pteron_tensor::{Element, ScalarType, Shape, TensorView, TensorViewMut};
 use std::ops::Deref;
@@ -58,7 +58,7 @@ pub(crate) fn values<'a, C: Compute>(
     let numel = view.numel()?;
     let walk = view.walk();
     if tensor.dtype() == C::DTYPE
-        && let Some(at) = walk.dense()
+        && let Some(at) = walk.contiguous_start()
         && numel > 0
     {
         return Ok(Values::Own(&tensor.storage::<C>()?[at..at + numel]));
@@ -70,7 +70,7 @@ pub(crate) fn values<'a, C: Compute>(
 
 /// Reads the elements of a view of a tensor, in row-major order, into `into`.
 pub(crate) fn read<C: Compute>(tensor: &TensorView<'_>, view: &Layout, into: &mut [C]) -> Result<()> {
-    aligned(tensor.bytes(), tensor.dtype())?;
+    expect_aligned(tensor.bytes(), tensor.dtype())?;
     pteron_pool::count(into.len());
     let load = C::loader(tensor.dtype())?;
     let mut done = 0;
@@ -118,8 +118,8 @@ pub(crate) fn write<C: Compute>(
     }
     let (dtype, size) = (out.dtype(), out.dtype().size());
     let store = C::storer(dtype)?;
-    aligned(out.bytes(), dtype)?;
-    if let Some(at) = into.walk().dense() {
+    expect_aligned(out.bytes(), dtype)?;
+    if let Some(at) = into.walk().contiguous_start() {
         store(from, &mut out.bytes_mut()[at * size..(at + numel) * size]);
         return Ok(());
     }
@@ -139,7 +139,7 @@ pub(crate) fn write_stored<C: Compute>(
     out: &mut TensorViewMut<'_>,
     set: impl FnOnce(&mut [C]) -> Result<()>,
 ) -> Result<()> {
-    aligned(out.bytes(), out.dtype())?;
+    expect_aligned(out.bytes(), out.dtype())?;
     if out.dtype() == C::DTYPE {
         return set(out.storage_mut::<C>()?);
     }
@@ -150,13 +150,13 @@ pub(crate) fn write_stored<C: Compute>(
 }
 
 /// Like [`write_stored`], but `set` writes in row-major order for any layout of the out.
-pub(crate) fn write_rows<C: Compute>(
+pub(crate) fn write_row_major<C: Compute>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
     set: impl FnOnce(&mut [C]) -> Result<()>,
 ) -> Result<()> {
     let into = Layout::of_tensor(out.meta());
-    if into.walk().dense().is_some() {
+    if into.walk().contiguous_start().is_some() {
         return write_stored(ctx, out, set);
     }
     let mut all = ctx.scratch::<C>(out.numel())?;
@@ -177,7 +177,7 @@ pub(crate) fn values_as_stored<'a, C: Compute>(
 /// Fills an out with a value.
 pub(crate) fn fill<C: Compute>(out: &mut TensorViewMut<'_>, value: C) -> Result<()> {
     let (dtype, size) = (out.dtype(), out.dtype().size());
-    aligned(out.bytes(), dtype)?;
+    expect_aligned(out.bytes(), dtype)?;
     let store = C::storer(dtype)?;
     let block = [value; 256];
     for bytes in out.bytes_mut().chunks_mut(256 * size) {

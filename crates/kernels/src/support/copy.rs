@@ -65,7 +65,9 @@ pub(crate) fn copy_bytes(
     if numel == 0 {
         return Ok(());
     }
-    if !same_sizes && let (Some(a), Some(b)) = (from.walk().dense(), into.walk().dense()) {
+    if !same_sizes
+        && let (Some(a), Some(b)) = (from.walk().contiguous_start(), into.walk().contiguous_start())
+    {
         copy_dense(&src[a * size..(a + numel) * size], &mut dst[b * size..(b + numel) * size]);
         return Ok(());
     }
@@ -182,7 +184,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
         let (a, b) = (from.walk(), into.walk());
         let numel = from.sizes.iter().product();
         for i in 0..numel {
-            dst[b.at(i)] = src[a.at(i)];
+            dst[b.offset_at(i)] = src[a.offset_at(i)];
             if i.is_multiple_of(LINE) {
                 pteron_pool::progress(LINE);
             }
@@ -387,7 +389,7 @@ mod tests {
         let mut dst = vec![u16::MAX; capacity];
         copy_bytes(2, bytemuck::cast_slice(&src), &from, bytemuck::cast_slice_mut(&mut dst), &into).unwrap();
         for i in 0..from.numel().unwrap() {
-            assert_eq!(dst[into.walk().at(i)] as usize, from.walk().at(i), "element {i}");
+            assert_eq!(dst[into.walk().offset_at(i)] as usize, from.walk().offset_at(i), "element {i}");
         }
     }
 
@@ -428,7 +430,7 @@ mod tests {
             copy_bytes(4, bytemuck::cast_slice(&src), &from, bytemuck::cast_slice_mut(&mut dst), &into)
                 .unwrap();
             for i in 0..numel {
-                assert_eq!(dst[into.walk().at(i)], src[i], "element {i} of {sizes:?}");
+                assert_eq!(dst[into.walk().offset_at(i)], src[i], "element {i} of {sizes:?}");
             }
         }
     }

@@ -44,7 +44,7 @@ impl DimSet {
     }
 
     /// The dimensions to reduce over: the listed ones, or all if the list is absent or empty.
-    pub(crate) fn to_reduce(name: &str, dims: Option<&[i64]>, rank: usize) -> Result<Self> {
+    pub(crate) fn for_reduction(name: &str, dims: Option<&[i64]>, rank: usize) -> Result<Self> {
         match dims {
             None | Some([]) => Ok(Self::all(rank)),
             Some(dims) => Self::from_list(name, dims, rank),
@@ -55,13 +55,13 @@ impl DimSet {
         self.0 & (1 << dim) != 0
     }
 
-    /// Whether one of these dimensions has size zero in a tensor of these sizes, so that there is nothing to reduce.
-    pub(crate) fn is_empty(self, sizes: &Shape) -> bool {
+    /// Whether one of these dimensions has size zero in a tensor of these sizes: each reduction then has no elements.
+    pub(crate) fn has_zero_size(self, sizes: &Shape) -> bool {
         (0..sizes.rank()).any(|d| self.contains(d) && sizes[d] == 0)
     }
 
     /// The sizes of a tensor after reducing these dimensions, which get size one if `keepdim` and are removed otherwise.
-    pub(crate) fn reduce(self, sizes: &Shape, keepdim: bool) -> Shape {
+    pub(crate) fn reduced_sizes(self, sizes: &Shape, keepdim: bool) -> Shape {
         let mut out = *sizes;
         for d in (0..sizes.rank()).rev().filter(|&d| self.contains(d)) {
             if keepdim {
@@ -181,8 +181,8 @@ mod tests {
         assert!(DimSet::from_list("dim", &[0, -3], 3).is_err());
         let set = DimSet::from_list("dim", &[0, -1], 3).unwrap();
         let s = Shape::new(&[2, 3, 4]).unwrap();
-        assert_eq!(&*set.reduce(&s, true), &[1, 3, 1]);
-        assert_eq!(&*set.reduce(&s, false), &[3]);
+        assert_eq!(&*set.reduced_sizes(&s, true), &[1, 3, 1]);
+        assert_eq!(&*set.reduced_sizes(&s, false), &[3]);
     }
 
     #[test]

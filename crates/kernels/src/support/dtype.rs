@@ -261,17 +261,17 @@ pub(crate) const fn float_type(dtype: ScalarType) -> ScalarType {
 
 /// The error for a scalar type that an operator does not support.
 #[cold]
-pub(crate) fn unsupported(argument: &str, dtype: ScalarType, supported: DtypeSet) -> Error {
+pub(crate) fn unsupported_type(argument: &str, dtype: ScalarType, supported: DtypeSet) -> Error {
     Error::UnsupportedType { argument: argument.to_owned(), dtype, supported: supported.to_string() }
 }
 
 /// Fails for a type outside the set.
 pub(crate) fn expect_dtype(argument: &str, dtype: ScalarType, supported: DtypeSet) -> Result<()> {
-    if supported.contains(dtype) { Ok(()) } else { Err(unsupported(argument, dtype, supported)) }
+    if supported.contains(dtype) { Ok(()) } else { Err(unsupported_type(argument, dtype, supported)) }
 }
 
 /// Evaluates an expression with a type name bound to the Rust type of a scalar type, or returns
-/// [`unsupported`]: `dispatch!("self", dtype, REAL_BOOL, T => f::<T>(x))`.
+/// [`unsupported_type`]: `dispatch!("self", dtype, REAL_BOOL, T => f::<T>(x))`.
 ///
 /// The set is the name of a constant of [`DtypeSet`], or `COMPUTE` for the types of [`Compute`].
 macro_rules! dispatch {
@@ -313,7 +313,7 @@ macro_rules! dispatch {
                 $body
             })*
             other => {
-                return Err($crate::support::dtype::unsupported($name, other, pteron_operator::DtypeSet::$set))
+                return Err($crate::support::dtype::unsupported_type($name, other, pteron_operator::DtypeSet::$set))
             }
         }
     };

@@ -39,7 +39,7 @@ impl<'a> GatherIndex<'a> {
 
     /// Like [`Self::new`], but the index tensor is one-dimensional and is broadcast along the other dimensions of
     /// `x`. If `wrap`, negative indices count from the end.
-    pub(crate) fn along<'b: 'a>(
+    pub(crate) fn from_1d_index<'b: 'a>(
         ctx: &KernelContext<'a>,
         args: &Args<'b>,
         x: &TensorMeta,
@@ -103,7 +103,7 @@ impl<'a> GatherIndex<'a> {
 
     /// Calls `f` with each position in the index tensor, in row-major order, and the offset of the element indexed there.
     #[inline]
-    pub(crate) fn each(&self, mut f: impl FnMut(usize, usize)) {
+    pub(crate) fn for_each(&self, mut f: impl FnMut(usize, usize)) {
         let mut position = 0;
         self.base.walk().each_run(0..self.index.len(), |at, stride, n| {
             let mut at = at as isize;

@@ -2,7 +2,7 @@
 
 use crate::support::dtype::{Compute, Store};
 use crate::support::layout::{Layout, Walk};
-use crate::support::map::aligned;
+use crate::support::map::expect_aligned;
 use pteron_operator::{KernelContext, Result, ensure};
 use pteron_tensor::{TensorView, TensorViewMut};
 use smallvec::SmallVec;
@@ -28,8 +28,8 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
     if out.numel() == 0 {
         return Ok(());
     }
-    aligned(x.bytes(), x.dtype())?;
-    aligned(out.bytes(), out.dtype())?;
+    expect_aligned(x.bytes(), x.dtype())?;
+    expect_aligned(out.bytes(), out.dtype())?;
     let (from, into) = (Layout::of_tensor(x.meta()), Layout::of_tensor(out.meta()));
     let (n, step) = if rank == 0 { (1, 1) } else { (from.sizes[dim], from.strides()[dim]) };
     let (m, put) = if rank == 0 { (1, 1) } else { (into.sizes[dim], into.strides()[dim]) };
@@ -57,12 +57,12 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
     let block = lanes * m * size;
     let grain = (GRAIN / (lanes * n.max(m)).max(1)).max(1);
     ctx.pool().parallel_chunks_mut(out.bytes_mut(), block, grain, &|number, bytes| {
-        let base = blocks.at(number);
+        let base = blocks.offset_at(number);
         let mut copy: Lane<C> = SmallVec::new();
         let mut result: Lane<O> = SmallVec::new();
         for lane in 0..lanes {
-            let at = base + first.at(lane);
-            let to = second.at(lane);
+            let at = base + first.offset_at(lane);
+            let to = second.offset_at(lane);
             let input = match own(at) {
                 Some(all) => all,
                 None => {

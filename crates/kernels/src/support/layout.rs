@@ -189,15 +189,15 @@ impl Walk {
         Self { dims, offset }
     }
 
-    /// The index of the first element, if the elements are contiguous.
-    pub(crate) fn dense(&self) -> Option<usize> {
+    /// The offset of the first element, if all elements are contiguous; otherwise `None`.
+    pub(crate) fn contiguous_start(&self) -> Option<usize> {
         match self.dims[..] {
             [] | [(_, 1)] => Some(self.offset),
             _ => None,
         }
     }
 
-    /// The length of the contiguous runs that the `len` elements consist of.
+    /// The length of the contiguous runs into which a traversal of `len` elements divides.
     pub(crate) fn run_len(&self, len: usize) -> usize {
         match self.dims[..] {
             [] => len.max(1),
@@ -206,8 +206,8 @@ impl Walk {
         }
     }
 
-    /// The offset of the only element that is read, if all loops have stride zero (a broadcast).
-    pub(crate) fn constant(&self) -> Option<usize> {
+    /// The offset of the only element that is read, if all loops have stride zero (a broadcast); otherwise `None`.
+    pub(crate) fn constant_offset(&self) -> Option<usize> {
         self.dims.iter().all(|&(_, stride)| stride == 0).then_some(self.offset)
     }
 
@@ -217,7 +217,7 @@ impl Walk {
     }
 
     /// The offset of the element at a position of the traversal.
-    pub(crate) fn at(&self, mut position: usize) -> usize {
+    pub(crate) fn offset_at(&self, mut position: usize) -> usize {
         let mut at = self.offset as isize;
         for &(size, stride) in &self.dims {
             at += (position % size) as isize * stride;
@@ -226,11 +226,11 @@ impl Walk {
         at as usize
     }
 
-    /// The index of the first element of this range, if the elements of the range are contiguous.
-    pub(crate) fn dense_range(&self, range: Range<usize>) -> Option<usize> {
+    /// The offset of the first element of a range, if the elements of the range are contiguous; otherwise `None`.
+    pub(crate) fn contiguous_start_of(&self, range: Range<usize>) -> Option<usize> {
         match self.dims.first() {
             None => Some(self.offset),
-            Some(&(size, 1)) if range.start % size + range.len() <= size => Some(self.at(range.start)),
+            Some(&(size, 1)) if range.start % size + range.len() <= size => Some(self.offset_at(range.start)),
             _ => None,
         }
     }
@@ -292,17 +292,17 @@ mod tests {
         walk.each_run(0..n, |start, stride, count| {
             all.extend((0..count).map(|i| (start as isize + i as isize * stride) as usize));
         });
-        assert!((0..n).all(|i| walk.at(i) == all[i]));
+        assert!((0..n).all(|i| walk.offset_at(i) == all[i]));
         all
     }
 
     #[test]
     fn adjacent_loops_are_merged() {
         let l = layout(&[2, 3, 4]);
-        assert_eq!(l.walk().dense(), Some(0));
-        assert_eq!(l.slice(0, 1, 1, 1).walk().dense(), Some(12));
+        assert_eq!(l.walk().contiguous_start(), Some(0));
+        assert_eq!(l.slice(0, 1, 1, 1).walk().contiguous_start(), Some(12));
         assert_eq!(l.slice(1, 0, 2, 1).walk().dims.as_slice(), &[(8, 1), (2, 12)]);
-        assert_eq!(layout(&[]).walk().constant(), Some(0));
+        assert_eq!(layout(&[]).walk().constant_offset(), Some(0));
     }
 
     #[test]

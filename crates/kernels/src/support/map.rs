@@ -7,7 +7,7 @@
 //! read without a copy.
 
 use crate::support::dims::broadcast;
-use crate::support::dtype::{C64, Compute, Load, compute_type, conversion, float_type, unsupported};
+use crate::support::dtype::{C64, Compute, Load, compute_type, conversion, float_type, unsupported_type};
 use crate::support::layout::{Layout, Walk};
 use pteron_operator::{Arg, Args, DtypeSet, KernelContext, Outs, Result, ScratchBuffer, ensure};
 use pteron_pool::Pool;
@@ -138,7 +138,7 @@ impl Input {
 }
 
 /// `x` rounded to `dtype` if that is a floating-point type; otherwise `x`.
-pub(crate) fn nearest(x: f64, dtype: ScalarType) -> f64 {
+pub(crate) fn round_to_type(x: f64, dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Half => f16::from_f64(x).to_f64(),
         ScalarType::BFloat16 => bf16::from_f64(x).to_f64(),
@@ -181,7 +181,7 @@ pub(crate) fn promote(args: &Args<'_>, inputs: &[Input]) -> Result<ScalarType> {
             if category(low) <= category(high) {
                 Ok(high)
             } else if category(high) == 2 {
-                Ok(to_complex(high))
+                Ok(complex_type(high))
             } else {
                 promote_types(high, low)
             }
@@ -194,7 +194,7 @@ fn promote_types(a: ScalarType, b: ScalarType) -> Result<ScalarType> {
 }
 
 /// The complex type whose parts have the floating-point type `dtype`; complex64 for other types.
-pub(crate) fn to_complex(dtype: ScalarType) -> ScalarType {
+pub(crate) fn complex_type(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Half => ScalarType::ComplexHalf,
         ScalarType::Double => ScalarType::ComplexDouble,
@@ -202,7 +202,7 @@ pub(crate) fn to_complex(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// Fails if results of a type cannot be stored in an out of another type.
+/// Fails if results of type `result` cannot be stored in an out of type `out`.
 pub(crate) fn expect_out(result: ScalarType, out: ScalarType) -> Result<()> {
     ensure!(result.can_cast(out), "out: a result of {result} cannot be stored as {out}");
     Ok(())
@@ -290,7 +290,7 @@ pub(crate) fn map_sized<const N: usize>(
     out.resize(&sizes)?;
     let exact_number = fns.exact_number;
     let call = Call { pool: ctx.pool(), args, inputs, moved: &moved, dtype: result, exact_number };
-    let refuse = || unsupported(args.name(0), dtype, fns.dtypes());
+    let refuse = || unsupported_type(args.name(0), dtype, fns.dtypes());
     match compute_type(dtype) {
         ScalarType::Float => call.run(out, dtype, fns.f32.ok_or_else(refuse)?),
         ScalarType::Double => call.run(out, dtype, fns.f64.ok_or_else(refuse)?),
@@ -354,10 +354,10 @@ impl<const N: usize> Call<'_, '_, '_, N> {
             (None, Arg::InPlace { .. }) => return Ok(Operand::Out(load)),
             _ => self.args.tensor(index)?.bytes(),
         };
-        aligned(bytes, meta.dtype())?;
+        expect_aligned(bytes, meta.dtype())?;
         let layout = view.unwrap_or(Layout::of_tensor(meta)).expand(out.sizes())?;
         let walk = layout.walk_in(out.dim_order());
-        if let (Some(at), false) = (walk.constant(), bytes.is_empty()) {
+        if let (Some(at), false) = (walk.constant_offset(), bytes.is_empty()) {
             let mut value = [C::default()];
             load(bytes, at, 0, &mut value);
             return Ok(Operand::Constant(narrowed(value[0])));
@@ -396,7 +396,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
         let narrow = if to == self.dtype { None } else { narrowing::<C>(self.dtype) };
         let size = to.size();
         let bytes = out.bytes_mut();
-        aligned(bytes, to)?;
+        expect_aligned(bytes, to)?;
         self.pool.parallel_chunks_mut(bytes, CHUNK * size, GRAIN, &|chunk, bytes| {
             let mut buffers: [Buffer<C>; N] = [const { None }; N];
             let mut result: Buffer<C> = None;
@@ -436,7 +436,7 @@ impl<C: Compute> Operand<'_, C> {
             }
             Self::Strided { bytes, direct, walk, load, narrow } => {
                 if let Some(all) = direct
-                    && let Some(at) = walk.dense_range(start..start + n)
+                    && let Some(at) = walk.contiguous_start_of(start..start + n)
                 {
                     return &all[at..at + n];
                 }
@@ -456,7 +456,7 @@ impl<C: Compute> Operand<'_, C> {
 }
 
 /// Fails if the bytes do not have the alignment of the type.
-pub(crate) fn aligned(bytes: &[u8], dtype: ScalarType) -> Result<()> {
+pub(crate) fn expect_aligned(bytes: &[u8], dtype: ScalarType) -> Result<()> {
     if !bytes.is_empty() && !(bytes.as_ptr() as usize).is_multiple_of(dtype.alignment()) {
         return Err(pteron_tensor::Error::Misaligned { dtype }.into());
     }

@@ -15,17 +15,17 @@ pub(crate) fn sizes_of_first(args: &Args<'_>) -> Option<Shape> {
 }
 
 /// The meaning of an operator that applies `f` to each element.
-pub(crate) fn unary(f: Unary) -> Option<Meaning> {
+pub(crate) fn unary_meaning(f: Unary) -> Option<Meaning> {
     Some(Meaning::Elementwise(Expression::unary(f)))
 }
 
 /// The meaning of an operator that applies `f` to each pair of elements.
-pub(crate) fn binary(f: Binary) -> Option<Meaning> {
+pub(crate) fn binary_meaning(f: Binary) -> Option<Meaning> {
     Some(Meaning::Elementwise(Expression::binary(f)))
 }
 
 /// The meaning of an operator that clamps each element; `None` if `low > high`.
-pub(crate) fn clamp_between(low: f64, high: f64) -> Option<Meaning> {
+pub(crate) fn clamp_between_meaning(low: f64, high: f64) -> Option<Meaning> {
     let (low, high) = (low as f32, high as f32);
     (low <= high).then(|| Meaning::Elementwise(Expression::clamp(low, high)))
 }
@@ -37,7 +37,7 @@ pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Option<Dims> {
 }
 
 /// The position of an optional tensor argument: `Some(None)` if it is absent, `None` if it is not a tensor.
-pub(crate) fn optional_tensor(args: &Args<'_>, arg: &'static str) -> Option<Option<usize>> {
+pub(crate) fn optional_tensor_position(args: &Args<'_>, arg: &'static str) -> Option<Option<usize>> {
     match args.get(arg) {
         Arg::None => Some(None),
         Arg::Tensor(_) | Arg::Spec(_) => Some(Some(arg.position(args.schema()))),

@@ -3,7 +3,7 @@
 use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, Load, conversion};
 use crate::support::layout::{Layout, Walk};
-use crate::support::map::aligned;
+use crate::support::map::expect_aligned;
 use pteron_operator::{Args, KernelContext, Result};
 use pteron_tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
 
@@ -38,7 +38,7 @@ const GRAIN: usize = 1 << 15;
 
 /// The dimensions at an argument; all dimensions if the argument is absent or empty.
 pub(crate) fn dims_at(args: &Args<'_>, arg: &'static str) -> Result<DimSet> {
-    DimSet::to_reduce(arg, args.optional_ints(arg)?, args.meta("self")?.rank())
+    DimSet::for_reduction(arg, args.optional_ints(arg)?, args.meta("self")?.rank())
 }
 
 /// Resizes `out` to the sizes of `x` without `dims` (kept with size one if `keepdim`), and sets it
@@ -64,9 +64,9 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
     out: &mut TensorViewMut<'_>,
     reducer: &R,
 ) -> Result<()> {
-    out.resize(&dims.reduce(x.sizes(), keepdim))?;
-    aligned(x.bytes(), x.dtype())?;
-    aligned(out.bytes(), out.dtype())?;
+    out.resize(&dims.reduced_sizes(x.sizes(), keepdim))?;
+    expect_aligned(x.bytes(), x.dtype())?;
+    expect_aligned(out.bytes(), out.dtype())?;
     let rank = x.rank();
     let from = Layout::of_tensor(x.meta());
     let one = |d: usize| (x.sizes()[d], from.strides()[d]);
@@ -102,7 +102,7 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
 
 /// If a row-major tensor is a sequence of matrices that are reduced over their rows: the number of rows (the reduced
 /// extent) and of columns (the kept inner extent) of each. `None` otherwise.
-pub(crate) fn block(x: &TensorMeta, dims: DimSet) -> Option<(usize, usize)> {
+pub(crate) fn reduced_matrix_sizes(x: &TensorMeta, dims: DimSet) -> Option<(usize, usize)> {
     if !x.dim_order().is_contiguous() || x.numel() == 0 {
         return None;
     }
@@ -247,7 +247,8 @@ mod tests {
                 }
                 let want: Vec<f64> = want.into_values().collect();
                 for (keepdim, threads) in [(false, 1), (true, 3)] {
-                    let meta = TensorMeta::contiguous(ScalarType::Double, &dims.reduce(x.sizes(), keepdim));
+                    let meta =
+                        TensorMeta::contiguous(ScalarType::Double, &dims.reduced_sizes(x.sizes(), keepdim));
                     let mut out = Tensor::zeros(meta.unwrap()).unwrap();
                     let pool = Pool::new(threads);
                     let ctx = KernelContext::new(&pool, &scratch, &generator);

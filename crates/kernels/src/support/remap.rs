@@ -2,7 +2,7 @@
 //! destination coordinate: reflection padding, nearest-neighbour resampling.
 
 use crate::support::layout::Layout;
-use crate::support::rows::{by_size, expect_type, write_rows};
+use crate::support::rows::{by_size, expect_type, write_bytes};
 use pteron_operator::{KernelContext, Result};
 use pteron_tensor::{TensorView, TensorViewMut};
 use std::ops::Range;
@@ -54,12 +54,12 @@ pub(crate) fn remap(
     let outer = (first..x.rank()).rev().fold(Layout::of_tensor(x.meta()), |l, d| l.select(d, 0)).walk();
     let size = x.dtype().size();
     let plane = extents[1] * extents[2] * extents[0];
-    write_rows(ctx, out, |to| {
+    write_bytes(ctx, out, |to| {
         by_size!(size, E => {
             let from: &[E] = bytemuck::cast_slice(x.bytes());
             let to: &mut [E] = bytemuck::cast_slice_mut(to);
             ctx.pool().parallel_chunks_mut(to, plane, (1 << 15) / plane.min(1 << 15), &|p, plane| {
-                let base = outer.at(p);
+                let base = outer.offset_at(p);
                 let mut rows = plane.chunks_exact_mut(c.len());
                 for &a in a {
                     for &b in b {

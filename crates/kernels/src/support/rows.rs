@@ -4,7 +4,7 @@ use crate::support::convert::{Values, values, write};
 use crate::support::copy::copy_bytes;
 use crate::support::dtype::Compute;
 use crate::support::layout::Layout;
-use crate::support::map::aligned;
+use crate::support::map::expect_aligned;
 use pteron_operator::{KernelContext, Result, ensure};
 use pteron_tensor::{Scalar, ScalarType, TensorView, TensorViewMut};
 
@@ -26,14 +26,14 @@ macro_rules! by_size {
 }
 pub(crate) use by_size;
 
-/// The bytes of a view of a tensor, its elements in row-major order.
-pub(crate) fn rows<'a>(
+/// The bytes of the elements of a view of a tensor, in row-major order.
+pub(crate) fn view_bytes<'a>(
     ctx: &KernelContext<'a>,
     tensor: &TensorView<'a>,
     view: &Layout,
 ) -> Result<Values<'a, u8>> {
     let (numel, size) = (view.numel()?, tensor.dtype().size());
-    if let Some(at) = view.walk().dense()
+    if let Some(at) = view.walk().contiguous_start()
         && numel > 0
     {
         return Ok(Values::Own(&tensor.bytes()[at * size..(at + numel) * size]));
@@ -44,19 +44,19 @@ pub(crate) fn rows<'a>(
     Ok(Values::Copy(all))
 }
 
-/// The bytes of a whole tensor, its elements in row-major order.
+/// The bytes of all elements of a tensor, in row-major order.
 pub(crate) fn tensor_bytes<'a>(ctx: &KernelContext<'a>, tensor: &TensorView<'a>) -> Result<Values<'a, u8>> {
-    rows(ctx, tensor, &Layout::of_tensor(tensor.meta()))
+    view_bytes(ctx, tensor, &Layout::of_tensor(tensor.meta()))
 }
 
 /// Calls `f` to write every element of an out, as bytes in row-major order.
-pub(crate) fn write_rows(
+pub(crate) fn write_bytes(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,
     f: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<()> {
     let into = Layout::of_tensor(out.meta());
-    if into.walk().dense().is_some() {
+    if into.walk().contiguous_start().is_some() {
         return f(out.bytes_mut());
     }
     let size = out.dtype().size();
@@ -72,7 +72,7 @@ pub(crate) fn write_values<C: Compute>(
     f: impl FnOnce(&mut [C]) -> Result<()>,
 ) -> Result<()> {
     let into = Layout::of_tensor(out.meta());
-    if out.dtype() == C::DTYPE && into.walk().dense().is_some() {
+    if out.dtype() == C::DTYPE && into.walk().contiguous_start().is_some() {
         return f(out.storage_mut()?);
     }
     let mut all = ctx.scratch::<C>(out.numel())?;
@@ -87,7 +87,7 @@ pub(crate) fn update_values<C: Compute>(
     f: impl FnOnce(&mut [C]) -> Result<()>,
 ) -> Result<()> {
     let layout = Layout::of_tensor(out.meta());
-    if out.dtype() == C::DTYPE && layout.walk().dense().is_some() {
+    if out.dtype() == C::DTYPE && layout.walk().contiguous_start().is_some() {
         return f(out.storage_mut()?);
     }
     let mut all = ctx.scratch::<C>(out.numel())?;
@@ -107,7 +107,7 @@ pub(crate) fn scalar_bytes(dtype: ScalarType, value: Scalar) -> Result<[u8; 16]>
     let mut bytes = [0u128; 1];
     let into: &mut [u8] = bytemuck::cast_slice_mut(&mut bytes);
     let into = &mut into[..dtype.size()];
-    aligned(into, dtype)?;
+    expect_aligned(into, dtype)?;
     match value {
         Scalar::Double(v) if dtype == ScalarType::Double => f64::storer(dtype)?(&[v], into),
         Scalar::Double(v) if dtype.is_floating() => f32::storer(dtype)?(&[v as f32], into),

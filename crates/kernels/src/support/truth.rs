@@ -5,7 +5,7 @@ use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::reduce::{Reducer, reduce};
 use pteron_operator::{Args, DtypeSet, KernelContext, Outs, Result};
 
-/// A reduction that tells whether any or all elements are nonzero, or how many are.
+/// A reduction to whether any element is nonzero, whether all are, or how many are.
 pub(crate) enum BoolReduce {
     Any,
     All,

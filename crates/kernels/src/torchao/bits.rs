@@ -61,7 +61,7 @@ impl Layout {
     }
 
     /// The number of bytes that whole blocks of values are packed into.
-    pub(super) fn packed_bytes(&self, values: usize) -> usize {
+    pub(super) fn packed_len(&self, values: usize) -> usize {
         values / self.rows * self.bytes
     }
 

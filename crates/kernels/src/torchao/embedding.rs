@@ -4,7 +4,7 @@ use super::bits::Layout;
 use super::header::{Header, Kind};
 use super::linear::packed_bytes;
 use super::packed::Packed;
-use crate::support::convert::{all_values, indices, write_rows};
+use crate::support::convert::{all_values, indices, write_row_major};
 use crate::support::dims::to_positive;
 use crate::support::rows::{expect_type, tensor_bytes};
 use pteron_operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
@@ -157,7 +157,7 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
     let layouts = [128, 64, 32].map(|run| (run, Layout::new(BITS, run)));
     let low = if BITS == 8 { 0 } else { 1 << (BITS - 1) };
     let mut values = ctx.scratch::<u8>(width)?;
-    write_rows::<f32>(ctx, out, |out| {
+    write_row_major::<f32>(ctx, out, |out| {
         for (out, &row) in out.chunks_exact_mut(width).zip(&list) {
             unpack_row(&layouts, &header.payload[row * row_bytes..][..row_bytes], &mut values);
             let parameters = scales[row * groups..].iter().zip(&zeros[row * groups..]);
@@ -176,7 +176,7 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
 fn unpack_row(layouts: &[(usize, Layout); 3], mut packed: &[u8], mut values: &mut [u8]) {
     for (run, layout) in layouts {
         let (now, later) = values.split_at_mut(values.len() / run * run);
-        let (bytes, rest) = packed.split_at(layout.packed_bytes(now.len()));
+        let (bytes, rest) = packed.split_at(layout.packed_len(now.len()));
         layout.unpack(bytes, now);
         (values, packed) = (later, rest);
     }
@@ -192,12 +192,12 @@ fn shared_embedding<const BITS: u32>(
     let size = |arg: &'static str| to_positive(arg, args.int(arg)?);
     let (group, n, k) = (size("group_size")?, size("n")?, size("k")?);
     let weights = tensor_bytes(ctx, &weights)?;
-    let packed = Packed::linear("packed_weights", &weights, BITS, [n, k, group])?;
+    let packed = Packed::read_linear("packed_weights", &weights, BITS, [n, k, group])?;
     let out = outs.tensor(0)?;
     let list = read_indices(ctx, args, 4, out, [n, k])?;
     let height = packed.height();
     let mut strip = ctx.scratch::<f32>(height.saturating_mul(k))?;
-    write_rows::<f32>(ctx, out, |out| {
+    write_row_major::<f32>(ctx, out, |out| {
         for (out, &row) in out.chunks_exact_mut(k).zip(&list) {
             packed.dequantize(row / height, &mut strip);
             out.copy_from_slice(&strip[row % height * k..][..k]);

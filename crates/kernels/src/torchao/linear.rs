@@ -1,7 +1,7 @@
 //! Products with packed weights.
 
 use super::packed::Packed;
-use crate::support::convert::{all_values, write_rows};
+use crate::support::convert::{all_values, write_row_major};
 use crate::support::dims::to_positive;
 use crate::support::dtype::expect_dtype;
 use crate::support::rows::{expect_type, tensor_bytes};
@@ -74,7 +74,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The bytes of packed weights, a vector of bytes.
+/// The packed weights at an argument, which must be a one-dimensional tensor of bytes.
 pub(super) fn packed_bytes<'a>(args: &Args<'a>, arg: &'static str) -> Result<TensorView<'a>> {
     let weights = args.tensor(arg)?;
     let bytes = DtypeSet::of(&[ScalarType::Char, ScalarType::Byte]);
@@ -89,8 +89,8 @@ fn linear<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut 
     let [group, n, k] = positive_ints(args, [2, 3, 4])?;
     let weights = packed_bytes(args, "packed_weights")?;
     let weights = tensor_bytes(ctx, &weights)?;
-    let packed = Packed::linear("packed_weights", &weights, BITS, [n, k, group])?;
-    product(ctx, args, outs, &packed, [n, k], fake_quantize_row)
+    let packed = Packed::read_linear("packed_weights", &weights, BITS, [n, k, group])?;
+    multiply(ctx, args, outs, &packed, [n, k], fake_quantize_row)
 }
 
 /// A product with weights that are looked up in tables, by indices of `BITS` bits.
@@ -98,8 +98,8 @@ fn groupwise<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
     let [group, tables, n, k] = positive_ints(args, [2, 3, 4, 5])?;
     let weights = packed_bytes(args, "packed_weights")?;
     let weights = tensor_bytes(ctx, &weights)?;
-    let packed = Packed::groupwise("packed_weights", &weights, BITS, [n, k, group, tables])?;
-    product(ctx, args, outs, &packed, [n, k], |_| ())
+    let packed = Packed::read_groupwise("packed_weights", &weights, BITS, [n, k, group, tables])?;
+    multiply(ctx, args, outs, &packed, [n, k], |_| ())
 }
 
 fn positive_ints<const N: usize>(args: &Args<'_>, indices: [usize; N]) -> Result<[usize; N]> {
@@ -110,7 +110,7 @@ fn positive_ints<const N: usize>(args: &Args<'_>, indices: [usize; N]) -> Result
     Ok(sizes)
 }
 
-fn product(
+fn multiply(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
@@ -134,7 +134,7 @@ fn product(
     let mut rows = ctx.scratch::<f32>(from.len())?;
     rows.copy_from_slice(&from);
     rows.chunks_exact_mut(k).for_each(of_row);
-    write_rows::<f32>(ctx, out, |out| weights.product(ctx, &rows, out))
+    write_row_major::<f32>(ctx, out, |out| weights.multiply(ctx, &rows, out))
 }
 
 /// Quantizes a row to signed values of eight bits, and dequantizes those values again.

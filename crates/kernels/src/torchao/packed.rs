@@ -37,7 +37,7 @@ pub(crate) struct Packed<'a> {
 
 impl<'a> Packed<'a> {
     /// Reads weights of `bits` bits, packed for products with activations of eight bits.
-    pub(crate) fn linear(name: &str, bytes: &'a [u8], bits: u32, sizes: [usize; 3]) -> Result<Self> {
+    pub(crate) fn read_linear(name: &str, bytes: &'a [u8], bits: u32, sizes: [usize; 3]) -> Result<Self> {
         let header = Header::read(name, bytes)?;
         let table = match header.kind {
             Kind::Linear => false,
@@ -52,8 +52,8 @@ impl<'a> Packed<'a> {
         Self::new(name, &header, form, bits, 8, header.params[2] != 0, sizes)
     }
 
-    /// Reads indices of `bits` bits into tables of float32.
-    pub(super) fn groupwise(
+    /// Reads weights that are indices of `bits` bits into tables of float32.
+    pub(super) fn read_groupwise(
         name: &str,
         bytes: &'a [u8],
         bits: u32,
@@ -168,7 +168,7 @@ impl<'a> Packed<'a> {
 
     /// `x w^T + bias` for `x` of rows of `k` elements. Strips are divided among the threads, a few at a time, so that
     /// the dequantized weights take little memory.
-    pub(crate) fn product(&self, ctx: &KernelContext<'_>, x: &[f32], out: &mut [f32]) -> Result<()> {
+    pub(crate) fn multiply(&self, ctx: &KernelContext<'_>, x: &[f32], out: &mut [f32]) -> Result<()> {
         const STRIPS_OF_A_THREAD: usize = 4;
         let (m, h, count) = (x.len() / self.k.max(1), self.height, self.n.div_ceil(self.height));
         if m == 0 || self.k == 0 {
@@ -243,7 +243,9 @@ mod tests {
                     .flat_map(|n| SIZES.into_iter().flat_map(move |k| SIZES.map(|group| (n, k, group))))
                 {
                     for bytes in [&linear, &tables] {
-                        let Ok(weights) = Packed::linear("w", bytes, bits, [n, k, group]) else { continue };
+                        let Ok(weights) = Packed::read_linear("w", bytes, bits, [n, k, group]) else {
+                            continue;
+                        };
                         let mut rows = vec![0.0; 8 * k];
                         (0..n.div_ceil(8)).for_each(|strip| _ = weights.dequantize(strip, &mut rows));
                         accepted += 1;
@@ -264,12 +266,13 @@ mod tests {
             (&[6712, 1, 5, 0, 0, 8, 16, 2], "[5]"),
             (&[6712, 1, 4, 0, 0, 4, 16, 2], "[4, 16, 2]"),
         ] {
-            let Err(e) = Packed::linear("w", &packed(words, 4096), 4, [8, 32, 32]) else {
+            let Err(e) = Packed::read_linear("w", &packed(words, 4096), 4, [8, 32, 32]) else {
                 panic!("{reason}")
             };
             assert!(e.to_string().contains(reason), "{e}");
         }
-        let Err(e) = Packed::linear("w", &packed(&[6712, 1, 4, 0, 0, 8, 16, 2], 100), 4, [8, 32, 32]) else {
+        let Err(e) = Packed::read_linear("w", &packed(&[6712, 1, 4, 0, 0, 8, 16, 2], 100), 4, [8, 32, 32])
+        else {
             panic!("100 bytes are too few")
         };
         assert!(e.to_string().contains("take 192 bytes"), "{e}");

@@ -30,7 +30,7 @@ impl Observer {
         Ok(Self { method, program, name: name.to_owned(), observed })
     }
 
-    /// The last `each` outputs for each observed value, with row-major elements.
+    /// Runs the method, and returns its additional outputs as row-major tensors: `each` for each observed value.
     fn run(&mut self, inputs: &[EValue], each: usize) -> crate::Result<Vec<Tensor>> {
         let outputs = self.method.execute(inputs)?;
         let own = outputs.len().saturating_sub(each * self.observed.len());
@@ -159,7 +159,7 @@ pub struct LayerErrors {
 struct LayerSums {
     signal: f64,
     noise: f64,
-    /// The sum of errors of each channel, and of their squares, and the number of elements.
+    /// For each channel: the sum of the errors, the sum of their squares, and the number of elements.
     channels: Vec<[f64; 3]>,
 }
 
@@ -203,7 +203,7 @@ impl LayerErrors {
         Ok(())
     }
 
-    /// For each layer in order its name, its input's, and the noise of its result relative to the signal.
+    /// For each layer in order: its name, the name of its input, and the noise of its result relative to the signal.
     pub fn noise(&self) -> impl Iterator<Item = (&str, &str, f64)> {
         self.observer.observed.iter().zip(&self.layers).map(|(observed, layer)| {
             let noise = if layer.signal > 0.0 { layer.noise / layer.signal } else { 0.0 };

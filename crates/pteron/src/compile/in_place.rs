@@ -51,7 +51,7 @@ impl CompiledLoader {
     }
 
     /// The parts that overlap a range.
-    fn overlapping(&self, range: &Range<u64>) -> &[(u64, Blob<'static>)] {
+    fn overlapping_parts(&self, range: &Range<u64>) -> &[(u64, Blob<'static>)] {
         let first = self.parts.partition_point(|(at, blob)| at.saturating_add(blob.len()) <= range.start);
         let end = self.parts.partition_point(|(at, _)| *at < range.end);
         self.parts.get(first..end).unwrap_or_default()
@@ -104,7 +104,7 @@ impl DataLoader for CompiledLoader {
         };
         self.loaded.fetch_add(len, Ordering::Relaxed);
         let range = offset..end;
-        let parts = self.overlapping(&range);
+        let parts = self.overlapping_parts(&range);
         if let [(at, blob)] = parts
             && *at <= offset
             && end <= at + blob.len()

@@ -158,7 +158,7 @@ pub fn example_inputs(
             (Some(info), _) => match examples
                 .next()
                 .filter(|example| fits(example, &info.meta))
-                .map(|example| in_declared_layout(example, &info.meta))
+                .map(|example| to_declared_layout(example, &info.meta))
             {
                 Some(Ok(tensor)) => EValue::Tensor(tensor),
                 _ => return Ok(None),
@@ -181,7 +181,7 @@ pub fn archived_task(file: &Arc<dyn DataLoader>) -> crate::Result<Option<String>
     }
 }
 
-fn in_declared_layout(example: &ExampleInput, meta: &TensorMeta) -> pteron_tensor::Result<Tensor> {
+fn to_declared_layout(example: &ExampleInput, meta: &TensorMeta) -> pteron_tensor::Result<Tensor> {
     let mut tensor = Tensor::zeros(TensorMeta::contiguous(example.dtype, &example.sizes)?)?;
     tensor.view_mut().bytes_mut().copy_from_slice(&example.elements);
     if cfg!(target_endian = "big") {

@@ -11,7 +11,7 @@ use pteron_toolbox::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What each output must reach on the calibration data; an output without such a measure passes.
+/// What each output must reach on the calibration data; an output for which a measure is not defined passes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QuantizationGoal {
     /// The signal-to-noise ratio, in decibels, relative to the outputs of the float program.
@@ -33,7 +33,7 @@ impl QuantizationGoal {
     }
 }
 
-/// How to compile the quantized program, and what it was measured to compute.
+/// The options that compile the quantized program, and the measurements of that program.
 #[derive(Debug, Clone)]
 pub struct Quantized {
     /// The options, with value ranges and nodes to keep in float.
@@ -42,7 +42,7 @@ pub struct Quantized {
     pub report: QuantizationReport,
 }
 
-/// A quantized program beside the float program that is compiled with the same other options.
+/// Measurements of a quantized program, compared with the float program of otherwise equal options.
 #[derive(Debug, Clone)]
 pub struct QuantizationReport {
     /// The method that was run.
@@ -55,7 +55,7 @@ pub struct QuantizationReport {
     pub alone: Vec<(String, Vec<OutputComparison>)>,
     /// The nodes that stay float to reach the goal, the most sensitive one first.
     pub kept: Vec<String>,
-    /// The multiplications of products and convolutions that are quantized, and of all of them, in each run.
+    /// The number of multiplications per run in quantized matrix products and convolutions, and in all of them.
     pub multiplications: [u64; 2],
     /// Bytes of the float program and of the quantized one, with their external data.
     pub bytes: [u64; 2],
@@ -74,7 +74,7 @@ pub struct Quantizer<'q> {
     method: String,
 }
 
-/// Compiles the model with other options; the text says what for.
+/// Compiles the model with the given options; the text names the purpose, such as `quantizing`.
 pub type Compile<'q> = &'q (dyn Fn(&str, &Options) -> crate::Result<Compiled> + Sync);
 
 /// A program that is compiled with some nodes kept in float.
@@ -154,7 +154,7 @@ impl<'q> Quantizer<'q> {
         let (mut kept, mut alone) = (Vec::new(), Vec::new());
         if goal.shortfall(&attempt.outputs) > 0.0 {
             let sensitivity = run.sensitivity(&attempt)?;
-            (attempt, kept) = run.reach(&goal, attempt, &sensitivity)?;
+            (attempt, kept) = run.reach_goal(&goal, attempt, &sensitivity)?;
             alone = sensitivity.into_iter().map(|node| (node.name, node.outputs)).collect();
         }
         let summary = self.summary(&attempt.compiled);
@@ -206,7 +206,7 @@ impl Quantizer<'_> {
     }
 }
 
-/// Attempts to quantize a model with some nodes kept in float.
+/// The state of [`Quantizer::run`]: the current scheme, the samples, and the float program's outputs for them.
 struct Run<'r> {
     quantizer: &'r Quantizer<'r>,
     scheme: Option<Quantize>,
@@ -215,12 +215,12 @@ struct Run<'r> {
     progress: &'r dyn Fn(&str),
 }
 
-/// A quantized node.
+/// How much the quantization of a node changes the outputs.
 struct Sensitivity {
     name: String,
     /// The outputs if only this node is quantized.
     outputs: Vec<OutputComparison>,
-    /// The largest share of noise that it alone adds to an output, for each multiplication that it saves.
+    /// The largest share of noise that this node adds to an output if quantized alone, per quantized multiplication.
     density: f64,
 }
 
@@ -229,15 +229,15 @@ impl Run<'_> {
     /// corrected biases.
     fn calibrate(&mut self) -> Result<Attempt> {
         let (plain, channels) = self.scheme(BTreeMap::new())?;
-        let mut candidates = vec![self.corrected(&plain)?];
+        let mut candidates = vec![self.correct_biases(&plain)?];
         if !channels.is_empty() {
             let (equalized, _) = self.scheme(channels)?;
-            let corrected = self.corrected(&equalized)?;
+            let corrected = self.correct_biases(&equalized)?;
             candidates.extend([equalized, corrected]);
         }
-        let mut best = self.measured(plain)?;
+        let mut best = self.measure_scheme(plain)?;
         for candidate in candidates {
-            let measured = self.measured(candidate)?;
+            let measured = self.measure_scheme(candidate)?;
             if measured.0 > best.0 {
                 best = measured;
             }
@@ -247,25 +247,25 @@ impl Run<'_> {
         Ok(attempt)
     }
 
-    /// The scheme with the corrections of the biases that its layers need.
-    fn corrected(&self, scheme: &StaticScheme) -> Result<StaticScheme> {
+    /// Adds to a scheme the corrections of biases that the measured errors of its layers call for.
+    fn correct_biases(&self, scheme: &StaticScheme) -> Result<StaticScheme> {
         let corrections = self.layer_errors(scheme)?.corrections();
         Ok(StaticScheme { corrections, ..scheme.clone() })
     }
 
-    /// The mean signal-to-noise ratio of a scheme with no node kept in float, its attempt, and the scheme.
-    fn measured(&mut self, scheme: StaticScheme) -> Result<(f64, Attempt, Option<Quantize>)> {
-        self.scheme = Some(Quantize::Static(self.of_method(scheme)));
+    /// Measures a scheme with no node kept in float: its mean signal-to-noise ratio, the attempt, and the scheme.
+    fn measure_scheme(&mut self, scheme: StaticScheme) -> Result<(f64, Attempt, Option<Quantize>)> {
+        self.scheme = Some(Quantize::Static(self.by_method(scheme)));
         let attempt = self.attempt(&BTreeSet::new())?;
         Ok((mean_sqnr(&attempt.outputs), attempt, self.scheme.clone()))
     }
 
-    fn of_method(&self, scheme: StaticScheme) -> BTreeMap<String, StaticScheme> {
+    fn by_method(&self, scheme: StaticScheme) -> BTreeMap<String, StaticScheme> {
         BTreeMap::from([(self.quantizer.method.clone(), scheme)])
     }
 
     /// Compiles a program that observes values or errors.
-    fn observing(&self, quantize: Quantize) -> Result<Compiled> {
+    fn compile_observing(&self, quantize: Quantize) -> Result<Compiled> {
         let options = Options {
             quantize: Some(quantize),
             delegation: Vec::new(),
@@ -282,7 +282,7 @@ impl Run<'_> {
     ) -> Result<(StaticScheme, BTreeMap<String, ChannelStatistics>)> {
         let quantizer = self.quantizer;
         let given = StaticScheme { channels, ..StaticScheme::default() };
-        let observing = self.observing(Quantize::Observe(self.of_method(given.clone())))?;
+        let observing = self.compile_observing(Quantize::Observe(self.by_method(given.clone())))?;
         let mut calibration =
             Calibration::with_options(quantizer.file, &observing, &quantizer.method, quantizer.load.clone())?;
         for sample in self.samples {
@@ -308,7 +308,7 @@ impl Run<'_> {
 
     fn layer_errors(&self, scheme: &StaticScheme) -> Result<LayerErrors> {
         let quantizer = self.quantizer;
-        let observing = self.observing(Quantize::ObserveErrors(self.of_method(scheme.clone())))?;
+        let observing = self.compile_observing(Quantize::ObserveErrors(self.by_method(scheme.clone())))?;
         let mut errors =
             LayerErrors::new(quantizer.file, &observing, &quantizer.method, quantizer.load.clone())?;
         for sample in self.samples {
@@ -362,7 +362,7 @@ impl Run<'_> {
     }
 
     /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection.
-    fn reach(
+    fn reach_goal(
         &self,
         goal: &QuantizationGoal,
         whole: Attempt,
@@ -381,7 +381,12 @@ impl Run<'_> {
             }
         }
         let Some(best) = best else {
-            return Err(Error::Input(missed(goal, &reached.outputs, missing, sensitivity.len())));
+            return Err(Error::Input(missed_goal_message(
+                goal,
+                &reached.outputs,
+                missing,
+                sensitivity.len(),
+            )));
         };
         Ok((best, names(enough).collect()))
     }
@@ -397,8 +402,13 @@ fn mean_sqnr(outputs: &[OutputComparison]) -> f64 {
     sum / count.max(1) as f64
 }
 
-/// What was reached instead of the goal.
-fn missed(goal: &QuantizationGoal, outputs: &[OutputComparison], kept: usize, all: usize) -> String {
+/// The error message for a goal that cannot be reached: the goal, and what was reached instead.
+fn missed_goal_message(
+    goal: &QuantizationGoal,
+    outputs: &[OutputComparison],
+    kept: usize,
+    all: usize,
+) -> String {
     let wanted = [
         goal.min_sqnr.map(|min| format!("a signal-to-noise ratio of {min} dB")),
         goal.min_agreement.map(|min| format!("an agreement of {min}")),

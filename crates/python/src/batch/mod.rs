@@ -7,7 +7,7 @@ pub(crate) use table::{PyArrowArray, PyArrowStream, PyArrowTable};
 
 use crate::errors::{Failure, Result};
 use crate::exchange::arrow::{ArrowColumn, Lists, OwnedArray, Table};
-use crate::interrupt::interruptible;
+use crate::interrupt::run_interruptible;
 use crate::module::PyModule;
 use crate::opened::Signature;
 use crate::tensor::PyTensor;
@@ -36,10 +36,10 @@ pub(crate) struct PyBatchRunner {
 impl PyBatchRunner {
     fn run(&self, py: Python<'_>, columns: &[&dyn Column]) -> PyResult<Outcome> {
         let opened = self.module.get().open_once(py)?;
-        interruptible(py, &self.signature.last_time, |handle| {
+        run_interruptible(py, &self.signature.last_time, |handle| {
             opened.with_interrupt(&self.signature, handle, |method| {
                 let outcome = self.runner.run(method, columns)?;
-                opened.end_record();
+                opened.end_event_block();
                 Ok(outcome)
             })
         })
@@ -167,7 +167,7 @@ impl PyBatchRunner {
             .collect::<PyResult<_>>()?;
         let rows = source_columns
             .iter()
-            .map(|parts| parts.iter().map(SourceColumn::rows).collect::<Result<Vec<_>>>());
+            .map(|parts| parts.iter().map(SourceColumn::borrow_rows).collect::<Result<Vec<_>>>());
         let mut outcome = self.run_parts(py, &rows.collect::<Result<Vec<_>>>()?)?;
         let failures = failure_tuples(&mut outcome);
         let outputs = with_top(outcome.outputs, top)?;
@@ -183,7 +183,7 @@ impl PyBatchRunner {
     }
 }
 
-/// A column of an Arrow array, or from Python.
+/// A column that the caller passed: an Arrow array, or a converted Python object.
 enum SourceColumn {
     Arrow(String, Table),
     Python(InputColumn),
@@ -197,7 +197,7 @@ impl SourceColumn {
         }
     }
 
-    fn rows(&self) -> Result<GivenRows<'_>> {
+    fn borrow_rows(&self) -> Result<GivenRows<'_>> {
         match self {
             Self::Arrow(name, table) => {
                 let rows = table.rows_of(name.clone()).map_err(Failure::Input)?;
@@ -241,7 +241,7 @@ impl Column for GivenRows<'_> {
     }
 }
 
-/// The outputs, or with `top` the indices of the largest elements of the only output, and these elements.
+/// The outputs or, with `count`, the indices of that many largest elements of the only output, and these elements.
 fn with_top(outputs: Vec<OutputColumn>, count: Option<usize>) -> Result<Vec<OutputColumn>> {
     let Some(count) = count else { return Ok(outputs) };
     let mut outputs = outputs.into_iter();

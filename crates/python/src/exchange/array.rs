@@ -178,7 +178,7 @@ impl Array {
 
     /// Copies the elements to a new row-major tensor.
     pub(crate) fn gather(&self, dtype: ScalarType) -> Result<Tensor> {
-        COPIES.input();
+        COPIES.count_input();
         let mut tensor = Tensor::zeros(TensorMeta::contiguous(dtype, &self.sizes)?)?;
         let (sizes, size, strides) =
             (*tensor.sizes(), self.element.size(), Strides::from_meta(tensor.meta()));
@@ -214,7 +214,7 @@ impl Array {
         if tensor.nbytes() == 0 {
             return Ok(());
         }
-        COPIES.output();
+        COPIES.count_output();
         if let Some(mut meta) = self.dense_meta(tensor.dtype())? {
             // SAFETY: the exporter has lent writable memory of dense elements. The tensor is in memory of the method, which
             // Python cannot access, and there is no other reference to the array's memory meanwhile.

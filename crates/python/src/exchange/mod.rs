@@ -37,12 +37,12 @@ pub(crate) static COPIES: Copies = Copies { inputs: AtomicU64::new(0), outputs: 
 
 impl Copies {
     /// Counts an input that was copied before it was passed to the method.
-    pub(crate) fn input(&self) {
+    pub(crate) fn count_input(&self) {
         self.inputs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an output that was copied out of the method's memory.
-    pub(crate) fn output(&self) {
+    pub(crate) fn count_output(&self) {
         self.outputs.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -75,7 +75,7 @@ pub(super) fn item<'py>(tensor: &Tensor, index: &Bound<'py, PyAny>) -> PyResult<
     }
 }
 
-/// Appends the chosen elements of a dimension and those within it. `bytes` are those of the dimension.
+/// Appends the elements that `ranges` choose of a row-major tensor of `sizes`, each of `width` bytes.
 fn copy(bytes: &[u8], sizes: &[usize], ranges: &[Range], width: usize, out: &mut Vec<u8>) {
     let (Some(range), Some((_, inner))) = (ranges.first(), sizes.split_first()) else {
         out.extend_from_slice(&bytes[..width]);

@@ -91,7 +91,7 @@ impl PyTensor {
             .map_err(|e: Failure| e.into())
     }
 
-    /// A number or a part, as NumPy's indices give it, copied.
+    /// An element as a number, or a part of the tensor as a copy, for an index as in NumPy.
     fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         index::item(&self.row_major()?, index)
     }

@@ -88,7 +88,7 @@ fn type_1_conflicts(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> Hash
 
 /// Whether each vertex has a neighbour of its own kind (node or dummy vertex) on the side from which vertices are aligned
 /// with it. Nodes are preferably aligned with nodes, dummy vertices with dummy vertices.
-fn has_same_kind_neighbour(chains: &Chains, upward: bool) -> Vec<bool> {
+fn same_kind_neighbour_mask(chains: &Chains, upward: bool) -> Vec<bool> {
     let around = |v| if upward { chains.neighbours_above(v) } else { chains.neighbours_below(v) };
     (0..chains.num_vertices())
         .map(|v| around(v).iter().any(|&w| chains.is_dummy(v) == chains.is_dummy(w)))
@@ -116,7 +116,7 @@ impl Blocks {
         for layer in layers {
             layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
         }
-        let same_kind = has_same_kind_neighbour(chains, upward);
+        let same_kind = same_kind_neighbour_mask(chains, upward);
         let mut root: Vec<u32> = (0..vertices).collect();
         let mut is_aligned = vec![false; vertices as usize];
         let mut around = Vec::new();

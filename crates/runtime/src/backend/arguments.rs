@@ -16,7 +16,7 @@ pub enum CallArgument {
     Tensor(TensorMeta),
     /// A list of tensors.
     Tensors(Vec<TensorMeta>),
-    /// A number, a boolean or a string, or nothing.
+    /// Any other argument: a number, a boolean, a string, a list of these, or none.
     Other,
 }
 

@@ -39,7 +39,7 @@ impl DelegateEntry {
     }
 
     /// Whether the delegate exposes a graph.
-    pub(crate) fn is_graph(&self) -> bool {
+    pub(crate) fn has_graph(&self) -> bool {
         self.graph.is_some()
     }
 

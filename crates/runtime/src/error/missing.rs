@@ -1,6 +1,6 @@
 //! What a method needs and the registries lack.
 
-use super::text::list;
+use super::text::list_names;
 use pteron_operator::shown;
 use std::fmt;
 
@@ -90,9 +90,9 @@ impl Missing {
 
 impl fmt::Display for MissingOperator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no kernel for the operator `{}` ({})", shown(&self.name), count(self.calls, "call"))?;
+        write!(f, "no kernel for the operator `{}` ({})", shown(&self.name), count_text(self.calls, "call"))?;
         if !self.similar.is_empty() {
-            write!(f, "; there is {}", list(&self.similar))?;
+            write!(f, "; there is {}", list_names(&self.similar))?;
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl fmt::Display for MissingOperator {
 impl fmt::Display for MissingBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = if self.unavailable { "is not available on this machine" } else { "is not registered" };
-        let delegates = count(self.delegates, "delegate");
+        let delegates = count_text(self.delegates, "delegate");
         write!(
             f,
             "the backend `{}` {why} ({delegates}, {} bytes of payload)",
@@ -147,6 +147,6 @@ impl fmt::Display for Missing {
     }
 }
 
-fn count(n: usize, thing: &str) -> String {
+fn count_text(n: usize, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }

@@ -95,7 +95,7 @@ pub enum Error {
     #[error(
         "there is no method `{}`; the program has {}{}",
         shown(name),
-        text::list(available),
+        text::list_names(available),
         pteron_operator::did_you_mean(name, available.iter().map(String::as_str))
     )]
     NoSuchMethod {
@@ -148,7 +148,7 @@ pub enum Error {
         problem: String,
     },
     /// A backend could not make a delegate.
-    #[error("method `{}`: the backend `{}` cannot load delegate {index}{}", shown(method), shown(backend), from_source_line(.source_frame))]
+    #[error("method `{}`: the backend `{}` cannot load delegate {index}{}", shown(method), shown(backend), source_line_suffix(.source_frame))]
     BackendInit {
         /// The method.
         method: String,
@@ -180,7 +180,7 @@ pub enum Error {
         source: Box<ExecuteError>,
     },
     /// Loading a method was [interrupted](crate::Interrupt).
-    #[error("loading method `{}` was interrupted{}", shown(method), while_loading(.place))]
+    #[error("loading method `{}` was interrupted{}", shown(method), loading_place_suffix(.place))]
     Interrupted {
         /// The method.
         method: String,
@@ -277,7 +277,7 @@ impl fmt::Display for InstructionPlace {
             write!(f, "{}:", self.chain)?;
         }
         write!(f, "{} ({})", self.instruction, shown(&self.what))?;
-        f.write_str(&from_source_line(&self.source_frame))
+        f.write_str(&source_line_suffix(&self.source_frame))
     }
 }
 
@@ -379,10 +379,10 @@ pub enum InputProblem {
 }
 
 /// The source line of an error as the end of the error's message; empty if the line is not known.
-fn from_source_line(source_frame: &Option<String>) -> String {
+fn source_line_suffix(source_frame: &Option<String>) -> String {
     source_frame.as_ref().map_or_else(String::new, |frame| format!(", from {}", shown(frame)))
 }
 
-fn while_loading(place: &Option<String>) -> String {
+fn loading_place_suffix(place: &Option<String>) -> String {
     place.as_ref().map_or_else(String::new, |place| format!(" in {}", shown(place)))
 }

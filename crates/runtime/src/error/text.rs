@@ -24,7 +24,7 @@ pub fn one_line(error: &dyn std::error::Error) -> String {
 /// Maximum number of names that a message lists.
 const MAX_LISTED: usize = 50;
 
-pub(super) fn list(names: &[String]) -> String {
+pub(super) fn list_names(names: &[String]) -> String {
     match names {
         [] => "none".to_owned(),
         names => {

@@ -47,7 +47,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn run(&mut self) -> Result<(), (usize, usize, ExecuteError)> {
         for (index, chain) in self.chains.iter().enumerate() {
             self.at = 0;
-            let ran = pteron_pool::interruptible(|| self.start_chain(index, chain));
+            let ran = pteron_pool::interruptible(|| self.run_chain_unless_interrupted(index, chain));
             let ran = ran.unwrap_or_else(|why| Err((self.at, why.into())));
             ran.map_err(|(instruction, source)| (index, instruction, source))?;
         }
@@ -65,7 +65,11 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs one chain, unless the execution was interrupted.
-    fn start_chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
+    fn run_chain_unless_interrupted(
+        &mut self,
+        index: usize,
+        chain: &Chain,
+    ) -> Result<(), (usize, ExecuteError)> {
         self.check_interrupt().map_err(|e| (0, e))?;
         self.run_chain(index, chain)
     }
@@ -204,11 +208,15 @@ impl<'a> Runner<'a> {
     /// Runs one instruction. Returns the target if it is a jump that is taken. Fails if the execution is to end, even if
     /// the instruction has run: it is the one that took the time.
     fn run_instr(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
-        let next = self.run_instr_unchecked(instr, place)?;
+        let next = self.run_instr_ignoring_interrupt(instr, place)?;
         self.check_interrupt().map(|()| next)
     }
 
-    fn run_instr_unchecked(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
+    fn run_instr_ignoring_interrupt(
+        &mut self,
+        instr: &Instr,
+        place: Place,
+    ) -> Result<Option<usize>, ExecuteError> {
         match instr {
             Instr::Kernel(call) => self.call_kernel(call, place)?,
             Instr::Folded(call) => self.report_values(&self.operators[call.operator], place, &call.outs)?,

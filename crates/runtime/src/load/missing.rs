@@ -16,10 +16,10 @@ impl Program {
         kernels: &KernelRegistry,
         backends: &BackendRegistry,
     ) -> Result<Missing> {
-        Ok(self.missing(self.plan_index(method)?, kernels, backends))
+        Ok(self.missing_in_plan(self.plan_index(method)?, kernels, backends))
     }
 
-    pub(crate) fn missing(
+    pub(crate) fn missing_in_plan(
         &self,
         plan: usize,
         kernels: &KernelRegistry,

@@ -241,7 +241,7 @@ impl<'p> Loader<'p> {
         Storage::Constant(self.state.constants.len() - 1)
     }
 
-    /// The kernel of each entry of the operator table; `None` for an entry that no instruction calls.
+    /// The kernel of each entry of the operator table; `None` if none is registered: no instruction calls the entry.
     fn kernels_by_operator(&self) -> Vec<Option<Arc<dyn Kernel>>> {
         self.plan.operators.iter().map(|op| self.options.kernels.get(&op.full_name())).collect()
     }

@@ -32,11 +32,11 @@ impl Method {
     /// old or the new one (see [`replace_file`]).
     pub fn save_checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        write_checkpoint(self.checkpoint(path)?, path)
+        write_checkpoint(self.checkpoint_builder(path)?, path)
     }
 
     /// A builder of the file that [`Self::save_checkpoint`] writes to `path`. The caller may add entries.
-    pub(crate) fn checkpoint(&self, path: &Path) -> Result<Builder<'_>> {
+    pub(crate) fn checkpoint_builder(&self, path: &Path) -> Result<Builder<'_>> {
         let mut builder = Builder { share: false, ..Builder::new() };
         for (key, view) in self.state() {
             let sizes: Option<Vec<i32>> = view.sizes().iter().map(|&s| i32::try_from(s).ok()).collect();

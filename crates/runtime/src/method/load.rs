@@ -19,7 +19,7 @@ impl Program {
     /// error lists all of them.
     pub fn load_method(&self, name: &str, options: LoadOptions) -> Result<Method> {
         let plan = self.plan_index(name)?;
-        let missing = self.missing(plan, &options.kernels, &options.backends);
+        let missing = self.missing_in_plan(plan, &options.kernels, &options.backends);
         if !missing.is_empty() {
             return Err(missing.into());
         }
@@ -47,7 +47,7 @@ fn load_plan(program: &Program, plan: usize, mut options: LoadOptions) -> Result
     let input_set = loaded.inputs.iter().map(input_set).collect();
     let prepared = if options.no_prepare || !has_room {
         loaded.state.constants.iter().try_for_each(ConstantBytes::read)?;
-        Prepared::unprepared(loaded, packs)
+        Prepared::from_loaded(loaded, packs)
     } else {
         let started = tracer.start();
         let settings = Settings {

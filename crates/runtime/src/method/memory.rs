@@ -35,7 +35,7 @@ impl Method {
     }
 
     /// The extents of tensors whose initial values come from external data.
-    fn initialized_by_data(&self) -> impl Iterator<Item = Extent> {
+    fn extents_initialized_by_data(&self) -> impl Iterator<Item = Extent> {
         self.extents_with_data(|data| matches!(data, TensorData::ExternalInitial(_)))
     }
 
@@ -51,7 +51,7 @@ impl Method {
 
     /// Fails unless [`Self::replace_by`] can replace this method by `new`.
     pub(crate) fn check_replaceable_by(&self, new: &Method) -> Result<()> {
-        for extent in new.initialized_by_data() {
+        for extent in new.extents_initialized_by_data() {
             new.state.arenas.bytes(extent)?;
             self.state.arenas.bytes(extent)?;
         }
@@ -61,7 +61,7 @@ impl Method {
     /// Replaces this method by `new`, the same method loaded on other data, and keeps the mutable state, except for
     /// tensors whose initial values come from the data. Both methods must have the arenas of their plan.
     pub(crate) fn replace_by(&mut self, mut new: Method) -> Result<()> {
-        for extent in new.initialized_by_data() {
+        for extent in new.extents_initialized_by_data() {
             let fresh = new.state.arenas.bytes(extent)?;
             self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);
         }

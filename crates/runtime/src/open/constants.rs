@@ -115,7 +115,7 @@ impl ConstantBytes {
     }
 
     /// The bytes as a graph constant.
-    pub fn to_graph(&self) -> Constant {
+    pub fn to_graph_constant(&self) -> Constant {
         Constant::Shared(self.shared())
     }
 

@@ -1,7 +1,7 @@
 //! What a program says of a method in named data of its own: the sizes that the export allows for the inputs, and what
 //! the delegates compute.
 
-use crate::open::own_data::{entry, malformed_entry};
+use crate::open::own_data::{malformed_entry, parse_entry};
 use crate::{Program, Result};
 use pteron_exported::InputSizes;
 use pteron_exported::delegate::DelegateSources;
@@ -10,17 +10,17 @@ use pteron_format::pte::{EValue, ExecutionPlan, delegate_sources_key, input_size
 /// The allowed sizes of the inputs of a plan; `None` if the program does not record them.
 pub(crate) fn of(program: &Program, plan: &ExecutionPlan) -> Result<Option<InputSizes>> {
     let key = input_sizes_key(&plan.name);
-    let Some(sizes) = entry(program, &plan.name, &key)? else { return Ok(None) };
+    let Some(sizes) = parse_entry(program, &plan.name, &key)? else { return Ok(None) };
     check(&sizes, plan).map_err(|problem| malformed_entry(&plan.name, &key, problem))?;
     Ok(Some(sizes))
 }
 
 /// The source operators from which a plan's delegates were compiled; `None` if the program does not record them.
 pub(crate) fn delegate_sources(program: &Program, plan: &ExecutionPlan) -> Result<Option<DelegateSources>> {
-    entry(program, &plan.name, &delegate_sources_key(&plan.name))
+    parse_entry(program, &plan.name, &delegate_sources_key(&plan.name))
 }
 
-/// Checks that `sizes` is for the plan's inputs: for as many inputs, of the same ranks, and no larger.
+/// Checks that `sizes` fits the plan's inputs: equally many, with the same ranks, and within the upper bounds.
 fn check(sizes: &InputSizes, plan: &ExecutionPlan) -> Result<(), String> {
     if sizes.num_inputs() != plan.inputs.len() {
         return Err(format!("it is for {} inputs, the method has {}", sizes.num_inputs(), plan.inputs.len()));

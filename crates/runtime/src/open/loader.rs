@@ -129,7 +129,7 @@ impl BytesLoader {
         Self::named("bytes in memory", bytes)
     }
 
-    /// A loader of bytes as of [`Self::new`], with a name for error messages.
+    /// Like [`Self::new`], with a name for error messages.
     pub fn named(name: impl Into<String>, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         let source = Source::new(name.into(), bytes.as_ref().len() as u64, SourceId::unique());
         Self { bytes: Arc::new(bytes), source }

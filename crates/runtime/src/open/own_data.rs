@@ -5,7 +5,7 @@ use pteron_format::pte::{Alignments, MAX_OWN_BYTES, alignments_key};
 use std::str::FromStr;
 
 /// Parses the named data under `key`, which describes a method. `None` if the program has no such entry.
-pub(crate) fn entry<T: FromStr<Err = String>>(
+pub(crate) fn parse_entry<T: FromStr<Err = String>>(
     program: &Program,
     method: &str,
     key: &str,
@@ -44,5 +44,5 @@ pub(crate) fn malformed_entry(method: &str, key: &str, problem: String) -> Error
 
 /// The alignments that the delegates of a method require of their payloads and named data.
 pub(crate) fn alignments(program: &Program, method: &str) -> Result<Alignments> {
-    Ok(entry(program, method, &alignments_key(method))?.unwrap_or_default())
+    Ok(parse_entry(program, method, &alignments_key(method))?.unwrap_or_default())
 }

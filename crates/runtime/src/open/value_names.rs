@@ -1,6 +1,6 @@
 //! The names of a method's inputs and outputs, and calls by name.
 
-use crate::open::own_data::{entry, malformed_entry};
+use crate::open::own_data::{malformed_entry, parse_entry};
 use crate::{Error, InputProblem, MethodMeta, Result, ValueMeta};
 use pteron_exported::containers;
 use pteron_format::pte::{ValueNames, value_names_key};
@@ -13,7 +13,7 @@ impl MethodMeta<'_> {
     /// The stored names cannot be read, or are not those of this method.
     pub fn value_names(&self) -> Result<ValueNames> {
         let (plan, key) = (self.plan(), value_names_key(self.name()));
-        let Some(names) = entry::<ValueNames>(self.program(), self.name(), &key)? else {
+        let Some(names) = parse_entry::<ValueNames>(self.program(), self.name(), &key)? else {
             return Ok(self.names_in_tables());
         };
         let (stored, expected) =

@@ -131,7 +131,7 @@ fn compute(
 fn constant(state: &State, id: Id) -> Option<(TensorMeta, Constant)> {
     let tensor = state.values[id].tensor()?;
     match tensor.storage {
-        Storage::Constant(index) => Some((tensor.meta.clone(), state.constants[index].to_graph())),
+        Storage::Constant(index) => Some((tensor.meta.clone(), state.constants[index].to_graph_constant())),
         _ => None,
     }
 }

@@ -29,23 +29,23 @@ use std::sync::Arc;
 /// Constants that only lowered regions use are read when they are packed, and released after that. The other constants
 /// that are needed are read after the static regions are lowered and before constants are folded.
 pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> crate::Result<Prepared> {
-    let mut method = Prepared::unprepared(loaded, packs);
+    let mut method = Prepared::from_loaded(loaded, packs);
     let mut def_use = DefUse::of(method.listing());
     // Static regions come first, while no constant is in memory yet: a weight is read when it is packed, and
     // released after that. Folding reads constants and keeps its results, so it is left with the calls in between.
-    region::lower_static(&mut method, settings, &def_use);
+    region::lower_static_regions(&mut method, settings, &def_use);
     if let Err(e) = release::read_needed_constants(&method) {
         if method.regions.is_empty() {
             return Err(e);
         }
         // What the regions computed from their constants has left no room for the remaining ones.
-        region::remove_all(&mut method);
+        region::remove_all_regions(&mut method);
         release::read_needed_constants(&method)?;
     }
     fold(&mut method, settings, &mut def_use);
     // Calls whose dynamic results were folded are gone, so a run may be static now that was dynamic before.
     let def_use = Arc::new(def_use);
-    region::find_dynamic(&mut method, settings, &def_use);
+    region::make_dynamic_regions(&mut method, settings, &def_use);
     method.delegates.iter().for_each(DelegateEntry::forget_graph);
     let Prepared { chains, state, regions, packs, as_written, .. } = &mut method;
     for (index, chain) in chains.iter_mut().enumerate() {
@@ -104,7 +104,7 @@ fn prepare_call(
         .collect();
     let constant = |position: usize| match call.args.get(position) {
         Some(ArgRef::Value(id)) => match state.values[*id].tensor()?.home {
-            Storage::Constant(index) => Some(state.constants[index].to_graph()),
+            Storage::Constant(index) => Some(state.constants[index].to_graph_constant()),
             _ => None,
         },
         _ => None,

@@ -45,8 +45,8 @@ pub(crate) struct Settings<'a> {
 }
 
 impl Prepared {
-    /// A loaded method whose instructions all run as they are written.
-    pub(crate) fn unprepared(loaded: Loaded, packs: Packs) -> Self {
+    /// Wraps a loaded method without preparing it: all its instructions run as they are written.
+    pub(crate) fn from_loaded(loaded: Loaded, packs: Packs) -> Self {
         let Loaded { state, chains, delegates, inputs, outputs, reservations, .. } = loaded;
         let (regions, as_written) = (Vec::new(), Vec::new());
         Self { state, chains, delegates, inputs, outputs, regions, packs, reservations, as_written }

@@ -13,8 +13,8 @@ pub struct EditLock {
 }
 
 impl EditLock {
-    /// Waits until no other edit of the file at `path` is under way; calls `waiting` if that is not so at once. `None` if there
-    /// is no such file, or if the system or the file system has no advisory locks.
+    /// Waits until no other edit of the file at `path` is under way; calls `waiting` first if it has to wait. `None` if
+    /// there is no such file, or if the system or the file system has no advisory locks.
     pub fn take(path: impl AsRef<Path>, waiting: impl FnOnce()) -> Option<Self> {
         let path = replaced_path(path);
         let mut waiting = Some(waiting);

@@ -81,7 +81,7 @@ fn replace<T, E: From<Error>>(
     let old = old.filter(fs::Metadata::is_file);
     let mut part = Part::create(target).map_err(fail)?;
     if let Some(old) = &old {
-        protected.check(old, part.file()).map_err(|protection| protection.error(path.to_owned()))?;
+        protected.keep_owner(old, part.file()).map_err(|protection| protection.error(path.to_owned()))?;
     }
     let permissions = old.map(|old| old.permissions());
     let result = write_stream(path, part.file(), write)?;

@@ -21,8 +21,8 @@ pub enum Protected {
 }
 
 impl Protected {
-    /// Gives the new file to the owner of the old one. Fails if the old one is protected and not to be replaced.
-    pub(super) fn check(self, old: &Metadata, new: &File) -> Result<(), Protection> {
+    /// Gives the new file to the owner of the old one. Fails if the old one is protected and is to be kept.
+    pub(super) fn keep_owner(self, old: &Metadata, new: &File) -> Result<(), Protection> {
         let replace = self == Self::Replace;
         if old.permissions().readonly() && !replace {
             return Err(Protection::ReadOnly);

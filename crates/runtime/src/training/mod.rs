@@ -259,9 +259,9 @@ impl Method {
 }
 
 fn floats_mut(bytes: &mut [u8]) -> Result<&mut [f32]> {
-    bytemuck::try_cast_slice_mut(bytes).map_err(|_| misaligned())
+    bytemuck::try_cast_slice_mut(bytes).map_err(|_| misaligned_error())
 }
 
-fn misaligned() -> Error {
+fn misaligned_error() -> Error {
     pteron_tensor::Error::Misaligned { dtype: f32::DTYPE }.into()
 }

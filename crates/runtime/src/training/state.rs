@@ -40,7 +40,7 @@ impl TrainingModule {
         let accumulated = self.joint(method)?.accumulated();
         let loaded: &Method = self.module.method(method)?;
         let path = path.as_ref();
-        let mut builder = loaded.checkpoint(path)?;
+        let mut builder = loaded.checkpoint_builder(path)?;
         builder.blob(entry_key(method, "optimizer"), Blob::bytes(optimizer.name().as_bytes()));
         let OptimizerState { numbers, buffers } = optimizer.state();
         for (name, number) in numbers {

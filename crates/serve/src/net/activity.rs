@@ -45,13 +45,13 @@ impl Activity {
     }
 
     /// Counts a request as unanswered until the returned guard is dropped.
-    pub(super) fn request(self: &Arc<Self>) -> RequestGuard {
+    pub(super) fn track_request(self: &Arc<Self>) -> RequestGuard {
         self.lock().requests += 1;
         RequestGuard(Arc::clone(self))
     }
 
     /// Tracks a response as being sent until the returned guard is dropped.
-    pub(super) fn response(self: &Arc<Self>) -> Arc<ResponseGuard> {
+    pub(super) fn track_response(self: &Arc<Self>) -> Arc<ResponseGuard> {
         let mut state = self.lock();
         let id = state.next_id;
         state.next_id += 1;
@@ -106,7 +106,7 @@ pub(super) struct ResponseGuard {
 
 impl ResponseGuard {
     /// Notes that the client has accepted a part of the response.
-    pub(super) fn progress(&self) {
+    pub(super) fn note_progress(&self) {
         if let Some(last) = self.activity.lock().responses.get_mut(&self.id) {
             *last = Instant::now();
         }
@@ -133,13 +133,13 @@ mod tests {
         assert!(matches!(activity.verdict(LONG, LONG), Verdict::Until(_)));
         assert!(matches!(activity.verdict(Duration::ZERO, LONG), Verdict::Idle(_)));
         assert_eq!(activity.verdict(Duration::ZERO, Duration::ZERO), Verdict::Stalled);
-        let request = activity.request();
+        let request = activity.track_request();
         assert!(matches!(activity.verdict(Duration::ZERO, Duration::ZERO), Verdict::Until(_)));
-        let response = activity.response();
+        let response = activity.track_response();
         drop(request);
         assert!(matches!(activity.verdict(Duration::ZERO, LONG), Verdict::Until(_)));
         assert_eq!(activity.verdict(LONG, Duration::ZERO), Verdict::Stalled);
-        response.progress();
+        response.note_progress();
         drop(response);
         assert!(matches!(activity.verdict(LONG, Duration::ZERO), Verdict::Until(_)));
         assert!(matches!(activity.verdict(Duration::ZERO, LONG), Verdict::Idle(_)));

@@ -24,7 +24,7 @@ pub(super) async fn read_body(
     let hint = body.size_hint();
     if hint.lower() > limit {
         discard_body(body);
-        return Err(too_large(limit));
+        return Err(too_large_error(limit));
     }
     let slow = |_| Err(Refusal::new(Reason::Deadline, format!("the body has not come within {time:?}")));
     let most = hint.exact().unwrap_or(limit);
@@ -41,10 +41,10 @@ async fn read_frames(
     let mut all = Vec::new();
     let (mut len, mut charged) = (0u64, 0u64);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|e| broken_body(&e))?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|e| broken_body_error(&e))?.into_data() else { continue };
         len += data.len() as u64;
         if len > limit {
-            return Err(too_large(limit));
+            return Err(too_large_error(limit));
         }
         if len == data.len() as u64 {
             reservation.grow(len)?;
@@ -55,7 +55,7 @@ async fn read_frames(
         reservation.grow(capacity.saturating_sub(charged))?;
         charged = charged.max(capacity);
         let more = usize::try_from(capacity).map_or(usize::MAX, |capacity| capacity - all.len());
-        all.try_reserve_exact(more).map_err(|_| out_of_memory())?;
+        all.try_reserve_exact(more).map_err(|_| out_of_memory_error())?;
         all.extend_from_slice(&std::mem::take(&mut first));
         all.extend_from_slice(&data);
     }
@@ -91,7 +91,7 @@ pub(super) fn discard_body(mut body: Incoming) {
 }
 
 /// The refusal for a body that ends early: the client has disconnected, or the chunked encoding is malformed.
-fn broken_body(error: &hyper::Error) -> Refusal {
+fn broken_body_error(error: &hyper::Error) -> Refusal {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
     match cause {
         Some(cause) if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
@@ -101,11 +101,11 @@ fn broken_body(error: &hyper::Error) -> Refusal {
     }
 }
 
-fn out_of_memory() -> Refusal {
+fn out_of_memory_error() -> Refusal {
     Refusal::new(Reason::Busy, "there is not enough memory for the body; try again later")
 }
 
-fn too_large(limit: u64) -> Refusal {
+fn too_large_error(limit: u64) -> Refusal {
     Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
 }
 
@@ -159,7 +159,7 @@ impl Reply {
         if self.bytes.is_empty() {
             return self;
         }
-        let guard = activity.response();
+        let guard = activity.track_response();
         let watch = Arc::downgrade(&guard);
         Self { bytes: Bytes::from_owner(Owned { bytes: self.bytes, _owner: guard }), watch, ..self }
     }
@@ -174,7 +174,7 @@ impl Body for Reply {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(watch) = self.watch.upgrade() {
-            watch.progress();
+            watch.note_progress();
         }
         let len = self.bytes.len().min(FRAME_BYTES);
         let frame = match len {

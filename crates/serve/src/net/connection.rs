@@ -23,7 +23,7 @@ impl Shared {
         peer: SocketAddr,
         activity: Arc<Activity>,
     ) -> Response<Reply> {
-        let _guard = activity.request();
+        let _guard = activity.track_request();
         let (parts, body) = request.into_parts();
         let is_grpc = parts
             .headers

@@ -14,9 +14,11 @@ const DECODED_FACTOR: usize = 100;
 /// Messages of up to this many bytes are not searched for tensor elements: they count as having none.
 const SMALL: usize = 512;
 
-/// Field numbers in an inference request: of its inputs, of its raw contents, and of an input's contents.
+/// The field number of the inputs in an inference request.
 const INPUTS: u32 = 5;
+/// The field number of the raw contents in an inference request.
 const RAW_CONTENTS: u32 = 7;
+/// The field number of the contents in an input.
 const CONTENTS: u32 = 5;
 
 /// The memory that a message takes when it is decoded, besides the elements of its tensors, which are not copied. Fails if it

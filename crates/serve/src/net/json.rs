@@ -29,8 +29,9 @@ struct Request<'a> {
     outputs: BoundedList<Output<'a>, MAX_TENSORS>,
 }
 
-/// The maximum number of inputs or of outputs of a request, then the maximum number of dimensions of a shape.
+/// The maximum number of inputs of a request, and the maximum number of its outputs.
 const MAX_TENSORS: usize = 4096;
+/// The maximum number of dimensions of a shape.
 const MAX_DIMENSIONS: usize = 64;
 
 /// The maximum memory, in bytes, of a parsed object, without its texts and the elements of a tensor.
@@ -307,7 +308,7 @@ pub(super) fn write_response(
     let InferResponse { model, version, id, generation, outputs, reservation, .. } = response;
     let mut out = Buffer::new(reservation);
     let parameters = ResponseParameters { generation };
-    out.json(&ResponseHead { model_name: &model, model_version: &version, id: &id, parameters })?;
+    out.write_json(&ResponseHead { model_name: &model, model_version: &version, id: &id, parameters })?;
     out.pop();
     out.push(b",\"outputs\":[")?;
     for (i, tensor) in outputs.iter().enumerate() {
@@ -318,7 +319,7 @@ pub(super) fn write_response(
         let parameters = is_binary.then_some(BinarySize { binary_data_size: tensor.data.len() });
         let OutputTensor { name, dtype, shape, .. } = tensor;
         let datatype = datatype::name(*dtype).unwrap_or_default();
-        out.json(&OutputHead { name, datatype, shape, parameters })?;
+        out.write_json(&OutputHead { name, datatype, shape, parameters })?;
         if !is_binary {
             out.pop();
             out.push(b",\"data\":")?;

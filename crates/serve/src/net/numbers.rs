@@ -39,7 +39,7 @@ impl Elements {
         Ok(())
     }
 
-    fn integer<E: Error>(&mut self, value: i128) -> Result<(), E> {
+    fn push_integer<E: Error>(&mut self, value: i128) -> Result<(), E> {
         macro_rules! push {
             ($type:ty) => {
                 match <$type>::try_from(value) {
@@ -58,11 +58,11 @@ impl Elements {
             ScalarType::Short => push!(i16),
             ScalarType::Int => push!(i32),
             ScalarType::Long => push!(i64),
-            _ => self.float(value as f64),
+            _ => self.push_float(value as f64),
         }
     }
 
-    fn float<E: Error>(&mut self, value: f64) -> Result<(), E> {
+    fn push_float<E: Error>(&mut self, value: f64) -> Result<(), E> {
         // Do not print hundreds of digits.
         let shown = |value: f64| if value.abs() < 1e16 { value.to_string() } else { format!("{value:e}") };
         let outside = || E::custom(format!("{} is no {}", shown(value), self.dtype.name()));
@@ -100,15 +100,15 @@ impl<'de> Visitor<'de> for &mut Elements {
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        self.integer(i128::from(value))
+        self.push_integer(i128::from(value))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.integer(i128::from(value))
+        self.push_integer(i128::from(value))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
-        self.float(value)
+        self.push_float(value)
     }
 }
 
@@ -120,16 +120,16 @@ pub(super) fn write(out: &mut Buffer, tensor: &OutputTensor) -> Result<()> {
     macro_rules! list {
         ($type:ty) => {{
             let elements = tensor.data.chunks_exact(size_of::<$type>());
-            list(out, elements.map(|b| <$type>::from_le_bytes(b.try_into().unwrap_or_default())))
+            write_list(out, elements.map(|b| <$type>::from_le_bytes(b.try_into().unwrap_or_default())))
         }};
         ($type:ty as $wider:ident) => {{
             let elements = tensor.data.chunks_exact(size_of::<$type>());
             let number = |b: &[u8]| <$type>::from_le_bytes(b.try_into().unwrap_or_default()).$wider();
-            floats(out, tensor, elements.map(number))
+            write_floats(out, tensor, elements.map(number))
         }};
     }
     match tensor.dtype {
-        ScalarType::Bool => list(out, tensor.data.iter().map(|&byte| byte != 0)),
+        ScalarType::Bool => write_list(out, tensor.data.iter().map(|&byte| byte != 0)),
         ScalarType::Byte => list!(u8),
         ScalarType::UInt16 => list!(u16),
         ScalarType::UInt32 => list!(u32),
@@ -146,7 +146,7 @@ pub(super) fn write(out: &mut Buffer, tensor: &OutputTensor) -> Result<()> {
     }
 }
 
-fn floats<T: serde::Serialize + Into<f64> + Copy>(
+fn write_floats<T: serde::Serialize + Into<f64> + Copy>(
     out: &mut Buffer,
     tensor: &OutputTensor,
     elements: impl Iterator<Item = T> + Clone,
@@ -160,16 +160,16 @@ fn floats<T: serde::Serialize + Into<f64> + Copy>(
             ),
         ));
     }
-    list(out, elements)
+    write_list(out, elements)
 }
 
-fn list<T: serde::Serialize>(out: &mut Buffer, elements: impl Iterator<Item = T>) -> Result<()> {
+fn write_list<T: serde::Serialize>(out: &mut Buffer, elements: impl Iterator<Item = T>) -> Result<()> {
     out.push(b"[")?;
     for (i, element) in elements.enumerate() {
         if i > 0 {
             out.push(b",")?;
         }
-        out.json(&element)?;
+        out.write_json(&element)?;
     }
     out.push(b"]")
 }

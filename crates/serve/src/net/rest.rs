@@ -124,7 +124,7 @@ pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
 /// A response with a JSON document, whose bytes are charged to `reservation`.
 fn json_response(value: &impl Serialize, reservation: Reservation) -> Result<Response<Reply>> {
     let mut out = Buffer::new(reservation);
-    out.json(value)?;
+    out.write_json(value)?;
     let (bytes, reservation) = out.finish()?;
     Ok(with_content_type(Reply::from_bytes(bytes, reservation), "application/json"))
 }
@@ -268,7 +268,7 @@ async fn answer_index(
         if i > 0 {
             out.push(b",")?;
         }
-        out.json(&entry)?;
+        out.write_json(&entry)?;
     }
     out.push(b"]")?;
     let (bytes, reservation) = out.finish()?;

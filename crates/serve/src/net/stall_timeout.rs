@@ -59,13 +59,13 @@ impl<S> StallTimeout<S> {
             self.timer.as_mut().reset(Instant::now() + self.write_timeout);
         }
         match self.timer.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(timeout_error()),
+            Poll::Ready(()) => Poll::Ready(fail_with_timeout()),
             Poll::Pending => Poll::Pending,
         }
     }
 }
 
-fn timeout_error<T>() -> io::Result<T> {
+fn fail_with_timeout<T>() -> io::Result<T> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
@@ -78,7 +78,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
         match &mut self.preface {
-            Some((timer, _)) if result.is_pending() => timer.as_mut().poll(context).map(|()| timeout_error()),
+            Some((timer, _)) if result.is_pending() => {
+                timer.as_mut().poll(context).map(|()| fail_with_timeout())
+            }
             Some(_) => {
                 self.match_preface(&buffer.filled()[before..]);
                 result

@@ -130,7 +130,7 @@ pub(super) struct ModelStatistics {
 struct InferenceStatistics {
     #[prost(message, optional, tag = "1")]
     success: Option<DurationStatistics>,
-    /// Failed requests are counted, their time is not.
+    /// The failed requests: only their number is recorded, not their time.
     #[prost(message, optional, tag = "2")]
     fail: Option<DurationStatistics>,
     #[prost(message, optional, tag = "3")]
@@ -167,7 +167,7 @@ pub(super) fn statistics(
     reservation: &mut Reservation,
 ) -> Result<Statistics> {
     let mut model_stats = Vec::new();
-    service.each_totals((name, version), |name, version, totals| {
+    service.for_each_totals((name, version), |name, version, totals| {
         let size = size_of::<ModelStatistics>() + name.len() + 32;
         reservation.grow(size as u64)?;
         model_stats.push(to_statistics(name, version, totals));

@@ -122,7 +122,7 @@ impl std::ops::Deref for Error {
 }
 
 impl Error {
-    /// An error at absolute file offset `offset`; the path is added on the way out by [`Within::within`].
+    /// An error at absolute file offset `offset`; the path is added on the way out by [`InField::in_field`].
     #[cold]
     pub(crate) fn new(
         kind: ErrorKind,
@@ -141,7 +141,11 @@ impl Error {
 
     /// An error in a module that has not been encoded, so that no file offset can be given.
     #[cold]
-    pub(crate) fn without_offset(kind: ErrorKind, found: impl Into<String>, expected: impl Into<String>) -> Self {
+    pub(crate) fn without_offset(
+        kind: ErrorKind,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
         let mut error = Error::new(kind, 0, found, expected);
         error.0.offset = None;
         error
@@ -149,7 +153,7 @@ impl Error {
 
     /// Prefixes the path with `segment`.
     #[cold]
-    pub(crate) fn within(mut self, segment: impl fmt::Display) -> Self {
+    pub(crate) fn in_field(mut self, segment: impl fmt::Display) -> Self {
         let path = &mut self.0.path;
         let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
         *path = format!("{segment}{dot}{path}");
@@ -158,14 +162,14 @@ impl Error {
 }
 
 /// Adds the enclosing field to an error's path.
-pub(crate) trait Within {
+pub(crate) trait InField {
     /// Prefixes the path with `segment`, which is only evaluated for an error.
-    fn within<S: fmt::Display>(self, segment: impl FnOnce() -> S) -> Self;
+    fn in_field<S: fmt::Display>(self, segment: impl FnOnce() -> S) -> Self;
 }
 
-impl<T> Within for Result<T> {
+impl<T> InField for Result<T> {
     #[inline]
-    fn within<S: fmt::Display>(self, segment: impl FnOnce() -> S) -> Self {
-        self.map_err(|error| error.within(segment()))
+    fn in_field<S: fmt::Display>(self, segment: impl FnOnce() -> S) -> Self {
+        self.map_err(|error| error.in_field(segment()))
     }
 }

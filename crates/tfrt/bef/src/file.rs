@@ -1,6 +1,6 @@
 //! An opened file: the table of its sections, and a reader for each.
 
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::framing::{Section, SectionId, Sections};
 use crate::function_kind::FunctionKind;
 use crate::ids::FunctionId;
@@ -176,7 +176,7 @@ impl<'a> File<'a> {
         if entry.kind == FunctionKind::Native {
             return Ok(None);
         }
-        self.record(&entry).map(Some).within(|| format!("functions[{id}]"))
+        self.record(&entry).map(Some).in_field(|| format!("functions[{id}]"))
     }
 
     /// The record of a function that is not native.

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::buffer::{Buffer, write_all};
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::limits::MAX_SECTIONS;
 use crate::model::CustomSection;
 use crate::region::{Cursor, PAD, Region};
@@ -113,7 +113,7 @@ impl<'a> Sections<'a> {
                 format!("{actual:02X?}"),
                 "0B EF 00 (magic, then version 0)",
             ))
-            .within(|| "header");
+            .in_field(|| "header");
         }
         let mut cursor = Region::new(file, 0).cursor();
         cursor.take(HEADER.len() as u64)?;
@@ -160,7 +160,7 @@ impl<'a> Iterator for Sections<'a> {
             return None;
         }
         let index = self.seen;
-        let section = self.read().within(|| format!("sections[{index}]"));
+        let section = self.read().in_field(|| format!("sections[{index}]"));
         if section.is_err() {
             self.stop();
         }

@@ -69,7 +69,7 @@ impl Budget {
         Budget { left: limits.expansion.saturating_mul(len).max(MIN_EXPANSION) }
     }
 
-    /// Fails if a reader of the file being written would need `bytes` of names or locations, more than the budget has.
+    /// Fails if `bytes`, the names and locations that a reader of the file being written decodes, exceed the budget.
     pub(crate) fn check_model(&self, bytes: u64) -> Result<()> {
         if bytes <= self.left {
             return Ok(());

@@ -28,7 +28,7 @@ impl<'a> Region<'a> {
         Region { any_alignment: true, ..self }
     }
 
-    pub(crate) fn has_any_alignment(&self) -> bool {
+    pub(crate) fn allows_any_alignment(&self) -> bool {
         self.any_alignment
     }
 
@@ -57,7 +57,7 @@ impl<'a> Region<'a> {
     pub(crate) fn slice_from(&self, offset: u64) -> Result<Region<'a>> {
         match usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)) {
             Some(bytes) => Ok(Region { bytes, start: self.start + offset, ..*self }),
-            None => Err(self.past_end(offset, 0)),
+            None => Err(self.past_end_error(offset, 0)),
         }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Region<'a> {
         // The only place where a size from a file is cast to usize: after the check that it is in bounds.
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len());
         if !inside {
-            return Err(self.past_end(offset, len));
+            return Err(self.past_end_error(offset, len));
         }
         let (offset, len) = (offset as usize, len as usize);
         let bytes = &self.bytes[offset..offset + len];
@@ -76,7 +76,7 @@ impl<'a> Region<'a> {
 
     /// The error for a read of `len` bytes at `offset`, which is past the region's end.
     #[cold]
-    pub(crate) fn past_end(&self, offset: u64, len: u64) -> Error {
+    pub(crate) fn past_end_error(&self, offset: u64, len: u64) -> Error {
         Error::new(
             ErrorKind::Truncated,
             self.start.saturating_add(offset.min(self.len())),
@@ -173,7 +173,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn vbr32(&mut self, what: &str) -> Result<u32> {
         let offset = self.offset();
         let value = self.vbr()?;
-        u32::try_from(value).map_err(|_| wider_than_32_bits(what, value, offset))
+        u32::try_from(value).map_err(|_| wider_than_32_bits_error(what, value, offset))
     }
 
     /// Reads a count of entries of at least `min_bytes` bytes each. Fails if the remaining bytes cannot hold that many,
@@ -201,7 +201,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub(crate) fn u8(&mut self) -> Result<u8> {
         let Some(&value) = self.region.bytes.get(self.at) else {
-            return Err(self.region.past_end(self.position(), 1));
+            return Err(self.region.past_end_error(self.position(), 1));
         };
         self.at += 1;
         Ok(value)
@@ -255,7 +255,7 @@ impl<'a> Cursor<'a> {
 }
 
 #[cold]
-fn wider_than_32_bits(what: &str, value: u64, offset: u64) -> Error {
+fn wider_than_32_bits_error(what: &str, value: u64, offset: u64) -> Error {
     Error::new(
         ErrorKind::VbrOverflow,
         offset,

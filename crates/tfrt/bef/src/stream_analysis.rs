@@ -53,7 +53,7 @@ impl Default for Options {
     }
 }
 
-/// The result of the analysis: small integers in no particular order.
+/// The streams that the analysis assigns: small integers in no particular order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// Stream in which the function starts.

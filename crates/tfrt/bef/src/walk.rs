@@ -40,10 +40,10 @@ pub fn walk(bytes: &[u8], limits: Limits) -> Result<Summary> {
     let verified = file.verify()?;
     explained?;
     verified.to_module()?;
-    read(&file)
+    count_contents(&file)
 }
 
-fn read(file: &File<'_>) -> Result<Summary> {
+fn count_contents(file: &File<'_>) -> Result<Summary> {
     let mut summary = Summary { sections: file.sections().count() as u64, ..Summary::default() };
     for string in file.strings().iter() {
         string?;

@@ -19,7 +19,7 @@ struct Inner {
     /// Stack of waiters, the most recent first; [`available_sentinel`] once the value is resolved.
     waiters: AtomicPtr<Node>,
     value: UnsafeCell<Value>,
-    /// Id of the request whose cancellation resolves the value; zero if no request's does.
+    /// Id of the request whose cancellation resolves the value; zero if no cancellation does.
     request: u64,
 }
 
@@ -60,7 +60,7 @@ impl AsyncValue {
         (Promise(Some(value.clone())), value)
     }
 
-    /// Id of the request whose cancellation resolves the value; zero if no request's does.
+    /// Id of the request whose cancellation resolves the value; zero if no cancellation does.
     pub(crate) fn request(&self) -> u64 {
         self.0.request
     }
@@ -149,7 +149,7 @@ impl Drop for Promise {
 
 fn broken_promise() -> ErrorValue {
     let message = "the task that should resolve this value ended without doing so";
-    ErrorValue::unreported(ErrorCode::Internal, message)
+    ErrorValue::new_unreported(ErrorCode::Internal, message)
 }
 
 /// A list of waiters, detached from its value.

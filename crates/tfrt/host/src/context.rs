@@ -175,11 +175,15 @@ impl HostContext {
     /// lets another thread run them. Returns earlier, with values that are not available, only if the system has no such
     /// thread. [`ExecutionContext::wait`](crate::ExecutionContext::wait) also ends when a request is cancelled.
     pub fn wait(&self, values: &[Value]) {
-        let _ = self.wait_or(values, &|| false);
+        let _ = self.wait_or_until(values, &|| false);
     }
 
     /// As [`Self::wait`], but also ends when `ended` returns true. Code that makes it return true must wake the queue.
-    pub(crate) fn wait_or(&self, values: &[Value], ended: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
+    pub(crate) fn wait_or_until(
+        &self,
+        values: &[Value],
+        ended: &(dyn Fn() -> bool + Sync),
+    ) -> io::Result<()> {
         let pending: Vec<_> = values
             .iter()
             .filter_map(|v| if let Value::Async(a) = v { Some(a) } else { None })

@@ -16,7 +16,7 @@ use pteron_bef::section::functions::{FunctionRecord, KernelRecord};
 use pteron_bef::{FunctionId, TypeId};
 use std::sync::{Arc, OnceLock};
 
-/// A kernel that a file names.
+/// A kernel that the file names and the registry has.
 struct Resolved {
     name: Arc<str>,
     kernel: Arc<dyn Kernel>,
@@ -91,7 +91,7 @@ impl Module {
             let native = match entry.kind {
                 BefKind::Native => {
                     let native = registry.native(entry.name);
-                    Some(native.ok_or_else(|| unknown_native(tables, entry.name, functions.len()))?)
+                    Some(native.ok_or_else(|| unknown_native_error(tables, entry.name, functions.len()))?)
                 }
                 _ => None,
             };
@@ -134,7 +134,7 @@ fn resolve_kernels(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result
 }
 
 #[cold]
-fn unknown_native(tables: &Tables<'_, '_>, name: &str, id: usize) -> Error {
+fn unknown_native_error(tables: &Tables<'_, '_>, name: &str, id: usize) -> Error {
     let location = first_use(tables, |kernel| kernel.functions().iter().any(|f| f as usize == id));
     Error::UnknownNative { name: name.to_owned(), location }
 }
@@ -259,9 +259,9 @@ impl RecordDecoder {
 
 /// How the streams of a function are numbered, given that only their equality and order matter.
 enum Streams {
-    /// Streams have the numbers of the file.
+    /// A stream's number is its id in the file.
     Same,
-    /// A stream's number is its position in this sorted list: the file's own numbers do not fit 32 bits.
+    /// A stream's number is the position of its id in this sorted list, since not all ids fit 32 bits.
     Sorted(Vec<u64>),
 }
 

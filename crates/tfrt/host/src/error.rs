@@ -61,7 +61,7 @@ struct Failure {
     code: ErrorCode,
     message: String,
     origin: OnceLock<Origin>,
-    /// Whether the executor must report the failure to the diagnostics handler as soon as it knows its origin.
+    /// Whether the executor must report the failure to the diagnostics handler as soon as the origin is known.
     unreported: bool,
 }
 
@@ -90,7 +90,7 @@ impl ErrorValue {
 
     /// As [`Self::new`], for a failure that no kernel reports: the executor reports it, once, for the first kernel whose
     /// result it becomes.
-    pub(crate) fn unreported(code: ErrorCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new_unreported(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::from_parts(code, message.into(), OnceLock::new(), true)
     }
 
@@ -227,12 +227,12 @@ pub enum Error {
     #[error(transparent)]
     Bef(#[from] pteron_bef::Error),
     /// Kernels that are not in the registry.
-    #[error("{}", unknown_kernels(.0))]
+    #[error("{}", unknown_kernels_message(.0))]
     UnknownKernels(Vec<UnknownKernel>),
     /// A native function that is not in the registry.
     #[error(
         "native function `{name}`{} is not registered: add it to the KernelRegistry before opening the program",
-        called_at(.location.as_ref())
+        call_site_note(.location.as_ref())
     )]
     UnknownNative {
         /// The function's name.
@@ -275,11 +275,11 @@ pub struct UnknownKernel {
     pub location: Option<SourceLocation>,
 }
 
-fn called_at(location: Option<&SourceLocation>) -> String {
+fn call_site_note(location: Option<&SourceLocation>) -> String {
     location.map(|location| format!(" (called at {})", Shown(location))).unwrap_or_default()
 }
 
-fn unknown_kernels(kernels: &[UnknownKernel]) -> String {
+fn unknown_kernels_message(kernels: &[UnknownKernel]) -> String {
     let list = kernels.iter().map(|k| match &k.location {
         Some(location) => format!("`{}` ({})", k.name, Shown(location)),
         None => format!("`{}`", k.name),

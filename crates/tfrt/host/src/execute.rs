@@ -24,7 +24,7 @@ impl Function {
     /// their effects ([`Effect`](crate::Effect)) have the same order in every schedule.
     pub fn execute_alone(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         let in_order = context.host().queue().parallelism() == 1 && self.is_ordered();
-        self.by_ref().execute_in_order(context, arguments, in_order)
+        self.by_ref().execute_with_order(context, arguments, in_order)
     }
 
     /// Whether an execution's observable effects have the same order in every schedule: see [`effects`].
@@ -69,10 +69,10 @@ impl<'a> FunctionRef<'a> {
 
     /// Executes the function: see [`Function::execute`].
     pub fn execute(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
-        self.execute_in_order(context, arguments, false)
+        self.execute_with_order(context, arguments, false)
     }
 
-    fn execute_in_order(self, context: &ExecutionContext, arguments: &[Value], in_order: bool) -> Results {
+    fn execute_with_order(self, context: &ExecutionContext, arguments: &[Value], in_order: bool) -> Results {
         match self.body_if_startable(arguments.len()) {
             Some(body) => {
                 let own = dataflow::prepare(body, arguments.iter());
@@ -87,7 +87,7 @@ impl<'a> FunctionRef<'a> {
 
     /// Starts the function with the frame's arguments from index `from` on; its results become the frame's results.
     #[inline]
-    pub(crate) fn execute_in(self, frame: &mut Frame<'_>, from: usize) {
+    pub(crate) fn execute_in_frame(self, frame: &mut Frame<'_>, from: usize) {
         let count = frame.arguments().saturating_sub(from);
         let Some(body) = self.body_if_startable(count) else {
             let arguments = frame.arguments_from(from);
@@ -150,7 +150,7 @@ impl<'a> FunctionRef<'a> {
     /// The error for a native function that cannot be called or misbehaves; the kernel that calls it reports the error.
     fn native_failure(self, problem: &str) -> Value {
         let message = format!("native function `{}` {problem}", self.name());
-        Value::Error(ErrorValue::unreported(ErrorCode::Internal, message))
+        Value::Error(ErrorValue::new_unreported(ErrorCode::Internal, message))
     }
 
     /// Calls a native function as soon as `pending`, one of its arguments, is available. Returns asynchronous results.
@@ -184,7 +184,7 @@ impl<'a> FunctionRef<'a> {
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if stack::is_deep() {
             let message = "synchronous functions call each other too deeply: the limit of the stack";
-            return self.error_results(ErrorValue::unreported(ErrorCode::ResourceExhausted, message));
+            return self.error_results(ErrorValue::new_unreported(ErrorCode::ResourceExhausted, message));
         }
         let outcome = stack::run_scoped(|| {
             let arguments = arguments.iter().cloned();
@@ -197,7 +197,7 @@ impl<'a> FunctionRef<'a> {
         }
     }
 
-    /// Results of the function's number, each of which is `error`.
+    /// One value for each of the function's results; each is `error`.
     pub(crate) fn error_results(self, error: ErrorValue) -> Results {
         (0..self.results()).map(|_| Value::Error(error.clone())).collect()
     }
@@ -209,5 +209,5 @@ fn as_unavailable(value: &Value) -> Option<&AsyncValue> {
 }
 
 pub(crate) fn invalid_argument(error: &Error) -> ErrorValue {
-    ErrorValue::unreported(ErrorCode::InvalidArgument, error.to_string())
+    ErrorValue::new_unreported(ErrorCode::InvalidArgument, error.to_string())
 }

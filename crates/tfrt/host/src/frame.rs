@@ -46,11 +46,11 @@ impl Site {
     #[cold]
     pub(crate) fn missing_result(&self, function: FunctionRef<'_>, host: &HostContext) -> ErrorValue {
         let message = format!("kernel `{}` did not set a result", self.name);
-        self.attach_origin(ErrorValue::unreported(ErrorCode::Internal, message), function, host)
+        self.attach_origin(ErrorValue::new_unreported(ErrorCode::Internal, message), function, host)
     }
 }
 
-/// The source location of a kernel call, if any: itself, or its offset in the file.
+/// The source location of a kernel call, if any: given directly, or as an offset in the file.
 pub(crate) enum Location {
     None,
     Given(SourceLocation),
@@ -223,7 +223,7 @@ impl<'a> Frame<'a> {
     /// Starts a function with the arguments from index `from` on, and sets the results to the function's results.
     #[inline]
     pub fn call(&mut self, function: FunctionRef<'_>, from: usize) {
-        function.execute_in(self, from);
+        function.execute_in_frame(self, from);
     }
 
     /// Reports a failure to the host's diagnostics handler, and sets every result to this error.

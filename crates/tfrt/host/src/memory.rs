@@ -16,7 +16,7 @@ impl Account {
         updated.is_ok().then(|| Charge { account: Arc::clone(self), bytes })
     }
 
-    /// The bytes that are charged now.
+    /// The number of bytes that are currently charged.
     pub(crate) fn charged_bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -132,10 +132,10 @@ fn a_result_reaches_the_caller_whether_it_is_set_before_or_after_the_request() {
         let cell = Arc::new(ModelCell::new(Value::Empty, 1));
         let (s, c) = (Arc::clone(&slot), Arc::clone(&cell));
         let producer = thread::spawn(move || {
-            // SAFETY: put once, before `set` notifies the caller.
+            // SAFETY: put once, before `mark_set` notifies the caller.
             unsafe { c.put(object(9)) };
             // SAFETY: the register was put just now.
-            if let Some(promise) = unsafe { s.set() } {
+            if let Some(promise) = unsafe { s.mark_set() } {
                 // SAFETY: the register is set, and this is its only use.
                 promise.set(unsafe { c.take_use() });
             }
@@ -179,7 +179,7 @@ fn a_register_can_hold_the_asynchronous_value_that_it_waits_for() {
 }
 
 /// Checks that a waiter runs once if `end` resolves the value while another thread cancels the request.
-fn resolved_or_cancelled(end: fn(crate::async_value::Promise)) {
+fn check_waiter_runs_once(end: fn(crate::async_value::Promise)) {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(3);
     bounded.check(move || {
@@ -207,13 +207,13 @@ fn resolved_or_cancelled(end: fn(crate::async_value::Promise)) {
 
 #[test]
 fn a_waiter_is_woken_once_by_the_value_or_by_the_cancellation() {
-    resolved_or_cancelled(|promise| promise.set(object(7)));
+    check_waiter_runs_once(|promise| promise.set(object(7)));
 }
 
 #[test]
 fn a_waiter_is_woken_once_if_the_task_ends_without_a_value() {
     // As a panic does: it drops what the task holds.
-    resolved_or_cancelled(drop);
+    check_waiter_runs_once(drop);
 }
 
 #[test]

@@ -13,9 +13,9 @@ use std::thread;
 const MAX_THREADS: usize = 128;
 
 thread_local! {
-    /// The thread that is not nested and waits, perhaps indirectly, for this nested thread; `None` on other threads.
+    /// On a nested thread, the outermost thread that waits for it, directly or indirectly; `None` on other threads.
     static ROOT: Cell<Option<ThreadId>> = const { Cell::new(None) };
-    /// Number of threads that wait for this one, directly or through one another.
+    /// Number of threads that wait for this one, directly or through other threads.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -174,7 +174,7 @@ impl ExecutionContext {
         let (promise, value) = AsyncValue::new();
         let work = move || match catch_panic(work) {
             Ok(value) => value,
-            Err(panic) => Value::Error(ErrorValue::unreported(
+            Err(panic) => Value::Error(ErrorValue::new_unreported(
                 ErrorCode::Internal,
                 format!("a task panicked: {}", panic_message(&panic)),
             )),
@@ -193,7 +193,7 @@ impl ExecutionContext {
     /// error that the request was cancelled with. Runs tasks meanwhile, as [`HostContext::wait`].
     pub fn wait(&self, values: impl IntoIterator<Item = Value>) -> Results {
         let values: Results = values.into_iter().map(Value::settle).collect();
-        let waited = self.host().wait_or(&values, &|| self.cancellation_error().is_some());
+        let waited = self.host().wait_or_until(&values, &|| self.cancellation_error().is_some());
         let settled = values.into_iter().map(|value| match (value.settle(), &waited) {
             (Value::Async(_), Err(error)) => {
                 Value::Error(ErrorValue::new(ErrorCode::ResourceExhausted, error.to_string()))
@@ -254,7 +254,7 @@ impl ExecutionContext {
         })
     }
 
-    /// The bytes that are charged to the request now.
+    /// The number of bytes that are currently charged to the request.
     pub fn charged_bytes(&self) -> u64 {
         self.0.memory.charged_bytes()
     }

@@ -52,7 +52,7 @@ pub enum Value {
 pub type Results = SmallVec<[Value; 2]>;
 
 impl Value {
-    /// Wraps `object` as a value that shares it.
+    /// Wraps `object` in a value; clones of the value share the object.
     pub fn object<T: Any + Send + Sync>(object: T) -> Self {
         Self::Object(Arc::new(object))
     }

@@ -101,7 +101,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// A string as a result value, of at most [`pteron_host::Limits::value_bytes`], put together from these parts.
+/// Concatenates `parts` into a string value; fails if it exceeds [`pteron_host::Limits::value_bytes`].
 pub(crate) fn text_value(frame: &Frame<'_>, parts: &[&str]) -> Result<Value, Fault> {
     let bytes = parts.iter().map(|part| part.len() as u64).sum();
     let limit = frame.context().host().limits().value_bytes;

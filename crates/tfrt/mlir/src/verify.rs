@@ -43,7 +43,7 @@ pub fn verify(module: &Module) -> Vec<Diagnostic> {
     first_error(module).into_iter().map(|(_, error)| error).collect()
 }
 
-/// The first error, and the name of the function in which it is.
+/// The first error, and the name of the function that contains it.
 pub(crate) fn first_error(module: &Module) -> Option<(Option<Text>, Diagnostic)> {
     let mut verifier = Verifier::new(module, false);
     verifier.region_of = vec![0; module.values.len()];
@@ -99,8 +99,8 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// The error for a symbol that does not refer to a function.
-    pub(crate) fn no_function(&self, name: &Text) -> String {
+    /// The error message for a symbol that does not refer to a function.
+    pub(crate) fn not_a_function_message(&self, name: &Text) -> String {
         let functions = self.functions.last().into_iter().flat_map(HashMap::keys);
         let functions = functions.filter_map(|name| std::str::from_utf8(name).ok());
         let hint = pteron_text::did_you_mean(&name.to_string_lossy(), functions);
@@ -113,7 +113,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// The declared result types of the directly enclosing function.
-    pub(crate) fn enclosing_results(&self) -> Option<&'a [Type]> {
+    pub(crate) fn enclosing_result_types(&self) -> Option<&'a [Type]> {
         let parent = self.parents.last().filter(|parent| parent.is("func.func"))?;
         match parent.attribute("function_type") {
             Some(Attribute::Type(Type::Function(ty))) => Some(&ty.results),
@@ -134,7 +134,7 @@ impl<'a> Verifier<'a> {
     }
 
     fn check_operation_inner(&mut self, op: &'a Operation) -> Result<(), Diagnostic> {
-        let definition = dialects::lookup(&op.name);
+        let definition = dialects::lookup_op(&op.name);
         if let Some(definition) = definition {
             self.check_definition(op, definition).map_err(|problem| match problem {
                 Problem::Op(message) => self.error(op.location, format!("'{}' op {message}", op.name)),
@@ -249,12 +249,12 @@ impl<'a> Verifier<'a> {
         let Some((last, others)) = block.operations.split_last() else {
             return Err(self.error(op.location, "empty block: expect at least a terminator"));
         };
-        let is_terminator = |op: &Operation| dialects::lookup(&op.name).is_some_and(|d| d.terminator);
+        let is_terminator = |op: &Operation| dialects::lookup_op(&op.name).is_some_and(|d| d.terminator);
         if let Some(early) = others.iter().find(|op| is_terminator(op)) {
             let message = format!("'{}' op must be the last operation in the parent block", early.name);
             return Err(self.error(early.location, message));
         }
-        if dialects::lookup(&last.name).is_some_and(|d| !d.terminator) {
+        if dialects::lookup_op(&last.name).is_some_and(|d| !d.terminator) {
             let shown = crate::printer::print_generic(self.module, last);
             let shown = shown.lines().next().unwrap_or("");
             return Err(self.error(last.location, format!("block with no terminator, has {shown}")));

@@ -154,8 +154,8 @@ pub(super) fn conversion_problem(from: ScalarType, bytes: &[u8], to: ScalarType)
         .map(|x| format!("{x} is no {to}"))
 }
 
-/// Elements as floats.
-pub(super) fn numbers(dtype: ScalarType, bytes: &[u8]) -> Vec<f64> {
+/// The elements, converted to `f64`.
+pub(super) fn elements_as_f64(dtype: ScalarType, bytes: &[u8]) -> Vec<f64> {
     let mut numbers = vec![0.0; bytes.len() / dtype.size()];
     read_floats(dtype, bytes, &mut numbers);
     numbers

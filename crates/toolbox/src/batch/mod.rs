@@ -31,7 +31,7 @@ pub trait Column: Sync {
     /// The elements of a row, in row-major order, or why the row has none.
     fn row(&self, index: usize) -> Result<Row<'_>, Fault>;
 
-    /// The name of the column that an element of its rows is from, if that is another column than this one.
+    /// The name of the column from which the element at this index of a row comes, if rows combine several columns.
     fn part(&self, _element: usize) -> Option<&str> {
         None
     }
@@ -40,7 +40,7 @@ pub trait Column: Sync {
 /// Why a row of a column cannot be given to the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The column at fault, if it is another than the one that has the row.
+    /// The column at fault, if the row combines several columns.
     pub part: Option<String>,
     /// What is wrong with the row.
     pub reason: String,

@@ -44,7 +44,7 @@ pub enum Joining {
     Alone,
 }
 
-/// What rows must be.
+/// Requirements that rows must meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowRules {
     /// Whether a row must have exactly the sizes of the input. Otherwise the rows of a dynamic input may be smaller.
@@ -72,7 +72,7 @@ pub struct Plan {
     pub(super) fixed: Vec<(usize, EValue)>,
     /// The batch sizes, in ascending order; empty if each call takes one row.
     pub sizes: Vec<usize>,
-    /// What rows must be.
+    /// Requirements that rows must meet.
     pub rules: RowRules,
 }
 
@@ -186,14 +186,14 @@ impl Plan {
     /// The smallest batch size that fits `rows` rows; the batch is padded to it, or a power of two where that
     /// would be large and mostly padding.
     pub(super) fn padded_size(&self, rows: usize) -> usize {
-        padded(&self.sizes, rows)
+        padded_batch_size(&self.sizes, rows)
     }
 }
 
 /// Padding to this many rows costs less than the preparation of a region for a further batch size.
 const CHEAP_BATCH: usize = 64;
 
-fn padded(sizes: &[usize], rows: usize) -> usize {
+fn padded_batch_size(sizes: &[usize], rows: usize) -> usize {
     let size = sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows);
     let is_static = sizes.len() == 1;
     if is_static || size <= CHEAP_BATCH || size / 2 < rows {
@@ -227,11 +227,12 @@ mod tests {
     #[test]
     fn padding_follows_the_number_of_rows() {
         let sizes = batch_sizes(100_000);
-        let found: Vec<usize> = [1, 70, 6000, 7000, 12_500, 12_501].map(|rows| padded(&sizes, rows)).into();
+        let found: Vec<usize> =
+            [1, 70, 6000, 7000, 12_500, 12_501].map(|rows| padded_batch_size(&sizes, rows)).into();
         assert_eq!(found, [64, 128, 8192, 12_500, 12_500, 25_000]);
-        assert_eq!([1, 5, 40, 256].map(|rows| padded(&batch_sizes(256), rows)), [32, 32, 64, 256]);
-        assert_eq!(padded(&[1000], 1), 1000);
-        assert_eq!(padded(&batch_sizes(1), 1), 1);
+        assert_eq!([1, 5, 40, 256].map(|rows| padded_batch_size(&batch_sizes(256), rows)), [32, 32, 64, 256]);
+        assert_eq!(padded_batch_size(&[1000], 1), 1000);
+        assert_eq!(padded_batch_size(&batch_sizes(1), 1), 1);
     }
 
     #[test]

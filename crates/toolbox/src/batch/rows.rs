@@ -15,7 +15,7 @@ pub(super) fn fit_sizes(spec: &Spec, sizes: &Shape, exact: bool) -> Result<Shape
     if sizes.rank() <= 1 && elements == count {
         return Ok(wanted);
     }
-    if sizes.rank() > 1 && elements == count && without_ones(sizes).eq(without_ones(&wanted)) {
+    if sizes.rank() > 1 && elements == count && sizes_without_ones(sizes).eq(sizes_without_ones(&wanted)) {
         return Ok(wanted);
     }
     let within =
@@ -43,7 +43,7 @@ fn num_elements(sizes: &[usize]) -> usize {
     sizes.iter().fold(1, |product, &size| product.saturating_mul(size))
 }
 
-fn without_ones(sizes: &Shape) -> impl Iterator<Item = &usize> {
+fn sizes_without_ones(sizes: &Shape) -> impl Iterator<Item = &usize> {
     sizes.iter().filter(|&&size| size != 1)
 }
 
@@ -65,7 +65,7 @@ pub(super) fn check_row(
     if rules.finite
         && let Some((element, value)) = convert::first_nonfinite(column.dtype(), bytes)
     {
-        return Err(nonfinite(column, &sizes, element, value));
+        return Err(nonfinite_fault(column, &sizes, element, value));
     }
     match convert::conversion_problem(column.dtype(), bytes, spec.dtype) {
         None => Ok(fitting),
@@ -73,7 +73,7 @@ pub(super) fn check_row(
     }
 }
 
-fn nonfinite(column: &dyn Column, sizes: &Shape, element: usize, value: f64) -> Fault {
+fn nonfinite_fault(column: &dyn Column, sizes: &Shape, element: usize, value: f64) -> Fault {
     let part = column.part(element).map(str::to_owned);
     let subject = match part.is_some() || sizes.is_empty() {
         true => "it".to_owned(),

@@ -2,7 +2,7 @@ use super::{Column, Fault, Row, convert};
 use crate::{Error, Result};
 use pteron_tensor::{ScalarType, Shape, memory};
 
-/// Columns of scalars as one column, whose rows are lists with an element of each.
+/// Several columns of scalars, combined to one: each row is a list with one element of each column.
 pub struct Stacked {
     name: String,
     parts: Vec<String>,

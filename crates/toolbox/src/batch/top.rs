@@ -37,7 +37,7 @@ pub fn top(column: OutputColumn, count: usize) -> Result<[OutputColumn; 2]> {
             let label = spec.label("output");
             return Err(Error::Input(format!("{label} has a row of {len} elements, and not {count}")));
         }
-        largest(spec.dtype, own, count, &mut order);
+        select_largest(spec.dtype, own, count, &mut order);
         for &index in &order[..count] {
             indices.extend((index as i64).to_ne_bytes());
             elements.extend(&own[index * width..(index + 1) * width]);
@@ -52,9 +52,9 @@ pub fn top(column: OutputColumn, count: usize) -> Result<[OutputColumn; 2]> {
     Ok([column(ScalarType::Long, indices), column(spec.dtype, elements)])
 }
 
-/// Puts the indices of the largest elements at the front of `order`, in descending order of the elements.
-fn largest(dtype: ScalarType, bytes: &[u8], count: usize, order: &mut Vec<usize>) {
-    let numbers = convert::numbers(dtype, bytes);
+/// Puts the indices of the `count` largest elements at the front of `order`, in descending order of the elements.
+fn select_largest(dtype: ScalarType, bytes: &[u8], count: usize, order: &mut Vec<usize>) {
+    let numbers = convert::elements_as_f64(dtype, bytes);
     let larger = |&a: &usize, &b: &usize| {
         let (x, y): (f64, f64) = (numbers[a], numbers[b]);
         let by_number = y.partial_cmp(&x).unwrap_or_else(|| y.is_nan().cmp(&x.is_nan()));

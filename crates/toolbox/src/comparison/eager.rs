@@ -4,7 +4,7 @@ use super::align::Fingerprint;
 use super::judge::Judge;
 use super::layers::pair_layers;
 use super::measure::elements;
-use super::outputs::outputs_beside;
+use super::outputs::compare_outputs_with;
 use super::record::{Recorded, RecordedLayer, Run, is_byte, operator_kind, record_layers};
 use super::{Comparison, ComparisonOptions, Side};
 use crate::{Error, Result};
@@ -12,29 +12,29 @@ use pteron_operator::EValue;
 use pteron_tensor::{DimOrder, Tensor};
 use pteron_trace::Place;
 
-/// A value that a node of the model has.
+/// A value that a node of the eager model computed.
 #[derive(Debug)]
 pub struct EagerValue {
     /// The name of the node.
     pub node: String,
-    /// The operator that it calls, such as `aten.linear.default`.
+    /// The operator that the node calls, such as `aten.linear.default`.
     pub operator: String,
-    /// The source line that it comes from, if that is known.
+    /// The source line of the node, if it is known.
     pub source: Option<String>,
-    /// What it has computed.
+    /// The computed value.
     pub tensor: Tensor,
 }
 
-/// What a model has computed.
+/// The values and outputs that a model computed in eager mode.
 #[derive(Debug)]
 pub struct Eager {
-    /// The values of its nodes on the first sample, in their order.
+    /// The values of the nodes on the first sample, in execution order.
     pub values: Vec<EagerValue>,
-    /// Its outputs for each sample.
+    /// The outputs of the model for each sample.
     pub outputs: Vec<Vec<EValue>>,
 }
 
-/// Compares a program with what a model has computed, as [`compare_programs`](super::compare_programs) compares two programs.
+/// Compares a program with an eager run, as [`compare_programs`](super::compare_programs) compares two programs.
 ///
 /// # Errors
 /// The program does not run on a sample, there are no samples, or the model has not as many outputs.
@@ -56,7 +56,7 @@ pub fn compare_with_eager(
     let judge = Judge::new(options, &of_model, &of_program);
     let mut outputs = eager.outputs;
     let take = |i: usize| Ok(std::mem::take(&mut outputs[i]));
-    let outputs = outputs_beside(take, Vec::new(), program, &method, samples, &judge)?;
+    let outputs = compare_outputs_with(take, Vec::new(), program, &method, samples, &judge)?;
     let pairs = pair_layers(&of_model, &of_program, false);
     let unpaired = [of_model.layers.len() - pairs.len(), of_program.layers.len() - pairs.len()];
     let layers = judge.compare_layers(&of_model, &of_program, &pairs)?;
@@ -76,7 +76,7 @@ pub fn compare_with_eager(
     })
 }
 
-/// The values of nodes that are tensors of numbers.
+/// The numeric, non-empty tensors among the values of nodes, with their fingerprints.
 fn layers(values: Vec<EagerValue>) -> Result<Vec<RecordedLayer>> {
     let mut layers = Vec::new();
     for EagerValue { node, operator, source, tensor } in values {

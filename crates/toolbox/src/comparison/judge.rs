@@ -16,8 +16,8 @@ impl Judge {
         Self { tolerance: options.tolerance, min_sqnr }
     }
 
-    /// Values differ whose signal-to-noise ratio is below `min_sqnr`, in decibels.
-    pub(super) fn of_noise(min_sqnr: f64) -> Self {
+    /// A judge by which values differ if their signal-to-noise ratio is below `min_sqnr` decibels.
+    pub(super) fn with_min_sqnr(min_sqnr: f64) -> Self {
         Self { tolerance: Tolerance::default(), min_sqnr: Some(min_sqnr) }
     }
 }

@@ -29,10 +29,10 @@ impl OutputCloseness {
     /// # Errors
     /// There are more or fewer of them than expected.
     pub fn add(&mut self, expected: &[EValue], found: &[EValue]) -> Result<()> {
-        self.judge(expected, found, &Judge::of_noise(f64::NEG_INFINITY))
+        self.add_judged(expected, found, &Judge::with_min_sqnr(f64::NEG_INFINITY))
     }
 
-    fn judge(&mut self, expected: &[EValue], found: &[EValue], judge: &Judge) -> Result<()> {
+    fn add_judged(&mut self, expected: &[EValue], found: &[EValue], judge: &Judge) -> Result<()> {
         if expected.len() != found.len() {
             let problem = format!(
                 "the programs have {} and {} outputs: they are of different models",
@@ -48,12 +48,16 @@ impl OutputCloseness {
         Ok(())
     }
 
-    /// How close each output is. One has a difference if it is no tensor of numbers and differs, or if sizes do.
+    /// The closeness of each output. `difference` is set only if sizes, or values that are not numeric, differ.
     pub fn finish(self, names: impl IntoIterator<Item = Option<String>>) -> Vec<OutputComparison> {
-        self.judged(names, &Judge::of_noise(f64::NEG_INFINITY))
+        self.finish_judged(names, &Judge::with_min_sqnr(f64::NEG_INFINITY))
     }
 
-    fn judged(self, names: impl IntoIterator<Item = Option<String>>, judge: &Judge) -> Vec<OutputComparison> {
+    fn finish_judged(
+        self,
+        names: impl IntoIterator<Item = Option<String>>,
+        judge: &Judge,
+    ) -> Vec<OutputComparison> {
         let finish = |(output, name): (OutputSums, Option<String>)| output.finish(name, judge);
         self.all.into_iter().zip(names).map(finish).collect()
     }
@@ -70,11 +74,11 @@ pub(super) fn compare_outputs(
 ) -> Result<Vec<OutputComparison>> {
     let mut of_a = a.program.load_method(method, a.options.clone())?;
     let names = a.program.method_meta(method)?.value_names()?.outputs;
-    outputs_beside(|i| Ok(of_a.execute(&samples[i])?), names, b, method, samples, judge)
+    compare_outputs_with(|i| Ok(of_a.execute(&samples[i])?), names, b, method, samples, judge)
 }
 
-/// Runs a program on all samples and compares its outputs with those that `of_a` gives for the sample of an index.
-pub(super) fn outputs_beside(
+/// Runs program `b` on all samples, and compares its outputs for sample `i` with `of_a(i)`, those of the other program.
+pub(super) fn compare_outputs_with(
     mut of_a: impl FnMut(usize) -> Result<Vec<EValue>>,
     names_of_a: Vec<Option<String>>,
     b: Side<'_>,
@@ -85,12 +89,12 @@ pub(super) fn outputs_beside(
     let mut of_b = b.program.load_method(method, b.options.clone())?;
     let mut all = OutputCloseness::default();
     for (i, sample) in samples.iter().enumerate() {
-        all.judge(&of_a(i)?, &of_b.execute(sample)?, judge)?;
+        all.add_judged(&of_a(i)?, &of_b.execute(sample)?, judge)?;
     }
     let names_of_a = names_of_a.into_iter().chain(std::iter::repeat(None));
     let names = b.program.method_meta(method)?.value_names()?.outputs;
     let names = names_of_a.zip(names).map(|(a, b)| a.or(b));
-    Ok(all.judged(names, judge))
+    Ok(all.finish_judged(names, judge))
 }
 
 impl OutputSums {

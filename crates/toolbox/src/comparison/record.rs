@@ -86,7 +86,7 @@ pub(super) fn record_layers(side: Side<'_>, method: &str, inputs: &[EValue], run
             fingerprint,
         });
     }
-    let is_quantized = nodes.are_quantized()
+    let is_quantized = nodes.has_quantized_values()
         || layers.iter().any(|layer| layer.fingerprint.is_quantized)
         || program.method_meta(method)?.operators().iter().any(|op| is_quantized_operator(&op.name));
     Ok(Recorded { layers, is_quantized })

@@ -36,7 +36,7 @@ impl Comparison {
             (true, Some(min)) => {
                 format!("the programs agree: signal-to-noise ratios are at least {min} dB\n")
             }
-            (false, _) => self.divergence(),
+            (false, _) => self.divergence_text(),
         }
         .as_str();
         out
@@ -64,7 +64,7 @@ impl Comparison {
         show::table(worst.iter().map(row).collect(), ">>><<", 2)
     }
 
-    fn divergence(&self) -> String {
+    fn divergence_text(&self) -> String {
         let Some(layer) = self.first.and_then(|first| self.layers.get(first)) else {
             return match &self.instruction {
                 Some(instruction) => format!("the programs part at {}\n", show::line(instruction)),

@@ -1,5 +1,5 @@
-use super::{Contents, Options, row_major};
-use crate::file::{InFile, Progress, source};
+use super::{Contents, Options, row_major_layout};
+use crate::file::{InFile, Progress, blob_source};
 use crate::{Error, Result};
 use pteron_format::container::Blob;
 use pteron_format::gguf::{self, Gguf, Tensor, TensorKind, Value};
@@ -28,15 +28,15 @@ pub(super) fn read(
 ) -> Result<Contents> {
     let file = read_header(loader, limits)?;
     let wrong = |name: &str, problem: &str| Error::bad_file(loader.name(), format!("`{name}`: {problem}"));
-    let bytes_of = source(loader, progress);
+    let bytes_of = blob_source(loader, progress);
     let mut builder = Builder::new();
     for tensor in file.tensors {
         let kind = tensor.kind;
         let (layout, blob) = match kind.scalar_type() {
-            Some(dtype) => (row_major(dtype, &tensor.sizes), bytes_of(tensor.data.clone())),
+            Some(dtype) => (row_major_layout(dtype, &tensor.sizes), bytes_of(tensor.data.clone())),
             None if options.keep_quantized => (layout_of_rows(&tensor), bytes_of(tensor.data.clone())),
             None if kind.is_dequantized() => {
-                let layout = row_major(ScalarType::Float, &tensor.sizes);
+                let layout = row_major_layout(ScalarType::Float, &tensor.sizes);
                 let bytes = (tensor.data.end - tensor.data.start) / kind.block_bytes();
                 let bytes = bytes.saturating_mul(kind.block_elements()).saturating_mul(4);
                 if bytes > limits.format.tensor_bytes {
@@ -69,7 +69,7 @@ fn layout_of_rows(tensor: &Tensor) -> Result<TensorLayout, String> {
         Some(row) => *row = *row / tensor.kind.block_elements() * tensor.kind.block_bytes(),
         None => sizes.push(tensor.data.end - tensor.data.start),
     }
-    row_major(ScalarType::Byte, &sizes)
+    row_major_layout(ScalarType::Byte, &sizes)
 }
 
 /// The dequantized float32 values, computed while the blob is written. `bytes` is their size.

@@ -11,7 +11,7 @@ mod safetensors;
 pub(crate) use gguf::read_header as gguf_head;
 
 use crate::edit::{Output, undeclared_fields};
-use crate::file::{File, Progress, source};
+use crate::file::{File, Progress, blob_source};
 use crate::{Error, Result, kind};
 use pteron_format::FileKind;
 use pteron_format::container::Blob;
@@ -128,7 +128,7 @@ pub fn convert(
             if most > pteron_format::ptd::DEFAULT_SEGMENT_ALIGNMENT {
                 lost.push(format!("the alignment of entries to {most} bytes"));
             }
-            let builder = Builder::from_flat_tensor(data.tables(), source(loader, progress));
+            let builder = Builder::from_flat_tensor(data.tables(), blob_source(loader, progress));
             Contents { builder, metadata: BTreeMap::new() }
         }
         Some(FileKind::Safetensors) => safetensors::read(loader, progress)?,
@@ -181,7 +181,7 @@ pub(crate) fn npz_entries(
 }
 
 /// The layout of a row-major tensor.
-fn row_major(scalar_type: ScalarType, sizes: &[u64]) -> Result<TensorLayout, String> {
+fn row_major_layout(scalar_type: ScalarType, sizes: &[u64]) -> Result<TensorLayout, String> {
     let sizes: Result<Vec<i32>, _> = sizes.iter().map(|&size| i32::try_from(size)).collect();
     let sizes = sizes.map_err(|_| "its sizes are too large for a .ptd".to_owned())?;
     let rank = u8::try_from(sizes.len()).map_err(|_| "it has too many dimensions".to_owned())?;

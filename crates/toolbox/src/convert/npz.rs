@@ -1,4 +1,4 @@
-use super::{Contents, meta_of, row_major};
+use super::{Contents, meta_of, row_major_layout};
 use crate::edit::Output;
 use crate::file::Progress;
 use crate::show::name;
@@ -131,5 +131,5 @@ fn open_npy<R: Read>(entry: R, most: u64) -> Result<npy::Array<R>, String> {
 
 fn layout_of(meta: &TensorMeta) -> Result<TensorLayout, String> {
     let sizes: Vec<u64> = meta.sizes().iter().map(|&size| size as u64).collect();
-    Ok(TensorLayout { dim_order: meta.dim_order().to_vec(), ..row_major(meta.dtype(), &sizes)? })
+    Ok(TensorLayout { dim_order: meta.dim_order().to_vec(), ..row_major_layout(meta.dtype(), &sizes)? })
 }

@@ -1,6 +1,6 @@
-use super::{Contents, is_row_major, meta_of, permuted_blob, row_major};
+use super::{Contents, is_row_major, meta_of, permuted_blob, row_major_layout};
 use crate::edit::Output;
-use crate::file::{Progress, source};
+use crate::file::{Progress, blob_source};
 use crate::{Error, Result, one_line, show};
 use pteron_format::ptd::{Builder, Entry};
 use pteron_runtime::{DataLoader, Purpose};
@@ -162,7 +162,7 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Result<
         None => Notes::default(),
     };
 
-    let bytes_of = source(loader, progress);
+    let bytes_of = blob_source(loader, progress);
     let mut builder = Builder::new();
     for key in metadata.offset_keys() {
         let Some(info) = metadata.info(&key) else { continue };
@@ -175,7 +175,7 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Result<
             return Err(wrong(format!("`{key}` is of type {}, which a .ptd cannot hold", info.dtype)));
         };
         let sizes: Vec<u64> = info.shape.iter().map(|&size| size as u64).collect();
-        let mut layout = row_major(dtype, &sizes).map_err(|e| wrong(format!("`{key}`: {e}")))?;
+        let mut layout = row_major_layout(dtype, &sizes).map_err(|e| wrong(format!("`{key}`: {e}")))?;
         let mut blob = bytes_of(range);
         if let Some(order) = notes.dim_orders.get(&key)
             && order.len() == sizes.len()

@@ -48,7 +48,7 @@ impl NodeKinds {
     }
 
     /// Whether any payload has quantized values.
-    pub(crate) fn are_quantized(&self) -> bool {
+    pub(crate) fn has_quantized_values(&self) -> bool {
         self.are_quantized
     }
 

@@ -7,7 +7,7 @@ mod payload;
 mod program;
 
 use crate::bundle::{self, Bundle};
-use crate::file::{File, Progress, source};
+use crate::file::{File, Progress, blob_source};
 use crate::show::line;
 use crate::{Error, Result};
 use pteron_format::bpte::{BundledMethodTestCase, BundledMethodTestSuite};
@@ -201,7 +201,7 @@ impl Notes {
         if let Some(digest) = self.digests.get(&(file, range.clone())) {
             return Ok(*digest);
         }
-        let digest = source(loader, &self.progress)(range.clone()).digest().in_file(loader.name())?;
+        let digest = blob_source(loader, &self.progress)(range.clone()).digest().in_file(loader.name())?;
         self.digests.insert((file, range), digest);
         Ok(digest)
     }

@@ -72,7 +72,7 @@ pub(super) fn diff(
                 };
                 let mut wired = true;
                 for (x, y) in used(node_a).into_iter().zip(used(node_b)) {
-                    wired &= wiring.pair(x, y) && a.same_argument(x, &b, y);
+                    wired &= wiring.pair(x, y) && a.has_same_role(x, &b, y);
                     compared.insert((x, y));
                 }
                 if !wired {
@@ -120,8 +120,8 @@ impl<'a> ReadPayload<'a> {
         format!("{}({inputs}) -> {outputs}{attributes}{}", node.kind, node.attributes)
     }
 
-    /// Whether two values are both constant, both internal, or the same argument of calls.
-    fn same_argument(&self, x: usize, other: &ReadPayload<'_>, y: usize) -> bool {
+    /// Whether two values are both constants, both internal, or the same input or output of the payload.
+    fn has_same_role(&self, x: usize, other: &ReadPayload<'_>, y: usize) -> bool {
         match (self.value(x).map(|v| &v.role), other.value(y).map(|v| &v.role)) {
             (Some(PayloadRole::Constant(_)), Some(PayloadRole::Constant(_))) => true,
             (a, b) => a == b,

@@ -56,7 +56,7 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
         let range = program.named_data(key).unwrap_or_default();
         format!("{} bytes", range.end - range.start)
     };
-    let done = task_metadata(a, b, notes);
+    let done = compare_task_metadata(a, b, notes);
     let is_compared = |key: &str| !done || key != TASK_KEY;
     for entry in tables_a.named_data.iter().filter(|entry| is_compared(&entry.key)) {
         let place = || format!("named data {}", quoted(&entry.key));
@@ -75,7 +75,7 @@ pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: 
 }
 
 /// Compares task metadata by field, and returns whether it could be read; otherwise its bytes are to be compared.
-fn task_metadata(a: &Program, b: &Program, notes: &mut Notes) -> bool {
+fn compare_task_metadata(a: &Program, b: &Program, notes: &mut Notes) -> bool {
     let (Ok(task_a), Ok(task_b)) = (task::of(a), task::of(b)) else { return false };
     for (name, x, y) in task::differences(task_a.unwrap_or_default(), task_b.unwrap_or_default()) {
         notes.note(Class::Meaning, format!("task metadata, {name}"), x, y);
@@ -94,14 +94,14 @@ fn header_text(program: &VerifiedProgram) -> String {
             format!(
                 "extended header of {} bytes, segments aligned to {alignment}, constants {constants}{}",
                 extended.length,
-                constant_alignment(program)
+                constant_alignment_text(program)
             )
         }
     }
 }
 
 /// The alignment of the constants' offsets in their segment, as text; empty if all offsets are 0.
-fn constant_alignment(program: &VerifiedProgram) -> String {
+fn constant_alignment_text(program: &VerifiedProgram) -> String {
     let offsets = program.constant_segment.as_ref().map_or(&[][..], |constants| &constants.offsets);
     match offsets.iter().fold(0, |all, offset| all | offset) {
         0 => String::new(),

@@ -164,7 +164,7 @@ pub fn find(
     if report.values.is_empty() {
         return Err(Error::input("the two runs have no value in common: they are not of the same program"));
     }
-    report.operands = operands::operands_of_first(&report, &raised);
+    report.operands = operands::operands_of_first_difference(&report, &raised);
     Ok(report)
 }
 

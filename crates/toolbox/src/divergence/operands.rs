@@ -48,7 +48,7 @@ impl fmt::Display for Operand {
 
 /// The results that the first differing value reads and, transitively through fused results, their operands; in
 /// instruction order.
-pub(super) fn operands_of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operand> {
+pub(super) fn operands_of_first_difference(report: &Divergence, raised: &RaisedMethod) -> Vec<Operand> {
     let first = report.first.and_then(|first| report.values[first].place);
     let place = |(chain, instruction)| Place::instruction(chain, instruction);
     let Some(first) = first.and_then(|first| raised.index_of(place(first))) else { return Vec::new() };

@@ -1,7 +1,7 @@
 use super::externalize::{Digests, constant_to_keep, is_input_or_output, keys_in_use, make_external};
 use super::keys::{DedupBuilder, layout_of};
 use super::{Output, finish, revise};
-use crate::file::{Progress, source};
+use crate::file::{Progress, blob_source};
 use crate::{Error, Result};
 use pteron_format::pte::{EValue, TensorData, is_own_key};
 use pteron_runtime::Program;
@@ -51,8 +51,8 @@ pub struct Member {
 /// leaves in a program stay here too.
 pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Result<Deduped> {
     let all: Vec<Weights> =
-        programs.iter().map(|program| Weights::of_program(program, at_least.max(1))).collect();
-    let lengths = in_several(all.iter().map(|weights| weights.file_ranges().map(range_len).collect()));
+        programs.iter().map(|program| Weights::from_program(program, at_least.max(1))).collect();
+    let lengths = items_in_several(all.iter().map(|weights| weights.file_ranges().map(range_len).collect()));
     let total = all.iter().flat_map(Weights::file_ranges).filter(|r| lengths.contains(&range_len(r)));
     progress.begin("comparing", total.map(range_len).sum());
     let mut digests: Vec<Digests<'_>> =
@@ -65,13 +65,13 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
         }
         seen.push(digests_of_program);
     }
-    let shared = in_several(seen.into_iter());
+    let shared = items_in_several(seen.into_iter());
 
     let mut data = DedupBuilder::new(programs.iter().flat_map(keys_in_use).collect());
     let mut revisions = Vec::new();
     let moved_keys = movable_keys(programs, &all, &mut digests, &lengths, &shared)?;
     for ((program, weights), digests) in programs.iter().zip(&all).zip(&mut digests) {
-        let bytes_of = source(program.loader(), progress);
+        let bytes_of = blob_source(program.loader(), progress);
         program.require_valid_methods()?;
         let mut revision = revise(program, progress)?;
         let named = program.tables().named_data.iter();
@@ -82,7 +82,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
             let digest = digests.sha256(range.clone())?;
             let alignment =
                 segments.get(key.as_str()).map_or(1, |&index| revision.alignment_of_segment(index));
-            data.blob(key, digest, alignment, || bytes_of(range.clone()))?;
+            data.add_blob(key, digest, alignment, || bytes_of(range.clone()))?;
         }
         revision.program.named_data.retain(|entry| !moved_keys.contains(entry.key.as_str()));
         for &(plan, value, ref range) in &weights.constants {
@@ -94,7 +94,7 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
             };
             let name = tensor.fully_qualified_name().map(str::to_owned);
             let bytes = || bytes_of(range.clone());
-            let key = data.tensor(name.as_deref(), digest, layout_of(tensor), bytes);
+            let key = data.add_tensor(name.as_deref(), digest, layout_of(tensor), bytes);
             make_external(tensor, key);
         }
         revisions.push(revision);
@@ -137,7 +137,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn of_program(program: &Program, at_least: u64) -> Self {
+    fn from_program(program: &Program, at_least: u64) -> Self {
         let tables = program.tables();
         let mut constants = Vec::new();
         let stays = constant_to_keep(program);
@@ -171,8 +171,8 @@ fn range_len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// The items that are in at least two of the sets.
-fn in_several<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
+/// The items that occur in at least two of the sets.
+fn items_in_several<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
     let mut counts: HashMap<T, usize> = HashMap::new();
     for item in sets.flatten() {
         *counts.entry(item).or_default() += 1;

@@ -1,5 +1,5 @@
 use super::{Output, finish, revise, tensors_mut};
-use crate::file::{Progress, source};
+use crate::file::{Progress, blob_source};
 use crate::{Error, Result};
 use pteron_format::container::Blob;
 use pteron_format::ptd::NamedData;
@@ -52,7 +52,7 @@ pub fn embed(program: &Program, data: &[PtdDataMap], progress: &Progress) -> Res
             }
         }
     }
-    let sources: Vec<_> = data.iter().map(|map| source(map.loader(), progress)).collect();
+    let sources: Vec<_> = data.iter().map(|map| blob_source(map.loader(), progress)).collect();
     program.require_valid_methods()?;
     let mut revision = revise(program, progress)?;
     let (mut missing, mut used) = (BTreeSet::new(), BTreeSet::new());

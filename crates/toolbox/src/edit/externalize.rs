@@ -1,6 +1,6 @@
 use super::keys::{DedupBuilder, layout_of, sha256};
 use super::{Output, finish, revise};
-use crate::file::{Progress, source};
+use crate::file::{Progress, blob_source};
 use crate::pattern::{Pattern, fits_any, require_fitting};
 use crate::{Error, Result};
 use pteron_format::pte::{EValue, ExecutionPlan, Tensor, TensorData, TensorDataLocation, is_own_key};
@@ -51,7 +51,7 @@ pub fn externalize(program: &Program, options: &MoveOptions, progress: &Progress
     program.require_valid_methods()?;
     let mut revision = revise(program, progress)?;
     let tables = program.tables();
-    let bytes_of = source(program.loader(), progress);
+    let bytes_of = blob_source(program.loader(), progress);
     let mut digests = Digests { program, progress, known: HashMap::new() };
 
     let mut names: Vec<String> = Vec::new();
@@ -75,7 +75,7 @@ pub fn externalize(program: &Program, options: &MoveOptions, progress: &Progress
     for entry in tables.named_data.iter().filter(|entry| moved.contains(entry.key.as_str())) {
         let range = tables.named_data(&entry.key).unwrap_or_default();
         let alignment = revision.alignment_of_segment(entry.segment_index);
-        data.blob(&entry.key, digests.sha256(range.clone())?, alignment, || bytes_of(range))?;
+        data.add_blob(&entry.key, digests.sha256(range.clone())?, alignment, || bytes_of(range))?;
     }
     revision.program.named_data.retain(|entry| !moved.contains(entry.key.as_str()));
 
@@ -103,7 +103,7 @@ pub fn externalize(program: &Program, options: &MoveOptions, progress: &Progress
                 continue;
             }
             let digest = digests.sha256(range.clone())?;
-            let key = data.tensor(name, digest, layout_of(old), || bytes_of(range));
+            let key = data.add_tensor(name, digest, layout_of(old), || bytes_of(range));
             make_external(new, key);
         }
     }

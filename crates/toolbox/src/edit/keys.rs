@@ -60,7 +60,7 @@ impl DedupBuilder {
 
     /// Adds a tensor and returns its key: its name in the model or, if it has none or the name is taken or reserved, the
     /// SHA-256 of its bytes, if necessary with a number. A tensor with the same bytes and layout is added once per key.
-    pub(crate) fn tensor(
+    pub(crate) fn add_tensor(
         &mut self,
         name: Option<&str>,
         sha256: &str,
@@ -91,7 +91,7 @@ impl DedupBuilder {
 
     /// Adds a blob with this alignment under the given key, which may be reserved. Fails if the key is taken by a tensor or
     /// by other bytes.
-    pub(crate) fn blob(
+    pub(crate) fn add_blob(
         &mut self,
         key: &str,
         sha256: &str,

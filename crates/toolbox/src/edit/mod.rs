@@ -20,7 +20,7 @@ pub use set_task::{TaskSet, set_task};
 pub use set_weight::{WeightSet, set_weight};
 pub use strip::{StripOptions, Stripped, strip};
 
-use crate::file::{InFile, Progress, source};
+use crate::file::{InFile, Progress, blob_source};
 use crate::{Error, Result};
 use pteron_format::container::Blob;
 use pteron_format::pte::{EValue, Tensor};
@@ -76,7 +76,7 @@ impl Output {
         ranges: Vec<(Range<u64>, Blob<'static>)>,
         progress: &Progress,
     ) -> Self {
-        let bytes_of = source(loader, progress);
+        let bytes_of = blob_source(loader, progress);
         let bytes = loader.size();
         let mut pieces = Vec::new();
         let mut at = 0;
@@ -127,7 +127,7 @@ pub(crate) fn revise(program: &Program, progress: &Progress) -> Result<pte::Revi
     progress.begin("reading", loader.size());
     let tables = program.tables();
     let bytes = loader.load(0, tables.header().program_size, Purpose::Program)?;
-    Ok(pte::Revision::new(tables, bytes.to_vec(), source(loader, progress)))
+    Ok(pte::Revision::new(tables, bytes.to_vec(), blob_source(loader, progress)))
 }
 
 /// Lays out and verifies an edited program. Returns the file, and descriptions of what the edit could not keep.
@@ -142,7 +142,7 @@ pub(crate) fn revise_data(data: &PtdDataMap, progress: &Progress) -> Result<ptd:
     let loader = data.loader();
     let tables = data.tables();
     let bytes = loader.load(0, tables.header().tables_size, Purpose::Program)?;
-    Ok(ptd::Revision::new(tables, bytes.to_vec(), source(loader, progress)))
+    Ok(ptd::Revision::new(tables, bytes.to_vec(), blob_source(loader, progress)))
 }
 
 /// Lays out and verifies edited named data. Returns the file, and descriptions of what the edit could not keep.

@@ -1,5 +1,5 @@
 use super::{Output, finish, finish_data, revise, revise_data, tensors_mut};
-use crate::file::{File, InFile, Progress, source};
+use crate::file::{File, InFile, Progress, blob_source};
 use crate::{Error, Result, npy, show};
 use pteron_format::container::Blob;
 use pteron_format::ptd::{NamedData, TensorLayout};
@@ -109,14 +109,14 @@ fn ranges_overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// Whether each of these ranges of the file already contains the blob's bytes.
+/// Whether all of these ranges of the file already contain the blob's bytes.
 fn has_bytes(
     loader: &Arc<dyn DataLoader>,
     ranges: &[Range<u64>],
     blob: &Blob<'static>,
     progress: &Progress,
 ) -> Result<bool> {
-    let bytes_of = source(loader, progress);
+    let bytes_of = blob_source(loader, progress);
     let wanted = blob.digest().in_file(loader.name())?;
     for range in ranges {
         if range.end - range.start != blob.len()

@@ -12,7 +12,7 @@ const CHUNK: u64 = 1 << 20;
 
 /// A function from byte ranges of a file to blobs that stream them: a blob is read chunk by chunk while it is written,
 /// so that at most one chunk is in memory.
-pub(crate) fn source<'d>(
+pub(crate) fn blob_source<'d>(
     loader: &Arc<dyn DataLoader>,
     progress: &Progress,
 ) -> impl Fn(Range<u64>) -> Blob<'d> + use<'d> {

@@ -13,9 +13,9 @@ pub struct ArraysReport {
     /// The version of the report's schema.
     pub report: u32,
     pub file: String,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
-    /// Bytes that were read for the report, without those that identified the format.
+    /// Bytes that were read for the report, not counting those that identified the format.
     pub bytes_read: u64,
     /// The metadata of a `.safetensors` file.
     pub metadata: BTreeMap<String, String>,
@@ -26,12 +26,12 @@ pub struct ArraysReport {
 /// An array of a file.
 #[derive(Debug, Clone, Serialize)]
 pub struct ArrayReport {
-    /// Its name; empty for the only array of a `.npy` file.
+    /// The array's name; empty for the only array of a `.npy` file.
     pub name: String,
-    /// Its scalar type, sizes and dim order, if it is not row-major: `float32[2, 3]`.
+    /// The scalar type, the sizes, and the dim order unless it is row-major: `float32[2, 3]`.
     #[serde(rename = "type")]
     pub ty: String,
-    /// Its size in bytes.
+    /// The array's size in bytes.
     pub bytes: u64,
 }
 

@@ -37,28 +37,28 @@ pub fn text(report: &Report, all: bool) -> String {
 pub fn write_text(out: &mut dyn Write, report: &Report, detail: Detail) -> fmt::Result {
     let all = detail.all;
     match report {
-        Report::Pte(program) => program_text(out, program, detail),
-        Report::Ptd(file) => flat_tensor_text(out, file, all),
+        Report::Pte(program) => write_program(out, program, detail),
+        Report::Ptd(file) => write_flat_tensor(out, file, all),
         #[cfg(feature = "bef")]
-        Report::Bef(program) => bef_text(out, program, all),
-        Report::Bpte(bundle) => bundle_text(out, bundle, detail),
+        Report::Bef(program) => write_bef(out, program, all),
+        Report::Bpte(bundle) => write_bundle(out, bundle, detail),
         Report::Etdump(dump) => out.write_str(&dump.text()),
         Report::Etrecord(record) => out.write_str(&record.text()),
-        Report::Gguf(file) => gguf_text(out, file, all),
-        Report::Safetensors(file) => arrays_text(out, file, "safetensors", all),
-        Report::Npz(file) => arrays_text(out, file, "NumPy arrays", all),
-        Report::Npy(file) => arrays_text(out, file, "NumPy array", all),
+        Report::Gguf(file) => write_gguf(out, file, all),
+        Report::Safetensors(file) => write_arrays(out, file, "safetensors", all),
+        Report::Npz(file) => write_arrays(out, file, "NumPy arrays", all),
+        Report::Npy(file) => write_arrays(out, file, "NumPy array", all),
     }
 }
 
-fn arrays_text(out: &mut dyn Write, f: &ArraysReport, format: &str, all: bool) -> fmt::Result {
+fn write_arrays(out: &mut dyn Write, f: &ArraysReport, format: &str, all: bool) -> fmt::Result {
     writeln!(out, "{}: {format}, {} ({} read)", f.file, bytes(f.bytes), bytes(f.bytes_read))?;
     let metadata = f.metadata.iter().map(|(key, text)| (key.as_str(), text.clone()));
     let tensors = f.tensors.iter().map(|t| (t.name.as_str(), t.ty.clone(), t.bytes));
-    named_tensors_text(out, metadata, tensors, all)
+    write_named_tensors(out, metadata, tensors, all)
 }
 
-fn gguf_text(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
+fn write_gguf(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
     writeln!(
         out,
         "{}: GGUF version {}, {} ({} read)",
@@ -75,11 +75,11 @@ fn gguf_text(out: &mut dyn Write, f: &GgufReport, all: bool) -> fmt::Result {
         (key.as_str(), text)
     });
     let tensors = f.tensors.iter().map(|t| (t.name.as_str(), format!("{}{:?}", t.kind, t.sizes), t.bytes));
-    named_tensors_text(out, metadata, tensors, all)
+    write_named_tensors(out, metadata, tensors, all)
 }
 
 /// Writes the metadata of a file, and its tensors: name, type and bytes of each.
-fn named_tensors_text<'r>(
+fn write_named_tensors<'r>(
     out: &mut dyn Write,
     metadata: impl ExactSizeIterator<Item = (&'r str, String)>,
     tensors: impl ExactSizeIterator<Item = (&'r str, String, u64)> + Clone,
@@ -96,10 +96,10 @@ fn named_tensors_text<'r>(
     write_truncated(out, rows, all, "><<")
 }
 
-fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::Result {
+fn write_program(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::Result {
     let all = detail.all;
     match (&p.header, p.compiled_bytes) {
-        (Some(header), _) => header_text(out, p, header)?,
+        (Some(header), _) => write_header(out, p, header)?,
         (None, compiled) => {
             let (file, compiled) = (bytes(p.bytes), bytes(compiled.unwrap_or(0)));
             writeln!(out, "{}: torch.export archive, {file}; compiled, a program of {compiled}", p.file)?;
@@ -107,7 +107,7 @@ fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::
     }
     for method in &p.methods {
         writeln!(out)?;
-        method_text(out, method, detail)?;
+        write_method(out, method, detail)?;
     }
     for method in &p.invalid_methods {
         let unnamed = method.name.as_deref().unwrap_or("without a name");
@@ -117,7 +117,7 @@ fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::
             .iter()
             .try_for_each(|unknown| writeln!(out, "  unknown to this reader: {}", line(unknown)))?;
         if let Some(readable) = &method.readable {
-            method_contents(out, readable, detail)?;
+            write_method_contents(out, readable, detail)?;
         }
     }
 
@@ -160,7 +160,7 @@ fn program_text(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::
     Ok(())
 }
 
-fn header_text(out: &mut dyn Write, p: &ProgramReport, header: &HeaderReport) -> fmt::Result {
+fn write_header(out: &mut dyn Write, p: &ProgramReport, header: &HeaderReport) -> fmt::Result {
     writeln!(out, "{}: ExecuTorch program, {} ({} read)", p.file, bytes(p.bytes), bytes(p.bytes_read))?;
     write!(out, "header: ")?;
     match &header.extended {
@@ -175,7 +175,7 @@ fn header_text(out: &mut dyn Write, p: &ProgramReport, header: &HeaderReport) ->
     writeln!(out, "; tables {}; schema version {}", bytes(header.program_size), p.version)
 }
 
-fn bundle_text(out: &mut dyn Write, b: &BundleReport, detail: Detail) -> fmt::Result {
+fn write_bundle(out: &mut dyn Write, b: &BundleReport, detail: Detail) -> fmt::Result {
     writeln!(out, "{}: bundled program, {}; schema version {}", b.file, bytes(b.bytes), b.version)?;
     for suite in &b.suites {
         writeln!(out, "\ntest cases of {}", name(&suite.method))?;
@@ -190,11 +190,11 @@ fn bundle_text(out: &mut dyn Write, b: &BundleReport, detail: Detail) -> fmt::Re
         write_truncated(out, rows, detail.all, "><<")?;
     }
     writeln!(out)?;
-    program_text(out, &b.program, detail)
+    write_program(out, &b.program, detail)
 }
 
 #[cfg(feature = "bef")]
-fn bef_text(out: &mut dyn Write, p: &BefReport, all: bool) -> fmt::Result {
+fn write_bef(out: &mut dyn Write, p: &BefReport, all: bool) -> fmt::Result {
     writeln!(out, "{}: BEF program, {}", p.file, bytes(p.bytes))?;
     writeln!(out, "\nsections")?;
     let rows = p.sections.iter().map(|s| {
@@ -230,9 +230,9 @@ fn bef_text(out: &mut dyn Write, p: &BefReport, all: bool) -> fmt::Result {
     Ok(())
 }
 
-fn method_text(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt::Result {
+fn write_method(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt::Result {
     writeln!(out, "method {}", name(&m.name))?;
-    method_contents(out, m, detail)?;
+    write_method_contents(out, m, detail)?;
     match &m.missing {
         None => writeln!(out, "  runs here: yes"),
         Some(missing) => {
@@ -242,7 +242,7 @@ fn method_text(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt::Re
     }
 }
 
-fn method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt::Result {
+fn write_method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) -> fmt::Result {
     let all = detail.all;
     for (what, values) in [("inputs", &m.inputs), ("outputs", &m.outputs)] {
         writeln!(out, "  {what}{}", if values.is_empty() { ": none" } else { "" })?;
@@ -382,7 +382,7 @@ fn dim_order_note(order: &[u8]) -> String {
     }
 }
 
-fn flat_tensor_text(out: &mut dyn Write, f: &FlatTensorReport, all: bool) -> fmt::Result {
+fn write_flat_tensor(out: &mut dyn Write, f: &FlatTensorReport, all: bool) -> fmt::Result {
     writeln!(out, "{}: named data, {} ({} read)", f.file, bytes(f.bytes), bytes(f.bytes_read))?;
     let total = f.segments.iter().sum();
     let segments = count(f.segments.len(), "segment");

@@ -79,7 +79,11 @@ pub(super) fn blocks(raised: &RaisedMethod) -> Vec<Block> {
     for (id, life) in lives.iter_mut().enumerate() {
         let Some(life) = life else { continue };
         if owners[id] == id && life.role != "state" && life.first <= life.last {
-            match raised.holder(id).map(|holder| owner_of(&mut owners, holder)).filter(|&root| root != id) {
+            match raised
+                .elided_view_source(id)
+                .map(|holder| owner_of(&mut owners, holder))
+                .filter(|&root| root != id)
+            {
                 Some(holder) => owners[id] = holder,
                 None if raised.is_read_first(id) && !outputs.contains(&id) => life.role = "state",
                 None => {}

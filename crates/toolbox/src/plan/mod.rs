@@ -102,7 +102,7 @@ impl PlanReport {
     }
 }
 
-/// The memory plans of a program. `kernels` says which arguments an operator writes; `backends` read payloads.
+/// The memory plans of a program. The schemas in `kernels` say what operators write; `backends` read the payloads.
 pub fn plan(program: &Program, kernels: &KernelRegistry, backends: &BackendRegistry) -> Result<PlanReport> {
     let plans = program.tables().execution_plan.iter();
     let methods = plans.map(|plan| method_plan(program, plan, kernels, backends)).collect::<Result<_>>()?;

@@ -20,7 +20,7 @@ use std::path::Path;
 /// The version of the schema.
 const VERSION: u32 = 1;
 
-/// What a caller has to know of the task of a program. Fields that this version does not know are kept.
+/// What a caller must know about a program's task to use it. Fields that this version does not know are kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskMetadata {
     #[serde(default = "version")]
@@ -51,7 +51,7 @@ pub struct TaskMetadata {
 /// A tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokenizer {
-    /// The SHA-256 of its file, in hexadecimal.
+    /// The SHA-256 of the tokenizer's file, in hexadecimal.
     pub sha256: String,
     /// Other fields, such as the name of the file.
     #[serde(flatten)]
@@ -78,7 +78,7 @@ impl Default for TaskMetadata {
 }
 
 impl Tokenizer {
-    /// The tokenizer in a file.
+    /// The name and the SHA-256 of a tokenizer file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -106,7 +106,7 @@ impl TaskMetadata {
     /// What is wrong, in words: it is no JSON, larger than [`MAX_OWN_BYTES`], of another version, or a field has a value that
     /// nothing can use.
     pub fn parse(text: &str) -> Result<Self, String> {
-        within_limit(text)?;
+        check_size(text)?;
         #[derive(Deserialize)]
         struct VersionOnly {
             #[serde(default = "version")]
@@ -129,7 +129,7 @@ impl TaskMetadata {
     /// As [`Self::parse`].
     pub fn to_json(&self) -> Result<String> {
         let text = serde_json::to_string(self).context(|| "task metadata".to_owned())?;
-        within_limit(&text).and_then(|()| self.check()).map_err(Error::Input)?;
+        check_size(&text).and_then(|()| self.check()).map_err(Error::Input)?;
         Ok(text)
     }
 
@@ -144,7 +144,7 @@ impl TaskMetadata {
         }
     }
 
-    /// The labels for the elements of a tensor along its last dimension; none if their number is another.
+    /// The labels for the elements along a tensor's last dimension; empty if their number is not the dimension's size.
     pub fn labels_of(&self, tensor: &Tensor) -> &[String] {
         match tensor.sizes().last() {
             Some(&width) if width == self.labels.len() => &self.labels,
@@ -152,13 +152,13 @@ impl TaskMetadata {
         }
     }
 
-    /// Whether it says nothing.
+    /// Whether no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-fn within_limit(text: &str) -> Result<(), String> {
+fn check_size(text: &str) -> Result<(), String> {
     match text.len() as u64 {
         0..=MAX_OWN_BYTES => Ok(()),
         len => Err(format!("task metadata takes {len} bytes, at most {MAX_OWN_BYTES} can be stored")),

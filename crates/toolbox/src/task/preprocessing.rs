@@ -11,7 +11,7 @@ pub struct Preprocessing {
     /// Height and width of the center crop.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "one_or_two")]
     pub crop: Option<(usize, usize)>,
-    /// The factor for the bytes; 1/255 by default.
+    /// The factor by which each byte is multiplied; 1/255 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f32>,
     /// The mean that is subtracted: one value for all channels, or one per channel.
@@ -59,7 +59,7 @@ impl Preprocessing {
         }
     }
 
-    /// The same with the fields of a preprocessing; other fields are kept.
+    /// Sets the fields to those of `preparation`. Unknown fields, and a layout unless that is channels-last, are kept.
     #[must_use]
     pub fn with(self, preparation: &Preparation) -> Self {
         let given = |values: &Vec<f32>| (!values.is_empty()).then(|| values.clone());
@@ -75,7 +75,7 @@ impl Preprocessing {
         }
     }
 
-    /// Fails, in words, if a field has a value that no picture can be preprocessed with.
+    /// Fails if a field has a value with which no picture can be preprocessed; the error names the field.
     pub(super) fn check(&self) -> Result<(), String> {
         let sides = match self.resize {
             None => [1, 1],

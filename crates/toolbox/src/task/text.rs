@@ -10,7 +10,7 @@ use std::fmt::{self, Write};
 /// The name of the field with the labels.
 const LABELS: &str = "labels";
 
-/// Labels that are shown.
+/// Maximum number of labels that are shown.
 const FEW_LABELS: usize = 5;
 
 /// The fields with their values, as text.
@@ -19,8 +19,8 @@ fn fields(task: &TaskMetadata) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut add = |name: &str, value: Option<String>| all.extend(value.map(|value| (name.to_owned(), value)));
     add("task", task.task.clone());
-    add("preprocessing", task.preprocessing.as_ref().map(preprocessing));
-    add(LABELS, (!task.labels.is_empty()).then(|| labels(&task.labels)));
+    add("preprocessing", task.preprocessing.as_ref().map(preprocessing_text));
+    add(LABELS, (!task.labels.is_empty()).then(|| labels_text(&task.labels)));
     add(
         "tokenizer",
         task.tokenizer.as_ref().map(|tokenizer| {
@@ -35,7 +35,7 @@ fn fields(task: &TaskMetadata) -> Vec<(String, String)> {
     all
 }
 
-/// The fields that differ, with their values as text. Of lists of labels, the first that differs is shown.
+/// The fields that differ, with both values as text; for lists of labels of equal length, the first label that differs.
 pub(crate) fn differences(a: TaskMetadata, b: TaskMetadata) -> Vec<(String, Option<String>, Option<String>)> {
     let (texts_a, texts_b) = (fields(&a), fields(&b));
     let text = |texts: &[(String, String)], name: &str| {
@@ -61,7 +61,7 @@ pub(crate) fn differences(a: TaskMetadata, b: TaskMetadata) -> Vec<(String, Opti
     all
 }
 
-/// What the metadata says, on one line.
+/// The names of the fields that are set, on one line.
 pub fn summary(task: &TaskMetadata) -> String {
     let fields: Vec<String> = fields(task).into_iter().map(|(name, _)| name).collect();
     if fields.is_empty() { "nothing".to_owned() } else { fields.join(", ") }
@@ -73,13 +73,13 @@ pub(crate) fn write_text(out: &mut dyn Write, task: &TaskMetadata) -> fmt::Resul
     fields(task).iter().try_for_each(|(name, value)| writeln!(out, "  {}: {}", line(name), line(value)))
 }
 
-fn labels(labels: &[String]) -> String {
+fn labels_text(labels: &[String]) -> String {
     let first = labels.iter().take(FEW_LABELS).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if labels.len() > FEW_LABELS { ", …" } else { "" };
     format!("{} ({first}{more})", labels.len())
 }
 
-fn preprocessing(of: &Preprocessing) -> String {
+fn preprocessing_text(of: &Preprocessing) -> String {
     let list = |values: &[f32]| values.iter().map(f32::to_string).collect::<Vec<_>>().join(",");
     let mut parts = Vec::new();
     match of.resize {

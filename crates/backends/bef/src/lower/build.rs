@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct Blobs {
     list: Vec<NamedBytes>,
     known: HashSet<String>,
-    /// The keys of listed bytes that stay in memory, by address range, so that the same memory is not hashed again.
+    /// The keys of the bytes in `list` that stay in memory, by address range: the same memory is not hashed again.
     by_address: HashMap<Range<*const u8>, String>,
 }
 
@@ -44,7 +44,7 @@ impl Blobs {
         key
     }
 
-    /// The key of bytes: their digest.
+    /// The key under which `bytes` are stored: their digest, which is not computed again for the same memory.
     fn key_of_bytes(&self, bytes: &[u8]) -> String {
         self.by_address.get(&bytes.as_ptr_range()).cloned().unwrap_or_else(|| Digest::hex_digest(bytes))
     }
@@ -101,7 +101,7 @@ impl<'p> Builder<'p> {
         Ok((self.payload, Data::from_bytes_by_key(self.constants)))
     }
 
-    fn number_of_size(&mut self, size: &Size) -> Result<Number, Reason> {
+    fn size_to_number(&mut self, size: &Size) -> Result<Number, Reason> {
         let expression = match size {
             Size::Int(v) => return Ok(Number::Int(*v)),
             Size::Sym(expression) => expression,
@@ -125,7 +125,7 @@ impl<'p> Builder<'p> {
     fn add_value(&mut self, var: VarId) -> Result<usize, Reason> {
         let spec = bounded_spec(self.part, var)?;
         let (dtype, dim_order) = (spec.dtype, spec.dim_order);
-        let sizes = spec.sizes.iter().map(|size| self.number_of_size(size)).collect::<Result<_, _>>()?;
+        let sizes = spec.sizes.iter().map(|size| self.size_to_number(size)).collect::<Result<_, _>>()?;
         let ty = Type::Tensor { dtype, sizes, dim_order };
         self.payload.values.push(Value { ty, constant: None });
         Ok(self.payload.values.len() - 1)
@@ -154,10 +154,10 @@ impl<'p> Builder<'p> {
         Ok(value)
     }
 
-    fn number_of_variable(&mut self, var: VarId) -> Result<Number, Reason> {
+    fn variable_to_number(&mut self, var: VarId) -> Result<Number, Reason> {
         let part = self.part;
         match &part.var(var).ty {
-            VarType::Int(size) => self.number_of_size(size),
+            VarType::Int(size) => self.size_to_number(size),
             _ => Err(format!("%{} is not an integer", part.var(var).name)),
         }
     }
@@ -181,14 +181,14 @@ impl<'p> Builder<'p> {
     fn payload_arg(&mut self, value: ArgValue) -> Result<Arg, Reason> {
         Ok(match value {
             ArgValue::Known(arg) => arg,
-            ArgValue::Number(var) => match self.number_of_variable(var)? {
+            ArgValue::Number(var) => match self.variable_to_number(var)? {
                 Number::Int(v) => Arg::Scalar(pteron_tensor::Scalar::Int(v)),
                 Number::Expression(index) => Arg::Expression(index),
             },
             ArgValue::Numbers(list) => {
                 let number = |item: &IntArgument| match *item {
                     IntArgument::Int(v) => Ok(Number::Int(v)),
-                    IntArgument::Var(var) => self.number_of_variable(var),
+                    IntArgument::Var(var) => self.variable_to_number(var),
                 };
                 Arg::Ints(list.iter().map(number).collect::<Result<_, _>>()?)
             }
@@ -284,7 +284,7 @@ pub(super) fn payload_of_graph(graph: &Graph, source: &Payload, blobs: &mut Blob
         let node = graph.node(id);
         let op = match node.call() {
             Some(call) => {
-                let args = call.args.iter().map(Arg::of_graph).collect::<Option<_>>()?;
+                let args = call.args.iter().map(Arg::from_graph).collect::<Option<_>>()?;
                 Op::Call { operator: call.name().to_owned(), args }
             }
             None => {

@@ -47,8 +47,8 @@ pub enum Arg {
 }
 
 impl Arg {
-    /// The number of operands that the argument refers to.
-    pub fn operands(&self) -> usize {
+    /// The number of operands that the argument takes.
+    pub fn num_operands(&self) -> usize {
         match self {
             Self::Tensor => 1,
             Self::Tensors(n) => *n,
@@ -174,7 +174,7 @@ impl Arg {
 
     /// Converts an argument of a graph call to its form in the payload. `None` for a scalar that is computed at run time.
     #[cfg(feature = "compile")]
-    pub(crate) fn of_graph(arg: &CallArg) -> Option<Self> {
+    pub(crate) fn from_graph(arg: &CallArg) -> Option<Self> {
         Some(match arg {
             CallArg::None => Self::None,
             CallArg::Scalar(scalar) => Self::Scalar(*scalar),
@@ -193,12 +193,12 @@ impl Arg {
 
 /// Writes the attributes of a call.
 pub(super) fn write(record: &mut Record, operator: &str, args: &[Arg]) {
-    record.text("operator", operator).list_of("arguments", args.iter().map(Arg::write).collect());
+    record.text("operator", operator).list("arguments", args.iter().map(Arg::write).collect());
 }
 
 /// Reads the attributes of a call: the operator and its arguments.
 pub(super) fn read(fields: &Fields<'_>, expressions: usize) -> Result<(String, Vec<Arg>)> {
-    let args = fields.list_of("arguments")?.iter().enumerate().map(|(i, value)| {
+    let args = fields.list("arguments")?.iter().enumerate().map(|(i, value)| {
         Arg::read(value, expressions).ok_or_else(|| Error::new(format!("argument {i} is malformed")))
     });
     Ok((fields.text("operator")?.to_owned(), args.collect::<Result<_>>()?))

@@ -46,10 +46,10 @@ impl Record {
     }
 
     pub(crate) fn texts(&mut self, name: &'static str, values: impl Iterator<Item = String>) -> &mut Self {
-        self.list_of(name, values.map(Attribute::string).collect())
+        self.list(name, values.map(Attribute::string).collect())
     }
 
-    pub(crate) fn list_of(&mut self, name: &'static str, values: Vec<Attribute<'static>>) -> &mut Self {
+    pub(crate) fn list(&mut self, name: &'static str, values: Vec<Attribute<'static>>) -> &mut Self {
         let value =
             if values.is_empty() { Attribute::Array(Array::empty()) } else { Attribute::Aggregate(values) };
         self.push(name, value)
@@ -137,7 +137,7 @@ impl<'f> Fields<'f> {
             .map_err(|_| Error::new(format!("attribute `{name}` has {actual} sizes, expected {N}")))
     }
 
-    pub(super) fn list_of(&self, name: &str) -> Result<&'f [Attribute<'f>]> {
+    pub(super) fn list(&self, name: &str) -> Result<&'f [Attribute<'f>]> {
         self.get_as(name, "a list", |value| match value {
             Attribute::Array(array) if array.is_empty() => Some(&[][..]),
             Attribute::Aggregate(list) => Some(&list[..]),
@@ -146,7 +146,7 @@ impl<'f> Fields<'f> {
     }
 
     pub(crate) fn texts(&self, name: &str) -> Result<Vec<&'f str>> {
-        let list = self.list_of(name)?;
+        let list = self.list(name)?;
         let texts: Option<Vec<&str>> = list.iter().map(string_value).collect();
         texts.ok_or_else(|| Error::new(format!("attribute `{name}`: expected UTF-8 strings")))
     }

@@ -33,19 +33,19 @@ impl Payload {
         let mut kernels = body.kernels.iter().enumerate();
         let mut payload = match kernels.next() {
             Some((_, first)) if module.kernel_name(first.code) == Some(GRAPH) => {
-                graph(&fields(&module, first)?).map_err(|e| e.at_kernel(0, GRAPH))?
+                read_graph(&read_fields(&module, first)?).map_err(|e| e.at_kernel(0, GRAPH))?
             }
             _ => return fail(format!("the first kernel is not `{GRAPH}`")),
         };
         payload.name = function.name.to_string();
         payload.inputs = function.arguments.len();
-        payload.values = values(&module, body, payload.expressions.len())?;
+        payload.values = read_values(&module, body, payload.expressions.len())?;
         if let Some(index) = payload.values[payload.inputs..].iter().position(|v| v.ty == Type::Number) {
             return fail(format!("register {} is a number, but not an argument", payload.inputs + index));
         }
         for (index, kernel) in kernels {
             let name = module.kernel_name(kernel.code).unwrap_or_default();
-            payload.kernel(&module, kernel, name).map_err(|e| e.at_kernel(index, name))?;
+            payload.read_kernel(&module, kernel, name).map_err(|e| e.at_kernel(index, name))?;
         }
         payload.outputs = body.results.iter().map(|register| register.index()).collect();
         if let Some(&number) = payload.outputs.iter().find(|&&v| payload.values[v].ty == Type::Number) {
@@ -54,8 +54,8 @@ impl Payload {
         Ok(payload)
     }
 
-    fn kernel(&mut self, module: &Module<'_>, kernel: &Kernel<'_>, name: &str) -> Result<()> {
-        let fields = fields(module, kernel)?;
+    fn read_kernel(&mut self, module: &Module<'_>, kernel: &Kernel<'_>, name: &str) -> Result<()> {
+        let fields = read_fields(module, kernel)?;
         let inputs: Vec<usize> = kernel.arguments.iter().map(|register| register.index()).collect();
         let outputs: Vec<usize> = kernel.results.iter().map(|register| register.index()).collect();
         if !kernel.functions.is_empty() {
@@ -68,13 +68,13 @@ impl Payload {
             let ([], [output]) = (&inputs[..], &outputs[..]) else {
                 return fail("a constant has one result and no operands");
             };
-            self.values[*output].constant = Some(constant(&fields)?);
+            self.values[*output].constant = Some(read_constant(&fields)?);
             return Ok(());
         }
         let op = match name {
             CALL => {
                 let (operator, args) = call::read(&fields, self.expressions.len())?;
-                let operands = args.iter().try_fold(0usize, |sum, arg| sum.checked_add(arg.operands()));
+                let operands = args.iter().try_fold(0usize, |sum, arg| sum.checked_add(arg.num_operands()));
                 if operands != Some(inputs.len()) {
                     return fail(format!(
                         "its arguments do not refer to exactly its {} operands",
@@ -94,7 +94,7 @@ impl Payload {
     }
 }
 
-fn graph(fields: &Fields<'_>) -> Result<Payload> {
+fn read_graph(fields: &Fields<'_>) -> Result<Payload> {
     match fields.int("version")? {
         VERSION => {}
         version => return fail(format!("version {version} is unsupported, expected {VERSION}")),
@@ -109,7 +109,7 @@ fn graph(fields: &Fields<'_>) -> Result<Payload> {
     Ok(Payload { expressions: expressions.collect::<Result<_>>()?, maxima, ..Payload::default() })
 }
 
-fn constant(fields: &Fields<'_>) -> Result<Constant> {
+fn read_constant(fields: &Fields<'_>) -> Result<Constant> {
     let bytes = fields.int("bytes")?;
     let bytes = u64::try_from(bytes).map_err(|_| Error::new(format!("a constant has {bytes} bytes")))?;
     let key = if fields.has("key") { Some(fields.text("key")?.to_owned()) } else { None };
@@ -134,7 +134,7 @@ fn constant(fields: &Fields<'_>) -> Result<Constant> {
 }
 
 /// Reads the payload's values: one for each register of the function.
-fn values(module: &Module<'_>, body: &Body<'_>, expressions: usize) -> Result<Vec<Value>> {
+fn read_values(module: &Module<'_>, body: &Body<'_>, expressions: usize) -> Result<Vec<Value>> {
     let mut types: HashMap<TypeId, Type> = HashMap::new();
     let mut values = Vec::with_capacity(body.registers.len());
     for (index, register) in body.registers.iter().enumerate() {
@@ -155,7 +155,7 @@ fn values(module: &Module<'_>, body: &Body<'_>, expressions: usize) -> Result<Ve
     Ok(values)
 }
 
-fn fields<'m>(module: &'m Module<'_>, kernel: &'m Kernel<'_>) -> Result<Fields<'m>> {
+fn read_fields<'m>(module: &'m Module<'_>, kernel: &'m Kernel<'_>) -> Result<Fields<'m>> {
     let field = |named: &'m pteron_bef::NamedAttribute<'_>| {
         let name = named.name.as_deref();
         name.zip(module.attribute(named.value))

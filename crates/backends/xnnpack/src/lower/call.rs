@@ -36,7 +36,7 @@ impl<'p> Call<'p> {
         if is_constant(self.program, var) { Ok(var) } else { Err(format!("`{name}` is no constant")) }
     }
 
-    /// `N` integers; a single one is repeated. `default` is the schema's default.
+    /// The `N` integers of the argument `name`; a single one is repeated. `default` is the schema's default.
     pub(super) fn ints<const N: usize>(&self, name: &str, default: [i64; N]) -> Result<[i64; N], Reason> {
         let list = match self.argument(name) {
             None => return Ok(default),
@@ -65,7 +65,7 @@ impl<'p> Call<'p> {
         self.ints(name, [default]).map(|[v]| v)
     }
 
-    /// A scalar; `None` if it is absent.
+    /// The scalar argument `name`; `None` if it is absent.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>, Reason> {
         match self.argument(name) {
             None => Ok(None),
@@ -102,7 +102,7 @@ impl<'p> Call<'p> {
         float_spec(self.program, var)
     }
 
-    /// A dimension index; negative ones count from the end.
+    /// Converts the dimension index `dim`, which counts from the end if negative, to an index from the start.
     pub(super) fn dim(&self, dim: i64, rank: usize) -> Result<usize, Reason> {
         let at = if dim < 0 { dim + rank as i64 } else { dim };
         let at = usize::try_from(at).ok().filter(|at| *at < rank);

@@ -29,7 +29,7 @@ pub(super) fn without_copies(program: &ExportedProgram) -> Cow<'_, ExportedProgr
         return Cow::Borrowed(program);
     }
     let mut logical = program.clone();
-    read_sources(&mut logical.graph, &sources);
+    replace_uses(&mut logical.graph, &sources);
     let uses = logical.use_counts();
     remove_unused(&mut logical.graph, &|node| {
         node.outputs.first().is_some_and(|out| sources.contains_key(out) && uses[out.index()] == 0)
@@ -37,12 +37,12 @@ pub(super) fn without_copies(program: &ExportedProgram) -> Cow<'_, ExportedProgr
     Cow::Owned(logical)
 }
 
-fn read_sources(graph: &mut ExportedGraph, sources: &HashMap<VarId, VarId>) {
+fn replace_uses(graph: &mut ExportedGraph, sources: &HashMap<VarId, VarId>) {
     for node in &mut graph.nodes {
         for (_, arg) in &mut node.args {
             arg.map_vars(&mut |var| sources.get(&var).copied().unwrap_or(var));
         }
-        node.graphs_mut().for_each(|inner| read_sources(inner, sources));
+        node.graphs_mut().for_each(|inner| replace_uses(inner, sources));
     }
 }
 

@@ -42,11 +42,11 @@ pub(super) trait Fields {
     }
 
     /// A float, 0 if it is absent.
-    fn real(&mut self, _name: &'static str, _place: &mut f32) -> Result<(), Self::Error> {
+    fn float(&mut self, _name: &'static str, _place: &mut f32) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// The number of elements of the lists of sizes in the fields after it.
+    /// A field that holds the length of the lists of sizes in the fields after it.
     fn length(&mut self, _name: &'static str, _sizes: &mut Vec<usize>) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -201,7 +201,7 @@ macro_rules! tables {
         pub(super) fn read<F: Fields>(tag: u8, f: &mut F) -> Result<Option<Op>, F::Error> {
             Ok(Some(match tag {
                 $( $u_tag => {
-                    $( let mut $param = 0.0; f.real(stringify!($field), &mut $param)?; )?
+                    $( let mut $param = 0.0; f.float(stringify!($field), &mut $param)?; )?
                     node_1x1(f)?;
                     Op::Unary(Unary::$u $( { $param } )?)
                 } )*
@@ -220,7 +220,7 @@ macro_rules! tables {
         pub(super) fn visit<F: Fields>(op: &Op, inputs: usize, f: &mut F) -> Result<(), F::Error> {
             match op.clone() {
                 $( Op::Unary(Unary::$u $( { mut $param } )?) => {
-                    $( f.real(stringify!($field), &mut $param)?; )?
+                    $( f.float(stringify!($field), &mut $param)?; )?
                     node_1x1(f)
                 } )*
                 $( Op::Binary(Binary::$b) => node_2x1(f), )*

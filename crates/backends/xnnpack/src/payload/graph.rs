@@ -11,7 +11,7 @@ use std::collections::HashMap;
 enum Writer {
     /// Nothing has defined the value yet.
     Nobody,
-    /// No node: the value is an input or a constant.
+    /// No node: the value is an input, which the caller writes, or a constant.
     Caller,
     /// The node with this index.
     Node(usize),

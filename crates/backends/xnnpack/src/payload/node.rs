@@ -151,7 +151,7 @@ impl Conv {
 /// The parameters of a 2D pooling. Pairs are height, then width.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Padding at the top, right, bottom and left, which is not part of any window.
+    /// Padding at the top, right, bottom and left. Padded positions do not count in any window.
     pub padding: [usize; 4],
     /// The window size.
     pub window: [usize; 2],

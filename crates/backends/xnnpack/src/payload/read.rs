@@ -33,14 +33,14 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
     let reader = Reader::new(flatbuffer, range.start, limits);
     reader.root(|t| {
         let mut graph = Graph::new(limits);
-        graph.constants = constants(t, header.as_ref())?;
+        graph.constants = read_constants(t, header.as_ref())?;
         graph.num_externs = t.get(3, "num_externs", 0)?;
         if graph.num_externs > MAX_EXTERNALS {
             let expected = format!("at most {MAX_EXTERNALS}");
             return Err(t.error(ErrorKind::Limit, 3, "num_externs", expected, graph.num_externs));
         }
-        t.tables(2, "xvalues", |t| graph.value(t))?;
-        let nodes = t.tables(1, "xnodes", |t| graph.node(t))?;
+        t.tables(2, "xvalues", |t| graph.read_value(t))?;
+        let nodes = t.tables(1, "xnodes", |t| graph.read_node(t))?;
         graph.check_written(t)?;
         let (inputs, outputs) = graph.externals();
         Ok(Payload {
@@ -57,7 +57,7 @@ pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
 }
 
 /// Reads the constants: from `constant_data` if there is a header, else from the flatbuffer's own buffers.
-fn constants(t: &Table<'_, '_>, header: Option<&Header>) -> Result<Vec<Constant>> {
+fn read_constants(t: &Table<'_, '_>, header: Option<&Header>) -> Result<Vec<Constant>> {
     let Some(header) = header else {
         return t.tables(6, "constant_buffer", |t| {
             Ok(Constant::Payload(t.byte_range(0, "storage")?.unwrap_or(0..0)))
@@ -84,7 +84,7 @@ fn region(constants: &Range<u64>, offset: u64, size: u64) -> Option<Range<u64>> 
 }
 
 impl Graph<'_> {
-    fn value(&mut self, t: &Table<'_, '_>) -> Result<()> {
+    fn read_value(&mut self, t: &Table<'_, '_>) -> Result<()> {
         let read = t.union(0, "xvalue_union", |kind, t| match kind {
             1 => self.tensor_value(t, None),
             2 => {
@@ -105,7 +105,7 @@ impl Graph<'_> {
         match kind {
             1 => Ok(Quantization::PerChannel {
                 scales: self.scales(t, 2, 3, 4)?,
-                channel_dim: non_negative(t, 1, "channel_dim")?,
+                channel_dim: read_non_negative(t, 1, "channel_dim")?,
             }),
             2 => {
                 let scale: f32 = t.get(0, "scale", 0.0)?;
@@ -114,9 +114,11 @@ impl Graph<'_> {
                 }
                 Ok(Quantization::PerTensor { scale, zero_point: t.get(1, "zero_point", 0)? })
             }
-            3 => Ok(Quantization::PerToken { num_nonbatch_dims: non_negative(t, 0, "num_nonbatch_dims")? }),
+            3 => Ok(Quantization::PerToken {
+                num_nonbatch_dims: read_non_negative(t, 0, "num_nonbatch_dims")?,
+            }),
             4 => {
-                let group_size = non_negative(t, 2, "group_size")?;
+                let group_size = read_non_negative(t, 2, "group_size")?;
                 if group_size == 0 || group_size % 32 != 0 {
                     let expected = "a multiple of 32";
                     return Err(t.error(ErrorKind::Invalid, 2, "group_size", expected, group_size));
@@ -124,7 +126,7 @@ impl Graph<'_> {
                 let scales = self.scales(t, 4, 5, 2)?;
                 Ok(Quantization::PerGroup {
                     scales,
-                    channel_dim: non_negative(t, 1, "channel_dim")?,
+                    channel_dim: read_non_negative(t, 1, "channel_dim")?,
                     group_size,
                 })
             }
@@ -250,7 +252,7 @@ fn is_valid_scale(scale: f32) -> bool {
 }
 
 /// Reads a field that is a non-negative `i32`.
-fn non_negative(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<usize> {
+fn read_non_negative(t: &Table<'_, '_>, id: usize, name: &'static str) -> Result<usize> {
     let number: i32 = t.get(id, name, 0)?;
     usize::try_from(number)
         .map_err(|_| t.error(ErrorKind::Invalid, id, name, "a number of 0 or more", number))

@@ -10,7 +10,7 @@ use pteron_format::{Error, ErrorKind, Result};
 
 impl Graph<'_> {
     /// Reads a node, and checks that it fits its values.
-    pub(super) fn node(&mut self, t: &Table<'_, '_>) -> Result<Node> {
+    pub(super) fn read_node(&mut self, t: &Table<'_, '_>) -> Result<Node> {
         let bounds = t.table(3, "output_min_max", |t| {
             let bounds: (f32, f32) = (t.get(0, "output_min", 0.0)?, t.get(1, "output_max", 0.0)?);
             if bounds.0 <= bounds.1 {
@@ -21,7 +21,7 @@ impl Graph<'_> {
         })?;
         let debug_handle = t.get(2, "debug_handle", 0)?;
         let read = t.union(0, "xnode_union", |kind, t| {
-            let node = self.node_table(kind, t)?;
+            let node = self.read_node_table(kind, t)?;
             let bounds = bounds.unwrap_or(node.bounds);
             let node = Node { bounds, debug_handle, ..node };
             match check_node(&self.values, &node) {
@@ -34,7 +34,7 @@ impl Graph<'_> {
     }
 
     /// Reads the table of a node with a tag of the schema's union.
-    fn node_table(&mut self, kind: u8, t: &Table<'_, '_>) -> Result<Node> {
+    fn read_node_table(&mut self, kind: u8, t: &Table<'_, '_>) -> Result<Node> {
         let mut table = NodeTable::new(self, t);
         let op = fields::read(kind, &mut table)?;
         let NodeTable { inputs, outputs, flags, .. } = table;
@@ -122,7 +122,7 @@ impl Fields for NodeTable<'_, '_, '_, '_, '_> {
         Ok(())
     }
 
-    fn real(&mut self, name: &'static str, place: &mut f32) -> Result<()> {
+    fn float(&mut self, name: &'static str, place: &mut f32) -> Result<()> {
         let id = self.next();
         *place = self.t.get(id, name, 0.0)?;
         Ok(())
@@ -210,7 +210,7 @@ mod tests {
             Ok(())
         }
 
-        fn real(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
+        fn float(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
             *place = 0.25;
             Ok(())
         }
@@ -263,7 +263,7 @@ mod tests {
             let table = write_node(&mut w, &node, &graph.values);
             let bytes = w.finish(table, *b"XN01").unwrap().bytes;
             let read = Reader::new(&bytes, 0, &limits)
-                .root(|t| t.union(0, "xnode_union", |kind, t| graph.node_table(kind, t)));
+                .root(|t| t.union(0, "xnode_union", |kind, t| graph.read_node_table(kind, t)));
             assert_eq!(read.unwrap(), Some(node), "{name}");
         }
     }

@@ -77,7 +77,7 @@ macro_rules! for_each_node {
                     flags: flags[8 => align_corners, 4 => legacy]
                 }
                 10 "StaticConstantPad" Pad { pre, post, value } => {
-                    pre_paddings: sizes(pre), post_paddings: sizes(post), padding_value: real(value),
+                    pre_paddings: sizes(pre), post_paddings: sizes(post), padding_value: float(value),
                     input_id: input, output_id: output, flags: flags[]
                 }
                 11 "AvgPooling2d" AvgPool(pool) => { ..pooling_2d(pool) }

@@ -131,7 +131,7 @@ fn write_value(w: &mut Writer, value: &Value) -> Ref {
 /// Writes quantization parameters; returns their tag in the schema's union.
 fn write_quantization(w: &mut Writer, quantization: &Quantization) -> Option<(u8, Ref)> {
     /// The field of inline scales, and the index and count fields of scales in a constant.
-    fn scales(w: &mut Writer, scales: &Scales) -> (Field, [Field; 2]) {
+    fn write_scales(w: &mut Writer, scales: &Scales) -> (Field, [Field; 2]) {
         match scales {
             Scales::Inline(scales) => (Field::Ref(w.scalars(scales)), [Field::Absent; 2]),
             Scales::Constant { index, count: n } => (Field::Absent, [nonzero_int(*index), nonzero_int(*n)]),
@@ -140,7 +140,7 @@ fn write_quantization(w: &mut Writer, quantization: &Quantization) -> Option<(u8
     Some(match quantization {
         Quantization::None => return None,
         Quantization::PerChannel { scales: s, channel_dim } => {
-            let (inline, [index, number]) = scales(w, s);
+            let (inline, [index, number]) = write_scales(w, s);
             (1, w.table(&[inline, Field::scalar(*channel_dim as i32, 0), index, number]))
         }
         Quantization::PerTensor { scale, zero_point } => {
@@ -150,7 +150,7 @@ fn write_quantization(w: &mut Writer, quantization: &Quantization) -> Option<(u8
             (3, w.table(&[Field::scalar(*num_nonbatch_dims as i32, 0)]))
         }
         Quantization::PerGroup { scales: s, channel_dim, group_size } => {
-            let (inline, [index, number]) = scales(w, s);
+            let (inline, [index, number]) = write_scales(w, s);
             let (channel, group) = (*channel_dim as i32, *group_size as i32);
             let fields =
                 [inline, Field::scalar(channel, 0), Field::scalar(group, 0), Field::Absent, index, number];
@@ -227,7 +227,7 @@ impl Fields for Table<'_> {
         self.push(nonzero_int(*place))
     }
 
-    fn real(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
+    fn float(&mut self, _: &'static str, place: &mut f32) -> Result<(), Infallible> {
         self.push(Field::scalar(*place, 0.0))
     }
 

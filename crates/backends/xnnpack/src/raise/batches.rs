@@ -18,7 +18,7 @@ impl Raise<'_> {
         let [_, matrices] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let value = &self.payload.values[matrices];
         if value.datatype != Datatype::Qcint8 || self.datatype(node.outputs[0]) != Datatype::Fp32 {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let (a_dims, b_dims) = (self.dims(x), value.dims.clone());
         let (Some((batch_a, &[m, k])), Some((batch_b, &[rows, columns]))) =
@@ -33,7 +33,7 @@ impl Raise<'_> {
         let (count, size) = (batch_b.iter().product::<usize>(), k * n);
         let scales = match &value.quantization {
             quantization @ Quantization::PerChannel { .. } => self.data.scales(quantization)?,
-            _ => return Err(self.unsupported(node)),
+            _ => return Err(self.unsupported_error(node)),
         };
         if scales.len() != count * n {
             return fail(format!("{} scales for {count} matrices of {n} columns", scales.len()));
@@ -58,8 +58,8 @@ impl Raise<'_> {
         for (item, &b) in from.iter().enumerate() {
             let elements: Vec<i8> = collected(bytes[b * size..][..size].iter().map(|&b| b as i8))?;
             let sizes = if transposed { [n, k] } else { [k, n] };
-            let weights = self.emit.computed(Tensor::from_slice(&sizes, &elements)?)?;
-            let scales = self.emit.computed(Tensor::from_slice(&[n], &scales[b * n..][..n])?)?;
+            let weights = self.emit.computed_constant(Tensor::from_slice(&sizes, &elements)?)?;
+            let scales = self.emit.computed_constant(Tensor::from_slice(&[n], &scales[b * n..][..n])?)?;
             let rows = self.emit.slice(x, 0, item * each, each)?;
             parts.push(self.product_with_scales(rows, [weights, scales], transposed, [each, k, n])?);
         }

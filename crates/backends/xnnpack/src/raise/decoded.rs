@@ -10,7 +10,7 @@ use pteron_runtime::ConstantBytes;
 use pteron_tensor::{ScalarType, TensorMeta};
 use std::sync::{Arc, OnceLock};
 
-/// What takes the memory when decoded weights exhaust a budget, as the error names it.
+/// The name of decoded weights in the error that they exhaust the memory budget.
 const DECODED: &str = "its decoded weights";
 
 /// How weights are stored.

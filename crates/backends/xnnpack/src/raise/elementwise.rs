@@ -121,7 +121,7 @@ impl Raise<'_> {
         let (x, y) = (self.dequantize_value(a, x)?, self.dequantize_value(b, y)?);
         let dtype = self.emit.dtype(x);
         if self.emit.dtype(y) != dtype {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let args = [Arg::Tensor(x), Arg::Tensor(y)].into_iter().chain(fixed_arguments(f.aten())).collect();
         let id = self.emit.call(f.aten().kernel, args, dtype, &sizes)?;

@@ -71,7 +71,7 @@ impl<'k> Emit<'k> {
     }
 
     /// Adds a constant that was computed while raising; its bytes are charged to the budget.
-    pub(crate) fn computed(&mut self, tensor: Tensor) -> Result<ValueId> {
+    pub(crate) fn computed_constant(&mut self, tensor: Tensor) -> Result<ValueId> {
         Ok(self.graph.computed_constant(tensor)?)
     }
 

@@ -264,7 +264,7 @@ impl Raise<'_> {
     pub(super) fn max_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
         let (from, to) = (self.quantizer(node.inputs[0]), self.quantizer(node.outputs[0]));
         if from != to {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let image = self.nchw(node.inputs[0])?;
         let x = self.dequantize_to_units(node.inputs[0], image)?;
@@ -316,7 +316,7 @@ impl Raise<'_> {
             let (rows, columns) = (count(0, top), count(1, left));
             let counts: Vec<f32> = rows.iter().flat_map(|r| columns.iter().map(move |c| r * c)).collect();
             let counts = Tensor::from_slice(&[rows.len(), columns.len()], &counts)?;
-            let counts = self.emit.computed(counts)?;
+            let counts = self.emit.computed_constant(counts)?;
             let counts = self.emit.cast(counts, dtype)?;
             id = self.emit.call("aten::div.out", vec![Arg::Tensor(id), Arg::Tensor(counts)], dtype, &out)?;
         }

@@ -11,18 +11,18 @@ use pteron_tensor::{DimOrder, ScalarType, TensorMeta};
 
 impl Raise<'_> {
     /// Adds the inputs of a call.
-    pub(super) fn inputs(&mut self, metas: &[TensorMeta]) -> Result<()> {
+    pub(super) fn add_inputs(&mut self, metas: &[TensorMeta]) -> Result<()> {
         let (count, expected) = (metas.len(), self.payload.inputs.len());
         if count != expected {
             return fail(format!("{count} inputs for the {expected} of the payload"));
         }
         for (i, meta) in metas.iter().enumerate() {
-            self.input(i, meta)?;
+            self.add_input(i, meta)?;
         }
         Ok(())
     }
 
-    fn input(&mut self, i: usize, meta: &TensorMeta) -> Result<()> {
+    fn add_input(&mut self, i: usize, meta: &TensorMeta) -> Result<()> {
         let v = self.payload.inputs[i];
         let value = &self.payload.values[v];
         let (dtype, rank) = (value.datatype.scalar_type(), value.dims.len());
@@ -62,7 +62,7 @@ impl Raise<'_> {
     }
 
     /// Adds the outputs of a call.
-    pub(super) fn outputs(&mut self, request: &GraphRequest<'_>) -> Result<()> {
+    pub(super) fn add_outputs(&mut self, request: &GraphRequest<'_>) -> Result<()> {
         let (count, expected) = (request.outputs.len(), self.payload.outputs.len());
         if count != expected {
             return fail(format!("{count} outputs for the {expected} of the payload"));

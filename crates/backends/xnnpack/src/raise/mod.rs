@@ -40,13 +40,13 @@ pub(crate) fn raise(
 ) -> Result<Graph> {
     let values = vec![Slot::default(); payload.values.len()];
     let mut raise = Raise { payload, data, emit: Emit::new(kernels, request.bytes, &request.budget), values };
-    raise.inputs(request.inputs)?;
+    raise.add_inputs(request.inputs)?;
     for (index, node) in payload.nodes.iter().enumerate() {
         raise.emit.graph.set_origin(Place::node(index as u32));
         raise.raise_node(node).map_err(|e| e.at_node(payload, index))?;
     }
     raise.emit.graph.set_origin(Place::default());
-    raise.outputs(request)?;
+    raise.add_outputs(request)?;
     Ok(raise.emit.graph)
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn refused_nodes(
 ) -> Result<Vec<(usize, String)>> {
     let values = vec![Slot::default(); payload.values.len()];
     let mut raise = Raise { payload, data, emit: Emit::new(kernels, request.bytes, &request.budget), values };
-    raise.inputs(request.inputs)?;
+    raise.add_inputs(request.inputs)?;
     let mut unread: HashSet<usize> = unread.iter().copied().collect();
     let mut refused = Vec::new();
     for (index, node) in payload.nodes.iter().enumerate() {
@@ -73,7 +73,7 @@ pub(crate) fn refused_nodes(
             Err(error) => refused.push((index, error.to_string())),
         }
         for &v in &node.outputs {
-            if raise.placeholder(v).is_err() {
+            if raise.add_placeholder(v).is_err() {
                 unread.insert(v);
             }
         }
@@ -145,7 +145,7 @@ impl Raise<'_> {
     }
 
     /// Adds a placeholder for a value, with its sizes at export. Fails for dynamically quantized values.
-    fn placeholder(&mut self, v: usize) -> Result<()> {
+    fn add_placeholder(&mut self, v: usize) -> Result<()> {
         let value = &self.payload.values[v];
         if matches!(value.datatype, Datatype::Qdint8 | Datatype::Qpint8) || value.quantized_by_row {
             return fail(format!("value %{} is known by the node that writes it", value.id));
@@ -210,7 +210,7 @@ impl Raise<'_> {
             .iter()
             .any(|&v| self.values[v].dynamic_source.is_some() || self.payload.values[v].quantized_by_row)
         {
-            return self.dynamically_quantized(node);
+            return self.raise_dynamically_quantized(node);
         }
         match &node.op {
             Op::Unary(f) => self.unary(node, *f),
@@ -265,7 +265,7 @@ impl Raise<'_> {
         self.check_float_types(node)?;
         let mut types = node.inputs.iter().chain(&node.outputs).map(|&v| self.datatype(v));
         let first = types.next();
-        if types.all(|d| Some(d) == first) { Ok(()) } else { Err(self.unsupported(node)) }
+        if types.all(|d| Some(d) == first) { Ok(()) } else { Err(self.unsupported_error(node)) }
     }
 
     /// Fails unless all values of a node have float types.
@@ -275,7 +275,7 @@ impl Raise<'_> {
         if node.inputs.iter().chain(&node.outputs).all(is_float) {
             Ok(())
         } else {
-            Err(self.unsupported(node))
+            Err(self.unsupported_error(node))
         }
     }
 
@@ -286,7 +286,7 @@ impl Raise<'_> {
         if operands.iter().all(|&id| self.emit.dtype(id) == to) { to } else { ScalarType::Float }
     }
 
-    fn unsupported(&self, node: &Node) -> Error {
+    fn unsupported_error(&self, node: &Node) -> Error {
         let name = |&v: &usize| self.datatype(v).name();
         let list = |vs: &[usize]| vs.iter().map(name).collect::<Vec<_>>().join(", ");
         Error::new(format!(

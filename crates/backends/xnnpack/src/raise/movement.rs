@@ -17,7 +17,7 @@ impl Raise<'_> {
         let fits = |&v: &usize| {
             of(v) == out && !matches!(out.1, Quantization::PerChannel { .. } | Quantization::PerGroup { .. })
         };
-        if node.inputs.iter().all(fits) { Ok(()) } else { Err(self.unsupported(node)) }
+        if node.inputs.iter().all(fits) { Ok(()) } else { Err(self.unsupported_error(node)) }
     }
 
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {

@@ -127,7 +127,7 @@ impl Raise<'_> {
             (None, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) => {
                 self.emit.cast(id, self.datatype(out).scalar_type())
             }
-            _ => Err(self.unsupported(node)),
+            _ => Err(self.unsupported_error(node)),
         }
     }
 
@@ -200,7 +200,7 @@ impl Raise<'_> {
     /// which is an integer, times the reciprocal of the number of pixels, times the ratio of the scales, where each
     /// product is rounded to f32. The zero point is added before halves are rounded to even.
     pub(super) fn quantized_mean(&mut self, node: &Node, image: ValueId, from: Quantizer) -> Result<ValueId> {
-        let Some(to) = self.quantizer(node.outputs[0]) else { return Err(self.unsupported(node)) };
+        let Some(to) = self.quantizer(node.outputs[0]) else { return Err(self.unsupported_error(node)) };
         let x = self.dequantize_to_units(node.inputs[0], image)?;
         let sizes = self.emit.sizes(x);
         let args = vec![Arg::Tensor(x), Arg::Ints(vec![2, 3]), Arg::Bool(true), Arg::Absent];
@@ -215,18 +215,18 @@ impl Raise<'_> {
         };
         let mean = self.multiply(sum, 1.0 / pixels as f32)?;
         let mean = self.multiply(mean, from.scale / to.scale)?;
-        let zero = self.add_scalar(to.zero as f32)?;
+        let zero = self.add_scalar_constant(to.zero as f32)?;
         let args = vec![Arg::Tensor(mean), Arg::Tensor(zero), Arg::Int(1)];
         let id = self.emit.call("aten::add.out", args, ScalarType::Float, &out)?;
         self.quantize(id, to, Affine { scale: 1.0, zero: 0 }, node.bounds)
     }
 
-    fn add_scalar(&mut self, x: f32) -> Result<ValueId> {
-        self.emit.computed(Tensor::from_slice(&[1], &[x])?)
+    fn add_scalar_constant(&mut self, x: f32) -> Result<ValueId> {
+        self.emit.computed_constant(Tensor::from_slice(&[1], &[x])?)
     }
 
     fn multiply(&mut self, id: ValueId, factor: f32) -> Result<ValueId> {
-        let (sizes, factor) = (self.emit.sizes(id), self.add_scalar(factor)?);
+        let (sizes, factor) = (self.emit.sizes(id), self.add_scalar_constant(factor)?);
         self.emit.call("aten::mul.out", vec![Arg::Tensor(id), Arg::Tensor(factor)], ScalarType::Float, &sizes)
     }
 
@@ -234,7 +234,7 @@ impl Raise<'_> {
         let (v, out) = (node.inputs[0], node.outputs[0]);
         if let Quantization::PerToken { num_nonbatch_dims } = self.payload.values[out].quantization {
             if !matches!(self.datatype(v), Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) {
-                return Err(self.unsupported(node));
+                return Err(self.unsupported_error(node));
             }
             let dims = self.dims(v);
             if num_nonbatch_dims > dims.len() {
@@ -265,14 +265,14 @@ impl Raise<'_> {
     }
 
     /// Raises a node that has a dynamically quantized input.
-    pub(super) fn dynamically_quantized(&mut self, node: &Node) -> Result<()> {
+    pub(super) fn raise_dynamically_quantized(&mut self, node: &Node) -> Result<()> {
         // No graph node has the quantized values of such an input: the convert node before only recorded the float
         // value (`Slot::dynamic_source`), and each reader quantizes it on its own. Linear layers do it row by row
         // inside of one node. Convolutions have no such node, so they read an image that is quantized and dequantized
         // again.
         let source = |s: &Self, v: usize| s.values[v].dynamic_source.unwrap_or(v);
         if node.inputs[1..].iter().any(|&v| self.values[v].dynamic_source.is_some()) {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let v = node.inputs[0];
         let shared = match self.payload.values[v].quantization {
@@ -297,14 +297,14 @@ impl Raise<'_> {
                 self.values[v].layouts.nchw = Some(self.dynamically_quantized_image(x)?);
                 self.transposed_convolution(node, conv)
             }
-            _ => Err(self.unsupported(node)),
+            _ => Err(self.unsupported_error(node)),
         }
     }
 
     fn dynamic_linear(&mut self, node: &Node, x: usize) -> Result<()> {
         let (filter, mut dims) = (node.inputs[1], self.dims(x));
         let value = &self.payload.values[filter];
-        let &[outputs, inputs] = &value.dims[..] else { return Err(self.unsupported(node)) };
+        let &[outputs, inputs] = &value.dims[..] else { return Err(self.unsupported_error(node)) };
         if dims.last() != Some(&inputs) {
             return fail_sizes(format!("an input of {dims:?} for {inputs} inputs"));
         }
@@ -319,7 +319,7 @@ impl Raise<'_> {
             }
             (Datatype::Qcint4, Quantization::PerChannel { channel_dim: 0, .. }) => (WeightBits::Four, inputs),
             (Datatype::Qbint4, Quantization::PerGroup { group_size, .. }) => (WeightBits::Four, *group_size),
-            _ => return Err(self.unsupported(node)),
+            _ => return Err(self.unsupported_error(node)),
         };
         let groups = inputs.div_ceil(group.max(1)).max(1);
         if scales.len() != groups * outputs && !(scales.len() == 1 && groups == 1) {
@@ -342,7 +342,7 @@ impl Raise<'_> {
             WeightBits::Eight => self.nhwc(filter)?,
             WeightBits::Four => self.decoded_weights(value, Encoding::Nibbles)?,
         };
-        let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?)?;
+        let scales = self.emit.computed_constant(Tensor::from_slice(&[by_group.len()], &by_group)?)?;
         let nhwc = self.nhwc(x)?;
         let mut ids = vec![self.emit.cast(nhwc, ScalarType::Float)?, weights, scales];
         if let Some(&bias) = node.inputs.get(2) {
@@ -367,7 +367,7 @@ impl Raise<'_> {
     /// A float bias as an f32 constant.
     pub(super) fn float_bias(&mut self, node: &Node, bias: usize) -> Result<ValueId> {
         if self.payload.values[bias].constant_index().is_none() || self.datatype(bias).is_quantized() {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let nhwc = self.nhwc(bias)?;
         if self.emit.dtype(nhwc) == ScalarType::Float {
@@ -381,7 +381,7 @@ impl Raise<'_> {
             }
             other => return fail(format!("a bias of {other}")),
         };
-        self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?)
+        self.emit.computed_constant(Tensor::from_slice(&[wide.len()], &wide)?)
     }
 
     /// The input image of a convolution, dynamically quantized with parameters for each batch item, and dequantized.
@@ -415,7 +415,7 @@ impl Raise<'_> {
         let channel = match (value.datatype, &value.quantization) {
             (Datatype::Qint8, Quantization::PerTensor { zero_point: 0, .. }) => None,
             (Datatype::Qcint8, Quantization::PerChannel { channel_dim, .. }) => Some(*channel_dim),
-            _ => return Err(self.unsupported(node)),
+            _ => return Err(self.unsupported_error(node)),
         };
         let scales = self.data.scales(&value.quantization)?;
         let (channels, inner) = match channel {
@@ -437,7 +437,7 @@ impl Raise<'_> {
     pub(super) fn quantized_linear(&mut self, node: &Node, transposed: bool) -> Result<()> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         };
         let mut dims = self.dims(v);
         let weights = self.dims(filter);
@@ -450,10 +450,10 @@ impl Raise<'_> {
             return self.integer_linear(node, transposed, &scales);
         };
         let mut ids = vec![self.nhwc(v)?, weights];
-        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
+        ids.push(self.emit.computed_constant(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.int32_bias(node, bias)?;
-            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
+            ids.push(self.emit.computed_constant(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let op = QuantizedLinear {
             input: QuantizedInput::Quantized(from.unit_affine()),
@@ -505,14 +505,14 @@ impl Raise<'_> {
     fn integer_linear(&mut self, node: &Node, transposed: bool, scales: &[f32]) -> Result<()> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         };
         let mut dims = self.dims(v);
         let x = self.nhwc(v)?;
         let x = self.dequantize(x, from.unit_affine())?;
         let x = self.emit.cast(x, ScalarType::Double)?;
         let weights = Tensor::from_slice(&self.dims(filter), &self.integer_weights(filter)?)?;
-        let mut weights = self.emit.computed(weights)?;
+        let mut weights = self.emit.computed_constant(weights)?;
         if transposed {
             weights = self.emit.permute(weights, &[1, 0])?;
         }
@@ -521,14 +521,14 @@ impl Raise<'_> {
         let bias = match node.inputs.get(2) {
             Some(&bias) => {
                 let bias: Vec<f64> = self.int32_bias(node, bias)?.iter().map(|&x| f64::from(x)).collect();
-                Arg::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?)
+                Arg::Tensor(self.emit.computed_constant(Tensor::from_slice(&[bias.len()], &bias)?)?)
             }
             None => Arg::Absent,
         };
         let args = vec![Arg::Tensor(x), Arg::Tensor(weights), bias];
         let id = self.emit.call("aten::linear.out", args, ScalarType::Double, &dims)?;
         let id = self.emit.cast(id, ScalarType::Float)?;
-        let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?)?;
+        let scales = self.emit.computed_constant(Tensor::from_slice(&[scales.len()], scales)?)?;
         let args = vec![Arg::Tensor(id), Arg::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &dims)?;
         let id = self.as_stored_from_units(node, id, to)?;
@@ -553,7 +553,7 @@ impl Raise<'_> {
             _ => false,
         };
         if !known || value.constant_index().is_none() {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let scales = self.data.scales(&value.quantization)?;
         if scales.len() != 1 && scales.len() != outputs {
@@ -570,7 +570,7 @@ impl Raise<'_> {
     fn int32_bias(&self, node: &Node, bias: usize) -> Result<Vec<i32>> {
         let value = &self.payload.values[bias];
         if !matches!(value.datatype, Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32) {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let bytes = self.data.read_value(value)?;
         let words = bytes.chunks_exact(4).take(value.dims.iter().product());
@@ -580,7 +580,7 @@ impl Raise<'_> {
     pub(super) fn quantized_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         };
         let outputs = spec.conv.outputs();
         let channel = if matches!(node.op, NodeOp::DepthwiseConv(_)) { 3 } else { 0 };
@@ -595,10 +595,10 @@ impl Raise<'_> {
         let stored = stored.ok_or_else(|| Error::new("weights without bytes"))?;
         let stored = self.emit.graph.constant(meta, stored);
         let mut ids = vec![x, self.emit.node(Relayout, vec![stored], ScalarType::Char, &spec.filter.sizes)?];
-        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
+        ids.push(self.emit.computed_constant(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.int32_bias(node, bias)?;
-            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
+            ids.push(self.emit.computed_constant(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let conv = pteron_engine::Convolution {
             params,
@@ -625,7 +625,7 @@ impl Raise<'_> {
     ) -> Result<ValueId> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         };
         let bias = match node.inputs.get(2) {
             Some(&bias) => Some(self.int32_bias(node, bias)?),
@@ -643,14 +643,14 @@ impl Raise<'_> {
         let bias = match bias {
             Some(bias) => {
                 let bias: Vec<f64> = bias.iter().map(|&x| f64::from(x)).collect();
-                Arg::Tensor(self.emit.computed(float_tensor(dtype, &[bias.len()], &bias)?)?)
+                Arg::Tensor(self.emit.computed_constant(float_tensor(dtype, &[bias.len()], &bias)?)?)
             }
             None => Arg::Absent,
         };
         let args = [Arg::Tensor(x), Arg::Tensor(weights), bias].into_iter().chain(spec.args()).collect();
         let id = self.emit.call("aten::convolution.out", args, dtype, &spec.out)?;
         let id = self.emit.cast(id, ScalarType::Float)?;
-        let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?)?;
+        let scales = self.emit.computed_constant(Tensor::from_slice(&[scales.len(), 1, 1], scales)?)?;
         let args = vec![Arg::Tensor(id), Arg::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &spec.out)?;
         self.as_stored_from_units(node, id, to)
@@ -666,7 +666,7 @@ impl Raise<'_> {
         let meta = spec.filter.meta(dtype)?;
         let flat = float_tensor(dtype, &[meta.numel()], elements)?;
         let stored = TensorView::new(&meta, flat.bytes())?.to_tensor()?;
-        let stored = self.emit.computed(stored)?;
+        let stored = self.emit.computed_constant(stored)?;
         self.in_graph_layout(spec, stored)
     }
 }

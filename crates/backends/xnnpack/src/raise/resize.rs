@@ -69,7 +69,7 @@ impl Raise<'_> {
             _ => Grid::Centers,
         };
         if sizes.contains(&0) || out.contains(&0) {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let id = match to.filter(|_| self.quantizer(v) == to) {
             Some(q) => {
@@ -97,7 +97,7 @@ impl Raise<'_> {
     fn interpolate(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
         let dtype = self.emit.dtype(x);
         let weights = |raise: &mut Self, along: &Along, sizes: &[usize]| -> Result<ValueId> {
-            let weights = raise.emit.computed(Tensor::from_slice(sizes, &along.weights)?)?;
+            let weights = raise.emit.computed_constant(Tensor::from_slice(sizes, &along.weights)?)?;
             raise.emit.cast(weights, dtype)
         };
         let sizes = self.emit.sizes(x);
@@ -121,11 +121,11 @@ impl Raise<'_> {
             let weights: Vec<f64> =
                 along.weights.iter().map(|w| f64::from((w * unit as f32).round_ties_even()) / unit).collect();
             let sizes = if dim == 3 { vec![weights.len()] } else { vec![weights.len(), 1] };
-            let weights = self.emit.computed(Tensor::from_slice(&sizes, &weights)?)?;
+            let weights = self.emit.computed_constant(Tensor::from_slice(&sizes, &weights)?)?;
             let [a, b] = self.neighbours(x, dim, &along)?;
             x = self.lerp(a, b, weights)?;
         }
-        let half = self.emit.computed(Tensor::from_slice(&[1], &[0.5f64])?)?;
+        let half = self.emit.computed_constant(Tensor::from_slice(&[1], &[0.5f64])?)?;
         let args = vec![Arg::Tensor(x), Arg::Tensor(half), Arg::Int(1)];
         let x = self.emit.call("aten::add.out", args, ScalarType::Double, out)?;
         let x = self.emit.call("aten::floor.out", vec![Arg::Tensor(x)], ScalarType::Double, out)?;
@@ -137,7 +137,7 @@ impl Raise<'_> {
         let (dtype, mut sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         sizes[dim] = along.before.len();
         let mut select = |indices: &[i64]| -> Result<ValueId> {
-            let indices = self.emit.computed(Tensor::from_slice(&[indices.len()], indices)?)?;
+            let indices = self.emit.computed_constant(Tensor::from_slice(&[indices.len()], indices)?)?;
             let args = vec![Arg::Tensor(x), Arg::Int(dim as i64), Arg::Tensor(indices)];
             self.emit.call("aten::index_select.out", args, dtype, &sizes)
         };

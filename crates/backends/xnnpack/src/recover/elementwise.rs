@@ -25,7 +25,7 @@ impl Recovery<'_> {
         let sizes = broadcast_sizes(&self.spec(x).sizes, &self.spec(y).sizes)?;
         let dtype = self.dtype(x);
         if self.dtype(y) != dtype {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let args = vec![("self", Argument::Var(x)), ("other", Argument::Var(y))];
         let var = self.emit(f.aten().targets[0], args, dtype, sizes);
@@ -40,7 +40,7 @@ impl Recovery<'_> {
         let sizes = self.sizes(slope)?;
         let slopes = sizes.last().cloned().unwrap_or(Size::Int(1));
         if sizes.iter().rev().skip(1).any(|size| *size != Size::Int(1)) {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         let slope = self.nhwc(slope)?;
         let slope = self.view(slope, vec![slopes])?;

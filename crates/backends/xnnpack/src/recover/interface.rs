@@ -7,7 +7,7 @@ use pteron_exported::{Argument, InputKind, Size, TensorSpec, VarId, VarType};
 
 impl Recovery<'_> {
     /// Adds the inputs of a call.
-    pub(super) fn inputs(&mut self, specs: &[TensorSpec]) -> Result<()> {
+    pub(super) fn add_inputs(&mut self, specs: &[TensorSpec]) -> Result<()> {
         let (count, expected) = (specs.len(), self.payload.inputs.len());
         if count != expected {
             return fail(format!("{count} inputs for the {expected} of the payload"));
@@ -17,12 +17,12 @@ impl Recovery<'_> {
             self.program.graph.inputs.push(var);
             self.program.inputs.push(InputKind::User);
             self.has_payload_sizes |= self.matches_payload_sizes(self.payload.inputs[i], spec);
-            self.input(self.payload.inputs[i], var, spec)?;
+            self.add_input(self.payload.inputs[i], var, spec)?;
         }
         Ok(())
     }
 
-    fn input(&mut self, v: usize, var: VarId, spec: &TensorSpec) -> Result<()> {
+    fn add_input(&mut self, v: usize, var: VarId, spec: &TensorSpec) -> Result<()> {
         let value = &self.payload.values[v];
         if spec.dtype != value.datatype.scalar_type() {
             return fail(format!(
@@ -58,7 +58,7 @@ impl Recovery<'_> {
     }
 
     /// Adds the outputs of a call.
-    pub(super) fn outputs(&mut self, specs: &[TensorSpec]) -> Result<()> {
+    pub(super) fn add_outputs(&mut self, specs: &[TensorSpec]) -> Result<()> {
         let (count, expected) = (specs.len(), self.payload.outputs.len());
         if count != expected {
             return fail(format!("{count} outputs for the {expected} of the payload"));

@@ -61,11 +61,11 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
     program.ranges = call.ranges.clone();
     let values = vec![Slot::default(); payload.values.len()];
     let mut recovery = Recovery { payload: &payload, data, program, values, has_payload_sizes: false };
-    recovery.inputs(call.inputs)?;
+    recovery.add_inputs(call.inputs)?;
     for (index, node) in payload.nodes.iter().enumerate() {
         recovery.recover_node(node).map_err(|e| e.at_node(&payload, index))?;
     }
-    recovery.outputs(call.outputs)?;
+    recovery.add_outputs(call.outputs)?;
     Ok(recovery.program)
 }
 
@@ -207,7 +207,7 @@ impl Recovery<'_> {
         self.store(node, layout.with_id(var))
     }
 
-    fn unsupported(&self, node: &Node) -> Error {
+    fn unsupported_error(&self, node: &Node) -> Error {
         let name = |&v: &usize| self.payload.values[v].datatype.name();
         let list = |vs: &[usize]| vs.iter().map(name).collect::<Vec<_>>().join(", ");
         Error::new(format!("no operator computes {} from {}", list(&node.outputs), list(&node.inputs)))

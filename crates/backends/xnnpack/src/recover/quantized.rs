@@ -52,7 +52,7 @@ impl Recovery<'_> {
                 let var = self.cast(layout.id(), value.datatype.scalar_type());
                 Ok(layout.with_id(var))
             }
-            _ => Err(self.unsupported(node)),
+            _ => Err(self.unsupported_error(node)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Recovery<'_> {
             return self.permute(nhwc, perm);
         }
         if self.payload.values[v].dims.len() != perm.len() {
-            return Err(self.unsupported(node));
+            return Err(self.unsupported_error(node));
         }
         self.permuted_constant(v, perm)
     }

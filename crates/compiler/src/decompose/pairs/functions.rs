@@ -42,7 +42,7 @@ pub(super) fn apply_function(
             let (re, im) = tanh(cx, (turned, a));
             (im, cx.unary("aten.neg.default", re))
         }
-        "pow" => return power_of_real_exponent(cx, node, (a, b)).map(Some),
+        "pow" => return pow_with_real_exponent(cx, node, (a, b)).map(Some),
         _ => return Ok(None),
     }))
 }
@@ -144,7 +144,7 @@ fn tanh(cx: &mut Rewriter<'_>, (a, b): Pair) -> Pair {
 }
 
 /// A power with a real exponent, a number or a tensor.
-fn power_of_real_exponent(cx: &mut Rewriter<'_>, node: &ExportedNode, z: Pair) -> Result<Pair> {
+fn pow_with_real_exponent(cx: &mut Rewriter<'_>, node: &ExportedNode, z: Pair) -> Result<Pair> {
     let (size, turn) = (modulus(cx, z), angle(cx, z));
     match node.arg("exponent").and_then(pteron_exported::Argument::var) {
         Some(exponent) => {
@@ -162,7 +162,7 @@ fn power_of_real_exponent(cx: &mut Rewriter<'_>, node: &ExportedNode, z: Pair) -
 }
 
 /// A power with a complex exponent: `exp(w log z)`; zero to any power is zero.
-pub(super) fn power_of_complex_exponent(cx: &mut Rewriter<'_>, z: Pair, exponent: Pair) -> Result<Pair> {
+pub(super) fn pow_with_complex_exponent(cx: &mut Rewriter<'_>, z: Pair, exponent: Pair) -> Result<Pair> {
     let size = modulus(cx, z);
     let is_zero = cx.compare("aten.eq.Scalar", size, 0.0);
     let logarithm = log(cx, z);

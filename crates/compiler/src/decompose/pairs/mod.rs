@@ -101,7 +101,7 @@ impl Pairs {
                 ("pow", None) if operand("exponent").is_some_and(|e| is_complex(cx, e)) => {
                     let (z, w) =
                         (self.split_any(cx, x)?, self.get_or_split(cx, operand("exponent").unwrap_or(x)));
-                    let pair = functions::power_of_complex_exponent(cx, z, w)?;
+                    let pair = functions::pow_with_complex_exponent(cx, z, w)?;
                     Ok(self.record_pair(out, pair))
                 }
                 _ => Ok(Outcome::Kept),
@@ -156,7 +156,7 @@ impl Pairs {
             "pow" if operand("exponent").is_some_and(|e| is_complex(cx, e)) => {
                 let exponent = operand("exponent").unwrap_or(x);
                 let (z, w) = (self.get_or_split(cx, x), self.get_or_split(cx, exponent));
-                let pair = functions::power_of_complex_exponent(cx, z, w)?;
+                let pair = functions::pow_with_complex_exponent(cx, z, w)?;
                 Ok(self.record_pair(out, pair))
             }
             "constant_pad_nd" => Ok(self.apply_by_parts(cx, node, out)),

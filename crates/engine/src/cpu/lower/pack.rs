@@ -8,7 +8,7 @@ use pteron_kernels::compute::Isa;
 use pteron_pool::Pool;
 use std::collections::VecDeque;
 
-/// The minimum bytes of constants in a batch for which parallel lowering pays.
+/// The minimum size in bytes of the constants of a batch for which parallel lowering pays off.
 const MIN_PARALLEL: usize = 256 << 10;
 
 /// The maximum bytes of constants in a batch of several nodes, all of which are in memory together with their packed
@@ -43,7 +43,7 @@ impl<'p> LoweredAhead<'p> {
             return None;
         }
         if self.lowered.is_empty() {
-            let (count, bytes, pays) = batch(graph, nodes);
+            let (count, bytes, pays) = next_batch(graph, nodes);
             self.lowered.resize_with(count, || None);
             // The constants of a batch and their packed forms are in memory together until the nodes' turn comes. With
             // a smaller budget, nodes would fail in parallel that succeed one after another.
@@ -60,8 +60,8 @@ impl<'p> LoweredAhead<'p> {
     }
 }
 
-/// The number of nodes in the next batch, the bytes of their constants, and whether parallel lowering pays.
-fn batch(graph: &Graph, nodes: &[NodeId]) -> (usize, usize, bool) {
+/// The number of nodes in the next batch, the bytes of their constants, and whether parallel lowering pays off.
+fn next_batch(graph: &Graph, nodes: &[NodeId]) -> (usize, usize, bool) {
     let (mut bytes, mut packing) = (0usize, 0);
     let mut count = 0;
     for &node in nodes {

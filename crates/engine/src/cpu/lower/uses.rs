@@ -7,7 +7,7 @@ use crate::graph::{Graph, ValueId};
 pub(super) struct Uses {
     /// The step that writes each value; `usize::MAX` if none does.
     pub(super) first: Vec<usize>,
-    /// The last step that reads each value; the number of steps for a graph output.
+    /// The last step that writes or reads each value; the number of steps for a graph output.
     pub(super) last: Vec<usize>,
     /// Whether a step, or the caller, reads each value.
     pub(super) is_read: Vec<bool>,

@@ -146,7 +146,7 @@ fn consecutive_clamps_are_one_or_as_many_as_a_condition_admits() {
     let mut nodes = Nodes::new();
     let x = nodes.x;
     let first = nodes.term(Term::input(0).clamp(0.0, f64::INFINITY), &[x]);
-    let last = nodes.term(Term::input(0).within(-2.0, 7.0).within(-1.0, 6.0), &[first]);
+    let last = nodes.term(Term::input(0).clamp_f32(-2.0, 7.0).clamp_f32(-1.0, 6.0), &[first]);
     let clamp = any("x").clamp(number("low"), number("high"));
     let matched = nodes.find(&clamp, last).unwrap();
     assert_eq!(

@@ -38,7 +38,7 @@ impl<'d> Revision<'d> {
         }
         let needs_header = revised.has_data || !revised.pieces.is_empty();
         let (mut tables, mut lost, mut has_header) = self.new_tables(intended, old, needs_header)?;
-        lost.extend(revised.lost_gaps(&*self.source)?);
+        lost.extend(revised.lost_gap_phrases(&*self.source)?);
         let extended = self.old.header().extended;
         if !has_header && revised.has_data {
             insert_header_space(&mut tables, EXTENDED_HEADER_LENGTH as usize);

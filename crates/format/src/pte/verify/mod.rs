@@ -133,12 +133,12 @@ impl Verifier<'_> {
     }
 
     #[cold]
-    fn invalid(&mut self, path: Path<'_>, expected: impl Into<Cow<'static, str>>, found: impl Display) {
+    fn fail_invalid(&mut self, path: Path<'_>, expected: impl Into<Cow<'static, str>>, found: impl Display) {
         self.fail(ErrorKind::Invalid, path, expected, found);
     }
 
     #[cold]
-    fn over_limit(&mut self, path: Path<'_>, limit: u64, what: &str, found: impl Display) {
+    fn fail_over_limit(&mut self, path: Path<'_>, limit: u64, what: &str, found: impl Display) {
         self.fail(ErrorKind::Limit, path, format!("at most {limit} {what}"), found);
     }
 
@@ -154,7 +154,7 @@ impl Verifier<'_> {
         match usize::try_from(index) {
             Ok(index) if index < len => Some(index),
             _ => {
-                self.invalid(path, format!("an index into the {len} {what}"), index);
+                self.fail_invalid(path, format!("an index into the {len} {what}"), index);
                 None
             }
         }

@@ -12,7 +12,7 @@ impl Verifier<'_> {
     pub(super) fn check_plan(&mut self, plan: &ExecutionPlan, path: Path<'_>) {
         let count = plan.values.len();
         if count as u64 > self.limits.values {
-            self.over_limit(path.field("values"), self.limits.values, "values", count);
+            self.fail_over_limit(path.field("values"), self.limits.values, "values", count);
             return;
         }
         self.check_arenas(plan, path);
@@ -28,7 +28,7 @@ impl Verifier<'_> {
         for (index, operator) in plan.operators.iter().enumerate() {
             if operator.name.is_empty() {
                 let path = path.field("operators");
-                self.invalid(path.index(index).field("name"), "an operator's name", "an empty one");
+                self.fail_invalid(path.index(index).field("name"), "an operator's name", "an empty one");
             }
         }
         let delegates = path.field("delegates");
@@ -37,7 +37,7 @@ impl Verifier<'_> {
         }
         let chains = path.field("chains");
         if plan.chains.is_empty() {
-            self.invalid(chains, "at least one chain of instructions", "none");
+            self.fail_invalid(chains, "at least one chain of instructions", "none");
         }
         for (index, chain) in plan.chains.iter().enumerate() {
             self.check_chain(plan, chain, chains.index(index));
@@ -50,13 +50,13 @@ impl Verifier<'_> {
         for (index, &size) in plan.non_const_buffer_sizes.iter().enumerate() {
             match u64::try_from(size) {
                 Ok(0) => {}
-                Ok(_) if index == 0 => self.invalid(sizes.index(0), "0, as the entry is reserved", size),
+                Ok(_) if index == 0 => self.fail_invalid(sizes.index(0), "0, as the entry is reserved", size),
                 Ok(size) => total = total.saturating_add(size),
-                Err(_) => self.invalid(sizes.index(index), "a size of 0 or more bytes", size),
+                Err(_) => self.fail_invalid(sizes.index(index), "a size of 0 or more bytes", size),
             }
         }
         if total > self.limits.arena_bytes {
-            self.over_limit(sizes, self.limits.arena_bytes, "bytes of arenas in a plan", total);
+            self.fail_over_limit(sizes, self.limits.arena_bytes, "bytes of arenas in a plan", total);
         }
         let devices = path.field("non_const_buffer_device");
         let mut seen = HashMap::new();
@@ -70,11 +70,11 @@ impl Verifier<'_> {
             let buffer =
                 self.check_index(path, buffer_idx, plan.non_const_buffer_sizes.len(), "planned buffers");
             if buffer == Some(0) {
-                self.invalid(path, "a planned buffer; entry 0 is reserved", 0);
+                self.fail_invalid(path, "a planned buffer; entry 0 is reserved", 0);
             }
             if let Some(first) = seen.insert(buffer_idx, index) {
                 let expected = format!("a buffer other than that of non_const_buffer_device[{first}]");
-                self.invalid(path, expected, buffer_idx);
+                self.fail_invalid(path, expected, buffer_idx);
             }
         }
     }
@@ -137,14 +137,14 @@ impl Verifier<'_> {
             };
             if !is_kind(&plan.values[index]) {
                 let actual = format_args!("values[{index}], of kind {}", plan.values[index].kind());
-                self.invalid(field.index(i), format!("the index of a value of kind {kind}"), actual);
+                self.fail_invalid(field.index(i), format!("the index of a value of kind {kind}"), actual);
             }
         }
     }
 
     fn check_delegate(&mut self, delegate: &BackendDelegate, path: Path<'_>) {
         if delegate.id.is_empty() {
-            self.invalid(path.field("id"), "a backend's name", "an empty one");
+            self.fail_invalid(path.field("id"), "a backend's name", "an empty one");
         }
         let (len, what) = match delegate.processed.location {
             DataLocation::Inline => (self.program.backend_delegate_data.len(), "inline delegate payloads"),
@@ -159,7 +159,7 @@ impl Verifier<'_> {
         self.check_indices(path.field("outputs"), &chain.outputs, values);
         let instructions = path.field("instructions");
         if count as u64 > self.limits.instructions {
-            self.over_limit(instructions, self.limits.instructions, "instructions in a chain", count);
+            self.fail_over_limit(instructions, self.limits.instructions, "instructions in a chain", count);
             return;
         }
         const VALUES: &str = "values of the plan";
@@ -196,7 +196,11 @@ impl Verifier<'_> {
                         continue;
                     }
                     let expected = format!("one of the chain's {count} instructions, or {count} for its end");
-                    self.invalid(path.field("destination_instruction"), expected, destination_instruction);
+                    self.fail_invalid(
+                        path.field("destination_instruction"),
+                        expected,
+                        destination_instruction,
+                    );
                 }
                 Instruction::FreeCall { value_index } => {
                     let field = path.field("value_index");
@@ -204,7 +208,7 @@ impl Verifier<'_> {
                         && plan.values[index].as_tensor().is_none()
                     {
                         let actual = format_args!("values[{index}], of kind {}", plan.values[index].kind());
-                        self.invalid(field, "the index of a value of kind Tensor", actual);
+                        self.fail_invalid(field, "the index of a value of kind Tensor", actual);
                     }
                 }
             }
@@ -221,7 +225,7 @@ impl Verifier<'_> {
             EValue::Tensor(tensor) if tensor.dtype() == Some(ScalarType::Bool) => {}
             EValue::Tensor(tensor) => {
                 let dtype = tensor.dtype().map_or("unknown type", ScalarType::name);
-                self.invalid(path, expected, format_args!("values[{index}], a tensor of {dtype}"));
+                self.fail_invalid(path, expected, format_args!("values[{index}], a tensor of {dtype}"));
             }
             other => {
                 let actual = format_args!("values[{index}], of kind {}", other.kind());

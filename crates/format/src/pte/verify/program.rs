@@ -28,7 +28,7 @@ impl Verifier<'_> {
             if let Some(first) = names.get(plan.name.as_str()) {
                 let expected = format!("a name other than that of execution_plan[{first}]");
                 self.method = Some(index);
-                self.invalid(
+                self.fail_invalid(
                     path.index(index).field("name"),
                     expected,
                     format_args!("`{}`", pteron_text::text(&plan.name)),
@@ -47,7 +47,7 @@ impl Verifier<'_> {
                 let actual =
                     format_args!("{} beside {}", program.constant_buffer.len(), constants.offsets.len());
                 let path = root.field("constant_buffer");
-                self.invalid(path, "inline constants or a constant segment, not both", actual);
+                self.fail_invalid(path, "inline constants or a constant segment, not both", actual);
             }
         }
         let path = root.field("mutable_data_segments");
@@ -61,7 +61,7 @@ impl Verifier<'_> {
             let path = path.index(index);
             if let Some(first) = keys.insert(entry.key.as_str(), index) {
                 let expected = format!("a key other than that of named_data[{first}]");
-                self.invalid(
+                self.fail_invalid(
                     path.field("key"),
                     expected,
                     format_args!("`{}`", pteron_text::text(&entry.key)),
@@ -96,7 +96,7 @@ impl Verifier<'_> {
         for (i, &offset) in subsegments.offsets.iter().enumerate() {
             if offset > size {
                 let expected = format!("an offset into the {size} bytes of segments[{index}]");
-                self.invalid(path.field("offsets").index(i), expected, offset);
+                self.fail_invalid(path.field("offsets").index(i), expected, offset);
             }
         }
     }

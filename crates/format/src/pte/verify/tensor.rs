@@ -33,7 +33,7 @@ impl Verifier<'_> {
             if tensor.fully_qualified_name().is_none() {
                 let info = path.field("extra_tensor_info");
                 let expected = "the name of a tensor outside the program";
-                self.invalid(info.field("fully_qualified_name"), expected, "nothing");
+                self.fail_invalid(info.field("fully_qualified_name"), expected, "nothing");
             }
             return;
         }
@@ -47,7 +47,7 @@ impl Verifier<'_> {
             (None, None) => Ok(()),
         };
         if let Err((expected, actual)) = located {
-            self.invalid(path.field("data_buffer_idx"), expected, actual);
+            self.fail_invalid(path.field("data_buffer_idx"), expected, actual);
         }
     }
 
@@ -62,7 +62,7 @@ impl Verifier<'_> {
         let arenas = plan.non_const_buffer_sizes.len();
         let field = path.field("memory_id");
         if place.memory_id == 0 {
-            self.invalid(field, "an arena, counted from 1", 0);
+            self.fail_invalid(field, "an arena, counted from 1", 0);
             return;
         }
         let Some(arena) =
@@ -74,11 +74,11 @@ impl Verifier<'_> {
         let size = u64::try_from(plan.non_const_buffer_sizes[arena]).unwrap_or(0);
         if offset.checked_add(nbytes).is_none_or(|end| end > size) {
             let expected = format!("a place for {nbytes} bytes within the {size} of arena {arena}");
-            self.invalid(path.field("memory_offset_low"), expected, format_args!("offset {offset}"));
+            self.fail_invalid(path.field("memory_offset_low"), expected, format_args!("offset {offset}"));
         }
         if nbytes > 0 && !offset.is_multiple_of(dtype.alignment() as u64) {
             let expected = format!("a multiple of {}, the alignment of {dtype}", dtype.alignment());
-            self.invalid(path.field("memory_offset_low"), expected, offset);
+            self.fail_invalid(path.field("memory_offset_low"), expected, offset);
         }
     }
 

@@ -56,7 +56,7 @@ fn write_subsegments(w: &mut Writer, segment: &SubsegmentOffsets) -> Ref {
     w.table(&[Field::scalar(segment.segment_index, 0), offsets.into()])
 }
 
-/// An optional string.
+/// Writes a string, if there is one, and returns the field that refers to it.
 fn write_optional_string(w: &mut Writer, text: &Option<String>) -> Field {
     text.as_ref().map(|text| w.string(text)).into()
 }

@@ -35,15 +35,15 @@ pub struct Link<'a> {
 
 /// Whether a convolution of images of this layout and these sizes can be a link of a chain: a pointwise or depthwise
 /// 2-D convolution of channels-last images with the same padding on all sides.
-pub fn chains(p: &ConvParams, layout: Layout, frame: &ConvFrame) -> bool {
+pub fn can_chain(p: &ConvParams, layout: Layout, frame: &ConvFrame) -> bool {
     let flat = [p.kernel[0], p.stride[0], p.dilation[0], frame.input[0]] == [1; 4] && p.padding[0] == 0;
     let pointwise = is_pointwise(p) && p.in_channels > 0;
-    let depthwise = p.is_depthwise() && p.taps() <= depthwise_last::MAX_TAPS;
+    let depthwise = p.is_depthwise() && p.tap_count() <= depthwise_last::MAX_TAPS;
     let fits = p.output_size(frame.input, [0; 3]) == Some(frame.output);
     layout == Layout::ChannelsLast && flat && fits && (pointwise || depthwise) && frame.out_pixels() > 0
 }
 
-/// Whether a convolution that can be a link ([`chains`]) is faster chained to the convolution that computes its
+/// Whether a convolution that can be a link ([`can_chain`]) is faster chained to the convolution that computes its
 /// input: if that image is too large to stay in a near cache, and there are enough lines for `threads` threads.
 pub fn chain_pays(p: &ConvParams, frame: &ConvFrame, threads: usize) -> bool {
     let large = frame.in_pixels().saturating_mul(p.in_channels) >= LARGE_IMAGE;
@@ -56,15 +56,15 @@ fn input_line_count(p: &ConvParams, lines: usize) -> usize {
     (lines - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1
 }
 
-/// The least lines of the output for a thread, if the first needs `one` intermediate lines and each further one
-/// `more`.
+/// The minimum number of output lines for a thread, if the first reads `one` intermediate lines and each further line
+/// adds `more`.
 fn min_lines_per_thread(one: usize, more: usize) -> usize {
     (OWN_PER_HALO * one.saturating_sub(more)).div_ceil(more).max(1)
 }
 
 /// Whether every output pixel reads only the input pixel at the same position.
 fn is_pointwise(p: &ConvParams) -> bool {
-    !p.transposed && p.groups == 1 && p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3]
+    !p.transposed && p.groups == 1 && p.tap_count() == 1 && p.stride == [1; 3] && p.padding == [0; 3]
 }
 
 /// The lines of the input image that `lines` of the output read. Start and end increase with those of `lines`.
@@ -83,13 +83,13 @@ fn input_lines(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
 /// added to it before the activation. Lines of the output are divided among the threads of `pool`.
 ///
 /// # Panics
-/// If a link [cannot be chained](chains) or does not fit the one before it, or the length of a slice does not match
+/// If a link [cannot be chained](can_chain) or does not fit the one before it, or the length of a slice does not match
 /// the frames.
 pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residual: Option<&[f32]>) {
     let (Some(first), Some(last)) = (links.first(), links.last()) else { return };
     for link in links {
         let p = link.conv.params();
-        assert!(chains(p, Layout::ChannelsLast, &link.frame), "{p:?} for {:?} in a chain", link.frame);
+        assert!(can_chain(p, Layout::ChannelsLast, &link.frame), "{p:?} for {:?} in a chain", link.frame);
         assert!(link.bias.is_none_or(|b| b.len() == p.out_channels), "bias of {p:?}");
     }
     for pair in links.windows(2) {
@@ -103,13 +103,13 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
     assert!(residual.is_none_or(|r| r.len() == out.len()), "residual of a chain");
     let work = links.iter().fold(0usize, |sum, link| {
         let p = link.conv.params();
-        let all = [link.frame.batch, p.out_channels, p.in_channels / p.groups, p.taps()];
+        let all = [link.frame.batch, p.out_channels, p.in_channels / p.groups, p.tap_count()];
         sum.saturating_add(all.iter().fold(link.frame.out_pixels(), |work, &n| work.saturating_mul(n)))
     });
     let lines = last.frame.batch * last.frame.output[1];
-    let (one, more) = lines_and_workspace(links, 1);
+    let (one, more) = intermediate_lines_and_step(links, 1);
     let threads =
-        split::threads(pool, work, split::TAPS).min(lines.div_ceil(min_lines_per_thread(one, more)));
+        split::thread_count(pool, work, split::TAPS).min(lines.div_ceil(min_lines_per_thread(one, more)));
     let out = Shared::new(out);
     let task = |t: usize| {
         let lines = split::nth_share(t, threads, lines, 1);
@@ -119,9 +119,9 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
     split::run_tasks(pool, threads, threads, task);
 }
 
-/// The lines of the first intermediate image that `lines` lines of the last output read, and how many more each
-/// further line needs.
-fn lines_and_workspace(links: &[Link<'_>], lines: usize) -> (usize, usize) {
+/// The number of lines of the first intermediate image that `lines` lines of the last output read, and the number that
+/// each further line of the output adds.
+fn intermediate_lines_and_step(links: &[Link<'_>], lines: usize) -> (usize, usize) {
     links[1..].iter().rev().fold((lines, 1), |(lines, more), link| {
         let p = link.conv.params();
         (input_line_count(p, lines), more.saturating_mul(p.stride[1]))
@@ -193,7 +193,7 @@ impl Strips<'_> {
 
     /// The maximum number of lines of the `i`th link's input that `lines` lines of the output read.
     fn max_input_lines(&self, i: usize, lines: usize) -> usize {
-        lines_and_workspace(&self.links[i - 1..], lines).0.min(self.links[i].frame.input[1])
+        intermediate_lines_and_step(&self.links[i - 1..], lines).0.min(self.links[i].frame.input[1])
     }
 
     /// The number of elements of a line of the `i`th link's input.
@@ -302,10 +302,10 @@ mod tests {
             frame.input = frame.output;
             let Some(output) = p.output_size(frame.input, [0; 3]) else { return false };
             frame.output = output;
-            if !chains(&p, last, &frame) {
+            if !can_chain(&p, last, &frame) {
                 return false;
             }
-            let conv = Conv::new(isa, p, &values(p.weights(), convs.len()), last, last).unwrap();
+            let conv = Conv::new(isa, p, &values(p.weight_count(), convs.len()), last, last).unwrap();
             (width, frames) = (p.out_channels, [frames, vec![frame]].concat());
             convs.push((conv, values(p.out_channels, 50)));
         }
@@ -379,8 +379,9 @@ mod tests {
         assert!(!chain_pays(&p, &frame(56), 16) && !chain_pays(&p, &frame(14), 1));
         let dense = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(96, 96, [3, 3]) };
         assert!(
-            chains(&p, Layout::ChannelsLast, &frame(56)) && !chains(&p, Layout::ChannelsFirst, &frame(56))
+            can_chain(&p, Layout::ChannelsLast, &frame(56))
+                && !can_chain(&p, Layout::ChannelsFirst, &frame(56))
         );
-        assert!(!chains(&dense, Layout::ChannelsLast, &frame(56)));
+        assert!(!can_chain(&dense, Layout::ChannelsLast, &frame(56)));
     }
 }

@@ -30,7 +30,7 @@ const ROOM: usize = 16;
 pub(super) fn supports(p: &ConvParams) -> bool {
     p.kernel[0] == 1
         && p.kernel.iter().all(|&k| k > 0)
-        && p.taps() <= MAX_TAPS
+        && p.tap_count() <= MAX_TAPS
         && p.kernel[2] * p.dilation[2] <= PATCH
         && p.stride[2] <= 16
 }
@@ -51,7 +51,7 @@ pub(super) fn run(pool: &Pool, problem: Problem<'_>, weights: &[f32], out: &mut 
             p,
             frame,
             x: source.map(|z| &x[(image * frame.input[0] + z) * in_area..][..in_area]),
-            weights: &weights[c * p.taps()..][..p.taps()],
+            weights: &weights[c * p.tap_count()..][..p.tap_count()],
             bias: epilogue.bias.map_or(0.0, |b| b[c]),
             residual: epilogue.residual.map(|r| &r[i * area..][..area]),
             activation: epilogue.activation,
@@ -59,7 +59,7 @@ pub(super) fn run(pool: &Pool, problem: Problem<'_>, weights: &[f32], out: &mut 
         }
         .run();
     };
-    let per_plane = area * p.taps();
+    let per_plane = area * p.tap_count();
     pteron_pool::count(planes.saturating_mul(per_plane));
     if planes.saturating_mul(per_plane) < split::TAPS {
         out.chunks_exact_mut(area).enumerate().for_each(|(i, out)| plane(i, out));
@@ -95,13 +95,13 @@ impl Plane<'_> {
         let line = phase * stride;
         let lines = (PATCH / line).saturating_sub(reach[0]).max(1).div_ceil(p.stride[1]).min(height);
         let patch_lines = (lines - 1) * p.stride[1] + reach[0] + 1;
-        let sums = lines * columns * p.taps();
+        let sums = lines * columns * p.tap_count();
         if patch_lines.saturating_mul(line) > sums.saturating_mul(MAX_COPIED) {
             return self.run_in_place();
         }
         // The last vector of a line may read into the next line, or past the last line into the extra room.
         scratch::with_buffer(patch_lines * line + ROOM, |patch| {
-            let mut taps: SmallVec<[(usize, f32); 32]> = smallvec![(0, 0.0); p.taps()];
+            let mut taps: SmallVec<[(usize, f32); 32]> = smallvec![(0, 0.0); p.tap_count()];
             for (t, tap) in taps.iter_mut().enumerate() {
                 let (ky, kx) = (t / p.kernel[2] * p.dilation[1], t % p.kernel[2] * p.dilation[2]);
                 *tap = (ky * line + kx % stride * phase + kx / stride, self.weights[t]);
@@ -142,7 +142,7 @@ impl Plane<'_> {
                 line.iter_mut().zip(&residual[y * width..]).for_each(|(sum, r)| *sum += r);
             }
             if bounds.is_some() {
-                line.iter_mut().for_each(|sum| *sum = math::bounded(*sum, bounds));
+                line.iter_mut().for_each(|sum| *sum = math::clamp_to_bounds(*sum, bounds));
             }
             if let Some(function) = self.activation.function() {
                 math::activate(self.isa, function, line);

@@ -25,7 +25,7 @@ pub(super) struct DepthwiseLast {
 
 impl DepthwiseLast {
     pub(super) fn new(p: &ConvParams, weights: &ConvWeights<'_>) -> Result<Self> {
-        let mut buffer = AlignedBuffer::zeroed(p.weights() * size_of::<f32>())?;
+        let mut buffer = AlignedBuffer::zeroed(p.weight_count() * size_of::<f32>())?;
         let taps: &mut [f32] = bytemuck::cast_slice_mut(&mut buffer);
         if p.in_channels > 0 {
             for (t, tap) in taps.chunks_exact_mut(p.in_channels).enumerate() {
@@ -38,15 +38,15 @@ impl DepthwiseLast {
     }
 
     pub(super) fn from_packed(p: &ConvParams, from: &mut PackedWeightsReader) -> Option<Self> {
-        Some(Self { weights: from.take(p.weights())? })
+        Some(Self { weights: from.take(p.weight_count())? })
     }
 
     pub(super) fn store(&self, out: &mut Vec<u8>) {
         self.weights.store(out);
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.weights.own_bytes()
+    pub(super) fn nbytes(&self) -> usize {
+        self.weights.nbytes()
     }
 
     pub(super) fn run(&self, pool: &Pool, problem: Problem<'_>, out: &mut [f32]) {
@@ -54,7 +54,7 @@ impl DepthwiseLast {
         let [_, height, width] = frame.output;
         let lines = frame.batch * frame.output[0] * height;
         let line_len = width * p.out_channels;
-        let per_line = line_len * p.taps();
+        let per_line = line_len * p.tap_count();
         let pixels = frame.in_pixels() * p.in_channels;
         // With a tail, lines are grouped to about `TAIL_PART` elements.
         let at_once = epilogue.tail.map_or(1, |_| TAIL_PART.div_ceil(line_len));
@@ -94,7 +94,7 @@ impl DepthwiseLast {
         epilogue: &ConvEpilogue<'_>,
     ) {
         let len = frame.output[2] * p.out_channels;
-        pteron_pool::count(lines.len() * len * p.taps());
+        pteron_pool::count(lines.len() * len * p.tap_count());
         for (i, (y, out)) in lines.zip(out.chunks_exact_mut(len)).enumerate() {
             let epilogue = &epilogue.for_elements(i * len..(i + 1) * len);
             Line { p, frame, image, z: 0, y, weights: self.weights.elements(), epilogue, out }.run(isa);

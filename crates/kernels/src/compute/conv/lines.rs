@@ -52,7 +52,7 @@ impl Lines {
         layouts: (Layout, Layout),
         tail: bool,
     ) -> Option<Self> {
-        if p.taps() == 0 {
+        if p.tap_count() == 0 {
             return None;
         }
         let flat = [p.kernel[0], frame.input[0], frame.output[0]] == [1; 3] && p.padding[0] == 0;
@@ -64,10 +64,10 @@ impl Lines {
             || p.transposed
             || !flat
             || !near
-            || p.taps() > MAX_TAPS
+            || p.tap_count() > MAX_TAPS
             || frame.output[2] < MIN_WIDTH
             || ci == 0
-            || ci * p.taps() > MAX_F32_SUM
+            || ci * p.tap_count() > MAX_F32_SUM
         {
             return None;
         }
@@ -83,7 +83,8 @@ impl Lines {
         }
         // A tail runs after each strip: strips are then a single block.
         let blocks = if tail || !copied { 1 } else { (COPIED / copied_by(block)).max(1) };
-        let merges_taps = p.groups == 1 && p.dilation[2] == 1 && ci < FEW_CHANNELS && ci * p.taps() <= KC;
+        let merges_taps =
+            p.groups == 1 && p.dilation[2] == 1 && ci < FEW_CHANNELS && ci * p.tap_count() <= KC;
         let wide = if merges_taps { p.kernel[2] } else { 1 };
         let mut offsets = [0; MAX_TAPS];
         let columns = p.kernel[2] / wide;
@@ -192,7 +193,7 @@ impl Run<'_> {
         let ci = p.in_channels / p.groups;
         let step = p.stride[2] * p.in_channels;
         let height = width.div_ceil(width.div_ceil(tile::max_rows_in_place(isa)));
-        let (k, run) = (ci * lines.wide, accumulation_len(p.taps() * ci, KC));
+        let (k, run) = (ci * lines.wide, accumulation_len(p.tap_count() * ci, KC));
         for first in strip.clone().step_by(lines.block) {
             let block = first..strip.end.min(first + lines.block);
             let rows = block.start * width..block.end * width;

@@ -30,7 +30,7 @@ mod winograd_transforms;
 #[cfg(test)]
 mod tests;
 
-pub use chain::{Link, chain, chain_pays, chains};
+pub use chain::{Link, can_chain, chain, chain_pays};
 pub use epilogue::{ConvEpilogue, Tail};
 pub use params::{ConvFrame, ConvParams, Layout};
 
@@ -105,7 +105,7 @@ fn algorithm_of(params: &ConvParams, method: Method, input: Layout, output: Layo
             AlgorithmKind::Winograd
         }
         (Layout::ChannelsLast, Layout::ChannelsLast)
-            if params.is_depthwise() && params.taps() <= depthwise_last::MAX_TAPS =>
+            if params.is_depthwise() && params.tap_count() <= depthwise_last::MAX_TAPS =>
         {
             AlgorithmKind::DepthwiseLast
         }
@@ -190,7 +190,7 @@ impl Conv {
             AlgorithmKind::DepthwiseLast => {
                 Algorithm::DepthwiseLast(DepthwiseLast::from_packed(&params, from)?)
             }
-            AlgorithmKind::DepthwiseFirst => Algorithm::DepthwiseFirst(from.take(params.weights())?),
+            AlgorithmKind::DepthwiseFirst => Algorithm::DepthwiseFirst(from.take(params.weight_count())?),
             AlgorithmKind::Planes => Algorithm::Planes(PlanesConv::from_packed(isa, &params, from)?),
             AlgorithmKind::Rows => {
                 Algorithm::Rows(RowsConv::from_packed(isa, &params, (input, output), from)?)
@@ -216,13 +216,13 @@ impl Conv {
     }
 
     /// The number of bytes of memory that the weights own; none if they were [loaded](Self::from_packed).
-    pub fn bytes(&self) -> usize {
+    pub fn nbytes(&self) -> usize {
         match &self.algorithm {
-            Algorithm::Rows(rows) => rows.bytes(),
-            Algorithm::Planes(planes) => planes.bytes(),
-            Algorithm::DepthwiseFirst(weights) => weights.own_bytes(),
-            Algorithm::DepthwiseLast(depthwise) => depthwise.bytes(),
-            Algorithm::Winograd(winograd) => winograd.bytes(),
+            Algorithm::Rows(rows) => rows.nbytes(),
+            Algorithm::Planes(planes) => planes.nbytes(),
+            Algorithm::DepthwiseFirst(weights) => weights.nbytes(),
+            Algorithm::DepthwiseLast(depthwise) => depthwise.nbytes(),
+            Algorithm::Winograd(winograd) => winograd.nbytes(),
         }
     }
 
@@ -274,7 +274,7 @@ impl Conv {
     }
 
     /// Computes lines of the output of one image on this thread, for a convolution that can be a link of a chain
-    /// ([`chains`]).
+    /// ([`can_chain`]).
     ///
     /// # Panics
     /// If the window lacks lines that these read, or `out` has another size.

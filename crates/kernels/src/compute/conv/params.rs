@@ -57,7 +57,7 @@ impl ConvParams {
     }
 
     /// The number of taps.
-    pub fn taps(&self) -> usize {
+    pub fn tap_count(&self) -> usize {
         self.kernel.iter().product()
     }
 
@@ -81,8 +81,8 @@ impl ConvParams {
     }
 
     /// The number of weights, of shape `[out, in / groups, kernel]` or, if transposed, `[in, out / groups, kernel]`.
-    pub fn weights(&self) -> usize {
-        self.in_channels * self.out_channels / self.groups.max(1) * self.taps()
+    pub fn weight_count(&self) -> usize {
+        self.in_channels * self.out_channels / self.groups.max(1) * self.tap_count()
     }
 
     /// Panics if the parameters are inconsistent.
@@ -107,7 +107,7 @@ impl ConvParams {
     /// Whether the convolution is depthwise: one filter and one output channel for each input channel.
     pub(crate) fn is_depthwise(&self) -> bool {
         !self.transposed
-            && self.taps() > 0
+            && self.tap_count() > 0
             && self.groups == self.in_channels
             && self.groups == self.out_channels
     }

@@ -119,7 +119,7 @@ impl Run<'_> {
         (base + self.out_pixel(row) * pixel, self.phase.step[2] * pixel, channel)
     }
 
-    /// The epilogue of rows with a fixed stride, of image `n` and group `g`.
+    /// The epilogue of rows `rows` of image `n` and group `g`, which must have a uniform stride in the output.
     pub(super) fn gemm_epilogue(&self, n: usize, g: usize, rows: Range<usize>) -> Epilogue<'_> {
         let Problem { p, epilogue, .. } = self.problem;
         let co = p.out_channels / p.groups;
@@ -151,13 +151,13 @@ impl Run<'_> {
         let b = Rhs::Packed(&self.phase.weights[g]);
         let job = Job { isa, m: pixels, n: co, k: ci, a, b, epilogue };
         if self.problem.epilogue.tail.is_none() {
-            return job.part(rows, cols, c);
+            return job.compute_part(rows, cols, c);
         }
         let some = TAIL_PART.div_ceil(co.max(1)).next_multiple_of(MC);
         for row in rows.clone().step_by(some) {
             let part = row..rows.end.min(row + some);
             let mut c = c.block(row - rows.start..part.end - rows.start, 0..cols.len());
-            job.part(part.clone(), cols.clone(), c.reborrow());
+            job.compute_part(part.clone(), cols.clone(), c.reborrow());
             self.run_tail(n, part, c);
         }
     }
@@ -169,7 +169,7 @@ impl Run<'_> {
         let epilogue = self.gemm_epilogue(n, g, rows.clone());
         let weights = &self.phase.weights[g];
         let vectors = VectorIsa::from(isa);
-        let wide = self.merged_taps();
+        let wide = self.merged_tap_count();
         let in_place = self.input == Layout::ChannelsLast && (ci >= IN_PLACE_CHANNELS || wide > 1);
         let most = if in_place { tile::max_rows_in_place(vectors) } else { tile::max_rows(vectors) };
         let height = rows.len().div_ceil(rows.len().div_ceil(most));
@@ -296,14 +296,14 @@ impl Run<'_> {
         }
     }
 
-    /// How many neighbouring taps are treated as one, because their pixels are contiguous and have few channels: a
-    /// line of the kernel, or one tap.
-    fn merged_taps(&self) -> usize {
+    /// The number of neighbouring taps that are treated as one, because their pixels are contiguous and have few
+    /// channels: a line of the kernel, or one tap.
+    fn merged_tap_count(&self) -> usize {
         let p = self.problem.p;
         let line = p.kernel[2];
         let together = self.input == Layout::ChannelsLast && p.groups == 1 && !p.transposed;
         let few = p.in_channels < IN_PLACE_CHANNELS && line * p.in_channels <= KC;
-        let short = p.taps() * p.in_channels <= MAX_F32_SUM;
+        let short = p.tap_count() * p.in_channels <= MAX_F32_SUM;
         if together && few && short && p.dilation[2] == 1 && line > 1 { line } else { 1 }
     }
 

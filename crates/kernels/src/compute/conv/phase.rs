@@ -102,12 +102,12 @@ impl Phase {
         let [outer, inner, _] = weights.strides;
         let strided = match p.transposed {
             false => weights.step_within_taps().map(|step| (co, taps.len() * ci, step)),
-            true => (p.taps() == 1 && indices == [0]).then_some((ci, co, inner)),
+            true => (p.tap_count() == 1 && indices == [0]).then_some((ci, co, inner)),
         };
         if let Some((rows, columns, step)) = strided {
             // The weights of a group are a strided matrix, or its transpose.
             for g in 0..p.groups {
-                let matrix = MatRef::strided(weights.from(g * rows), rows, columns, outer, step);
+                let matrix = MatRef::strided(weights.values_from(g * rows), rows, columns, outer, step);
                 packed.push(PackedB::new(isa, if p.transposed { matrix } else { matrix.t() })?);
             }
         } else {
@@ -157,14 +157,14 @@ fn gather_weights(
     if p.transposed {
         let rows = indices.iter().flat_map(|&t| (0..ci).map(move |c| (t, c)));
         for (row, (t, c)) in matrix.chunks_exact_mut(co).zip(rows) {
-            let from = weights.from(group * ci + c)[t * tap..].iter().step_by(inner);
+            let from = weights.values_from(group * ci + c)[t * tap..].iter().step_by(inner);
             row.iter_mut().zip(from).for_each(|(to, &w)| *to = w);
         }
         return;
     }
     for first in (0..co).step_by(LINE) {
         let channels = LINE.min(co - first);
-        let from = weights.from(group * co + first);
+        let from = weights.values_from(group * co + first);
         for c in 0..ci {
             for (i, &t) in indices.iter().enumerate() {
                 let line = &mut matrix[(i * ci + c) * co + first..][..channels];

@@ -30,13 +30,13 @@ pub(super) struct PlanesConv {
 
 impl PlanesConv {
     pub(super) fn new(isa: Isa, p: &ConvParams, weights: &[f32]) -> Result<Self> {
-        let (rows, k) = (p.out_channels / p.groups, p.in_channels / p.groups * p.taps());
+        let (rows, k) = (p.out_channels / p.groups, p.in_channels / p.groups * p.tap_count());
         let group = |g: usize| PackedA::new(isa, MatRef::new(&weights[g * rows * k..], rows, k));
         Ok(Self { weights: (0..p.groups).map(group).collect::<Result<_>>()? })
     }
 
     pub(super) fn from_packed(isa: Isa, p: &ConvParams, from: &mut PackedWeightsReader) -> Option<Self> {
-        let (rows, k) = (p.out_channels / p.groups, p.in_channels / p.groups * p.taps());
+        let (rows, k) = (p.out_channels / p.groups, p.in_channels / p.groups * p.tap_count());
         let weights = (0..p.groups).map(|_| PackedA::from_packed(isa, rows, k, from));
         Some(Self { weights: weights.collect::<Option<_>>()? })
     }
@@ -45,8 +45,8 @@ impl PlanesConv {
         self.weights.iter().for_each(|group| group.store(out));
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.weights.iter().map(PackedA::bytes).sum()
+    pub(super) fn nbytes(&self) -> usize {
+        self.weights.iter().map(PackedA::nbytes).sum()
     }
 
     pub(super) fn run(&self, pool: &Pool, problem: Problem<'_>, out: &mut [f32]) {
@@ -54,10 +54,10 @@ impl PlanesConv {
         let run = Run { problem, conv: self };
         let (rows, cols) = (p.out_channels / p.groups, frame.out_pixels());
         let units = frame.batch * p.groups;
-        let k = p.in_channels / p.groups * p.taps();
+        let k = p.in_channels / p.groups * p.tap_count();
         let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
         pteron_pool::count(work);
-        let threads = split::threads(pool, work, split::PRODUCTS);
+        let threads = split::thread_count(pool, work, split::PRODUCTS);
         let grid_units = [self.weights[0].height(), tile::panel_cols(isa)];
         let grid = Grid::new(threads.div_ceil(units), [rows, cols], grid_units);
         // One row a plane; the planes of a unit are adjacent.
@@ -95,13 +95,13 @@ impl Run<'_> {
         };
         let image = &x[(n * p.in_channels + g * ci) * in_pixels..][..ci * in_pixels];
         let weights = &self.conv.weights[g];
-        let k = ci * p.taps();
+        let k = ci * p.tap_count();
         let is_pointwise =
-            p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3] && frame.input == frame.output;
+            p.tap_count() == 1 && p.stride == [1; 3] && p.padding == [0; 3] && frame.input == frame.output;
         if is_pointwise || k == 0 {
             let b = Rhs::Plain(MatRef::new(image, k, out_pixels));
             let a = Lhs::Packed(weights);
-            return Job { isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
+            return Job { isa, m: co, n: out_pixels, k, a, b, epilogue }.compute_part(rows, cols, c);
         }
         let nr = tile::panel_cols(isa);
         let kc = balanced_chunk(k, accumulation_len(k, KC));
@@ -157,7 +157,7 @@ impl Run<'_> {
     fn write_patch_line(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
         pteron_pool::count(line.len());
         let (p, frame) = (self.problem.p, self.problem.frame);
-        let (channel, tap) = (row / p.taps(), row % p.taps());
+        let (channel, tap) = (row / p.tap_count(), row % p.tap_count());
         let at = [tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]];
         let plane = &image[channel * frame.in_pixels()..][..frame.in_pixels()];
         let [_, height, width] = frame.output;

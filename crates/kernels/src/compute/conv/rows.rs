@@ -56,8 +56,8 @@ impl RowsConv {
         self.output == Layout::ChannelsLast && p.groups == 1 && !p.transposed
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.phases.iter().flat_map(|phase| &phase.weights).map(PackedB::bytes).sum()
+    pub(super) fn nbytes(&self) -> usize {
+        self.phases.iter().flat_map(|phase| &phase.weights).map(PackedB::nbytes).sum()
     }
 
     /// The computation of one phase of `problem`, which writes to `out`.
@@ -97,7 +97,7 @@ impl RowsConv {
             let k = phase.taps.len() * (p.in_channels / p.groups);
             let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
             pteron_pool::count(work);
-            let threads = split::threads(pool, work, split::PRODUCTS);
+            let threads = split::thread_count(pool, work, split::PRODUCTS);
             let layouts = (self.input, self.output);
             if !run.is_pointwise()
                 && let Some(lines) = Lines::new(p, frame, layouts, epilogue.tail.is_some())

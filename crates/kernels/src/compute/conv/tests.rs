@@ -47,9 +47,9 @@ fn naive(p: &ConvParams, f: &ConvFrame, x: &[f32], w: &[f32], layouts: (Layout, 
                     for i in 0..ci {
                         for o in 0..co {
                             let weight = if p.transposed {
-                                w[((g * ci + i) * co + o) * p.taps() + tap]
+                                w[((g * ci + i) * co + o) * p.tap_count() + tap]
                             } else {
-                                w[((g * co + o) * ci + i) * p.taps() + tap]
+                                w[((g * co + o) * ci + i) * p.tap_count() + tap]
                             };
                             let xi = x[index(layouts.0, p.in_channels, f.input, n, g * ci + i, i_at)];
                             out[index(layouts.1, p.out_channels, f.output, n, g * co + o, o_at)] +=
@@ -85,7 +85,7 @@ fn store_and_load(conv: &Conv, isa: Isa, method: Method, (input, output): (Layou
     let from_packed = take(&bytes).unwrap();
     bytes.extend([0; 64]);
     assert!(take(&bytes).is_none());
-    assert_eq!(from_packed.bytes(), 0, "loaded weights own no memory");
+    assert_eq!(from_packed.nbytes(), 0, "loaded weights own no memory");
     from_packed
 }
 
@@ -101,7 +101,7 @@ fn check_with(
     variant: u32,
 ) {
     let x = random_values(f.batch * p.in_channels * f.in_pixels(), 1);
-    let w = random_values(p.weights(), 2);
+    let w = random_values(p.weight_count(), 2);
     let len = f.batch * p.out_channels * f.out_pixels();
     let (bias, residual) = (random_values(p.out_channels, 3), random_values(len, 4));
     let sums = naive(&p, &f, &x, &w, layouts);
@@ -124,7 +124,7 @@ fn check_with(
         Layout::ChannelsFirst => i / f.out_pixels() % p.out_channels,
         Layout::ChannelsLast => i % p.out_channels,
     };
-    let tolerance = 1e-6 * (p.in_channels / p.groups * p.taps() + 4) as f64;
+    let tolerance = 1e-6 * (p.in_channels / p.groups * p.tap_count() + 4) as f64;
     // Under Miri starting threads takes minutes, and the pool has tests of its own.
     let threads: &[usize] = if cfg!(miri) { &[1] } else { &[1, 3] };
     let methods = [Method::Direct, Method::Winograd];
@@ -247,7 +247,7 @@ fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, C
 #[test]
 fn non_finite_values_reach_only_the_pixels_that_read_them() {
     let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(20, 24, [3, 3]) };
-    let w = random_values(p.weights(), 2);
+    let w = random_values(p.weight_count(), 2);
     for isa in Isa::available() {
         let (conv, frame) = winograd_of(isa, p, &w, [9, 7]);
         let mut x = random_values(20 * 63, 1);
@@ -273,9 +273,9 @@ fn non_finite_values_reach_only_the_pixels_that_read_them() {
 #[test]
 fn non_finite_weights_fall_back_to_direct_sums() {
     let p = ConvParams::conv2d(16, 16, [3, 3]);
-    let mut w = random_values(p.weights(), 2);
-    let direct = p.weights() * size_of::<f32>();
-    let bytes_of = |w: &[f32]| winograd_of(Isa::portable(), p, w, [8, 8]).0.bytes();
+    let mut w = random_values(p.weight_count(), 2);
+    let direct = p.weight_count() * size_of::<f32>();
+    let bytes_of = |w: &[f32]| winograd_of(Isa::portable(), p, w, [8, 8]).0.nbytes();
     assert_eq!(bytes_of(&w), direct / 9 * 16);
     for value in [f32::INFINITY, f32::NAN, f32::MAX] {
         w[702..711].fill(value);
@@ -286,11 +286,11 @@ fn non_finite_weights_fall_back_to_direct_sums() {
 #[test]
 fn winograd_takes_16_of_36_multiplications() {
     let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(32, 32, [3, 3]) };
-    let (conv, frame) = winograd_of(Isa::portable(), p, &random_values(p.weights(), 2), [12, 12]);
+    let (conv, frame) = winograd_of(Isa::portable(), p, &random_values(p.weight_count(), 2), [12, 12]);
     let (x, mut out) = (random_values(32 * 144, 1), vec![0.0; 32 * 144]);
     let before = pteron_pool::counted();
     conv.run(&Pool::serial(), &frame, &x, &mut out, &ConvEpilogue::default());
-    assert_eq!(pteron_pool::counted() - before, (144 * p.weights() * 16 / 36) as u64);
+    assert_eq!(pteron_pool::counted() - before, (144 * p.weight_count() * 16 / 36) as u64);
     let of = |frame: ConvFrame| Method::of(&p, Layout::ChannelsLast, &frame);
     assert_eq!(of(frame), Method::Winograd);
     assert_eq!(of(ConvFrame { input: [1, 4, 4], output: [1, 4, 4], ..frame }), Method::Direct);
@@ -382,7 +382,7 @@ fn widely_dilated_kernels_do_not_copy_far_more_than_they_sum() {
             let before = pteron_pool::counted();
             let frame = ConvFrame { batch: 1, input, output };
             check(p, frame, (Layout::ChannelsFirst, Layout::ChannelsFirst), variant);
-            let sums = 2 * output.iter().product::<usize>() * p.taps() * 2 * Isa::available().count();
+            let sums = 2 * output.iter().product::<usize>() * p.tap_count() * 2 * Isa::available().count();
             assert!(pteron_pool::counted() - before <= 12 * sums as u64, "{p:?}");
         }
     }
@@ -402,8 +402,8 @@ fn long_sums_are_as_exact_as_f64() {
     for (p, input) in cases {
         let output = if p.transposed { [1, 1, 5] } else { [1, 1, 1] };
         let frame = ConvFrame { batch: 1, input, output };
-        let (x, w) = (vec![0.1; p.in_channels * frame.in_pixels()], vec![0.3; p.weights()]);
-        let terms = p.in_channels * if p.transposed { 3 } else { p.taps() };
+        let (x, w) = (vec![0.1; p.in_channels * frame.in_pixels()], vec![0.3; p.weight_count()]);
+        let terms = p.in_channels * if p.transposed { 3 } else { p.tap_count() };
         let want = f64::from(0.1f32) * f64::from(0.3f32) * terms as f64;
         for isa in Isa::available() {
             for (from, to) in LAYOUTS.into_iter().flat_map(|a| LAYOUTS.map(|b| (a, b))) {

@@ -21,7 +21,7 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
     /// If their number does not match the parameters.
     pub fn contiguous(params: &ConvParams, values: &'a [T]) -> Self {
         let [_, inner, taps] = weight_sizes(params);
-        assert_eq!(values.len(), params.weights(), "weights of {params:?}");
+        assert_eq!(values.len(), params.weight_count(), "weights of {params:?}");
         Self::strided(params, values, [inner * taps, taps, 1])
     }
 
@@ -49,12 +49,12 @@ impl<'a, T: Copy> ConvWeights<'a, T> {
         assert_eq!(self.sizes, weight_sizes(params), "weights of {params:?}");
     }
 
-    /// The weights from index `first` of the first dimension on; empty if there are no weights.
-    pub(crate) fn from(&self, first: usize) -> &'a [T] {
+    /// The elements of `values` from index `first` of the first dimension on; empty if there are no weights.
+    pub(crate) fn values_from(&self, first: usize) -> &'a [T] {
         self.values.get(first * self.strides[0]..).unwrap_or_default()
     }
 
-    /// The weight at an index of the first dimension, of the second, and of the taps.
+    /// The weight at these indices of the first dimension, the second dimension and the taps.
     pub(crate) fn at(&self, first: usize, second: usize, tap: usize) -> T {
         let [a, b, c] = self.strides;
         self.values[first * a + second * b + tap * c]
@@ -95,7 +95,7 @@ fn weight_sizes(params: &ConvParams) -> [usize; 3] {
         false => (params.out_channels, params.in_channels / groups),
         true => (params.in_channels, params.out_channels / groups),
     };
-    [outer, inner, params.taps()]
+    [outer, inner, params.tap_count()]
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
         }
         let weights = ConvWeights::strided(&params, &last, [4, 1, 2]);
         assert_eq!((weights.row_major_copy().unwrap(), weights.step_within_taps()), (Some(plain), Some(1)));
-        assert_eq!((weights.at(2, 1, 0), weights.from(2)), (10, &[8, 10, 9, 11][..]));
+        assert_eq!((weights.at(2, 1, 0), weights.values_from(2)), (10, &[8, 10, 9, 11][..]));
     }
 
     #[test]

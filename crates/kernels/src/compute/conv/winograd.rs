@@ -41,7 +41,7 @@ const HELD: usize = 1 << 17;
 /// Least number of tiles held at once, however many channels there are: all weights are read once for that many
 /// tiles.
 const LEAST_HELD: usize = 64;
-/// The fewest tiles for which the method is faster, with few weights and with many (more than [`FEW_WEIGHTS`]).
+/// The fewest tiles for which the method is faster, with at most [`FEW_WEIGHTS`] weights and with more.
 const LEAST_TILES: [usize; 2] = [12, 48];
 
 /// The fewest input channels, and the fewest output channels, for which the method is faster.
@@ -65,7 +65,7 @@ impl Winograd {
     /// Whether the method applies to a convolution of channels-last images.
     pub(super) fn supports(p: &ConvParams) -> bool {
         let plain = !p.transposed && p.groups == 1 && p.padding[0] == 0;
-        plain && p.kernel == [1, 3, 3] && p.stride == [1; 3] && p.dilation == [1; 3] && p.weights() > 0
+        plain && p.kernel == [1, 3, 3] && p.stride == [1; 3] && p.dilation == [1; 3] && p.weight_count() > 0
     }
 
     /// Whether the method is faster for images of this size: transforming a tile must cost little compared with its
@@ -75,7 +75,7 @@ impl Winograd {
         let tiles = [depth, height.div_ceil(2), width.div_ceil(2)]
             .iter()
             .fold(frame.batch, |tiles, &n| tiles.saturating_mul(n));
-        let least = LEAST_TILES[usize::from(p.weights() > FEW_WEIGHTS)];
+        let least = LEAST_TILES[usize::from(p.weight_count() > FEW_WEIGHTS)];
         Self::supports(p) && p.in_channels.min(p.out_channels) >= LEAST_CHANNELS && tiles >= least
     }
 
@@ -85,8 +85,8 @@ impl Winograd {
         let nr = tile::panel_cols(isa);
         let mut taps = scratch::filled_vec(TAPS * nr, 0.0);
         let mut finite = true;
-        let weights = PackedB::filled(isa, POINTS * p.in_channels, p.out_channels, |columns, panel| {
-            let from = weights.from(columns.start);
+        let weights = PackedB::from_fn(isa, POINTS * p.in_channels, p.out_channels, |columns, panel| {
+            let from = weights.values_from(columns.start);
             for (c, out) in (0..p.in_channels).zip((0..).step_by(nr)) {
                 for (t, taps) in taps.chunks_exact_mut(nr).enumerate() {
                     let from = from[c * inner + t * tap..].iter().step_by(outer);
@@ -109,8 +109,8 @@ impl Winograd {
         self.weights.store(out);
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.weights.bytes()
+    pub(super) fn nbytes(&self) -> usize {
+        self.weights.nbytes()
     }
 
     pub(super) fn run(&self, pool: &Pool, problem: Problem<'_>, out: &mut [f32]) {
@@ -121,7 +121,7 @@ impl Winograd {
         let run = Run { problem, out: Shared::new(out), conv: self, lines };
         let work = tiles.saturating_mul(POINTS * p.in_channels).saturating_mul(p.out_channels);
         pteron_pool::count(work);
-        let threads = split::threads(pool, work, split::PRODUCTS);
+        let threads = split::thread_count(pool, work, split::PRODUCTS);
         // A tail needs whole lines of tiles, and all channels of a pixel.
         let units = match epilogue.tail {
             Some(_) => [lines[1], p.out_channels],
@@ -139,7 +139,7 @@ impl Winograd {
     /// The weights for convolving directly, tap by tap.
     fn direct_weights(&self, isa: Isa, p: &ConvParams) -> &RowsConv {
         self.direct.get_or_init(|| {
-            let mut plain = scratch::filled_vec(p.weights(), 0.0);
+            let mut plain = scratch::filled_vec(p.weight_count(), 0.0);
             for (o, taps) in plain.chunks_exact_mut(p.in_channels * TAPS).enumerate() {
                 for (c, taps) in taps.chunks_exact_mut(TAPS).enumerate() {
                     let point = |t: usize| self.weights.at(t * p.in_channels + c, o);

@@ -55,7 +55,7 @@ unsafe fn store_up_to<S: Simd>(s: S, p: *mut f32, left: usize, a: S::F) {
 
 /// Transforms the weights of one input channel and consecutive output channels.
 pub(super) struct WeightTransform<'a> {
-    /// The weights tap by tap: one for each output channel, whose number is a multiple of the lanes.
+    /// The weights, tap by tap, one for each output channel; the number of channels is a multiple of the lanes.
     pub(super) taps: &'a [f32],
     /// The transformed weights, from the first point's on.
     pub(super) out: &'a mut [f32],

@@ -35,7 +35,7 @@ pub(crate) const PARTIAL_SUM: usize = 1024;
 /// The number of products in one accumulator, where a sum is longer than [`MAX_F32_SUM`].
 const LONG_SUM_RUN: usize = 32;
 
-/// The maximum number of a sum's `k` products that one accumulator adds up; a cache block holds `block` of them.
+/// The maximum number of products that one accumulator adds up, in a sum of `k` products computed `block` at a time.
 pub(crate) fn accumulation_len(k: usize, block: usize) -> usize {
     if k > MAX_F32_SUM { LONG_SUM_RUN } else { block }
 }
@@ -111,13 +111,13 @@ impl Job<'_> {
     pub(super) fn run(&self, pool: &Pool, c: MatMut<'_>) {
         let work = self.m.max(split::LEAST_ROWS).saturating_mul(self.n).saturating_mul(self.k);
         pteron_pool::count(self.m.saturating_mul(self.n).saturating_mul(self.k));
-        let threads = split::threads(pool, work, split::PRODUCTS);
+        let threads = split::thread_count(pool, work, split::PRODUCTS);
         divide(pool, threads, c, [self.row_unit(), self.col_unit()], &|rows, cols, c| {
-            self.part(rows, cols, c);
+            self.compute_part(rows, cols, c);
         });
     }
 
-    /// The number of rows of which tasks get multiples: the height of packed panels, or of the instruction set's tiles.
+    /// Tasks get multiples of this number of rows: the height of packed panels, or of the instruction set's tiles.
     fn row_unit(&self) -> usize {
         match self.a {
             Lhs::Packed(a) => a.height(),
@@ -125,13 +125,13 @@ impl Job<'_> {
         }
     }
 
-    /// The number of columns of which tasks get multiples: the width of a panel.
+    /// Tasks get multiples of this number of columns: the width of a panel.
     fn col_unit(&self) -> usize {
         tile::panel_cols(self.isa)
     }
 
     /// Computes the block of the result with these rows and columns. `c` is that block.
-    pub(crate) fn part(&self, rows: Range<usize>, cols: Range<usize>, c: MatMut<'_>) {
+    pub(crate) fn compute_part(&self, rows: Range<usize>, cols: Range<usize>, c: MatMut<'_>) {
         if rows.is_empty() || cols.is_empty() {
             return;
         }
@@ -304,7 +304,12 @@ impl Job<'_> {
                     pack::pack_b(self.isa, b, ks.clone(), cols.start + full_columns..cols.end, nr, scratch);
                     &*scratch
                 });
-                RhsBlock { elements: b.from(ks.start, cols.start), step: b.row_stride(), panel: nr, tail }
+                RhsBlock {
+                    elements: b.data_from(ks.start, cols.start),
+                    step: b.row_stride(),
+                    panel: nr,
+                    tail,
+                }
             }
             Rhs::Plain(b) => {
                 let k = ks.len();
@@ -315,7 +320,7 @@ impl Job<'_> {
     }
 }
 
-/// `range`, which is at or past `start`, relative to `start`.
+/// `range` with `start` subtracted from both ends; `start` is at most `range.start`.
 fn relative_range(range: &Range<usize>, start: usize) -> Range<usize> {
     range.start - start..range.end - start
 }

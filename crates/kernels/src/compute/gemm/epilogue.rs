@@ -1,5 +1,5 @@
 use super::super::mat::MatRef;
-use super::super::math::{Function, Unary, bounded, unary_scalar};
+use super::super::math::{Function, Unary, clamp_to_bounds, unary_scalar};
 
 /// A function applied to each element of a result before it is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -173,8 +173,8 @@ impl Activation {
     #[inline]
     pub(crate) fn scalar(self, x: f32) -> f32 {
         match self.function() {
-            Some(Function { op, bounds }) => bounded(unary_scalar(op, x), bounds),
-            None => bounded(x, self.bounds()),
+            Some(Function { op, bounds }) => clamp_to_bounds(unary_scalar(op, x), bounds),
+            None => clamp_to_bounds(x, self.bounds()),
         }
     }
 }

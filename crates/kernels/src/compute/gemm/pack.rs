@@ -24,7 +24,7 @@ pub struct PackedB {
 impl PackedB {
     /// A `k x n` matrix whose panels `fill` writes, given their columns: row by row, each row [as long as a panel is
     /// wide](tile::panel_cols). Fails if memory runs out.
-    pub(crate) fn filled(
+    pub(crate) fn from_fn(
         isa: Isa,
         k: usize,
         n: usize,
@@ -45,7 +45,7 @@ impl PackedB {
     /// `MatRef::new(w, n, k).t()`. Fails if memory runs out.
     pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
         let (k, nr) = (b.rows(), tile::panel_cols(isa));
-        Self::filled(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
+        Self::from_fn(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
     }
 
     /// Packs a `k x n` matrix that is stored row by row, as `[n, k]` if it is `transposed`, from pieces of whole rows,
@@ -54,7 +54,7 @@ impl PackedB {
     ///
     /// # Errors
     /// Memory runs out, or `read` fails.
-    pub fn by_pieces<E: From<pteron_tensor::Error>>(
+    pub fn from_pieces<E: From<pteron_tensor::Error>>(
         isa: Isa,
         (k, n): (usize, usize),
         transposed: bool,
@@ -119,8 +119,8 @@ impl PackedB {
     }
 
     /// The bytes of memory that the matrix owns; none if it was loaded from stored weights.
-    pub fn bytes(&self) -> usize {
-        self.data.own_bytes()
+    pub fn nbytes(&self) -> usize {
+        self.data.nbytes()
     }
 
     /// The element at row `i`, column `j`.
@@ -182,8 +182,8 @@ impl PackedA {
     }
 
     /// The bytes of memory that the matrix owns; none if it was loaded from stored weights.
-    pub fn bytes(&self) -> usize {
-        self.data.own_bytes()
+    pub fn nbytes(&self) -> usize {
+        self.data.nbytes()
     }
 
     pub(crate) fn height(&self) -> usize {
@@ -262,14 +262,14 @@ fn gather_block(
     }
     if cs == 1 {
         for (i, row) in out.chunks_exact_mut(step).enumerate() {
-            row[..n].copy_from_slice(&b.from(r + i, c)[..n]);
+            row[..n].copy_from_slice(&b.data_from(r + i, c)[..n]);
         }
     } else if rs == 1 {
         let from = b.block(r..r + k, c..c + n);
         dispatch(isa, Transpose::new(from.t(), MatMut::strided(out, k, n, step, 1).t()));
     } else {
         for (i, row) in out.chunks_exact_mut(step).enumerate() {
-            let source = b.from(r + i, c);
+            let source = b.data_from(r + i, c);
             for (j, x) in row[..n].iter_mut().enumerate() {
                 *x = source[j * cs];
             }

@@ -6,7 +6,7 @@
 //! cache for each tile.
 
 use super::super::isa::Isa;
-use super::super::mat::{MatMut, MatRef, last_of};
+use super::super::mat::{MatMut, MatRef, last_offset};
 use super::super::math;
 use super::super::simd::VectorIsa;
 use super::epilogue::{Activation, Bias, Epilogue};
@@ -32,7 +32,7 @@ pub(crate) enum LhsBlock<'a> {
 
 impl LhsBlock<'_> {
     /// How many times the loop over the inner dimension runs: once for each tap.
-    fn taps(&self) -> usize {
+    fn tap_count(&self) -> usize {
         match *self {
             LhsBlock::Table { taps, .. } => taps,
             LhsBlock::Lines { offsets, .. } => offsets.len(),
@@ -113,7 +113,8 @@ impl<'a> RhsBlock<'a> {
     /// Whether `panels` panels of `rows` rows of `nr` elements are in bounds.
     fn in_bounds(&self, panels: usize, rows: usize, nr: usize) -> bool {
         let own = panels - usize::from(self.tail.is_some());
-        let end = last_of(own, self.panel).saturating_add(last_of(rows, self.step)).saturating_add(nr);
+        let end =
+            last_offset(own, self.panel).saturating_add(last_offset(rows, self.step)).saturating_add(nr);
         rows == 0
             || (own == 0 || end <= self.elements.len())
                 && self.tail.is_none_or(|tail| rows.saturating_mul(nr) <= tail.len())
@@ -201,7 +202,7 @@ impl Sweep<'_> {
                 }
                 ahead.start = ahead
                     .start
-                    .wrapping_add(count * self.k * a.taps() * tile::PREFETCHED_PER_STEP)
+                    .wrapping_add(count * self.k * a.tap_count() * tile::PREFETCHED_PER_STEP)
                     .min(ahead.end);
                 i += h * count;
             }
@@ -221,7 +222,7 @@ impl Sweep<'_> {
             return std::ptr::null()..std::ptr::null();
         }
         let start = self.b.elements.as_ptr().wrapping_add((p + 1) * self.b.panel);
-        start..start.wrapping_add(self.k * a.taps() * nr)
+        start..start.wrapping_add(self.k * a.tap_count() * nr)
     }
 
     /// Panics unless all elements that the tiles of the block read and write are in bounds.
@@ -229,7 +230,7 @@ impl Sweep<'_> {
         let (rows, cols) = (self.rows.len(), self.cols.len());
         assert_eq!((c.rows(), c.cols()), (rows, cols), "C of a block");
         assert!(self.height > 0 && a.in_bounds(rows, self.k), "rows of A of a block");
-        assert!(self.b.in_bounds(panels, self.k.saturating_mul(a.taps()), nr), "panels of B of a block");
+        assert!(self.b.in_bounds(panels, self.k.saturating_mul(a.tap_count()), nr), "panels of B of a block");
         let bias = match self.epilogue.bias {
             Bias::None => true,
             Bias::PerCol(b) => self.cols.end <= b.len(),
@@ -273,7 +274,7 @@ impl Sweep<'_> {
             row_bias: if let Bias::PerRow(b) = epilogue.bias { b[row..].as_ptr() } else { null },
             beta: epilogue.residual.map_or(0.0, |(beta, _)| beta),
             residual: match epilogue.residual {
-                Some((_, r)) if fused => r.from(row, col).as_ptr(),
+                Some((_, r)) if fused => r.data_from(row, col).as_ptr(),
                 _ => null,
             },
             residual_step: epilogue.residual.map_or(0, |(_, r)| r.row_stride()),

@@ -352,7 +352,7 @@ fn packing_in_pieces_gives_the_same_panels() {
             let packed = PackedB::new(isa, if transposed { plain.t() } else { plain }).unwrap();
             let mut read = 0;
             let pieces =
-                PackedB::by_pieces::<pteron_tensor::Error>(isa, (k, n), transposed, 200, |part, pack| {
+                PackedB::from_pieces::<pteron_tensor::Error>(isa, (k, n), transposed, 200, |part, pack| {
                     read += part.len();
                     pack(&stored[part.start * columns..part.end * columns]);
                     Ok(())

@@ -72,7 +72,7 @@ pub(super) struct Finish {
 impl Rows {
     /// How many times the loop over the inner dimension runs: once for each tap.
     #[inline(always)]
-    fn taps(&self) -> usize {
+    fn tap_count(&self) -> usize {
         match *self {
             Rows::Table(_, taps) | Rows::Taps { taps, .. } => taps,
             Rows::Packed(..) | Rows::Strided(..) => 1,
@@ -130,7 +130,7 @@ pub(super) const PREFETCHED_PER_STEP: usize = 16;
 impl Args {
     /// The epilogue, if it is applied to the sums in registers, before the tile is stored.
     #[inline(always)]
-    fn in_registers(&self) -> Option<&Finish> {
+    fn register_epilogue(&self) -> Option<&Finish> {
         self.finish.as_ref().filter(|f| !f.is_after_store())
     }
 }
@@ -196,7 +196,7 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut args = self.args.clone();
-        let steps = args.k * args.a.taps();
+        let steps = args.k * args.a.tap_count();
         for _ in 0..self.count {
             // SAFETY: as `new` requires.
             unsafe {
@@ -262,7 +262,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
         true => (b, 0),
         false => (args.ahead.start, PREFETCHED_PER_STEP),
     };
-    for tap in 0..args.a.taps() {
+    for tap in 0..args.a.tap_count() {
         let mut rows = [std::ptr::null::<f32>(); MR];
         match args.a {
             Rows::Strided(a, step) => {
@@ -319,7 +319,7 @@ unsafe fn vector_tile<S: Simd, const MR: usize, const NP: usize, const NV: usize
             acc[i][p][v] = s.add(unsafe { s.load_first(c(i, p, v), left(p, v)) }, acc[i][p][v]);
         });
     }
-    if let Some(f) = args.in_registers() {
+    if let Some(f) = args.register_epilogue() {
         if !f.col_bias.is_null() {
             repeat!(NP, [0 1 2 3], p => {
                 repeat!(NV, [0 1], v => {
@@ -422,7 +422,7 @@ unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: 
         }
     };
     let mut b = args.b;
-    for tap in 0..args.a.taps() {
+    for tap in 0..args.a.tap_count() {
         let rows: [*const f32; MR] = std::array::from_fn(|i| match args.a {
             // SAFETY: there are MR pointers for each tap.
             Rows::Table(table, _) => unsafe { *table.add(tap * MR + i) },
@@ -466,7 +466,7 @@ unsafe fn array_tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: 
         unsafe {
             s.store(lanes.as_mut_ptr(), acc[i][p][v]);
             for (j, &x) in lanes[..left].iter().enumerate() {
-                *c.add(j) = args.in_registers().map_or(x, |f| apply_finish(f, x, at + j));
+                *c.add(j) = args.register_epilogue().map_or(x, |f| apply_finish(f, x, at + j));
             }
         }
     });

@@ -36,7 +36,7 @@ pub fn unary(pool: &Pool, isa: Isa, op: Unary, x: &[f32], out: &mut [f32]) {
     map_chunks(pool, ELEMENTS, out, &|at, out| dispatch(isa, UnaryTo { op, x: &x[at..][..out.len()], out }));
 }
 
-/// Replaces each element by `op` of it: see [`unary`].
+/// Applies `op` to each element in place: see [`unary`].
 pub fn unary_in_place(pool: &Pool, isa: Isa, op: Unary, x: &mut [f32]) {
     map_chunks(pool, ELEMENTS, x, &|_, x| dispatch(isa, UnaryInPlace { op, x }));
 }
@@ -89,12 +89,12 @@ pub fn scale_add(pool: &Pool, isa: Isa, a: f32, x: &[f32], y: &[f32], out: &mut 
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn each(isa: Isa, x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
+pub fn map_elements(isa: Isa, x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
     assert_eq!(x.len(), out.len(), "lengths of an elementwise function");
     dispatch(isa, Each { x, out, f });
 }
 
-/// Logarithms that [`Unary`] does not have.
+/// Logarithms that are not variants of [`Unary`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logarithm {
     /// `log10 x`
@@ -186,7 +186,7 @@ pub(crate) struct Function {
 
 /// Clamps `x` to `bounds`; NaN stays, and the upper bound wins if the lower one is above it.
 #[inline(always)]
-pub(crate) fn bounded(x: f32, bounds: Option<(f32, f32)>) -> f32 {
+pub(crate) fn clamp_to_bounds(x: f32, bounds: Option<(f32, f32)>) -> f32 {
     let Some((low, high)) = bounds else { return x };
     // NaN fails both comparisons and stays.
     let x = if x < low { low } else { x };
@@ -312,7 +312,7 @@ impl Op for Activate<'_> {
         let Function { op, bounds } = self.function;
         UnaryInPlace { op, x: &mut *self.x }.run(s);
         if bounds.is_some() {
-            self.x.iter_mut().for_each(|x| *x = bounded(*x, bounds));
+            self.x.iter_mut().for_each(|x| *x = clamp_to_bounds(*x, bounds));
         }
     }
 }
@@ -394,7 +394,7 @@ impl Op for Clamp<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         for (out, &x) in self.out.iter_mut().zip(self.x) {
-            *out = bounded(x, Some((self.low, self.high)));
+            *out = clamp_to_bounds(x, Some((self.low, self.high)));
         }
     }
 }
@@ -412,7 +412,7 @@ impl Op for ScaleAdd<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for ((out, &x), &y) in self.out.iter_mut().zip(self.x).zip(self.y) {
-            *out = s.mul_add1(self.a, x, y);
+            *out = s.mul_add_scalar(self.a, x, y);
         }
     }
 }

@@ -16,7 +16,7 @@ const ROUND: f32 = 12_582_912.0;
 fn polynomial<S: Simd, const N: usize>(s: S, x: f32, coefficients: [f32; N]) -> f32 {
     let mut y = coefficients[0];
     for c in &coefficients[1..] {
-        y = s.mul_add1(y, x, *c);
+        y = s.mul_add_scalar(y, x, *c);
     }
     y
 }
@@ -32,7 +32,7 @@ fn power_of_two(n: i32) -> f32 {
 pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -104.0 { -104.0 } else { x };
-    let shifted = s.mul_add1(x, LOG2_E, ROUND);
+    let shifted = s.mul_add_scalar(x, LOG2_E, ROUND);
     let n = shifted - ROUND;
     let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     let y = exp_of_remainder(s, x, n);
@@ -44,7 +44,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
 /// `e^x` for magnitudes of `x` up to 87, whose results are normal; 1 ulp.
 #[inline(always)]
 fn exp_in_normal_range<S: Simd>(s: S, x: f32) -> f32 {
-    let shifted = s.mul_add1(x, LOG2_E, ROUND);
+    let shifted = s.mul_add_scalar(x, LOG2_E, ROUND);
     let n = shifted - ROUND;
     let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     exp_of_remainder(s, x, n) * power_of_two(bits)
@@ -62,36 +62,36 @@ pub(crate) fn exp_nonpositive<S: Simd>(s: S, x: f32) -> f32 {
 /// `e^(x - n ln 2)` where `n` is nearest to `x / ln 2`.
 #[inline(always)]
 fn exp_of_remainder<S: Simd>(s: S, x: f32, n: f32) -> f32 {
-    let r = s.mul_add1(n, -0.693_359_4, x);
-    let r = s.mul_add1(n, 2.121_944_4e-4, r);
+    let r = s.mul_add_scalar(n, -0.693_359_4, x);
+    let r = s.mul_add_scalar(n, 2.121_944_4e-4, r);
     let p = polynomial(
         s,
         r,
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.0e-1],
     );
-    s.mul_add1(p, r * r, r) + 1.0
+    s.mul_add_scalar(p, r * r, r) + 1.0
 }
 
 /// `ln x`; 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log<S: Simd>(s: S, x: f32) -> f32 {
     let (e, f, y) = log_parts(s, x);
-    let y = s.mul_add1(e, -2.121_944_4e-4, y);
-    let y = s.mul_add1(-0.5, f * f, y);
-    log_or_limit(x, s.mul_add1(e, 0.693_359_4, f + y))
+    let y = s.mul_add_scalar(e, -2.121_944_4e-4, y);
+    let y = s.mul_add_scalar(-0.5, f * f, y);
+    log_or_limit(x, s.mul_add_scalar(e, 0.693_359_4, f + y))
 }
 
 /// `log10 x`; 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log10<S: Simd>(s: S, x: f32) -> f32 {
-    let (e, fraction) = log_in_two(s, x);
+    let (e, fraction) = exponent_and_log(s, x);
     log_or_limit(x, (e * LOG10_2 + fraction * LOG10_E) as f32)
 }
 
 /// `log2 x`; 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log2<S: Simd>(s: S, x: f32) -> f32 {
-    let (e, fraction) = log_in_two(s, x);
+    let (e, fraction) = exponent_and_log(s, x);
     log_or_limit(x, (e + fraction * LOG2_E64) as f32)
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn log2<S: Simd>(s: S, x: f32) -> f32 {
 pub(crate) fn log1p<S: Simd>(s: S, x: f32) -> f32 {
     let wide = f64::from(x);
     let sum = (wide + 1.0) as f32;
-    let (e, fraction) = log_in_two(s, sum);
+    let (e, fraction) = exponent_and_log(s, sum);
     // What the sum has lost by rounding, times the derivative of the logarithm.
     let lost = (wide - (f64::from(sum) - 1.0)) / f64::from(sum);
     let y = log_or_limit(sum, (e * LN_2 + fraction + lost) as f32);
@@ -137,14 +137,14 @@ fn log_parts<S: Simd>(s: S, x: f32) -> (f32, f32, f32) {
     (e, f, p * f * (f * f))
 }
 
-/// `x` as `2^e m`: returns `e` and `ln m`, to be combined in f64.
+/// `e` and `ln m` for `x = 2^e m`, to be combined in f64.
 #[inline(always)]
-fn log_in_two<S: Simd>(s: S, x: f32) -> (f64, f64) {
+fn exponent_and_log<S: Simd>(s: S, x: f32) -> (f64, f64) {
     let (e, f, y) = log_parts(s, x);
-    (f64::from(e), f64::from(f) + f64::from(s.mul_add1(-0.5, f * f, y)))
+    (f64::from(e), f64::from(f) + f64::from(s.mul_add_scalar(-0.5, f * f, y)))
 }
 
-/// The logarithm of `x`, given `y` for positive and finite `x`; otherwise NaN or an infinity.
+/// `y`, the logarithm of `x`, if `x` is positive and finite; otherwise the limit: NaN or an infinity.
 #[inline(always)]
 fn log_or_limit(x: f32, y: f32) -> f32 {
     let y = if x == f32::INFINITY { x } else { y };
@@ -152,13 +152,13 @@ fn log_or_limit(x: f32, y: f32) -> f32 {
     if x < 0.0 || x.is_nan() { f32::NAN } else { y }
 }
 
-/// `1 / (1 + e^-x)`; 3 ulp above the least normal result.
+/// `1 / (1 + e^-x)`; 3 ulp where the result is normal.
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(s: S, x: f32) -> f32 {
     1.0 / (1.0 + exp(s, -x))
 }
 
-/// `x / (1 + e^-x)`; 4 ulp above the least normal result.
+/// `x / (1 + e^-x)`; 4 ulp where the result is normal.
 #[inline(always)]
 pub(crate) fn silu<S: Simd>(s: S, x: f32) -> f32 {
     x / (1.0 + exp(s, -x))
@@ -170,7 +170,7 @@ pub(crate) fn tanh<S: Simd>(s: S, x: f32) -> f32 {
     let x2 = x * x;
     let p =
         polynomial(s, x2, [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
-    let near = s.mul_add1(p * x2, x, x);
+    let near = s.mul_add_scalar(p * x2, x, x);
     let a = x.abs();
     // From 10 on, the result rounds to 1.
     let far = 1.0 - 2.0 / (exp_in_normal_range(s, 2.0 * if a > 10.0 { 10.0 } else { a }) + 1.0);
@@ -184,24 +184,24 @@ pub(crate) fn erf<S: Simd>(s: S, x: f32) -> f32 {
     let t = x.abs();
     let t = if t > 4.0 { 4.0 } else { t };
     let x2 = t * t;
-    let r = s.mul_add1(-1.728_534_7e-5, t, 3.831_971_3e-4);
-    let u = s.mul_add1(-3.883_964_4e-3, t, 2.425_462_2e-2);
-    let r = s.mul_add1(r, x2, u);
-    let r = s.mul_add1(r, t, -1.067_778_8e-1);
-    let r = s.mul_add1(r, t, -6.348_467e-1);
-    let r = s.mul_add1(r, t, -1.287_175_1e-1);
+    let r = s.mul_add_scalar(-1.728_534_7e-5, t, 3.831_971_3e-4);
+    let u = s.mul_add_scalar(-3.883_964_4e-3, t, 2.425_462_2e-2);
+    let r = s.mul_add_scalar(r, x2, u);
+    let r = s.mul_add_scalar(r, t, -1.067_778_8e-1);
+    let r = s.mul_add_scalar(r, t, -6.348_467e-1);
+    let r = s.mul_add_scalar(r, t, -1.287_175_1e-1);
     // The exponent is between -19 and 0.
-    let far = (1.0 - exp_in_normal_range(s, s.mul_add1(r, t, -t))).copysign(x);
+    let far = (1.0 - exp_in_normal_range(s, s.mul_add_scalar(r, t, -t))).copysign(x);
     let p = polynomial(
         s,
         x2,
         [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1],
     );
-    let near = s.mul_add1(p, x, x);
+    let near = s.mul_add_scalar(p, x, x);
     if t > 0.927_734_4 { far } else { near }
 }
 
-/// `x (1 + erf(x / sqrt 2)) / 2`; 4 ulp of `x` from zero up, and of `max(1, |x|)` below.
+/// `x (1 + erf(x / sqrt 2)) / 2`; the error is at most 4 ulp of `x` for `x >= 0`, of `max(1, |x|)` for `x < 0`.
 #[inline(always)]
 pub(crate) fn gelu<S: Simd>(s: S, x: f32) -> f32 {
     0.5 * x * (1.0 + erf(s, x * FRAC_1_SQRT_2))
@@ -211,7 +211,7 @@ pub(crate) fn gelu<S: Simd>(s: S, x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn gelu_tanh<S: Simd>(s: S, x: f32) -> f32 {
     const SCALE: f32 = 0.797_884_6;
-    let inner = SCALE * s.mul_add1(0.044_715 * x * x, x, x);
+    let inner = SCALE * s.mul_add_scalar(0.044_715 * x * x, x, x);
     0.5 * x * (1.0 + tanh(s, inner))
 }
 
@@ -235,9 +235,9 @@ fn sin_or_cos<S: Simd>(s: S, quarter: i32, r: f32) -> f32 {
     let r2 = r * r;
     let p = polynomial(s, r2, [2.718_311_4e-6, -1.983_930_3e-4, 8.333_329e-3, -1.666_666_6e-1]);
     // `copysign`, because the sum of zeros of both signs is positive.
-    let sin = s.mul_add1(p * r2, r, r).copysign(r);
+    let sin = s.mul_add_scalar(p * r2, r, r).copysign(r);
     let p = polynomial(s, r2, [-2.605_374e-7, 2.476_016_1e-5, -1.388_837_1e-3, 4.166_664_2e-2, -0.5]);
-    let cos = s.mul_add1(p, r2, 1.0);
+    let cos = s.mul_add_scalar(p, r2, 1.0);
     let y = if quarter & 1 == 0 { sin } else { cos };
     if quarter & 2 == 0 { y } else { -y }
 }
@@ -277,7 +277,7 @@ pub(crate) fn hardswish(x: f32) -> f32 {
 /// [`hardswish`], multiplying by 1/6 instead of dividing by 6.
 #[inline(always)]
 pub(crate) fn hardswish_by_sixth<S: Simd>(s: S, x: f32) -> f32 {
-    let y = s.mul_add1(x, 1.0 / 6.0, 0.5);
+    let y = s.mul_add_scalar(x, 1.0 / 6.0, 0.5);
     let y = if y < 0.0 { 0.0 } else { y };
     let y = if y > 1.0 { 1.0 } else { y };
     y * x

@@ -3,16 +3,16 @@
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
+use super::super::qgemm::copy_flipped;
 use super::super::qgemm::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::super::qgemm::finish::{Finish, MAX_TILE};
 use super::super::qgemm::pack::PANEL;
 use super::super::qgemm::select::ColumnKernel;
-use super::super::qgemm::unsigned;
 use super::super::quantize::Affine;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
-use super::depthwise_sums::{CHANNELS, FinishLine, Sums, of_tap, width_read};
+use super::depthwise_sums::{CHANNELS, FinishLine, Sums, pixels_read_per_line, tap_weights};
 use super::input::Input;
 use super::quads::Quads;
 use pteron_pool::Pool;
@@ -49,7 +49,7 @@ enum Taps {
 impl Depthwise {
     pub(super) fn supports(p: &ConvParams) -> bool {
         let reach = (p.kernel[2] - 1).saturating_mul(p.dilation[2]);
-        p.taps() <= MAX_TAPS && reach.saturating_add(2 * p.padding[2]) <= MAX_PADDING
+        p.tap_count() <= MAX_TAPS && reach.saturating_add(2 * p.padding[2]) <= MAX_PADDING
     }
 
     pub(super) fn new(
@@ -60,8 +60,8 @@ impl Depthwise {
     ) -> Result<Self> {
         let padded = p.in_channels.next_multiple_of(PANEL);
         let (mut of_channels, mut sums) = (filled(padded, 0.0)?, filled(padded, 0)?);
-        for t in 0..p.taps() {
-            for (sum, w) in sums.iter_mut().zip(of_tap(weights, t)) {
+        for t in 0..p.tap_count() {
+            for (sum, w) in sums.iter_mut().zip(tap_weights(weights, t)) {
                 *sum += i32::from(w);
             }
         }
@@ -72,11 +72,11 @@ impl Depthwise {
             Some(kernel) if Quads::supports(p) => Taps::Quads(Quads::new(kernel, p, weights)?),
             _ => {
                 // Blocks of channels may read past the last channel.
-                let mut all = filled(p.taps() * padded + CHANNELS, 0.0)?;
-                for (t, to) in all.chunks_exact_mut(padded.max(1)).take(p.taps()).enumerate() {
+                let mut all = filled(p.tap_count() * padded + CHANNELS, 0.0)?;
+                for (t, to) in all.chunks_exact_mut(padded.max(1)).take(p.tap_count()).enumerate() {
                     to[..p.in_channels]
                         .iter_mut()
-                        .zip(of_tap(weights, t))
+                        .zip(tap_weights(weights, t))
                         .for_each(|(to, w)| *to = f32::from(w));
                 }
                 Taps::Single(all)
@@ -85,10 +85,10 @@ impl Depthwise {
         Ok(Self { taps, scales: of_channels, sums })
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn nbytes(&self) -> usize {
         let taps = match &self.taps {
             Taps::Single(weights) => size_of_val(&**weights),
-            Taps::Quads(quads) => quads.bytes(),
+            Taps::Quads(quads) => quads.nbytes(),
         };
         taps + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
@@ -107,16 +107,16 @@ impl Depthwise {
         // Lines of the output that are computed together.
         let at_once = match &self.taps {
             Taps::Single(_) => 1,
-            Taps::Quads(quads) => quads.lines(),
+            Taps::Quads(quads) => quads.line_count(),
         };
         let strips = height.div_ceil(at_once);
         let count = frame.batch * depth * strips;
-        let per_strip = at_once.saturating_mul(width * p.out_channels * p.taps());
+        let per_strip = at_once.saturating_mul(width * p.out_channels * p.tap_count());
         let out = out.blocks();
         let affine = Affine { zero: i32::from(input.zero), ..affine };
         let taps = match &self.taps {
             Taps::Single(_) => Single::tap_offsets(p, frame),
-            Taps::Quads(quads) => quads.taps(p, frame),
+            Taps::Quads(quads) => quads.tap_offsets(p, frame),
         };
         let finish = |line: usize, tile: &mut [i32], sums: &dyn Sums| {
             // SAFETY: each line has pixels of its own.
@@ -170,7 +170,7 @@ impl Depthwise {
                     scales: &self.scales[c..],
                     column_sums: &self.sums[c..],
                     panel_step: PANEL,
-                    epilogue: epilogue.from(c),
+                    epilogue: epilogue.starting_at_column(c),
                     out: out.block(pixels.clone(), c..c + count),
                 };
                 finish.run(isa);
@@ -192,14 +192,14 @@ struct Single<'a> {
 impl Single<'_> {
     /// The offset of each tap's input from that of a pixel's first tap.
     fn tap_offsets(p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
-        let len = width_read(p, frame) * p.in_channels;
+        let len = pixels_read_per_line(p, frame) * p.in_channels;
         let line = |line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels);
         (0..p.kernel[0] * p.kernel[1]).flat_map(line).collect()
     }
 
     fn run_line(&self, line: usize, finish: FinishLine<'_>) {
         let (p, frame) = (self.input.p, self.input.frame);
-        let len = width_read(p, frame) * p.in_channels;
+        let len = pixels_read_per_line(p, frame) * p.in_channels;
         let bytes = p.kernel[0] * p.kernel[1] * len + CHANNELS;
         pteron_pool::count(bytes);
         scratch::with_buffer(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
@@ -223,7 +223,7 @@ impl Single<'_> {
         let (left, rest) = out.split_at_mut(before.min(out.len()));
         let (middle, right) = rest.split_at_mut(from.len().min(rest.len()));
         left.fill(zero);
-        unsigned(middle, &from[..middle.len()], flip);
+        copy_flipped(middle, &from[..middle.len()], flip);
         right.fill(zero);
     }
 }

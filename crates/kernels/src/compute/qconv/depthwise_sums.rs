@@ -6,13 +6,13 @@ use std::ops::Range;
 /// The maximum number of channels that are summed together.
 pub(super) const CHANNELS: usize = 64;
 
-/// The number of pixels of the input that a line of the output reads, padding included.
-pub(super) fn width_read(p: &ConvParams, frame: &ConvFrame) -> usize {
+/// The width in pixels of the part of an input line that an output line reads, padding included.
+pub(super) fn pixels_read_per_line(p: &ConvParams, frame: &ConvFrame) -> usize {
     (frame.output[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1
 }
 
 /// The weights of a tap, channel after channel.
-pub(super) fn of_tap(weights: &ConvWeights<'_, i8>, tap: usize) -> impl Iterator<Item = i8> {
+pub(super) fn tap_weights(weights: &ConvWeights<'_, i8>, tap: usize) -> impl Iterator<Item = i8> {
     let [channel, _, step] = weights.strides;
     weights.values.get(tap * step..).unwrap_or_default().iter().step_by(channel.max(1)).copied()
 }

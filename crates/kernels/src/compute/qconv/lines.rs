@@ -7,9 +7,9 @@
 //! pointers nor the padding of an image as a special case.
 
 use super::super::conv::ConvParams;
+use super::super::qgemm::copy_flipped;
 use super::super::qgemm::driver::{Fill, RowLayout};
 use super::super::qgemm::tile::SegmentLimits;
-use super::super::qgemm::unsigned;
 use super::input::{CHUNK, Input};
 use std::ops::Range;
 
@@ -114,8 +114,8 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Whether enough of the pixels that tiles read from lines belong to output pixels.
-    pub(super) fn fill_tiles(&self, limits: &SegmentLimits) -> bool {
+    /// Whether enough of the pixels that tiles compute in a line are output pixels, rather than pixels past its end.
+    pub(super) fn is_efficient(&self, limits: &SegmentLimits) -> bool {
         let read = self.width.next_multiple_of(limits.pixels);
         self.width as f64 >= limits.min_utilization * read as f64
     }
@@ -151,7 +151,7 @@ impl<'a> Lines<'a> {
         let (left, rest) = out.split_at_mut(before * self.channels);
         left.fill(zero);
         if self.channels == p.in_channels {
-            unsigned(
+            copy_flipped(
                 &mut rest[..there * self.channels],
                 &line[first * self.channels..][..there * self.channels],
                 flip,
@@ -166,7 +166,7 @@ impl<'a> Lines<'a> {
                     (Some(line), Some(out)) if self.channels <= CHUNK => {
                         *out = (u128::from_ne_bytes(*line) ^ flips).to_ne_bytes();
                     }
-                    _ => unsigned(&mut out[..self.channels], &line[..self.channels], flip),
+                    _ => copy_flipped(&mut out[..self.channels], &line[..self.channels], flip),
                 }
                 from += p.in_channels;
             }

@@ -60,7 +60,7 @@ pub struct QuantizedConv {
 
 #[derive(Debug)]
 enum Algorithm {
-    /// For each group, or for some groups together, the weights of a matrix product; and how the product's rows are read.
+    /// The weights of a matrix product for each group, or for several groups together; and how its rows are read.
     Rows(Vec<PackedWeights>, Reads),
     Depthwise(Depthwise),
 }
@@ -78,7 +78,7 @@ enum Reads {
 impl QuantizedConv {
     /// Whether a convolution with these parameters is supported: not transposed, and the sums fit 32 bits.
     pub fn supports(params: &ConvParams) -> bool {
-        let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.taps());
+        let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.tap_count());
         let fits = !params.is_depthwise() || Depthwise::supports(params);
         !params.transposed && inner <= PackedWeights::MAX_ROWS && fits
     }
@@ -105,7 +105,7 @@ impl QuantizedConv {
         let algorithm = if params.is_depthwise() {
             Algorithm::Depthwise(Depthwise::new(isa, &params, weights, scales)?)
         } else {
-            let (taps, channels) = (params.taps(), params.in_channels / params.groups);
+            let (taps, channels) = (params.tap_count(), params.in_channels / params.groups);
             let groups_together = groups_per_product(&params);
             // The inner dimension of a product consists of taps, and within each tap of the channels of its groups.
             let group_outputs = params.out_channels / params.groups;
@@ -127,7 +127,9 @@ impl QuantizedConv {
             let mut groups = pteron_tensor::memory::with_room(params.groups / groups_together)?;
             for g in 0..params.groups / groups_together {
                 let quantized = match step {
-                    Some(step) => MatRef::strided(weights.from(g * n), n, k, weights.strides[0], step).t(),
+                    Some(step) => {
+                        MatRef::strided(weights.values_from(g * n), n, k, weights.strides[0], step).t()
+                    }
                     None => {
                         for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
                             for t in 0..taps {
@@ -154,10 +156,10 @@ impl QuantizedConv {
     }
 
     /// The number of bytes of memory that the weights own.
-    pub fn bytes(&self) -> usize {
+    pub fn nbytes(&self) -> usize {
         match &self.algorithm {
-            Algorithm::Rows(groups, _) => groups.iter().map(PackedWeights::bytes).sum(),
-            Algorithm::Depthwise(depthwise) => depthwise.bytes(),
+            Algorithm::Rows(groups, _) => groups.iter().map(PackedWeights::nbytes).sum(),
+            Algorithm::Depthwise(depthwise) => depthwise.nbytes(),
         }
     }
 
@@ -211,7 +213,7 @@ impl QuantizedConv {
                 for (g, b) in groups.iter().enumerate() {
                     let run = |kernel: SupportedKernel, fill: &dyn Fill, out: QuantizedOut<'_>| {
                         let (isa, params) = (self.isa, Params::All(x.affine));
-                        let epilogue = epilogue.from(g * n);
+                        let epilogue = epilogue.starting_at_column(g * n);
                         Job { kernel, isa, m, fill, zero: lift, params, b, epilogue }.run(pool, out);
                     };
                     let out = out.block(0..m, g * n..(g + 1) * n);
@@ -223,10 +225,10 @@ impl QuantizedConv {
                         }
                         Reads::Patches(segments) => {
                             let kernel = SupportedKernel::fastest(self.isa);
-                            let fill_tiles = |lines: &Lines<'_>| {
-                                kernel.segment_limits().is_some_and(|limits| lines.fill_tiles(&limits))
+                            let is_efficient = |lines: &Lines<'_>| {
+                                kernel.segment_limits().is_some_and(|limits| lines.is_efficient(&limits))
                             };
-                            match segments.map(lines).filter(fill_tiles) {
+                            match segments.map(lines).filter(is_efficient) {
                                 Some(lines) => run(kernel, &lines, out),
                                 None => run(kernel, &patches(), out),
                             }
@@ -241,7 +243,7 @@ impl QuantizedConv {
 /// How many neighbouring groups to compute as one, with weights of zero where an output channel does not read an
 /// input channel: as many as fill a panel of columns, which a group of few channels would leave mostly empty.
 fn groups_per_product(p: &ConvParams) -> usize {
-    let (k, n) = (p.in_channels / p.groups * p.taps(), p.out_channels / p.groups);
+    let (k, n) = (p.in_channels / p.groups * p.tap_count(), p.out_channels / p.groups);
     let fits = |many: &usize| {
         p.groups.is_multiple_of(*many) && many * n <= PANEL && many * k <= PackedWeights::MAX_ROWS
     };

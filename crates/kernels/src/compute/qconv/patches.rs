@@ -1,8 +1,8 @@
 //! Patches that are copied whole: the pixels that an output pixel reads, tap after tap (im2col). For kernels that
 //! overlap little, with reaches or padding too large for copied lines, and for tiles that need long contiguous rows.
 
+use super::super::qgemm::copy_flipped;
 use super::super::qgemm::driver::{Fill, RowLayout};
-use super::super::qgemm::unsigned;
 use super::input::{CHUNK, Input};
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ impl Fill for Patches<'_> {
     fn fill_block(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
         let Input { p, frame, .. } = self.input;
         let channels = p.in_channels / self.groups;
-        if channels == 0 || p.taps() == 0 {
+        if channels == 0 || p.tap_count() == 0 {
             return;
         }
         // The pixels of a kernel line are contiguous if they are neighbours and all of their channels are read.
@@ -102,7 +102,7 @@ impl Patches<'_> {
                 (Some(from), Some(out)) if len <= CHUNK => {
                     *out = (u128::from_ne_bytes(*from) ^ flip).to_ne_bytes();
                 }
-                _ => unsigned(&mut out[..len], &line[from..][..len], self.input.flip),
+                _ => copy_flipped(&mut out[..len], &line[from..][..len], self.input.flip),
             }
         }
     }
@@ -121,7 +121,7 @@ impl Patches<'_> {
             match usize::try_from(from + t as isize) {
                 Ok(i) if i < frame.input[2] => {
                     let from = i * p.in_channels + self.group * channels;
-                    unsigned(out, &line[from..][..channels], self.input.flip);
+                    copy_flipped(out, &line[from..][..channels], self.input.flip);
                 }
                 _ => out.fill(zero),
             }

@@ -10,7 +10,7 @@ use super::super::qgemm::pack::PANEL;
 use super::super::qgemm::select::ColumnKernel;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
-use super::depthwise_sums::{CHANNELS, FinishLine, Sums, of_tap, width_read};
+use super::depthwise_sums::{CHANNELS, FinishLine, Sums, pixels_read_per_line, tap_weights};
 use super::input::Input;
 use pteron_tensor::Result;
 use pteron_tensor::memory::filled;
@@ -40,34 +40,34 @@ impl Quads {
         let padded = p.in_channels.next_multiple_of(PANEL);
         let mut all = filled(lines * quads * p.kernel[2] * padded * QUAD, 0)?;
         for line in 0..lines {
-            for t in 0..p.taps() {
+            for t in 0..p.tap_count() {
                 let (y, x) = (line * p.stride[1] + t / p.kernel[2], t % p.kernel[2]);
                 let column = (line * quads + y / QUAD) * p.kernel[2] + x;
                 let to = &mut all[column * padded * QUAD..][..p.in_channels * QUAD];
                 let places = to.iter_mut().skip(y % QUAD).step_by(QUAD);
-                places.zip(of_tap(weights, t)).for_each(|(to, w)| *to = w);
+                places.zip(tap_weights(weights, t)).for_each(|(to, w)| *to = w);
             }
         }
         Ok(Self { kernel, weights: all, quads, lines })
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn nbytes(&self) -> usize {
         size_of_val(&*self.weights)
     }
 
-    /// The number of lines of the output that are computed together.
-    pub(super) fn lines(&self) -> usize {
+    /// The number of output lines that [`Self::run`] computes together.
+    pub(super) fn line_count(&self) -> usize {
         self.lines
     }
 
-    /// The offsets of the kernel's columns from the first tap of a pixel, quad after quad.
-    pub(super) fn taps(&self, p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
-        let len = width_read(p, frame) * p.in_channels * QUAD;
+    /// The offset of each kernel column from a pixel's first tap in the interleaved lines, quad after quad.
+    pub(super) fn tap_offsets(&self, p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
+        let len = pixels_read_per_line(p, frame) * p.in_channels * QUAD;
         let quad = |q| (0..p.kernel[2]).map(move |x| q * len + x * p.dilation[2] * p.in_channels * QUAD);
         (0..self.quads).flat_map(quad).collect()
     }
 
-    /// Computes lines of an output image, counted through all images: at most [`Self::lines`].
+    /// Computes lines of an output image, counted through all images: at most [`Self::line_count`].
     pub(super) fn run(
         &self,
         isa: Isa,
@@ -77,7 +77,7 @@ impl Quads {
         finish: FinishLine<'_>,
     ) {
         let (p, frame) = (input.p, input.frame);
-        let len = width_read(p, frame) * p.in_channels * QUAD;
+        let len = pixels_read_per_line(p, frame) * p.in_channels * QUAD;
         let outside = frame.input[2] * p.in_channels;
         // Vectors extend past the last channel of the last pixel.
         let bytes = self.quads * len + CHANNELS * QUAD + outside;

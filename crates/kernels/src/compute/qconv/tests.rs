@@ -124,7 +124,7 @@ fn lines_of_many_channels() {
 fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
     let zero = if signed { -5 } else { 17 };
     let x = bytes(frame.batch * frame.in_pixels() * p.in_channels, 1);
-    let weights: Vec<i8> = bytes(p.weights(), 2).iter().map(|&b| b as i8).collect();
+    let weights: Vec<i8> = bytes(p.weight_count(), 2).iter().map(|&b| b as i8).collect();
     let scales: Vec<f32> = (0..p.out_channels).map(|o| (o % 7 + 1) as f32 / 64.0).collect();
     let offset: Vec<i32> = (0..p.out_channels).map(|o| o as i32 * 77 - 300).collect();
     let bias: Vec<f32> = (0..p.out_channels).map(|o| o as f32 - 9.0).collect();

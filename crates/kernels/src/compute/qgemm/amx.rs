@@ -6,11 +6,13 @@ use super::pack::PANEL;
 use super::tile::{Args, MAX_ROWS, MAX_STEP, Microkernel, SegmentLimits};
 use std::arch::asm;
 
-/// The number of bytes of a row that a step takes, if groups end at whole steps.
+/// The number of bytes of a row that a step reads, if the length of groups is a multiple of it.
 const STEP: usize = MAX_STEP;
-/// The number of rows of a tile; below, of half a tile, and of the smallest product that fills tiles well enough.
+/// The number of rows of a tile.
 const ROWS: usize = MAX_ROWS;
+/// The number of rows of half a tile.
 const HALF_ROWS: usize = ROWS / 2;
+/// The number of rows of the smallest product that fills tiles well enough.
 const MIN_ROWS: usize = 8;
 
 pub(super) struct Amx;

@@ -1,6 +1,6 @@
 //! Sums of dot products of four 8-bit values, both of whose operands differ from column to column.
 
-use super::super::mat::last_of;
+use super::super::mat::last_offset;
 use super::pack::PANEL;
 
 /// The number of values of a column in one dot product.
@@ -32,9 +32,9 @@ impl Columns<'_> {
         let columns = self.columns.next_multiple_of(PANEL);
         assert!(columns <= self.step && self.sums.len().is_multiple_of(self.step), "sums of columns");
         let tap = self.taps.iter().max().unwrap_or(&0);
-        let a = last_of(self.rows(), self.a_step).saturating_add(*tap).saturating_add(columns * QUAD);
+        let a = last_offset(self.rows(), self.a_step).saturating_add(*tap).saturating_add(columns * QUAD);
         assert!(a <= self.a.len(), "left operands of columns");
-        let b = last_of(self.taps.len(), self.b_step).saturating_add(columns * QUAD);
+        let b = last_offset(self.taps.len(), self.b_step).saturating_add(columns * QUAD);
         assert!(b <= self.b.len(), "right operands of columns");
     }
 }

@@ -28,7 +28,7 @@ const PANEL_UNIT: usize = 2;
 const SUMS_PAST_TILE: usize = 8 * 4 * PANEL;
 /// The maximum number of groups for which the sums of the largest tile are held at the same time.
 const GROUPS: usize = 4;
-/// Least work, in units of [`SupportedKernel::work`], that is divided among threads.
+/// The least work, in units of [`SupportedKernel::relative_work`], that is divided among threads.
 const SPLIT_WORK: usize = split::reduced_under_miri(1 << 21);
 /// Work of copying an inner element of a row of A, or of storing an element of the result: at hundreds of
 /// multiplications a nanosecond, products of few channels do little else.
@@ -98,7 +98,7 @@ pub(crate) struct Job<'a> {
     pub(crate) isa: Isa,
     pub(crate) m: usize,
     pub(crate) fill: &'a dyn Fill,
-    /// The offset that `fill` adds to the quantized values of A.
+    /// The offset that [`Fill::fill_block`] adds to the quantized values of A.
     pub(crate) zero: i32,
     pub(crate) params: Params<'a>,
     pub(crate) b: &'a PackedWeights,
@@ -111,14 +111,14 @@ impl Job<'_> {
     /// # Panics
     /// If `out` is not an `m x n` matrix with contiguous rows.
     pub(crate) fn run(&self, pool: &Pool, out: QuantizedOut<'_>) {
-        let (n, panels) = (self.b.cols(), self.b.panels());
+        let (n, panels) = (self.b.cols(), self.b.panel_count());
         out.check(self.m, n);
         let work = self.m.saturating_mul(n).saturating_mul(self.b.rows());
         pteron_pool::count(work);
         let elements = self.m.saturating_mul(n.saturating_add(self.b.rows()));
-        let kernel = self.kernel.for_shape(self.isa, self.m, self.b.rows(), self.b.group());
-        let work = kernel.work(work).saturating_add(elements.saturating_mul(ELEMENT_WORK));
-        let threads = split::threads(pool, work, SPLIT_WORK);
+        let kernel = self.kernel.for_shape(self.isa, self.m, self.b.rows(), self.b.group_rows());
+        let work = kernel.relative_work(work).saturating_add(elements.saturating_mul(ELEMENT_WORK));
+        let threads = split::thread_count(pool, work, SPLIT_WORK);
         if threads == 1 {
             return self.compute_part(0..self.m, 0..panels, out);
         }
@@ -145,13 +145,14 @@ impl Job<'_> {
             return;
         }
         let layout = self.fill.layout(self.b.rows());
-        let kernel = self.kernel.for_shape(self.isa, rows.len(), self.b.rows(), self.b.group());
+        let kernel = self.kernel.for_shape(self.isa, rows.len(), self.b.rows(), self.b.group_rows());
         let a_len = self.fill.block_bytes(rows.len(), &layout).next_multiple_of(MAX_STEP);
         let widen = !kernel.reads_four_bits() && self.b.bits() == WeightBits::Four;
         let b_len = if widen { PANEL_UNIT * PANEL * self.b.depth() } else { 0 };
-        let (tile, several) = if self.b.groups() > 1 { (GROUPS * MAX_TILE, MAX_TILE) } else { (MAX_TILE, 0) };
+        let (tile, several) =
+            if self.b.group_count() > 1 { (GROUPS * MAX_TILE, MAX_TILE) } else { (MAX_TILE, 0) };
         let tile = tile + SUMS_PAST_TILE;
-        let kernel = kernel.for_thread(if self.b.groups() > 1 { self.b.group() } else { 0 });
+        let kernel = kernel.for_thread(if self.b.group_count() > 1 { self.b.group_rows() } else { 0 });
         let scratch_len = tile + several + (a_len + b_len).div_ceil(size_of::<f32>());
         scratch::with_buffer(scratch_len, |scratch| {
             let (sums, rest) = scratch.split_at_mut(tile);
@@ -230,21 +231,21 @@ impl Job<'_> {
         let (rows, cols) = out.shape();
         let half_rows = kernel.kernel().half_rows();
         let halves = half_rows.map_or([rows, 0], |half| layout.half_rows(tile.row, rows, half));
-        let groups = b.groups();
+        let groups = b.group_count();
         // As many groups at once as there is room for their sums.
         let group_step = if groups > 1 { kernel.kernel().rows_written(rows) * step } else { sums.len() };
         let at_once = (sums.len() / group_step).clamp(1, groups);
         for some in (0..groups).step_by(at_once) {
             let some = some..groups.min(some + at_once);
             // All groups have the same number of rows of B, except that the last may have fewer.
-            let full_groups = some.start..some.end.min(layout.len / b.group().max(1)).max(some.start);
+            let full_groups = some.start..some.end.min(layout.len / b.group_rows().max(1)).max(some.start);
             for run in [full_groups.clone(), full_groups.end..some.end] {
                 if !run.is_empty() {
                     let sums = &mut sums[(run.start - some.start) * group_step..];
                     self.multiply(kernel, tile, run, (a, layout), wide, (rows, halves), (sums, group_step));
                 }
             }
-            let (scales, column_sums) = b.columns(tile.panel);
+            let (scales, column_sums) = b.scales_and_sums(tile.panel);
             // Halves of a tile whose sums are adjacent are finished together.
             let half_rows = half_rows.unwrap_or(rows);
             let split = if halves[0] == half_rows { rows } else { halves[0] };
@@ -259,12 +260,12 @@ impl Job<'_> {
                     shift: if b.bits() == WeightBits::Four && wide.is_none() { 4 } else { 0 },
                     dequantized,
                     step,
-                    params: self.params.from(tile.first + tile.row + rows.start),
+                    params: self.params.starting_at_row(tile.first + tile.row + rows.start),
                     zero: self.zero,
                     scales,
                     column_sums,
                     panel_step: groups * PANEL,
-                    epilogue: self.epilogue.from(tile.panel * PANEL),
+                    epilogue: self.epilogue.starting_at_column(tile.panel * PANEL),
                     out: out.block(rows, 0..cols),
                 };
                 finish.run(self.isa);
@@ -285,7 +286,7 @@ impl Job<'_> {
         (sums, group_step): (&mut [i32], usize),
     ) {
         let b = self.b;
-        let from = run.start * b.group();
+        let from = run.start * b.group_rows();
         let (data, b_step) = match wide {
             Some(wide) => (&wide[from * PANEL..], PANEL * b.depth()),
             None => (b.panel(tile.panel, from), b.panel_step()),
@@ -308,7 +309,7 @@ impl Job<'_> {
                 b: data,
                 b_step,
                 // With several groups, each is a part of the only segment of a row.
-                k: b.group().min(layout.len - from),
+                k: b.group_rows().min(layout.len - from),
                 groups: run.len(),
                 group_step,
                 four: b.bits() == WeightBits::Four && wide.is_none(),

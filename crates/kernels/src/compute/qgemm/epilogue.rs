@@ -25,7 +25,7 @@ impl QuantizedEpilogue<'_> {
     }
 
     /// The epilogue of the columns from `column` on.
-    pub(crate) fn from(self, column: usize) -> Self {
+    pub(crate) fn starting_at_column(self, column: usize) -> Self {
         Self {
             offset: self.offset.map(|o| &o[column..]),
             bias: self.bias.map(|b| &b[column..]),
@@ -116,7 +116,7 @@ pub(crate) enum Params<'a> {
 
 impl<'a> Params<'a> {
     /// The scales and zero points of the rows from `row` on.
-    pub(crate) fn from(self, row: usize) -> Self {
+    pub(crate) fn starting_at_row(self, row: usize) -> Self {
         match self {
             Self::All(_) => self,
             Self::Rows(params) => Self::Rows(&params[row..]),

@@ -1,7 +1,7 @@
 //! The epilogue of a tile's sums: they are dequantized, and stored as f32 or requantized.
 
 use super::super::isa::Isa;
-use super::super::mat::last_of;
+use super::super::mat::last_offset;
 use super::super::math;
 use super::super::quantize::{Affine, Quantizer};
 use super::super::simd::{Op, Simd, dispatch};
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// The number of elements of the largest tile.
 pub(crate) const MAX_TILE: usize = 1024;
 
-/// Dequantizes the sums of a tile for some groups of the weights' rows; after the last group, stores the results.
+/// Dequantizes a tile's sums over some groups of the weights' rows; after the last group, stores the results.
 pub(crate) struct Finish<'a> {
     /// The sums of the products: group after group, row by row in each.
     pub(crate) sums: &'a [i32],
@@ -58,7 +58,7 @@ impl Op for &mut Finish<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let quantized = matches!(self.out, QuantizedOut::Quantized(..));
-        if self.all_groups() > 1 {
+        if self.group_count() > 1 {
             return match (self.is_last(), quantized) {
                 (false, _) => self.finish_groups::<S, PARTIAL>(s),
                 (true, false) => self.finish_groups::<S, REAL>(s),
@@ -111,7 +111,7 @@ impl Target {
         unsafe {
             match self {
                 Target::Quantized { to, step, quantizer } if END == QUANTIZED => {
-                    s.store_bytes_first(to.add(row * step + col), left, quantizer.quantized(s, y));
+                    s.store_bytes_first(to.add(row * step + col), left, quantizer.quantize_vector(s, y));
                 }
                 Target::Real { to, step, low, high } if END == REAL => {
                     let y = s.min(s.splat(high), s.max(s.splat(low), y));
@@ -124,13 +124,13 @@ impl Target {
 }
 
 impl Finish<'_> {
-    fn all_groups(&self) -> usize {
+    fn group_count(&self) -> usize {
         self.panel_step / PANEL
     }
 
     /// Whether these groups include the last group of the weights' rows.
     fn is_last(&self) -> bool {
-        self.groups.end == self.all_groups()
+        self.groups.end == self.group_count()
     }
 
     /// # Panics
@@ -139,19 +139,19 @@ impl Finish<'_> {
         let (rows, cols) = self.out.shape();
         self.out.check(rows, cols);
         let padded = cols.next_multiple_of(PANEL);
-        let columns = last_of(padded / PANEL, self.panel_step).saturating_add(self.panel_step);
+        let columns = last_offset(padded / PANEL, self.panel_step).saturating_add(self.panel_step);
         assert!(padded <= self.step && columns <= self.scales.len() && columns <= self.column_sums.len());
         let tile = rows * self.step;
-        assert!(!self.groups.is_empty() && self.groups.end <= self.all_groups());
-        assert!(last_of(self.groups.len(), self.group_step).saturating_add(tile) <= self.sums.len());
-        assert!(self.groups.len() == self.all_groups() || tile <= self.dequantized.len());
+        assert!(!self.groups.is_empty() && self.groups.end <= self.group_count());
+        assert!(last_offset(self.groups.len(), self.group_step).saturating_add(tile) <= self.sums.len());
+        assert!(self.groups.len() == self.group_count() || tile <= self.dequantized.len());
         let QuantizedEpilogue { offset, bias, activation } = self.epilogue;
         assert!(bias.is_none_or(|b| cols <= b.len()) && offset.is_none_or(|o| cols <= o.len()));
         assert!(!matches!(self.params, Params::Rows(each) if each.len() < rows));
         let (low, high) = activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
         match &mut self.out {
             QuantizedOut::Quantized(c, q) => {
-                let quantizer = Quantizer::new(q).bounded(low, high);
+                let quantizer = Quantizer::new(q).with_bounds(low, high);
                 Target::Quantized { to: c.as_mut_ptr(), step: c.row_stride(), quantizer }
             }
             QuantizedOut::Real(c) => Target::Real { to: c.as_mut_ptr(), step: c.row_stride(), low, high },
@@ -290,7 +290,7 @@ impl Finish<'_> {
                 return;
             }
             let mut weights = s.splat(0.0);
-            for g in 0..self.all_groups() {
+            for g in 0..self.group_count() {
                 let sums = s.load_int(self.column_sums.as_ptr().add(first + g * PANEL));
                 weights = s.mul_add(s.to_float(sums), scales(g), weights);
             }

@@ -76,7 +76,13 @@ impl<'a> QuantizedRows<'a> {
     ///
     /// # Panics
     /// If `bytes` is too short, or the number of parameters is not `rows`.
-    pub fn by_row(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: &'a [Affine]) -> Self {
+    pub fn with_row_params(
+        bytes: &'a [u8],
+        signed: bool,
+        rows: usize,
+        cols: usize,
+        params: &'a [Affine],
+    ) -> Self {
         assert_eq!(params.len(), rows, "parameters of {rows} rows");
         Self::with_params(bytes, signed, rows, cols, Params::Rows(params))
     }
@@ -143,14 +149,14 @@ impl Fill for DenseRows<'_> {
         let flip = if self.a.signed { 0x80 } else { 0 };
         let from = self.a.bytes[rows.start * k..rows.end * k].chunks_exact(k);
         for (to, from) in out.chunks_mut(step).zip(from) {
-            unsigned(&mut to[..k], from, flip);
+            copy_flipped(&mut to[..k], from, flip);
         }
     }
 }
 
 /// Copies bytes from `from` to `to`, inverting the bits that are set in `flip`. The slices have equal lengths.
 #[inline]
-pub(crate) fn unsigned(to: &mut [u8], from: &[u8], flip: u8) {
+pub(crate) fn copy_flipped(to: &mut [u8], from: &[u8], flip: u8) {
     let ((to, to_rest), (from, from_rest)) = (to.as_chunks_mut::<16>(), from.as_chunks::<16>());
     for (to, from) in to.iter_mut().zip(from) {
         *to = (u128::from_ne_bytes(*from) ^ u128::from_ne_bytes([flip; 16])).to_ne_bytes();

@@ -110,13 +110,13 @@ impl PackedWeights {
         if quantized.row_stride() == 1 {
             return self.fill_from_columns(quantized, panel);
         }
-        let (rs, groups) = (quantized.row_stride(), self.groups());
+        let (rs, groups) = (quantized.row_stride(), self.group_count());
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
             let (lane, mut i) = (j % PANEL * 4, 0);
             for g in 0..self.k.div_ceil(self.group) {
                 let end = self.k.min(i + self.group);
-                let column = quantized.from(i, j);
+                let column = quantized.data_from(i, j);
                 let mut sum = 0;
                 for t in 0..end - i {
                     let x = column[t * rs];
@@ -139,13 +139,13 @@ impl PackedWeights {
     /// Like [`Self::fill`], but for a matrix with contiguous columns.
     fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize) {
         // Groups start at whole blocks: there is one group, or the rows of each are a multiple of `GROUP_UNIT`.
-        let groups = self.groups();
+        let groups = self.group_count();
         let rows_of_block = if self.bits == WeightBits::Four { 8 } else { 4 };
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
             let lane = j % PANEL * 4;
             for (g, start) in (0..self.k).step_by(self.group).enumerate() {
-                let column = &quantized.from(start, j)[..self.group.min(self.k - start)];
+                let column = &quantized.data_from(start, j)[..self.group.min(self.k - start)];
                 let at = scale_index(groups, g, j);
                 let blocks = data[start / rows_of_block * 64..].chunks_exact_mut(64);
                 let mut places = blocks.map(|block| &mut block[lane..lane + 4]);
@@ -202,25 +202,25 @@ impl PackedWeights {
     }
 
     /// The bytes of memory that the packed weights own.
-    pub fn bytes(&self) -> usize {
+    pub fn nbytes(&self) -> usize {
         self.data.len() + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
 
-    pub(super) fn panels(&self) -> usize {
+    pub(super) fn panel_count(&self) -> usize {
         self.n.div_ceil(PANEL)
     }
 
-    pub(super) fn groups(&self) -> usize {
+    pub(super) fn group_count(&self) -> usize {
         self.k.div_ceil(self.group).max(1)
     }
 
-    pub(super) fn group(&self) -> usize {
+    pub(super) fn group_rows(&self) -> usize {
         self.group
     }
 
     /// The number of bytes from one panel to the next.
     pub(super) fn panel_step(&self) -> usize {
-        self.data.len() / self.panels().max(1)
+        self.data.len() / self.panel_count().max(1)
     }
 
     /// The number of rows of a panel, padding included.
@@ -237,10 +237,9 @@ impl PackedWeights {
         &self.data[panel * self.panel_step() + at..]
     }
 
-    /// The scales and sums of the columns from a panel on: of its groups one after another, then of the groups of the
-    /// next panel.
-    pub(super) fn columns(&self, panel: usize) -> (&[f32], &[i32]) {
-        let at = scale_index(self.groups(), 0, panel * PANEL);
+    /// The scales and sums of the columns from panel `panel` on: group after group of that panel, then of the next.
+    pub(super) fn scales_and_sums(&self, panel: usize) -> (&[f32], &[i32]) {
+        let at = scale_index(self.group_count(), 0, panel * PANEL);
         (&self.scales[at..], &self.sums[at..])
     }
 }

@@ -60,7 +60,7 @@ impl SupportedKernel {
     }
 
     /// The number of multiplications that the fastest microkernel does in the time this one takes for `multiplications`.
-    pub(super) fn work(self, multiplications: usize) -> usize {
+    pub(super) fn relative_work(self, multiplications: usize) -> usize {
         multiplications.saturating_mul(self.relative_time())
     }
 

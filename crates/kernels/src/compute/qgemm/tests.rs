@@ -138,7 +138,7 @@ impl Case {
             activation: self.activation,
         };
         let a = match self.per_row {
-            true => QuantizedRows::by_row(&o.a, self.signed, m, k, &o.params),
+            true => QuantizedRows::with_row_params(&o.a, self.signed, m, k, &o.params),
             false => QuantizedRows::new(&o.a, self.signed, m, k, o.params[0]),
         };
         let pool = Pool::new(threads);

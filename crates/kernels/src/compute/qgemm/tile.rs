@@ -1,7 +1,7 @@
 //! The tile of a product: sums of a few rows of A by a few panels of B, and the interface of its implementations.
 
 use super::super::isa::Feature;
-use super::super::mat::last_of;
+use super::super::mat::last_offset;
 use super::columns::Columns;
 use super::pack::PANEL;
 
@@ -135,14 +135,17 @@ impl Args<'_> {
         let k = k.saturating_mul(self.groups);
         assert!(!self.segments.is_empty(), "segments of a row");
         let segment = self.segments.iter().max().unwrap_or(&0).saturating_add(k).saturating_add(low);
-        assert!(last_of(rows, self.a_step).saturating_add(segment) <= self.a.len() || k == 0, "A of a tile");
+        assert!(
+            last_offset(rows, self.a_step).saturating_add(segment) <= self.a.len() || k == 0,
+            "A of a tile"
+        );
         let panel = k.saturating_mul(self.segments.len()) * PANEL / if self.four { 2 } else { 1 };
         assert!(
-            last_of(self.panels, self.b_step).saturating_add(panel) <= self.b.len() || k == 0,
+            last_offset(self.panels, self.b_step).saturating_add(panel) <= self.b.len() || k == 0,
             "B of a tile"
         );
         let sums = kernel.rows_written(self.rows).saturating_mul(kernel.row_step(self.panels));
-        let sums = last_of(self.groups, self.group_step).saturating_add(sums);
+        let sums = last_offset(self.groups, self.group_step).saturating_add(sums);
         assert!(sums <= self.sums.len(), "sums of a tile");
     }
 }

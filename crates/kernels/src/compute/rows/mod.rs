@@ -13,7 +13,9 @@ mod tests;
 pub use extremes::{Extremes, Ordered, extremes};
 pub use group::group_norm_factors;
 pub use norm::{affine, layer_norm, mean_rstd, rms_norm};
-pub use reduce::{column_means, max, mean, min, range, row_means, sum, sum_of_squares, wide_sum_of_squares};
+pub use reduce::{
+    column_means, max, mean, min, min_max, row_means, sum, sum_of_squares, wide_sum_of_squares,
+};
 pub use softmax::{softmax, softmax_across, softmax_in_place};
 
 use super::split::ELEMENTS;

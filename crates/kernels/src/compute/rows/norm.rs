@@ -102,7 +102,7 @@ impl Op for LayerNorm<'_> {
         match (weight, bias) {
             (Some(w), Some(b)) => {
                 for (((out, &x), &w), &b) in out.iter_mut().zip(x).zip(w).zip(b) {
-                    *out = s.mul_add1((x - mean) * rstd, w, b);
+                    *out = s.mul_add_scalar((x - mean) * rstd, w, b);
                 }
             }
             _ => {
@@ -163,7 +163,7 @@ impl Op for Affine<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for (out, &x) in self.out.iter_mut().zip(self.x) {
-            *out = s.mul_add1(x, self.scale, self.shift);
+            *out = s.mul_add_scalar(x, self.scale, self.shift);
         }
     }
 }

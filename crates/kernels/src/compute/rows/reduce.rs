@@ -21,7 +21,7 @@ const PARTS: usize = 8;
 /// The number of rows of a part is a multiple of this.
 const PART_ROWS: usize = 4 * ROWS;
 
-/// The sum of the elements; the error is that of summing 20 values in f32, however many there are. Zero if empty.
+/// The sum of the elements; for any length, as exact as summing 20 values in f32. Zero for an empty slice.
 pub fn sum(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Sum { x, of: |x| x }) as f32
 }
@@ -90,7 +90,7 @@ pub fn min(isa: Isa, x: &[f32]) -> f32 {
 }
 
 /// The least and the greatest element; NaN if any is NaN; (infinity, -infinity) for an empty slice.
-pub fn range(isa: Isa, x: &[f32]) -> (f32, f32) {
+pub fn min_max(isa: Isa, x: &[f32]) -> (f32, f32) {
     dispatch(isa, MinMax(x))
 }
 
@@ -198,7 +198,7 @@ impl Op for Max<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> f32 {
-        extreme(self.0, f32::NEG_INFINITY, greater_or_nan)
+        fold_elements(self.0, f32::NEG_INFINITY, greater_or_nan)
     }
 }
 
@@ -209,7 +209,7 @@ impl Op for Min<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> f32 {
-        extreme(self.0, f32::INFINITY, less_or_nan)
+        fold_elements(self.0, f32::INFINITY, less_or_nan)
     }
 }
 
@@ -234,8 +234,12 @@ impl Op for MinMax<'_> {
         // Independent chains: a single one would wait for the latency of each comparison.
         const CHAINS: usize = 4;
         let x = self.0;
-        let one_by_one =
-            || (extreme(x, f32::INFINITY, less_or_nan), extreme(x, f32::NEG_INFINITY, greater_or_nan));
+        let one_by_one = || {
+            (
+                fold_elements(x, f32::INFINITY, less_or_nan),
+                fold_elements(x, f32::NEG_INFINITY, greater_or_nan),
+            )
+        };
         let Some(last) = x.len().checked_sub(S::LANES) else { return one_by_one() };
         let mut low = [s.splat(f32::INFINITY); CHAINS];
         let mut high = [s.splat(f32::NEG_INFINITY); CHAINS];
@@ -268,7 +272,7 @@ impl Op for MinMax<'_> {
     }
 }
 
-/// Folds the lanes of a vector by a function for which the order does not matter.
+/// Folds the lanes of a vector with `fold`, which must be commutative and associative.
 #[inline(always)]
 fn fold_lanes<S: Simd>(s: S, v: S::F, fold: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -290,9 +294,9 @@ pub(super) fn fold_halves<T: Copy>(lanes: &mut [T], fold: impl Fn(T, T) -> T) ->
     lanes[0]
 }
 
-/// Folds every element into `start` by a function for which the order does not matter.
+/// Folds the elements with `fold`, which must be commutative and associative and have `start` as its identity.
 #[inline(always)]
-pub(super) fn extreme(x: &[f32], start: f32, fold: impl Fn(f32, f32) -> f32) -> f32 {
+pub(super) fn fold_elements(x: &[f32], start: f32, fold: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; LANES];
     let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {

@@ -8,7 +8,7 @@
 use super::super::isa::Isa;
 use super::super::math::{self, exp_nonpositive as exp};
 use super::super::simd::{Op, Simd, dispatch};
-use super::reduce::{LANES, ROWS, extreme, sum_of};
+use super::reduce::{LANES, ROWS, fold_elements, sum_of};
 use super::{each_row, each_row_in_place};
 use pteron_pool::Pool;
 
@@ -67,7 +67,7 @@ impl Op for Softmax<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let x = self.x;
-        let max = extreme(x, f32::NEG_INFINITY, |m, x| if x > m { x } else { m });
+        let max = fold_elements(x, f32::NEG_INFINITY, |m, x| if x > m { x } else { m });
         if self.log {
             let sum = sum_of(x, |x| exp(s, x - max));
             let shift = math::log(s, sum as f32);

@@ -144,7 +144,7 @@ pub(crate) trait Simd: Copy {
 
     /// `a * b + c` of scalars, rounded as [`Simd::mul_add`] rounds.
     #[inline(always)]
-    fn mul_add1(self, a: f32, b: f32, c: f32) -> f32 {
+    fn mul_add_scalar(self, a: f32, b: f32, c: f32) -> f32 {
         if Self::FUSED { a.mul_add(b, c) } else { a * b + c }
     }
 }

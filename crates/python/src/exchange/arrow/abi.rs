@@ -58,7 +58,7 @@ pub(super) trait Released: Sized {
     /// Whether the struct has contents: it has been neither released nor moved.
     fn is_full(&self) -> bool;
 
-    /// Releases the struct's contents by its `release` callback.
+    /// Releases the struct's contents through its `release` callback.
     fn release(&mut self);
 }
 

@@ -131,7 +131,7 @@ impl<'a> ArrowColumn<'a> {
                 level.kind = Kind::Fixed(size);
                 self.levels.push(level);
                 let bytes = end.checked_mul(size).ok_or("an Arrow array is too long")?;
-                self.bytes(buffer(node, 1, bytes)?);
+                self.push_byte_level(buffer(node, 1, bytes)?);
                 return Ok(());
             } else if format == "z" || format == "Z" {
                 let last;
@@ -145,7 +145,11 @@ impl<'a> ArrowColumn<'a> {
                     level.kind = Kind::LargeLists(offsets);
                 }
                 self.levels.push(level);
-                self.bytes(buffer(node, 2, last.map_err(|_| "an Arrow array has a negative offset")?)?);
+                self.push_byte_level(buffer(
+                    node,
+                    2,
+                    last.map_err(|_| "an Arrow array has a negative offset")?,
+                )?);
                 return Ok(());
             } else {
                 level.kind = match (format, fixed("+w:")) {
@@ -165,8 +169,8 @@ impl<'a> ArrowColumn<'a> {
         Ok(())
     }
 
-    /// Adds an innermost level of bytes, for a level of binary values.
-    fn bytes(&mut self, bytes: &'a [u8]) {
+    /// Adds the innermost level for binary values: their bytes.
+    fn push_byte_level(&mut self, bytes: &'a [u8]) {
         self.elements = Elements::Lent(bytes);
         let kind = Kind::Elements;
         self.levels.push(Level { kind, offset: 0, length: bytes.len(), validity: None });

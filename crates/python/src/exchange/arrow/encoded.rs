@@ -97,7 +97,7 @@ impl<'a> Views<'a> {
         }
     }
 
-    /// The bytes of the view at this position, the offset included.
+    /// The bytes of the value whose view is at position `at` of the buffer, in which the array's offset counts.
     pub(super) fn get(&self, at: usize) -> Result<&[u8], String> {
         let broken = || "its view is not valid".to_owned();
         let view = self.views.get(at * VIEW..(at + 1) * VIEW).ok_or_else(broken)?;
@@ -126,7 +126,7 @@ pub(super) unsafe fn decimals(format: &str, node: &Node) -> Result<Option<(Scala
     let mut numbers: Vec<u8> = memory::with_room(end.saturating_mul(8)).map_err(|e| e.to_string())?;
     for element in elements.chunks_exact(bytes) {
         match is_int {
-            true => numbers.extend((integer(low(element), true) as i64).to_ne_bytes()),
+            true => numbers.extend((integer(low_16_bytes(element), true) as i64).to_ne_bytes()),
             false => numbers.extend((float(element) / 10f64.powi(scale)).to_ne_bytes()),
         }
     }
@@ -141,8 +141,8 @@ fn decimal_of(format: &str) -> Option<(u32, i32, usize)> {
     matches!(bits, 32 | 64 | 128 | 256).then_some((precision, scale, bits / 8))
 }
 
-/// The low 128 bits of an integer.
-fn low(element: &[u8]) -> &[u8] {
+/// The bytes of an integer's low 128 bits; all of them if it has fewer.
+fn low_16_bytes(element: &[u8]) -> &[u8] {
     match cfg!(target_endian = "little") {
         true => &element[..element.len().min(16)],
         false => &element[element.len().saturating_sub(16)..],
@@ -158,7 +158,7 @@ fn float(element: &[u8]) -> f64 {
         true => &element[16..],
         false => &element[..16],
     };
-    let low = integer(low(element), true);
+    let low = integer(low_16_bytes(element), true);
     // A small number's high half only repeats its sign.
     match integer(high, true) {
         high if high == low >> 127 => low as f64,

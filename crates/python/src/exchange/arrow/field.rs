@@ -47,7 +47,7 @@ impl Field {
     }
 
     /// The number of buffers that an array of this type has; `None` if the type is not known here.
-    pub(super) fn buffers(&self) -> Option<usize> {
+    pub(super) fn num_buffers(&self) -> Option<usize> {
         Some(match self.format() {
             "n" => 0,
             "+s" => 1,

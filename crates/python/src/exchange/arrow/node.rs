@@ -54,7 +54,7 @@ impl Node {
             None => None,
         };
         // The validity buffer may be null. An offsets buffer without rows has one entry, which is 0.
-        let mut buffers = vec![ZERO.0.as_ptr().cast::<c_void>(); field.buffers()?];
+        let mut buffers = vec![ZERO.0.as_ptr().cast::<c_void>(); field.num_buffers()?];
         if let Some(validity) = buffers.first_mut() {
             *validity = ptr::null();
         }

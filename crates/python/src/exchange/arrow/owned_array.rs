@@ -34,8 +34,8 @@ impl OwnedArray {
         Ok(start)
     }
 
-    /// The address of a validity bitmap for the rows (null if all are valid), and the number of nulls.
-    fn validity(buffers: &mut Vec<AlignedBuffer>, valid: &[bool]) -> Result<(*const c_void, usize)> {
+    /// Adds the rows' validity bitmap to `buffers`; returns its address (null if all are valid) and the null count.
+    fn push_validity(buffers: &mut Vec<AlignedBuffer>, valid: &[bool]) -> Result<(*const c_void, usize)> {
         let nulls = valid.iter().filter(|&&valid| !valid).count();
         match nulls {
             0 => Ok((ptr::null(), 0)),
@@ -71,7 +71,7 @@ impl OwnedArray {
         let count = column.cells.bytes().len() / column.spec.dtype.size();
         let data = Self::push_buffer(&mut buffers, &elements)?;
         let rank = column.spec.row.len();
-        let (validity, nulls) = Self::validity(&mut buffers, &column.valid)?;
+        let (validity, nulls) = Self::push_validity(&mut buffers, &column.valid)?;
         let top = |depth: usize| if depth == 0 { (validity, nulls) } else { (ptr::null(), 0) };
         let (start, missing) = top(rank);
         let mut field = Field::new(format, if rank == 0 { name } else { "item" }, Vec::new());
@@ -101,7 +101,7 @@ impl OwnedArray {
     pub(crate) fn from_texts(name: &str, texts: &[Option<String>]) -> Result<Self> {
         let mut buffers = Vec::new();
         let valid: Vec<bool> = texts.iter().map(Option::is_some).collect();
-        let (validity, nulls) = Self::validity(&mut buffers, &valid)?;
+        let (validity, nulls) = Self::push_validity(&mut buffers, &valid)?;
         let (mut bytes, mut offsets) = (Vec::new(), vec![0; size_of::<i32>()]);
         for text in texts {
             bytes.extend_from_slice(text.as_deref().unwrap_or_default().as_bytes());
@@ -129,7 +129,7 @@ impl OwnedArray {
             return Self::from_texts(name, &valid.collect::<Vec<_>>());
         }
         let Self { field, node, mut buffers } = Self::from_texts("item", &texts)?;
-        let (validity, nulls) = Self::validity(&mut buffers, &column.valid)?;
+        let (validity, nulls) = Self::push_validity(&mut buffers, &column.valid)?;
         let offsets =
             Self::push_buffer(&mut buffers, &offset_bytes(&column.cells, column.valid.len(), 0, name)?)?;
         let node = Node::new(column.valid.len(), nulls, vec![validity, offsets], vec![node]);

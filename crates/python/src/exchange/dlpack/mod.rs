@@ -15,12 +15,14 @@ use std::sync::Arc;
 /// DLPack's device type of main memory (`kDLCPU`).
 pub(crate) const CPU: i32 = 1;
 
-/// The names of a capsule with an unversioned struct, before and after a consumer has taken the struct.
+/// The name of a capsule with an unversioned struct, until a consumer takes the struct.
 pub(crate) const NAME: &CStr = c"dltensor";
+/// The name of a capsule from which a consumer has taken the unversioned struct.
 const TAKEN: &CStr = c"used_dltensor";
 
-/// The names of a capsule with a versioned struct, before and after a consumer has taken the struct.
+/// The name of a capsule with a versioned struct, until a consumer takes the struct.
 const VERSIONED: &CStr = c"dltensor_versioned";
+/// The name of a capsule from which a consumer has taken the versioned struct.
 const VERSIONED_TAKEN: &CStr = c"used_dltensor_versioned";
 
 /// The supported DLPack version. Structs of any minor version have the fields that are read here at the same offsets.

@@ -126,7 +126,7 @@ mod tests {
         let map = CountedDataMap::new(MergedDataMap::new(maps).unwrap(), budget.clone(), BTreeMap::new());
         let reads = || (weights.0.load(Ordering::Relaxed), budget.held());
         let (a, b) = (map.constant("w").unwrap(), map.constant("w").unwrap());
-        let shared = |constant: &ConstantBytes| match constant.to_graph() {
+        let shared = |constant: &ConstantBytes| match constant.to_graph_constant() {
             Constant::Shared(bytes) => bytes,
             _ => unreachable!(),
         };

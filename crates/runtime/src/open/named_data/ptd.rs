@@ -78,7 +78,7 @@ impl PtdDataMap {
 
     /// The file offset and length of an entry. The length of a tensor follows from its layout; a blob extends to the
     /// end of its segment.
-    fn range(&self, entry: &ptd::NamedData) -> (u64, u64) {
+    fn offset_and_len(&self, entry: &ptd::NamedData) -> (u64, u64) {
         let segment = self.file.segments.get(entry.segment_index as usize).copied().unwrap_or_default();
         let start = self.header.segment_base_offset.saturating_add(segment.offset);
         let rest = segment.size.saturating_sub(entry.segment_offset);
@@ -97,26 +97,26 @@ impl NamedDataMap for PtdDataMap {
     }
 
     fn nbytes(&self, key: &str) -> Result<u64> {
-        Ok(self.range(self.entry(key)?).1)
+        Ok(self.offset_and_len(self.entry(key)?).1)
     }
 
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
-        let (offset, len) = self.range(self.entry(key)?);
+        let (offset, len) = self.offset_and_len(self.entry(key)?);
         Ok(self.loader.load(offset, len, Purpose::Named)?.with_source(self.source, offset))
     }
 
     fn source(&self, key: &str) -> Option<(SourceId, u64)> {
-        Some((self.source, self.range(self.entry(key).ok()?).0))
+        Some((self.source, self.offset_and_len(self.entry(key).ok()?).0))
     }
 
     fn data_part(&self, key: &str, part: Range<u64>) -> Option<Result<FreeableBuffer>> {
-        let (start, len) = self.range(self.entry(key).ok()?);
+        let (start, len) = self.offset_and_len(self.entry(key).ok()?);
         let part = subrange(start..start.checked_add(len)?, part)?;
         Some(self.loader.load(part.start, part.end - part.start, Purpose::Named))
     }
 
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
-        let (offset, len) = self.range(self.entry(key)?);
+        let (offset, len) = self.offset_and_len(self.entry(key)?);
         if len != target.len() as u64 {
             let available = usize::try_from(len).unwrap_or(usize::MAX);
             return Err(

@@ -220,9 +220,9 @@ impl RaisedMethod {
         self.def_use.is_read_first(value)
     }
 
-    /// The value that a tensor is an elided view of: the tensor is read before it is written itself, and its extent
-    /// then holds what this value wrote.
-    pub fn holder(&self, value: usize) -> Option<usize> {
+    /// The value that a tensor is an elided view of: the tensor is read before anything is written through it, and its
+    /// extent then holds exactly what this value wrote. `None` if the tensor is no elided view.
+    pub fn elided_view_source(&self, value: usize) -> Option<usize> {
         self.def_use.holders.get(&value).copied()
     }
 

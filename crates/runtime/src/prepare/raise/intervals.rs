@@ -72,7 +72,7 @@ impl<T: Copy> IntervalMap<T> {
     }
 
     /// The number of lookups so far, which measures the cost of all operations.
-    pub(super) fn visited(&self) -> u64 {
+    pub(super) fn num_lookups(&self) -> u64 {
         self.visited
     }
 

@@ -242,7 +242,7 @@ impl DefUse {
 
     /// The number of lookups in interval maps, which measures the cost of raising.
     #[cfg(test)]
-    pub(crate) fn visited(&self) -> u64 {
+    pub(crate) fn num_lookups(&self) -> u64 {
         self.visited
     }
 }

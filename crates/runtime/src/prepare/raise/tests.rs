@@ -95,7 +95,7 @@ fn pieces(len: usize) -> Method {
 #[test]
 fn cost_is_linear_in_the_number_of_instructions() {
     for make in [chain, pairs, pieces] {
-        let visited = |len: usize| DefUse::of(make(len).listing()).visited();
+        let visited = |len: usize| DefUse::of(make(len).listing()).num_lookups();
         let (once, more) = (visited(500), visited(5000));
         assert!(once > 0 && more <= 11 * once, "{once} lookups, {more} for ten times the calls");
     }
@@ -179,7 +179,7 @@ fn reaching_definitions_are_found_from_tables_alone() {
     let def = |instruction, value: i32| ReachingDef::Whole { instruction, value: value as usize };
     assert_eq!(defs, [def(None, x), def(Some(0), a)]);
     assert_eq!(raised.result(out as usize), def(Some(1), out));
-    assert_eq!(raised.holder(view as usize), Some(a as usize));
+    assert_eq!(raised.elided_view_source(view as usize), Some(a as usize));
     assert!(!raised.is_read_first(view as usize) && raised.unknown_operators().is_empty());
     assert_eq!(raised.name(1), Some("aten::relu.out"));
 }

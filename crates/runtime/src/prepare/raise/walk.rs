@@ -531,7 +531,7 @@ impl<'m> Walk<'m> {
                 piece.has_other_uses = true;
             }
         }
-        self.def_use.visited = self.memory.visited();
+        self.def_use.visited = self.memory.num_lookups();
         self.def_use.find_shape_scalars(self.method);
         self.def_use
     }

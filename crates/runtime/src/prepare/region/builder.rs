@@ -312,7 +312,7 @@ impl<'m> Builder<'m> {
                 return Some(known);
             }
             let meta = t.meta.clone().with_dynamism(ShapeDynamism::Static);
-            let value = self.graph.constant(meta, self.state.constants[index].to_graph());
+            let value = self.graph.constant(meta, self.state.constants[index].to_graph_constant());
             self.constants.insert(id, value);
             self.added.push(Added::Constant(id));
             return Some(value);
@@ -380,7 +380,7 @@ impl<'m> Builder<'m> {
 
     /// Makes the definitions that are read after the region outputs of the graph, and returns where they are written.
     /// `end` is the first instruction after the region.
-    pub(crate) fn outputs(&mut self, end: Position) -> Box<[OutRef]> {
+    pub(crate) fn add_outputs(&mut self, end: Position) -> Box<[OutRef]> {
         let mut outs = Vec::new();
         for &(def, value, id) in &self.definitions {
             if self.def_use.is_needed_after(def, end - 1) {
@@ -397,7 +397,7 @@ impl<'m> Builder<'m> {
     }
 
     /// Whether every recorded result has been used.
-    pub(crate) fn consumed_all_recorded_sizes(&self) -> bool {
+    pub(crate) fn consumed_all_results(&self) -> bool {
         matches!(&self.sizes, Sizes::Recorded(r) if r.results.len() == self.recorded_consumed)
     }
 
@@ -440,7 +440,7 @@ impl Operands for Builder<'_> {
     }
 
     fn push_scalar(&mut self, id: Id) -> Option<()> {
-        self.scalar_operand(id)
+        self.push_scalar_operand(id)
     }
 
     fn push_tensor(&mut self, id: Id) -> Option<()> {

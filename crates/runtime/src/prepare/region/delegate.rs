@@ -12,7 +12,7 @@ impl Builder<'_> {
     /// Inlines the graph of a delegate. Definitions are only recorded once nothing can fail any more.
     pub(super) fn add_delegate(&mut self, call: &DelegateCall) -> Option<()> {
         let entry = &self.delegates[call.delegate];
-        if self.calls >= MAX_CALLS || !entry.is_graph() || self.clobbers_needed_definition() {
+        if self.calls >= MAX_CALLS || !entry.has_graph() || self.clobbers_needed_definition() {
             return None;
         }
         let mut inputs = Vec::new();

@@ -114,7 +114,7 @@ impl DynamicRegion {
             return None;
         }
         builder.mark_bounds();
-        builder.outputs(run.positions(def_use).end);
+        builder.add_outputs(run.positions(def_use).end);
         let keys = builder.key_inputs();
         Some(Self {
             graph: keep_graph.then_some(Box::new(builder.graph)),
@@ -171,7 +171,7 @@ impl DynamicRegion {
             };
         }
         if self.specializations.len() >= MAX_SPECIALIZATIONS
-            && !(self.was_recent_key() && self.replaceable_specialization().is_some())
+            && !(self.remember_key() && self.replaceable_specialization().is_some())
         {
             return RunMode::Interpret;
         }
@@ -204,8 +204,8 @@ impl DynamicRegion {
         true
     }
 
-    /// Whether the current key is a remembered one, which occurred while the cache was full. If not, remembers it.
-    fn was_recent_key(&mut self) -> bool {
+    /// Remembers the current key, which occurs while the cache is full. Returns whether it was remembered already.
+    fn remember_key(&mut self) -> bool {
         let hash =
             self.key.iter().fold(0u64, |h, &k| (h.rotate_left(5) ^ k).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         if self.remembered.contains(&hash) {
@@ -304,10 +304,10 @@ impl DynamicRegion {
                 return None;
             }
         }
-        if !builder.consumed_all_recorded_sizes() {
+        if !builder.consumed_all_results() {
             return None;
         }
-        let outs = builder.outputs(positions.end);
+        let outs = builder.add_outputs(positions.end);
         let args = builder.input_args();
         // The next execution reads the key, so those values are updated, too.
         let keys: HashSet<Id> = self.keys.iter().copied().collect();

@@ -20,7 +20,7 @@ mod shapes;
 
 pub(crate) use dynamic::{DynamicRegion, LoweringContext, RunMode};
 pub(crate) use lowered::Lowered;
-pub(crate) use partition::{find_dynamic, lower_static, remove_all};
+pub(crate) use partition::{lower_static_regions, make_dynamic_regions, remove_all_regions};
 
 use pteron_engine::Graph;
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 const MIN_STATIC_PREFIX: usize = 8;
 
 /// Lowers the regions of a method that have static sizes.
-pub(crate) fn lower_static(method: &mut Prepared, settings: &Settings<'_>, def_use: &DefUse) {
+pub(crate) fn lower_static_regions(method: &mut Prepared, settings: &Settings<'_>, def_use: &DefUse) {
     for_each_run(method, settings, def_use, |method, run, built| {
         if run.is_dynamic {
             Err(None)
@@ -43,8 +43,8 @@ pub(crate) fn lower_static(method: &mut Prepared, settings: &Settings<'_>, def_u
     });
 }
 
-/// Makes dynamic regions of the runs that are not yet lowered. Runs that folding has made static are lowered now.
-pub(crate) fn find_dynamic(method: &mut Prepared, settings: &Settings<'_>, def_use: &Arc<DefUse>) {
+/// Makes dynamic regions of the runs that are not yet lowered. Runs that folding has made static are lowered here.
+pub(crate) fn make_dynamic_regions(method: &mut Prepared, settings: &Settings<'_>, def_use: &Arc<DefUse>) {
     // What could not be lowered before is tried again.
     method.as_written.clear();
     for_each_run(method, settings, def_use, |method, run, built| {
@@ -108,7 +108,7 @@ fn install_region(method: &mut Prepared, run: &Run, region: Region) {
 }
 
 /// Removes all regions, so that their instructions run one by one.
-pub(crate) fn remove_all(method: &mut Prepared) {
+pub(crate) fn remove_all_regions(method: &mut Prepared) {
     for instr in method.chains.iter_mut().flat_map(|chain| &mut chain.instrs) {
         match std::mem::replace(instr, Instr::Free(0)) {
             Instr::Region(region) => *instr = *region.first,
@@ -132,7 +132,7 @@ fn longest_run<'m>(
     let start = range.start;
     let may_start = match instrs.get(start) {
         Some(Instr::Kernel(_)) => true,
-        Some(Instr::Delegate(call)) => method.delegates[call.delegate].is_graph(),
+        Some(Instr::Delegate(call)) => method.delegates[call.delegate].has_graph(),
         _ => false,
     };
     if !may_start {
@@ -197,7 +197,7 @@ fn lower_static_run(
             builder
         }
     };
-    let outs = builder.outputs(positions.end);
+    let outs = builder.add_outputs(positions.end);
     let args = builder.input_args();
     let graph = settings.keep_graphs.then(|| Box::new(builder.graph.clone()));
     // Drops the cached delegate graphs, so that weights computed for them are freed as soon as they are packed.

@@ -169,7 +169,7 @@ impl Builder<'_> {
     }
 
     /// Appends a scalar to the operands. `None` if the region cannot have the scalar as an operand.
-    pub(super) fn scalar_operand(&mut self, id: Id) -> Option<()> {
+    pub(super) fn push_scalar_operand(&mut self, id: Id) -> Option<()> {
         let present = self.fixed_scalar(id)?;
         let value = match self.graph_scalars.get(&id) {
             Some(&value) => value,

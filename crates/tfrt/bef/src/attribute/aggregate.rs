@@ -6,7 +6,7 @@
 use super::base::{Base, check_aligned, to_u32};
 use super::{Attribute, AttributeRef, AttributeType};
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::region::{PAD, Region};
 
 /// An aggregate in a file; its elements are decoded on demand.
@@ -48,11 +48,11 @@ impl<'a> Aggregate<'a> {
                 "no deeper nesting (Limits::attribute_nesting)",
             ));
         }
-        let count = region.u32(offset + Base::SIZE).within(|| "count")?;
-        region.slice(offset, prefix_bytes(count)).within(|| "offsets")?;
+        let count = region.u32(offset + Base::SIZE).in_field(|| "count")?;
+        region.slice(offset, prefix_bytes(count)).in_field(|| "offsets")?;
         let base = Base::read(region, offset, prefix_bytes(count))?;
         let region = region.slice(offset, u64::from(base.byte_size))?;
-        region.slice(0, prefix_bytes(count)).within(|| "offsets")?;
+        region.slice(0, prefix_bytes(count)).in_field(|| "offsets")?;
         Ok(Aggregate { region, count, nesting_left })
     }
 
@@ -71,7 +71,7 @@ impl<'a> Aggregate<'a> {
     /// # Errors
     /// If the index or the element's offset is out of range, or the element's type byte is unknown.
     pub fn get(&self, index: u32) -> Result<(AttributeType, AttributeRef<'a>)> {
-        self.element(index).within(|| format!("elements[{index}]"))
+        self.element(index).in_field(|| format!("elements[{index}]"))
     }
 
     fn element(&self, index: u32) -> Result<(AttributeType, AttributeRef<'a>)> {
@@ -126,9 +126,9 @@ impl<'a> Aggregate<'a> {
                     format!("an element at offset {}", element.offset),
                     format!("one past {end}, where what comes before it (and its type byte) ends"),
                 ))
-                .within(|| format!("elements[{index}]"));
+                .in_field(|| format!("elements[{index}]"));
             }
-            end = visit(kind, element).within(|| format!("elements[{index}]"))?;
+            end = visit(kind, element).in_field(|| format!("elements[{index}]"))?;
         }
         if end != self.region.len() {
             return Err(Error::new(
@@ -172,7 +172,7 @@ pub(super) fn write<'m>(elements: &'m [Attribute<'_>], out: &mut Buffer<'m>) -> 
         // Reserve the type byte. The element may be preceded by padding; the type byte goes directly before the
         // element.
         out.byte(PAD);
-        let start = super::write(element, out).within(|| format!("elements[{index}]"))?;
+        let start = super::write(element, out).in_field(|| format!("elements[{index}]"))?;
         out.overwrite(start - 1, &[element.attribute_type().number()]);
         let relative = to_u32(start - offset, "element offset")?;
         out.overwrite(table + 4 * index as u64, &relative.to_le_bytes());

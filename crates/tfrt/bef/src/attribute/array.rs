@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::base::{check_aligned, to_u32};
 use super::{Attribute, DType, ElementType, scalar};
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::region::Region;
 
 /// The elements of an array attribute, as little-endian bytes: scalars of one data type, or type attributes.
@@ -52,7 +52,11 @@ impl<'a> Array<'a> {
         if let ElementType::Data(dtype) = element_type
             && dtype.element_size().is_none()
         {
-            return Err(Error::without_offset(ErrorKind::Value, format!("an array of {dtype}"), "numbers or types"));
+            return Err(Error::without_offset(
+                ErrorKind::Value,
+                format!("an array of {dtype}"),
+                "numbers or types",
+            ));
         }
         if !(bytes.len() as u64).is_multiple_of(element_type.size()) {
             return Err(Error::without_offset(
@@ -151,7 +155,7 @@ fn check_elements(element_type: ElementType, elements: Region<'_>) -> Result<()>
 
 /// Reads the array at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64, element_type: ElementType) -> Result<(Array<'_>, u64)> {
-    let count = u64::from(region.u32(offset).within(|| "count")?);
+    let count = u64::from(region.u32(offset).in_field(|| "count")?);
     let alignment = if count == 0 { 1 } else { element_type.alignment() };
     check_aligned(region, offset, 4, 0)?;
     check_aligned(region, offset, alignment, 4)?;

@@ -1,7 +1,7 @@
 //! The 8-byte base of shapes, dense attributes and aggregates, and the alignment check that all attributes share.
 
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::region::Region;
 
 /// `u8 alignment, u8 element_type, u16 prefix_size, u32 byte_size`.
@@ -36,7 +36,7 @@ impl Base {
             ));
         }
         check_aligned(region, offset, u64::from(alignment), prefix)?;
-        region.slice(offset, u64::from(base.byte_size)).within(|| "byte_size")?;
+        region.slice(offset, u64::from(base.byte_size)).in_field(|| "byte_size")?;
         Ok(base)
     }
 
@@ -70,14 +70,14 @@ impl Base {
 #[inline]
 pub(super) fn check_aligned(region: Region<'_>, offset: u64, alignment: u64, prefix: u64) -> Result<()> {
     let at = region.start() + offset;
-    if (at + prefix).is_multiple_of(alignment) || region.has_any_alignment() {
+    if (at + prefix).is_multiple_of(alignment) || region.allows_any_alignment() {
         return Ok(());
     }
-    Err(misaligned(at, alignment, prefix))
+    Err(misaligned_error(at, alignment, prefix))
 }
 
 #[cold]
-fn misaligned(at: u64, alignment: u64, prefix: u64) -> Error {
+fn misaligned_error(at: u64, alignment: u64, prefix: u64) -> Error {
     let expected = match prefix {
         0 => format!("a multiple of {alignment}"),
         _ => format!("{prefix} bytes before a multiple of {alignment}"),

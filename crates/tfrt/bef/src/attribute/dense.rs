@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::base::{Base, check_aligned, to_u32};
 use super::{Attribute, DType, scalar, shape};
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::region::Region;
 
 /// A constant tensor, as the file's little-endian bytes in row-major order.
@@ -107,12 +107,12 @@ pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Dense<'_>, u64)> 
     let mismatch = |field: u64, actual: String, expected: String| {
         Error::new(ErrorKind::Mismatch, at + field, actual, expected)
     };
-    let rank = u64::from(region.u32(offset + 16).within(|| "rank")?);
+    let rank = u64::from(region.u32(offset + 16).in_field(|| "rank")?);
     let element_offset = FIXED + 8 * rank;
     let dims = shape::read_dims(region, offset + FIXED, rank)?;
     let base = Base::read(region, offset, element_offset)?;
     check_aligned(region, offset, 8, element_offset)?;
-    let dtype = scalar::dtype(region, offset + 1).within(|| "element_type")?;
+    let dtype = scalar::dtype(region, offset + 1).in_field(|| "element_type")?;
     let found_offset = region.u32(offset + 8)?;
     if u64::from(found_offset) != element_offset {
         return Err(mismatch(

@@ -2,7 +2,7 @@
 
 use super::base::{Base, check_aligned, to_u32};
 use crate::buffer::Buffer;
-use crate::error::{Result, Within};
+use crate::error::{InField, Result};
 use crate::region::Region;
 
 /// The shape of a tensor.
@@ -28,7 +28,7 @@ const PREFIX: u64 = Base::SIZE + 4;
 
 /// Reads `rank` sizes at `offset`.
 pub(super) fn read_dims(region: Region<'_>, offset: u64, rank: u64) -> Result<Vec<i64>> {
-    let bytes = region.slice(offset, rank * 8).within(|| "dims")?.bytes();
+    let bytes = region.slice(offset, rank * 8).in_field(|| "dims")?.bytes();
     Ok(bytes.as_chunks::<8>().0.iter().map(|&dim| i64::from_le_bytes(dim)).collect())
 }
 
@@ -44,7 +44,7 @@ pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Shape, u64)> {
         return Ok((Shape::Unranked, offset + 4));
     }
     let base = Base::read(region, offset, PREFIX)?;
-    let rank = u64::from(region.u32(offset + Base::SIZE).within(|| "rank")?);
+    let rank = u64::from(region.u32(offset + Base::SIZE).in_field(|| "rank")?);
     base.expect_size(region, offset, PREFIX + 8 * rank)?;
     check_aligned(region, offset, 8, PREFIX)?;
     let dims = read_dims(region, offset + PREFIX, rank)?;

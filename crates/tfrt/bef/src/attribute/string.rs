@@ -2,12 +2,12 @@
 
 use super::base::{check_aligned, to_u32};
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::region::Region;
 
 /// The bytes of the string at `offset`, as a region.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<Region<'_>> {
-    let length = region.u32(offset).within(|| "length")?;
+    let length = region.u32(offset).in_field(|| "length")?;
     check_aligned(region, offset, 4, 0)?;
     region.slice(offset + 4, u64::from(length))
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::string::text;
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::region::Region;
 
 /// A symbol inside a `tfrt.compiled` module, with the module itself as text.
@@ -37,20 +37,21 @@ impl<'a> SymbolRef<'a> {
 /// Reads the symbol at `offset`. Also returns the offset of its end.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(SymbolRef<'_>, u64)> {
     let mut cursor = region.slice_from(offset)?.cursor();
-    let id = cursor.vbr().within(|| "id")?;
-    let root = cursor.vbr().within(|| "root")?;
+    let id = cursor.vbr().in_field(|| "id")?;
+    let root = cursor.vbr().in_field(|| "root")?;
     // Each nested symbol takes at least one byte, that of its length.
     let nested = cursor.count("nested symbols", 1)?;
-    let nested: Vec<u64> =
-        (0..nested).map(|index| cursor.vbr().within(|| format!("nested[{index}]"))).collect::<Result<_>>()?;
-    let module = cursor.vbr().within(|| "module")?;
-    let root = cursor.take(root).and_then(text).within(|| "root")?;
+    let nested: Vec<u64> = (0..nested)
+        .map(|index| cursor.vbr().in_field(|| format!("nested[{index}]")))
+        .collect::<Result<_>>()?;
+    let module = cursor.vbr().in_field(|| "module")?;
+    let root = cursor.take(root).and_then(text).in_field(|| "root")?;
     let mut names = Vec::with_capacity(nested.len());
     for (index, length) in nested.into_iter().enumerate() {
-        let name = cursor.take(length).and_then(text).within(|| format!("nested[{index}]"))?;
+        let name = cursor.take(length).and_then(text).in_field(|| format!("nested[{index}]"))?;
         names.push(name.into());
     }
-    let module = cursor.take(module).and_then(text).within(|| "module")?;
+    let module = cursor.take(module).and_then(text).in_field(|| "module")?;
     let at = cursor.offset();
     let end = cursor.u8()?;
     if end != 0 {

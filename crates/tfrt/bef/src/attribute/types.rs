@@ -179,7 +179,7 @@ impl AttributeType {
     /// The type that files record for every empty array.
     pub const EMPTY_ARRAY: AttributeType = AttributeType::Array(ElementType::Data(DType::I32));
 
-    /// The attribute type with this number; `None` for numbers of no attribute type.
+    /// The attribute type with this number; `None` if the format does not define the number.
     pub fn new(number: u8) -> Option<Self> {
         Some(match number {
             STRING => AttributeType::String,

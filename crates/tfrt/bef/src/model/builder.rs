@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Body, Function, Kernel, Module, NamedAttribute};
 use crate::attribute::Attribute;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::function_kind::FunctionKind;
 use crate::ids::{FunctionId, Register};
 use crate::location::Location;
@@ -112,9 +112,9 @@ impl<'m, 'a> FunctionBuilder<'m, 'a> {
                 let registers = format!("one below {}", self.body.registers.len());
                 Error::without_offset(ErrorKind::OutOfRange, format!("register {register}"), registers)
             };
-            kind.ok_or_else(error).within(|| format!("results[{index}]"))
+            kind.ok_or_else(error).in_field(|| format!("results[{index}]"))
         });
-        let types = types.collect::<Result<Vec<_>>>().within(|| format!("function {:?}", self.name))?;
+        let types = types.collect::<Result<Vec<_>>>().in_field(|| format!("function {:?}", self.name))?;
         self.body.results = results.to_vec();
         let chain = self.module.type_names().position(|name| name == CHAIN);
         let kinds = self.body.registers.clone();

@@ -2,7 +2,7 @@
 
 use super::{Body, Function, Kernel, Module};
 use crate::attribute::Attribute;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::framing::SectionId;
 use crate::function_kind::FunctionKind;
 use crate::ids::TypeId;
@@ -13,10 +13,10 @@ use crate::section::functions::check_stream;
 pub(super) fn check(module: &Module<'_>, limits: &Limits) -> Result<()> {
     for (index, value) in module.attributes.values().iter().enumerate() {
         check_nesting(value, limits.effective_attribute_nesting(), limits)
-            .within(|| format!("attributes[{index}]"))?;
+            .in_field(|| format!("attributes[{index}]"))?;
     }
     for (index, function) in module.functions.iter().enumerate() {
-        check_function(module, function).within(|| format!("functions[{index}]"))?;
+        check_function(module, function).in_field(|| format!("functions[{index}]"))?;
     }
     let custom = module.custom_sections.len() + SectionId::ALL.len();
     if custom > MAX_SECTIONS as usize {
@@ -40,14 +40,15 @@ fn check_nesting(value: &Attribute<'_>, left: u32, limits: &Limits) -> Result<()
         ));
     };
     let mut elements = elements.iter().enumerate();
-    elements
-        .try_for_each(|(i, element)| check_nesting(element, left, limits).within(|| format!("elements[{i}]")))
+    elements.try_for_each(|(i, element)| {
+        check_nesting(element, left, limits).in_field(|| format!("elements[{i}]"))
+    })
 }
 
 fn check_function(module: &Module<'_>, function: &Function<'_>) -> Result<()> {
     for (name, list) in [("arguments", &function.arguments), ("results", &function.results)] {
         for (index, &id) in list.iter().enumerate() {
-            check_type(module, id).within(|| format!("{name}[{index}]"))?;
+            check_type(module, id).in_field(|| format!("{name}[{index}]"))?;
         }
     }
     match &function.body {
@@ -75,17 +76,17 @@ fn mismatch(actual: impl Into<String>, expected: impl Into<String>) -> Error {
 
 fn check_body(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>) -> Result<()> {
     for (index, register) in body.registers.iter().enumerate() {
-        register.map_or(Ok(()), |id| check_type(module, id)).within(|| format!("registers[{index}]"))?;
+        register.map_or(Ok(()), |id| check_type(module, id)).in_field(|| format!("registers[{index}]"))?;
     }
-    check_stream(body.root_stream, None).within(|| "root_stream")?;
+    check_stream(body.root_stream, None).in_field(|| "root_stream")?;
     let mut defined = vec![false; body.registers.len()];
     defined.iter_mut().take(function.arguments.len()).for_each(|register| *register = true);
     for (index, kernel) in body.kernels.iter().enumerate() {
-        check_kernel(module, kernel, &mut defined).within(|| format!("kernels[{}]", index + 1))?;
+        check_kernel(module, kernel, &mut defined).in_field(|| format!("kernels[{}]", index + 1))?;
     }
     if let Some(register) = defined.iter().position(|defined| !defined) {
         let error = Error::without_offset(ErrorKind::Definition, "no definition", "a kernel that defines it");
-        return Err(error).within(|| format!("registers[{register}]"));
+        return Err(error).in_field(|| format!("registers[{register}]"));
     }
     check_signature(module, function, body)
 }
@@ -96,20 +97,21 @@ fn check_kernel(module: &Module<'_>, kernel: &Kernel<'_>, defined: &mut [bool]) 
         let actual = format!("kernel code {}", kernel.code);
         return Err(Error::without_offset(ErrorKind::OutOfRange, actual, format!("one below {kernels}")));
     }
-    check_stream(kernel.stream, None).within(|| "stream")?;
-    let wrong = |actual: String, expected: &str| Err(Error::without_offset(ErrorKind::Definition, actual, expected));
+    check_stream(kernel.stream, None).in_field(|| "stream")?;
+    let wrong =
+        |actual: String, expected: &str| Err(Error::without_offset(ErrorKind::Definition, actual, expected));
     // Registers out of range are the record writer's errors.
     for (index, register) in kernel.arguments.iter().enumerate() {
         if defined.get(register.index()) == Some(&false) {
             let actual = format!("register {register}, which no kernel before this one defines");
             return wrong(actual, "an argument, or a result of an earlier kernel")
-                .within(|| format!("args[{index}]"));
+                .in_field(|| format!("args[{index}]"));
         }
     }
     for (index, register) in kernel.results.iter().enumerate() {
         if defined.get_mut(register.index()).is_some_and(|defined| std::mem::replace(defined, true)) {
             let actual = format!("register {register}, which is defined already");
-            return wrong(actual, "a register of its own").within(|| format!("results[{index}]"));
+            return wrong(actual, "a register of its own").in_field(|| format!("results[{index}]"));
         }
     }
     Ok(())
@@ -126,7 +128,7 @@ fn check_signature(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>
             let name = |id: TypeId| module.type_name(id).unwrap_or_default();
             let expected = format!("{}, by the function's signature", name(*kind));
             return Err(mismatch(format!("type {}", name(actual)), expected))
-                .within(|| format!("registers[{register}]"));
+                .in_field(|| format!("registers[{register}]"));
         }
     }
     if function.kind == FunctionKind::Sync {
@@ -137,7 +139,7 @@ fn check_signature(module: &Module<'_>, function: &Function<'_>, body: &Body<'_>
                 let actual =
                     format!("register {register}, an argument or returned already, in a sync function");
                 return Err(mismatch(actual, "a register that a kernel defines, once"))
-                    .within(|| format!("results[{index}]"));
+                    .in_field(|| format!("results[{index}]"));
             }
         }
     }

@@ -189,7 +189,7 @@ impl<'a> Module<'a> {
             }
             Attribute::Array(array) if array.is_empty() => {}
             other => {
-                if let Some(name) = number_type(other.attribute_type()) {
+                if let Some(name) = mlir_type_name(other.attribute_type()) {
                     self.intern_type(name);
                 }
             }
@@ -283,8 +283,8 @@ impl PartialEq for Module<'_> {
 
 impl Eq for Module<'_> {}
 
-/// MLIR's name of the type of a scalar or of an array's elements; `None` for complex and quantized numbers, and other types.
-fn number_type(kind: AttributeType) -> Option<&'static str> {
+/// MLIR's name for the type of a scalar or of an array's elements; `None` for complex, quantized and other types.
+fn mlir_type_name(kind: AttributeType) -> Option<&'static str> {
     let (AttributeType::Scalar(dtype) | AttributeType::Array(ElementType::Data(dtype))) = kind else {
         return None;
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::{
     AttributeTable, Body, CustomSection, Function, Kernel, Module, NamedAttribute, UntypedAttributes,
 };
-use crate::error::{Result, Within};
+use crate::error::{InField, Result};
 use crate::framing::SectionId;
 use crate::ids::{AttributeId, FunctionId, KernelCode, Register, TypeId};
 use crate::location::Location;
@@ -35,7 +35,7 @@ impl<'a> Module<'a> {
             let name = file.functions().name(id).unwrap_or_default().into();
             let body = match file.function(id)? {
                 Some(record) => {
-                    Some(reader.read_body(&record, &entry).within(|| format!("functions[{id}]"))?)
+                    Some(reader.read_body(&record, &entry).in_field(|| format!("functions[{id}]"))?)
                 }
                 None => None,
             };
@@ -47,7 +47,7 @@ impl<'a> Module<'a> {
             Some(types) => {
                 let attributes = file.file().attributes();
                 let values = types.iter().enumerate().map(|(index, (offset, kind))| {
-                    attributes.at(offset).decode(kind).within(|| format!("attributes[{index}]"))
+                    attributes.at(offset).decode(kind).in_field(|| format!("attributes[{index}]"))
                 });
                 values.collect::<Result<Vec<_>>>()?.into()
             }
@@ -99,7 +99,7 @@ struct Reader<'v, 'a> {
 
 impl<'a> Reader<'_, 'a> {
     fn read_body(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<Body<'a>> {
-        let registers = self.types_of_registers(record, entry)?;
+        let registers = self.read_register_types(record, entry)?;
         if let Some(names) = &mut self.names {
             names.next_function(record.kernel_table().len())?;
         }
@@ -116,8 +116,8 @@ impl<'a> Reader<'_, 'a> {
         })
     }
 
-    /// The type of each register. If the file does not record it, only the signature's arguments and results have one.
-    fn types_of_registers(
+    /// The type of each register. If the file records none, only the signature's arguments and results have one.
+    fn read_register_types(
         &mut self,
         record: &FunctionRecord<'a>,
         entry: &FunctionEntry<'_>,

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::Module;
-use crate::error::{Result, Within};
+use crate::error::{InField, Result};
 use crate::framing::{SectionId, SectionWriter};
 use crate::limits::{Budget, Limits};
 use crate::section::locations::LocationsWriter;
@@ -65,7 +65,7 @@ impl Module<'_> {
             out.write_section(SectionId::RegisterTypes, &register_types::write(self)?)?;
         }
         for (index, section) in self.custom_sections.iter().enumerate() {
-            out.write_custom_section(section).within(|| format!("custom_sections[{index}]"))?;
+            out.write_custom_section(section).in_field(|| format!("custom_sections[{index}]"))?;
         }
         // Counted as the reader counts, which refuses a file with more.
         shared.into_iter().try_for_each(|bytes| Budget::new(limits, out.position()).check_model(bytes))?;

@@ -6,7 +6,7 @@
 
 use super::strings::{LastString, StringOffsets, Strings};
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
@@ -23,7 +23,7 @@ impl<'a> AttributeNames<'a> {
     /// Starts to read the AttributeNames section of a file with this number of functions.
     pub(crate) fn read(region: Region<'a>, strings: Strings<'a>, functions: usize) -> Result<Self> {
         let mut cursor = region.cursor();
-        expect_count(&mut cursor, functions as u64, "functions").within(|| "attribute_names")?;
+        expect_count(&mut cursor, functions as u64, "functions").in_field(|| "attribute_names")?;
         Ok(AttributeNames { cursor, strings, last: LastString::default() })
     }
 
@@ -32,7 +32,7 @@ impl<'a> AttributeNames<'a> {
     /// # Errors
     /// If the section records another number of kernels.
     pub fn next_function(&mut self, kernels: usize) -> Result<()> {
-        expect_count(&mut self.cursor, kernels as u64, "kernels").within(|| "attribute_names")
+        expect_count(&mut self.cursor, kernels as u64, "kernels").in_field(|| "attribute_names")
     }
 
     /// The next name.
@@ -40,18 +40,18 @@ impl<'a> AttributeNames<'a> {
     /// # Errors
     /// If the section ends, or no string starts at the recorded offset.
     pub fn next_name(&mut self) -> Result<&'a str> {
-        self.cursor.vbr().and_then(|offset| self.strings.get(offset)).within(|| "attribute_names")
+        self.cursor.vbr().and_then(|offset| self.strings.get(offset)).in_field(|| "attribute_names")
     }
 
     /// Skips the next name and charges its length to `budget`. Checks that a string starts there, but not its text.
     pub(crate) fn check_name(&mut self, budget: &mut Budget) -> Result<()> {
         let at = self.cursor.offset();
         let length = self.cursor.vbr().and_then(|offset| self.strings.check_start(offset, &mut self.last));
-        length.and_then(|length| budget.spend(length, at)).within(|| "attribute_names")
+        length.and_then(|length| budget.spend(length, at)).in_field(|| "attribute_names")
     }
 
     pub(crate) fn finish(&self) -> Result<()> {
-        self.cursor.finish().within(|| "attribute_names")
+        self.cursor.finish().in_field(|| "attribute_names")
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Result<
                     )
                 });
                 let place = || format!("functions[{function}].kernels[{}].attributes[{number}]", index + 1);
-                out.vbr(strings.offset_of(name.within(place)?));
+                out.vbr(strings.offset_of(name.in_field(place)?));
             }
         }
     }

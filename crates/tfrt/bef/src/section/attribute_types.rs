@@ -4,7 +4,7 @@
 
 use crate::attribute::AttributeType;
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
@@ -23,11 +23,11 @@ impl AttributeTypes {
             entries.reserve_exact(count as usize);
             for index in 0..count {
                 let last = entries.last().map(|&(offset, _)| offset);
-                entries.push(read_entry(&mut cursor, last).within(|| format!("[{index}]"))?);
+                entries.push(read_entry(&mut cursor, last).in_field(|| format!("[{index}]"))?);
             }
             cursor.finish()
         };
-        read().within(|| "attribute_types")?;
+        read().in_field(|| "attribute_types")?;
         Ok(AttributeTypes { entries })
     }
 
@@ -66,7 +66,7 @@ impl AttributeTypes {
 
 fn read_entry(cursor: &mut Cursor<'_>, last: Option<u64>) -> Result<(u64, AttributeType)> {
     let at = cursor.offset();
-    let offset = cursor.vbr().within(|| "offset")?;
+    let offset = cursor.vbr().in_field(|| "offset")?;
     if last.is_some_and(|last| offset <= last) {
         return Err(Error::new(
             ErrorKind::Overlap,
@@ -76,7 +76,7 @@ fn read_entry(cursor: &mut Cursor<'_>, last: Option<u64>) -> Result<(u64, Attrib
         ));
     }
     let at = cursor.offset();
-    let number = cursor.vbr().within(|| "type")?;
+    let number = cursor.vbr().in_field(|| "type")?;
     let kind = u8::try_from(number).ok().and_then(AttributeType::new).ok_or_else(|| {
         Error::new(
             ErrorKind::UnknownTag,
@@ -97,7 +97,7 @@ pub(crate) fn write(module: &Module<'_>, offsets: &[u64]) -> Result<Buffer<'stat
             "attributes whose types are not known",
             "values, or a module without optional sections",
         ))
-        .within(|| "attributes");
+        .in_field(|| "attributes");
     }
     let values = module.attributes.values();
     out.vbr(values.len() as u64);

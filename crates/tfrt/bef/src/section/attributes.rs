@@ -5,7 +5,7 @@
 
 use crate::attribute::{self, AttributeRef};
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::limits::Limits;
 use crate::model::{AttributeTable, UntypedAttributes};
 use crate::region::Region;
@@ -39,11 +39,12 @@ pub(crate) fn write<'m>(table: &'m AttributeTable<'_>) -> Result<(Buffer<'m>, Ve
     let mut out = Buffer::new();
     let mut offsets = Vec::with_capacity(table.len());
     if let Some(untyped) = table.untyped() {
-        write_untyped(untyped, &mut out).within(|| "attributes")?;
+        write_untyped(untyped, &mut out).in_field(|| "attributes")?;
         offsets.extend_from_slice(&untyped.offsets);
     }
     for value in table.values() {
-        offsets.push(attribute::write(value, &mut out).within(|| format!("attributes[{}]", offsets.len()))?);
+        offsets
+            .push(attribute::write(value, &mut out).in_field(|| format!("attributes[{}]", offsets.len()))?);
     }
     Ok((out, offsets))
 }
@@ -57,7 +58,8 @@ fn write_untyped<'m>(untyped: &'m UntypedAttributes<'_>, out: &mut Buffer<'m>) -
     if let Some(index) = untyped.offsets.iter().position(|&offset| offset >= len) {
         let actual = format!("offset {}", untyped.offsets[index]);
         let expected = format!("one below {len}, the size of the bytes");
-        return Err(Error::without_offset(ErrorKind::OutOfRange, actual, expected)).within(|| format!("[{index}]"));
+        return Err(Error::without_offset(ErrorKind::OutOfRange, actual, expected))
+            .in_field(|| format!("[{index}]"));
     }
     out.align(u64::from(untyped.alignment));
     out.payload(&untyped.bytes);

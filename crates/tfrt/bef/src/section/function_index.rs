@@ -3,7 +3,7 @@
 
 use super::strings::{StringOffsets, Strings};
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::function_kind::FunctionKind;
 use crate::ids::{FunctionId, TypeId};
 use crate::limits::Budget;
@@ -55,15 +55,15 @@ impl<'a> Entry<'a> {
         types: &mut Vec<TypeId>,
     ) -> Result<Self> {
         let at = cursor.offset();
-        let number = cursor.u8().within(|| "kind")?;
+        let number = cursor.u8().in_field(|| "kind")?;
         let Some(kind) = FunctionKind::new(number) else { return Err(unknown_kind(number, at)) };
-        let offset = cursor.vbr().within(|| "offset")?;
-        let name = cursor.vbr().and_then(|name| strings.get(name)).within(|| "name")?;
-        budget.spend(name.len() as u64, at).within(|| "name")?;
+        let offset = cursor.vbr().in_field(|| "offset")?;
+        let name = cursor.vbr().and_then(|name| strings.get(name)).in_field(|| "name")?;
+        budget.spend(name.len() as u64, at).in_field(|| "name")?;
         let arguments = types.len();
-        read_types(cursor, types).within(|| "arguments")?;
+        read_types(cursor, types).in_field(|| "arguments")?;
         let results = types.len();
-        read_types(cursor, types).within(|| "results")?;
+        read_types(cursor, types).in_field(|| "results")?;
         Ok(Entry { kind, offset, name, at, arguments, results, end: types.len() })
     }
 }
@@ -72,7 +72,7 @@ impl<'a> Entry<'a> {
 fn read_types(cursor: &mut Cursor<'_>, types: &mut Vec<TypeId>) -> Result<()> {
     let count = cursor.count("types", 1)?;
     for index in 0..count {
-        types.push(TypeId(cursor.vbr32("type index").within(|| format!("[{index}]"))?));
+        types.push(TypeId(cursor.vbr32("type index").in_field(|| format!("[{index}]"))?));
     }
     Ok(())
 }
@@ -98,12 +98,12 @@ impl<'a> FunctionIndex<'a> {
             let mut types = Vec::with_capacity((cursor.remaining() - MIN_ENTRY * count) as usize);
             for number in 0..count {
                 let entry = Entry::read(&mut cursor, &strings, &mut budget, &mut types);
-                entries.push(entry.within(|| format!("[{number}]"))?);
+                entries.push(entry.in_field(|| format!("[{number}]"))?);
             }
             cursor.finish()?;
             Ok(FunctionIndex { entries, types })
         };
-        read().within(|| "function_index")
+        read().in_field(|| "function_index")
     }
 
     /// Number of functions.

@@ -13,7 +13,7 @@
 use super::location_strings::{LocationStrings, LocationStringsWriter};
 use super::strings::LastString;
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::limits::Limits;
 use crate::location::Location;
 use crate::region::{Cursor, Region};
@@ -30,7 +30,7 @@ pub struct Locations<'a> {
     nesting: usize,
 }
 
-/// A location without its children. `S` is its file or name: the text, or only the length of the text.
+/// A location without its children. `S` represents a file or name: as its text, or as only the text's length.
 enum Node<S> {
     Unknown,
     FileLineCol { file: S, line: u64, column: u64 },
@@ -84,7 +84,7 @@ impl<'a> Locations<'a> {
         if offset >= self.region.len() {
             return Ok(None);
         }
-        self.decode(offset).map(Some).within(|| format!("locations[{offset}]"))
+        self.decode(offset).map(Some).in_field(|| format!("locations[{offset}]"))
     }
 
     fn decode(&self, offset: u64) -> Result<Location<'a>> {
@@ -161,7 +161,7 @@ impl<'a> Locations<'a> {
                 return Ok((offset + cursor.position(), cost));
             }
         };
-        check().within(|| format!("locations[{offset}]"))
+        check().in_field(|| format!("locations[{offset}]"))
     }
 
     fn read_node<S>(
@@ -182,12 +182,12 @@ impl<'a> Locations<'a> {
         Ok(match cursor.u8()? {
             0 => Node::Unknown,
             1 => {
-                let file = cursor.vbr().and_then(|file| string(&self.strings, file)).within(|| "file")?;
-                let line = cursor.vbr().within(|| "line")?;
-                let column = cursor.vbr().within(|| "column")?;
+                let file = cursor.vbr().and_then(|file| string(&self.strings, file)).in_field(|| "file")?;
+                let line = cursor.vbr().in_field(|| "line")?;
+                let column = cursor.vbr().in_field(|| "column")?;
                 Node::FileLineCol { file, line, column }
             }
-            2 => Node::Name(cursor.vbr().and_then(|name| string(&self.strings, name)).within(|| "name")?),
+            2 => Node::Name(cursor.vbr().and_then(|name| string(&self.strings, name)).in_field(|| "name")?),
             3 => Node::CallSite,
             4 => Node::Fused(cursor.count("fused locations", 1)?),
             tag => {

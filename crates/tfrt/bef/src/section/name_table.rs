@@ -2,7 +2,7 @@
 
 use super::strings::{StringOffsets, Strings};
 use crate::buffer::Buffer;
-use crate::error::{Result, Within};
+use crate::error::{InField, Result};
 use crate::limits::Budget;
 use crate::region::Region;
 
@@ -23,12 +23,12 @@ pub(super) fn read<'a>(
             let at = cursor.offset();
             let name = cursor.vbr().and_then(|offset| strings.get(offset));
             let name = name.and_then(|name| budget.spend(name.len() as u64, at).map(|()| name));
-            names.push(name.within(|| format!("[{index}]"))?);
+            names.push(name.in_field(|| format!("[{index}]"))?);
         }
         cursor.finish()?;
         Ok(names)
     };
-    read().within(|| table)
+    read().in_field(|| table)
 }
 
 pub(super) fn write<'m>(

@@ -5,7 +5,7 @@
 
 use super::attribute_names::expect_count;
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::ids::TypeId;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
@@ -20,7 +20,7 @@ impl<'a> RegisterTypes<'a> {
     /// Starts to read the RegisterTypes section of a file with this number of functions.
     pub(crate) fn read(region: Region<'a>, functions: usize) -> Result<Self> {
         let mut cursor = region.cursor();
-        expect_count(&mut cursor, functions as u64, "functions").within(|| "register_types")?;
+        expect_count(&mut cursor, functions as u64, "functions").in_field(|| "register_types")?;
         Ok(RegisterTypes { cursor })
     }
 
@@ -41,11 +41,11 @@ impl<'a> RegisterTypes<'a> {
             expect_count(&mut self.cursor, registers as u64, "registers")?;
             types.reserve(self.cursor.remaining().min(registers as u64) as usize);
             for index in 0..registers {
-                types.push(self.cursor.vbr32("type index").map(TypeId).within(|| format!("[{index}]"))?);
+                types.push(self.cursor.vbr32("type index").map(TypeId).in_field(|| format!("[{index}]"))?);
             }
             Ok(())
         };
-        read().within(|| "register_types")
+        read().in_field(|| "register_types")
     }
 
     /// Absolute file offset of the next entry.
@@ -54,7 +54,7 @@ impl<'a> RegisterTypes<'a> {
     }
 
     pub(crate) fn finish(&self) -> Result<()> {
-        self.cursor.finish().within(|| "register_types")
+        self.cursor.finish().in_field(|| "register_types")
     }
 }
 
@@ -65,9 +65,13 @@ pub(crate) fn write(module: &Module<'_>) -> Result<Buffer<'static>> {
         out.vbr(body.registers.len() as u64);
         for (register, kind) in body.registers.iter().enumerate() {
             let kind = kind.ok_or_else(|| {
-                Error::without_offset(ErrorKind::Mismatch, "no type", "a type, or a module without optional sections")
+                Error::without_offset(
+                    ErrorKind::Mismatch,
+                    "no type",
+                    "a type, or a module without optional sections",
+                )
             });
-            out.vbr(u64::from(kind.within(|| format!("functions[{function}].registers[{register}]"))?.0));
+            out.vbr(u64::from(kind.in_field(|| format!("functions[{function}].registers[{register}]"))?.0));
         }
     }
     Ok(out)

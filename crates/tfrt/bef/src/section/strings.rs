@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::str::Utf8Error;
 
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::model::Module;
 use crate::region::Region;
 
@@ -19,7 +19,7 @@ pub struct Strings<'a> {
     text: &'a str,
 }
 
-/// The section is validated as a whole if it has at most this many bytes per name: that is then the faster way.
+/// A section of at most this many bytes per name is validated as a whole: that is faster than name by name.
 const BYTES_PER_NAME: u64 = 32;
 
 /// Offset and length of the most recently checked string, since consecutive checks are mostly of one string.
@@ -61,7 +61,7 @@ impl<'a> Strings<'a> {
     /// When no string starts there, it has no end, or it is not UTF-8.
     #[inline]
     pub fn get(&self, offset: u64) -> Result<&'a str> {
-        self.read_string(offset).within(|| format!("strings[{offset}]"))
+        self.read_string(offset).in_field(|| format!("strings[{offset}]"))
     }
 
     /// Checks that a string starts at `offset`, but not its text, and returns its length including the NUL. `last`
@@ -79,7 +79,7 @@ impl<'a> Strings<'a> {
     }
 
     fn len_at(&self, offset: u64) -> Result<u64> {
-        let start = self.check_offset(offset).within(|| format!("strings[{offset}]"))?;
+        let start = self.check_offset(offset).in_field(|| format!("strings[{offset}]"))?;
         let tail = &self.region.bytes()[start..];
         Ok(find_nul(tail).map_or(tail.len(), |length| length + 1) as u64)
     }
@@ -89,12 +89,12 @@ impl<'a> Strings<'a> {
         let bytes = self.region.bytes();
         match usize::try_from(offset) {
             Ok(start) if start < bytes.len() && (start == 0 || bytes[start - 1] == 0) => Ok(start),
-            _ => Err(self.not_a_start(offset)),
+            _ => Err(self.not_a_start_error(offset)),
         }
     }
 
     #[cold]
-    fn not_a_start(&self, offset: u64) -> Error {
+    fn not_a_start_error(&self, offset: u64) -> Error {
         if offset < self.region.len() {
             let at = self.region.start() + offset;
             return Error::new(ErrorKind::NotAStart, at, "the middle of a string", "the start of one");

@@ -1,8 +1,8 @@
 //! Verifies one function: its tables against its kernels, and both against the file's tables.
 
-use super::out_of_range::out_of_range;
+use super::out_of_range::out_of_range_error;
 use super::{LocationStarts, Verified, used_bys};
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::function_kind::FunctionKind;
 use crate::ids::TypeId;
 use crate::limits::Budget;
@@ -50,16 +50,16 @@ impl Register<'_> {
     /// Counts a use by kernel number `kernel`. Returns whether the used-by list has this kernel at the position
     /// expected if the last user comes first.
     #[inline]
-    fn is_used_by(&mut self, kernel: u32) -> bool {
+    fn count_use_last_first(&mut self, kernel: u32) -> bool {
         self.uses += 1;
         let users = self.users.unwrap_or_default();
         let place = users.len().checked_sub(self.uses as usize);
         place.and_then(|place| users.get(place)) == Some(kernel)
     }
 
-    /// As [`is_used_by`](Self::is_used_by), for a used-by list in which the first user comes first.
+    /// Counts a use like [`Self::count_use_last_first`], for a used-by list in which the first user comes first.
     #[inline]
-    fn is_next_used_by(&mut self, kernel: u32) -> bool {
+    fn count_use_in_order(&mut self, kernel: u32) -> bool {
         self.uses += 1;
         self.users.unwrap_or_default().get(self.uses as usize - 1) == Some(kernel)
     }
@@ -118,7 +118,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 format!("{registers} registers"),
                 format!("at least {}, one for each argument", entry.arguments.len()),
             ))
-            .within(|| "registers");
+            .in_field(|| "registers");
         }
         // Kernel numbers and use counts have 32 bits; each kernel and each use takes at least one word.
         let words = record.kernel_list().len() / 4;
@@ -129,9 +129,9 @@ impl<'v, 'a> Checker<'v, 'a> {
                 format!("kernels of {words} words"),
                 "less than 2^32 words in one function",
             ))
-            .within(|| "kernels");
+            .in_field(|| "kernels");
         }
-        self.check_location(record.location(), record.start()).within(|| "location")?;
+        self.check_location(record.location(), record.start()).in_field(|| "location")?;
         if let Some(names) = &mut self.names {
             names.next_function(record.kernel_table().len())?;
         }
@@ -174,7 +174,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 format!("type {}", kinds[register]),
                 format!("one below {known}"),
             ))
-            .within(|| format!("register_types[{register}]"));
+            .in_field(|| format!("register_types[{register}]"));
         }
         let arguments = entry.arguments.iter().zip(&*kinds).position(|(expected, actual)| expected != actual);
         let result = entry.results.iter().zip(record.results()).position(|(expected, register)| {
@@ -191,7 +191,7 @@ impl<'v, 'a> Checker<'v, 'a> {
             format!("type {}", self.file.type_name(kinds[register])),
             format!("{}, by the function's signature", self.file.type_name(expected)),
         ))
-        .within(|| format!("register_types[{register}]"))
+        .in_field(|| format!("register_types[{register}]"))
     }
 
     /// Checks kernels, except the contents of their used-by lists.
@@ -203,7 +203,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 "no kernels",
                 "at least the pseudo kernel, which starts a function",
             ))
-            .within(|| "kernels");
+            .in_field(|| "kernels");
         }
         let mut end = 0;
         for (index, table) in record.kernel_table().iter().enumerate() {
@@ -231,7 +231,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                     _ => self.check_kernel(&kernel, index as u32),
                 }
             };
-            check().within(|| format!("kernels[{index}]"))?;
+            check().in_field(|| format!("kernels[{index}]"))?;
             end += kernel.size();
         }
         let list = record.kernel_list();
@@ -244,7 +244,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 format!("{} more bytes", list.len() - end),
                 "the next function's record, or the end of the section",
             ))
-            .within(|| "kernels");
+            .in_field(|| "kernels");
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                     format!("register {actual}"),
                     format!("{expected}: a register that does not exist, then the arguments"),
                 ))
-                .within(|| format!("results[{index}]"));
+                .in_field(|| format!("results[{index}]"));
             }
         }
         let mut users = kernel.used_bys();
@@ -294,37 +294,42 @@ impl<'v, 'a> Checker<'v, 'a> {
     fn check_kernel(&mut self, kernel: &KernelRecord<'a>, number: u32) -> Result<()> {
         let kernels = self.file.kernel_names().len();
         if kernel.code() as usize >= kernels {
-            return Err(out_of_range(kernel.start(), "kernel code", kernel.code(), kernels))
-                .within(|| "code");
+            return Err(out_of_range_error(kernel.start(), "kernel code", kernel.code(), kernels))
+                .in_field(|| "code");
         }
-        self.check_location(kernel.location().into(), kernel.start() + 4).within(|| "location")?;
+        self.check_location(kernel.location().into(), kernel.start() + 4).in_field(|| "location")?;
         for (index, register) in kernel.arguments().iter().enumerate() {
             match self.registers.get_mut(register as usize) {
                 Some(register) if register.users.is_some() => {
-                    self.usual_order &= register.is_used_by(number);
+                    self.usual_order &= register.count_use_last_first(number);
                 }
-                _ => return Err(self.undefined_argument(kernel, index)).within(|| format!("args[{index}]")),
+                _ => {
+                    return Err(self.undefined_argument(kernel, index)).in_field(|| format!("args[{index}]"));
+                }
             }
         }
         if kernel.arguments().is_empty() {
-            self.usual_order &= self.start.is_next_used_by(number);
+            self.usual_order &= self.start.count_use_in_order(number);
         }
         self.check_attributes(kernel)?;
         let functions = self.file.functions().len();
         if let Some(index) = kernel.functions().iter().position(|function| function as usize >= functions) {
             let function = kernel.functions().get(index).unwrap_or_default();
-            return Err(out_of_range(
+            return Err(out_of_range_error(
                 word_offset(kernel, List::Funcs, index),
                 "function",
                 function,
                 functions,
             ))
-            .within(|| format!("funcs[{index}]"));
+            .in_field(|| format!("funcs[{index}]"));
         }
         for (index, (register, users)) in kernel.results().iter().zip(kernel.used_bys()).enumerate() {
             match self.registers.get_mut(register as usize) {
                 Some(register) if register.users.is_none() => register.users = Some(users),
-                _ => return Err(self.redefined_result(kernel, index)).within(|| format!("results[{index}]")),
+                _ => {
+                    return Err(self.redefined_result(kernel, index))
+                        .in_field(|| format!("results[{index}]"));
+                }
             }
         }
         Ok(())
@@ -336,7 +341,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         let at = word_offset(kernel, List::Args, index);
         let register = kernel.arguments().get(index).unwrap_or_default();
         if register as usize >= self.registers.len() {
-            return out_of_range(at, "register", register, self.registers.len());
+            return out_of_range_error(at, "register", register, self.registers.len());
         }
         Error::new(
             ErrorKind::Definition,
@@ -352,7 +357,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         let at = word_offset(kernel, List::Results, index);
         let register = kernel.results().get(index).unwrap_or_default();
         if register as usize >= self.registers.len() {
-            return out_of_range(at, "register", register, self.registers.len());
+            return out_of_range_error(at, "register", register, self.registers.len());
         }
         Error::new(
             ErrorKind::Definition,
@@ -385,7 +390,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                         None => format!("one below {len}, the size of the Attributes section"),
                     },
                 ))
-                .within(|| format!("attrs[{index}]"));
+                .in_field(|| format!("attrs[{index}]"));
             }
             if let Some(names) = &mut self.names {
                 names.check_name(&mut self.budget)?;
@@ -399,9 +404,9 @@ impl<'v, 'a> Checker<'v, 'a> {
     fn check_uses(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         let registers = self.registers.len();
         for (index, register) in record.results().iter().enumerate() {
-            let fail = |error: Error| Err(error).within(|| format!("results[{index}]"));
+            let fail = |error: Error| Err(error).in_field(|| format!("results[{index}]"));
             let Some(Register { returned, .. }) = self.registers.get_mut(register.index()) else {
-                return fail(out_of_range(record.start(), "register", register.0, registers));
+                return fail(out_of_range_error(record.start(), "register", register.0, registers));
             };
             *returned += 1;
             if entry.kind == FunctionKind::Sync && (*returned > 1 || register.index() < entry.arguments.len())
@@ -430,7 +435,7 @@ impl<'v, 'a> Checker<'v, 'a> {
             } else {
                 continue;
             };
-            return Err(error).within(|| format!("registers[{index}]"));
+            return Err(error).in_field(|| format!("registers[{index}]"));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ mod used_bys;
 use std::borrow::Cow;
 
 use crate::attribute::{AttributeRef, AttributeType};
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::file::File;
 use crate::framing::SectionId;
 use crate::function_kind::FunctionKind;
@@ -58,9 +58,9 @@ impl<'a> File<'a> {
     pub fn verify(&self) -> Result<Verified<'a>> {
         let file = self.clone();
         let strings = file.strings().validated();
-        strings.check().within(|| SectionId::Strings.name())?;
+        strings.check().in_field(|| SectionId::Strings.name())?;
         let location_strings = Strings::new(file.section(SectionId::LocationStrings).unwrap_or_default());
-        location_strings.validated().check().within(|| SectionId::LocationStrings.name())?;
+        location_strings.validated().check().in_field(|| SectionId::LocationStrings.name())?;
         let verified = Verified {
             kernel_names: file.kernel_names_in(&strings)?,
             type_names: file.type_names_in(&strings)?,
@@ -95,7 +95,7 @@ impl LocationStarts {
         while offset < len {
             let (end, cost) = locations.check(offset, &mut last)?;
             let at = locations.region().start() + offset;
-            budget.spend(cost, at).within(|| format!("locations[{offset}]"))?;
+            budget.spend(cost, at).in_field(|| format!("locations[{offset}]"))?;
             starts.push((offset, cost));
             offset = end;
         }
@@ -189,7 +189,7 @@ impl<'a> Verified<'a> {
                         format!("type {}", list[number]),
                         format!("one below {types}"),
                     ))
-                    .within(|| format!("function_index[{index}].{name}[{number}]"));
+                    .in_field(|| format!("function_index[{index}].{name}[{number}]"));
                 }
             }
         }
@@ -214,9 +214,9 @@ impl<'a> Verified<'a> {
             };
             if let Some((kind, expected)) = fault {
                 return Err(Error::new(kind, attribute.file_offset(), format!("offset {offset}"), expected))
-                    .within(|| format!("attributes[{index}]"));
+                    .in_field(|| format!("attributes[{index}]"));
             }
-            end = attribute.check(kind).within(|| format!("attributes[{index}]"))?;
+            end = attribute.check(kind).in_field(|| format!("attributes[{index}]"))?;
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl<'a> Verified<'a> {
                 .slice(0, end)
                 .and_then(|section| record.read_into(section, &entry, self.file.limits()))
                 .and_then(|()| checker.check(&record, &entry))
-                .within(|| format!("functions[{index}]"))?;
+                .in_field(|| format!("functions[{index}]"))?;
         }
         checker.finish()
     }
@@ -260,7 +260,7 @@ impl<'a> Verified<'a> {
                     format!("offset {}", entry.offset),
                     format!("one up to {}, the size of the Functions section", section.len()),
                 ))
-                .within(|| format!("function_index[{index}]"));
+                .in_field(|| format!("function_index[{index}]"));
             }
             if entry.kind != FunctionKind::Native {
                 first = first.min(entry.offset);
@@ -276,7 +276,7 @@ impl<'a> Verified<'a> {
                 format!("{first} bytes"),
                 expected,
             ))
-            .within(|| "functions");
+            .in_field(|| "functions");
         }
         if last.is_some() && !section.start().is_multiple_of(KERNEL_ALIGNMENT) {
             return Err(Error::new(
@@ -285,7 +285,7 @@ impl<'a> Verified<'a> {
                 format!("the Functions section at file offset {}", section.start()),
                 "a multiple of 4",
             ))
-            .within(|| "functions");
+            .in_field(|| "functions");
         }
         let mut ends = vec![section.len(); self.functions.len()];
         let starts = self.functions.iter().enumerate();

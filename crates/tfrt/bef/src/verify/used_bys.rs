@@ -1,7 +1,7 @@
 //! Verifies the used-by lists of a function, in whatever order they list the kernels.
 
-use super::out_of_range::out_of_range;
-use crate::error::{Error, ErrorKind, Result, Within};
+use super::out_of_range::out_of_range_error;
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::section::functions::{FunctionRecord, KernelRecord, Words};
 
 /// Checks that every used-by list contains exactly the kernels that use the register, once for each use. Everything
@@ -12,11 +12,11 @@ pub(super) fn check(record: &FunctionRecord<'_>, registers: usize) -> Result<()>
     for (index, kernel) in record.kernels().enumerate() {
         let kernel = kernel?;
         for (number, (register, used_by)) in kernel.results().iter().zip(kernel.used_bys()).enumerate() {
-            let expected = users.of_register(register as usize);
+            let expected = users.kernels_using(register as usize);
             if !lists_same_kernels(used_by, expected, &mut sorted) {
                 let kernels = record.kernel_table().len();
                 let place = || format!("kernels[{index}].used_bys[{number}]");
-                return Err(used_by_mismatch(&kernel, used_by, expected, kernels)).within(place);
+                return Err(used_by_mismatch(&kernel, used_by, expected, kernels)).in_field(place);
             }
         }
     }
@@ -61,7 +61,7 @@ impl Users {
         Ok(Users { kernels, ends })
     }
 
-    fn of_register(&self, register: usize) -> &[u32] {
+    fn kernels_using(&self, register: usize) -> &[u32] {
         let register = register.min(self.ends.len() - 1);
         let start = register.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.kernels[start as usize..self.ends[register] as usize]
@@ -85,7 +85,7 @@ fn used_by_mismatch(
 ) -> Error {
     let at = kernel.start();
     if let Some(user) = used_by.iter().find(|&user| user as usize >= kernels) {
-        return out_of_range(at, "kernel", user, kernels);
+        return out_of_range_error(at, "kernel", user, kernels);
     }
     const SHOWN: usize = 8;
     let show = |total: usize, users: Vec<u32>| {

@@ -136,7 +136,7 @@ const SET: u8 = 1;
 const PROMISED: u8 = 2;
 
 // SAFETY: the only caller of `is_set_or_store` writes `promise` before it sets `state` to PROMISED (release); only the
-// single caller of `set` takes it, after it has read that state (acquire).
+// single caller of `mark_set` takes it, after it has read that state (acquire).
 unsafe impl Sync for ResultSlot {}
 
 impl ResultSlot {
@@ -150,7 +150,7 @@ impl ResultSlot {
     ///
     /// # Safety
     /// Called once, after the register was put.
-    pub(crate) unsafe fn set(&self) -> Option<crate::async_value::Promise> {
+    pub(crate) unsafe fn mark_set(&self) -> Option<crate::async_value::Promise> {
         if self.state.swap(SET, Ordering::AcqRel) != PROMISED {
             return None;
         }
@@ -158,7 +158,7 @@ impl ResultSlot {
         self.promise.with_mut(|cell| unsafe { (*cell).take() })
     }
 
-    /// Returns true if the result's register is set. Otherwise stores `promise()` for [`Self::set`].
+    /// Returns true if the result's register is set. Otherwise stores `promise()` for [`Self::mark_set`].
     ///
     /// # Safety
     /// Called once.

@@ -249,8 +249,7 @@ impl Run<'_> {
         }
         match &mut self.home {
             StateOwner::LocalState(own) => {
-                let value = match Origin::of_register(register, self.function, self.body, self.context.host())
-                {
+                let value = match Origin::setter_of(register, self.function, self.body, self.context.host()) {
                     Some(origin) => origin.check_result(value),
                     None => value.settle(),
                 };
@@ -437,7 +436,7 @@ fn settle_result(frame: &mut Frame<'_>, kernel: u32, register: u32, body: &Body)
     frame.shares = true;
     let value = std::mem::take(&mut frame.values[register as usize]);
     let origin = Origin { function: frame.function, body, kernel, host: frame.context.host() };
-    let Some(value) = origin.checked_for_register(value, register, frame.context) else { return true };
+    let Some(value) = origin.check_result_for(value, register, frame.context) else { return true };
     // If no kernel uses the value, only the caller waits for it, and the execution need not be shared.
     let available = !matches!(value, Value::Async(_)) || body.users(register).is_empty();
     frame.values[register as usize] = value;

@@ -94,7 +94,7 @@ struct Origin<'a> {
 
 impl<'a> Origin<'a> {
     /// The kernel call that sets a register; `None` for an argument.
-    fn of_register(
+    fn setter_of(
         register: u32,
         function: FunctionRef<'a>,
         body: &'a Body,
@@ -119,9 +119,9 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// A result, checked, as the value to set its register to; `None` if nobody uses it. A value that is not available
-    /// yet is waited for until the request is cancelled.
-    fn checked_for_register(self, result: Value, register: u32, context: &ExecutionContext) -> Option<Value> {
+    /// Checks a result and returns the value to set its register to; `None` if nobody uses it. A value that is not
+    /// available yet is waited for until the request is cancelled.
+    fn check_result_for(self, result: Value, register: u32, context: &ExecutionContext) -> Option<Value> {
         if matches!(result, Value::Object(_)) {
             return (self.body.registers[register as usize].uses > 0).then_some(result);
         }
@@ -148,16 +148,16 @@ impl<'a> Origin<'a> {
             return pending;
         }
         let (promise, checked) = AsyncValue::with_request(pending.request());
-        self.when_available(pending, move |value| promise.set(value));
+        self.run_when_available(pending, move |value| promise.set(value));
         checked
     }
 
     /// Reports the failure, if any, of a result that nothing uses, once it is available.
     fn report_when_available(self, pending: AsyncValue) {
-        self.when_available(pending, drop);
+        self.run_when_available(pending, drop);
     }
 
-    fn when_available(self, pending: AsyncValue, done: impl FnOnce(Value) + Send + 'static) {
+    fn run_when_available(self, pending: AsyncValue, done: impl FnOnce(Value) + Send + 'static) {
         let (function, host, kernel, source) =
             (self.function.to_function(), self.host.clone(), self.kernel, pending.clone());
         pending.and_then(move || {
@@ -180,5 +180,5 @@ pub(crate) fn panic_error(
     site: &Site,
 ) -> ErrorValue {
     let message = format!("kernel `{}` panicked: {}", site.name, panic_message(panic));
-    site.attach_origin(ErrorValue::unreported(ErrorCode::Internal, message), function, context.host())
+    site.attach_origin(ErrorValue::new_unreported(ErrorCode::Internal, message), function, context.host())
 }

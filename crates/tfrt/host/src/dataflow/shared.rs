@@ -151,7 +151,7 @@ impl<'a> Worker<'a> {
         let slots = self.execution.results.iter().zip(&self.body.results);
         for (slot, _) in slots.filter(|(_, r)| **r == register) {
             // SAFETY: the register was put just now, which happens once.
-            if let Some(promise) = unsafe { slot.set() } {
+            if let Some(promise) = unsafe { slot.mark_set() } {
                 // SAFETY: the register is set, and this result is one of its uses.
                 promise.set(unsafe { self.registers[register as usize].take_use() });
             }
@@ -176,7 +176,7 @@ impl<'a> Worker<'a> {
     /// The value to store in a register: see [`Origin::check_result`].
     fn checked_value(&self, register: u32, value: Value) -> Value {
         let Self { execution, body, .. } = *self;
-        match Origin::of_register(register, execution.function.by_ref(), body, execution.context.host()) {
+        match Origin::setter_of(register, execution.function.by_ref(), body, execution.context.host()) {
             Some(origin) => origin.check_result(value),
             None => value.settle(),
         }
@@ -188,7 +188,7 @@ impl<'a> Worker<'a> {
         let Self { execution, body, .. } = *self;
         let (function, host) = (execution.function.by_ref(), execution.context.host());
         let origin = Origin { function, body, kernel, host };
-        if let Some(value) = origin.checked_for_register(value, register, &execution.context) {
+        if let Some(value) = origin.check_result_for(value, register, &execution.context) {
             self.publish(register, value, ready);
         }
     }

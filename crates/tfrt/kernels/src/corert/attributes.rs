@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// Maximum number of elements that are printed of an array attribute.
+/// Maximum number of elements of an array attribute that are printed.
 const MAX_PRINTED: usize = 5;
 
 /// The attributes of an operator, keyed by name.
@@ -48,8 +48,8 @@ impl<'a> OpAttrs<'a> {
     pub(crate) fn from_pairs(pairs: &'a [Attribute<'a>]) -> Result<Self, Fault> {
         let mut attrs = Self::default();
         for pair in pairs {
-            let Attribute::Aggregate(pair) = pair else { return Err(not_a_pair()) };
-            let [Attribute::String(name), value] = pair.as_slice() else { return Err(not_a_pair()) };
+            let Attribute::Aggregate(pair) = pair else { return Err(not_a_pair_fault()) };
+            let [Attribute::String(name), value] = pair.as_slice() else { return Err(not_a_pair_fault()) };
             attrs.set(String::from_utf8_lossy(name), StoredAttribute::Borrowed(value));
         }
         Ok(attrs)
@@ -93,7 +93,7 @@ impl<'a> OpAttrs<'a> {
         }
     }
 
-    /// The value of an attribute that is a list of sizes: an array of integers.
+    /// The value of an attribute that is a list of sizes (an array of integers).
     pub(crate) fn dims(&self, name: &str) -> Result<Vec<i64>, Fault> {
         match self.get(name)? {
             Attribute::Array(a) if a.is_empty() => Ok(Vec::new()),
@@ -108,7 +108,7 @@ impl<'a> OpAttrs<'a> {
     }
 }
 
-fn not_a_pair() -> Fault {
+fn not_a_pair_fault() -> Fault {
     Fault::invalid("operator attributes are not pairs of name and value")
 }
 

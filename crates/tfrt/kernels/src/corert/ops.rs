@@ -175,7 +175,9 @@ fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs<'_>) -> Result
     };
     let size = values.element_type().size();
     let buffer = match values.len() {
-        n if n == shape.element_count() => crate::tensor::Buffer::of_attribute(frame, values.bytes())?,
+        n if n == shape.element_count() => {
+            crate::tensor::Buffer::from_attribute_bytes(frame, values.bytes())?
+        }
         1 => {
             let buffer = crate::tensor::Buffer::new(frame, shape.element_count().saturating_mul(size))?;
             buffer.write(frame, |bytes| {
@@ -203,7 +205,7 @@ fn create_from_scalar(_: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs<'_>) -> Resu
     Ok(vec![Tensor::Scalar(dtype, shape, bytes)])
 }
 
-/// The common element type of two tensors of equal type and shape; otherwise the error `dtypes` or `shapes`.
+/// The element type of both tensors; fails with message `dtypes` or `shapes` if their types or shapes differ.
 fn common_dtype(a: &Tensor, b: &Tensor, dtypes: &str, shapes: &str) -> Result<DType, Fault> {
     let shape = |t: &Tensor| match t {
         Tensor::Dense(t) => t.shape.clone(),
@@ -355,10 +357,10 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Resu
 }
 
 fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result<Vec<Tensor>, Fault> {
-    fn read<T: Number>(frame: &Frame<'_>, tensor: &Dense, to: DType) -> Result<Vec<Tensor>, Fault> {
-        write(frame, tensor, to, tensor.elements::<T>()?.iter().map(T::to_f64))
+    fn cast_from<T: Number>(frame: &Frame<'_>, tensor: &Dense, to: DType) -> Result<Vec<Tensor>, Fault> {
+        cast_to(frame, tensor, to, tensor.elements::<T>()?.iter().map(T::to_f64))
     }
-    fn write(
+    fn cast_to(
         frame: &Frame<'_>,
         tensor: &Dense,
         to: DType,
@@ -382,8 +384,8 @@ fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs<'_>) -> Result
     let to = DType::ALL.into_iter().find(|d| d.to_string().eq_ignore_ascii_case(&name));
     let to = to.ok_or_else(|| Fault::invalid(format!("no type is called '{name}'")))?;
     match tensor.dtype {
-        DType::F16 => write(frame, &tensor, to, tensor.elements::<f16>()?.iter().map(f16::to_f64)),
-        dtype => dispatch!(dtype, read(frame, &tensor, to)),
+        DType::F16 => cast_to(frame, &tensor, to, tensor.elements::<f16>()?.iter().map(f16::to_f64)),
+        dtype => dispatch!(dtype, cast_from(frame, &tensor, to)),
     }
 }
 

@@ -47,7 +47,7 @@ impl Diagnostics {
 
     /// Whether exactly the expected errors have occurred, considering the source files that errors refer to. Reports
     /// the missing ones.
-    pub(super) fn report_missing(&self) -> bool {
+    pub(super) fn report_missing_errors(&self) -> bool {
         let mut state = self.state();
         let State { out, sources, unexpected } = &mut *state;
         let mut passed = *unexpected == 0;

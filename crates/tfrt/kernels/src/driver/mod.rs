@@ -96,7 +96,7 @@ pub fn run_with(
     for call in program.init.iter().chain(&program.functions) {
         run_function(&program.host, call, options);
     }
-    program.status()
+    program.exit_code()
 }
 
 /// Runs a program with this crate's kernels under a tracer: the functions that [`run`] would run, `times` times each,
@@ -132,7 +132,7 @@ pub fn run_traced(
             }
         }
     }
-    program.status()
+    program.exit_code()
 }
 
 /// An opened program, its host and the calls to run.
@@ -175,8 +175,8 @@ impl OpenProgram {
         let module = match Module::open(bytes, registry) {
             Ok(module) => module,
             Err(error) => {
-                report_open(&diagnostics, &error, registry);
-                return Err(i32::from(!diagnostics.report_missing()));
+                report_open_error(&diagnostics, &error, registry);
+                return Err(i32::from(!diagnostics.report_missing_errors()));
             }
         };
         host.tracer().end(start, SpanKind::LoadProgram, "program", Place::default());
@@ -198,9 +198,9 @@ impl OpenProgram {
         Ok(Self { host, diagnostics, init, functions })
     }
 
-    /// The exit code after all functions have run. Reports expected errors that have not occurred.
-    fn status(&self) -> i32 {
-        i32::from(!self.diagnostics.report_missing())
+    /// Reports expected errors that have not occurred, and returns the run's exit code. Called after all functions ran.
+    fn exit_code(&self) -> i32 {
+        i32::from(!self.diagnostics.report_missing_errors())
     }
 }
 
@@ -208,7 +208,7 @@ impl OpenProgram {
 const MAX_HINTS: usize = 20;
 
 /// Reports why a file cannot be opened, with the reference's message if it has one.
-fn report_open(diagnostics: &Diagnostics, error: &Error, registry: &KernelRegistry) {
+fn report_open_error(diagnostics: &Diagnostics, error: &Error, registry: &KernelRegistry) {
     match error {
         Error::UnknownKernels(kernels) => {
             let known = registry.names();

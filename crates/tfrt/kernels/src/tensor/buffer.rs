@@ -47,7 +47,7 @@ impl Deref for Bytes {
     }
 }
 
-fn exhausted(why: String) -> Fault {
+fn resource_exhausted(why: String) -> Fault {
     Fault::new(ErrorCode::ResourceExhausted, why)
 }
 
@@ -55,7 +55,7 @@ fn exhausted(why: String) -> Fault {
 fn reserve(frame: &Frame<'_>, len: u64) -> Result<(Vec<u8>, Charge), Fault> {
     let limit = frame.context().host().limits().value_bytes;
     if len > limit {
-        return Err(exhausted(format!(
+        return Err(resource_exhausted(format!(
             "{len} bytes of memory: at most {limit}, the limit of a value (Limits::value_bytes)"
         )));
     }
@@ -63,7 +63,7 @@ fn reserve(frame: &Frame<'_>, len: u64) -> Result<(Vec<u8>, Charge), Fault> {
     let mut memory = Vec::new();
     match usize::try_from(len).ok().filter(|&n| memory.try_reserve_exact(n).is_ok()) {
         Some(_) => Ok((memory, charge)),
-        None => Err(exhausted(format!("there are no {len} bytes of memory"))),
+        None => Err(resource_exhausted(format!("there are no {len} bytes of memory"))),
     }
 }
 
@@ -76,7 +76,7 @@ impl Buffer {
     }
 
     /// A buffer of an attribute's bytes: borrowed if they lie in the program's file, copied otherwise.
-    pub(crate) fn of_attribute(frame: &Frame<'_>, bytes: &[u8]) -> Result<Self, Fault> {
+    pub(crate) fn from_attribute_bytes(frame: &Frame<'_>, bytes: &[u8]) -> Result<Self, Fault> {
         if let Some(bytes) = frame.program_bytes(bytes) {
             return Ok(Self::from_memory(Memory::Program(bytes)));
         }
@@ -114,7 +114,7 @@ impl Buffer {
         Bytes { memory: Arc::clone(&self.lock()), offset: self.offset, len: self.len }
     }
 
-    /// Changes the bytes. Memory that is read at the same time, or lies in the program's file, is copied first.
+    /// Changes the bytes. Memory that a [`Bytes`] refers to, or that lies in the program's file, is copied first.
     pub(crate) fn write(&self, frame: &Frame<'_>, change: impl FnOnce(&mut [u8])) -> Result<(), Fault> {
         let mut memory = self.lock();
         if !matches!(Arc::get_mut(&mut memory), Some(Memory::Own { .. })) {

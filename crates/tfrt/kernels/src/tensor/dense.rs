@@ -8,7 +8,7 @@ use pteron_host::{Bf16Bits, Chain, F16Bits, Fault, Frame, FromValue, KernelRegis
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Maximum number of elements that are printed of a dense tensor.
+/// Maximum number of elements of a dense tensor that are printed.
 const MAX_PRINTED: usize = 16;
 
 /// A dense row-major tensor. Its memory may be shared with other tensors.
@@ -50,7 +50,7 @@ impl Dense {
     /// The tensor that an attribute holds.
     pub(crate) fn from_attribute(frame: &Frame<'_>, attribute: &DenseAttribute<'_>) -> Result<Self, Fault> {
         let shape = TensorShape::new(attribute.dims().to_vec())?;
-        let buffer = Buffer::of_attribute(frame, attribute.bytes())?;
+        let buffer = Buffer::from_attribute_bytes(frame, attribute.bytes())?;
         Ok(Self { dtype: attribute.dtype(), shape, buffer })
     }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum number of elements that are printed of a tensor of strings.
+/// Maximum number of elements of a string tensor that are printed.
 const MAX_PRINTED: usize = 16;
 
 /// A tensor of strings. Its memory is charged to the request.

@@ -113,7 +113,7 @@ fn parse_compare(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let Some(predicate) = PREDICATES.iter().position(|name| word == *name) else {
         return parser.error_in_op(state, at, "expected a predicate");
     };
-    state.attribute("predicate", Attribute::int(64, predicate as i128));
+    state.add_attribute("predicate", Attribute::int(64, predicate as i128));
     parser.literal(state, ",")?;
     let at = parser.current_offset();
     let operands = parser.operand_list(Delimiter::None)?;
@@ -177,7 +177,7 @@ fn parse_constant(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
         Attribute::Dense(dense) => dense.ty.clone(),
         _ => return parser.error_in_op(state, at, "invalid kind of attribute specified"),
     };
-    state.attribute("value", value);
+    state.add_attribute("value", value);
     state.types.push(ty);
     Ok(())
 }
@@ -244,7 +244,7 @@ fn parse_fastmath(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let symbol = crate::ir::DialectSymbol { dialect: "arith".into(), body };
     parse_same_type_end(parser, state, &operands, at)?;
     if !state.has_attribute("fastmath") {
-        state.attribute("fastmath", Attribute::Dialect(symbol.into()));
+        state.add_attribute("fastmath", Attribute::Dialect(symbol.into()));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ const ROWS: &[Row] = &[op("module").regions(1).unchecked().hooks(parse_module, p
 fn parse_module(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     if parser.at_symbol() {
         let name = parser.symbol_name(state)?;
-        state.attribute("sym_name", Attribute::string(name));
+        state.add_attribute("sym_name", Attribute::string(name));
     }
     parser.optional_attributes_keyword(state)?;
     let mut body = parser.region(&[], false)?;

@@ -59,7 +59,7 @@ fn parse_cond_br(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let second = parse_successor(parser, state)?;
     parser.optional_attribute_dictionary(state)?;
     let sizes = [1, first, second].map(|size| Attribute::int(32, size as i128));
-    state.attribute(SEGMENTS, Attribute::DenseArray(Type::int(32), sizes.into()));
+    state.add_attribute(SEGMENTS, Attribute::DenseArray(Type::int(32), sizes.into()));
     Ok(())
 }
 

@@ -42,7 +42,7 @@ fn callee_type<'a>(
     match verifier.function(symbol) {
         Symbol::Function(ty) => Ok(Some(ty)),
         Symbol::Unknown => Ok(None),
-        Symbol::Missing => Err(Problem::Op(verifier.no_function(symbol))),
+        Symbol::Missing => Err(Problem::Op(verifier.not_a_function_message(symbol))),
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn check_case(verifier: &Verifier<'_>, op: &Operation) -> Check {
         if let Some(symbol) = branch.as_flat_symbol()
             && matches!(verifier.function(symbol), Symbol::Missing)
         {
-            return invalid_op(verifier.no_function(symbol));
+            return invalid_op(verifier.not_a_function_message(symbol));
         }
     }
     Ok(())
@@ -198,7 +198,7 @@ pub(super) fn check_parallel_call(verifier: &Verifier<'_>, op: &Operation) -> Ch
 
 /// Checks that the operands of `tfrt.return` have the result types of the enclosing function.
 pub(super) fn check_returned_types(verifier: &Verifier<'_>, op: &Operation) -> Check {
-    let Some(results) = verifier.enclosing_results() else { return Ok(()) };
+    let Some(results) = verifier.enclosing_result_types() else { return Ok(()) };
     if op.operands.len() != results.len() {
         return invalid_op(format!(
             "has {} operands, but enclosing function returns {}",

@@ -161,7 +161,7 @@ fn parse_execute_with(parser: &mut Parser<'_>, state: &mut OpState, chain: bool,
     if name.as_text().is_none() {
         return parser.error_in_op(state, at, "invalid kind of attribute specified");
     }
-    state.attribute("op_name", name);
+    state.add_attribute("op_name", name);
     let operands = parser.operand_list(Delimiter::Paren)?;
     let attributes = parse_key_values(parser)?;
     let function_attributes = parse_key_values(parser)?;
@@ -186,9 +186,9 @@ fn parse_execute_with(parser: &mut Parser<'_>, state: &mut OpState, chain: bool,
     }
     state.types.extend(std::iter::repeat_n(chain_type, chains));
     state.types.extend(std::iter::repeat_n(tensor, results));
-    state.attribute("op_attrs", attributes);
+    state.add_attribute("op_attrs", attributes);
     if functions {
-        state.attribute("op_func_attrs", function_attributes);
+        state.add_attribute("op_func_attrs", function_attributes);
     }
     Ok(())
 }

@@ -178,7 +178,7 @@ fn parse_elements<'a>(
             Element::Attribute(index) => {
                 let attribute = &definition.attributes[*index];
                 let value = parse_attribute(parser, state, attribute)?;
-                state.attribute(attribute.name, value);
+                state.add_attribute(attribute.name, value);
             }
             Element::AttributeDictionary => parser.optional_attribute_dictionary(state)?,
             Element::OperandTypes => parsed.all_types = Some(parse_types(parser)?),

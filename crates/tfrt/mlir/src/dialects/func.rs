@@ -26,10 +26,10 @@ const SHOWN_ATTRIBUTES: [&str; 5] = ["sym_name", "function_type", "sym_visibilit
 fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     if let Some(visibility) = ["public", "private", "nested"].into_iter().find(|v| parser.optional_keyword(v))
     {
-        state.attribute("sym_visibility", Attribute::string(visibility));
+        state.add_attribute("sym_visibility", Attribute::string(visibility));
     }
     let name = parser.symbol_name(state)?;
-    state.attribute("sym_name", Attribute::string(name));
+    state.add_attribute("sym_name", Attribute::string(name));
     let mut arguments: Vec<Argument<'_>> = Vec::new();
     let mut argument_attributes: Vec<Attribute> = Vec::new();
     parser.literal(state, "(")?;
@@ -82,10 +82,10 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
             return parser.error_in_op(state, attributes_at, message);
         }
     }
-    state.attribute("function_type", Attribute::Type(Type::function(inputs, results)));
+    state.add_attribute("function_type", Attribute::Type(Type::function(inputs, results)));
     for (name, list) in [("arg_attrs", argument_attributes), ("res_attrs", result_attributes)] {
         if list.iter().any(|a| !matches!(a, Attribute::Dictionary(entries) if entries.is_empty())) {
-            state.attribute(name, Attribute::array(list));
+            state.add_attribute(name, Attribute::array(list));
         }
     }
     let body_at = parser.current_offset();

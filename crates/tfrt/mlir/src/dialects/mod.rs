@@ -225,12 +225,12 @@ pub(crate) fn is_registered(dialect: &str) -> bool {
 }
 
 /// The definition of the operation called `name`, if it is registered.
-pub(crate) fn lookup(name: &[u8]) -> Option<&'static OpDef> {
+pub(crate) fn lookup_op(name: &[u8]) -> Option<&'static OpDef> {
     table().get(name)
 }
 
 /// The names of all registered operations.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn op_names() -> impl Iterator<Item = &'static str> {
     table().values().map(|definition| definition.name.as_str())
 }
 
@@ -344,7 +344,7 @@ pub(crate) fn newer_type_name(ty: &Type) -> Option<Type> {
     ty.is_dialect("t", "tensor").then(|| Type::dialect("tfrt_tensor", "tensor"))
 }
 
-/// Whether a text uses the newer name of TFRT's tensor type, and nowhere the older one.
+/// Whether a text uses the newer name of TFRT's tensor type and never the older one.
 pub(crate) fn has_newer_names(text: &[u8]) -> bool {
     let has = |name: &[u8]| text.split(|&byte| byte == b'!').skip(1).any(|rest| rest.starts_with(name));
     has(b"tfrt_tensor.tensor") && !has(b"t.tensor")
@@ -387,13 +387,13 @@ mod tests {
 
     #[test]
     fn rows_with_suffixes_expand_to_all_operations() {
-        let name = |n: &str| lookup(n.as_bytes()).map(|d| d.operands.len());
+        let name = |n: &str| lookup_op(n.as_bytes()).map(|d| d.operands.len());
         assert_eq!(name("tfrt.add.f64"), Some(2));
         assert_eq!(name("tfrt.add"), None);
         assert_eq!(name("tfrt_dht.create_uninitialized_tensor.complex128.4"), Some(0));
         assert_eq!(name("coo.tensor_equal.f32.3"), Some(3));
         assert_eq!(name("ts.print_fixed_rank_shape.2"), Some(2));
-        let shape = lookup(b"ts.as_fixed_rank_shape.3").and_then(|d| d.results[0].ty.clone());
+        let shape = lookup_op(b"ts.as_fixed_rank_shape.3").and_then(|d| d.results[0].ty.clone());
         assert_eq!(shape, Some(Type::dialect("ts", "fixed_rank_shape.3")));
     }
 

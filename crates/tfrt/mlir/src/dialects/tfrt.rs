@@ -167,7 +167,7 @@ pub(super) fn parse_symbol_attribute(parser: &mut Parser<'_>, state: &mut OpStat
     if !matches!(callee, crate::ir::Attribute::SymbolRef { .. }) {
         return parser.error_in_op(state, at, "invalid kind of attribute specified");
     }
-    state.attribute(name, callee);
+    state.add_attribute(name, callee);
     Ok(())
 }
 

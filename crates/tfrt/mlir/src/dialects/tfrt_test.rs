@@ -129,7 +129,7 @@ fn parse_counts(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
         }
     }
     if !state.has_attribute("num_warmup_runs") {
-        state.attribute("num_warmup_runs", Attribute::int(32, 1));
+        state.add_attribute("num_warmup_runs", Attribute::int(32, 1));
     }
     Ok(())
 }
@@ -153,7 +153,7 @@ fn parse_benchmark(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     if name.as_text().is_none() {
         return parser.error_in_op(state, at, "invalid kind of attribute specified");
     }
-    state.attribute("name", name);
+    state.add_attribute("name", name);
     let (operands, types) = parse_typed_operands(parser, state)?;
     state.types = vec![Type::dialect("tfrt", "chain")];
     parse_counts(parser, state)?;

@@ -417,7 +417,7 @@ impl<'a> Parser<'a> {
         self.expect(close, shown)
     }
 
-    /// Adds results that exist only by a count in the source. Returns false if the text has too many of them.
+    /// Counts results that the source gives only as a number. Returns false if the text has too many of them.
     pub(crate) fn add_implied_results(&mut self, count: i128) -> bool {
         self.implied_results = self.implied_results.saturating_add(count);
         self.implied_results <= i128::from(MAX_IMPLIED_RESULTS)

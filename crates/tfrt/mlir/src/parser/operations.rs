@@ -29,7 +29,7 @@ pub(crate) struct OpState {
 
 impl OpState {
     /// Adds an attribute.
-    pub(crate) fn attribute(&mut self, name: &str, value: Attribute) {
+    pub(crate) fn add_attribute(&mut self, name: &str, value: Attribute) {
         self.attributes.push((name.into(), value));
     }
 
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
         if name.contains(&0) {
             return self.error_here("null character not allowed in operation name");
         }
-        let definition = dialects::lookup(&name);
+        let definition = dialects::lookup_op(&name);
         let mut state = self.new_state(name);
         self.advance();
         self.expect(Kind::LParen, "expected '(' to start operand list")?;
@@ -204,10 +204,11 @@ impl<'a> Parser<'a> {
                 message.push_str(&format!(" (tried '{tried}' as well)"));
             }
             // Older MLIR uses `func` for `func.func`.
-            let named_as_dialect = dialects::names().find(|name| name.split('.').all(|part| part == written));
+            let named_as_dialect =
+                dialects::op_names().find(|name| name.split('.').all(|part| part == written));
             message.push_str(&match named_as_dialect {
                 Some(name) => format!("; did you mean `{name}`?"),
-                None => pteron_text::did_you_mean(&tried, dialects::names()),
+                None => pteron_text::did_you_mean(&tried, dialects::op_names()),
             });
             self.advance();
             return self.error(at, message);
@@ -236,7 +237,7 @@ impl<'a> Parser<'a> {
 
     /// The definition of the operation that is called `written` in custom form, and its full name.
     fn custom_definition(&self, written: &str) -> (Option<&'static OpDef>, String) {
-        if let Some(definition) = dialects::lookup(written.as_bytes()) {
+        if let Some(definition) = dialects::lookup_op(written.as_bytes()) {
             return (Some(definition), written.to_string());
         }
         if written.contains('.') {
@@ -244,6 +245,6 @@ impl<'a> Parser<'a> {
         }
         let dialect = self.default_dialects.last().copied().unwrap_or("builtin");
         let full = format!("{dialect}.{written}");
-        (dialects::lookup(full.as_bytes()), full)
+        (dialects::lookup_op(full.as_bytes()), full)
     }
 }

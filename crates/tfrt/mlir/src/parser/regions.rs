@@ -69,7 +69,7 @@ impl<'a> Parser<'a> {
             }
             for argument in arguments {
                 let Some(name) = argument.name else { continue };
-                if let Some(first) = self.reference_place(name.name) {
+                if let Some(first) = self.first_use_offset(name.name) {
                     let shown = String::from_utf8_lossy(name.name).into_owned();
                     return self.error_with_note(
                         name.at,

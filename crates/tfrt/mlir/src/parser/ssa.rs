@@ -73,8 +73,8 @@ impl<'a> Parser<'a> {
         self.scopes[last].values.entry(name).or_default()
     }
 
-    /// Byte offset of the first occurrence of `name`, result 0, in the current scope, if any.
-    pub(super) fn reference_place(&mut self, name: &'a [u8]) -> Option<u32> {
+    /// Byte offset of the first occurrence of result 0 of `name` in the current scope; `None` if there is none.
+    pub(super) fn first_use_offset(&mut self, name: &'a [u8]) -> Option<u32> {
         self.slots(name).get(&0).map(|slot| slot.at)
     }
 

@@ -55,8 +55,8 @@ pub(super) fn collect_aliases<'a>(
 impl<'a> Collector<'a> {
     fn visit_operation(&mut self, op: &'a Operation) {
         self.visit_location(self.module.location(op.location), true);
-        let custom =
-            !self.generic && dialects::lookup(&op.name).is_some_and(|d| !matches!(d.syntax, Syntax::Generic));
+        let custom = !self.generic
+            && dialects::lookup_op(&op.name).is_some_and(|d| !matches!(d.syntax, Syntax::Generic));
         let function = custom && op.is("func.func");
         for region in &op.regions {
             self.visit_region(region, !custom || function);

@@ -148,7 +148,7 @@ fn name_operation_values(
 /// The named result groups of an operation's definition, with the range of results of each. Empty unless the definition
 /// has several groups; groups without results are omitted.
 pub(super) fn named_groups(op: &Operation) -> Vec<(&'static str, Range<usize>)> {
-    let Some(definition) = dialects::lookup(&op.name) else { return Vec::new() };
+    let Some(definition) = dialects::lookup_op(&op.name) else { return Vec::new() };
     let slots = &definition.results;
     if slots.len() < 2 || slots.iter().any(|slot| slot.name.is_empty()) {
         return Vec::new();

@@ -25,7 +25,7 @@ impl<'a> Printer<'a> {
         if !groups.is_empty() {
             self.push(" = ");
         }
-        match dialects::lookup(&op.name).filter(|_| !self.options.generic) {
+        match dialects::lookup_op(&op.name).filter(|_| !self.options.generic) {
             Some(definition) if crate::verify::is_printable(self.module, op, definition) => {
                 self.custom_operation(op, definition);
             }
@@ -104,7 +104,7 @@ impl<'a> Printer<'a> {
 
     /// Prints a region of `op`; with the arguments of the entry block if `entry_arguments`.
     pub(crate) fn region(&mut self, op: &Operation, region: &Region, entry_arguments: bool) {
-        let default = dialects::lookup(&op.name).map_or("", |d| d.default_dialect);
+        let default = dialects::lookup_op(&op.name).map_or("", |d| d.default_dialect);
         self.default_dialects.push(default);
         self.region_inner(region, entry_arguments, false);
         self.default_dialects.pop();

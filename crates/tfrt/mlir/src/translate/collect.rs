@@ -165,7 +165,7 @@ impl<'m> Collector<'m> {
 
     /// Visits an operation in post-order: its regions, then the operation.
     fn visit_operation(&mut self, op: &'m Operation, region: u32) {
-        if symbols::is_compiled(op) {
+        if symbols::is_compiled_module(op) {
             return;
         }
         if op.is("builtin.module") {
@@ -262,7 +262,7 @@ impl<'m> Collector<'m> {
         id
     }
 
-    /// Adds a region as a function, named `shown` in BEF and `name` in the module.
+    /// Adds a region as a function. Its name is `shown` in BEF, and `name` among the module's symbols.
     fn add_region(
         &mut self,
         op: &'m Operation,
@@ -362,7 +362,7 @@ impl<'m> Collector<'m> {
         };
         self.add_name(op, name);
         if self.options.optional_sections {
-            self.attribute_types(value);
+            self.add_attribute_types(value);
         }
         if let Some(translated) = translated {
             self.intern(value, translated);
@@ -382,12 +382,14 @@ impl<'m> Collector<'m> {
         }
     }
 
-    /// Interns the types of the numbers in an attribute, including those in lists.
-    fn attribute_types(&mut self, value: &Attribute) {
+    /// Adds the types of the numbers in an attribute, including those in lists, to the type table.
+    fn add_attribute_types(&mut self, value: &Attribute) {
         match value {
             Attribute::Integer { ty, .. } => self.add_type(ty),
             Attribute::Float { kind, .. } => self.add_type(&Type::Float(*kind)),
-            Attribute::Array(elements) => elements.iter().for_each(|element| self.attribute_types(element)),
+            Attribute::Array(elements) => {
+                elements.iter().for_each(|element| self.add_attribute_types(element))
+            }
             _ => {}
         }
     }

@@ -78,7 +78,7 @@ fn emit_body(
     let options = stream_options(op, &module.op);
     let costs = |index: usize| costs.get(index).copied().flatten();
     stream_analysis::assign_streams(&mut body, &options, costs, is_chain);
-    if let Some(streams) = stated_streams(op, block) {
+    if let Some(streams) = recorded_streams(op, block) {
         let mut streams = streams.into_iter();
         body.root_stream = streams.next().unwrap_or(body.root_stream);
         body.kernels.iter_mut().zip(streams).for_each(|(kernel, stream)| kernel.stream = stream);
@@ -86,8 +86,8 @@ fn emit_body(
     Ok(body)
 }
 
-/// The streams of the body `block`, if an attribute of `op` records them: of the root, then of each kernel.
-fn stated_streams(op: &Operation, block: &Block) -> Option<Vec<u64>> {
+/// The streams that an attribute of `op` records for the body `block`, if any: the root's, then each kernel's.
+fn recorded_streams(op: &Operation, block: &Block) -> Option<Vec<u64>> {
     let mut stated = op.attribute(super::STREAMS)?;
     if let Attribute::Array(lists) = stated {
         let own = |region: &crate::ir::Region| region.blocks.first().is_some_and(|b| std::ptr::eq(b, block));

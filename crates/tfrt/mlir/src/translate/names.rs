@@ -40,7 +40,7 @@ impl Namer {
         }
         let symbol = |name: &Text| Attribute::symbol(name.clone());
         let list = |functions: &[Text]| Attribute::array(functions.iter().map(symbol).collect());
-        if let Some(definition) = dialects::lookup(operation.as_bytes()) {
+        if let Some(definition) = dialects::lookup_op(operation.as_bytes()) {
             let flat = definition.attributes.iter().filter(|a| a.kind == AttributeKind::FlatSymbol);
             let mut names: Vec<&str> = flat.map(|a| a.name).collect();
             names.sort_unstable();

@@ -49,7 +49,7 @@ pub(super) fn restore(
         open: Vec::new(),
         symbols: function_symbols(program, options),
     };
-    let guessed = restorer.guesses.symbols();
+    let guessed = restorer.guesses.probable_symbols();
     let known = program.attributes.values().iter().filter_map(|value| match value {
         pteron_bef::Attribute::SymbolRef(symbol) => Some(&**symbol),
         _ => None,
@@ -330,7 +330,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
             let known = body.registers.get(register.index()).copied().flatten();
             let ty = match known.and_then(|ty| self.types.get(ty.index())) {
                 Some(ty) => ty.clone(),
-                None => self.guesses.register(id, *register),
+                None => self.guesses.register_type(id, *register),
             };
             let value = self.module.add_value(ty, location);
             match registers.get_mut(register.index()) {
@@ -363,7 +363,7 @@ impl<'p, 'b> Restorer<'p, 'b> {
                     (Text::from(&**name), value)
                 }
                 (name, _) => {
-                    let (guessed, value) = self.guesses.attribute(kernel_name, kernel, at);
+                    let (guessed, value) = self.guesses.named_attribute(kernel_name, kernel, at);
                     (name.as_ref().map_or(guessed, |name| Text::from(&**name)), value)
                 }
             };

@@ -4,7 +4,7 @@
 
 use crate::ir::{Attribute, Block, Module, Signedness, Type, canonical_int};
 
-/// Makes integer attributes `siN` for each width N of which the file's type names include `siN` but not `iN`.
+/// Changes the types of integer attributes from `iN` to `siN` if the file's type names include `siN` but not `iN`.
 pub(super) fn restore_signs(module: &mut Module, types: &[Type]) {
     let named = |width: u32, signedness| types.contains(&Type::Integer { width, signedness });
     let signed = |width: &u32| named(*width, Signedness::Signed) && !named(*width, Signedness::Signless);

@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use crate::ir::{Attribute, Operation, Text};
 
 /// Whether the operation is a compiled module (`tfrt.compiled`), which is passed to a compiler as text.
-pub(super) fn is_compiled(op: &Operation) -> bool {
+pub(super) fn is_compiled_module(op: &Operation) -> bool {
     op.is("builtin.module") && op.attribute("tfrt.compiled").is_some()
 }
 
 /// The target of a symbol reference.
 pub(super) enum Target<'m> {
-    /// A symbol in a compiled module; holds the module that directly contains the symbol.
+    /// A symbol in a compiled module, with the module that directly contains it.
     Compiled(&'m Operation),
     /// A compiled module.
     Module,
-    /// A symbol that is neither, or that does not exist.
+    /// Any other symbol, or one that does not exist.
     Other,
 }
 
@@ -34,7 +34,7 @@ impl<'m> Symbols<'m> {
     pub(super) fn resolve(&self, attribute: &Attribute) -> Target<'m> {
         let Attribute::SymbolRef { root, nested } = attribute else { return Target::Other };
         let Some(&top) = self.top.get(root) else { return Target::Other };
-        let (mut target, mut holder, mut compiled) = (top, top, is_compiled(top));
+        let (mut target, mut holder, mut compiled) = (top, top, is_compiled_module(top));
         for name in nested.iter() {
             let inside = target.body().map_or(&[][..], |block| &block.operations);
             let Some(inner) = inside.iter().find(|op| op.symbol_name() == Some(name)) else {
@@ -42,7 +42,7 @@ impl<'m> Symbols<'m> {
             };
             holder = target;
             target = inner;
-            compiled |= is_compiled(target);
+            compiled |= is_compiled_module(target);
         }
         match (compiled, nested.is_empty()) {
             (true, true) => Target::Module,

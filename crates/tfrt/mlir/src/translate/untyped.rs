@@ -36,12 +36,12 @@ impl<'p> InferredTypes<'p> {
     }
 
     /// The recorded or guessed type of a register.
-    pub(super) fn register(&self, function: pteron_bef::FunctionId, register: Register) -> Type {
+    pub(super) fn register_type(&self, function: pteron_bef::FunctionId, register: Register) -> Type {
         self.registers.get(&(function.0, register.0)).cloned().unwrap_or(Type::None)
     }
 
     /// The attributes of unknown type that are probably symbols in compiled modules.
-    pub(super) fn symbols(&self) -> Vec<SymbolRef<'p>> {
+    pub(super) fn probable_symbols(&self) -> Vec<SymbolRef<'p>> {
         let Some(untyped) = self.untyped else { return Vec::new() };
         let ids = (0..untyped.offsets.len() as u32).map(pteron_bef::AttributeId);
         let symbol = |(id, offset): (pteron_bef::AttributeId, &u64)| {
@@ -57,9 +57,14 @@ impl<'p> InferredTypes<'p> {
     }
 
     /// The probable name and value of attribute number `at` of a kernel.
-    pub(super) fn attribute(&self, kernel_name: &str, kernel: &Kernel<'_>, at: usize) -> (Text, Attribute) {
+    pub(super) fn named_attribute(
+        &self,
+        kernel_name: &str,
+        kernel: &Kernel<'_>,
+        at: usize,
+    ) -> (Text, Attribute) {
         let id = kernel.attributes[at].value;
-        if let Some(definition) = dialects::lookup(kernel_name.as_bytes()) {
+        if let Some(definition) = dialects::lookup_op(kernel_name.as_bytes()) {
             let mut known: Vec<(&str, &AttributeKind)> = definition
                 .attributes
                 .iter()
@@ -142,10 +147,10 @@ fn infer_register_types(program: &pteron_bef::Module<'_>, types: &[Type]) -> Has
     }
     let positions = types.iter().enumerate().rev().map(|(at, ty)| (ty, at)).collect();
     let mut filler = TypeAssigner { types, positions, seen: 0, pending: VecDeque::new(), known };
-    for function in walk(program) {
+    for function in collect_type_events(program) {
         match function {
             TypeEvent::Types(ids) => ids.iter().for_each(|id| filler.account_for_type(id.index())),
-            TypeEvent::Register(id, register) => filler.register((id, register.0)),
+            TypeEvent::Register(id, register) => filler.account_for_register((id, register.0)),
         }
     }
     filler.finish()
@@ -163,7 +168,7 @@ fn infer_from_kernel(
         known.entry((function, register.0)).or_insert_with(|| ty.clone());
     };
     let name = program.kernel_name(kernel.code).unwrap_or("");
-    if let Some(definition) = dialects::lookup(name.as_bytes()) {
+    if let Some(definition) = dialects::lookup_op(name.as_bytes()) {
         for (registers, slots) in
             [(&kernel.results, &definition.results), (&kernel.arguments, &definition.operands)]
         {
@@ -204,13 +209,13 @@ fn expand_variadic(slots: &[Slot], count: usize) -> impl Iterator<Item = &Slot> 
     slots.iter().flat_map(move |slot| std::iter::repeat_n(slot, if slot.variadic { extra } else { 1 }))
 }
 
-/// A step of the reference's walk over a program, in which it adds types to the type table.
+/// A step of the reference's walk over a program, at which it adds types to the type table.
 enum TypeEvent<'p> {
     Types(&'p [pteron_bef::TypeId]),
     Register(u32, Register),
 }
 
-fn walk<'p>(program: &'p pteron_bef::Module<'_>) -> Vec<TypeEvent<'p>> {
+fn collect_type_events<'p>(program: &'p pteron_bef::Module<'_>) -> Vec<TypeEvent<'p>> {
     let mut steps = Vec::new();
     for (id, function) in program.functions.iter().enumerate() {
         if function.name.is_empty() {
@@ -282,7 +287,7 @@ impl TypeAssigner<'_> {
         }
     }
 
-    fn register(&mut self, register: (u32, u32)) {
+    fn account_for_register(&mut self, register: (u32, u32)) {
         match self.known.get(&register) {
             Some(ty) => {
                 if let Some(&index) = self.positions.get(ty) {

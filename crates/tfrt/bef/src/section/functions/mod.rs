@@ -21,7 +21,7 @@
 //! without operands, and then the function's arguments.
 
 use super::function_index::FunctionEntry;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::ids::Register;
 use crate::limits::Limits;
 use crate::region::{Cursor, Region};
@@ -39,7 +39,7 @@ pub const PSEUDO_KERNEL_LOCATION: u32 = 0xCDCD_CDCD;
 /// Alignment in bytes of kernels, and therefore of the Functions section.
 pub const KERNEL_ALIGNMENT: u64 = 4;
 
-/// An entry of a function's kernel table: where a kernel is, and when and in which stream it runs.
+/// An entry of a function's kernel table: the kernel's offset, its number of operands, and its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelEntry {
     /// Offset of the kernel, relative to the first kernel.
@@ -99,18 +99,18 @@ impl<'a> FunctionRecord<'a> {
         entry: &FunctionEntry<'_>,
         limits: &Limits,
     ) -> Result<()> {
-        let mut cursor = section.slice_from(entry.offset).within(|| "offset")?.cursor();
+        let mut cursor = section.slice_from(entry.offset).in_field(|| "offset")?.cursor();
         self.start = cursor.offset();
-        self.location = cursor.vbr().within(|| "location")?;
-        read_register_table(&mut cursor, &mut self.register_uses).within(|| "registers")?;
-        read_kernel_table(&mut cursor, limits, &mut self.kernels).within(|| "kernels")?;
+        self.location = cursor.vbr().in_field(|| "location")?;
+        read_register_table(&mut cursor, &mut self.register_uses).in_field(|| "registers")?;
+        read_kernel_table(&mut cursor, limits, &mut self.kernels).in_field(|| "kernels")?;
         self.results.clear();
         self.results.reserve(entry.results.len());
         for index in 0..entry.results.len() {
-            let register = cursor.vbr32("register").within(|| format!("results[{index}]"))?;
+            let register = cursor.vbr32("register").in_field(|| format!("results[{index}]"))?;
             self.results.push(Register(register));
         }
-        cursor.align(KERNEL_ALIGNMENT).within(|| "kernels")?;
+        cursor.align(KERNEL_ALIGNMENT).in_field(|| "kernels")?;
         self.kernel_list = cursor.take(cursor.remaining())?;
         Ok(())
     }
@@ -154,7 +154,7 @@ impl<'a> FunctionRecord<'a> {
         let Some(entry) = self.kernels.get(index) else { return Err(self.missing_kernel(index)) };
         match KernelRecord::read(self.kernel_list, entry.offset) {
             Ok(kernel) => Ok(kernel),
-            Err(error) => Err(error.within(format_args!("kernels[{index}]"))),
+            Err(error) => Err(error.in_field(format_args!("kernels[{index}]"))),
         }
     }
 
@@ -181,7 +181,7 @@ fn read_register_table(cursor: &mut Cursor<'_>, uses: &mut Vec<u32>) -> Result<(
     uses.clear();
     uses.reserve(count as usize);
     for index in 0..count {
-        uses.push(cursor.vbr32("use count").within(|| format!("[{index}]"))?);
+        uses.push(cursor.vbr32("use count").in_field(|| format!("[{index}]"))?);
     }
     Ok(())
 }
@@ -200,7 +200,7 @@ fn read_kernel_table(cursor: &mut Cursor<'_>, limits: &Limits, kernels: &mut Vec
     kernels.clear();
     kernels.reserve(count as usize);
     for index in 0..count {
-        kernels.push(read_kernel_entry(cursor).within(|| format!("[{index}]"))?);
+        kernels.push(read_kernel_entry(cursor).in_field(|| format!("[{index}]"))?);
     }
     Ok(())
 }
@@ -208,12 +208,12 @@ fn read_kernel_table(cursor: &mut Cursor<'_>, limits: &Limits, kernels: &mut Vec
 #[inline]
 fn read_kernel_entry(cursor: &mut Cursor<'_>) -> Result<KernelEntry> {
     let at = cursor.offset();
-    let offset = cursor.vbr().within(|| "offset")?;
+    let offset = cursor.vbr().in_field(|| "offset")?;
     if !offset.is_multiple_of(KERNEL_ALIGNMENT) {
         return Err(misaligned_kernel(offset, at));
     }
-    let num_operands = cursor.vbr32("operand count").within(|| "num_operands")?;
-    let stream_id = cursor.vbr().within(|| "stream_id")?;
+    let num_operands = cursor.vbr32("operand count").in_field(|| "num_operands")?;
+    let stream_id = cursor.vbr().in_field(|| "stream_id")?;
     Ok(KernelEntry { offset, num_operands, stream_id })
 }
 
@@ -259,8 +259,8 @@ impl<'a> Words<'a> {
 
 /// The error for a kernel whose `part`, of `words` words at `offset`, extends past the end of `list`.
 #[cold]
-fn past_end(list: Region<'_>, offset: u64, words: u64, part: &str) -> Error {
-    list.past_end(offset, words.saturating_mul(4)).within(part)
+fn past_end_error(list: Region<'_>, offset: u64, words: u64, part: &str) -> Error {
+    list.past_end_error(offset, words.saturating_mul(4)).in_field(part)
 }
 
 /// One kernel, whose lists are read in place. Every list is known to be inside the section; only
@@ -288,20 +288,20 @@ impl<'a> KernelRecord<'a> {
         let words = list.bytes().as_chunks::<4>().0;
         let rest = usize::try_from(offset / 4).ok().and_then(|start| words.get(start..));
         let Some((header, rest)) = rest.and_then(|words| words.split_first_chunk::<HEADER_WORDS>()) else {
-            return Err(past_end(list, offset, HEADER_WORDS as u64, "header"));
+            return Err(past_end_error(list, offset, HEADER_WORDS as u64, "header"));
         };
         let [code, location, lists @ ..] = header.map(u32::from_le_bytes);
         let [arguments, attributes, functions, results] = lists.map(|count| count as usize);
         let Some((num_used_bys, rest)) = rest.split_at_checked(results) else {
             let at = offset + 4 * HEADER_WORDS as u64;
-            return Err(past_end(list, at, results as u64, "num_used_bys"));
+            return Err(past_end_error(list, at, results as u64, "num_used_bys"));
         };
         let num_used_bys = Words(num_used_bys);
         let counts = lists.into_iter().chain(num_used_bys.iter());
         let body_words = counts.fold(0u64, |sum, count| sum.saturating_add(count.into()));
         if body_words > rest.len() as u64 {
             let at = offset + 4 * (HEADER_WORDS + results) as u64;
-            return Err(past_end(list, at, body_words, "body"));
+            return Err(past_end_error(list, at, body_words, "body"));
         }
         let mut body = Words(rest.split_at(body_words as usize).0);
         let [arguments, attributes, functions, results] =

@@ -2,7 +2,7 @@
 
 use super::{KERNEL_ALIGNMENT, PSEUDO_KERNEL_CODE, PSEUDO_KERNEL_LOCATION};
 use crate::buffer::Buffer;
-use crate::error::{Error, ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, InField, Result};
 use crate::ids::{AttributeId, FunctionId, Register};
 use crate::model::{Body, Kernel, Module};
 use crate::section::locations::LocationsWriter;
@@ -24,11 +24,11 @@ pub(crate) fn write<'m>(
         if let Some(body) = &function.body {
             if body.results.len() != function.results.len() {
                 return Err(count_mismatch("result registers", body.results.len(), function.results.len()))
-                    .within(place);
+                    .in_field(place);
             }
             let functions = module.functions.len();
             let mut writer = BodyWriter { body, arguments: function.arguments.len(), attributes, functions };
-            writer.write(&mut out, locations).within(place)?;
+            writer.write(&mut out, locations).in_field(place)?;
         }
     }
     Ok((out, offsets))
@@ -36,11 +36,15 @@ pub(crate) fn write<'m>(
 
 #[cold]
 fn count_mismatch(what: &str, actual: usize, expected: usize) -> Error {
-    Error::without_offset(ErrorKind::Mismatch, format!("{actual} {what}"), format!("{expected}, by the signature"))
+    Error::without_offset(
+        ErrorKind::Mismatch,
+        format!("{actual} {what}"),
+        format!("{expected}, by the signature"),
+    )
 }
 
 #[cold]
-fn out_of_range(what: &str, index: u32, count: usize) -> Error {
+fn out_of_range_error(what: &str, index: u32, count: usize) -> Error {
     Error::without_offset(ErrorKind::OutOfRange, format!("{what} {index}"), format!("one below {count}"))
 }
 
@@ -58,7 +62,7 @@ struct Users {
 }
 
 impl Users {
-    fn of_register(&self, register: Register) -> &[u32] {
+    fn kernels_using(&self, register: Register) -> &[u32] {
         &self.users[self.starts[register.index()]..self.starts[register.index() + 1]]
     }
 }
@@ -70,7 +74,7 @@ impl<'m> BodyWriter<'m, '_> {
             return Err(count_mismatch("registers", body.registers.len(), self.arguments));
         }
         let users = self.collect_users()?;
-        out.vbr(u64::from(locations.append(body.location.as_ref()).within(|| "location")?));
+        out.vbr(u64::from(locations.append(body.location.as_ref()).in_field(|| "location")?));
         self.write_register_table(&users, out)?;
         out.vbr(body.kernels.len() as u64 + 1);
         let mut list = Buffer::new();
@@ -79,7 +83,7 @@ impl<'m> BodyWriter<'m, '_> {
         for (index, kernel) in body.kernels.iter().enumerate() {
             write_table_entry(&list, kernel.arguments.len(), kernel.stream, out);
             self.write_kernel(kernel, &users, &mut list, locations)
-                .within(|| format!("kernels[{}]", index + 1))?;
+                .in_field(|| format!("kernels[{}]", index + 1))?;
         }
         body.results.iter().for_each(|register| out.vbr(u64::from(register.0)));
         out.align(KERNEL_ALIGNMENT);
@@ -92,17 +96,17 @@ impl<'m> BodyWriter<'m, '_> {
         let registers = self.body.registers.len();
         let check = |register: &Register| match register.index() < registers {
             true => Ok(register.index()),
-            false => Err(out_of_range("register", register.0, registers)),
+            false => Err(out_of_range_error("register", register.0, registers)),
         };
         let mut starts = vec![0; registers + 1];
         for (index, kernel) in self.body.kernels.iter().enumerate() {
             let place = || format!("kernels[{}]", index + 1);
             for register in &kernel.arguments {
-                starts[check(register).within(place)? + 1] += 1;
+                starts[check(register).in_field(place)? + 1] += 1;
             }
-            kernel.results.iter().try_for_each(|register| check(register).map(drop)).within(place)?;
+            kernel.results.iter().try_for_each(|register| check(register).map(drop)).in_field(place)?;
         }
-        self.body.results.iter().try_for_each(|register| check(register).map(drop)).within(|| "results")?;
+        self.body.results.iter().try_for_each(|register| check(register).map(drop)).in_field(|| "results")?;
         for register in 0..registers {
             starts[register + 1] += starts[register];
         }
@@ -122,11 +126,15 @@ impl<'m> BodyWriter<'m, '_> {
         let mut returned = vec![0u64; self.body.registers.len()];
         self.body.results.iter().for_each(|register| returned[register.index()] += 1);
         let count = u32::try_from(returned.len()).map_err(|_| {
-            Error::without_offset(ErrorKind::Unaddressable, format!("{} registers", returned.len()), "less than 2^32")
+            Error::without_offset(
+                ErrorKind::Unaddressable,
+                format!("{} registers", returned.len()),
+                "less than 2^32",
+            )
         })?;
         out.vbr(u64::from(count));
         for (register, returned) in (0..).map(Register).zip(returned) {
-            out.vbr(returned + users.of_register(register).len() as u64);
+            out.vbr(returned + users.kernels_using(register).len() as u64);
         }
         Ok(())
     }
@@ -138,11 +146,12 @@ impl<'m> BodyWriter<'m, '_> {
         [PSEUDO_KERNEL_CODE, PSEUDO_KERNEL_LOCATION, 0, 0, 0].into_iter().for_each(|word| list.u32(word));
         list.u32(self.arguments as u32 + 1);
         list.u32(ready.len() as u32);
-        arguments().for_each(|register| list.u32(users.of_register(register).len() as u32));
+        arguments().for_each(|register| list.u32(users.kernels_using(register).len() as u32));
         list.u32(self.body.registers.len() as u32);
         arguments().for_each(|register| list.u32(register.0));
         ready.into_iter().for_each(|user| list.u32(user));
-        arguments().for_each(|register| users.of_register(register).iter().for_each(|&user| list.u32(user)));
+        arguments()
+            .for_each(|register| users.kernels_using(register).iter().for_each(|&user| list.u32(user)));
     }
 
     fn write_kernel(
@@ -153,23 +162,27 @@ impl<'m> BodyWriter<'m, '_> {
         locations: &mut LocationsWriter<'m>,
     ) -> Result<()> {
         list.u32(kernel.code.0);
-        list.u32(locations.append(kernel.location.as_ref()).within(|| "location")?);
+        list.u32(locations.append(kernel.location.as_ref()).in_field(|| "location")?);
         let counts =
             [kernel.arguments.len(), kernel.attributes.len(), kernel.functions.len(), kernel.results.len()];
         for count in counts {
             list.u32(u32::try_from(count).map_err(|_| {
-                Error::without_offset(ErrorKind::Unaddressable, format!("a list of {count}"), "less than 2^32")
+                Error::without_offset(
+                    ErrorKind::Unaddressable,
+                    format!("a list of {count}"),
+                    "less than 2^32",
+                )
             })?);
         }
-        kernel.results.iter().for_each(|&register| list.u32(users.of_register(register).len() as u32));
+        kernel.results.iter().for_each(|&register| list.u32(users.kernels_using(register).len() as u32));
         kernel.arguments.iter().for_each(|register| list.u32(register.0));
         for (index, attribute) in kernel.attributes.iter().enumerate() {
-            list.u32(self.attribute_offset(attribute.value).within(|| format!("attributes[{index}]"))?);
+            list.u32(self.attribute_offset(attribute.value).in_field(|| format!("attributes[{index}]"))?);
         }
         for (index, &FunctionId(function)) in kernel.functions.iter().enumerate() {
             if function as usize >= self.functions {
-                let error = out_of_range("function", function, self.functions);
-                return Err(error).within(|| format!("functions[{index}]"));
+                let error = out_of_range_error("function", function, self.functions);
+                return Err(error).in_field(|| format!("functions[{index}]"));
             }
             list.u32(function);
         }
@@ -177,7 +190,7 @@ impl<'m> BodyWriter<'m, '_> {
         kernel
             .results
             .iter()
-            .for_each(|&register| users.of_register(register).iter().for_each(|&user| list.u32(user)));
+            .for_each(|&register| users.kernels_using(register).iter().for_each(|&user| list.u32(user)));
         Ok(())
     }
 
@@ -185,7 +198,7 @@ impl<'m> BodyWriter<'m, '_> {
         let offset = *self
             .attributes
             .get(id.index())
-            .ok_or_else(|| out_of_range("attribute", id.0, self.attributes.len()))?;
+            .ok_or_else(|| out_of_range_error("attribute", id.0, self.attributes.len()))?;
         u32::try_from(offset).map_err(|_| {
             Error::without_offset(
                 ErrorKind::Unaddressable,
