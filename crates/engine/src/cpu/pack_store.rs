@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn failed_packing_is_retried() {
         let (store, data) = (PackStore::new(), Identity::new(SourceId::unique(), 0, 24));
-        let failed = store.get::<u8>(key(data), || Err(pteron_operator::Error::invalid("no room")));
+        let failed = store.get_or_pack::<u8>(key(data), || Err(pteron_operator::Error::invalid("no room")));
         assert!(failed.is_err());
         assert_eq!(store.get_or_pack(key(data), || Ok((7u8, 1))).unwrap(), (Arc::new(7), 1));
     }
