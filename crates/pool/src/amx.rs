@@ -1,6 +1,7 @@
 //! Detection of AMX-INT8. The compiler does not support it yet: it is written out as instructions. The state of the
 //! tiles belongs to a thread, and the system saves it only for processes that have asked.
 
+#[cfg(target_os = "linux")]
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;

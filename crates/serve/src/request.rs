@@ -83,6 +83,6 @@ pub struct Timing {
     pub computed: Duration,
     /// The number of rows of the batch that the request was executed in; 0 if it was executed alone.
     pub batch_rows: usize,
-    /// Whether the request is the first of its execution.
+    /// Whether the request is the first of the batch that it was executed in; if it was executed alone, it is.
     pub is_first: bool,
 }

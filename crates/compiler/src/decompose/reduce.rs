@@ -176,7 +176,7 @@ fn norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Whether a `linalg_norm` node computes a matrix norm: it has an order, and a 2-d operand or two dimensions.
+/// Whether a `linalg_norm` node computes a matrix norm: it has an `ord`, and two dimensions in `dim`, or none there and a 2-d operand.
 fn is_matrix_norm(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<bool> {
     let count = cx.ints(node, "dim")?.map_or(rank, |dims| dims.len());
     Ok(count == 2 && node.arg("ord").is_some_and(|ord| !matches!(ord, Argument::None)))

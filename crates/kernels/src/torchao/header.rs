@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Linear,
     /// Rows of a table of embeddings.
     Embedding,
-    /// Strips of eight rows, as for `Linear`, of indices into a table of values in each strip.
+    /// As `Linear`, but the elements are indices into a table of values that each strip begins with.
     LinearWithTables,
     /// Strips of four rows of indices into tables of float32.
     Groupwise,

@@ -51,7 +51,7 @@ pub struct QuantizationReport {
     pub samples: usize,
     /// How close the outputs are to those of the float program, over all samples.
     pub outputs: Vec<OutputComparison>,
-    /// For each quantized node that was measured alone, in order: how close the outputs are if only this node is quantized.
+    /// For each quantized node that was measured alone, the most sensitive one first: how close the outputs are if only it is quantized.
     pub alone: Vec<(String, Vec<OutputComparison>)>,
     /// The nodes that stay float to reach the goal, the most sensitive one first.
     pub kept: Vec<String>,

@@ -88,12 +88,12 @@ fn write_named_tensors<'r>(
     if metadata.len() > 0 {
         writeln!(out, "\nmetadata: {}", metadata.len())?;
         let rows = metadata.map(|(key, text)| vec![name(key).to_string(), name(&text).to_string()]);
-        write_truncated(out, rows, all, "<<")?;
+        write_truncated(out, rows, all, "<<", 2)?;
     }
     let total = tensors.clone().map(|(_, _, len)| len).sum();
     writeln!(out, "\ntensors: {}, {} in all", tensors.len(), bytes(total))?;
     let rows = tensors.map(|(key, ty, len)| vec![bytes(len), ty, name(key).to_string()]);
-    write_truncated(out, rows, all, "><<")
+    write_truncated(out, rows, all, "><<", 2)
 }
 
 fn write_program(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt::Result {
@@ -134,12 +134,12 @@ fn write_program(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt:
             };
             vec![i.to_string(), bytes(s.bytes), format!("at byte {}", s.offset), holds]
         });
-        write_truncated(out, rows, all, ">><<")?;
+        write_truncated(out, rows, all, ">><<", 2)?;
     }
     if !p.named_data.is_empty() {
         writeln!(out, "\nnamed data")?;
         let rows = p.named_data.iter().map(|n| vec![bytes(n.bytes), name(&n.key).to_string()]);
-        write_truncated(out, rows, all, "><")?;
+        write_truncated(out, rows, all, "><", 2)?;
     }
     if !p.constants.is_empty() {
         let total = p.constants.iter().map(|c| c.bytes).sum();
@@ -155,7 +155,7 @@ fn write_program(out: &mut dyn Write, p: &ProgramReport, detail: Detail) -> fmt:
             }
             vec![bytes(c.bytes), format!("{}{:?}{}", c.dtype, c.sizes, dim_order_note(&c.dim_order)), what]
         });
-        write_truncated(out, rows, all, "><<")?;
+        write_truncated(out, rows, all, "><<", 2)?;
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ fn write_bundle(out: &mut dyn Write, b: &BundleReport, detail: Detail) -> fmt::R
                 if outputs.is_empty() { outputs } else { format!("-> {outputs}") },
             ]
         });
-        write_truncated(out, rows, detail.all, "><<")?;
+        write_truncated(out, rows, detail.all, "><<", 2)?;
     }
     writeln!(out)?;
     write_program(out, &b.program, detail)
@@ -214,18 +214,18 @@ fn write_bef(out: &mut dyn Write, p: &BefReport, all: bool) -> fmt::Result {
         };
         vec![name(called).to_string(), f.kind.to_owned(), size, types, f.location.clone().unwrap_or_default()]
     });
-    write_truncated(out, rows, all, "<<<<<")?;
+    write_truncated(out, rows, all, "<<<<<", 2)?;
     writeln!(out, "\nkernels: {}", p.kernels.len())?;
     let rows = p.kernels.iter().map(|k| {
         let missing = if k.supported { "" } else { "missing here" };
         vec![k.calls.to_string(), name(&k.name).to_string(), missing.to_owned()]
     });
-    write_truncated(out, rows, all, "><<")?;
+    write_truncated(out, rows, all, "><<", 2)?;
     if !p.attributes.is_empty() {
         writeln!(out, "\nattributes: {}", p.attributes.len())?;
         let rows =
             p.attributes.iter().map(|a| vec![format!("{:#x}", a.offset), a.kind.clone(), a.value.clone()]);
-        write_truncated(out, rows, all, "><<")?;
+        write_truncated(out, rows, all, "><<", 2)?;
     }
     Ok(())
 }
@@ -272,7 +272,7 @@ fn write_method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) 
             let note = if o.available { "" } else { "  (no kernel here)" };
             vec![o.calls.to_string(), format!("{}{note}", name(&o.name))]
         });
-        write_few_rows(out, rows, all, "><", 4)?;
+        write_truncated(out, rows, all, "><", 4)?;
     }
     if detail.counts {
         let counts = |counts: &BTreeMap<String, usize>| {
@@ -305,7 +305,7 @@ fn write_method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) 
                 specs_text(&d.compile_spec_values, all),
             ]
         });
-        write_few_rows(out, rows, all, "><><<<", 4)?;
+        write_truncated(out, rows, all, "><><<<", 4)?;
     }
     if !m.arenas.is_empty() {
         writeln!(out, "  memory plan")?;
@@ -333,7 +333,7 @@ fn write_method_contents(out: &mut dyn Write, m: &MethodReport, detail: Detail) 
     }
     if t.external > 0 {
         let rows = t.external_keys.iter().map(|k| vec![name(k).to_string()]);
-        write_few_rows(out, rows, all, "<", 4)?;
+        write_truncated(out, rows, all, "<", 4)?;
     }
     Ok(())
 }
@@ -396,20 +396,11 @@ fn write_flat_tensor(out: &mut dyn Write, f: &FlatTensorReport, all: bool) -> fm
         what.push_str(&dim_order_note(e.dim_order.as_deref().unwrap_or(&[])));
         vec![bytes(e.bytes), name(&e.key).to_string(), what, format!("segment {}", e.segment)]
     });
-    write_truncated(out, rows, all, "><<<")
-}
-
-fn write_truncated(
-    out: &mut dyn Write,
-    rows: impl ExactSizeIterator<Item = Vec<String>>,
-    all: bool,
-    align: &str,
-) -> fmt::Result {
-    write_few_rows(out, rows, all, align, 2)
+    write_truncated(out, rows, all, "><<<", 2)
 }
 
 /// Writes a table, truncated to [`FEW`] rows unless `all` is set.
-fn write_few_rows(
+fn write_truncated(
     out: &mut dyn Write,
     rows: impl ExactSizeIterator<Item = Vec<String>>,
     all: bool,

@@ -20,7 +20,7 @@ use super::tile;
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// The inner dimension of a block: the part of A that a tile reads at this depth stays in the L1 cache.
+/// The inner dimension of a block: a panel of B with this many rows stays in the L1 cache.
 const KC: usize = 256;
 /// The number of rows of a block: this many rows of A stay in the L2 cache.
 const MC: usize = 168;
