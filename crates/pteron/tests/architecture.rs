@@ -35,6 +35,7 @@ const FLOORS: &[(&str, i32)] = &[
     ("pteron-cli", 10),
     ("pteron-python", 9),
     ("pteron-accelerator", 11),
+    ("pteron-classifier", 11),
     ("pteron-web", 9),
 ];
 

@@ -4,6 +4,7 @@ use crate::call::{call_method, value_list};
 use crate::errors::{Failure, Result as Done};
 use crate::meta;
 use crate::opened::{OpenProgram, Signature, lock};
+use crate::picture;
 use crate::settings::{Settings, Source, extract_paths};
 use crate::state::State;
 use crate::tensor::PyTensor;
@@ -107,6 +108,23 @@ impl PyModule {
             Ok(task.map(|task| task.to_json()).transpose()?)
         })?;
         text.map(|text| py.import("json")?.call_method1("loads", (text,))).transpose()
+    }
+
+    /// A picture, given as the bytes or the path of its file, as an input of the default method. It is prepared as `pictures` says,
+    /// or as the program's task metadata says.
+    #[pyo3(signature = (file, input=0, pictures=None))]
+    fn picture(
+        &self,
+        py: Python<'_>,
+        file: &Bound<'_, PyAny>,
+        input: usize,
+        pictures: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyTensor> {
+        let opened = self.open_once(py)?;
+        let preparation = pictures.map(picture::preparation).transpose()?;
+        let meta = opened.program.method_meta(&opened.default_method()?).map_err(Failure::from)?;
+        let source = Source::from_object(file)?;
+        Ok(PyTensor::new(py.detach(|| picture::to_input(&opened.program, &meta, input, &source, preparation))?))
     }
 
     /// The names of the methods that are not valid, each with its problem. A method without a name is

@@ -1,9 +1,12 @@
-//! Pictures in tables.
+//! Pictures as inputs of programs, and in tables.
 
 use crate::errors::{Failure, Result};
+use crate::settings::Source;
 use crate::tensor::{PyTensor, parse_dtype};
 use pteron::tensor::TensorMeta;
+use pteron::{MethodMeta, Program, Tensor};
 use pteron_toolbox::picture::{self, Preparation, Preset, Resize};
+use pteron_toolbox::task::{self, Preprocessing};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -48,6 +51,33 @@ impl Pictures {
         }
         Ok(Preparation { crop: self.crop, channels_last: self.channels_last, ..preparation })
     }
+}
+
+/// The preparation that a `pteron.batch.Pictures` describes.
+pub(crate) fn preparation(pictures: &Bound<'_, PyAny>) -> PyResult<Preparation> {
+    pictures.call_method0("options")?.extract::<Pictures>()?.preparation()
+}
+
+/// The picture in a file as an input of a method, prepared as the program's task metadata says if no preparation is given.
+pub(crate) fn to_input(
+    program: &Program,
+    method: &MethodMeta<'_>,
+    input: usize,
+    file: &Source,
+    preparation: Option<Preparation>,
+) -> Result<Tensor> {
+    let stored = || -> Result<Preparation> {
+        let task = task::of(program)?.unwrap_or_default();
+        Ok(task.preprocessing.as_ref().map(Preprocessing::preparation).unwrap_or_default())
+    };
+    let preparation = preparation.map_or_else(stored, Ok)?;
+    let declared = method.inputs().into_iter().nth(input).and_then(|input| input.tensor);
+    let no_tensor = || pteron_toolbox::Error::input(format!("input {input} of method `{}` is no tensor", method.name()));
+    let meta = declared.ok_or_else(no_tensor)?.meta;
+    Ok(match file {
+        Source::Path(path) => picture::read(path, &meta, &preparation)?,
+        Source::Bytes(bytes) => picture::decode("the picture", bytes, &meta, &preparation)?,
+    })
 }
 
 /// Decodes the bytes of a PNG or JPEG file to a tensor of this type and these sizes.

@@ -2,6 +2,7 @@ import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, final
 
 from ._records import MethodMeta, ValueMeta
+from .batch.pictures import Pictures
 from .graph import Dim
 
 _Path = Union[str, "os.PathLike[str]"]
@@ -61,6 +62,9 @@ class Module:
     def method_names(self) -> List[str]: ...
     @property
     def task(self) -> Optional[Dict[str, Any]]: ...
+    def picture(self, file: Union[_Path, bytes], input: int = ..., pictures: Optional[Pictures] = ...) -> Tensor:
+        """A picture as an input of the default method, prepared as the program's task metadata says, or as `pictures` says."""
+
     @property
     def invalid_methods(self) -> Dict[str, str]: ...
     @property

@@ -1,7 +1,7 @@
 """Pictures in the cells of tables."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 from .. import _pteron
 from .program import Column
@@ -38,7 +38,11 @@ class Pictures:
         if isinstance(cell, str):
             with open(cell, "rb") as file:
                 cell = file.read()
+        return _pteron.decode_picture(bytes(cell), column.dtype, list(column.row), self.options())
+
+    def options(self) -> Dict[str, Any]:
+        """The attributes, sizes as sequences."""
         options = asdict(self)
         options["resize"] = [self.resize] if isinstance(self.resize, int) else self.resize
         options["crop"] = (self.crop, self.crop) if isinstance(self.crop, int) else self.crop
-        return _pteron.decode_picture(bytes(cell), column.dtype, list(column.row), options)
+        return options
