@@ -118,7 +118,7 @@ impl CallArgs {
         self.open_other(general, self.input.path())
     }
 
-    /// Removes from the inputs a program and returns its path: the program that a comparison compares with.
+    /// Removes the first program from the inputs and returns its path: the program that a comparison compares with.
     pub(crate) fn take_program(&mut self) -> Option<PathBuf> {
         let at = self.inputs.iter().position(|input| matches!(input.value, InputSpec::Program(_)))?;
         match self.inputs.remove(at).value {

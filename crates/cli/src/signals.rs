@@ -40,7 +40,7 @@ pub(crate) fn fail_writes_above_the_size_limit() {
 #[cfg(not(unix))]
 pub(crate) fn fail_writes_above_the_size_limit() {}
 
-/// The signals that this process ignores, as a bit mask read from `/proc`. Under `nohup` it contains SIGHUP.
+/// The signals that this process ignores, from `/proc`: bit `n - 1` is for signal `n`. Under `nohup`, SIGHUP is set.
 #[cfg(unix)]
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

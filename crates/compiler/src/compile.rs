@@ -45,11 +45,11 @@ pub struct Options {
     pub delegation: Vec<Delegation>,
     /// Bounds that fix or narrow sizes which the source leaves dynamic.
     pub sizes: Vec<SizeBounds>,
-    /// The task metadata that the program stores, as JSON (`pteron_format::pte::TASK_KEY`); `None` for that of the source:
-    /// the extra file of this name in an archive, or the entry of the program that is recompiled.
+    /// The task metadata that the program stores, as JSON (`pteron_format::pte::TASK_KEY`); `None` for that of the
+    /// source: the extra file of this name in an archive, or the entry of the program that is recompiled.
     pub task: Option<String>,
-    /// Bytes that compiling may take beside the source file and the program that is written: parsed JSON, inflated records,
-    /// copies of weights, nodes, folded constants. Unlimited by default.
+    /// Bytes that compiling may take beside the source file and the program that is written: parsed JSON, inflated
+    /// records, copies of weights, nodes, folded constants. Unlimited by default.
     pub memory: u64,
 }
 
@@ -145,21 +145,21 @@ pub struct MethodSummary {
     pub name: String,
     /// How often the method calls each operator.
     pub operators: BTreeMap<String, usize>,
-    /// The operators of the method that the reference runtime lacks; if there are any, that runtime cannot run the method.
+    /// The operators of the method that the reference runtime lacks; it can run the method only if there are none.
     pub not_on_reference: Vec<String>,
     /// Bytes of planned memory for tensors.
     pub arena_bytes: u64,
-    /// Bytes that its constants and initial values have in the file; equal ones count once. Those of delegates are in
-    /// [`DelegateSummary::named_bytes`].
+    /// Bytes that the method's constants and initial values have in the file or its external data; equal ones count
+    /// once. Those of delegates are in [`DelegateSummary::named_bytes`].
     pub constant_bytes: u64,
     /// The parts delegated to backends, in order of delegate index.
     pub delegates: Vec<DelegateSummary>,
-    /// The nodes that no backend took, grouped by operator, backend and reason: a node is listed once for each backend that
-    /// says why it does not take it.
+    /// The nodes that no backend took, grouped by operator, backend and reason: a node is listed once for each backend
+    /// that says why it does not take it.
     pub left: Vec<LeftNodes>,
-    /// The matrix multiplications and convolutions that were quantized.
+    /// The linear layers, convolutions and embeddings that were quantized.
     pub layers: Vec<QuantizedLayer>,
-    /// The nodes that compute with quantized values, in order: all of `layers`, and sums, products and means of values.
+    /// The nodes that compute with quantized values: all of `layers`, and sums, products and means of values.
     pub quantized: Vec<String>,
     /// The products, convolutions and embeddings that were not quantized; empty without [`Options::quantize`].
     pub float: Vec<FloatNode>,
@@ -209,8 +209,8 @@ pub struct DelegateSummary {
 /// Called after each pass with the method's name, the pass's name and the program that the pass produced.
 pub type Watch<'w> = &'w mut dyn FnMut(&str, &str, &ExportedProgram);
 
-/// Compiles an archive, in memory (an `Arc<Vec<u8>>` or a [`SharedBytes`](pteron_ir::SharedBytes)) or in a file, into a program that calls only the
-/// operators of `table`. Weights are parts of the archive until the program is written.
+/// Compiles an archive, in memory (an `Arc<Vec<u8>>` or a [`SharedBytes`](pteron_ir::SharedBytes)) or in a file, into a
+/// program that calls only the operators of `table`. Weights are parts of the archive until the program is written.
 ///
 /// # Errors
 /// The archive is malformed, or some nodes cannot be compiled; the error names them and the source lines of the model.
@@ -242,8 +242,8 @@ pub(crate) fn select_methods(programs: &mut Vec<ExportedProgram>, options: &Opti
     Ok(())
 }
 
-/// Compiles programs, one for each method, as [`compile`] does those that it reads from an archive ([`pt2::read`]): runs the
-/// passes, the quantizer, the backends and the emitter, and builds the program file. [`Options::methods`] and
+/// Compiles programs, one for each method, as [`compile`] does those that it reads from an archive ([`pt2::read`]):
+/// runs the passes, the quantizer, the backends and the emitter, and builds the program file. [`Options::methods`] and
 /// [`Options::memory`] are not looked at: the programs have their own budgets.
 ///
 /// # Errors
@@ -351,8 +351,8 @@ struct Lowered {
     left: Vec<LeftNodes>,
 }
 
-/// Runs the passes, the quantizer and the backends over a method. Operators that the table leaves whole are decomposed after
-/// all where no backend takes them.
+/// Runs the passes, the quantizer and the backends over a method. Operators that the table leaves whole are decomposed
+/// after all where no backend takes them.
 fn lower_method(
     program: &mut ExportedProgram,
     table: &OperatorTable,

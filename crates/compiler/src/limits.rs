@@ -6,19 +6,19 @@ pub(crate) const MAX_JSON_BYTES: u64 = 1 << 30;
 /// Maximum bytes that compressed records may inflate to in total; `torch.export` compresses none.
 pub(crate) const MAX_INFLATED_BYTES: u64 = 1 << 31;
 
-/// Total bytes that are copied because a tensor is not a dense view of its storage, or allocated for state that a
-/// program initializes to zero.
+/// Maximum total bytes that are copied because a tensor is not a dense view of its storage, or allocated for state that
+/// a program initializes to zero.
 pub(crate) const MAX_COPIED_BYTES: u64 = 1 << 32;
 
 /// Maximum number of models in an archive.
 pub(crate) const MAX_MODELS: usize = 256;
 
-/// Nodes of a program after decomposition. An unrolled loop, e.g. a recurrent network over a long sequence, takes about
-/// twenty nodes per step.
+/// Maximum number of nodes of a program after decomposition. An unrolled loop, e.g. a recurrent network over a long
+/// sequence, takes about twenty nodes per step.
 pub(crate) const MAX_NODES: usize = 4_000_000;
 
-/// Replacements that lead from a node of an archive to a node that a kernel takes. The longest chain is about ten; a rule
-/// that makes the node that it replaces would go on for ever.
+/// Maximum number of replacements that lead from a node of an archive to a node that a kernel takes. The longest chain
+/// is about ten; a rule that makes the node that it replaces would go on for ever.
 pub(crate) const MAX_REPLACEMENTS: u32 = 64;
 
 /// The estimated memory of a node in bytes: its arguments, and the names and types of its results.

@@ -33,7 +33,7 @@ impl PortableKernels {
         Self(PORTABLE.lines().map(parse_kernel).collect())
     }
 
-    /// Whether the reference runtime has the operator, or could have it as a custom operator outside the known namespaces.
+    /// Whether the reference runtime has the operator, or could: it is a custom one outside the known namespaces.
     pub(crate) fn may_have(&self, name: &str) -> bool {
         self.0.contains_key(name) || !KNOWN_NAMESPACES.iter().any(|namespace| name.starts_with(namespace))
     }

@@ -15,7 +15,7 @@ pub struct OperatorTable {
     callable: Callable,
     /// The table of all operators, if `callable` has only some of them.
     others: Option<Callable>,
-    /// Whether the program may call operators outside `callable` for nodes that `callable` cannot compute, even decomposed.
+    /// Whether the program may call operators outside `callable` for nodes that these cannot compute, even decomposed.
     falls_back: bool,
     /// The kernels of the reference runtime, if that runtime has all operators of `callable`.
     portable: Option<Arc<PortableKernels>>,
@@ -69,8 +69,8 @@ impl OperatorTable {
     }
 
     /// Does not decompose these operators, so that backends can take them whole. They have the names that archives use:
-    /// `aten.lstm.input`, `aten.scaled_dot_product_attention.default`. A node that no backend takes and no kernel computes is
-    /// compiled as if its operator were not named here.
+    /// `aten.lstm.input`, `aten.scaled_dot_product_attention.default`. A node that no backend takes and no kernel
+    /// computes is compiled as if its operator were not named here.
     #[must_use]
     pub fn with_kept_operators<N: Into<String>>(mut self, operators: impl IntoIterator<Item = N>) -> Self {
         self.kept.operators.extend(operators.into_iter().map(Into::into));
@@ -170,8 +170,8 @@ impl OperatorTable {
         }
     }
 
-    /// Why no operator takes a node: the types that the reference's kernel takes, Pteron's operator that the program may
-    /// not call, or the names of similar operators.
+    /// Why no operator takes a node: the types that the reference's kernel takes, Pteron's operator that the program
+    /// may not call, or the names of similar operators.
     pub(crate) fn hint(&self, program: &ExportedProgram, node: &ExportedNode) -> String {
         let selection = self.select_by_schema(program, node);
         let refused =

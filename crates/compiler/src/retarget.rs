@@ -6,8 +6,8 @@ use crate::{Compiled, OperatorTable, Options, Result, Watch};
 use pteron_exported::CompileBudget;
 
 /// Recompiles a program without its source: delegate calls are lifted to the operators that their payloads compute, and
-/// backends take their parts anew ([`Options::delegation`]). Segments and constants are aligned as in the program, unless
-/// the options say otherwise.
+/// backends take their parts anew ([`Options::delegation`]). Segments and constants are aligned as in the program,
+/// unless the options say otherwise.
 ///
 /// # Errors
 /// The program cannot be lifted to operators ([`recover`]), or cannot be compiled.

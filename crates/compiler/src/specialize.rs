@@ -9,8 +9,8 @@ use pteron_operator::did_you_mean;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// The greatest minimum that exporters write for sizes that may also be smaller: they assume that a dynamic size is neither 0
-/// nor 1.
+/// The greatest minimum that exporters write for sizes that may also be smaller: they assume that a dynamic size is
+/// neither 0 nor 1.
 const ASSUMED_MIN: i64 = 2;
 
 /// A size of a program, and the values that it may have: one, or a range.
@@ -95,7 +95,7 @@ enum Solution {
     Symbol(Arc<str>, Bounds),
     /// No value of the size's only symbol gives a size within the bounds.
     None,
-    /// The size has several symbols, or is not linear in its only one.
+    /// The size has several symbols, or does not grow linearly with its only one.
     Unsolved,
 }
 
@@ -160,8 +160,8 @@ fn check_guards(program: &ExportedProgram, given: &BTreeMap<Arc<str>, String>) -
     Ok(())
 }
 
-/// Replaces symbols by their values in all sizes, and the values that nodes compute from them by constants. Sizes that follow
-/// from those of operands become known, too.
+/// Replaces symbols by their values in all sizes, and the values that nodes compute from them by constants. Sizes that
+/// follow from those of operands become known, too.
 fn fix_symbols(program: &mut ExportedProgram, mut values: Values) {
     if values.is_empty() {
         return;
@@ -218,8 +218,8 @@ fn infer_symbols(program: &ExportedProgram, graph: &ExportedGraph, values: &mut 
     });
 }
 
-/// Replaces integers that became known by constants where nodes and outputs use them, but not the inputs of nested graphs,
-/// which may change between iterations.
+/// Replaces integers that became known by constants where nodes and outputs use them, but not the inputs of nested
+/// graphs, which may change between iterations.
 fn replace_fixed_integers(program: &ExportedProgram, graph: &mut ExportedGraph, fixed: &HashSet<VarId>) {
     let number = |var: VarId| match &program.var(var).ty {
         VarType::Int(size) if fixed.contains(&var) => size.known(),

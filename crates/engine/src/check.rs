@@ -15,7 +15,7 @@ pub(crate) fn check_graph(graph: &Graph) -> Result<()> {
 /// ([`Operation::operand_layout`](crate::Operation::operand_layout)).
 ///
 /// # Errors
-/// It cannot; why.
+/// The node cannot run; the error says why.
 pub fn check_node(graph: &Graph, node: NodeId) -> Result<()> {
     if let Some(operation) = operation(graph, node) {
         operation.check(&Operands::new(graph, node))?;

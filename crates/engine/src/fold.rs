@@ -32,8 +32,8 @@ const CONSTANTS: &str = "its constants";
 /// The maximum size in bytes of a result that is computed eagerly.
 const MAX_EAGER: usize = 4096;
 
-/// Folds a node whose inputs are all constants, unless one of its results is live-out. Returns whether it did: the node
-/// is removed then, and its results are constants.
+/// Folds a node whose inputs are all constants, if it can be computed here, its results are not too large, and none of
+/// them is live-out. Returns whether it did: the node is removed then, and its results are constants.
 pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bool {
     let node = graph.node(id);
     let is_live_out = node.outputs().iter().any(|&v| graph.is_live_out(v));
@@ -57,7 +57,7 @@ pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
     true
 }
 
-/// The results of a node as constants; large results are computed lazily.
+/// The results of a node as constants; a single large result is computed lazily. `None` if a result cannot be computed.
 fn fold_results(
     kind: &Arc<dyn Kind>,
     inputs: Vec<(TensorMeta, Constant)>,
@@ -92,7 +92,8 @@ fn lazy_constant(
     is_known.then(|| Constant::Shared(Arc::new(lazy)))
 }
 
-/// A constant converted to the layout of another meta of the same element type and sizes.
+/// A constant converted to the layout of another meta of the same element type and sizes. `None` if the value is not a
+/// constant, or its chain of derivations is too long.
 pub(crate) fn to_layout(
     graph: &Graph,
     value: ValueId,

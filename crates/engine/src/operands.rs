@@ -35,7 +35,7 @@ impl<'g> Operands<'g> {
         self.graph.node(self.node).inputs().iter().map(|&v| self.graph.meta(v)).collect()
     }
 
-    /// Those of an input, which must be a constant.
+    /// Element type, sizes and layout of an input, which must be a constant.
     ///
     /// # Errors
     /// The node has no such input, or it is computed.
@@ -47,7 +47,7 @@ impl<'g> Operands<'g> {
         }
     }
 
-    /// Those of a result.
+    /// Element type, sizes and layout of a result.
     ///
     /// # Errors
     /// The node has no such result.
@@ -59,7 +59,7 @@ impl<'g> Operands<'g> {
     /// Checks the numbers of operands and results.
     ///
     /// # Errors
-    /// They are others.
+    /// They differ from `inputs` and `outputs`.
     pub fn check_counts(&self, inputs: usize, outputs: usize) -> Result<()> {
         let node = self.graph.node(self.node);
         let actual = (node.inputs().len(), node.outputs().len());
@@ -144,8 +144,8 @@ impl<'g> Operands<'g> {
         }
     }
 
-    /// Checks the product of operand 0 with the weights, operand 1. Returns the inner size, at most `max_inner`, and the
-    /// outer size of the weights.
+    /// Checks the product of operand 0 with the weights, operand 1. Returns the inner size, at most `max_inner`, and
+    /// the outer size of the weights.
     pub(crate) fn check_product(&self, out_major: bool, max_inner: usize) -> Result<(usize, usize)> {
         let (x, weights, out) = (self.input(0)?, self.constant(1)?, self.output(0)?);
         let &[rows, columns] = &**weights.sizes() else {

@@ -36,9 +36,9 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
         }
     }
 
-    /// Checks that a node of this kind can run: that its operands have the number, types and sizes that its step assumes.
-    /// Every node is checked before a graph is lowered, whether a pass made it or a file holds it. Layouts are checked
-    /// separately ([`Self::operand_layout`]).
+    /// Checks that a node of this kind can run: that its operands have the number, types and sizes that its step
+    /// assumes. Every node is checked before a graph is lowered, whether a pass made it or a file holds it. Layouts are
+    /// checked separately ([`Self::operand_layout`]).
     ///
     /// # Errors
     /// The node cannot run.
@@ -79,7 +79,7 @@ pub enum Images {
         /// Whether the last input of the node is a residual.
         residual: bool,
     },
-    /// The operation writes the layout that it reads, either one. All inputs with the output's sizes must have that layout.
+    /// The operation writes the layout that it reads, either one. All inputs with the output's sizes must have it.
     Follows,
     /// The operation's first input may have either layout; other inputs and the outputs are not images.
     Reads,

@@ -33,7 +33,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// A value as a view of the earliest value whose elements it has, at most [`MAX_NODES`] nodes back.
+    /// A value as a view of the earliest value whose elements it has, at most [`MAX_NODES`] nodes back. `None` unless
+    /// it is f32, row-major and not empty.
     pub(crate) fn of(graph: &Graph, value: ValueId) -> Option<Self> {
         Self::through_nodes(graph, value, |_| true)
     }
@@ -90,8 +91,8 @@ impl View {
         Self { root: None, offset, factor, dims: dims.iter().map(|dim| dim.as_slice().into()).collect() }
     }
 
-    /// How a node changes its only input to a view of it, if it does: by a call, which copies, or by a reshape, which
-    /// moves nothing.
+    /// What a node moves whose result is a view of its only input: nothing for a reshape, the elements for a call.
+    /// `None` for other nodes.
     pub(crate) fn data_movement(graph: &Graph, node: NodeId) -> Option<DataMovement> {
         match ViewOp::of(graph, node)? {
             ViewOp::Reshape => Some(DataMovement::Nothing),

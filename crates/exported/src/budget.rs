@@ -1,8 +1,8 @@
 use pteron_operator::{Budget, Reservation, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The memory that compiling programs may take beside the file that they come from: copies of weights, folded constants,
-/// nodes. Clones share it. Unlimited by default.
+/// The memory that compiling programs may take beside the file that they come from: copies of weights, folded
+/// constants, nodes. Clones share it. Unlimited by default.
 #[derive(Debug, Clone, Default)]
 pub struct CompileBudget {
     budget: Budget,

@@ -9,9 +9,9 @@ use serde_json::Value;
 /// The only known version of pytree JSON.
 const VERSION: u64 = 1;
 
-/// The name of each input: that of its argument, and its path in there: `mask`, `cache.0`, `options.scale`. `arguments` are
-/// the names of the arguments of `forward`, keyword arguments last; without the name of a positional argument, what is in it
-/// has none. `None` if the JSON does not describe a call.
+/// The name of each input: the name of its argument and the path within it, such as `mask`, `cache.0`, `options.scale`.
+/// `arguments` are the names of `forward`'s arguments, keyword arguments last; inputs within a positional argument
+/// without a name have none. `None` if the JSON does not describe a call.
 pub fn input_names(containers: &str, arguments: &[String]) -> Option<Vec<Option<String>>> {
     let tree = parse_tree(containers)?;
     let [positional, keywords] = children(&tree) else { return None };
@@ -30,8 +30,8 @@ pub fn input_names(containers: &str, arguments: &[String]) -> Option<Vec<Option<
     Some(names)
 }
 
-/// The name of each output: its path in the result, `logits` or `hidden.0`. An output on whose path is no key or field has
-/// none. `None` if the JSON does not describe a value.
+/// The name of each output: its path in the result, such as `logits` or `hidden.0`; an output whose path has only
+/// indices has none. `None` if the JSON does not describe a value.
 pub fn output_names(containers: &str) -> Option<Vec<Option<String>>> {
     let mut names = Vec::new();
     add_leaf_names(&parse_tree(containers)?, Some(Path::default()), &mut names);
@@ -77,8 +77,8 @@ fn children(tree: &Value) -> &[Value] {
     tree["children_spec"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The keys of a dictionary or the fields of a class, if all are strings. A class that is registered as a dataclass has the
-/// list of its fields and another of those that are `None`.
+/// The keys of a dictionary or the fields of a class, if all are strings. A class that is registered as a dataclass has
+/// the list of its fields and another of those that are `None`.
 fn keys(tree: &Value) -> Option<Vec<String>> {
     if matches!(tree["type"].as_str()?, "builtins.tuple" | "builtins.list") {
         return None;

@@ -46,7 +46,7 @@ impl Expression {
         if let [Token::Symbol(symbol)] = self.tokens[..] { Some(symbol) } else { None }
     }
 
-    /// The symbols in the expression, by number.
+    /// The number of each symbol in the expression, once for each occurrence.
     pub fn symbols(&self) -> impl Iterator<Item = usize> + '_ {
         self.tokens.iter().filter_map(|token| if let Token::Symbol(s) = token { Some(*s) } else { None })
     }

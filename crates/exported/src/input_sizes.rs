@@ -35,7 +35,8 @@ const MIN_HELD: i64 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InputSizes {
     symbols: Vec<(Arc<str>, Bounds)>,
-    /// The sizes of each input; `None` for a non-tensor. A size is `None` if the program's tables describe it fully.
+    /// The sizes of each input; `None` for a non-tensor. A size is `None` if no expression describes it: it calls an
+    /// unknown function, or has too many terms.
     inputs: Vec<Option<Vec<Option<Expression>>>>,
 }
 
@@ -56,8 +57,8 @@ pub struct SizeProblem {
 type Values = SmallVec<[Option<i64>; 8]>;
 
 impl InputSizes {
-    /// The allowed sizes of the inputs that the caller of a program passes; `None` if the upper bounds of each size say it
-    /// all.
+    /// The allowed sizes of the inputs that the caller of a program passes; `None` if the upper bound of each size says
+    /// it all, or if there are more than [`MAX_SYMBOLS`] symbols.
     pub fn from_program(program: &ExportedProgram) -> Option<Self> {
         let mut all = Self::default();
         let mut uses = Vec::new();
@@ -104,7 +105,8 @@ impl InputSizes {
         self.inputs.len()
     }
 
-    /// The sizes of an input; `None` for a non-tensor. A size is `None` if the program's tables describe it fully.
+    /// The sizes of an input; `None` for a non-tensor. A size is `None` if no expression describes it: it calls an
+    /// unknown function, or has too many terms.
     pub fn sizes(&self, input: usize) -> Option<Vec<Option<Size>>> {
         let sizes = self.inputs.get(input)?.as_ref()?;
         Some(sizes.iter().map(|size| size.as_ref().map(|e| self.named_size(e))).collect())
@@ -179,8 +181,8 @@ impl InputSizes {
         Ok(())
     }
 
-    /// Determines the only symbol without a value in an expression that is linear in it. Returns `false` if no value in the
-    /// symbol's range gives the size.
+    /// Determines the only symbol without a value in an expression that is linear in it. Returns `false` if no value in
+    /// the symbol's range gives the size.
     fn solve_for_symbol(&self, rule: &Expression, size: usize, values: &mut Values) -> bool {
         let mut unknown = rule.symbols().filter(|&symbol| values[symbol].is_none());
         let Some(symbol) = unknown.next() else { return true };

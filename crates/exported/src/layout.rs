@@ -6,7 +6,8 @@ use pteron_tensor::{DimOrder, Tensor, TensorMeta};
 use std::sync::Arc;
 
 impl TensorSpec {
-    /// Converts a tensor's bytes to another layout; `None` if a size is not known or `bytes` are too few.
+    /// Converts a tensor's bytes to another layout; `None` if a size is not known, `bytes` has another length than the
+    /// tensor needs, or there is no memory.
     pub fn convert_layout(&self, bytes: &[u8], order: DimOrder) -> Option<Vec<u8>> {
         let sizes =
             self.known_sizes()?.into_iter().map(usize::try_from).collect::<Result<Vec<_>, _>>().ok()?;
@@ -17,9 +18,9 @@ impl TensorSpec {
 }
 
 impl ExportedProgram {
-    /// The bytes of a constant with its elements in row-major order: use this, not [`ConstantTensor::data`], wherever an
-    /// element's position matters. They are copied only if the constant has another layout. `None` if the value is no
-    /// constant tensor, or has another layout and unknown sizes.
+    /// The bytes of a constant with its elements in row-major order: use this, not [`ConstantTensor::data`], wherever
+    /// an element's position matters. They are copied only if the constant has another layout. `None` if the value is
+    /// no constant tensor, or has another layout and unknown sizes.
     ///
     /// [`ConstantTensor::data`]: super::ConstantTensor::data
     pub fn row_major_bytes(&self, var: VarId) -> Option<SharedBytes> {

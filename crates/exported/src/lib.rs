@@ -54,7 +54,7 @@ impl VarId {
 pub struct TensorSpec {
     /// The element type.
     pub dtype: ScalarType,
-    /// The sizes, outermost dimension first.
+    /// The sizes, dimension 0 first, whatever the layout.
     pub sizes: Vec<Size>,
     /// The layout.
     pub dim_order: DimOrder,

@@ -16,7 +16,7 @@ use pteron_tensor::{DimOrder, Scalar, ScalarType};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The maximum size of a constant, in bytes.
+/// The maximum size of each constant of a listing, in bytes.
 const MAX_CONSTANT: usize = 1 << 26;
 
 /// The error of a line that cannot be parsed as part of a listing.
@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> std::result::Result<ExportedProgram, ParseError> {
 }
 
 struct Parser<'t> {
-    /// The lines that are not empty, with their numbers.
+    /// The lines that are neither empty nor comments, with their numbers.
     lines: Vec<(usize, &'t str)>,
     at: usize,
     program: ExportedProgram,
@@ -332,7 +332,7 @@ fn parse_range(line: &str) -> Option<(&str, Bounds)> {
     Some((name, Bounds { min: min.parse().ok()?, max: max.parse().ok()? }))
 }
 
-/// Parses the kind of an input; returns it with the rest of the line. `None` is the kind of a constant that is not an input.
+/// Parses the kind of an input; returns it with the rest of the line. `None` stands for a constant that is no input.
 fn parse_input_kind(line: &str) -> Option<(Option<InputKind>, &str)> {
     let (word, rest) = line.split_once(" %")?;
     let kind = match word {

@@ -49,7 +49,7 @@ impl Callable {
         of_base.iter().find(|kernel| kernel.schema().name == name)
     }
 
-    /// The best kernel whose schema accepts the node's arguments, if there is one.
+    /// The kernel, if any, whose schema accepts the node's arguments and whose overload matches the node's best.
     pub fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
         let (base, overload) = split_target(&node.target);
         let copies = format!("{base}_copy");
@@ -121,7 +121,7 @@ fn overload_rank(declared: &str, overload: &str) -> u8 {
     }
 }
 
-/// Whether an argument is redundant because the out tensor determines it.
+/// Whether an argument that a schema lacks may be dropped: the out tensor determines it, or it has no effect.
 fn is_implied_by_out(name: &str, arg: &Argument) -> bool {
     matches!(arg, Argument::None | Argument::Ignored)
         || matches!(

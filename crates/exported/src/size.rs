@@ -129,7 +129,8 @@ const MAX_FACTORS: i64 = 8;
 
 impl SymExpr {
     /// A canonical form: constants are folded, sums and products flattened, their integers combined and their terms
-    /// sorted, powers are products, and a product is divided by its factors. Two spellings of a sum become equal expressions.
+    /// sorted, powers are products, and a product is divided by its factors. Two spellings of a sum become equal
+    /// expressions.
     pub fn simplify(&self) -> Size {
         let Self::Op(op, args) = self else {
             return match self {
@@ -281,7 +282,7 @@ impl SymOp {
         i64::try_from(self.apply_wide(a, b)).ok()
     }
 
-    /// Applies the operation with saturation. A division by zero counts as a division by 1, which bounds larger divisors.
+    /// Applies the operation with saturation. A division by zero counts as one by 1, which bounds larger divisors.
     fn apply_wide(self, a: i128, b: i128) -> i128 {
         let floor = |a: i128, b: i128| a.div_euclid(b);
         match self {

@@ -7,8 +7,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong with a file, and where.
 ///
-/// Displayed on one line, whatever the file's names contain: the field's path, what was expected, what was found, the byte offset
-/// in the file, and what to do about it.
+/// Displayed on one line, whatever the file's names contain: the field's path, what was expected, what was found, the
+/// byte offset in the file, and what to do about it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(Box<Fault>);

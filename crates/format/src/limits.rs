@@ -15,8 +15,9 @@ pub struct Limits {
     pub string_bytes: u64,
     /// The maximum nesting depth of tables.
     pub nesting: u32,
-    /// Bytes, each counted eight times, that may be decoded beyond the flatbuffer's own size. That happens only if
-    /// several offsets point to the same table, vector or string.
+    /// How many bytes may be decoded beyond the flatbuffer's own size, which happens only if several offsets point to
+    /// the same table, vector or string. Each such byte counts eight times. Small files are allowed less: 64 times
+    /// their size plus 1 MiB.
     pub shared_bytes: u64,
     /// The maximum number of values of an execution plan.
     pub values: u64,

@@ -14,7 +14,7 @@ pub enum FileKind {
     Etdump,
     /// TFRT Binary Executable Format.
     Bef,
-    /// XNNPACK delegate payload: `XH00` or `XN0?` at byte 4.
+    /// XNNPACK delegate payload: `XH??` or `XN??` at byte 4.
     Xnnpack,
     /// Zip archive: a `.pt2`, an `.npz` or an ETRecord.
     Zip,

@@ -31,7 +31,7 @@ pub struct Terminator {
     /// Whether the first operand is the branch condition.
     pub(crate) conditional: bool,
     pub(crate) operands: Vec<ValueId>,
-    /// Index of the first operand for the second target. The operands before it, without the condition, are for the first.
+    /// Index of the first operand for the second target. Those before it, without the condition, are for the first.
     pub(crate) split: usize,
 }
 

@@ -147,8 +147,8 @@ impl Call {
         Args::new(self.kernel.schema(), list)
     }
 
-    /// The sizes of the first result of the call on inputs with these metas; `None` if neither the kernel nor the meaning
-    /// determines them.
+    /// The sizes of the first result of the call on inputs with these metas; `None` if neither the kernel nor the
+    /// meaning determines them.
     pub fn result_sizes<'a>(
         &'a self,
         inputs: impl Iterator<Item = &'a TensorMeta>,
@@ -176,8 +176,8 @@ impl Call {
         self.execute_in_place(ctx, inputs, None, outputs)
     }
 
-    /// As [`Self::execute`], with an input that is not in `inputs` at this position, because it aliases an out
-    /// ([`Arg::InPlace`]).
+    /// As [`Self::execute`]. `in_place` is the position of a node input that aliases an out, and that input
+    /// ([`Arg::InPlace`]); `inputs` are the others.
     ///
     /// # Errors
     /// As [`Self::execute`].

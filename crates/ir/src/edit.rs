@@ -156,7 +156,7 @@ impl Graph {
     /// [`Self::origin`]. `inputs` replace the graph's inputs. Returns the values that replace its outputs.
     ///
     /// # Errors
-    /// The number or metas of its inputs differ, or it has several blocks, state or memory.
+    /// `other`'s inputs differ from `inputs` in number or metas, or `other` has several blocks, state or memory.
     pub fn inline(&mut self, other: &Graph, inputs: &[ValueId]) -> Result<Vec<ValueId>, String> {
         let known = other.inputs();
         let fits = |(&ours, &theirs): (&ValueId, &ValueId)| self.meta(ours) == other.meta(theirs);
@@ -253,7 +253,8 @@ impl Graph {
         self.clear(node);
     }
 
-    /// Whether a node is dead: its results are unused, and no effect keeps it ([`Node::is_kept`](crate::Node::is_kept)).
+    /// Whether a node is dead: its results are unused, and no effect keeps it
+    /// ([`Node::is_kept`](crate::Node::is_kept)).
     pub fn is_dead(&self, node: NodeId) -> bool {
         let n = &self.nodes[node.index()];
         n.block.is_some() && n.outputs.iter().all(|&v| !self.is_used(v)) && !n.is_kept()

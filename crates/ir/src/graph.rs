@@ -9,7 +9,7 @@ use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What the memory is used for, as the error of an exhausted budget says it.
+/// What errors about an exhausted memory budget call the constants.
 const CONSTANTS: &str = "its computed constants";
 
 /// The purpose of a graph result.
@@ -126,7 +126,7 @@ impl Graph {
         id
     }
 
-    /// Adds a computed constant, row-major or not, and counts it against the [budget](Self::budget).
+    /// Adds a computed tensor of any layout as a constant, and counts it against the [budget](Self::budget).
     ///
     /// # Errors
     /// The budget is exhausted.
@@ -478,7 +478,7 @@ impl Graph {
         self.nodes[a.index()].order < self.nodes[b.index()].order
     }
 
-    /// The node that defines a value; `None` for a parameter or a constant.
+    /// The node that defines a value; `None` if no node does, as for a parameter or a constant.
     pub fn producer(&self, value: ValueId) -> Option<NodeId> {
         if let Def::Node(node, _) = self.values[value.index()].def { Some(node) } else { None }
     }

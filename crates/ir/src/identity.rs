@@ -19,8 +19,8 @@ impl SourceId {
         Self(Kind::Numbered(NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// The file with this metadata: device, inode number, size, and the times of the last change of its contents and of
-    /// its inode. Equal metadata gives equal ids.
+    /// The id of the file with this metadata: device, inode number, size, and the times of the last change of its
+    /// contents and of its inode. Equal metadata gives equal ids.
     pub fn file(facts: [u64; 5]) -> Self {
         Self(Kind::File(facts))
     }

@@ -8,7 +8,7 @@ pub struct Memory(pub u32);
 
 /// A side effect: what a node does or depends on besides its inputs and results.
 ///
-/// Nodes with effects keep their order, and are kept when their results are unused.
+/// Nodes with effects keep their order. If their results are unused, they are kept all the same, unless they only read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// The node draws from the random number generator.

@@ -61,8 +61,8 @@ pub struct ParseError {
 }
 
 impl Graph {
-    /// The graph of a listing, with kernels of these for its calls: see [`parse`](crate::parse). Its invariants are
-    /// not checked: see [`Self::verify`].
+    /// The graph of a listing, whose calls get their kernels from `kernels`: see [`parse`](crate::parse). Its
+    /// invariants are not checked: see [`Self::verify`].
     ///
     /// # Errors
     /// The first line that is not part of a listing.

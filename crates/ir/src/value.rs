@@ -87,7 +87,8 @@ pub enum Constant {
 }
 
 impl From<Tensor> for Constant {
-    /// A tensor that is not counted against a budget: see [`Graph::computed_constant`](crate::Graph::computed_constant).
+    /// A tensor that is not counted against a budget: see
+    /// [`Graph::computed_constant`](crate::Graph::computed_constant).
     fn from(tensor: Tensor) -> Self {
         CountedTensor::from(tensor).into()
     }

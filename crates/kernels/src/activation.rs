@@ -199,7 +199,8 @@ fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
     })
 }
 
-/// `max(x, slope x)` for slopes in `(0, 1]`, otherwise `max(x, 0) + slope min(x, 0)`.
+/// `max(x, slope x)` for slopes in `(0, 1]`, otherwise `max(x, 0) + slope min(x, 0)`; `None` for a slope that is not
+/// finite.
 fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
     let slope = args.scalar("negative_slope").ok()?.to_f64() as f32;
     let x = Term::input(0);
@@ -441,7 +442,7 @@ fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
     }
 }
 
-/// `x` where `x` is above the threshold, otherwise `value`.
+/// `value` where `x` is at most the threshold, otherwise `x`; NaN stays.
 fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (t, v) = (args.scalar("threshold")?, args.scalar("value")?);
     let (tf, vf, ti, vi) = (t.to_f64(), v.to_f64(), t.to_i64(), v.to_i64());

@@ -37,7 +37,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The maximum number of queries in a block if threads share the queries of a head or the attention is causal.
+/// The maximum number of queries in a block if the results of a head are not contiguous in the out or the attention is
+/// causal.
 const QUERIES: usize = 70;
 /// Grain size: the smallest number of multiplications worth waking a thread for.
 const SPLIT_WORK: usize = 1 << 18;

@@ -200,7 +200,7 @@ fn hankel_expansion(x: f64, m: f64, s: f64) -> f64 {
     sum
 }
 
-/// `e^x K(x)`, the modified Bessel function of the second kind: infinite at 0, undefined below.
+/// `e^x K(x)`, the modified Bessel function of the second kind: infinite at 0, NaN below.
 fn scaled_k(x: f64, order: u32) -> f64 {
     if x == 0.0 {
         return f64::INFINITY;
@@ -253,8 +253,8 @@ fn bessel_k_near_zero(x: f64, order: u32) -> f64 {
     if order == 0 { sum } else { 1.0 / x + x / 2.0 * sum }
 }
 
-/// The Airy function: its Maclaurin series near 0, a modified Bessel function of order 1/3 above, and the asymptotic expansion
-/// below. Like PyTorch's, it has no value at infinity.
+/// The Airy function: its Maclaurin series near 0, a modified Bessel function of order 1/3 above, and the asymptotic
+/// expansion below. NaN at infinity, as in PyTorch.
 fn airy_ai(x: f64) -> f64 {
     const AT_ZERO: f64 = 0.355_028_053_887_817_24;
     const SLOPE: f64 = 0.258_819_403_792_806_8;

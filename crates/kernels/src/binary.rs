@@ -270,7 +270,8 @@ fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
     Ok([Input::of_arg(args, 0)?, Input::of_arg(args, 1)?])
 }
 
-/// Argument 2, `alpha`, rounded to the result's type. A floating-point `alpha` is refused if the result is an integer.
+/// The argument `alpha`, rounded to the result's type. A floating-point `alpha` is refused if the result is an integer
+/// or bool.
 fn checked_alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
     let alpha = args.scalar("alpha")?;
     ensure!(
@@ -477,7 +478,8 @@ fn fmod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     map(ctx, args, outs, inputs, &elementwise! { float(a, b) => a % b; int(a, b) => integer_remainder(a, b) })
 }
 
-/// Powers. An integer to a negative power is 0, except that the bases 1 and -1 give 1 or -1.
+/// Powers. Integers with negative elements of a tensor as exponents give 0, or 1 or -1 for the bases 1 and -1; a
+/// negative integer as the exponent of an integer tensor is refused.
 fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     if let (Input::Arg(_), Input::Scalar(Scalar::Int(e))) = (inputs[0], inputs[1]) {

@@ -202,7 +202,7 @@ impl<C: Compute + Float> Samples<C> {
     }
 }
 
-/// The two elements next to a position, with their weights; `None` if the position is outside of the image.
+/// The two elements next to a position, with their weights; `None` if the position is outside of `-1..=size`.
 fn linear_taps<C: Compute + Float>(place: C, size: usize) -> Option<[(usize, C); 2]> {
     let inside = place >= C::from_f64(-1.0) && place <= C::from_f64(size as f64) && size > 0;
     if !inside {

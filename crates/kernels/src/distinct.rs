@@ -266,7 +266,8 @@ fn sliced_dim(args: &Args<'_>, dim: i64) -> Result<usize> {
     wrap_dim("dim", dim, rank)
 }
 
-/// The number of occurrences of each integer from 0 on, or the sum of the weights at those occurrences.
+/// The number of occurrences of each integer from 0 on, or the sum of the weights at those occurrences; there are at
+/// least `minlength` results.
 fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, weights, least) = (
         args.tensor("self")?,

@@ -91,7 +91,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .results(Results::DataDependentShape),
 ];
 
-/// `out[i][j] = self[index[i][j]][j]`, for the dimension that is indexed.
+/// `out[i][j] = self[index[i][j]][j]`, if `dim` is 0; likewise for any other dimension.
 fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("self")?;
     let gather_index = GatherIndex::new(ctx, args, x.meta())?;
@@ -299,7 +299,8 @@ impl Combine for crate::support::dtype::C64 {
     }
 }
 
-/// Combines the elements of `src` with the indexed elements of `out`.
+/// Combines the elements of `src` with the indexed elements of `out`, or only with each other if `include_self` is
+/// false.
 fn reduce_into<C: Combine>(
     ctx: &KernelContext<'_>,
     out: &mut TensorViewMut<'_>,

@@ -85,7 +85,7 @@ impl<'a> Choice<'a> {
         Self::of(ctx, x, &all, true)
     }
 
-    /// The selection by index tensors `all`. If `wrap`, negative indices count from the end.
+    /// The selection by index tensors `all`. Negative indices count from the end if `wrap`; otherwise they are refused.
     fn of(ctx: &KernelContext<'a>, x: &Layout, all: &[Index<'_>], wrap: bool) -> Result<Self> {
         let mut sizes = Shape::SCALAR;
         for index in all {

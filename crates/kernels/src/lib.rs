@@ -179,8 +179,8 @@ pub fn operators() -> impl Iterator<Item = &'static Operator> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// The operator with a full name (`aten::add.out`). Evaluated in a constant, it references only that operator, so
-/// that an application links no other.
+/// The operator with a full name (`aten::add.out`); `None` if there is none. Evaluated in a constant, it references
+/// only that operator, so that an application links no other.
 pub const fn operator(name: &str) -> Option<Operator> {
     let mut family = 0;
     while family < TABLES.len() {

@@ -32,7 +32,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The greatest common divisor, which is never negative; that of two zeros is zero.
+/// The greatest common divisor, which is not negative unless it exceeds the type; that of two zeros is zero.
 fn gcd(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     map(
         ctx,
@@ -43,7 +43,7 @@ fn gcd(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     )
 }
 
-/// The least common multiple, which is never negative; zero if an operand is zero.
+/// The least common multiple, which is not negative unless it exceeds the type; zero if an operand is zero.
 fn lcm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise! {
         int(a, b) => match greatest_common_divisor(a, b) {

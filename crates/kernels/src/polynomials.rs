@@ -214,8 +214,9 @@ functions! {
 /// The highest degree of a recurrence; above it the result is NaN.
 const MAX_DEGREE: i64 = 1 << 20;
 
-/// The polynomial of degree `n`, which may be fractional and is truncated; zero for negative degrees. `first` and `second` are those
-/// of degree 0 and 1, and `next` computes that of degree `k + 1` from `k` and those of degree `k` and `k - 1`.
+/// The polynomial of degree `n`, which may be fractional and is truncated; zero for degrees that are negative, NaN or
+/// not in the range of i64. `first` and `second` are those of degree 0 and 1. `next` computes that of degree `k + 1`
+/// from `k` and those of degree `k` and `k - 1`.
 fn recurrence<F: Float>(n: F, first: F, second: F, next: impl Fn(F, F, F) -> F) -> F {
     let degree = n.to_i64().unwrap_or(-1);
     match degree {
@@ -247,7 +248,8 @@ mod formula {
         recurrence(n, F::one(), second, |_, value, before| (x + x) * value - before)
     }
 
-    /// The angle of `x` within (-1, 1) if the degree is above `above`: then the trigonometric form is more accurate.
+    /// The angle with the cosine `x` and the truncated degree, if `x` is within (-1, 1) and the degree is above
+    /// `above`: then the trigonometric form is more accurate.
     fn trigonometric_angle<F: Float>(x: F, n: F, above: i32) -> Option<(F, F)> {
         let within = x.abs() < F::one() && n > F::from(above)?;
         within.then(|| (x.acos(), n.trunc()))

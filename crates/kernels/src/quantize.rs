@@ -50,7 +50,8 @@ fn scalar_qparams(args: &Args<'_>) -> Option<QParams> {
     Some(QParams::PerTensor { scale: args.double("scale").ok()?, zero, low, high })
 }
 
-/// Quantization parameters that are tensors, arguments 1 and 2.
+/// The quantization parameters of a call that passes the scale and the zero point as tensors: of one element or, if
+/// `by_row`, of one for each row.
 pub(crate) fn tensor_qparams(args: &Args<'_>, by_row: bool) -> Option<QParams> {
     Some(QParams::Dynamic { by_row, low: args.int("quant_min").ok()?, high: args.int("quant_max").ok()? })
 }

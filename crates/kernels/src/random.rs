@@ -307,7 +307,7 @@ fn normal_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     })
 }
 
-/// Sets each element to one with probability `p(element)`, otherwise to zero.
+/// Sets each element to one with the probability that `p` gives for its index in row-major order, otherwise to zero.
 fn draw_bernoulli(
     ctx: &KernelContext<'_>,
     outs: &mut Outs<'_>,

@@ -110,7 +110,7 @@ fn sum_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
     Ok(result)
 }
 
-/// Element types, with the arithmetic of sums and products; sums have a wider type.
+/// Element types, with the arithmetic of sums and products; the sums of f32 have a wider type.
 trait Wide: Compute {
     type Sum: Compute;
     fn widen(self) -> Self::Sum;

@@ -373,7 +373,8 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
     }
 }
 
-/// Resizes the middle one of three dimensions `[n, m, inner]`, in storage order.
+/// Resizes a dimension from `n` to `m` elements, each of which consists of `inner` elements that are stored
+/// contiguously.
 fn resize_dim<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     from: &[C],

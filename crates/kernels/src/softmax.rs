@@ -74,8 +74,8 @@ fn softmax_along_dim(
     })
 }
 
-/// If two tensors of the same sizes have the same layout: the length of the lanes along `dim` and the number of
-/// adjacent lanes, so that both tensors are sequences of matrices with that many rows and columns.
+/// If two tensors of the same sizes have the same layout and are not empty: the length of the lanes along `dim` and the
+/// number of adjacent lanes, so that both tensors are sequences of matrices with that many rows and columns.
 pub(crate) fn adjacent_lanes(x: &TensorMeta, out: &TensorMeta, dim: usize) -> Option<(usize, usize)> {
     if !x.dim_order().same_layout(out.dim_order(), x.sizes()) || x.numel() == 0 {
         return None;

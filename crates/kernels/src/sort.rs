@@ -76,7 +76,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Element types with PyTorch's total order.
+/// Element types with PyTorch's total order: NaN is the greatest value, and equal to itself.
 pub(crate) trait Order: Compute {
     fn compare_to(self, other: Self) -> Ordering;
     fn is_nan(self) -> bool;
@@ -329,7 +329,8 @@ fn median_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     })
 }
 
-/// The argument positions of an operator that searches sorted sequences.
+/// The argument positions of an operator that searches sorted sequences, and whether (`right`) it looks for the place
+/// after equal elements.
 struct Search {
     sequence: usize,
     wanted: usize,

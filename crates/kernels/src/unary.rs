@@ -294,8 +294,8 @@ fn abs(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     )
 }
 
-/// The moduli of complex64 numbers, without the conversion to complex128. Returns `false`, and computes nothing, if the
-/// out has another type or layout.
+/// The moduli of complex64 numbers, without the conversion to complex128. Returns `false`, and computes nothing, if
+/// `self` is in place or the out has another type or layout.
 fn write_moduli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<bool> {
     /// The number of complex numbers in a thread's work item; `GRAIN` is the fewest items worth waking a thread for.
     const CHUNK: usize = 1 << 12;
@@ -528,7 +528,7 @@ fn signbit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
-/// The angle of a complex number; 0 for a real number, or pi for a negative one.
+/// The angle of a complex number; 0 for a real number, or pi for a negative one, or NaN for NaN.
 fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = float_type(args.meta("self")?.dtype());
     let fns = elementwise! {

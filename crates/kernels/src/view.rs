@@ -259,7 +259,7 @@ fn expand_layout(args: &Args<'_>, x: Layout) -> Result<Layout> {
     x.expand(&sizes)
 }
 
-/// The sizes of a view of the first tensor.
+/// The sizes of a view of the argument `self`; `None` if there is no such view.
 fn sizes_of_view(args: &Args<'_>, view: fn(&Args<'_>, Layout) -> Result<Layout>) -> Option<Shape> {
     Some(view(args, Layout::of_tensor(args.meta("self").ok()?)).ok()?.sizes)
 }

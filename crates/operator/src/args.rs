@@ -45,7 +45,7 @@ pub enum Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// A schema argument's default value, parsed from its `text` in the schema.
+    /// The default value of the argument `declared`, parsed from its `text` in the schema; absent if there is no text.
     pub fn of_default(text: Option<&'a str>, declared: &SchemaArg) -> Self {
         match text.unwrap_or("None") {
             "None" => Self::None,
@@ -85,10 +85,10 @@ impl Arg<'_> {
     }
 }
 
-/// What finds an argument: its name in the schema (`args.int("dim")`), its possible names, for functions that serve operators
-/// whose schemas name it differently (`args.tensor(["self", "input"])`), or its position.
+/// What identifies an argument: its name in the schema (`args.int("dim")`), its position, or several names of which the
+/// schema has one (`args.tensor(["self", "input"])`), for functions that serve several operators.
 pub trait ArgKey: Copy {
-    /// The position of the argument in the schema; the number of the schema's arguments if it has no such argument.
+    /// The position of the argument in the schema; the number of the schema's arguments if the schema has no such name.
     fn position(self, schema: &Schema) -> usize;
 
     /// The argument's name, for errors.
@@ -129,8 +129,8 @@ impl<const N: usize> ArgKey for [&'static str; N] {
 
 /// The arguments of a call, in schema order.
 ///
-/// Accessors take an [`ArgKey`]. If an argument has another kind than an accessor expects, the error gives the argument's
-/// schema name. An argument that the schema does not have counts as absent.
+/// Accessors take an [`ArgKey`]. If an argument has another kind than an accessor expects, the error gives the
+/// argument's schema name. An argument that the schema does not have counts as absent.
 #[derive(Debug)]
 pub struct Args<'a> {
     schema: &'a Schema,

@@ -127,7 +127,7 @@ impl Expression {
         Self { instrs: vec![Instr::Input(0), Instr::Const(number), Instr::Binary(f, 0, 1)] }
     }
 
-    /// The number of inputs.
+    /// The number of inputs: one more than the highest index that is read.
     pub fn num_inputs(&self) -> usize {
         self.instrs.iter().map(|i| if let Instr::Input(n) = i { n + 1 } else { 0 }).max().unwrap_or(0)
     }
@@ -172,7 +172,7 @@ impl Expression {
 }
 
 impl fmt::Display for Expression {
-    /// Writes the expression as a term: `Add(Mul(x0, x1), 0.5)`.
+    /// Writes the expression as a term, `Add(Mul(x0, x1), 0.5)`; of more than 12 instructions, only the number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.instrs.len() {
             0 => Ok(()),

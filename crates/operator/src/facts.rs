@@ -20,8 +20,8 @@ pub enum Rounding {
     ExactWithNumbers,
     /// The half-precision results are the f32 results, rounded once.
     Once,
-    /// The half-precision results are the f32 results, rounded once, if the call's scalar arguments are first rounded to
-    /// the half-precision type.
+    /// The half-precision results are the f32 results, rounded once, if the call's scalar arguments are first rounded
+    /// to the half-precision type.
     OnceWithNumbers,
 }
 
@@ -34,8 +34,8 @@ pub struct Facts {
     pub rounding: Rounding,
     /// Whether the kernel accepts images in any dim order, if all have the same one, and writes images in that order.
     pub any_layout: bool,
-    /// Whether the operator overwrites every byte of its written argument, although that argument is not an out, and does
-    /// not read the previous contents.
+    /// Whether the operator overwrites every byte of its written argument, although that argument is not an out, and
+    /// does not read the previous contents.
     pub overwrites: bool,
 }
 
@@ -85,9 +85,9 @@ pub enum Meaning {
         /// The value added to the variance.
         eps: f64,
     },
-    /// The mean over these dimensions.
+    /// The mean over these dimensions; over all if there are none.
     Mean(Dims),
-    /// The population variance over these dimensions; a second result is the mean.
+    /// The population variance over these dimensions, over all if there are none; a second result is the mean.
     Variance(Dims),
     /// A pooling of images `[.., H, W]`, which computes the first result of the call.
     Pool(Pool2d),
@@ -101,7 +101,7 @@ pub enum Meaning {
     Not,
     /// Whether any element along this dimension is nonzero; the dimension is kept with size one.
     Any(usize),
-    /// The largest element along these dimensions, which are kept with size one.
+    /// The largest element along these dimensions, or along all if there are none; they are kept with size one.
     Amax(Dims),
     /// Whether an element equals this scalar.
     Equals(Scalar),

@@ -101,8 +101,8 @@ pub fn log_sigmoid<A: WithLog1p>(x: A) -> A {
     -softplus(-x)
 }
 
-/// The expressions as which programs spell activations, beside their formulas: constants are divided by or multiplied with
-/// the reciprocal, and products are associated otherwise.
+/// Expressions that programs write out for activations, each with the activation that it computes. They differ in how
+/// they divide by a constant (or multiply by its reciprocal) and how they associate products.
 pub fn spellings() -> Vec<(Unary, Expression)> {
     /// The two spellings of a division by a constant: `p / n` and `p * (1 / n)`.
     fn divided_by(p: &Term, n: f64) -> [Term; 2] {
@@ -178,7 +178,8 @@ fn erf(x: f64) -> f64 {
 }
 
 /// An expression under construction, built with operators: `(Term::input(0) * Term::input(1)).relu()`. It becomes an
-/// [`Expression`] whose instructions are the operations in the order in which they are evaluated, operands from left to right.
+/// [`Expression`] whose instructions are the operations in the order in which they are evaluated, operands from left to
+/// right.
 #[derive(Debug, Clone)]
 pub struct Term(Rc<Node>);
 

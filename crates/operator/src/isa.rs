@@ -65,7 +65,7 @@ impl Features {
         Features(self.0 | other.0)
     }
 
-    /// The sets with a name, smallest first: the empty set, then one for each feature, with all that the feature implies.
+    /// The sets with a name, smallest first: the empty set, then one for each feature, with all that it implies.
     fn named_sets() -> impl Iterator<Item = Features> {
         std::iter::once(Features::NONE).chain(ROWS.iter().map(|row| row.feature.into()))
     }

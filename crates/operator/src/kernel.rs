@@ -9,7 +9,7 @@ pub type SizesFn = fn(&Args<'_>) -> Option<Shape>;
 /// What an operator's results depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Results {
-    /// The elements of the results depend on the arguments' elements; the sizes of the results only on sizes and scalars.
+    /// The elements of the results depend on the arguments' elements, but their sizes only on sizes and scalars.
     #[default]
     Elements,
     /// The results depend only on the arguments' sizes and scalars, never on their elements.
@@ -211,6 +211,8 @@ pub(crate) struct TableKernel {
 }
 
 impl TableKernel {
+    /// The kernel of a table row.
+    ///
     /// # Panics
     /// If the row's schema is malformed or lacks an `in_place` argument, which is a bug in the table.
     pub(crate) fn new(operator: Operator) -> Self {

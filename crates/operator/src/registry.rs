@@ -50,7 +50,7 @@ impl KernelRegistry {
         self.insert(name.into(), Entry::Owned(Arc::new(kernel)))
     }
 
-    /// Adds a table of operators.
+    /// Adds a table of operators. Fails at the first row whose name is registered; the rows before it stay added.
     pub fn register_table(&mut self, table: &'static [Operator]) -> Result<(), DuplicateKernel> {
         self.kernels.reserve(table.len());
         table.iter().map(Entry::from_row).try_for_each(|(name, entry)| self.insert(name, entry))
@@ -73,7 +73,7 @@ impl KernelRegistry {
         }
     }
 
-    /// The kernel of an operator, by its full name (`aten::add.out`).
+    /// The kernel of an operator, by its full name (`aten::add.out`); `None` if there is none.
     ///
     /// # Panics
     /// If the kernel comes from a table row with a malformed schema.

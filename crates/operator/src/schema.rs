@@ -98,7 +98,7 @@ impl Schema {
         self.args.iter().enumerate().filter(|(_, a)| a.written).map(|(i, _)| i)
     }
 
-    /// The result that is not one of the written arguments, if there is one.
+    /// The only result, if it is not a written argument; `None` if there are several results or none.
     pub fn fresh_result(&self) -> Option<&SchemaArg> {
         match self.returns.as_slice() {
             [only] if !only.written => Some(only),
@@ -106,8 +106,7 @@ impl Schema {
         }
     }
 
-    /// The argument that the result aliases, for operators such as `et_view` that create a
-    /// view.
+    /// The position of the argument that the result aliases, for operators such as `et_view` that create a view.
     pub fn viewed_arg(&self) -> Option<usize> {
         let letter = self.fresh_result()?.alias?;
         self.args.iter().position(|a| a.alias == Some(letter))
@@ -119,7 +118,7 @@ impl Schema {
         !self.returns.is_empty() || self.args.iter().any(|a| a.written && a.list)
     }
 
-    /// The number of values in an instruction that calls this operator: the arguments and, if there is one, the result slot.
+    /// The number of values in an instruction that calls this operator: its arguments, and a result slot if it has one.
     pub fn instruction_args(&self) -> usize {
         self.args.len() + self.has_result_slot() as usize
     }

@@ -26,8 +26,8 @@ impl Blocking {
         Self(Arc::new(Inner { state: Mutex::default(), changed: Condvar::new() }))
     }
 
-    /// Gives a task to an idle or a new thread, or queues it if `allow_queuing` is set. Returns the task
-    /// as an error if no thread can run it.
+    /// Gives a task to an idle or a new thread; if there is none, queues it if `allow_queuing` is set and a thread
+    /// exists. Returns the task as an error otherwise.
     pub(crate) fn add(&self, task: Task, allow_queuing: bool) -> Result<(), Task> {
         let mut state = lock(&self.0.state);
         let free = state.idle > state.tasks.len();

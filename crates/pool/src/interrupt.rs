@@ -42,13 +42,13 @@ impl Interrupt {
         Self::default()
     }
 
-    /// This handle, which shares its cancellation, with the earlier of `deadline` and its own deadline.
+    /// A handle that shares the cancellation of this one, with the earlier of `deadline` and its own deadline.
     pub fn until(&self, deadline: Instant) -> Self {
         let deadline = self.deadline.map_or(deadline, |own| own.min(deadline));
         Self { cancelled: Arc::clone(&self.cancelled), deadline: Some(deadline) }
     }
 
-    /// The time at which the computations under this handle have to end; `None` if they may run on.
+    /// The time at which the computations under this handle have to end; `None` if there is no such time.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -80,7 +80,7 @@ impl Interrupt {
         Armed { before: ARMED.with(|armed| armed.replace(Some(self.clone()))) }
     }
 
-    /// Unwinds out of the caller's loop if [`Self::check`] fails.
+    /// Unwinds out of the caller's loop if [`Self::check`] fails; does nothing where panics abort.
     fn unwind(&self) {
         if cfg!(panic = "unwind")
             && let Err(why) = self.check()
@@ -104,7 +104,7 @@ impl Drop for Armed {
     }
 }
 
-/// The handle that is [armed](Interrupt::arm) on this thread.
+/// The handle that is [armed](Interrupt::arm) on this thread; `None` if none is.
 pub fn armed() -> Option<Interrupt> {
     ARMED.with(|armed| armed.borrow().clone())
 }
@@ -131,7 +131,7 @@ pub fn interruptible<T>(body: impl FnOnce() -> T) -> Result<T, Interrupted> {
     catch_unwind(AssertUnwindSafe(body)).map_err(interrupted)
 }
 
-/// The work, in the unit of [`count`], between two checks of the handle: a fraction of a millisecond.
+/// The work, in the unit of [`count`], after which [`progress`] checks the handle again: a fraction of a millisecond.
 const CHECK_INTERVAL: usize = 1 << 16;
 
 thread_local! {
@@ -145,7 +145,8 @@ pub fn count(work: usize) {
     COUNTED.set(COUNTED.get().saturating_add(work as u64));
 }
 
-/// The work that this thread has counted so far. Each thread counts only its own share of a parallel loop.
+/// The work that this thread has counted so far. Of a parallel loop, the caller counts the items, and each thread what
+/// its own ranges [count].
 pub fn counted() -> u64 {
     COUNTED.get()
 }
@@ -176,10 +177,11 @@ pub fn checkpoint() {
     }
 }
 
-/// The number of pieces a single-threaded loop is split into; the handle is checked between them.
+/// The largest number of pieces that a single-threaded loop is split into; the handle is checked between them.
 const PIECES: usize = 64;
 
-/// Calls `body` for `0..items` in pieces of at least `grain` items. Unwinds if the handle fires.
+/// Calls `body` for `0..items` in pieces of at least `grain` items, except perhaps the last. Unwinds if the handle
+/// fires.
 pub(crate) fn run_in_pieces(
     interrupt: &Interrupt,
     items: usize,

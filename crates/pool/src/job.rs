@@ -289,7 +289,7 @@ mod models {
     }
 }
 
-/// The start of a slice whose disjoint parts several threads write.
+/// A slice whose disjoint parts several threads write.
 pub(crate) struct Parts<T> {
     start: *mut T,
     len: usize,

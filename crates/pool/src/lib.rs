@@ -1,9 +1,9 @@
 //! The threads that kernels and the host executor share.
 //!
-//! A [`Pool`] is a value that the code that runs a program creates and passes down; there is no global pool.
-//! A pool of one thread runs every loop on the caller and touches no atomics. The same threads run
-//! the tasks of a multi-threaded [`WorkQueue`], so that kernels and the executor above them never
-//! compete for cores. The crate also asks the system to save the AMX tiles of its threads.
+//! A [`Pool`] is a value that the code that runs a program creates and passes down; there is no global pool. A pool of
+//! one thread runs every loop on the caller, and touches no atomics in it unless an interrupt handle is armed. The same
+//! threads run the tasks of a multi-threaded [`WorkQueue`], so that kernels and the executor above them never compete
+//! for cores. The crate also asks the system for permission to use the AMX tiles.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

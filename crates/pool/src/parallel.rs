@@ -17,14 +17,15 @@ pub fn available_threads() -> usize {
 pub struct Pool(pub(crate) Arc<Threads>);
 
 impl Pool {
-    /// A pool of `threads` threads, including the caller. Zero means one.
+    /// A pool of `threads` threads, including the caller. Zero means one; more than [`MAX_THREADS`] means as many as
+    /// that.
     ///
     /// If the system refuses to start a thread, the pool has fewer threads.
     pub fn new(threads: usize) -> Self {
         Self(Arc::new(Threads::start(threads.clamp(1, MAX_THREADS) - 1)))
     }
 
-    /// A pool without worker threads: everything runs on the caller.
+    /// A pool without worker threads: every loop runs on the caller.
     pub fn serial() -> Self {
         Self::new(1)
     }

@@ -78,7 +78,7 @@ pub struct WorkQueue(Kind);
 #[derive(Clone)]
 enum Kind {
     Single(Arc<Single>),
-    /// A pool whose threads run the tasks. The flag says whether a thread that waits runs tasks meanwhile.
+    /// A pool whose threads run the tasks. The flag says whether a thread outside the pool runs tasks while it waits.
     Multi(Pool, bool),
 }
 
@@ -113,7 +113,7 @@ impl WorkQueue {
         matches!(self.0, Kind::Single(_))
     }
 
-    /// The number of tasks that can run at the same time.
+    /// The number of tasks that can run at the same time, without those that may block.
     pub fn parallelism(&self) -> usize {
         match &self.0 {
             Kind::Multi(pool, false) => pool.threads() - 1,
@@ -121,7 +121,7 @@ impl WorkQueue {
         }
     }
 
-    /// Whether this thread is one of the queue's worker threads.
+    /// Whether this thread is one of the queue's worker threads, or the one that waits and runs tasks in their place.
     pub fn is_on_worker_thread(&self) -> bool {
         match &self.0 {
             Kind::Single(_) => false,
@@ -138,7 +138,8 @@ impl WorkQueue {
         }
     }
 
-    /// The number of pending tasks. `None` for a multi-threaded queue, which does not count them.
+    /// The number of pending tasks, without those that another thread has taken from the queue to run them. `None` for
+    /// a multi-threaded queue, which does not count them.
     pub fn queued(&self) -> Option<usize> {
         match &self.0 {
             Kind::Single(q) => Some(q.len()),
@@ -166,7 +167,7 @@ impl WorkQueue {
     /// single-threaded queue runs it like any other task.
     ///
     /// # Errors
-    /// Returns the task if it would have to wait and `allow_queuing` is false.
+    /// Returns the task if it would have to wait and `allow_queuing` is false, or if no thread for it can be started.
     pub fn add_blocking_task(&self, task: impl Into<Task>, allow_queuing: bool) -> Result<(), Refused> {
         let task = task.into();
         match &self.0 {

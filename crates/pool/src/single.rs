@@ -29,8 +29,8 @@ thread_local! {
     static LOCAL_TASKS: RefCell<LocalTasks> = const { RefCell::new(LocalTasks { owner: 0, tasks: VecDeque::new() }) };
 }
 
-/// Guard: while it lives, this thread runs the queue's tasks. Dropping it, also by unwinding, returns the remaining
-/// tasks to the queue.
+/// Guard: while it lives, this thread runs the queue's tasks. Dropping the outermost one, also by unwinding, returns
+/// the remaining tasks to the queue.
 struct RunGuard<'a> {
     queue: &'a Single,
     before: Option<LocalTasks>,
@@ -112,7 +112,7 @@ impl Single {
         self.event.notify_all();
     }
 
-    /// Makes this thread run the queue's tasks until the guard is dropped; no change if it runs them already.
+    /// Makes this thread run the queue's tasks until the guard is dropped; changes nothing if it runs them already.
     fn begin_tasks(&self) -> RunGuard<'_> {
         let owner = self.address();
         let is_new = LOCAL_TASKS.with_borrow(|local| local.owner != owner);

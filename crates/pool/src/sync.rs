@@ -15,13 +15,13 @@ mod imp {
             Self(std::cell::UnsafeCell::new(value))
         }
 
-        /// Gives a pointer to read from.
+        /// Calls `f` with a pointer to read from.
         #[inline(always)]
         pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
         }
 
-        /// Gives a pointer to write to.
+        /// Calls `f` with a pointer to write to.
         #[inline(always)]
         pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())

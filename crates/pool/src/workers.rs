@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     pub(crate) blocking: Blocking,
     injector: Injector<Task>,
     stealers: Vec<Stealer<Task>>,
-    /// A deque for the first thread that waits: tasks it runs push new tasks here, not to the injector, so
-    /// that these run soon after they were created.
+    /// A deque for the first thread outside the pool that runs tasks while it waits: they push new tasks here, not to
+    /// the injector, so that these run soon after they were created.
     spare: Mutex<Option<Worker<Task>>>,
     /// The number of tasks that were added and have not finished.
     pending: AtomicUsize,
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     panicked: AtomicBool,
 }
 
-/// A worker thread's deque, and the address of the [`Shared`] it belongs to.
+/// The deque of a worker thread, or the spare one of a waiting thread, and the address of the [`Shared`] it belongs to.
 struct Local {
     owner: usize,
     deque: Worker<Task>,
@@ -65,12 +65,13 @@ impl Shared {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Calls `f` with this thread's deque if it is a worker of this pool.
+    /// Calls `f` with this thread's deque of this pool; `None` if it has none, as it is not a worker nor holds the
+    /// spare deque.
     fn with_local<R>(&self, f: impl FnOnce(&Worker<Task>) -> R) -> Option<R> {
         LOCAL.with_borrow(|local| local.as_ref().filter(|l| l.owner == self.address()).map(|l| f(&l.deque)))
     }
 
-    /// Whether this thread is one of the pool's worker threads.
+    /// Whether this thread has a deque of this pool: it is a worker thread, or waits with the spare deque.
     pub(crate) fn is_on_worker_thread(&self) -> bool {
         self.with_local(|_| ()).is_some()
     }

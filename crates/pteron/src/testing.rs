@@ -31,7 +31,7 @@ use crate::{Registries, ScalarType, Tensor, TensorMeta, TensorViewMut, ValueMeta
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest size that is chosen for a symbol without an upper bound is its minimum plus this number.
+/// The largest size of a symbol without an upper bound, or with one above 2^20, is its minimum plus this number.
 const UNBOUNDED: i64 = 16;
 
 /// The settings of a test of backends.
@@ -60,7 +60,7 @@ pub struct Report {
     pub compared: usize,
 }
 
-/// A delegated model whose outputs differ from those of the model without delegates.
+/// Why a test of backends failed: outputs differ or were not written, or a program cannot be compiled, loaded or run.
 #[derive(Debug)]
 pub struct Mismatch {
     /// What was tested: the archive, a model, or a method with its case and the sizes of the inputs.

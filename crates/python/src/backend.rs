@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::sync::{PoisonError, RwLock};
 
-/// The registries of the process: those of the library, and the backends that were registered. `None` stands for the
-/// former.
+/// The registries of the process: those of the library, and the backends that were registered. `None` while there are
+/// only those of the library.
 static REGISTRIES: RwLock<Option<Registries>> = RwLock::new(None);
 
 /// The library's operators and backends, and the backends that Python programs have registered.

@@ -244,7 +244,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: EValue) -> PyResult<Bound<'
     })
 }
 
-/// The elements of a row-major tensor as nested lists.
+/// The elements of a row-major tensor as nested lists; a number for a tensor without dimensions.
 pub(crate) fn nested_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     macro_rules! lists {
         ($type:ty, $convert:expr) => {{

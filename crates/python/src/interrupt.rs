@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// An execution shorter than this gets no thread of its own: Ctrl-C is delivered when it has ended.
+/// An execution after one shorter than this gets no thread of its own: Ctrl-C is delivered when it has ended.
 const QUICK: Duration = Duration::from_millis(20);
 
 /// How often the main thread looks for signals.
@@ -45,8 +45,8 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     Ok(current.bind(py).call0()?.is(&main.bind(py).call0()?))
 }
 
-/// Runs `body` without the GIL. On Python's main thread, a signal whose handler raises an exception, as Ctrl-C does, cancels the
-/// handle that `body` gets, and that exception is the result.
+/// Runs `body` without the GIL. On Python's main thread, a signal whose handler raises an exception, as Ctrl-C does,
+/// cancels the handle that `body` gets, and that exception is the result.
 pub(crate) fn run_interruptible<T: Send>(
     py: Python<'_>,
     last: &LastTime,

@@ -1,5 +1,5 @@
-//! The extension module `pteron._pteron` of the Python package `pteron`, which wraps the crate `pteron`. The public Python
-//! API is in `python/pteron`.
+//! The extension module `pteron._pteron` of the Python package `pteron`, which wraps the crate `pteron`. The public
+//! Python API is in `python/pteron`.
 #![deny(unsafe_code)]
 
 mod backend;

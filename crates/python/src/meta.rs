@@ -46,7 +46,8 @@ fn tensor_json(info: &pteron::TensorInfo) -> Value {
     })
 }
 
-/// A fixed input value as JSON. Numbers that JSON lacks, such as NaN, become strings.
+/// A fixed input value as JSON. A number that JSON lacks, such as NaN, becomes a string, but null in a list. Tensors
+/// and lists of them become null.
 fn fixed_json(value: &EValue) -> Value {
     match value {
         EValue::Int(v) => json!(v),

@@ -99,7 +99,7 @@ impl PyModule {
         Ok(self.open_once(py)?.program.method_names().map(str::to_owned).collect())
     }
 
-    /// The task metadata that the program stores, as a dictionary.
+    /// The task metadata that the program stores, as a dictionary; `None` if it stores none.
     #[getter]
     fn task<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let opened = self.open_once(py)?;
@@ -221,7 +221,8 @@ impl PyModule {
         Ok(all)
     }
 
-    /// Restores the state in a snapshot. Methods that the snapshot does not contain get their initial state.
+    /// Restores the state in a snapshot. Methods that the snapshot does not contain get their initial state, unless the
+    /// methods share their state.
     fn restore(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let opened = self.open_once(py)?;
         let mut states = Vec::new();
@@ -289,8 +290,8 @@ impl PyModule {
         Ok(())
     }
 
-    /// Writes the executions recorded so far (see `record` of `pteron.load`) as an ETDump, and their tensors if
-    /// recorded.
+    /// Writes the executions recorded since the last call (see `record` of `pteron.load`) as an ETDump, and their
+    /// tensors if recorded.
     #[pyo3(signature = (etdump, debug_buffer=None))]
     fn write_etdump(&self, py: Python<'_>, etdump: PathBuf, debug_buffer: Option<PathBuf>) -> PyResult<()> {
         let opened = self.open_once(py)?;

@@ -103,8 +103,8 @@ impl OpenProgram {
         })
     }
 
-    /// Whether the process was forked since this was opened: its threads are gone, and another thread may have held its locks
-    /// at the fork.
+    /// Whether the process was forked since this was opened: its threads are gone, and another thread may have held its
+    /// locks at the fork.
     pub(crate) fn is_stale(&self) -> bool {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
@@ -143,8 +143,8 @@ impl OpenProgram {
         Ok(Arc::clone(self.default.get_or_init(|| signature)))
     }
 
-    /// Calls `act` with a method. Threads run methods without state concurrently, on forks of the module; others take
-    /// turns.
+    /// Calls `act` with a method. Threads run methods without state concurrently, on forks of the module, unless
+    /// executions are recorded; others take turns.
     pub(crate) fn with_method<T>(
         &self,
         signature: &Signature,

@@ -125,7 +125,7 @@ fn write_dump(
     Ok(())
 }
 
-/// Writes the executions that a program opened with `record` has recorded so far.
+/// Writes the executions that a program opened with `record` has recorded since the last call.
 pub(crate) fn write_recording(
     opened: &OpenProgram,
     etdump: &PathBuf,
@@ -321,8 +321,8 @@ fn stored_task(task: &str) -> Result<String> {
     Ok(TaskMetadata::parse(task).map_err(Failure::Input)?.to_json()?)
 }
 
-/// Compiles graphs or an archive, or recompiles a program, and writes the result, or returns its bytes. The samples are calls
-/// for calibration.
+/// Compiles graphs or an archive, or recompiles a program, and writes the result, or returns its bytes. The samples are
+/// calls for calibration.
 #[pyfunction]
 pub(crate) fn compile_to<'py>(
     py: Python<'py>,

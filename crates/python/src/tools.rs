@@ -61,8 +61,8 @@ pub(crate) fn to_json(report: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string(report)?)
 }
 
-/// Fails if an output would overwrite another output, or an input that it is not an edit of. Waits until no other edit of the
-/// files that are edited in place is under way; none begins before the locks are dropped.
+/// Fails if an output would overwrite another output, or an input that it is not an edit of. Waits until no other edit
+/// of the files that are edited in place is under way; none begins before the locks are dropped.
 #[must_use = "the locks end when they are dropped"]
 pub(crate) fn check_paths(
     reads: &[&Source],

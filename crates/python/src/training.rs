@@ -188,8 +188,8 @@ impl PyTrainingModule {
         )
     }
 
-    /// Updates every parameter as `torch.optim.SGD`, `Adam` or `AdamW` do: `optimizer` is `sgd`, `adam` or `adamw`. Momentum and
-    /// averages persist between steps, also if hyperparameters change.
+    /// Updates every parameter as `torch.optim.SGD`, `Adam` or `AdamW` do: `optimizer` is `sgd`, `adam` or `adamw`.
+    /// Momentum and averages persist between steps, also if hyperparameters change.
     #[pyo3(signature = (
         lr, *, optimizer="sgd", momentum=0.0, dampening=0.0, weight_decay=None, nesterov=false, betas=(0.9, 0.999), eps=1e-8,
         amsgrad=false, method="forward"
@@ -240,8 +240,8 @@ impl PyTrainingModule {
         })
     }
 
-    /// The number of steps that the optimizer of a method has taken, those before a checkpoint was loaded among them: what a
-    /// schedule of the learning rate depends on.
+    /// The number of steps that the optimizer of a method has taken, those before a checkpoint was loaded among them:
+    /// what a schedule of the learning rate depends on.
     #[pyo3(signature = (method="forward"))]
     fn steps(&self, py: Python<'_>, method: &str) -> PyResult<u64> {
         self.with_inner(py, |inner| Ok(inner.optimizers.get(method).map_or(0, Rule::steps)))
@@ -289,8 +289,8 @@ impl PyTrainingModule {
         })
     }
 
-    /// Loads what `save_checkpoint` has written. A file without the state of an optimizer gives the parameters, and the next
-    /// step is the first of its optimizer.
+    /// Loads what `save_checkpoint` has written. A file without the state of an optimizer gives the parameters, and the
+    /// next step is the first of its optimizer.
     #[pyo3(signature = (path, method="forward"))]
     fn load_checkpoint(&self, py: Python<'_>, path: PathBuf, method: &str) -> PyResult<()> {
         self.with_inner(py, |inner| {

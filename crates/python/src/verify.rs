@@ -38,8 +38,8 @@ impl Programs {
     }
 }
 
-/// Runs cases, and returns their outcomes as JSON. With `matrix` each is run under every setting. `callback` is called with
-/// the name of each case, its outcome and the reason.
+/// Runs cases, and returns their outcomes as JSON. With `matrix` each is run under every setting. `callback` is called
+/// with the name of each case, its outcome and the reason.
 #[pyfunction]
 pub(crate) fn verify(
     py: Python<'_>,

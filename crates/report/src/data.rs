@@ -171,7 +171,7 @@ pub struct Edge {
     /// Whether the edge is drawn dashed: the target reads more than the source's result, or no data flows (a jump).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// The points of the edge's line, alternating x and y; empty if the edge is too long to be drawn.
+    /// The points of the edge's line, alternating x and y; empty if it is not drawn (see `Layout::routes`).
     pub route: Vec<i64>,
 }
 

@@ -28,13 +28,13 @@ impl Sketch {
         Self { name: name.into(), kind, parent: None, nodes: Vec::new(), edges: Vec::new() }
     }
 
-    /// Adds a node.
+    /// Adds a node and returns its index.
     pub(super) fn add_node(&mut self, node: Node) -> u32 {
         self.nodes.push(node);
         self.nodes.len() as u32 - 1
     }
 
-    /// Adds a node that is drawn as a pill: an input, an output or state.
+    /// Adds a node that is drawn as a pill: an input, an output or state. Returns its index.
     pub(super) fn add_pill(&mut self, label: Text, detail: Text) -> u32 {
         self.add_node(Node { label, detail, pill: true, ..Node::default() })
     }

@@ -29,8 +29,8 @@ pub struct Limits {
     pub scratch_bytes: usize,
     /// Bytes of one segment, constant or delegate payload, read or mapped. The default is 256 GiB.
     pub segment_bytes: u64,
-    /// Bytes that a backend may allocate through its init and execution contexts. The default is 16 GiB, or the free
-    /// memory if that is less.
+    /// Bytes that a backend may allocate through one context: while it makes one delegate, or in one execution of one.
+    /// The default is 16 GiB, or the free memory if that is less.
     pub backend_bytes: usize,
     /// Limits on the flatbuffer of a program.
     pub format: pteron_format::Limits,
@@ -53,8 +53,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits for untrusted files: 256 MiB of memory, with at most 64 MiB for arenas and 16 MiB for temporaries;
-    /// 100,000 instructions; ten seconds.
+    /// Limits for untrusted files: 256 MiB of memory, of which at most 64 MiB for arenas and 16 MiB each for
+    /// temporaries and backends, or less if less is free; 64 MiB a segment; 100,000 instructions; ten seconds.
     pub fn strict() -> Self {
         let limits = Self {
             instructions: 100_000,
@@ -117,7 +117,7 @@ impl Limits {
     }
 }
 
-/// Converts the error of an exhausted memory budget to [`Error::Limit`].
+/// Converts the error of an exhausted memory budget to [`Error::Limit`], and any other to [`Error::Unsupported`].
 pub(crate) fn memory_limit_error(error: pteron_operator::Error) -> Error {
     match error {
         pteron_operator::Error::Limit { what, needed, limit } => Error::Limit {

@@ -7,7 +7,7 @@ use std::path::Path;
 const UNCOUNTED: u64 = 8 << 20;
 
 /// Bytes of memory that this process can still allocate: the minimum of the machine's available memory, of the memory
-/// left in its control groups (containers), and of the address space left under `ulimit -v`, minus a small reserve.
+/// left in its control groups (containers), and of the address space left under `ulimit -v` (minus a small reserve).
 /// `None` if the system does not report any of these; only Linux does.
 pub fn free_memory() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok();
@@ -40,7 +40,7 @@ fn bytes_of_line(text: &str, label: &str) -> Option<u64> {
 
 /// The least memory left in any control group of `/proc/self/cgroup` or its ancestors, for cgroup v1 and v2. `file`
 /// reads a file by its path below `/sys/fs/cgroup`. Reading these files takes a good part of the start of a process, so
-/// only the files of groups that can leave less than the machine has available are read.
+/// only the files of groups that can leave less than the machine has available are read. `None` if no group can.
 fn control_group_memory(
     cgroup: &str,
     machine: Machine,
@@ -86,7 +86,7 @@ fn control_group_memory(
 }
 
 /// Bytes of a control group that the kernel reclaims under memory pressure: the page cache (active and inactive) and
-/// reclaimable slabs, but not `shmem`.
+/// reclaimable slabs, but not `shmem`. `prefix` is that of the field names: empty for cgroup v2, `total_` for v1.
 fn reclaimable_bytes(stat: &str, prefix: &str) -> u64 {
     let fields = stat.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once(' '));
     let given_up =

@@ -40,8 +40,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Charges and allocates capacity for `more` bytes: at least half as much again as there was, so that a byte is moved a
-    /// bounded number of times.
+    /// Charges and allocates capacity for `more` bytes: at least half as much again as there was, so that a byte is
+    /// moved a bounded number of times.
     fn reserve(&mut self, more: usize) -> Result<()> {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
         let needed = len.saturating_add(more);

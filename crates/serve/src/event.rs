@@ -2,7 +2,8 @@ use crate::refusal::Refusal;
 use std::fmt;
 use std::sync::Arc;
 
-/// A change of the models, or a failure to make one. A failure is not reported again until files or the error change.
+/// A change of the models, or a failure to make one. A failure is reported again only when files or the error change,
+/// or by [`Service::reload`](crate::Service::reload).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A version of a model was loaded, perhaps in place of an earlier load of the version.

@@ -37,7 +37,8 @@ pub(crate) struct Outputs {
 
 /// Executes the requests as one batch. Each gets its outputs, those with the indices in `wanted`, charged to `budget`.
 ///
-/// With `rows`, the inputs are concatenated along the first dimension, and padded to `rows` with copies of the last row.
+/// With `rows`, the inputs are concatenated along the first dimension, and padded to `rows` with copies of the last
+/// row. Without, there must be one request.
 pub(crate) fn execute_batch(
     generation: &Generation,
     parts: &[&Inputs],

@@ -1,5 +1,5 @@
-//! The boundary around everything that reads files of models: a panic is an error of that file, and the stack is the same
-//! wherever the work is asked for.
+//! The boundary around everything that reads files of models: a panic is an error of that file, and the stack is the
+//! same wherever the work is asked for.
 
 use crate::refusal::{Reason, Refusal, Result};
 use std::thread::{self, Builder};

@@ -1,8 +1,8 @@
 //! Serves programs over the [Open Inference Protocol](https://github.com/kserve/open-inference-protocol), version 2.
 //!
 //! A [`Service`] holds the models of a folder, queues, and threads that execute requests, in batches where rows are
-//! independent. It knows no socket and no protocol. With the feature `net`, a `Server` answers REST and gRPC on the same
-//! ports.
+//! independent. It knows no socket and no protocol. With the feature `net`, a `Server` answers REST and gRPC on the
+//! same ports.
 // What a name says alone has no doc.
 #![allow(missing_docs)]
 #![forbid(unsafe_code)]

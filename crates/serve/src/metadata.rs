@@ -20,8 +20,8 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// The sizes as the protocol represents them: -1 for dynamic ones. A program says whether a tensor has dynamic sizes,
-    /// but not which: all bounds above 1 count as dynamic.
+    /// The sizes as the protocol represents them: -1 for dynamic ones. A program says whether a tensor has dynamic
+    /// sizes, but not which: all bounds above 1 count as dynamic.
     pub fn shape(&self) -> Vec<i64> {
         let size = |&bound: &usize| match self.is_dynamic && bound > 1 {
             true => -1,
@@ -113,7 +113,7 @@ fn no_tensor_error(what: &str, index: usize, tag: Tag) -> Refusal {
     Refusal::new(Reason::Unsupported, format!("{what} {index} is {tag}, for which the protocol has no type"))
 }
 
-/// Gives tensors the names that a configuration lists, and renames duplicates to `input_0` and so on.
+/// Gives tensors the names that a configuration lists. Tensor `N` whose name an earlier one has becomes `input_N`.
 fn rename_tensors(mut specs: Vec<&mut TensorSpec>, names: &[String], what: &str) -> Result<()> {
     if !names.is_empty() && names.len() != specs.len() {
         return Err(Refusal::invalid(format!(

@@ -48,10 +48,10 @@ pub(crate) struct ModelMetrics {
     failures: [AtomicU64; Reason::ALL.len()],
     queued: Histogram,
     computed: Histogram,
-    /// The number of requests that were executed in a batch with others.
+    /// The number of successful requests that were executed in a batch with others.
     joined: AtomicU64,
     loads: AtomicU64,
-    /// The number of executions with successful requests.
+    /// The number of executions whose first request succeeded.
     executions: AtomicU64,
     /// The time of the last success, in milliseconds since 1970.
     last_success: AtomicU64,
@@ -63,7 +63,7 @@ pub(crate) struct ModelMetrics {
 pub(crate) struct Totals {
     pub(crate) successes: u64,
     pub(crate) failures: u64,
-    /// The number of executions; fewer than successes if requests were joined.
+    /// The number of executions whose first request succeeded; fewer than successes if requests were joined.
     pub(crate) executions: u64,
     /// The time of the last success, in milliseconds since 1970; 0 if there was none.
     pub(crate) last_success: u64,

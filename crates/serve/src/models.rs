@@ -49,8 +49,8 @@ pub struct IndexEntry {
     pub reason: String,
 }
 
-/// What failed when the folder was last looked at: it is not reported again, and invalid files are not loaded again, until
-/// something changes.
+/// What failed when the folder was last looked at: it is not reported again, and invalid files are not loaded again,
+/// until something changes.
 #[derive(Debug, Default)]
 struct Failures {
     folder: Option<Refusal>,
@@ -108,7 +108,7 @@ impl Models {
     }
 
     /// Scans the folder: loads new and replaced models, and removes those whose files are gone. Models that were
-    /// unloaded on request stay unloaded. Returns the failures, or those that are new.
+    /// unloaded on request stay unloaded. Returns the failures; with [`ScanPolicy::ForChanges`] only new ones.
     ///
     /// # Errors
     /// The folder cannot be read; then nothing changes.
@@ -179,8 +179,8 @@ impl Models {
         failed.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Loads the versions of a model that are new or were replaced, and swaps them in together. A version that cannot be
-    /// loaded stays as it is. Returns the failures, or those that are new.
+    /// Loads the versions of a model that are new or were replaced, and swaps them in together. A version that cannot
+    /// be loaded stays as it is. Returns the failures; with [`ScanPolicy::ForChanges`] only new ones.
     fn load_versions(
         &self,
         failures: &mut Failures,
@@ -350,7 +350,7 @@ impl Models {
         ready.map(|(version, _)| version.to_string()).collect()
     }
 
-    /// A version of a model that is loaded; the highest if `version` is empty.
+    /// A version of a model that is loaded; the highest that is loaded if `version` is empty.
     ///
     /// # Errors
     /// There is no such model or version, or it is not loaded.
@@ -374,8 +374,8 @@ impl Models {
         number.ok_or_else(|| no_version_error(name, version, versions.keys())).and_then(ready)
     }
 
-    /// Calls `each` with the sums of a version of a model: of all its versions if `version` is empty, and of all models if
-    /// `name` is.
+    /// Calls `each` with the sums of a version of a model: of all its versions if `version` is empty, and of all models
+    /// if `name` is.
     ///
     /// # Errors
     /// There is no such model or version, or `each` fails.

@@ -8,13 +8,13 @@ use std::time::Duration;
 pub struct ServiceOptions {
     /// The folder with the models (see [`Repository`](crate::Repository)).
     pub models: PathBuf,
-    /// How programs are loaded. The executions of all workers share its thread pool, which by default has one thread: give
-    /// it the cores divided by the workers.
+    /// How programs are loaded. The executions of all workers share its thread pool, which by default has one thread:
+    /// give it the cores divided by the workers.
     pub load: LoadOptions,
-    /// The number of threads that execute programs.
+    /// The number of threads that execute programs; 0 counts as 1.
     pub workers: usize,
-    /// The maximum number of rows of a batch, for models with a batch dimension whose rows are independent; 1 disables
-    /// batching.
+    /// The maximum number of rows of a batch, for models with a batch dimension whose rows are independent; 0 or 1
+    /// disables batching.
     pub max_batch: usize,
     /// How long a request waits for others to join its batch while a worker is idle; no longer if the batch is full.
     pub batch_delay: Duration,
@@ -26,7 +26,7 @@ pub struct ServiceOptions {
     pub max_bytes: u64,
     /// The maximum time that a request may take; a deadline of the request can only be earlier.
     pub deadline: Duration,
-    /// Called when a model was loaded, could not be loaded, or was removed.
+    /// Called for every change of the models, and for every failure to make one.
     pub events: Events,
 }
 

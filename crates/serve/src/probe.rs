@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// The time limit for all executions of a probe together.
 const TIME: Duration = Duration::from_secs(30);
 
-/// The upper bound of the first dimension, if requests can be concatenated along it: it is dynamic and common to all inputs
-/// and outputs, and two rows have the same results together as alone. Otherwise the reason why not.
+/// The upper bound of the first dimension, if requests can be concatenated along it: it is dynamic and common to all
+/// inputs and outputs, and two rows have the same results together as alone. Otherwise the reason why not.
 pub(crate) fn find_max_batch(generation: &Generation) -> Result<usize, String> {
     let specs = || generation.inputs().chain(generation.outputs());
     let first = generation.inputs().next().ok_or("the model has no inputs")?;

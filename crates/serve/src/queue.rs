@@ -1,4 +1,5 @@
-//! The request queue, and the workers: dedicated threads that execute batches, none of them a thread of an async runtime.
+//! The request queue, and the workers: dedicated threads that execute batches, none of them a thread of an async
+//! runtime.
 
 use crate::budget::Budget;
 use crate::execute::{self, Inputs, Outputs};
@@ -92,7 +93,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a request to the lane of its model's version.
+    /// Appends a request to the lane of its model's version; fails if a limit is reached or the queue is stopped.
     pub(crate) fn push(self: &Arc<Self>, lane: u64, job: Job) -> Result<Ticket> {
         let mut state = self.lock();
         let busy = |what: String| Err(Refusal::new(Reason::Busy, what));
@@ -255,7 +256,8 @@ impl State {
     }
 }
 
-/// The positions in a lane of the first request and those executed with it, and their total number of rows.
+/// The positions in a lane of the first request and those executed with it, and their total number of rows, which is 0
+/// if the first cannot be batched.
 fn choose_batch(lane: &VecDeque<QueuedRequest>) -> (Vec<usize>, usize) {
     let mut chosen = vec![0];
     let Some((first, mut rows)) = lane.front().and_then(|first| Some((first, first.rows?))) else {
@@ -331,8 +333,8 @@ fn execute_batch(
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(panicked)
 }
 
-/// A handle of a pending request. Dropping it cancels the request: a waiting request leaves the queue, and a running batch
-/// is interrupted once no request of it has a ticket.
+/// A handle of a pending request. Dropping it cancels the request: a waiting request leaves the queue, and a running
+/// batch is interrupted once no request of it has a ticket.
 #[must_use]
 pub struct Ticket {
     queue: Arc<Queue>,

@@ -3,7 +3,7 @@ use std::fmt;
 /// Why a request failed; both protocols have a status code for each reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// The request is malformed, or does not fit the model.
+    /// The request is malformed or does not fit the model, or the files of a model are not as they should be.
     Invalid,
     /// The bearer token is missing or wrong.
     Unauthenticated,
@@ -17,13 +17,13 @@ pub enum Reason {
     Busy,
     /// The request uses a feature of the protocol that the server does not support.
     Unsupported,
-    /// The model is not loaded, or the server is stopping.
+    /// The model is not loaded, a file cannot be read, or the server is stopping.
     Unavailable,
     /// The deadline of the request has passed.
     Deadline,
     /// The client has disconnected or cancelled the request.
     Cancelled,
-    /// The execution failed.
+    /// The model cannot be loaded, its execution failed, or its results cannot be represented.
     Failed,
 }
 
@@ -103,8 +103,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A model that cannot be loaded. A file that cannot be read may be readable the next time; what is wrong with its contents
-    /// stays wrong.
+    /// A model that cannot be loaded. A file that cannot be read may be readable the next time; what is wrong with its
+    /// contents stays wrong.
     pub(crate) fn from_load_error(error: pteron::Error) -> Self {
         let reason =
             if matches!(error, pteron::Error::Io { .. }) { Reason::Unavailable } else { Reason::Failed };
@@ -124,8 +124,8 @@ impl Refusal {
         Self::new(Reason::NotFound, message)
     }
 
-    /// A refusal with the messages of an error and its causes in one line, without the folders of absolute paths: clients
-    /// may read it.
+    /// A refusal with the messages of an error and its causes in one line, without the folders of absolute paths:
+    /// clients may read it.
     pub(crate) fn from_error(reason: Reason, error: &dyn std::error::Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -136,7 +136,7 @@ impl Refusal {
         Self { reason, message: strip_folders(&message) }
     }
 
-    /// Whether the failure is permanent: the same request or file would fail again.
+    /// Whether the failure is permanent: the same files would fail to load again.
     pub(crate) fn is_permanent(&self) -> bool {
         !matches!(self.reason, Reason::Busy | Reason::Unavailable)
     }

@@ -13,13 +13,13 @@ const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// A folder of models.
 ///
-/// A model is a file `NAME.pte` or `NAME.pt2`, with external weights in `NAME.ptd`; or a folder `NAME` that contains one
-/// program and its `.ptd` files; or a folder `NAME` with such a folder for each version, whose names are the version
-/// numbers. A folder with a program may have a `pteron.json`: see [`Config`].
+/// A model is a file `NAME.pte` or `NAME.pt2`, with external weights in `NAME.ptd`; or a folder `NAME` that contains
+/// one program and its `.ptd` files; or a folder `NAME` with such a folder for each version, whose names are the
+/// version numbers. A folder with a program may have a `pteron.json`: see [`Config`].
 ///
-/// Names in requests are never used as paths: they are looked up among the results of a scan. Links that lead out of the
-/// folder are refused. The path of the folder itself, which may be a link, is resolved by each scan. Messages name files
-/// relative to the folder.
+/// Names in requests are never used as paths: they are looked up among the results of a scan. Links that lead out of
+/// the folder are refused. The path of the folder itself, which may be a link, is resolved by each scan. Messages name
+/// files relative to the folder.
 #[derive(Debug, Clone)]
 pub struct Repository {
     path: PathBuf,
@@ -47,8 +47,8 @@ pub struct Config {
     /// Methods that are also served, each as a model `NAME.METHOD`, to which `inputs` and `outputs` do not apply.
     #[serde(deserialize_with = "or_default")]
     pub methods: Vec<String>,
-    /// Whether the methods use the same memory for their state, which then persists from request to request: for programs
-    /// that were exported with `share_mutable_buffers`. Their requests are executed one at a time.
+    /// Whether the methods use the same memory for their state, which then persists from request to request: for
+    /// programs that were exported with `share_mutable_buffers`. Their requests are executed one at a time.
     #[serde(deserialize_with = "or_default")]
     pub share_memory_arenas: bool,
 }
@@ -267,7 +267,7 @@ impl Scan {
         Ok(Files { program, data, config, stamps })
     }
 
-    /// Opens a regular file, which must be inside the folder of models, and returns it with its stamp.
+    /// Resolves the path of a regular file, which must be inside the folder of models; also returns its stamp.
     fn open_source(&self, path: &Path) -> Result<(Source, Stamp)> {
         let (place, name) = (self.resolve_inside(path)?, self.relative_name(path));
         let metadata = fs::metadata(&place).map_err(|e| unreadable_error(&name, &e))?;
@@ -341,7 +341,7 @@ fn add_method_models(name: String, versions: Result<Versions>) -> BTreeMap<Strin
     all
 }
 
-/// Whether a model can be called `name`: letters, digits, `_`, `-` and `.`, not starting with `.`.
+/// Whether a model can be called `name`: 1 to 128 ASCII letters, digits, `_`, `-` and `.`, not starting with `.`.
 pub fn is_model_name(name: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_-.".contains(&c);
     (1..=128).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
@@ -352,7 +352,7 @@ fn exists_as_file(path: &Path) -> bool {
     Kind::from_path(path).is_some_and(|kind| !matches!(kind, Kind::Folder))
 }
 
-/// Whether a file, or the target of a link, has the name of a program.
+/// Whether a path has the extension of a program, and is neither a folder nor a link to one.
 fn is_program(path: &Path) -> bool {
     has_extension(path, "pte") || has_extension(path, "pt2")
 }

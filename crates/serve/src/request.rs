@@ -18,7 +18,7 @@ pub struct InferRequest {
     pub inputs: Vec<InputTensor>,
     /// The requested outputs, in the order of the response; if empty, all of them.
     pub outputs: Vec<String>,
-    /// The time after which the client no longer needs the result.
+    /// The time after which the client no longer needs the result; `None` for the server's limit.
     pub deadline: Option<Instant>,
     /// The request's share of the memory budget ([`Service::hold`](crate::Service::hold)), which moves to the response.
     pub reservation: Option<Reservation>,
@@ -79,9 +79,9 @@ pub struct OutputTensor {
 pub struct Timing {
     /// The time that the request waited for a worker and for other requests to join the batch.
     pub queued: Duration,
-    /// The time to copy the inputs, execute, and copy the outputs.
+    /// The time from the start of the batch until the result: to copy the inputs, execute, and copy the outputs.
     pub computed: Duration,
-    /// The number of rows of the batch that the request was executed in; 0 if it was executed alone.
+    /// The number of rows, without padding, of the batch that the request was executed in; 0 if it was executed alone.
     pub batch_rows: usize,
     /// Whether the request is the first of the batch that it was executed in; if it was executed alone, it is.
     pub is_first: bool,

@@ -82,9 +82,9 @@ impl Service {
         Ok(failed)
     }
 
-    /// Looks at the folder, to which its path may lead by another link than before: loads new and replaced models, tries again
-    /// what failed, and removes models whose files are gone. Models that were unloaded on request stay unloaded. A version
-    /// that cannot be loaded stays as it was. Returns the models that failed with their errors.
+    /// Looks at the folder, to which its path may lead by another link than before: loads new and replaced models,
+    /// tries again what failed, and removes models whose files are gone. Models that were unloaded on request stay
+    /// unloaded. A version that cannot be loaded stays as it was. Returns the models that failed with their errors.
     ///
     /// # Errors
     /// The folder cannot be read; then nothing changes.
@@ -102,8 +102,8 @@ impl Service {
     }
 
     /// Loads a model, or swaps in files that were replaced: afterwards it has the versions that are in the folder now.
-    /// Requests that were accepted before run on the generation that they were checked against. A version that cannot be
-    /// loaded stays as it was.
+    /// Requests that were accepted before run on the generation that they were checked against. A version that cannot
+    /// be loaded stays as it was.
     ///
     /// # Errors
     /// There is no such model in the folder, or a version cannot be loaded.
@@ -172,8 +172,8 @@ impl Service {
         Ok((self.models.versions(name), generation))
     }
 
-    /// Calls `each` with the sums of a version of a model: of all its versions if `version` is empty, and of all models if
-    /// `name` is.
+    /// Calls `each` with the sums of a version of a model: of all its versions if `version` is empty, and of all models
+    /// if `name` is.
     ///
     /// # Errors
     /// There is no such model or version, or `each` fails.
@@ -202,7 +202,8 @@ impl Service {
     /// request.
     ///
     /// # Errors
-    /// The request does not fit the model, or the queue is full. `reply` is not called in these cases.
+    /// The model is not loaded, the request does not fit it, the queue is full, or the service is stopping. `reply` is
+    /// not called in these cases.
     pub fn infer(
         &self,
         request: InferRequest,
@@ -247,7 +248,7 @@ impl Service {
     /// As [`Self::infer`], but waits for the result.
     ///
     /// # Errors
-    /// The request does not fit the model, the queue is full, or the execution fails.
+    /// As [`Self::infer`], or the execution fails.
     pub fn infer_blocking(&self, request: InferRequest) -> Result<InferResponse> {
         let (send, receive) = mpsc::channel();
         let _ticket = self.infer(request, move |result| drop(send.send(result)))?;
@@ -278,8 +279,8 @@ impl Service {
         );
     }
 
-    /// Accepts no more requests, answers the accepted ones, and stops the workers. Requests that are not done at `end` are
-    /// cancelled. Returns when all workers have stopped.
+    /// Accepts no more requests, answers the accepted ones, and stops the workers. Requests that are not done at `end`
+    /// are cancelled. Returns when all workers have stopped.
     pub fn stop(&self, end: Instant) {
         self.is_stopping.store(true, Ordering::Release);
         self.queue.drain(end);
@@ -290,8 +291,8 @@ impl Service {
         }
     }
 
-    /// Reports to clients that the server is no longer ready. Requests are still answered, but do not wait for others to
-    /// join their batch.
+    /// Reports to clients that the server is no longer ready. Requests are still answered, but do not wait for others
+    /// to join their batch.
     pub fn announce_stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         self.queue.disable_delay();

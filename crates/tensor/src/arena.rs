@@ -5,7 +5,7 @@
 use crate::{AlignedBuffer, Error, Result};
 use std::ops::Range;
 
-/// The block size, in bytes, for copying arenas: blocks that are all zero are skipped.
+/// The unit, in bytes, in which arenas are copied (a page): units that are all zero are not written in the copy.
 const PAGE_BYTES: usize = 4096;
 
 /// A range of bytes of one arena.
@@ -49,7 +49,7 @@ impl Arenas {
         self.buffers.len() - 1
     }
 
-    /// A copy of the arenas. Pages that are all zero are not touched in the copy, so that they take no memory.
+    /// A copy of the arenas. Blocks of zeros are not written in the copy, so that pages of zeros take no memory.
     pub fn try_clone(&self) -> Result<Self> {
         let copy = |buffer: &AlignedBuffer| {
             let mut new = AlignedBuffer::zeroed(buffer.len())?;
@@ -83,13 +83,13 @@ impl Arenas {
         self.buffers.get_mut(index)
     }
 
-    /// The bytes of an extent.
+    /// The bytes of an extent. Fails if it is out of bounds, or there is no such arena.
     pub fn bytes(&self, extent: Extent) -> Result<&[u8]> {
         let arena = self.buffers.get(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
         arena.get(range_of(extent)).ok_or_else(|| out_of_arena(extent, arena.len()))
     }
 
-    /// The mutable bytes of an extent.
+    /// The mutable bytes of an extent. Fails if it is out of bounds, or there is no such arena.
     pub fn bytes_mut(&mut self, extent: Extent) -> Result<&mut [u8]> {
         let arena = self.buffers.get_mut(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
         let size = arena.len();
@@ -111,7 +111,7 @@ pub struct Loan<'a> {
 }
 
 impl<'a> Loan<'a> {
-    /// A readable view. Fails if it overlaps a writable view of this loan.
+    /// A readable view. Fails if the extent is out of bounds, or overlaps a writable view of this loan.
     pub fn shared(&mut self, extent: Extent) -> Result<&'a [u8]> {
         let start = self.add_view(extent, false)?;
         // SAFETY: `add_view` proved that the range is within the arena's allocation and overlaps no
@@ -121,7 +121,7 @@ impl<'a> Loan<'a> {
         Ok(unsafe { std::slice::from_raw_parts(start, extent.len) })
     }
 
-    /// A writable view. Fails if it overlaps any view of this loan.
+    /// A writable view. Fails if the extent is out of bounds, or overlaps any view of this loan.
     pub fn exclusive(&mut self, extent: Extent) -> Result<&'a mut [u8]> {
         let start = self.add_view(extent, true)?;
         // SAFETY: as in `shared`; moreover no view of this loan, readable or writable, overlaps.

@@ -60,7 +60,7 @@ impl DerefMut for Memory {
 /// mostly unused takes little memory.
 #[derive(Default)]
 pub struct AlignedBuffer {
-    /// The bytes, with up to [`ALIGNMENT`] bytes of padding before and after them. (A zeroed allocation with that
+    /// The allocation: padding that aligns the bytes, the bytes, and spare capacity. (A zeroed allocation with that
     /// alignment would be filled with zeros at once instead of page by page.)
     bytes: Memory,
     /// The index, in the allocation, of the first aligned byte.

@@ -23,7 +23,7 @@ impl DimOrder {
         Self { rank: i as u8, order }
     }
 
-    /// Checks that `order` is a permutation of `0..order.len()`.
+    /// The dim order `order`. Fails if it is longer than [`MAX_RANK`] or not a permutation of `0..order.len()`.
     pub fn new(order: &[u8]) -> Result<Self> {
         let rank = order.len();
         if rank > MAX_RANK {

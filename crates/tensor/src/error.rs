@@ -13,7 +13,7 @@ pub enum Error {
         /// The rank asked for.
         rank: usize,
     },
-    /// The number of elements or bytes does not fit `usize`.
+    /// The number of elements does not fit `usize`, or the number of bytes does not fit `isize`.
     #[error("the size of a tensor of shape {shape} overflows")]
     SizeOverflow {
         /// The shape, as text.
@@ -58,7 +58,7 @@ pub enum Error {
         /// Type, sizes and dim order of the tensor, as text.
         tensor: String,
     },
-    /// A resize that the tensor's dynamism, rank or capacity forbids.
+    /// A resize that the tensor's dynamism, rank or capacity forbids, or a copy between tensors of different sizes.
     #[error("cannot resize a tensor of shape {from} to {to}: {reason}")]
     Resize {
         /// The current shape.
@@ -68,7 +68,7 @@ pub enum Error {
         /// The reason why the resize is forbidden.
         reason: &'static str,
     },
-    /// An extent is out of its arena's bounds.
+    /// An extent is out of its arena's bounds, or the arena does not exist.
     #[error("bytes {offset}..{end} of arena {arena}, which has {size} bytes")]
     OutOfArena {
         /// Index of the arena.
@@ -77,7 +77,7 @@ pub enum Error {
         offset: usize,
         /// The offset, in the arena, one past the last requested byte.
         end: usize,
-        /// The size of the arena, in bytes.
+        /// The size of the arena, in bytes; 0 if it does not exist.
         size: usize,
     },
     /// Two views would overlap although one of them is writable.

@@ -57,7 +57,7 @@ impl TensorMeta {
         self.dynamism
     }
 
-    /// The sizes, outermost dimension first.
+    /// The sizes, dimension 0 first, whatever the layout.
     pub fn sizes(&self) -> &Shape {
         &self.sizes
     }

@@ -49,7 +49,8 @@ impl Scalar {
         }
     }
 
-    /// The little-endian bytes of this value as an element of `dtype`; `None` for `ComplexHalf`, quantized and bit types.
+    /// The little-endian bytes of this value as an element of `dtype`; `None` for `ComplexHalf`, float8, quantized and
+    /// bit types.
     pub fn to_le_bytes_as(self, dtype: ScalarType) -> Option<Vec<u8>> {
         let (real, int) = (self.to_f64(), self.to_i64());
         Some(match dtype {

@@ -18,7 +18,7 @@ macro_rules! scalar_types {
             /// PyTorch's name: `float32`, `int64`, `bool`.
             pub const fn name(self) -> &'static str { match self { $(Self::$variant => $name,)* } }
 
-            /// The short name of the command line: `f32`, `i64`, `bool`.
+            /// The short name of the command line: `f32`, `i64`, `b1`.
             pub const fn short_name(self) -> &'static str { match self { $(Self::$variant => $short,)* } }
 
             /// Parses PyTorch's name or the short name of a scalar type; `None` for any other text.

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 /// The largest rank: the reference's `kTensorDimensionLimit`.
 pub const MAX_RANK: usize = 16;
 
-/// The sizes (or strides) of a tensor, outermost dimension first, stored inline.
+/// The sizes (or strides) of a tensor, dimension 0 first, stored inline.
 #[derive(Clone, Copy)]
 pub struct Shape {
     rank: u8,
@@ -50,7 +50,7 @@ impl Shape {
             .ok_or_else(|| Error::SizeOverflow { shape: self.to_string() })
     }
 
-    /// Appends a dimension as the innermost one.
+    /// Appends a dimension as the last one. Fails if the rank would exceed [`MAX_RANK`].
     pub fn push(&mut self, size: usize) -> Result<()> {
         let rank = self.rank();
         *self.dims.get_mut(rank).ok_or(Error::RankTooLarge { rank: rank + 1 })? = size;

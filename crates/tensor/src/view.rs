@@ -16,7 +16,7 @@ macro_rules! meta_accessors {
         pub fn dtype(&self) -> ScalarType {
             self.meta.dtype()
         }
-        /// The sizes, outermost dimension first.
+        /// The sizes, dimension 0 first, whatever the layout.
         pub fn sizes(&self) -> &Shape {
             self.meta.sizes()
         }
@@ -310,7 +310,7 @@ impl Tensor {
         TensorViewMut { meta: &mut self.meta, data: &mut self.data, resized: None }
     }
 
-    /// A copy of the tensor in another dim order.
+    /// A copy of the tensor in another dim order; its sizes are static.
     pub fn to_dim_order(&self, order: DimOrder) -> Result<Tensor> {
         let meta = TensorMeta::new(self.dtype(), self.sizes(), order)?;
         let mut new = Tensor::zeros(meta)?;

@@ -8,7 +8,7 @@
 use std::fmt::{self, Write as _};
 use std::io;
 
-/// The maximum number of columns in which [`text`] shows a name.
+/// The maximum number of columns in which [`text`] shows a name, without the size that follows a shortened one.
 pub const MAX_COLUMNS: usize = 120;
 /// The number of columns, of [`MAX_COLUMNS`], before the ellipsis of a shortened name.
 const HEAD: usize = 72;
@@ -38,7 +38,7 @@ pub fn line(text: &str) -> Shown<'_> {
     Shown { text, columns: MAX_LINE, indent, quoted: false }
 }
 
-/// A message of several lines, each of them shown by [`line()`]. Only a line end that is followed by an indented line ends a
+/// A message of several lines, each of them shown by [`line()`]. Only a line end that is followed by two spaces ends a
 /// line; any other belongs to a name.
 pub fn message(text: &str) -> String {
     let mut out = String::new();
@@ -51,7 +51,8 @@ pub fn message(text: &str) -> String {
     out
 }
 
-/// Bytes of a file as text in quotes, escaped as by [`quoted`]; bytes that are not UTF-8 are shown as `\xff`.
+/// Bytes of a file as text in quotes, escaped as by [`quoted`] but shortened at the end; bytes that are not UTF-8 are
+/// shown as `\xff`.
 pub fn bytes(bytes: &[u8]) -> String {
     // More bytes than this do not change what is shown, except their number.
     const ENOUGH: usize = 8 * MAX_COLUMNS;

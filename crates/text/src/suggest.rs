@@ -7,8 +7,8 @@ const MAX_COMPARED_BYTES: usize = 100;
 /// The largest number of suggestions.
 const MAX_SUGGESTIONS: usize = 3;
 
-/// The names at the smallest edit distance from `name`: at most three, all at the same distance. Empty if `name` is
-/// itself in `among`, or if no name is close.
+/// The names at the smallest edit distance from `name`, in alphabetical order: at most three, all at the same distance.
+/// Empty if `name` is itself in `among`, or if no name is close.
 pub fn closest<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let mut close = Vec::new();
     for other in among {

@@ -17,9 +17,9 @@ const MAX_LISTED: usize = 20;
 /// The result of [`merge`]: one file with the entries of several.
 #[derive(Debug, Serialize)]
 pub struct Merged {
-    /// The number of keys.
+    /// The number of entries of the new file.
     pub entries: usize,
-    /// Keys that occurred in several files, with the same layout and bytes.
+    /// Keys with the same layout and bytes in several files, listed once for each file after the first.
     pub same: Vec<String>,
     /// Descriptions of the contents of the source files that could not be kept.
     pub lost: Vec<String>,

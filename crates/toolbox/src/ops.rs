@@ -29,13 +29,13 @@ pub struct Supported {
 pub struct Requirements {
     pub file: String,
     pub format: &'static str,
-    /// Whether this build has all operators and backends that the file needs.
+    /// Whether this build can run the whole file: `missing` is empty.
     pub can_run: bool,
     /// The operators that the file's methods call, sorted by name; for a BEF program, the kernels that it calls.
     pub operators: Vec<Needed>,
     /// The backends that the file's delegates need, sorted by id.
     pub backends: Vec<NeededBackend>,
-    /// A sentence for each missing operator or backend. Empty if this build can run the file.
+    /// A sentence for each missing operator, backend or device, invalid method, and payload or node that does not run.
     pub missing: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct NeededBackend {
     pub payload_bytes: u64,
     /// Whether the backend is registered and available.
     pub available: bool,
-    /// The number of nodes of each kind in the backend's payloads; empty if the backend cannot list them.
+    /// The nodes in the backend's payloads by kind, sorted; empty if the backend cannot list them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NeededNode>,
     /// Keys of named data that the payloads refer to and that are not in the program but in a `.ptd`. Nodes that read

@@ -414,8 +414,8 @@ impl Serialize for Top<'_> {
     }
 }
 
-/// The `k` largest elements along the last dimension, for every row. NaN counts as the smallest value; equal elements are
-/// ordered by index.
+/// The `k` largest elements along the last dimension, for every row. NaN counts as negative infinity; equal elements
+/// are ordered by index.
 pub fn top_k<'l>(tensor: &Tensor, k: usize, labels: &'l [String]) -> Result<Top<'l>> {
     let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
     let value = show::numbers(&tensor)

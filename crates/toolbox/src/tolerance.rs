@@ -98,7 +98,7 @@ pub enum Difference {
         found: String,
         /// The recorded element at the index `first`.
         expected: String,
-        /// The largest absolute difference of all pairs of elements; infinite if only one element of a pair is finite.
+        /// The largest absolute difference of all pairs of elements; infinite if one of an unequal pair is not finite.
         largest: f64,
         /// The allowed difference at the first element beyond the tolerance.
         allowed: f64,

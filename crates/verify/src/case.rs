@@ -239,7 +239,7 @@ impl fmt::Display for SetAside {
     }
 }
 
-/// Reads the cases of a folder, recursively, of a `case.json` or `cases.json` file, or
+/// Reads the cases of a folder, recursively and in the order of their paths, of a `case.json` or `cases.json` file, or
 /// of a bundled program.
 pub fn find(path: &Path) -> Result<Vec<Case>> {
     if path.is_file() {

@@ -26,9 +26,9 @@ pub struct Options {
     pub load: LoadOptions,
     /// Skips cases whose program has delegates.
     pub undelegated: bool,
-    /// The absolute tolerance that replaces that of all cases, if given.
+    /// The absolute tolerance that replaces that of all cases; 0 if only `rtol` is given.
     pub atol: Option<f64>,
-    /// The relative tolerance that replaces that of all cases, if given.
+    /// The relative tolerance that replaces that of all cases; 0 if only `atol` is given.
     pub rtol: Option<f64>,
     /// Converts each file before it is loaded: an archive to a program, or a program to another one.
     pub convert: Option<Convert>,

@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// Raises a payload to the graph of a delegate call with the metas of `request`.
 ///
 /// # Errors
-/// Types or sizes do not match; the error names the node or value of the payload.
+/// The metas of the call do not match the payload's, a constant's bytes are missing, a node cannot run or needs an
+/// operator that is not registered, or the results of the nodes exceed the limit of `request`.
 pub(crate) fn raise(
     payload: &Payload,
     data: &Data,
@@ -66,8 +67,8 @@ pub(crate) fn max_metas(payload: &Payload) -> Result<[Vec<TensorMeta>; 2]> {
     Ok([metas(&(0..payload.inputs).collect::<Vec<_>>())?, metas(&payload.outputs)?])
 }
 
-/// Evaluates the expressions for tensor inputs with these metas. A size that is a single symbol binds it; sizes that
-/// are other expressions must match.
+/// Evaluates the expressions for tensor inputs with these metas. The first size that is a single symbol binds it; all
+/// other sizes must match.
 fn evaluate_expressions(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>> {
     let declared: Vec<_> = payload.values[..payload.inputs].iter().filter_map(tensor_type).collect();
     if declared.len() != inputs.len() {

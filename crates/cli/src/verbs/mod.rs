@@ -1,5 +1,5 @@
-//! One module per verb. Each has `Opts`, which clap parses, with two methods: `paths` declares every path that the verb
-//! reads and writes, and `run` executes it.
+//! One module per verb. Each has `Opts`, which clap parses, with two methods: `declare_paths` declares every path that
+//! the verb reads and writes, and `run` executes it.
 
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts};

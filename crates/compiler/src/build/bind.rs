@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// PyTorch's schemas of operators that the compiler decomposes and for which there is no kernel.
 const COMPOSITES: &str = include_str!("composites.txt");
 
-/// Operators without an overload whose results have the type that their argument `dtype` names. The schemas of their kernels
-/// lack that argument, because the out tensor determines it.
+/// Operators without an overload whose results have the type that their argument `dtype` names. The schemas of their
+/// kernels lack that argument, because the out tensor determines it.
 const TYPED: &[&str] = &[
     "_to_copy",
     "_to_dim_order_copy",
@@ -228,8 +228,8 @@ fn dtype_by_name(arg: &Argument) -> Result<Argument, String> {
     }
 }
 
-/// An argument as a schema declares it: lists of one for single numbers, floats for integers, types by their names. `None` if the
-/// schema does not take it.
+/// An argument as a schema declares it: lists of one for single numbers, floats for integers, types by their names.
+/// `None` if the schema does not take it.
 fn convert_argument(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Option<Argument> {
     let value = |arg: &Argument| Some(&program.var(arg.var()?).ty);
     let is_tensor = |arg: &Argument| matches!(value(arg), Some(VarType::Tensor(_)));

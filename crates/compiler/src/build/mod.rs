@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 /// Builds the [`ExportedProgram`] of one method, for [`compile_exported`](crate::compile_exported).
 ///
-/// Operators are named as exporters name them, `aten.add.Tensor`, or as kernels are, `aten::add.out`; without an overload,
-/// the first that takes the arguments is called. Arguments follow the operator's schema: that of its kernel, or PyTorch's
-/// for an operator without one.
+/// Operators are named as exporters name them, `aten.add.Tensor`, or as kernels are, `aten::add.out`; without an
+/// overload, the first that takes the arguments is called. Arguments follow the operator's schema: that of its kernel,
+/// or PyTorch's for an operator without one.
 ///
 /// ```
 /// use pteron_exported::{Argument, Bounds, TensorSpec};
@@ -82,7 +82,8 @@ impl GraphBuilder {
     /// Adds an input that the caller passes.
     ///
     /// # Errors
-    /// Another value has its name, its dim order has another rank, or a size is neither known nor a symbol of this graph.
+    /// Another value has its name, its dim order has another rank, or a size is neither known nor a symbol of the
+    /// graph.
     pub fn input(&mut self, name: &str, spec: TensorSpec) -> Result<VarId> {
         self.check_sizes(name, &spec.sizes)?;
         if spec.dim_order.len() != spec.rank() {
@@ -119,8 +120,8 @@ impl GraphBuilder {
     /// Calls an operator, and returns its results. Their types follow from its arguments.
     ///
     /// # Errors
-    /// There is no such operator, it does not take the arguments, or the types of its results are not known without running
-    /// it: [`call_as`](Self::call_as) takes them.
+    /// There is no such operator, it does not take the arguments, or the types of its results are not known without
+    /// running it: [`call_as`](Self::call_as) takes them.
     pub fn call(
         &mut self,
         operator: &str,
@@ -190,7 +191,7 @@ impl GraphBuilder {
         Ok(self.program)
     }
 
-    /// Selects the overload that takes the arguments. Returns the bound call, and a node for it that has no results yet.
+    /// Selects the overload that takes the arguments. Returns the bound call, and a node for it without results so far.
     fn bind_call(
         &self,
         operator: &str,
@@ -251,7 +252,7 @@ impl GraphBuilder {
         }
     }
 
-    /// A name that no other value has: `name`, `name_1`, `name_2`, …
+    /// A name that no other value has: `name`, or `name_N` with the first free number from the count of values on.
     fn unused_name(&mut self, name: &str) -> Arc<str> {
         let mut free: Arc<str> = name.into();
         let mut number = self.program.num_vars();

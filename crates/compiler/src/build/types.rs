@@ -14,7 +14,7 @@ enum Dtype {
     Operand,
     /// The promoted type of the operands.
     Promoted,
-    /// The promoted type of the operands; float32 if that is no floating-point type.
+    /// The promoted type of the operands; float32 if that is an integer or a boolean, except for a rounding division.
     Floating,
     /// The type of the operand; int64 if that is an integer or a boolean.
     Summed,

@@ -32,7 +32,7 @@ fn power_of_two(cx: &mut Rewriter<'_>, exponent: VarId) -> VarId {
     )
 }
 
-/// `frexp`: takes the exponent from the logarithm, and corrects rounding errors by comparing the mantissa with its range.
+/// `frexp`: takes the exponent from the logarithm, and corrects it where rounding puts the mantissa out of range.
 fn frexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let dtype = cx.spec(node, x)?.dtype;
@@ -153,7 +153,7 @@ fn histogram(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     replace_both(cx, node, hist, edges)
 }
 
-/// Reduces segments: each segment reduces the whole dimension, with the elements of other segments replaced by neutral ones.
+/// Reduces segments: each one reduces the whole dimension, with neutral elements in place of other segments'.
 fn segment_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "data")?, cx.result_spec(node)?);
     let spec = cx.spec(node, x)?;

@@ -138,7 +138,7 @@ pub(super) fn repeat_by_tensor(
     cx.replace_node(node, new)
 }
 
-/// Counts how often each number occurs, or sums the weights of its occurrences, by comparing all elements with all numbers.
+/// Counts the occurrences of each number, or sums their weights, by comparing all elements with all numbers.
 fn bincount(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let [bins] = want.sizes.as_slice() else { return cx.fail(node, "its result is no list") };
@@ -237,8 +237,9 @@ fn lcm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// The largest number of boxes for non-maximum suppression, which computes the overlaps of all pairs.
 const MAX_BOXES: i64 = 2048;
 
-/// The boxes that no better remaining box overlaps by more than the threshold, best first. Starting with all boxes, the set of those
-/// that no better one *of the set* suppresses is computed until it stays the same: after `n` steps the best `n` boxes are right.
+/// The boxes that no better remaining box overlaps by more than the threshold, best first. Starting with all boxes, the
+/// set of those that no better one *of the set* suppresses is computed until it stays the same: after `n` steps the
+/// best `n` boxes are right.
 fn nms(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (boxes, scores) = (cx.tensor(node, "dets")?, cx.tensor(node, "scores")?);
     let (threshold, want) = (cx.float(node, "iou_threshold", 0.0)?, cx.result_spec(node)?);

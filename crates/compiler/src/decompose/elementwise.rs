@@ -379,7 +379,6 @@ fn sgn(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.sign.default", vec![("self", Argument::Var(x))]))
 }
 
-/// `x * log(y)`, and 0 where x is 0 and y is not NaN.
 /// `x log(y)`, which is zero where `x` is, unless `y` is NaN. One of the operands may be a scalar.
 fn xlogy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let dtype = cx.result_spec(node)?.dtype;

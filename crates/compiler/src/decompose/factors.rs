@@ -172,7 +172,7 @@ fn reflector(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, k: usize) -> 
 /// LU factors of matrices. L and U share one matrix, as LAPACK returns them.
 struct Factors {
     lu: VarId,
-    /// For each step `i`, the index, counted from 1, of the row swapped with row `i`. The last two dimensions have size 1.
+    /// For each step `i`, the index, counted from 1, of the row swapped with row `i`. Its last two sizes are 1.
     pivots: Vec<VarId>,
     /// The original index of each row after the swaps, as a column.
     order: VarId,
@@ -353,7 +353,7 @@ fn lu_unpack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// Solves `A X = B` for `A = P L U`. The adjoint system, and a right-hand factor `A` (`left=False`), are transposed to it.
+/// Solves `A X = B` for `A = P L U`, to which the adjoint system and `X A = B` (`left=False`) are transposed.
 fn lu_solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, pivots, right) = (cx.tensor(node, "LU")?, cx.tensor(node, "pivots")?, cx.tensor(node, "B")?);
     let matrices = Matrices::from_operand(cx, node, x)?;

@@ -252,8 +252,8 @@ impl TallSvd {
         Ok(Self { values, left, right, is_transposed })
     }
 
-    /// Left vectors for singular values that are zero, and with `full` as many as they have elements: orthonormal vectors of
-    /// the space that the others leave, which are the eigenvectors of its projection for the eigenvalue 1.
+    /// Left vectors for singular values that are zero, and with `full` as many as they have elements: orthonormal
+    /// vectors of the space that the others leave, which are the eigenvectors of its projection for the eigenvalue 1.
     fn complete_left(&self, cx: &mut Rewriter<'_>, node: &ExportedNode, full: bool) -> Result<VarId> {
         let spec = cx.spec_of(self.left);
         let rank = spec.rank();
@@ -321,8 +321,8 @@ fn singular_values(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     Ok(Outcome::Replaced)
 }
 
-/// Rotates the rows of `A + c`, where `c` is large enough to make it positive definite, so that its singular vectors are the
-/// eigenvectors of `A`. The eigenvalues are their Rayleigh quotients.
+/// Rotates the rows of `A + c`, where `c` is large enough to make it positive definite, so that its singular vectors
+/// are the eigenvectors of `A`. The eigenvalues are their Rayleigh quotients.
 fn eigh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = operand(cx, node)?;
     let rank = cx.spec_of(x).rank();

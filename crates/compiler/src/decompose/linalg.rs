@@ -169,7 +169,7 @@ fn inverse_and_pivots(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> R
     solve_with_pivots(cx, node, x, one)
 }
 
-/// Sets the result `info`, if the node has it: the number of the first pivot that `is_wrong` marks, counted from 1, or 0
+/// Sets the result `info`, if the node has it: the number, from 1, of the first pivot that `is_wrong` marks, or 0
 /// (success).
 fn replace_info(
     cx: &mut Rewriter<'_>,

@@ -93,7 +93,7 @@ fn huber(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     reduce_loss(cx, node, each)
 }
 
-/// `xlogy(target, target) - target * x`.
+/// `xlogy(target, target) - target * x`; with `log_target`, `e^target (target - x)`.
 fn kl_div(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, target) = input_and_target(cx, node)?;
     let each = match cx.bool(node, "log_target", false)? {

@@ -133,7 +133,7 @@ const USE_ALL_OPERATORS: &str = "compile it with every operator of Pteron (`--op
 /// Why a node with complex operands is not supported.
 const COMPLEX_OPERANDS: &str = "; its operands are complex, and no kernel of the table makes complex numbers";
 
-/// Replaces every node that no operator of the table takes.
+/// Replaces every node that no operator of the table takes, and brings others to the form that later passes expect.
 ///
 /// # Errors
 /// All operators that have neither a kernel nor a rule; or a node that a rule rejects.

@@ -36,7 +36,7 @@ fn self_operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, Tensor
     Ok((x, cx.spec(node, x)?))
 }
 
-/// Makes the dimensions explicit and converts the operand to the type of the sum.
+/// Makes the dimensions explicit, and casts the operand to the type of the result if that is a floating-point type.
 fn sum_or_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, spec) = self_operand(cx, node)?;
     let is_sum = node.target.starts_with("aten.sum");
@@ -176,7 +176,8 @@ fn norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Whether a `linalg_norm` node computes a matrix norm: it has an `ord`, and two dimensions in `dim`, or none there and a 2-d operand.
+/// Whether a `linalg_norm` node computes a matrix norm: it has an `ord`, and either two `dim`s or none and a 2-d
+/// operand.
 fn is_matrix_norm(cx: &Rewriter<'_>, node: &ExportedNode, rank: usize) -> Result<bool> {
     let count = cx.ints(node, "dim")?.map_or(rank, |dims| dims.len());
     Ok(count == 2 && node.arg("ord").is_some_and(|ord| !matches!(ord, Argument::None)))

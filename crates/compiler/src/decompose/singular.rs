@@ -142,8 +142,8 @@ impl Tolerance {
     }
 }
 
-/// What singular values must exceed to count, given the largest: an absolute or a relative tolerance. The default of the
-/// relative one is a rounding error times the size of the matrix, or none if there is an absolute one.
+/// What singular values must exceed to count, given the largest: an absolute or a relative tolerance. The default of
+/// the relative one is a rounding error times the size of the matrix, or none if there is an absolute one.
 fn singular_threshold(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

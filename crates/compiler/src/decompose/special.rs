@@ -658,7 +658,8 @@ fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     cx.replace_node(node, new)
 }
 
-/// Whether all elements are close: a 0-d tensor, as ExecuTorch's kernel makes it, or a bool, as PyTorch's operator does.
+/// Whether all elements are close: a 0-d tensor, as ExecuTorch's kernel makes it, or a bool, as PyTorch's operator
+/// does.
 fn allclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let new = close_mask(cx, node)?;
     let spec = TensorSpec::contiguous(ScalarType::Bool, Vec::new());

@@ -259,8 +259,8 @@ pub(super) fn inverse_real_transform(
     Ok(cx.emit("aten._fft_c2r.default", args, spec))
 }
 
-/// The complex operand of a transform to real values, cropped or padded, its dimensions, and the size of the last one in
-/// the result.
+/// The complex operand of a transform to real values, cropped or padded, its dimensions, and the size of the last one
+/// in the result.
 fn half_spectrum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, Vec<usize>, Size)> {
     let (x, want) = (cx.tensor(node, "self")?, cx.result_spec(node)?);
     let x = if cx.spec(node, x)?.dtype.is_complex() { x } else { as_complex(cx, node, x)? };

@@ -99,7 +99,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Runs the body once per row of the scanned operands and passes `carried` values from row to row; a map carries none.
+    /// Runs the body once per row of the scanned operands. `carried` values pass from row to row; a map has none.
     fn emit_scan(&mut self, node: &ExportedNode, body: &ExportedGraph, carried: usize) -> Result<()> {
         let rows = operand_list(node, usize::from(carried > 0 || node.target.ends_with("scan")));
         let initial = if carried > 0 { operand_list(node, 0) } else { Vec::new() };

@@ -378,7 +378,8 @@ impl Emitter<'_> {
         self.values.define(var, at).map_err(|problem| Error::node(self.program, node, problem))
     }
 
-    /// A static view becomes an alias and needs no instruction; a dynamic one is an `et_view` call at run time.
+    /// A static view becomes an alias and needs no instruction; a dynamic one is an `et_view` call at run time. A view
+    /// of an external constant is a kernel call, which copies.
     fn emit_view(&mut self, node: &ExportedNode) -> Result<()> {
         let (Some(x), Some(&out)) = (node.arg("self").and_then(Argument::var), node.outputs.first()) else {
             return Err(Error::node(self.program, node, "a view of nothing"));

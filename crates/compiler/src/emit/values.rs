@@ -187,7 +187,7 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// Adds a tensor that belongs to no value of the program, first used at instruction `at`; returns its index in the plan.
+    /// Adds a tensor of no value of the program, first used at instruction `at`; returns its index in the plan.
     pub(super) fn add_temporary(&mut self, spec: &TensorSpec, at: usize) -> Result<i32, String> {
         let tensor = plan_tensor(self.program, spec)?;
         let index = self.push(EValue::Tensor(tensor));
@@ -196,7 +196,7 @@ impl<'p> Values<'p> {
         Ok(index)
     }
 
-    /// Keeps the copies made for outputs live up to the instruction `end`.
+    /// Keeps all temporary copies live up to the instruction `end`.
     pub(super) fn keep_copies(&mut self, end: usize) {
         for &block in &self.copies {
             self.blocks[block].last = end;
@@ -317,7 +317,7 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// The plan's index of an argument's value; `None` if that is undefined. With `list`, an integer becomes a list of one.
+    /// The plan's index of an argument's value; `None` if that is undefined. With `list`, an integer is a list of one.
     pub(super) fn add_argument(&mut self, arg: &Argument, list: bool) -> Option<i32> {
         Some(match arg {
             Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => self.add_null(),
@@ -360,8 +360,8 @@ impl<'p> Values<'p> {
         self.add_argument(&default, declared.list).unwrap_or(-1)
     }
 
-    /// Plans the memory. Returns all values, the sizes of the arenas in bytes (the second is that of shared state, and is
-    /// 0 without any), and the names of external constants.
+    /// Plans the memory. Returns all values, the sizes of the arenas in bytes (the second is that of shared state, and
+    /// is 0 without any), and the names of external constants.
     pub(super) fn finish(
         mut self,
         end: usize,

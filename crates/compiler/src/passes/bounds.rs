@@ -52,7 +52,8 @@ fn new_symbols<'p>(program: &'p ExportedProgram, node: &'p ExportedNode) -> Vec<
     specs.flat_map(|spec| spec.sizes.iter().filter_map(symbol)).collect()
 }
 
-/// The largest number of elements that an operator can select: the number of elements of its broadcast operands.
+/// The largest number of elements that an operator can select: the number of elements of its broadcast operands. `None`
+/// for other operators, and if it is unbounded.
 fn max_selected(program: &ExportedProgram, node: &ExportedNode, ranges: &Ranges) -> Option<i64> {
     let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
     let selects = matches!(

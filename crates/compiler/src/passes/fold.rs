@@ -102,8 +102,8 @@ impl Folder<'_> {
         }
     }
 
-    /// Drops the results that only `node` has used, which is folded now, so that the intermediate results of a chain are
-    /// not all in memory.
+    /// Drops earlier folded results whose last user was `node`, which has just been folded, so that the intermediate
+    /// results of a chain are not all in memory.
     fn release(&mut self, program: &mut ExportedProgram, node: &ExportedNode) {
         let view = node.outputs.first().filter(|_| is_view(node));
         for var in node.operands() {

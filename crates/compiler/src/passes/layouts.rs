@@ -35,8 +35,8 @@ pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
     })
 }
 
-/// Makes images channels-last where convolutions and pools read them. [`run`] propagates that layout, and removes the copies
-/// that turn out to be in it anyway, as those that restore the layouts of outputs and of state.
+/// Makes images channels-last where convolutions and pools read them. [`run`] propagates that layout, and removes the
+/// copies that turn out to be in it anyway, as those that restore the layouts of outputs and of state.
 pub(super) fn prefer_channels_last(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
     Rewriter::run(program, &mut |cx, node| {
         let name = if node.arg("input").is_some() { "input" } else { "self" };
@@ -134,7 +134,7 @@ fn preserves_layout(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTabl
     )
 }
 
-/// The meaning of a call, as far as a node's arguments are known.
+/// The meaning of a call, as far as a node's arguments are known; a dynamic size counts as 2.
 pub(crate) fn call_meaning(
     program: &ExportedProgram,
     node: &ExportedNode,

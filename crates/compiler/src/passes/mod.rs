@@ -62,9 +62,9 @@ pub(crate) struct Preferences {
     pub(crate) channels_last: bool,
 }
 
-/// Runs all passes, and calls `watch` after each. If the program may call every operator but cannot be brought to a form
-/// that prefers those of the reference runtime, the passes run again for all operators: a portable form is not always a
-/// matter of one node, e.g. if complex numbers become pairs of real ones.
+/// Runs all passes, and calls `watch` after each. If the program may call every operator but cannot be brought to a
+/// form that prefers those of the reference runtime, the passes run again for all operators: a portable form is not
+/// always a matter of one node, e.g. if complex numbers become pairs of real ones.
 pub(crate) fn run(
     program: &mut ExportedProgram,
     table: &OperatorTable,

@@ -83,7 +83,7 @@ fn linear_operands(program: &ExportedProgram, node: &ExportedNode) -> Option<Ope
     }
 }
 
-/// The transposed source of `matrix`, if `matrix` is the result of a `permute` node and the source is weights of this kind.
+/// The transposed source of `matrix`, if that is the result of a `permute` node and the source is weights of this kind.
 fn permute_operand<'p>(
     program: &'p ExportedProgram,
     matrix: VarId,

@@ -4,8 +4,8 @@
 use crate::limits::{MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_TERMS};
 use pteron_exported::{Size, SymExpr, SymOp};
 
-/// Parses a size. A call of an unknown function becomes an opaque symbol whose name is its text. Expressions have at most
-/// [`MAX_EXPRESSION_TERMS`] terms and [`MAX_EXPRESSION_DEPTH`] levels, since what reads them recurses.
+/// Parses a size. A call of an unknown function becomes an opaque symbol whose name is its text. Expressions have at
+/// most [`MAX_EXPRESSION_TERMS`] terms and [`MAX_EXPRESSION_DEPTH`] levels, since what reads them recurses.
 pub(crate) fn parse(text: &str) -> Result<Size, String> {
     let mut parser = Parser { text, at: 0, depth: 0, terms: 0 };
     let term = parser.sum()?;

@@ -19,6 +19,8 @@ pub(super) struct Measure {
 }
 
 impl Measure {
+    /// Measures a JSON text.
+    ///
     /// # Errors
     /// The text is no JSON.
     pub(super) fn from_text(text: &[u8]) -> serde_json::Result<Self> {

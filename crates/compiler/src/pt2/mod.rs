@@ -26,8 +26,8 @@ use pteron_format::pte::{MAX_OWN_BYTES, TASK_KEY};
 const SAVE_ANEW: &str =
     "save it with `torch.export.save(torch.export.export(model, args), path)` of PyTorch 2.9 or later";
 
-/// Reads every model of an archive. Weights are not read: they are parts of `file`. What must be copied, and the graphs, are
-/// taken from `budget`.
+/// Reads every model of an archive. Weights are not read: they are parts of `file`. What must be copied, and the
+/// graphs, are taken from `budget`.
 ///
 /// The model called `model`, which is what `torch.export.save` calls the only one, becomes the method `forward`;
 /// others keep their names. Programs come in the order of their names.

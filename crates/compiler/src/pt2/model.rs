@@ -43,8 +43,8 @@ pub(super) fn read(archive: &mut Archive<'_>, name: &str) -> Result<ExportedProg
     Ok(program)
 }
 
-/// Names the inputs and outputs of a program by the arguments of `forward` and the keys of its containers. What has no name
-/// by them has that of the value in the exported graph; an output that is a new value of an input has the input's.
+/// Names the inputs and outputs of a program by the arguments of `forward` and the keys of its containers. What has no
+/// name by them has that of the value in the exported graph; an output that is a new value of an input has the input's.
 fn name_values(program: &mut ExportedProgram, arguments: &[String]) {
     let var_name = |var: VarId| Some(program.var(var).name.to_string());
     let passed = program.graph.inputs.iter().zip(&program.inputs);
@@ -187,8 +187,8 @@ fn no_tensor_error(record: &str, input: &Var) -> Error {
     )
 }
 
-/// Resolves the outputs that the model writes back to its inputs. State is written back at run time: a mutation. What is
-/// written to an input of the caller is returned, before the model's own outputs.
+/// Resolves the outputs that the model writes back to its inputs. State is written back at run time: a mutation. What
+/// is written to an input of the caller is returned, before the model's own outputs.
 fn read_mutations(
     record: &str,
     program: &mut ExportedProgram,

@@ -26,8 +26,8 @@ impl Channels {
         move |element| element / stride % size / self.inner % self.count
     }
 
-    /// The channels of a node's first result, if each of its elements is computed from elements of one channel of the operand
-    /// `x`, and scales with them: `f(s x) = s f(x)` for every `s > 0`.
+    /// The channels of a node's first result, if each of its elements is computed from elements of one channel of the
+    /// operand `x`, and scales with them: `f(s x) = s f(x)` for every `s > 0`.
     pub(super) fn propagate(self, program: &ExportedProgram, node: &ExportedNode, x: VarId) -> Option<Self> {
         let (from, to) = (program.spec(x)?, program.spec(*node.outputs.first()?)?);
         let from_end = |name: &str| -> Option<bool> {

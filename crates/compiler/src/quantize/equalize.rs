@@ -24,7 +24,7 @@ const EXPONENTS: [(f64, f64); 11] = [
     (0.75, 0.5),
     (1.0, 0.5),
 ];
-/// The largest ratio of two factors of a value.
+/// The largest ratio between two channels' ranges, and between their weights, that the factors even out.
 const MAX_RATIO: f64 = 1024.0;
 
 /// Values whose channels are scaled together.
@@ -36,8 +36,8 @@ struct Domain {
     consumers: Vec<(usize, VarId)>,
 }
 
-/// The channels of each value of a program that convolutions, linear layers and batch norms compute, and of what is computed from
-/// it channel by channel.
+/// The channels of each value of a program that convolutions, linear layers and batch norms compute, and of what is
+/// computed from it channel by channel.
 pub(super) fn value_channels(program: &ExportedProgram) -> HashMap<VarId, Channels> {
     let mut channels: HashMap<VarId, Channels> = HashMap::new();
     for node in &program.graph.nodes {
@@ -113,7 +113,7 @@ fn is_consumer(program: &ExportedProgram, node: &ExportedNode, x: VarId, channel
     }
 }
 
-/// The values that can be scaled exactly, in the order of their first definitions.
+/// The domains that can be scaled exactly, and have nodes that compute their values and nodes that read them.
 fn domains(program: &ExportedProgram, channels: &HashMap<VarId, Channels>) -> Vec<Domain> {
     let mut parents: HashMap<VarId, VarId> = HashMap::new();
     let find = |parents: &HashMap<VarId, VarId>, mut var: VarId| {
@@ -177,7 +177,7 @@ fn domains(program: &ExportedProgram, channels: &HashMap<VarId, Channels>) -> Ve
     domains
 }
 
-/// Scales the channels of all values for which calibration has found statistics.
+/// Scales the channels of values where calibration has found statistics and scaling reduces the expected error.
 pub(super) fn run(program: &mut ExportedProgram, statistics: &BTreeMap<String, ChannelStatistics>) {
     let channels = value_channels(program);
     for domain in domains(program, &channels) {
@@ -204,8 +204,8 @@ pub(super) fn run(program: &mut ExportedProgram, statistics: &BTreeMap<String, C
     }
 }
 
-/// The weights of a node that reads a value, and the channel of each, by position; and the number of its results that have
-/// weights of their own.
+/// The weights of a node that reads a value, and the channel of each, by position; and the number of its results that
+/// have weights of their own.
 struct Reader {
     weights: Vec<f32>,
     channel: Box<dyn Fn(usize) -> usize>,
@@ -258,8 +258,8 @@ impl Reader {
         })
     }
 
-    /// The expected squared error of the results, relative to their expected square: a rounding error of `noise` in each
-    /// element of the input with its factor, and the rounding of the weights, for inputs with these mean squares.
+    /// The expected squared error of the results, relative to their expected square: a rounding error of `noise` in
+    /// each element of the input with its factor, and the rounding of the weights, for inputs with these mean squares.
     fn error(&self, factors: &[f64], noise: f64, squares: &[f64]) -> f64 {
         let mut largest = vec![0f64; self.outputs];
         let (mut signal, mut error) = (0.0, 0.0);

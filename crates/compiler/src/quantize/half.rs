@@ -11,7 +11,8 @@ const CONVERT: &str = "dim_order_ops._to_dim_order_copy.default";
 /// Appended to the name of a layer whose result in float32 is rounded to half precision.
 pub(super) const SUFFIX: &str = "_float";
 
-/// Makes the layers to be quantized compute in float32. `rows` is the weight scheme if quantization is dynamic.
+/// Makes the half-precision layers that are to be quantized compute in float32. `rows` is the weight scheme of dynamic
+/// quantization, `None` for static.
 pub(super) fn widen(program: &mut ExportedProgram, rows: Option<rows::Weights>, keep: &HashSet<VarId>) {
     let old = std::mem::take(&mut program.graph.nodes);
     let mut nodes = Vec::with_capacity(old.len());

@@ -28,7 +28,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds the elements of one more tensor to the counts, ignoring NaN.
+    /// Adds the elements of one more tensor to the counts, ignoring NaN. Once an element was infinite, nothing is
+    /// counted any more.
     pub fn add(&mut self, elements: &[f32]) {
         let (mut least, mut greatest) = (self.least, self.greatest);
         for &x in elements {
@@ -67,7 +68,7 @@ impl Histogram {
     }
 
     /// The bounds with the least total squared error over all elements: rounding errors within the bounds and clamping
-    /// errors beyond. Zero is always within the bounds.
+    /// errors beyond. They include zero. The extent if it is infinite, or if only zeros were added.
     pub fn range(&self) -> (f32, f32) {
         let (least, greatest) = (self.least.min(0.0), self.greatest.max(0.0));
         if !(least.is_finite() && greatest.is_finite()) || self.counts.iter().all(|&count| count == 0) {

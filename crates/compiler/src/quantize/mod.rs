@@ -47,11 +47,11 @@ pub enum Quantize {
         /// Elements per group; a multiple of 32.
         group: usize,
     },
-    /// No quantization: the values whose ranges [`Quantize::Static`] needs are appended to the program's outputs. Given the
-    /// statistics of the channels of each method, their ranges are equalized first.
+    /// No quantization: the values whose ranges [`Quantize::Static`] needs are appended to the program's outputs. Given
+    /// the statistics of the channels of each method, their ranges are equalized first.
     Observe(BTreeMap<String, StaticScheme>),
-    /// No quantization: for each layer that [`Quantize::Static`] quantizes, two values are appended to the program's outputs: its
-    /// result, and the result with weights and input rounded, from the same input.
+    /// No quantization: for each layer that [`Quantize::Static`] quantizes, two values are appended to the program's
+    /// outputs: its result, and the result with weights and input rounded, from the same input.
     ObserveErrors(BTreeMap<String, StaticScheme>),
     /// Int8 weights and activations.
     Static(BTreeMap<String, StaticScheme>),
@@ -62,8 +62,8 @@ pub enum Quantize {
 pub struct StaticScheme {
     /// The range of each quantized value.
     pub ranges: ValueRanges,
-    /// Statistics of the channels of values, by name. Where it is exact and reduces the error, the channels of a value get similar
-    /// ranges: the weights that compute and that read them are scaled. `ranges` are those after this.
+    /// Statistics of the channels of values, by name. Where it is exact and reduces the error, the channels of a value
+    /// get similar ranges: the weights that compute and that read them are scaled. `ranges` are those after this.
     pub channels: BTreeMap<String, ChannelStatistics>,
     /// What is added to the biases of layers, by node name: a number for each channel.
     pub corrections: BTreeMap<String, Vec<f32>>,
@@ -85,9 +85,9 @@ pub struct ChannelStatistics {
 pub struct ValueObservation {
     /// The name of the value or of the layer's node.
     pub name: String,
-    /// Its channels, if it has some.
+    /// The channels of the value or result; `None` if it has none.
     pub channels: Option<Channels>,
-    /// The name of a layer's input.
+    /// The name of the layer's input; `None` for a value.
     pub input: Option<String>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Outcome {
     pub(crate) observed: Vec<ValueObservation>,
     /// The number of values that are quantized or observed.
     pub(crate) values: usize,
-    /// The products and convolutions that were not quantized, each with the reason.
+    /// The products, convolutions and embeddings that were not quantized, each with the reason.
     pub(crate) left: Vec<FloatNode>,
     /// The names of the nodes that stay float because the options say so.
     pub(crate) kept: BTreeSet<String>,
@@ -232,8 +232,8 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-/// The nodes to keep in float, by their first results, and which of the names they have. In a program of several methods, a
-/// node is named `method/node` if others have nodes of its name.
+/// The nodes to keep in float, by their first results, and which of the names they have. In a program of several
+/// methods, a node is named `method/node` if others have nodes of its name.
 fn find_kept_nodes(
     program: &ExportedProgram,
     keep_float: &BTreeSet<String>,

@@ -41,7 +41,7 @@ struct Rows<'r> {
 }
 
 impl Rows<'_> {
-    /// Quantizes the linear layers of a graph; `known` are the values of the graphs around it that are quantized already.
+    /// Quantizes the linear layers of a graph; `known` are the quantized values of the graphs around it.
     fn quantize_graph(
         &mut self,
         mut graph: ExportedGraph,
@@ -86,7 +86,7 @@ impl Rows<'_> {
     }
 }
 
-/// The input and the constant weights of a linear layer, each quantized and dequantized again, and a summary of the layer.
+/// The input and the constant weights of a linear layer, each quantized and dequantized, and a summary of the layer.
 fn quantize_product(
     program: &mut ExportedProgram,
     nodes: &mut Vec<ExportedNode>,

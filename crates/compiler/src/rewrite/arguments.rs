@@ -41,7 +41,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A tensor argument that may be absent.
+    /// A tensor argument that may be absent; `self` and `input` stand for each other.
     pub(crate) fn optional_tensor(&self, node: &ExportedNode, name: &str) -> Option<VarId> {
         // An in-place operator may name its operand differently from the functional one: `dropout_` does.
         let other = match name {
@@ -61,7 +61,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// An integer argument.
+    /// An integer argument that is known; `default` if it is absent.
     pub(crate) fn int(&self, node: &ExportedNode, name: &str, default: i64) -> Result<i64> {
         match node.arg(name) {
             None | Some(Argument::None) => Ok(default),
@@ -77,12 +77,12 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A boolean argument.
+    /// A boolean argument that is known; `default` if it is absent.
     pub(crate) fn bool(&self, node: &ExportedNode, name: &str, default: bool) -> Result<bool> {
         Ok(self.int(node, name, i64::from(default))? != 0)
     }
 
-    /// A scalar argument as a float.
+    /// A scalar argument that is known, as a float; `default` if it is absent.
     pub(crate) fn float(&self, node: &ExportedNode, name: &str, default: f64) -> Result<f64> {
         match node.arg(name) {
             None | Some(Argument::None) => Ok(default),
@@ -93,7 +93,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A list of constant integers; a single integer stands for a list of one.
+    /// A list of constant integers; a single integer stands for a list of one. `None` if it is absent.
     pub(crate) fn ints(&self, node: &ExportedNode, name: &str) -> Result<Option<Vec<i64>>> {
         match node.arg(name) {
             None | Some(Argument::None) => Ok(None),
@@ -119,7 +119,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A dimension of a tensor of this rank; negative ones count from the end.
+    /// A dimension of a tensor of this rank; negative ones count from the end. A 0-d tensor has the dimension 0.
     pub(crate) fn dim(&self, node: &ExportedNode, dim: i64, rank: usize) -> Result<usize> {
         let rank = i64::try_from(rank.max(1)).unwrap_or(1);
         match dim {

@@ -12,7 +12,7 @@ use pteron_tensor::{Scalar, ScalarType};
 use std::sync::Arc;
 
 impl Rewriter<'_> {
-    /// Emits an elementwise operator on one tensor.
+    /// Emits an elementwise operator on one tensor, whose type the result has.
     pub(crate) fn unary(&mut self, target: &'static str, x: VarId) -> VarId {
         let spec = self.spec_of(x);
         self.emit(target, vec![("self", Argument::Var(x))], spec)
@@ -349,7 +349,7 @@ impl Rewriter<'_> {
         Ok(self.emit("aten.arange.start", args, spec))
     }
 
-    /// Bounds the elements from below and above.
+    /// Bounds the elements from below and above; `None` is no bound.
     pub(crate) fn clamp(&mut self, x: VarId, low: Option<f64>, high: Option<f64>) -> VarId {
         let spec = self.spec_of(x);
         let arg = |v: Option<f64>| v.map_or(Argument::None, Argument::Float);

@@ -5,8 +5,8 @@ use crate::Result;
 use pteron_exported::{Argument, VarId, VarType};
 
 impl Rewriter<'_> {
-    /// Emits a loop: computes `step` of the carried tensors while `goes_on` of them is true, and returns their last values. Both
-    /// may use values from outside.
+    /// Emits a loop: computes `step` of the carried tensors while `goes_on` of them is true, and returns their last
+    /// values. Both may use values from outside.
     pub(crate) fn repeat_while(
         &mut self,
         initial: &[VarId],

@@ -175,8 +175,8 @@ impl<'p> Rewriter<'p> {
         Err(Error::node(self.program, node, problem))
     }
 
-    /// Applies a rule to a node. If the rule needs a size that only the node itself determines, when it runs, the rule's
-    /// effects are undone, and the node is kept, provided that `can_keep`.
+    /// Applies a rule to a node. If the rule needs a size that only the node itself determines, when it runs, the
+    /// rule's effects are undone, and the node is kept, provided that `can_keep`.
     pub(crate) fn attempt(
         &mut self,
         node: &ExportedNode,
@@ -252,8 +252,8 @@ impl<'p> Rewriter<'p> {
         self.emit_many(target, args, vec![VarType::Tensor(spec)])[0]
     }
 
-    /// Builds the graph that a control flow node runs: it has inputs of these types, the nodes that `build` makes and the
-    /// outputs that it returns.
+    /// Builds the graph that a control flow node runs: it has inputs of these types, the nodes that `build` makes and
+    /// the outputs that it returns.
     pub(crate) fn build_graph(
         &mut self,
         types: Vec<VarType>,

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use pteron_operator::{Error, KernelContext, Result};
 use pteron_tensor::{ScalarType, TensorView, TensorViewMut};
 
-/// The number of elements that a task converts.
+/// The number of elements of a chunk; a thread converts at least two chunks at a time.
 const GRAIN: usize = 1 << 15;
 
 /// Converts between f32 and half precision, rounding to nearest, ties to even.

@@ -22,7 +22,8 @@ pub struct Executable {
     /// The span kind with which steps are traced.
     pub(crate) kind: SpanKind,
     pub(crate) reservation: Reservation,
-    /// The instruction of the most recent step that failed or was interrupted.
+    /// The instruction of the last step that was started: after a failed run, of the one that failed or was
+    /// interrupted.
     pub(crate) failed: Place,
 }
 
@@ -69,7 +70,8 @@ impl Executable {
         self.steps.iter().map(|step| (&*step.name, &*step.origins))
     }
 
-    /// The instruction of the most recent step that failed or was interrupted, if the graph records instructions.
+    /// After a run that failed or was interrupted, the instruction of the step at which it stopped, if the graph
+    /// records instructions.
     pub fn failed_at(&self) -> Place {
         self.failed
     }

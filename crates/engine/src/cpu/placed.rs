@@ -8,7 +8,7 @@ use pteron_trace::{EventTracer, Place, SpanKind, Tracer};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The alignment required of output memory that steps write directly: that of the widest element type.
+/// The alignment, in bytes, of output memory that steps write directly: the size of the widest element type.
 const OUTPUT_ALIGNMENT: usize = 16;
 
 /// A value at run time: its meta, and where its bytes are stored.
@@ -74,7 +74,7 @@ pub(crate) struct PlacedStep {
     pub(crate) name: Box<str>,
     /// The instructions that the step implements; the step's results are those of the last one.
     pub(crate) origins: Box<[Place]>,
-    /// The indices of the outputs that are reported to listeners: those that are used, before any conversion.
+    /// The indices of the outputs that are reported to listeners: those in use; none if the step only converts a value.
     pub(crate) reported: SmallVec<[usize; 2]>,
     pub(crate) step: Box<dyn Step>,
     pub(crate) inputs: SmallVec<[usize; 4]>,

@@ -44,7 +44,7 @@ impl Lower for Relayout {
 
 /// A change of layout. Between the image layouts it transposes the matrix of channels and pixels of each image.
 pub(crate) struct RelayoutStep {
-    /// The rows and columns of each output image as a matrix; `None` unless the change of layout transposes that matrix.
+    /// The rows and columns of each output image as a matrix; `None` unless the change of layout transposes it.
     matrices: Option<(usize, usize)>,
     isa: Isa,
 }

@@ -21,8 +21,8 @@ pub(crate) trait Step: Send + Sync {
         SmallVec::new()
     }
 
-    /// Gives the only output the memory of a read that is [overwritable](Self::overwritable_reads) and has the output's meta.
-    /// [`Self::run`] then gets the other reads only, and the output with the elements of this one.
+    /// Gives the only output the memory of a read that is [overwritable](Self::overwritable_reads) and has the output's
+    /// meta. [`Self::run`] then gets the other reads only, and the output with the elements of this one.
     fn overwrite(&mut self, read: usize, meta: &TensorMeta) {
         let _ = (read, meta);
     }

@@ -11,7 +11,7 @@ use std::fmt;
 /// The output is `[items, queries, heads, values]`. A pass recognizes it, or it is built from [`AttentionParts`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
-    /// Queries `[items * heads, queries, width]`, keys `[items * heads, width, keys]`, values `[items * heads, keys, values]`.
+    /// With `n = items * heads`: queries `[n, queries, width]`, keys `[n, width, keys]`, values `[n, keys, values]`.
     pub(crate) views: [View; 3],
     /// The mask that is added to the scores, `[items * heads, queries, keys]`.
     pub(crate) mask: Option<View>,

@@ -5,13 +5,13 @@ use crate::operation::Operation;
 use pteron_operator::Result;
 use std::fmt;
 
-/// A norm over rows, which span the last dimensions: `(x - mean) / sqrt(variance + eps)` or `x / sqrt(mean(x^2) +
-/// eps)`, optionally times a weight and plus a bias with one element for each element of a row.
+/// A norm over rows, which span the last dimensions: `(x - mean) / sqrt(variance + eps)` or
+/// `x / sqrt(mean(x^2) + eps)`, optionally times a weight and plus a bias with one element for each element of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RowNorm {
     /// The number of elements of a row.
     pub elements: usize,
-    /// The value added to the variance.
+    /// The value added to the variance, or to the mean square of an RMS norm.
     pub eps: f32,
     /// Whether the mean is subtracted: true for a layer norm, false for an RMS norm.
     pub centred: bool,

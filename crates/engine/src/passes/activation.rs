@@ -40,7 +40,7 @@ fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// Whether the matched nodes can become one: all results have the last one's sizes and layout, and no other node uses them.
+/// Whether the matched nodes can become one: all results have the last one's sizes and layout, and no others use them.
 fn can_be_one_node(graph: &Graph, matched: &Match) -> bool {
     let mut metas = matched.parts.iter().map(|&part| graph.meta(graph.node(part).outputs()[0]));
     let like = |a: &TensorMeta, b: &TensorMeta| a.sizes() == b.sizes() && a.dim_order() == b.dim_order();

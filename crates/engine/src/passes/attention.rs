@@ -14,8 +14,8 @@ use pteron_tensor::{ScalarType, TensorMeta};
 use smallvec::smallvec;
 use std::sync::{Arc, LazyLock};
 
-/// `softmax(q k + mask) v`, where the product of `q` and `k` may be scaled, the mask may be boolean, fully masked rows may
-/// yield zeros, and every result may be rounded.
+/// `softmax(q k + mask) v`, where the product of `q` and `k` may be scaled, the mask may be boolean, fully masked rows
+/// may yield zeros, and every result may be rounded.
 static ATTENTION: LazyLock<Pattern> = LazyLock::new(|| {
     let select = |condition, yes, no| call(|m| *m == Meaning::Where, [condition, yes, no]);
     let scaled = through_chain(is_scaling, node(is_batched_matmul, [any("q"), any("k")]).named("product"))

@@ -30,7 +30,7 @@ struct Affine {
     shift: Vec<f32>,
 }
 
-/// Folds a batch norm into the convolution before it; if there is none, rewrites it as an elementwise expression.
+/// Folds a batch norm into the convolution before it; if that is impossible, rewrites it as an elementwise expression.
 fn fold_batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
     let affine = batch_norm_factors(graph, node, eps)?;
     let x = graph.node(node).inputs()[0];
@@ -53,7 +53,8 @@ fn fold_batch_norm(graph: &mut Graph, node: NodeId, eps: f64) -> Option<()> {
     Some(())
 }
 
-/// Scale and shift of a batch norm; `None` unless its statistics are constant and only its first output is used.
+/// Scale and shift of a batch norm; `None` unless its statistics, weight and bias are f32 constants and only its first
+/// output is used.
 fn batch_norm_factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
     let node = graph.node(id);
     let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));

@@ -20,8 +20,8 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// The first producer of an input of an elementwise node that is elementwise with the same sizes and layout, is used only
-/// by the node, and keeps the expression short; and the expression and the inputs of both as one node.
+/// The first producer of an input of an elementwise node that is elementwise with the same sizes and layout, is used
+/// only by the node, and keeps the expression short; and the expression and the inputs of both as one node.
 fn joined_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression, Vec<ValueId>)> {
     let Pointwise(expression) = as_op(graph, node)?;
     let inputs = graph.node(node).inputs();

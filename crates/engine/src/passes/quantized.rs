@@ -28,7 +28,7 @@ use pteron_tensor::memory::{collected, copied};
 use pteron_tensor::{ScalarType, TensorMeta, TensorView};
 use std::sync::{Arc, LazyLock};
 
-/// A dequantized value: with known parameters, or with parameters that are chosen from the value (dynamic quantization).
+/// A dequantized value: with known parameters, or with parameters chosen from the value (dynamic quantization).
 static DEQUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
     let chosen =
         |index, name| result(index, |m| matches!(m, Meaning::ChooseQParams(_)), [any("source")]).named(name);
@@ -48,7 +48,7 @@ static QUANTIZED: LazyLock<Pattern> = LazyLock::new(|| {
     operation::<Quantize>([clamped.such_that(can_skip_requantization) | any("result")])
 });
 
-/// Whether a dequantization and the quantization after it have equal parameters, and no other node uses the values between.
+/// Whether a dequantization and the quantization after it have equal parameters, and only they use the values between.
 fn can_skip_requantization(graph: &Graph, matched: &Match) -> bool {
     let from = producer_as(graph, matched["dequantized"]).map(|(_, Dequantize(affine))| affine);
     let to = as_op(graph, matched.parts[0]).map(|Quantize(q)| &q.affine);

@@ -9,7 +9,7 @@ use crate::ops::pointwise::Pointwise;
 use pteron_kernels::compute::Layout;
 use pteron_operator::{Expression, Instr};
 
-/// Fuses an elementwise node into a convolution if the node is the only user of the convolution's result.
+/// Fuses an elementwise node into a channels-last convolution if it is the only user of its result and has its meta.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         fuse(graph, node);

@@ -114,8 +114,8 @@ fn writes_row_major(graph: &Graph, node: NodeId) -> bool {
     out.dim_order().is_contiguous() && out.numel() > 0
 }
 
-/// Whether `node` can read `root` instead of its view: nothing before `node` would have updated it in place, and it is not
-/// much larger than the view unless it is in memory anyway.
+/// Whether `node` can read `root` instead of its view: nothing before `node` would have updated it in place, and it is
+/// not much larger than the view unless it is in memory anyway.
 fn can_read_root(graph: &Graph, root: ValueId, view: ValueId, node: NodeId) -> bool {
     let len = graph.meta(root).numel();
     let mut is_kept = len <= SMALL.max(KEPT.saturating_mul(graph.meta(view).numel()))

@@ -157,7 +157,7 @@ fn check_alignments(backend_id: &str, result: &PreprocessResult) -> Result<(), D
     })
 }
 
-/// Compiles a part. An error gets the source line of the node that it names, or else of the part's first node with a line.
+/// Compiles a part. An error gets the source line of the node that it names, or of the part's first node with a line.
 fn preprocess(
     backend: &dyn Preprocess,
     part: &ExportedProgram,
@@ -254,7 +254,7 @@ struct Copier<'w> {
 }
 
 impl Copier<'_> {
-    /// Replaces a node's values by the part's. Counts, in `inside`, how often the node uses each value of the whole program.
+    /// Replaces a node's values by the part's. Counts, in `inside`, the node's uses of each value of the whole program.
     fn map_node(&mut self, node: &mut ExportedNode, inside: &mut HashMap<VarId, u32>) {
         let mut own = HashSet::new();
         self.map_nested_node(node, inside, &mut own);
@@ -289,7 +289,7 @@ impl Copier<'_> {
         }
     }
 
-    /// The part's value for a value that a node uses. One defined outside the part becomes a constant or an input of it.
+    /// The part's value for a value that a node uses. One defined outside becomes a constant or an input of the part.
     fn map_operand(&mut self, var: VarId, own: &HashSet<VarId>) -> VarId {
         if let Some(&known) = self.of.get(&var) {
             return known;

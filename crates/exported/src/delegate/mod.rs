@@ -63,17 +63,17 @@ pub struct PartitionResult {
 
 /// Decides which nodes are delegated to a backend.
 pub trait Partitioner {
-    /// Tags the nodes of each part: the first result of each, in [`ExportedProgram::tags`]. The partitioner must not change
-    /// the program otherwise; [`partition()`] checks that. (A computed size of a view may become -1, to be inferred.) Calls
-    /// of the payloads of other backends cannot be tagged.
+    /// Tags the nodes of each part: the first result of each, in [`ExportedProgram::tags`]. The partitioner must not
+    /// change the program otherwise; [`partition()`] checks that. (A computed size of a view may become -1, to be
+    /// inferred.) Calls of the payloads of other backends cannot be tagged.
     ///
     /// # Errors
     /// The program cannot be partitioned at all. Nodes that the backend does not support are no error; they get no tag.
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError>;
 
-    /// Whether the backend prefers channels-last images. Then convolutions and pools of images compute in that layout, and so
-    /// does what follows them element by element; images in another layout are copied before, and outputs back to their own
-    /// behind. All backends of a compilation, and the kernels, get that program.
+    /// Whether the backend prefers channels-last images. Then convolutions and pools of images compute in that layout,
+    /// and so does what follows them element by element; images in another layout are copied before, and outputs back
+    /// to their own behind. All backends of a compilation, and the kernels, get that program.
     fn prefers_channels_last(&self) -> bool {
         false
     }
@@ -85,8 +85,8 @@ pub trait Preprocess {
     fn backend_id(&self) -> &str;
 
     /// Compiles a part to a payload. The part is a program whose inputs are all
-    /// [`InputKind::User`](super::InputKind::User), in the order in which calls pass them, and whose outputs are values,
-    /// in the order in which calls receive them.
+    /// [`InputKind::User`](super::InputKind::User), in the order in which calls pass them, and whose outputs are
+    /// values, in the order in which calls receive them.
     ///
     /// # Errors
     /// The backend cannot compile the part.

@@ -5,13 +5,14 @@ use crate::{ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Tags the untagged nodes that `is_supported` accepts. Calls of payloads are not asked about. Connected nodes get the same tag as long as the part can run in
-/// one call. Returns the tags, `PREFIX0`, `PREFIX1` and so on, in the order of the parts.
+/// Tags the untagged nodes that `is_supported` accepts. Calls of payloads are not asked about. Connected nodes get the
+/// same tag as long as the part can run in one call. Returns the tags, `PREFIX0`, `PREFIX1` and so on, in the order of
+/// the parts.
 ///
-/// The cost is linear in the number of operands. A node's *level* is the maximum, over all paths that lead to it, of the
-/// number of steps from a supported node to an unsupported one. A path that leaves a level through an unsupported node
-/// never returns to that level, so the connected supported nodes of one level do not depend on each other through other
-/// nodes, and parts have no cyclic dependencies.
+/// The cost is linear in the number of operands. A node's *level* is the maximum, over all paths that lead to it, of
+/// the number of steps from a supported node to an unsupported one. A path that leaves a level through an unsupported
+/// node never returns to that level, so the connected supported nodes of one level do not depend on each other through
+/// other nodes, and parts have no cyclic dependencies.
 pub fn tag_supported(
     program: &mut ExportedProgram,
     prefix: &str,

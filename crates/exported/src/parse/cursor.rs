@@ -32,7 +32,7 @@ impl<'t> Cursor<'t> {
         self.0.starts_with(text)
     }
 
-    /// Advances past `text`, if it is next.
+    /// Advances past `text` if it is next. Returns whether it is.
     pub(super) fn eat(&mut self, text: &str) -> bool {
         let rest = self.0.strip_prefix(text);
         self.0 = rest.unwrap_or(self.0);
@@ -102,7 +102,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Takes a string in quotes, with Rust's escapes of quotes, backslashes and line ends.
+    /// Takes a string in quotes, with the escapes `\n`, `\t`, `\"`, `\\` and `\'`.
     pub(super) fn string(&mut self) -> Result<String> {
         self.expect("\"")?;
         let mut text = String::new();

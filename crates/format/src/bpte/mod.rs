@@ -90,7 +90,8 @@ impl Tensor {
         ScalarType::from_i8(self.scalar_type).ok()
     }
 
-    /// Number of bytes that the type and sizes require; `None` if it overflows, a size is negative or the type is unknown.
+    /// Number of bytes that the type and sizes require; `None` if it overflows, a size is negative or the type is
+    /// unknown.
     pub fn nbytes(&self) -> Option<u64> {
         shape::nbytes(self.scalar_type, &self.sizes)
     }

@@ -1,4 +1,4 @@
-/// The largest alignment that is inferred, in bytes: the largest common page size.
+/// The largest alignment, in bytes, that is inferred without padding that shows it: the largest common page size.
 const MOST_INFERRED: u64 = 64 << 10;
 
 /// Alignments inferred from the byte offsets of segments.
@@ -10,12 +10,12 @@ pub(crate) struct Alignments {
     pub(crate) each: Vec<u64>,
 }
 
-/// Infers the alignments of things that a writer placed one after the other. Each comes with the padding before it and its
-/// position.
+/// Infers the alignments of things that a writer placed one after the other. Each comes with the padding before it and
+/// its position.
 ///
-/// A writer with alignment A pads by less than A, to a multiple of A. So padding shows that an alignment is larger, and a
-/// position that it is not; a position that is a multiple of a page by accident shows nothing. Where both allow the default
-/// of the format, that was used.
+/// A writer with alignment A pads by less than A, to a multiple of A. So padding shows that an alignment is larger, and
+/// a position that it is not; a position that is a multiple of a page by accident shows nothing. Where both allow the
+/// default of the format, that was used.
 pub(crate) fn infer_alignments(places: &[(u64, u64)], default: u64) -> Alignments {
     let at_least =
         |padding: u64| padding.checked_add(1).and_then(u64::checked_next_power_of_two).unwrap_or(1 << 63);

@@ -95,8 +95,8 @@ fn lcm(a: u64, b: u64) -> Option<u64> {
     (a / x.max(1)).checked_mul(b).filter(|&lcm| lcm != 0)
 }
 
-/// Inserts `len` zero bytes for a header, rounded up to the alignment of the tables, at [`HEADER_AT`] of a flatbuffer, and
-/// adjusts the root offset. Returns the number of bytes inserted.
+/// Inserts `len` zero bytes for a header, rounded up to the alignment of the tables (at least 16), at [`HEADER_AT`] of
+/// a flatbuffer, and adjusts the root offset. Returns the number of bytes inserted.
 pub(crate) fn insert_header_space(tables: &mut Finished, len: usize) -> usize {
     let len = len.next_multiple_of(tables.alignment.max(16));
     let mut root = [0; 4];

@@ -174,10 +174,10 @@ pub(crate) struct Sharing<'d> {
     by_identity: HashMap<(usize, u64), u32>,
 }
 
-/// Blobs of one length.
+/// Blobs of one length and alignment.
 #[derive(Debug, Default)]
 struct Group<'d> {
-    /// The first blob and its index. It is not hashed until a second blob of the same length arrives.
+    /// The first blob and its index. It is not hashed until a second blob arrives.
     alone: Option<(Blob<'d>, u32)>,
     by_digest: HashMap<Digest, u32>,
 }

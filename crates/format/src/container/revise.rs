@@ -11,8 +11,8 @@ pub(crate) enum Content<'d> {
     Old(usize),
     /// Dropped: an empty segment remains, so that the others keep their indices.
     Gone,
-    /// Other bytes, in the place of an old segment, or new ones. The alignment is in addition to what the file's segments
-    /// have.
+    /// Other bytes, in the place of an old segment, or new ones. The alignment is in addition to what the file's
+    /// segments have.
     New { blob: Blob<'d>, alignment: u64, replaces: Option<usize> },
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Revised<'d> {
 }
 
 impl OldSegments<'_> {
-    /// The byte range in the file of segment `index`; `None` if it is empty.
+    /// The byte range in the file of segment `index`; `None` if it is empty or does not exist.
     pub(crate) fn range(&self, index: usize) -> Option<Range<u64>> {
         let segment = self.segments.get(index).filter(|segment| segment.size > 0)?;
         super::segment_range(segment, self.base)
@@ -134,9 +134,9 @@ impl OldSegments<'_> {
 
     /// Lays out the segments after an edit. `contents` has one entry for each segment, old or new.
     ///
-    /// Segments keep their order and their alignments. If none of them changed, everything behind the base is copied as it
-    /// is; otherwise what was between segments is left out, and what was behind the last one is put behind the new last
-    /// one.
+    /// Segments keep their order and their alignments. If none of them changed, everything behind the base is copied as
+    /// it is; otherwise what was between segments is left out, and what was behind the last one is put behind the new
+    /// last one.
     pub(crate) fn revise<'d>(
         &self,
         contents: &[Content<'d>],

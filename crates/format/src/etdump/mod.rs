@@ -195,13 +195,14 @@ impl Tensor {
         ScalarType::from_i8(self.scalar_type).ok()
     }
 
-    /// Number of bytes; `None` if it overflows, a size is negative or the element type is unknown.
+    /// Number of bytes; `None` if it overflows, a size is negative or above `i32::MAX`, or the element type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
         let sizes: Option<Vec<i32>> = self.sizes.iter().map(|&size| i32::try_from(size).ok()).collect();
         shape::nbytes(self.scalar_type, &sizes?)
     }
 
-    /// The range of the tensor's bytes in a debug buffer of `len` bytes; `None` if it is out of bounds.
+    /// The range of the tensor's bytes in a debug buffer of `len` bytes; `None` if it is out of bounds, or
+    /// [`Self::nbytes`] is `None`.
     pub fn data_range(&self, len: u64) -> Option<Range<u64>> {
         let start = u64::try_from(self.offset).ok()?;
         let end = start.checked_add(self.nbytes()?)?;

@@ -1,7 +1,7 @@
 /// The fields that a schema declares for a table, by id.
 ///
-/// The decoders know the meaning of fields; a layout knows only where offsets are, which is what code needs that copies,
-/// compares or patches tables without decoding them.
+/// The decoders know the meaning of fields; a layout knows only where offsets are, which is what code needs that
+/// copies, compares or patches tables without decoding them.
 #[derive(Debug)]
 pub(crate) struct Layout(pub(crate) &'static [(&'static str, FieldKind)]);
 

@@ -23,12 +23,12 @@ pub(crate) struct Merged {
 /// the same schema, and everything else stays as it is.
 ///
 /// Scalars are overwritten. New strings, vectors and tables are appended, and the offset that refers to the old ones is
-/// redirected. A table whose fields come or go gets a vtable of its own. A table for whose new fields there is no room is
-/// appended as a whole: then its undeclared fields are lost, because nothing says which of them are offsets. What nothing
-/// refers to any more is overwritten with zeros.
+/// redirected. A table whose fields come or go gets a vtable of its own. A table for whose new fields there is no room
+/// is appended as a whole: then its undeclared fields are lost, because nothing says which of them are offsets. What
+/// nothing refers to any more is overwritten with zeros.
 ///
-/// `opaque` are entries of the vector `execution_plan`-like field `opaque_field` of the root that `new` does not have and
-/// that stay untouched. `header` are the bytes between identifier and tables. `None` if `old` is malformed or too large.
+/// `opaque` are the indices of entries of the root's vector `opaque_field` that `new` does not have; they stay as they
+/// are. `header` are the bytes between identifier and tables. `None` if `old` is malformed or too large.
 pub(crate) fn merge(
     old: &[u8],
     new: &Finished,
@@ -203,8 +203,8 @@ impl Merger<'_> {
         Some(())
     }
 
-    /// Sets a field of a table that has room for it at `at`. `had`: whether it was there before. False if the table must be
-    /// replaced.
+    /// Sets a field of a table that has room for it at `at`. `had`: whether it was there before. False if the table
+    /// must be replaced.
     fn merge_field(
         &mut self,
         (old, new): (RawTable, RawTable),
@@ -375,9 +375,9 @@ impl Merger<'_> {
 
 /// How an old table stores the fields that only the new table has.
 struct Room {
-    /// The ids of the added fields and their offsets in the table, which reuse the space of removed fields.
+    /// The ids of the added fields, and their positions in the buffer, which reuse the space of removed fields.
     added: Vec<(usize, usize)>,
-    /// The ids of the removed fields and the offsets that they had.
+    /// The ids of the removed fields, and the positions that they had in the buffer.
     removed: Vec<(usize, usize)>,
 }
 

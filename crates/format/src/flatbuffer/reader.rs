@@ -102,8 +102,8 @@ impl<'a> Reader<'a> {
         self.limits
     }
 
-    /// The paths of the fields that tables have beyond those that were read, as `execution_plan[0].field_12`: a newer schema has
-    /// them. At most a thousand.
+    /// The paths of the fields that tables have beyond those that were read, as `execution_plan[0].field_12`: a newer
+    /// schema has them. At most a thousand.
     pub fn unknown_fields(&self) -> Vec<String> {
         self.unknown.borrow().clone()
     }
@@ -347,8 +347,8 @@ impl<'a> Table<'_, 'a> {
             .at(self.reader.base.saturating_add(place as u64))
     }
 
-    /// Records an error that does not prevent the rest from being decoded: a member of an enum or union that this reader does
-    /// not know. [`Self::take_recoverable`] returns it.
+    /// Records an error that does not prevent the rest from being decoded: a member of an enum or union that this
+    /// reader does not know. [`Self::take_recoverable`] returns it.
     #[cold]
     pub fn record_recoverable(&self, error: Error) {
         self.reader.passed.borrow_mut().push(error);

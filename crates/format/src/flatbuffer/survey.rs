@@ -10,8 +10,8 @@ const MAX_LISTED: usize = 64;
 /// What a flatbuffer contains beyond what a schema declares.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// The fields that the schema does not declare, and unions with members that it does not have, by path; the first of
-    /// them.
+    /// The fields that the schema does not declare, and unions with members that it does not have, by path; the first
+    /// of them.
     pub(crate) unknown: Vec<String>,
     /// The number of unknown parts, listed or not.
     pub(crate) unknown_count: usize,
@@ -26,8 +26,8 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Walks all tables from the root. `header` are the bytes between identifier and tables that belong to neither. Each
-    /// table is visited once, whatever refers to it.
+    /// Walks all tables from the root. `header` are the bytes between identifier and tables that belong to neither.
+    /// Each table is visited once, whatever refers to it.
     pub(crate) fn new(buffer: &[u8], layout: &'static Layout, header: Range<usize>) -> Self {
         let raw = Raw(buffer);
         let mut walker =

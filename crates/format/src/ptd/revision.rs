@@ -18,9 +18,9 @@ use std::ops::Range;
 
 /// Named data that is being edited.
 ///
-/// [`finish`](Self::finish) writes what was edited and copies the rest: segments keep their alignments and indices, and so do
-/// a longer header, segments that nothing refers to, fields of newer schemas, and what is behind the end. Files of release
-/// 0.6 that are changed are written in the current edition.
+/// [`finish`](Self::finish) writes what was edited and copies the rest: segments keep their alignments and indices, and
+/// so do a longer header, segments that nothing refers to, fields of newer schemas, and what is behind the end. Files
+/// of release 0.6 that are changed are written in the current edition.
 pub struct Revision<'d> {
     tables: FlatTensor,
     old: VerifiedFlatTensor,
@@ -44,8 +44,8 @@ pub struct Revised<'d> {
     pub is_unchanged: bool,
 }
 
-/// What writing named data again from its decoded tables would lose, as phrases such as `unknown field 4 of named_data[0]`.
-/// `bytes` are the bytes of its tables.
+/// What writing named data again from its decoded tables would lose, as phrases such as
+/// `unknown field 4 of named_data[0]`. `bytes` are the bytes of its tables.
 pub fn undeclared_parts(file: &VerifiedFlatTensor, bytes: &[u8]) -> Vec<String> {
     let header = file.header();
     let mut lost = survey(bytes, header).phrases();
@@ -170,8 +170,8 @@ impl<'d> Revision<'d> {
         (self.contents.len() - 1) as u32
     }
 
-    /// Makes entries whose segments have equal bytes and alignments share one. Segments whose size occurs several times are
-    /// read.
+    /// Makes entries whose segments have equal bytes and alignments share one. Segments whose size occurs several times
+    /// are read.
     pub fn share_equal_bytes(&mut self) -> Result<()> {
         let alignments = self.old.segment_alignments();
         let used = used_segments(&self.tables.named_data);

@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::io::Write;
 use std::ops::Range;
 
-/// The default alignment of segments, that of the reference implementation.
+/// The default alignment of segments in bytes, that of the reference implementation.
 pub const DEFAULT_SEGMENT_ALIGNMENT: u64 = 128;
 
 /// Builds a `.ptd` file.

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 /// The file identifier at byte 4, the only one in use since 2024.
 pub const IDENTIFIER: [u8; 4] = *b"ET12";
-/// Length of the extended header that current writers produce.
+/// Length in bytes, counted from its magic, of the extended header that current writers produce.
 pub const EXTENDED_HEADER_LENGTH: u32 = 32;
-/// Length of the shortest extended header, in files from before release 1.0.
+/// Length in bytes of the shortest extended header, in files from before release 1.0.
 pub const MIN_EXTENDED_HEADER_LENGTH: u32 = 24;
 
 const MAGIC: Magic = Magic { identifier: IDENTIFIER, kind: FileKind::Pte };

@@ -19,7 +19,7 @@ impl Program {
         }
     }
 
-    /// The byte range of a segment in the file.
+    /// The byte range of a segment in the file; `None` if there is no such segment, or the range overflows.
     pub(crate) fn segment_range(&self, header: &Header, index: u32) -> Option<Range<u64>> {
         segment_range(self.segments.get(index as usize)?, header.segment_base_offset)
     }

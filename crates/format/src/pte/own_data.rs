@@ -1,8 +1,8 @@
 //! Named data that Pteron adds to programs: what it knows of a method and the tables cannot say.
 //!
-//! Named data is looked up by delegates only, so the reference runtime ignores entries whose key no delegate asks for. All
-//! keys that Pteron adds start with [`OWN_KEY_PREFIX`], and go on with what the entry is and the name of the method, if it
-//! is about one. The entries are text whose first line has a version, or JSON with a version.
+//! Named data is looked up by delegates only, so the reference runtime ignores entries whose key no delegate asks for.
+//! All keys that Pteron adds start with [`OWN_KEY_PREFIX`], and go on with what the entry is and the name of the
+//! method, if it is about one. The entries are text whose first line has a version, or JSON with a version.
 //!
 //! | key | entry |
 //! | --- | --- |
@@ -66,8 +66,8 @@ pub fn alignments_key(method: &str) -> String {
     format!("{OWN_KEY_PREFIX}alignments.{method}")
 }
 
-/// The alignments in memory, in bytes, that the delegates of a method ask for. The tables of a program cannot say this: where
-/// something lies in the file says only what it is a multiple of by intention or by chance.
+/// The alignments in memory, in bytes, that the delegates of a method ask for. The tables of a program cannot say this:
+/// where something lies in the file says only what it is a multiple of by intention or by chance.
 ///
 /// ```text
 /// alignments 1
@@ -75,7 +75,7 @@ pub fn alignments_key(method: &str) -> String {
 /// data 64 KEY
 /// ```
 ///
-/// A key is written with `\\n` for a line feed and `\\\\` for a backslash.
+/// A key is written with `\n` for a line feed and `\\` for a backslash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Alignments {
     /// The alignment of each delegate's payload in bytes, by delegate index.
@@ -144,7 +144,7 @@ pub(super) fn lines_after_head<'t>(
     }
 }
 
-/// A text on one line: `\\n` for a line feed, `\\\\` for a backslash.
+/// A text on one line: `\n` for a line feed, `\\` for a backslash.
 pub(super) fn escape(text: &str) -> String {
     text.replace('\\', r"\\").replace('\n', r"\n")
 }

@@ -40,8 +40,8 @@ pub(crate) struct Broken {
     pub(crate) error: crate::Error,
     /// The method as far as it could be read, if nothing is wrong with it except unknown members of enums or unions.
     pub(crate) plan: Option<ExecutionPlan>,
-    /// The unknown members. In `plan`, values have [`EValue::Null`] instead, instructions a kernel call without operator, and
-    /// enums their default.
+    /// The unknown members. In `plan`, values have [`EValue::Null`] instead, instructions a kernel call without
+    /// operator, and enums their default.
     pub(crate) unknown: Vec<crate::Error>,
 }
 

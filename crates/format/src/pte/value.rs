@@ -133,8 +133,8 @@ impl Tensor {
         self.extra_tensor_info.as_ref()?.fully_qualified_name.as_deref()
     }
 
-    /// The name by which a caller of the method accesses it: that of a mutable tensor or of external data. Constants in the
-    /// program have none.
+    /// The name by which a caller of the method accesses it: that of a mutable tensor or of external data. Constants in
+    /// the program have none.
     pub fn attribute_name(&self) -> Option<&str> {
         let is_constant = self.data_buffer_idx != 0 && self.allocation_info.is_none() && !self.is_external();
         self.fully_qualified_name().filter(|_| !is_constant)

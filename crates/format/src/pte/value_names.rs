@@ -2,8 +2,8 @@ use super::own_data::{escape, lines_after_head, unescape};
 use std::fmt;
 use std::str::FromStr;
 
-/// The names of the inputs and outputs of a method, in the order of its tables, which have no place for them. An input or
-/// output may have none.
+/// The names of the inputs and outputs of a method, in the order of its tables, which have no place for them. An input
+/// or output may have none.
 ///
 /// ```text
 /// names 1
@@ -13,7 +13,7 @@ use std::str::FromStr;
 /// output logits
 /// ```
 ///
-/// A name is written with `\\n` for a line feed and `\\\\` for a backslash.
+/// A name is written with `\n` for a line feed and `\\` for a backslash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ValueNames {
     /// The names of the inputs, in order.

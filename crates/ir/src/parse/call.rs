@@ -91,7 +91,7 @@ impl Unassigned<'_> {
         Some(first)
     }
 
-    /// How many inputs, from the next one on, have a property before the first that does not.
+    /// The number of consecutive inputs, from the next one on, for which `is` holds.
     fn count_while(&self, is: impl Fn(&Input) -> bool) -> usize {
         self.inputs.iter().take_while(|input| is(input)).count()
     }

@@ -1,5 +1,5 @@
-//! Scratch memory that each thread keeps, for packed blocks. Its size is bounded by the block sizes of the callers,
-//! not by the problem, and nothing is allocated after a thread's first call.
+//! Scratch memory that each thread keeps, for packed blocks. Its size is bounded by the block sizes of the callers, not
+//! by the problem, and nothing is allocated once a thread's buffers are as large as its calls need.
 
 use pteron_tensor::AlignedBuffer;
 use std::cell::RefCell;

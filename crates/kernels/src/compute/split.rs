@@ -5,8 +5,8 @@
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// An amount of work worth dividing. Under Miri, which is too slow for such sizes, less work is divided, so that
-/// tests cover it.
+/// `work`, an amount worth dividing. Under Miri, which is too slow for such amounts, a smaller one, so that tests cover
+/// the division.
 pub(crate) const fn reduced_under_miri(work: usize) -> usize {
     if cfg!(miri) { 1 << 8 } else { work }
 }
@@ -93,8 +93,8 @@ pub(crate) fn nth_share(i: usize, parts: usize, len: usize, unit: usize) -> Rang
     at(i)..at(i + 1)
 }
 
-/// Elements of a chunk: many cache lines, so that shared lines at its ends do not matter. A thread's chunks are
-/// adjacent.
+/// The number of elements of a chunk: many cache lines, so that shared lines at its ends do not matter. A thread's
+/// chunks are adjacent.
 const PART: usize = ELEMENTS / 2;
 
 /// Runs `body` over chunks of `out`, with the index of each chunk's first element; in parallel on `pool` if `out` has

@@ -169,7 +169,7 @@ fn to_complex_type(dtype: ScalarType) -> ScalarType {
     }
 }
 
-/// The lanes that are copied together where the elements of a lane are not adjacent.
+/// The number of lanes that are copied together where the elements of a lane are not adjacent.
 const TILE: usize = 8;
 
 /// The lanes along a dimension of a row-major tensor: `inner` lanes lie side by side.

@@ -96,8 +96,8 @@ impl<T: Precision> Plans<T> {
     }
 }
 
-/// The complex elements that a plan holds for each element of a transform: roots of unity, and for large prime factors
-/// those of a convolution of two to four times the length.
+/// An estimate of the number of complex elements that a plan holds for each element of a transform: roots of unity, and
+/// for large prime factors those of a convolution of two to four times the length.
 fn plan_elements(mut len: usize) -> usize {
     for p in 2..=31 {
         while len > 1 && len.is_multiple_of(p) {

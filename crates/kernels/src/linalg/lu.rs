@@ -35,8 +35,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Replaces a matrix by its factors: L, whose diagonal is 1, below the diagonal, and U. Sets the row that was swapped with
-/// each row, from 1 on. Returns the first pivot that is zero, from 1 on, or 0.
+/// Replaces a matrix by its factors: L, whose diagonal is 1, below the diagonal, and U. Sets `pivots` to the row that
+/// each row was swapped with, counted from 1. Returns the number of the first pivot that is zero, counted from 1, or 0.
 fn factorize<F: Field>(matrix: &mut Matrix<'_, F>, with_pivots: bool, pivots: &mut [i64]) -> i64 {
     let mut info = 0;
     for k in 0..pivots.len() {
@@ -151,7 +151,7 @@ impl<'a, F: Field> Parts<'a, F> {
     }
 }
 
-/// Swaps each row with the row that its pivot names.
+/// Swaps each row with the row that its pivot names, counted from 1; fails if there is no such row.
 fn swap_rows<T>(rows: &mut [T], pivots: &[i64]) -> Result<()> {
     for (i, &pivot) in pivots.iter().enumerate() {
         let other = usize::try_from(pivot.saturating_sub(1)).unwrap_or(usize::MAX);

@@ -122,7 +122,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         self.data.fill(value);
     }
 
-    /// Writes the top left part of the matrix that has the size of the target, or its conjugate transpose, in row-major
+    /// Writes the top left part of the matrix, of as many rows as the target has and `cols` columns, in row-major
     /// order.
     pub(super) fn store(&self, cols: usize, to: &mut [F]) {
         for (i, row) in to.chunks_exact_mut(cols.max(1)).enumerate() {
@@ -130,7 +130,7 @@ impl<'a, F: Field> Matrix<'a, F> {
         }
     }
 
-    /// Like [`Self::store`], but stores the conjugate transpose.
+    /// Like [`Self::store`], but writes the conjugate transpose of the matrix.
     pub(super) fn store_adjoint(&self, cols: usize, to: &mut [F]) {
         for (i, row) in to.chunks_exact_mut(cols.max(1)).enumerate() {
             row.iter_mut().enumerate().for_each(|(j, x)| *x = self.at(j, i).conj());

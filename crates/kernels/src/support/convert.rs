@@ -89,7 +89,7 @@ pub(crate) fn all_values<'a, C: Compute>(
     values(ctx, tensor, &Layout::of_tensor(tensor.meta()))
 }
 
-/// The integers of an index tensor, in row-major order.
+/// The elements of an index tensor, in row-major order; fails if they are not integers.
 pub(crate) fn indices<'a>(
     ctx: &KernelContext<'a>,
     name: &str,

@@ -90,7 +90,7 @@ fn copy_dense(src: &[u8], dst: &mut [u8]) {
     }
 }
 
-/// A loop of a copy: the trip count and the strides of both sides.
+/// A loop of a copy: the trip count and the strides of both sides, in elements unless [`Loop::in_bytes`] made it.
 #[derive(Clone, Copy)]
 struct Loop {
     size: usize,
@@ -148,8 +148,9 @@ fn copy_short_runs<const N: usize>(src: &[u8], a: usize, dst: &mut [u8], b: usiz
     }
 }
 
-/// Copies two loops as a matrix transposition, in squares that are transposed in registers. This needs the source to be
-/// contiguous along one loop and the destination along the other; otherwise returns `false` and copies nothing.
+/// Copies two loops as a matrix transposition, in squares that are transposed in registers. Returns `false` and copies
+/// nothing unless the source is contiguous along `across` and the destination along `inner`, the other strides are not
+/// negative, and both loops have at least four iterations.
 fn transpose(src: &[f32], a: isize, dst: &mut [f32], b: isize, inner: Loop, across: Loop) -> bool {
     const SQUARE: usize = 16;
     let steps = [inner.from, across.into].map(usize::try_from);
@@ -271,7 +272,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
     }
 }
 
-/// Merges adjacent loops, outermost first, where one loop can do the same.
+/// Merges adjacent loops of a list, the outermost first, where one loop does the same.
 fn merge_loops(loops: &mut SmallVec<[Loop; 8]>) {
     let mut i = loops.len();
     while i > 1 {
@@ -285,7 +286,8 @@ fn merge_loops(loops: &mut SmallVec<[Loop; 8]>) {
     }
 }
 
-/// The number of elements that are copied between two checks of the interrupt handle.
+/// The number of elements after which a copy reports its progress, at the latest; several reports make one check of the
+/// interrupt handle.
 const LINE: usize = 1 << 14;
 
 /// Copies two loops in square tiles, which stay in the cache although one side is accessed with a large stride.

@@ -4,8 +4,8 @@ use pteron_operator::{Error, Result, ensure};
 use pteron_tensor::{MAX_RANK, Shape};
 use smallvec::SmallVec;
 
-/// Wraps a dimension that may be negative, of a tensor of `rank` dimensions. A zero-dim tensor counts as
-/// having one.
+/// Wraps a dimension of a tensor of `rank` dimensions: a negative one counts from the end. Fails if it is out of range.
+/// A zero-dim tensor counts as having one.
 pub(crate) fn wrap_dim(name: &str, dim: i64, rank: usize) -> Result<usize> {
     let n = rank.max(1) as i64;
     ensure!(

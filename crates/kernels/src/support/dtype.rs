@@ -128,7 +128,7 @@ macro_rules! cast_complex {
 
 cast_complex!(f16, f32, f64);
 
-/// Reads the elements at `start`, `start + stride`, ... from a tensor's bytes.
+/// Reads the elements at `start`, `start + stride`, ... (in elements) from a tensor's bytes.
 pub(crate) type Load<C> = fn(bytes: &[u8], start: usize, stride: isize, into: &mut [C]);
 
 /// Writes all elements of `from` to the start of `bytes`.
@@ -273,7 +273,8 @@ pub(crate) fn expect_dtype(argument: &str, dtype: ScalarType, supported: DtypeSe
 /// Evaluates an expression with a type name bound to the Rust type of a scalar type, or returns
 /// [`unsupported_type`]: `dispatch!("self", dtype, REAL_BOOL, T => f::<T>(x))`.
 ///
-/// The set is the name of a constant of [`DtypeSet`], or `COMPUTE` for the types of [`Compute`].
+/// The set is the name of a constant of [`DtypeSet`], or `COMPUTE`, `COMPUTE_REAL` or `COMPUTE_FLOAT` for the types of
+/// [`Compute`], for those that are not complex, or for f32 and f64.
 macro_rules! dispatch {
     ($name:expr, $dtype:expr, INTEGRAL, $T:ident => $body:expr) => {
         dispatch!(@ INTEGRAL, $name, $dtype, $T => $body, Byte u8, Char i8, Short i16, Int i32, Long i64)

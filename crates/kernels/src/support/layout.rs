@@ -235,7 +235,7 @@ impl Walk {
         }
     }
 
-    /// Calls `run(start, stride, count)` for each evenly strided run of a range.
+    /// Calls `run(offset, stride, count)` for the evenly strided runs that make up a range of positions, in order.
     #[inline]
     pub(crate) fn each_run(&self, range: Range<usize>, mut run: impl FnMut(usize, isize, usize)) {
         let mut left = range.len();

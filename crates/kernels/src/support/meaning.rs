@@ -9,7 +9,7 @@ pub(crate) fn reshape_meaning(_: &Args<'_>) -> Option<Meaning> {
     Some(Meaning::Reshape)
 }
 
-/// The sizes of the first tensor.
+/// The sizes of the argument `self`.
 pub(crate) fn sizes_of_first(args: &Args<'_>) -> Option<Shape> {
     Some(*args.meta("self").ok()?.sizes())
 }
@@ -24,7 +24,7 @@ pub(crate) fn binary_meaning(f: Binary) -> Option<Meaning> {
     Some(Meaning::Elementwise(Expression::binary(f)))
 }
 
-/// The meaning of an operator that clamps each element; `None` if `low > high`.
+/// The meaning of an operator that clamps each element; `None` unless `low <= high`.
 pub(crate) fn clamp_between_meaning(low: f64, high: f64) -> Option<Meaning> {
     let (low, high) = (low as f32, high as f32);
     (low <= high).then(|| Meaning::Elementwise(Expression::clamp(low, high)))

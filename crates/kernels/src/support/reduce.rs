@@ -26,12 +26,12 @@ pub(crate) trait Reducer<C: Compute>: Sync {
     fn finish(&self, acc: Self::Acc, count: usize) -> Self::Out;
 }
 
-/// Independent accumulators over one row, so that the loop vectorises. Fixed, so that
-/// results depend only on the input.
+/// The number of independent accumulators over one row, so that the loop vectorises. Fixed, so that results depend only
+/// on the input.
 const LANES: usize = 8;
 /// The number of elements read at a time.
 const BLOCK: usize = 512;
-/// The number of columns reduced together if the innermost dimension is kept.
+/// The largest number of columns that are reduced together if the innermost dimension is kept.
 const COLUMNS: usize = 64;
 /// Grain size: the smallest number of elements worth waking a thread for.
 const GRAIN: usize = 1 << 15;

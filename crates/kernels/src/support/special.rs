@@ -24,7 +24,7 @@ pub(crate) fn erfc(x: f64) -> f64 {
     if x < 0.0 { 2.0 - erfc_tail(a) } else { erfc_tail(a) }
 }
 
-/// `erf(x) / x - 1` for small x.
+/// `erf(x) / x - 1` for `x` of a magnitude below 0.84375.
 fn erf_near_zero(x: f64) -> f64 {
     const P: [f64; 5] = [
         1.28379167095512558561e-01,

@@ -20,7 +20,7 @@ const fn piece(value: usize, low: u32, bits: u32, byte: usize, at: u32) -> Piece
     Piece { value, low, bits, byte, at }
 }
 
-/// How blocks of values, of a number of bits each, are packed into bytes.
+/// How blocks of values, all of the same number of bits, are packed into bytes.
 pub(super) struct Layout {
     lanes: usize,
     pieces: SmallVec<[Piece; 16]>,

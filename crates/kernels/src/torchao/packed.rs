@@ -13,8 +13,9 @@ const RUN: usize = 128;
 
 /// The scales, zero points and tables that a strip holds besides its values.
 enum Encoding {
-    /// Each group of columns ends with a scale for each row, a sum that is not needed here, and, if `zeros` is set, a zero
-    /// point. Values are signed, or indices into a table of signed values before the first group.
+    /// Each group of columns ends with a scale for each row, a sum for each row that is not needed here and, if `zeros`
+    /// is set, a zero point for each row. Values are signed, or indices into a table of signed values before the first
+    /// group.
     Affine { zeros: bool, table: bool },
     /// Values are indices into a table of sixteen float32 before the first column. If `scales` is set, each group of
     /// columns starts with a scale for each row.
@@ -107,7 +108,7 @@ impl<'a> Packed<'a> {
         self.height
     }
 
-    /// Dequantizes a strip to rows of `k` elements. Returns the biases of the rows.
+    /// Dequantizes a strip to rows of `k` elements. Returns the biases of the rows, zeros if there are none.
     pub(super) fn dequantize(&self, strip: usize, rows: &mut [f32]) -> [f32; MAX_HEIGHT] {
         let mut bytes = &self.strips[strip * self.strip_bytes..][..self.strip_bytes];
         let (mut values, mut table) = ([0; RUN], [0.0; 16]);

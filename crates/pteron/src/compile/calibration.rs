@@ -104,15 +104,15 @@ impl Calibration {
         Ok(())
     }
 
-    /// What static quantization needs to know ([`Quantize::Static`](super::Quantize::Static)): for each value the range with the least
-    /// squared error in int8 over the runs.
+    /// What static quantization needs to know ([`Quantize::Static`](super::Quantize::Static)), by the method's name:
+    /// for each value the range with the least squared error in int8 over the runs.
     pub fn schemes(self) -> BTreeMap<String, StaticScheme> {
         let (name, scheme, _) = self.scheme_and_channels();
         BTreeMap::from([(name, scheme)])
     }
 
-    /// The method, its ranges as in [`Self::schemes`], and the statistics of the channels of values. The ranges hold for the channels as
-    /// they are, so that a scheme has not both.
+    /// The method, its ranges as in [`Self::schemes`], and the statistics of the channels of values. The ranges are
+    /// those of values that were not equalized by these statistics, so one scheme cannot use both.
     pub(super) fn scheme_and_channels(self) -> (String, StaticScheme, BTreeMap<String, ChannelStatistics>) {
         let (mut scheme, mut channels) = (StaticScheme::default(), BTreeMap::new());
         for (observed, mut value) in self.observer.observed.into_iter().zip(self.values) {
@@ -203,7 +203,7 @@ impl LayerErrors {
         Ok(())
     }
 
-    /// For each layer in order: its name, the name of its input, and the noise of its result relative to the signal.
+    /// For each layer in order: its name, the name of its input, and its noise energy divided by that of the signal.
     pub fn noise(&self) -> impl Iterator<Item = (&str, &str, f64)> {
         self.observer.observed.iter().zip(&self.layers).map(|(observed, layer)| {
             let noise = if layer.signal > 0.0 { layer.noise / layer.signal } else { 0.0 };
@@ -211,8 +211,8 @@ impl LayerErrors {
         })
     }
 
-    /// The mean error of each channel of each layer, which added to its bias removes it. One that is within what chance makes of
-    /// its errors is shrunk: a mean of `n` errors has the variance of one by `n`.
+    /// For each layer, by name, the mean error of each channel, which is to be added to the bias. A mean is shrunk
+    /// towards 0 by what chance explains: the mean of `n` errors has 1/n of the variance of one.
     pub fn corrections(&self) -> BTreeMap<String, Vec<f32>> {
         let correction = |&[sum, squares, count]: &[f64; 3]| {
             let count = count.max(1.0);

@@ -121,7 +121,7 @@ pub fn in_memory(file: Arc<dyn DataLoader>, compiled: &Compiled) -> Arc<dyn Data
 /// The weights that a compiled program stores outside of itself, in memory.
 ///
 /// # Errors
-/// As [`in_memory`].
+/// The weights cannot be read or computed.
 pub fn named_data(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<Arc<dyn NamedDataMap>> {
     let mut bytes = Vec::new();
     let written = compiled.named_data().and_then(|data| Ok(data.write_to(&mut bytes)?));

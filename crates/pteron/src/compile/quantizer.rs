@@ -128,9 +128,9 @@ impl<'q> Quantizer<'q> {
 
     /// Calibrates and measures with these samples: inputs of the method. `progress` is told what is being done.
     ///
-    /// With a goal, the nodes that cost the most noise for the multiplications that they save stay float, as many as it takes. Each
-    /// quantized node is measured alone for this: for `n` of them, the model is compiled and run over the samples at most
-    /// `n + log2(n) + 3` times.
+    /// With a goal that is missed, the nodes that cost the most noise for the multiplications that they save stay
+    /// float, as many as it takes. Each quantized node is measured alone for this: for `n` of them, the model is
+    /// compiled and run over the samples up to `n + log2(n) + 1` more times.
     ///
     /// # Errors
     /// A run fails, the model cannot be quantized, or the goal cannot be reached.
@@ -361,7 +361,7 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection.
+    /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection. Fails if it takes them all.
     fn reach_goal(
         &self,
         goal: &QuantizationGoal,
@@ -392,7 +392,7 @@ impl Run<'_> {
     }
 }
 
-/// The mean signal-to-noise ratio of outputs, in decibels.
+/// The mean of the outputs' signal-to-noise ratios in decibels, each taken as at most 150; 0 if no output has one.
 fn mean_sqnr(outputs: &[OutputComparison]) -> f64 {
     // More than single precision resolves.
     const MOST: f64 = 150.0;

@@ -116,9 +116,10 @@ impl PyBatchRunner {
         .to_string()
     }
 
-    /// Executes the rows of columns: for each input one column, or several of scalars, each a name and an array or list. Returns
-    /// an array for each output, or a list of arrays and `None` if rows have different sizes or failed, and the failures. With
-    /// `top`, the outputs are the indices of this many of the largest elements of the only output, and these elements.
+    /// Executes the rows of columns: for each input one column, or several of scalars, each a name and an array or
+    /// list. Returns an array for each output, or a list of arrays and `None` if rows have different sizes or failed,
+    /// and the failures. With `top`, the outputs are the indices of this many of the largest elements of the only
+    /// output, and these elements.
     fn run_arrays<'py>(
         &self,
         py: Python<'py>,
@@ -142,8 +143,8 @@ impl PyBatchRunner {
         Ok((outputs, failures))
     }
 
-    /// As `run_arrays`, of Arrow columns or lists, but returns a named Arrow column for each output. `labels` are those of the
-    /// indices that `top` has found.
+    /// As `run_arrays`, of Arrow columns or lists, but returns a named Arrow column for each output. `labels` are those
+    /// of the indices that `top` has found.
     fn run_arrow(
         &self,
         py: Python<'_>,
@@ -251,8 +252,8 @@ fn with_top(outputs: Vec<OutputColumn>, count: Option<usize>) -> Result<Vec<Outp
     }
 }
 
-/// Converts an output column to one array (failed rows: NaN) or, if sizes differ, a list of arrays (failed rows:
-/// `None`).
+/// Converts an output column to one array or, if rows have different sizes or failed, to a list of arrays, with `None`
+/// for failed rows.
 fn output_array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAny>> {
     let dtype = column.spec.dtype;
     let tensor = |sizes: &[usize], bytes: &[u8]| -> Result<PyTensor> {

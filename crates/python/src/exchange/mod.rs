@@ -2,10 +2,11 @@
 //!
 //! The module `arrow` imports and exports Arrow's C data interface, whose memory is immutable.
 //!
-//! All other `unsafe` blocks here rely on the rules of the buffer protocol and of DLPack: memory that an exporter has lent is
-//! neither moved nor freed until it is returned, and nobody writes to it while another reads it. Python enforces the first
-//! rule. The caller must observe the second: an array that is an argument of a call must not be written to by other threads
-//! before the call returns, as with any function that releases the GIL. `docs/python.md` says so.
+//! All other `unsafe` blocks here rely on the rules of the buffer protocol and of DLPack: memory that an exporter has
+//! lent is neither moved nor freed until it is returned, and nobody writes to it while another reads it. Python
+//! enforces the first rule. The caller must observe the second: an array that is an argument of a call must not be
+//! written to by other threads before the call returns, as with any function that releases the GIL. `docs/python.md`
+//! says so.
 
 mod array;
 pub(crate) mod arrow;
@@ -24,8 +25,8 @@ pub(crate) use storage::Storage;
 use pteron::ScalarType;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts inputs and outputs whose elements were copied; the copy of each input into the method's own memory is not
-/// counted.
+/// Counts inputs that were copied since they are not dense, and outputs that were copied; the copy of each input into
+/// the method's own memory is not counted.
 #[derive(Default)]
 pub(crate) struct Copies {
     inputs: AtomicU64,
@@ -36,7 +37,7 @@ pub(crate) struct Copies {
 pub(crate) static COPIES: Copies = Copies { inputs: AtomicU64::new(0), outputs: AtomicU64::new(0) };
 
 impl Copies {
-    /// Counts an input that was copied before it was passed to the method.
+    /// Counts an array that was copied to a tensor because its elements are not dense.
     pub(crate) fn count_input(&self) {
         self.inputs.fetch_add(1, Ordering::Relaxed);
     }

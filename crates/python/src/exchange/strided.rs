@@ -93,8 +93,8 @@ pub(super) struct Place<'a> {
 /// Copies elements of `size` bytes between places with any strides.
 ///
 /// # Safety
-/// For every element of a tensor of these sizes, the memory at `from` must be readable and the memory at `to` writable, and
-/// the two must not overlap.
+/// For every element of a tensor of these sizes, the memory at `from` must be readable and the memory at `to` writable,
+/// and the two must not overlap.
 pub(super) unsafe fn copy(from: &Place<'_>, to: &Place<'_>, sizes: &Shape, size: usize) {
     if sizes.contains(&0) {
         return;

@@ -51,8 +51,8 @@ pub struct Layout {
     pub nodes: Vec<(i64, i64)>,
     /// The layer of each node, from 0.
     pub layers: Vec<u32>,
-    /// The points of each edge, from source to target; empty for an edge that is too long to be drawn, and for a
-    /// self-loop.
+    /// The points of each edge, from source to target. Empty for an edge that is too long to be drawn, alone or with
+    /// the others, that is a self-loop, or that leads to a missing node.
     pub routes: Vec<Vec<(i64, i64)>>,
     /// The number of elementary steps, for tests of the complexity.
     pub work: u64,

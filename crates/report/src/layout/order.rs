@@ -42,8 +42,8 @@ fn number_positions(layer: &[u32], position: &mut [u32]) {
     layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
 }
 
-/// Sorts a layer by the mean position of each vertex's neighbours in the previous layer; a vertex without neighbours keeps
-/// its position.
+/// Sorts a layer by the mean position of each vertex's neighbours in the previous layer; a vertex without neighbours is
+/// sorted by its own position.
 fn sort_layer(chains: &Chains, layer: &mut [u32], position: &mut [u32], downward: bool, work: &mut u64) {
     let mut keys: Vec<(i64, u32)> = layer
         .iter()

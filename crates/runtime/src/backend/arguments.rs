@@ -16,7 +16,7 @@ pub enum CallArgument {
     Tensor(TensorMeta),
     /// A list of tensors.
     Tensors(Vec<TensorMeta>),
-    /// Any other argument: a number, a boolean, a string, a list of these, or none.
+    /// Any other argument: a number, a boolean, a string, a list of these or of optional tensors, or none.
     Other,
 }
 
@@ -36,8 +36,8 @@ pub(crate) struct CallArguments<'p> {
     min_inputs: usize,
     /// Why the last of the `min_inputs` arguments cannot be written; `None` if `min_inputs` is 0.
     fixed: Option<&'static str>,
-    /// The arguments up to the last one that has contents before the call. A delegate may overwrite them, but does not
-    /// where the file names each result once.
+    /// The number of arguments up to the last one that an earlier instruction computes, at least `min_inputs`. They are
+    /// inputs if the program writes each value once; otherwise a delegate may overwrite them.
     computed: usize,
     /// The number of arguments before the first one that has no contents before the call. That one may be an output,
     /// or state that nothing has written yet.
@@ -123,7 +123,7 @@ struct Scan<'s> {
     is_written: Vec<bool>,
     /// The bytes that instructions have written: the end of each maximal range, by arena and start.
     bytes: BTreeMap<(usize, usize), usize>,
-    /// Whether instructions run in the order in which they are listed, because there are no jumps.
+    /// Whether instructions run in the order in which they are listed, because there are no jumps and no moves.
     is_straight: bool,
 }
 
@@ -210,13 +210,13 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Whether an earlier instruction computes the value. `false` if there are jumps, or if the value may be state.
+    /// Whether an earlier instruction computes the value. `false` with jumps or moves, or if the value may be state.
     fn is_computed(&self, id: Id) -> bool {
         self.is_straight && self.is_written[id] && !self.is_state[id]
     }
 
-    /// Whether a tensor has no contents before a call. `views` says whether it may be another name of bytes that were
-    /// written.
+    /// Whether a tensor in an arena certainly has no contents before a call; `false` if there are jumps or moves. With
+    /// `views`, it may be another name of bytes that were written.
     fn has_no_contents(&self, id: Id, views: bool) -> bool {
         let Some(tensor) = self.state.values[id].tensor() else { return false };
         let Storage::Arena(extent) = tensor.home else { return false };
@@ -271,5 +271,5 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// Maximum number of arguments of a call that are searched for values listed twice, which takes quadratic time.
+/// A call of more arguments than this is not searched for values listed twice, which takes quadratic time.
 const MAX_COMPARED: usize = 64;

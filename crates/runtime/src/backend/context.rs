@@ -51,8 +51,8 @@ impl<'a> BackendInitContext<'a> {
         self.call.and_then(CallArguments::num_inputs)
     }
 
-    /// Why loading is to end early, if it is: it was cancelled. A backend that takes long looks at it from time to time,
-    /// and returns the reason as its error (`Err(why.into())`).
+    /// Why loading is to end early, if it is: it was cancelled, or its deadline has passed. A backend that takes long
+    /// looks at it from time to time, and returns the reason as its error (`Err(why.into())`).
     pub fn interrupted(&self) -> Option<Interrupted> {
         thread_interruption()
     }

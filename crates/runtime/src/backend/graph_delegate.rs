@@ -8,7 +8,8 @@ use pteron_operator::{Arg, Isa, Out};
 use pteron_tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 use std::sync::Arc;
 
-/// Maximum number of executables that a delegate caches, one for each combination of input and output sizes.
+/// Maximum number of executables that a delegate caches, one for each combination of input metas, output types and
+/// layouts, and instruction set.
 const MAX_CACHED: usize = 8;
 
 /// A delegate defined by a graph, which [`Backend::init`](super::Backend::init) can return. A call that is not inlined

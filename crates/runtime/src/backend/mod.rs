@@ -72,7 +72,8 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Checks a payload as [`Self::init`] does, as far as that needs no named data: what validates a file calls it. By default, whatever [`Self::contents`] can list is valid.
+    /// Checks a payload as [`Self::init`] does, as far as that needs no named data. Called when a file is validated. By
+    /// default, whatever [`Self::contents`] can list is valid, and so is any payload if the backend lists none.
     ///
     /// # Errors
     /// The payload is malformed, and where.
@@ -103,7 +104,7 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// An initialized payload, as `DelegateHandle` in ExecuTorch. The backend's instance ends when it is dropped.
+/// An initialized payload, as `DelegateHandle` in ExecuTorch. Dropping it destroys the backend's instance.
 pub trait Delegate: Send {
     /// Another delegate for the same payload, for another instance of the method. It shares weights, and has its own
     /// memory and state. `None`, the default, means that the method has to be loaded again instead.

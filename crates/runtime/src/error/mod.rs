@@ -130,9 +130,9 @@ pub enum Error {
     ExternalData {
         /// The method.
         method: String,
-        /// The number of tensors without data.
+        /// The number of keys without data.
         count: usize,
-        /// The first tensor's key.
+        /// The first of these keys in alphabetical order.
         key: String,
         /// What is wrong, and what to do.
         problem: String,

@@ -24,7 +24,7 @@ pub(crate) fn check_data(program: &Program, plan: usize, data: &dyn NamedDataMap
     Ok(())
 }
 
-/// Fails if external tensors of the method have no data. The error gives their number and the first key.
+/// Fails if external tensors of the method have no data. The error gives the number of their keys and the first one.
 pub(super) fn check_present(meta: MethodMeta<'_>, data: Option<&dyn NamedDataMap>) -> Result<()> {
     let values = meta.plan().values.iter();
     let external = values.filter_map(pte::EValue::as_tensor).filter(|t| t.is_external());

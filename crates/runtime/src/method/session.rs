@@ -62,8 +62,8 @@ impl Method {
 
 /// A loaded method that several threads can execute concurrently through `&self`.
 ///
-/// An execution takes an idle instance, or forks a new one (see [`Method::fork`]) if all are busy. Instances are kept
-/// for later executions. All instances share one copy of the weights.
+/// An execution takes an idle instance, or forks a new one (see [`Method::fork`]) if there is none. Instances of a
+/// method without mutable state are kept for later executions. All instances share one copy of the weights.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -101,8 +101,8 @@ impl SharedMethod {
         self.session()?.execute(inputs)
     }
 
-    /// An instance for exclusive use, with the state that the method had when it was shared. It is returned when the
-    /// session is dropped.
+    /// An instance for exclusive use, with the state that the method had when it was shared. When the session is
+    /// dropped, the instance becomes idle if the method has no mutable state; otherwise it is dropped, too.
     pub fn session(&self) -> Result<Session<'_>> {
         let idle = lock(&self.idle).pop();
         let method = match idle {

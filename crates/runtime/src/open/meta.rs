@@ -99,8 +99,8 @@ impl<'p> MethodMeta<'p> {
         self.values(&self.plan().inputs)
     }
 
-    /// The sizes that the export allows for the inputs, if the upper bounds of each do not say it all. They are read from
-    /// the file.
+    /// The sizes that the export allows for the inputs, read from the file. `None` if the program does not record them:
+    /// the upper bounds say it all, or another exporter wrote it.
     ///
     /// # Errors
     /// They cannot be read, or are not those of this method.

@@ -20,8 +20,8 @@ fn entry_text(program: &Program, method: &str, key: &str) -> Result<Option<Strin
 }
 
 impl Program {
-    /// The named data under `key`, of the kind that Pteron adds to programs: text. `None` if the program has no such entry. The inner
-    /// error says in words why an entry is no text of at most [`MAX_OWN_BYTES`].
+    /// The text of the named data under `key`, which Pteron adds to programs. `None` if the program has no such entry.
+    /// The inner error says in words why an entry is no text of at most [`MAX_OWN_BYTES`].
     ///
     /// # Errors
     /// The entry cannot be read.

@@ -69,7 +69,8 @@ impl Program {
         Self::load(Arc::new(MmapLoader::open(path, unchanged)?), limits)
     }
 
-    /// Reads the first 64 bytes, then exactly the program's tables, and verifies them. No segment is read.
+    /// Reads the first 64 bytes, then exactly the program's tables, and verifies them. No segment is read. Fails if the
+    /// program has methods, but none that is valid.
     pub fn load(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
         let program = Self::load_readable(loader, limits)?;
         program.require_a_valid_method()?;

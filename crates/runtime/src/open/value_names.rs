@@ -49,7 +49,8 @@ impl MethodMeta<'_> {
 }
 
 /// The inputs of a call in the order of the method: those given by position, and those given by name. Inputs that the
-/// exporter fixed may be omitted, and are `None`.
+/// exporter fixed may be omitted, and are `None`. Positional values go to the other inputs, or to all inputs if there
+/// are more values than those.
 ///
 /// # Errors
 /// There are too many, a name is not that of an input, or an input is given twice or is missing.

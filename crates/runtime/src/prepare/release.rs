@@ -29,8 +29,8 @@ pub(crate) fn release_unneeded(method: &mut Prepared) {
 
 /// The constants and delegates that a prepared method still uses.
 struct Needed {
-    /// By constant: whether it is read by an instruction outside lowered regions or as an argument of a region, is an output,
-    /// or is a named tensor that could not be read again.
+    /// By constant: whether an instruction outside static regions reads or reports it, a region takes it as an
+    /// argument, one that is lowered later may pack it, it is an input or output, or is named and cannot be read again.
     constants: Vec<bool>,
     /// For each delegate, whether an instruction still calls it.
     delegates: Vec<bool>,

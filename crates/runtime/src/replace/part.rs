@@ -87,7 +87,7 @@ impl Part {
         &self.file
     }
 
-    /// Syncs the file to disk and renames it to the target, which may exist.
+    /// Syncs the file to disk and renames it to the target. `replaces` says whether the target exists.
     pub(super) fn commit(
         &mut self,
         target: &Path,

@@ -124,7 +124,7 @@ impl TrainingModule {
     }
 }
 
-/// The name of the optimizer whose state a file has for a method.
+/// The name of the optimizer whose state a file has for a method; `None` if it has none.
 ///
 /// # Errors
 /// If the entry cannot be read.

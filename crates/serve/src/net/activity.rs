@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 /// The requests of a connection, and the responses that its client has not accepted yet.
 ///
-/// Timeouts of reads and writes do not suffice for HTTP/2: its client can answer pings, and never send a request nor open a
-/// window for a response.
+/// Timeouts of reads and writes do not suffice for HTTP/2: its client can answer pings, and never send a request nor
+/// open a window for a response.
 pub(super) struct Activity {
     state: Mutex<State>,
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Reads a body of at most `limit` bytes within `time`; charges its memory to `reservation` before reading.
+/// Reads a body of at most `limit` bytes within `time`; charges its memory to `reservation` as it arrives.
 pub(super) async fn read_body(
     body: Incoming,
     limit: u64,
@@ -62,8 +62,8 @@ async fn read_frames(
     Ok(if all.is_empty() { first } else { all.into() })
 }
 
-/// The capacity for the first `len` bytes of a body that has at most `most`: half as much again as there was, so that a byte is
-/// moved a bounded number of times.
+/// The capacity for the first `len` bytes of a body that has at most `most`: half as much again as there was, so that a
+/// byte is moved a bounded number of times.
 fn capacity_for(len: u64, capacity: u64, most: u64) -> u64 {
     if len <= capacity { capacity } else { (capacity + capacity / 2).min(most).max(len) }
 }

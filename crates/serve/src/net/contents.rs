@@ -7,8 +7,8 @@ use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use pteron::{ScalarType, bf16, f16};
 
-/// The maximum number of bytes of a message other than tensor elements: names, shapes, parameters. Decoded, they may take
-/// [`DECODED_FACTOR`] times as much memory.
+/// The maximum number of bytes of a message other than tensor elements: names, shapes, parameters. Decoded, they may
+/// take [`DECODED_FACTOR`] times as much memory.
 pub(super) const MAX_HEAD: usize = 64 << 10;
 const DECODED_FACTOR: usize = 100;
 /// Messages of up to this many bytes are not searched for tensor elements: they count as having none.
@@ -21,8 +21,8 @@ const RAW_CONTENTS: u32 = 7;
 /// The field number of the contents in an input.
 const CONTENTS: u32 = 5;
 
-/// The memory that a message takes when it is decoded, besides the elements of its tensors, which are not copied. Fails if it
-/// has more than [`MAX_HEAD`] bytes that are not elements.
+/// The memory that a message takes when it is decoded, besides the elements of its tensors, which are not copied. Fails
+/// if it has more than [`MAX_HEAD`] bytes that are not elements.
 pub(super) fn check_head(message: &Bytes) -> Result<u64> {
     let mut elements = 0;
     if message.len() > SMALL {

@@ -1,7 +1,7 @@
 //! gRPC: `inference.GRPCInferenceService`, and `grpc.health.v1.Health/Check`.
 //!
-//! All methods are unary, and bodies are read before the method is dispatched: a request is one message with a prefix of
-//! five bytes, a response the same with trailers.
+//! All methods are unary, and bodies are read before the method is dispatched: a request is one message with a prefix
+//! of five bytes, a response the same with trailers.
 
 use super::body::Reply;
 use super::log::Entry;
@@ -40,8 +40,8 @@ pub(super) enum Route {
     Health,
 }
 
-/// The maximum size of a message without tensors, with its prefix; and that of a health check, which needs no token and is not
-/// charged to the memory budget.
+/// The maximum size of a message without tensors, with its prefix; and that of a health check, which needs no token,
+/// and whose decoded message is not charged to the memory budget.
 const MAX_SMALL: u64 = 5 + contents::MAX_HEAD as u64;
 const MAX_HEALTH: u64 = 256;
 
@@ -220,7 +220,7 @@ pub(super) async fn answer(
             encode_message(&m::Empty {}, reservation)
         }
         Route::Health => {
-            // Small, and not charged, so that clients without a token cannot exhaust the budget.
+            // The decoded message is small, and not charged: clients without a token hold only its few bytes.
             let request = m::HealthRequest::decode(message_of_body(&body)?);
             let request =
                 request.map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))?;
@@ -274,7 +274,7 @@ async fn answer_index(
     encode_message(&m::IndexResponse { models: models.collect() }, reservation)
 }
 
-/// The health of the server if the service name is empty, otherwise that of a model.
+/// The health of the server for an empty name or that of the inference service, otherwise that of a model.
 fn health(shared: &Shared, request: &m::HealthRequest) -> Result<m::HealthResponse> {
     let is_ready = match request.service.as_str() {
         "" | "inference.GRPCInferenceService" => shared.service.is_ready(),

@@ -37,8 +37,8 @@ const MAX_DIMENSIONS: usize = 64;
 /// The maximum memory, in bytes, of a parsed object, without its texts and the elements of a tensor.
 const OBJECT_BYTES: u64 = 1 << 10;
 
-/// The memory that a text takes when it is parsed, besides the elements of tensors: there are no more objects than braces, and
-/// texts are copied only if they have escapes.
+/// The memory that a text takes when it is parsed, besides the elements of tensors: there are no more objects than
+/// braces, and texts are copied only if they have escapes.
 fn parsed_bytes(text: &[u8]) -> u64 {
     let objects = text.iter().filter(|&&c| c == b'{').count() as u64;
     let texts = if text.contains(&b'\\') { text.len() as u64 } else { 0 };

@@ -14,7 +14,7 @@ pub type Log = Arc<dyn Fn(&RequestLog) + Send + Sync>;
 pub struct RequestLog {
     /// The address of the client.
     pub peer: SocketAddr,
-    /// The method of the HTTP request (`GET` or `POST`), or `gRPC`.
+    /// The method of the HTTP request, such as `GET`, cut to 32 characters; or `gRPC`.
     pub method: String,
     /// The requested path, cut to 256 characters.
     pub path: String,
@@ -22,7 +22,7 @@ pub struct RequestLog {
     pub outcome: &'static str,
     /// The name of the model, for an inference request.
     pub model: Option<String>,
-    /// The size of the request's body in bytes.
+    /// The size of the request's body in bytes; 0 if it was not read.
     pub bytes_in: usize,
     /// The time from the end of the request's head to its response, in microseconds.
     pub total_us: u64,
@@ -52,8 +52,8 @@ impl fmt::Display for RequestLog {
     }
 }
 
-/// Text of a client or a file as a field of a line: quoted and escaped unless it consists of characters that names and paths
-/// have, so that it can forge neither lines nor fields, nor control a terminal.
+/// Text of a client or a file as a field of a line: quoted and escaped unless it consists of characters that names and
+/// paths have, so that it can forge neither lines nor fields, nor control a terminal.
 pub struct Field<'a>(pub &'a str);
 
 impl fmt::Display for Field<'_> {

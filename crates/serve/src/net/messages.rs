@@ -1,7 +1,8 @@
 //! The messages of the protocol's gRPC service, `inference.GRPCInferenceService`, and of `grpc.health.v1.Health`.
 //!
-//! Names and numbers of fields follow the protocol's specification, with one exception: `contents` of an inference request
-//! is declared as bytes, which have the same wire format, so that it is decoded only once the tensor's type is known.
+//! Names and numbers of fields follow the protocol's specification, with one exception: `contents` of an inference
+//! request is declared as bytes, which have the same wire format, so that it is decoded only once the tensor's type is
+//! known.
 
 use bytes::Bytes;
 use prost::Message;

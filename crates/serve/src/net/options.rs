@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct ServerOptions {
     /// The addresses to listen on, each for REST and gRPC.
     pub listen: Vec<SocketAddr>,
-    /// The bearer token that all requests except health checks must carry.
+    /// The bearer token that all requests except health checks must carry; `None` if they need none.
     pub token: Option<String>,
     /// Whether requests may load and unload models.
     pub allow_control: bool,

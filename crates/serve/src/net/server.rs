@@ -91,8 +91,8 @@ impl Server {
         &self.addresses
     }
 
-    /// Accepts no more connections, waits for running requests, and stops the service. After the grace period the remaining
-    /// requests are cancelled.
+    /// Accepts no more connections, waits for running requests, and stops the service. After the grace period the
+    /// remaining requests are cancelled.
     pub fn stop(self) {
         let end = Instant::now() + self.shared.options.grace;
         self.shared.service.announce_stop();

@@ -45,8 +45,8 @@ impl Shared {
         }
     }
 
-    /// Runs work whose time is proportional to `bytes`: on a blocking thread if it is large, so that it does not delay other
-    /// connections.
+    /// Runs work whose time is proportional to `bytes`: on a blocking thread if it is large, so that it does not delay
+    /// other connections.
     pub(super) async fn run_blocking<T: Send + 'static>(
         &self,
         bytes: usize,

@@ -10,8 +10,9 @@ use tokio::time::{Instant, Sleep, sleep};
 /// The bytes that an HTTP/2 client sends first on a connection.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection that fails when a write makes no progress for `write_timeout`, or when its first bytes do not show in time
-/// which version of HTTP it speaks: a client that reads or sends nothing does not hold its connection and its response.
+/// A connection that fails when a write makes no progress for `write_timeout`, or when its first bytes do not show in
+/// time which version of HTTP it speaks: a client that reads or sends nothing does not hold its connection and its
+/// response.
 pub(super) struct StallTimeout<S> {
     stream: S,
     write_timeout: Duration,

@@ -12,7 +12,7 @@ use crate::service::Service;
 use prost::Message;
 use serde::{Serialize, Serializer};
 
-/// Triton's types of elements, each at its number; the names are those of the protocol with a prefix.
+/// Triton's types of elements, each at its number; as text they have the prefix `TYPE_`.
 const TYPES: [&str; 15] = [
     "INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
     "FP32", "FP64", "STRING", "BF16",
@@ -31,7 +31,8 @@ pub(super) struct ModelConfig {
     platform: String,
     #[prost(string, tag = "17")]
     backend: String,
-    /// The maximum number of rows; 0 if requests are not batched. Dims are without the batch dimension unless this is 0.
+    /// The maximum number of rows; 0 if requests are not batched. Dims are without the batch dimension unless this is
+    /// 0.
     #[prost(int32, tag = "4")]
     pub(super) max_batch_size: i32,
     #[prost(message, repeated, tag = "5")]
@@ -111,7 +112,7 @@ pub(super) struct ModelStatistics {
     name: String,
     #[prost(string, tag = "2")]
     version: String,
-    /// The time of the last successful request, in milliseconds since 1970.
+    /// The time of the last successful request, in milliseconds since 1970; 0 if there was none.
     #[prost(uint64, tag = "3")]
     last_inference: u64,
     /// The number of successful requests, whatever their rows.

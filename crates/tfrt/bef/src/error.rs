@@ -81,7 +81,8 @@ impl fmt::Display for ErrorKind {
 pub struct Fault {
     /// The kind of error.
     pub kind: ErrorKind,
-    /// Absolute file offset of the offending byte; `None` for an error in a model that is not written yet.
+    /// Absolute file offset of the offending byte, or its offset in the bytes that a constructor was given; `None` for
+    /// other errors in a model that is not written yet.
     pub offset: Option<u64>,
     /// Path of the field, such as `functions[3].kernels[2].args[1]`.
     pub path: String,

@@ -40,9 +40,10 @@ pub struct Limits {
     pub attribute_nesting: u32,
     /// Maximum number of kernels in one function.
     pub max_kernels: u64,
-    /// Maximum total size of names and locations, as a multiple of the file size, if each is counted once per use.
-    /// Names and locations can be shared; without this limit, a small file could refer to a long string or a large
-    /// location so often that decoding all uses takes hours and exhausts memory.
+    /// Maximum total size in bytes of each of: kernel names, type names, function names, and attribute names with
+    /// locations; as a multiple of the file size, if each is counted once per use. A node of a location counts 8 times
+    /// its bytes. Names and locations can be shared; without this limit, a small file could refer to a long string or a
+    /// large location so often that decoding all uses takes hours and exhausts memory.
     pub expansion: u64,
 }
 

@@ -202,7 +202,7 @@ impl<'o> Analysis<'o> {
         self.streams[from].merged_into = Some(into);
     }
 
-    /// Merges child streams that need each other's data.
+    /// Merges cheap child streams into the child streams that need their data.
     fn merge_inter_dependent(&mut self, children: &mut Vec<usize>) {
         let candidates: HashSet<usize> = children.iter().copied().collect();
         for &child in children.iter() {
@@ -225,7 +225,7 @@ impl<'o> Analysis<'o> {
         children.retain(|&child| self.streams[child].merged_into.is_none());
     }
 
-    /// The backward pass for `op`: merges its child streams and assigns it to one of them.
+    /// The backward pass for `op`: merges its child streams and assigns it to one of them, or to a new one.
     fn build_stream(&mut self, op: usize) {
         let users = std::mem::take(&mut self.scheduled_users[op]);
         let mut children: Vec<usize> = users.into_iter().filter_map(|user| self.stream_of(user)).collect();

@@ -96,7 +96,7 @@ impl FunctionBuilder {
     /// Sets further properties of a kernel.
     ///
     /// # Panics
-    /// If the id comes from another builder and exceeds this one's number of kernels.
+    /// If the id comes from another builder and this one has no kernel of that number.
     pub fn edit(&mut self, kernel: KernelId) -> KernelEditor<'_> {
         KernelEditor(&mut self.parts.nodes[kernel.0 as usize])
     }

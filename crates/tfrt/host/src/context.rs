@@ -158,8 +158,8 @@ impl HostContext {
         }
     }
 
-    /// Runs `task` on the host's timer thread after `delay`; never if the clock cannot express that time. A panic of the
-    /// task ends that task only. [`Timer::remove`] takes it back.
+    /// Runs `task` on the host's timer thread after `delay`; never if the clock cannot express that time. A panic of
+    /// the task ends that task only. [`Timer::remove`] cancels it.
     ///
     /// A timer has no error of its own: if the task is to resolve a value, its [`Promise`](crate::Promise) does so also
     /// when the task is dropped.
@@ -171,9 +171,9 @@ impl HostContext {
         self.0.timers.get_or_init(Timers::start)
     }
 
-    /// Runs tasks on this thread until all the values are available, or, on a thread whose waits have used up its stack,
-    /// lets another thread run them. Returns earlier, with values that are not available, only if the system has no such
-    /// thread. [`ExecutionContext::wait`](crate::ExecutionContext::wait) also ends when a request is cancelled.
+    /// Runs tasks on this thread until all the values are available, or, on a thread whose waits have used up its
+    /// stack, lets another thread run them. Returns earlier, with values that are not available, only if the system has
+    /// no such thread. [`ExecutionContext::wait`](crate::ExecutionContext::wait) also ends when a request is cancelled.
     pub fn wait(&self, values: &[Value]) {
         let _ = self.wait_or_until(values, &|| false);
     }

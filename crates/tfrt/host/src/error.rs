@@ -88,8 +88,8 @@ impl ErrorValue {
         Self(Arc::new(Failure { code, message, origin, unreported }))
     }
 
-    /// As [`Self::new`], for a failure that no kernel reports: the executor reports it, once, for the first kernel whose
-    /// result it becomes.
+    /// As [`Self::new`], for a failure that no kernel reports: the executor reports it, once, for the first kernel
+    /// whose result it becomes.
     pub(crate) fn new_unreported(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::from_parts(code, message.into(), OnceLock::new(), true)
     }
@@ -152,7 +152,7 @@ impl ErrorValue {
         &self.0.message
     }
 
-    /// The kernel that failed.
+    /// The name of the kernel that failed; `None` if the failure is of the whole request or no kernel has set it yet.
     pub fn kernel(&self) -> Option<&str> {
         self.0.origin.get()?.kernel.as_deref()
     }

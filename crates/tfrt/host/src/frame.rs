@@ -297,8 +297,8 @@ impl<'a> Frame<'a> {
         self.site.attributes.len()
     }
 
-    /// An attribute of Rust type `T`. Attributes are sorted by name, ascending. References borrow from the program's file,
-    /// where the attribute lies; [`Self::program_bytes`] keeps what is needed after the call.
+    /// An attribute of Rust type `T`. Attributes are sorted by name, ascending. References borrow from the program's
+    /// file, where the attribute lies; [`Self::program_bytes`] keeps what is needed after the call.
     ///
     /// # Errors
     /// A fault for [`Frame::fail`] if the attribute is missing or of another type.
@@ -311,8 +311,8 @@ impl<'a> Frame<'a> {
             .map_err(|e| Fault::invalid(format!("attribute {index}: {e}")))
     }
 
-    /// These bytes of an attribute with shared ownership of the program, for values that outlive the call. `None` if they
-    /// do not lie in the program's file.
+    /// These bytes of an attribute with shared ownership of the program, for values that outlive the call. `None` if
+    /// they do not lie in the program's file.
     pub fn program_bytes(&self, bytes: &[u8]) -> Option<ProgramBytes> {
         ProgramBytes::new(self.function.module().source()?.file(), bytes)
     }

@@ -32,7 +32,8 @@ impl Interpreter {
     /// Runs the function.
     ///
     /// # Errors
-    /// The first error among the arguments, or the first failure of a kernel; later kernels do not run.
+    /// [`Error::WrongArguments`], the first error among the arguments, or the first failure of a kernel; later kernels
+    /// do not run.
     pub fn run(
         &mut self,
         context: &ExecutionContext,

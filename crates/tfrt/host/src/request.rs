@@ -128,8 +128,8 @@ impl ExecutionContext {
         }
     }
 
-    /// Cancels the request: kernels that have not begun return this error instead, and values that are waited for become
-    /// this error. Only the first call sets the error.
+    /// Cancels the request: kernels that have not begun return this error instead, and values that are waited for
+    /// become this error. Only the first call sets the error.
     pub fn cancel_with(&self, error: ErrorValue) {
         if self.set_cancelled(error.into_request_failure()) {
             self.wake_all();

@@ -81,7 +81,7 @@ pub(crate) fn object_value<T: std::any::Any + Send + Sync>(object: T) -> Value {
     Value::object(object)
 }
 
-/// A string of bytes, usually UTF-8, as a value. Its memory is charged to the request.
+/// A UTF-8 string as a value. Its memory is charged to the request.
 pub(crate) struct Text {
     text: String,
     _charge: Charge,
@@ -101,7 +101,8 @@ impl fmt::Display for Text {
     }
 }
 
-/// Concatenates `parts` into a string value; fails if it exceeds [`pteron_host::Limits::value_bytes`].
+/// Concatenates `parts` into a string value; fails if it exceeds [`pteron_host::Limits::value_bytes`], or the memory
+/// that the request may use.
 pub(crate) fn text_value(frame: &Frame<'_>, parts: &[&str]) -> Result<Value, Fault> {
     let bytes = parts.iter().map(|part| part.len() as u64).sum();
     let limit = frame.context().host().limits().value_bytes;

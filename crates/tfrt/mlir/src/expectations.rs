@@ -20,7 +20,7 @@ pub struct Expectation {
     pub at: (u32, u32),
 }
 
-/// Finds the expected diagnostics of a source text, in order.
+/// Finds the expected diagnostics of a source text, in order of lines; a line has at most one.
 ///
 /// # Errors
 /// A diagnostic for each malformed comment.

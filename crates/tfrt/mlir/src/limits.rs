@@ -5,8 +5,9 @@
 /// A parser frame in an unoptimized build takes a few KiB; this depth fits a 2 MiB thread stack.
 pub const MAX_DEPTH: usize = 128;
 
-/// Maximum nesting depth of locations built with aliases, which may add three levels each: the default limit of BEF
-/// files. Without aliases, [`MAX_DEPTH`] applies.
+/// Maximum nesting depth of locations built with aliases, counted as for [`MAX_DEPTH`]. An alias may count as three
+/// levels, so this admits about 255 of them in one another, the default limit of BEF files. Without aliases,
+/// [`MAX_DEPTH`] applies.
 pub const MAX_LOCATION_DEPTH: usize = 765;
 
 /// Maximum number of attributes, types and locations that aliases expand to in one source text: this many, plus

@@ -28,7 +28,7 @@ pub(crate) struct Verifier<'a> {
     parents: Vec<&'a Operation>,
     /// For each value, the number of the region that defines it, in program order from 1; 0 if no region does.
     region_of: Vec<u32>,
-    /// The numbers of the enclosing regions, outermost first.
+    /// The numbers of the enclosing regions up to the innermost that is isolated from above, outermost first.
     regions: Vec<u32>,
     /// Number of regions entered so far.
     entered: u32,
@@ -112,7 +112,7 @@ impl<'a> Verifier<'a> {
         self.module.types_of(values)
     }
 
-    /// The declared result types of the directly enclosing function.
+    /// The declared result types of the directly enclosing function; `None` if another operation encloses directly.
     pub(crate) fn enclosing_result_types(&self) -> Option<&'a [Type]> {
         let parent = self.parents.last().filter(|parent| parent.is("func.func"))?;
         match parent.attribute("function_type") {

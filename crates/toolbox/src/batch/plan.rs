@@ -4,7 +4,7 @@ use pteron_operator::EValue;
 use pteron_runtime::{MethodMeta, TensorInfo};
 use pteron_tensor::{ScalarType, ShapeDynamism};
 
-/// The batch size if the program's batch dimension is dynamic and the caller sets none.
+/// The maximum number of rows per call if the batch dimension is dynamic, its bound allows it and the caller sets none.
 const DEFAULT_BATCH: usize = 256;
 
 /// Maximum number of batch sizes: four, because a dynamic region caches its preparation for four shape keys.
@@ -183,8 +183,8 @@ impl Plan {
         self.sizes.last().copied().unwrap_or(1)
     }
 
-    /// The smallest batch size that fits `rows` rows; the batch is padded to it, or a power of two where that
-    /// would be large and mostly padding.
+    /// The number of rows to which a batch of `rows` is padded: the smallest batch size that fits it, or a power of two
+    /// if that size is above [`CHEAP_BATCH`] and at least half of it would be padding.
     pub(super) fn padded_size(&self, rows: usize) -> usize {
         padded_batch_size(&self.sizes, rows)
     }

@@ -16,7 +16,7 @@ impl Stacked {
     /// Copies the elements of columns, converted to the type of the input.
     ///
     /// # Errors
-    /// If there are no columns, or their lengths differ or their types do not convert.
+    /// If the columns' lengths differ, or their types do not convert.
     pub fn of(name: &str, columns: &[&dyn Column], dtype: ScalarType) -> Result<Self> {
         let rows = columns.first().map_or(0, |column| column.rows());
         for column in columns {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// Bytes shown per line.
 const PER_LINE: usize = 8;
-/// Maximum number of lines shown of one span; the rest is elided.
+/// Number of lines shown of a long span before the rest is elided; a span of one more line is shown whole.
 const MAX_LINES: usize = 4;
 
 /// Every byte of a BEF file in hex, with the field it belongs to and what it means. A malformed file is

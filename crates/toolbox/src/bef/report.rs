@@ -61,7 +61,7 @@ pub struct FunctionReport {
     pub location: Option<String>,
 }
 
-/// A kernel that the program calls.
+/// A kernel that the program names.
 #[derive(Debug, Clone, Serialize)]
 pub struct KernelReport {
     pub name: String,

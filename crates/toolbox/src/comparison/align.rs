@@ -24,8 +24,7 @@ const QUANTILES: usize = 16;
 /// Maximum number of elements from which the quantiles of a value are computed.
 const SAMPLED: usize = 4096;
 
-/// The largest difference of quantiles, relative to their size, of values that are taken to be the same, and the weight of
-/// that.
+/// Pairs of a relative difference of quantiles and the weight of two values that differ by no more, the closest first.
 const CLOSE: [(f64, u32); 3] = [(0.01, 6), (0.03, 4), (0.1, 2)];
 
 /// The maximum number of candidate pairs per alignment; longer lists are split in halves.

@@ -37,7 +37,7 @@ pub struct Eager {
 /// Compares a program with an eager run, as [`compare_programs`](super::compare_programs) compares two programs.
 ///
 /// # Errors
-/// The program does not run on a sample, there are no samples, or the model has not as many outputs.
+/// The program does not run on a sample, there are no samples or not as many in both, or the numbers of outputs differ.
 pub fn compare_with_eager(
     eager: Eager,
     program: Side<'_>,

@@ -99,7 +99,7 @@ pub(super) fn best_closeness(a: &RecordedLayer, b: &RecordedLayer) -> Closeness 
     all.chain(in_order).max_by(|x, y| x.sqnr.total_cmp(&y.sqnr)).unwrap_or_else(|| close(&b.elements))
 }
 
-/// The maximum rank for which all orders of dimensions are tried.
+/// The maximum number of dimensions other than 1 of which all orders are tried.
 const MAX_REORDERED: usize = 4;
 
 /// All permutations of `dims` dimensions.

@@ -60,7 +60,7 @@ pub struct Comparison {
     pub layers: Vec<Layer>,
     /// For each program, the number of values that the other one does not compute.
     pub unpaired: [usize; 2],
-    /// The first layer that differs, as an index into `layers`; `None` if the programs agree.
+    /// The first layer that differs, as an index into `layers`; `None` if none does, or if the programs agree.
     pub first: Option<usize>,
     /// The first instruction whose result differs when both programs run unprepared. `None` if there is no such instruction,
     /// or if the programs' instructions differ.

@@ -66,7 +66,7 @@ pub fn compare_programs(
     })
 }
 
-/// The operators and backends that the instructions of a method call, in order.
+/// What the instructions of a method call, in order: operators, and backends with the sizes of the payloads.
 fn called_names(program: &Program, method: &str) -> Result<Vec<String>> {
     let plan = program.method_meta(method)?.plan();
     let name = |instruction: &Instruction| match instruction {

@@ -38,7 +38,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// The size of the file in bytes.
+    /// The size of the file in bytes; for `.npy` and `.npz` files, the bytes of the source elements, without headers.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

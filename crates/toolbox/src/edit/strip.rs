@@ -36,8 +36,8 @@ pub struct Stripped {
     pub program: Output,
 }
 
-/// Removes debug information: the source frames of instructions and, if requested, names. Results and the required
-/// `.ptd` entries stay the same. Methods that are not valid are left as they are.
+/// Removes debug information: the source frames of instructions, what delegates were compiled from and, if requested,
+/// names. Results and the required `.ptd` entries stay the same. Methods that are not valid are left as they are.
 pub fn strip(program: &Program, options: StripOptions, progress: &Progress) -> Result<Stripped> {
     let mut revision = revise(program, progress)?;
     let (mut frames, mut names) = (0, 0);

@@ -24,7 +24,7 @@ pub struct ProgramReport {
     pub file: String,
     /// The file's size in bytes.
     pub bytes: u64,
-    /// Bytes that were read for the report, not counting those that identified the format.
+    /// Bytes that were read for the report, not counting those that identified the format; for an archive, all.
     pub bytes_read: u64,
     /// If the file is an archive, the size of the program that it is compiled to. The report has no header, segments and
     /// offsets then, since no file has them.

@@ -18,7 +18,7 @@ pub struct Detail {
     pub counts: bool,
 }
 
-/// Maximum number of rows of a list that are shown by default.
+/// Number of rows of a long list that are shown by default; a list of one more row is shown whole.
 const FEW: usize = 12;
 
 /// The report as text. Long lists are truncated unless `all` is set. The text is not stable across releases; use the
@@ -399,7 +399,7 @@ fn write_flat_tensor(out: &mut dyn Write, f: &FlatTensorReport, all: bool) -> fm
     write_truncated(out, rows, all, "><<<", 2)
 }
 
-/// Writes a table, truncated to [`FEW`] rows unless `all` is set.
+/// Writes a table, truncated to [`FEW`] rows unless `all` is set or it has only one row more.
 fn write_truncated(
     out: &mut dyn Write,
     rows: impl ExactSizeIterator<Item = Vec<String>>,

@@ -5,7 +5,7 @@ use image::DynamicImage;
 use pteron_tensor::{Element, ScalarType, Tensor, TensorMeta, bf16, f16, memory};
 use std::path::Path;
 
-/// The maximum number of pixels of a picture.
+/// The maximum number of pixels of an input, and of a picture once it is resized or cropped.
 const PIXELS: usize = 1 << 26;
 
 /// Reads a PNG, JPEG, WebP or BMP file into a tensor of the type and sizes of `meta`.

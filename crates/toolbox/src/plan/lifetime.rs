@@ -25,7 +25,7 @@ impl Life {
     }
 }
 
-/// Describes an instruction. `at` is its index, counted over all chains.
+/// Describes a moment: an instruction by its index over all chains; a negative index is before all, a larger one after.
 pub(super) fn describe(raised: &RaisedMethod, at: i64) -> String {
     match usize::try_from(at).ok().map(|index| raised.name(index)) {
         None => "when inputs are set".to_owned(),

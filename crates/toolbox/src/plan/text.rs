@@ -2,7 +2,7 @@ use super::{Block, MethodPlan, PlanReport};
 use crate::show::{bytes, count, line, name, table};
 use std::fmt::{self, Write};
 
-/// Width of a chart of lifetimes, in characters.
+/// Maximum width of a chart of lifetimes, in characters.
 const COLUMNS: usize = 48;
 /// Maximum number of blocks of an arena that are shown by default.
 const FEW: usize = 24;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// The profile of a method. Times are in microseconds per run, the mean over all runs.
+/// The profile of a method. Times are in microseconds; those of runs, operators and steps are the mean of all runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     pub method: String,
@@ -21,7 +21,7 @@ pub struct Report {
     pub runs: usize,
     /// The time to load the method, preparation included.
     pub load_us: f64,
-    /// The time that loading takes to prepare kernels and to lower regions.
+    /// The time to prepare kernels and to lower regions, in loading and in all recorded runs.
     pub prepare_us: f64,
     /// The time of a run, without setting the inputs.
     pub run_us: f64,

@@ -8,7 +8,7 @@ pub struct Preprocessing {
     /// The shorter side, or height and width, to resize to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
-    /// Height and width of the center crop.
+    /// Height and width of the center crop; in JSON, one number stands for both.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "one_or_two")]
     pub crop: Option<(usize, usize)>,
     /// The factor by which each byte is multiplied; 1/255 by default.
@@ -59,7 +59,8 @@ impl Preprocessing {
         }
     }
 
-    /// Sets the fields to those of `preparation`. Unknown fields, and a layout unless that is channels-last, are kept.
+    /// Sets the fields to those of `preparation`. Unknown fields are kept; so is the layout, unless `preparation` is
+    /// channels-last.
     #[must_use]
     pub fn with(self, preparation: &Preparation) -> Self {
         let given = |values: &Vec<f32>| (!values.is_empty()).then(|| values.clone());

@@ -25,7 +25,7 @@ trait Stored: Operation + Sized {
     /// Writes the operation's attributes.
     fn write(&self, record: &mut Record);
 
-    /// Reads the operation's attributes. Sizes may be any integers below 2^31.
+    /// Reads the operation's attributes. Sizes may be any integers from 0 to 2^31 - 1.
     fn read(fields: &Fields<'_>) -> Result<Self>;
 
     /// Checks the elements of constants that the operation relies on. Their types and sizes have been checked before.

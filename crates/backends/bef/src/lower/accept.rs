@@ -164,7 +164,7 @@ fn check_operand(program: &ExportedProgram, var: VarId) -> Result<(), Reason> {
     }
 }
 
-/// The spec of a value, which must be a tensor whose sizes have upper bounds.
+/// The spec of a value, which must be a tensor whose rank is supported and whose sizes have upper bounds below 2^31.
 pub(super) fn bounded_spec(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
     let spec = program.spec(var).ok_or_else(|| format!("%{name} is not a tensor"))?;

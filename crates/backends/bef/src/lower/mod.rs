@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// The limit of scratch memory for computing a constant, in bytes.
 const SCRATCH_BYTES: usize = 1 << 28;
 
-/// Delegates every node for which a registry has a kernel, in parts that are as large as possible.
+/// Delegates every node that a payload can contain and a registry has a kernel for, in parts as large as possible.
 #[derive(Clone)]
 pub struct BefPartitioner {
     operators: Arc<Callable>,
@@ -48,7 +48,7 @@ impl BefPartitioner {
 }
 
 impl BefPreprocess {
-    /// A backend whose payloads call the operators of a registry.
+    /// A compiler of payloads that call the operators of a registry; it stores no packed weights.
     pub fn new(kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         let kernels = kernels.into();
         Self { operators: Arc::new(Callable::from_registry(&kernels, |_| true)), kernels, target: None }
@@ -179,7 +179,8 @@ struct Lowered {
 }
 
 impl BefPreprocess {
-    /// Converts a payload of calls to its stored form: optimized by the passes if its sizes are static.
+    /// Converts a payload of calls to its stored form: optimized by the passes if its sizes are static, all its inputs
+    /// are tensors, and payloads can contain the result.
     fn optimize(&self, calls: Payload, data: &Data, names: Vec<String>) -> Result<Lowered, String> {
         let graph = self.raise_maximum(&calls, data).map_err(|e| e.to_string())?;
         let is_static = calls.expressions.is_empty() && calls.inputs == graph.inputs().len();

@@ -172,7 +172,8 @@ impl Arg {
         })
     }
 
-    /// Converts an argument of a graph call to its form in the payload. `None` for a scalar that is computed at run time.
+    /// Converts an argument of a graph call to its form in the payload. `None` for a scalar that is computed at run
+    /// time.
     #[cfg(feature = "compile")]
     pub(crate) fn from_graph(arg: &CallArg) -> Option<Self> {
         Some(match arg {

@@ -152,7 +152,7 @@ impl<'f> Fields<'f> {
     }
 }
 
-/// A size from a file: below 2^31, so that the product of two does not overflow 64 bits.
+/// A size from a file: 0 to 2^31 - 1, so that the product of two does not overflow 64 bits; otherwise `None`.
 fn checked_size(value: i64) -> Option<usize> {
     usize::try_from(value).ok().filter(|size| *size < 1 << 31)
 }

@@ -48,7 +48,7 @@ pub struct Payload {
     pub name: String,
     /// The expressions for dynamic sizes.
     pub expressions: Vec<Expression>,
-    /// The maximum of each symbol.
+    /// The maximum of each symbol, inclusive; `i64::MAX` if it has none.
     pub maxima: Vec<i64>,
     /// All values; the inputs of delegate calls come first.
     pub values: Vec<Value>,
@@ -56,7 +56,7 @@ pub struct Payload {
     pub inputs: usize,
     /// The nodes, in an order in which they can run.
     pub nodes: Vec<Node>,
-    /// The values that delegate calls return.
+    /// The values that delegate calls return, by index.
     pub outputs: Vec<usize>,
 }
 
@@ -114,7 +114,7 @@ pub struct Node {
     pub inputs: Vec<usize>,
     /// The values that the node defines, by index.
     pub outputs: Vec<usize>,
-    /// The file and line in the source program.
+    /// The file, and the line from 1 on, in the source program; `None` if it is not known.
     pub source: Option<(String, u64)>,
 }
 

@@ -19,7 +19,8 @@ const ALIGNMENT: u64 = 16;
 pub(super) struct Builder<'p> {
     pub(super) part: &'p ExportedProgram,
     quantization: &'p QuantizationMap<'p>,
-    /// For each value of the partition, the payload values that hold it in NHWC and in NCHW order, as far as they exist.
+    /// For each value of the partition, the payload values that hold it in NHWC and in NCHW order, as far as they
+    /// exist.
     layouts: HashMap<VarId, LayoutCache<usize>>,
     /// The external ids of the partition's outputs.
     outputs: HashMap<VarId, u32>,

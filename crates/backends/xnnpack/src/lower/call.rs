@@ -36,7 +36,8 @@ impl<'p> Call<'p> {
         if is_constant(self.program, var) { Ok(var) } else { Err(format!("`{name}` is no constant")) }
     }
 
-    /// The `N` integers of the argument `name`; a single one is repeated. `default` is the schema's default.
+    /// The `N` integers of the argument `name`; a single one is repeated, and an empty list or none means `default`,
+    /// the schema's default.
     pub(super) fn ints<const N: usize>(&self, name: &str, default: [i64; N]) -> Result<[i64; N], Reason> {
         let list = match self.argument(name) {
             None => return Ok(default),
@@ -52,7 +53,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// As [`Self::ints`], but none may be negative or too large for a payload.
+    /// As [`Self::ints`], but fails if one is negative or above 2^20.
     pub(super) fn counts<const N: usize>(&self, name: &str, default: [i64; N]) -> Result<[usize; N], Reason> {
         let ints = self.ints(name, default)?;
         match ints.iter().find(|v| !(0..=1 << 20).contains(*v)) {

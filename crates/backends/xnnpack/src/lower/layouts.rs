@@ -52,7 +52,8 @@ fn remove_unused(graph: &mut ExportedGraph, is_unused: &dyn Fn(&ExportedNode) ->
     inner.for_each(|inner| remove_unused(inner, is_unused));
 }
 
-/// The copies next to a node in `supported`. Other copies are not delegated, as a payload with only a copy gains nothing.
+/// The copies next to a node in `supported`. Other copies are not delegated, as a payload with only a copy gains
+/// nothing.
 pub(super) fn adjacent_copies(program: &ExportedProgram, supported: &HashSet<VarId>) -> Vec<VarId> {
     let mut results: HashSet<VarId> = HashSet::new();
     let mut read: HashSet<VarId> = HashSet::new();

@@ -88,7 +88,8 @@ fn numel(sizes: &[Size]) -> Size {
     sizes.iter().fold(Size::Int(1), |n, size| n.mul(size))
 }
 
-/// Whether operands broadcast to `out`: one operand has each size, and the other has the same size, 1 or no such dimension.
+/// Whether operands broadcast to `out`: one operand has each size, and the other has the same size, 1 or no such
+/// dimension.
 fn fits_broadcast(operands: [&[Size]; 2], out: &[Size]) -> bool {
     let rank = operands.iter().map(|sizes| sizes.len()).max();
     rank == Some(out.len())

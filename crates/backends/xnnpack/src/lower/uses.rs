@@ -23,7 +23,7 @@ impl<'p> Uses<'p> {
         self.count.get(var.index()).is_some_and(|count| *count > 0)
     }
 
-    /// The user of a value that has exactly one use.
+    /// The index, in the outermost graph, of the node that uses a value; `None` unless the value has exactly one use.
     pub(super) fn sole_user(&self, var: VarId) -> Option<usize> {
         self.node[var.index()].filter(|_| self.count[var.index()] == 1)
     }

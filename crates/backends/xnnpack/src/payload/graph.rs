@@ -59,7 +59,8 @@ impl<'l> Graph<'l> {
         self.values.push(value);
     }
 
-    /// Reads the id of a value that a node reads; returns the value's index. Fails if no earlier node has written the value.
+    /// Reads the id of a value that a node reads; returns the value's index. Fails if no earlier node has written the
+    /// value.
     pub(super) fn input(&self, t: &Table<'_, '_>, field: usize, name: &'static str) -> Result<usize> {
         let id: u32 = t.get(field, name, 0)?;
         let index = self.find(t, field, name, id)?;

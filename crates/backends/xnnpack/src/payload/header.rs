@@ -1,7 +1,7 @@
 use pteron_format::{Error, ErrorKind, Result};
 use std::ops::Range;
 
-/// Length of the header in bytes.
+/// Minimum length of the header in bytes; a header may be longer.
 const LENGTH: usize = 30;
 
 /// The byte ranges of a payload's parts.

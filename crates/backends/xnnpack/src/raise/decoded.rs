@@ -10,7 +10,7 @@ use pteron_runtime::ConstantBytes;
 use pteron_tensor::{ScalarType, TensorMeta};
 use std::sync::{Arc, OnceLock};
 
-/// The name of decoded weights in the error that they exhaust the memory budget.
+/// What decoded weights are called in the error for an exhausted memory budget.
 const DECODED: &str = "its decoded weights";
 
 /// How weights are stored.

@@ -103,7 +103,7 @@ impl Recovery<'_> {
     }
 }
 
-/// The size that a reshape infers.
+/// The size that a reshape to `new` infers for its dimension of size 0.
 fn inferred_size(from: &[Size], new: &[usize]) -> Size {
     let divisor: i64 = new.iter().filter(|n| **n != 0).map(|&n| n as i64).product();
     let known: i64 = from.iter().filter_map(Size::known).product();

@@ -13,7 +13,7 @@ use pteron_tensor::ScalarType;
 use pteron_tensor::memory::filled;
 use std::sync::Arc;
 
-/// The range of an 8-bit type.
+/// The lowest and highest value of an 8-bit type: 0 and 255 for `Byte`, otherwise -128 and 127.
 fn quant_range(dtype: ScalarType) -> (i64, i64) {
     if dtype == ScalarType::Byte { (0, 255) } else { (-128, 127) }
 }
@@ -23,7 +23,7 @@ fn quant_args(dtype: ScalarType, (low, high): (i64, i64)) -> [NamedArg; 3] {
     [("quant_min", Argument::Int(low)), ("quant_max", Argument::Int(high)), ("dtype", Argument::Dtype(dtype))]
 }
 
-/// Scale, zero point and type of a value with per-tensor quantization.
+/// Scale, zero point and type of an 8-bit value with per-tensor quantization; `None` for other values.
 fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
     match (value.datatype, &value.quantization) {
         (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
@@ -130,7 +130,8 @@ impl Recovery<'_> {
         Ok(var)
     }
 
-    /// Dequantized weights with permuted dimensions. Quantized 8-bit values are permuted before they are dequantized.
+    /// Dequantized weights with permuted dimensions. Quantized 8-bit values are permuted before they are dequantized,
+    /// 4-bit values after.
     pub(super) fn weights(&mut self, node: &Node, v: usize, perm: &[usize]) -> Result<VarId> {
         if self.payload.values[v].constant_index().is_none() {
             let nhwc = self.nhwc(v)?;

@@ -79,7 +79,8 @@ impl<'g, 'p> Search<'g, 'p> {
         None
     }
 
-    /// Compares until all goals are met. `None` if one fails, was split into alternatives (in `open`), or steps run out.
+    /// Compares until all goals are met. `None` if one fails, is split into alternatives (in `open`), or no steps are
+    /// left.
     fn meet_goals(&mut self, mut state: State<'p>) -> Option<Match> {
         while let Some((pattern, place)) = state.goals.pop() {
             self.steps += 1;

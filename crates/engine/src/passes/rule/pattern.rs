@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// The maximum number of uses of a matched node's result that are checked; one with more counts as used outside.
 const MAX_USES: usize = 4;
 
-/// A pattern of the computation of a value. Operators are those of elementwise nodes, of one instruction or several, and
-/// match operands in either order where that is the same; `a | b` matches what either does, `a` if both do, and `a & b`
-/// what both do.
+/// A pattern of the computation of a value. Operators are those of elementwise nodes, of one instruction or several,
+/// and match operands in either order where that is the same; `a | b` matches what either does, `a` if both do, and
+/// `a & b` what both do.
 #[derive(Clone)]
 pub(crate) struct Pattern(pub(super) Arc<Shape>);
 

@@ -4,8 +4,8 @@ use crate::pte::{EValue, ExecutionPlan, SubsegmentOffsets, Tensor, VerifiedProgr
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// The bytes that tensors use of each entry, the most that one of them needs, by the segment and the entry that `which`
-/// returns.
+/// The number of bytes used of each entry, by segment and entry: the most that one tensor needs. `which` gives the
+/// segment and entry of a tensor.
 pub(super) fn used_entries(
     plans: &[ExecutionPlan],
     which: impl Fn(&Tensor) -> Option<(u64, u32)>,
@@ -26,8 +26,8 @@ pub(super) struct Part {
     entries: Vec<u32>,
 }
 
-/// Divides a segment of `size` bytes into the ranges that its entries use. An entry that no tensor uses, whose length is not
-/// known, ends where the next starts. Entry 0 is a placeholder.
+/// Divides a segment of `size` bytes into the ranges that its entries use. An entry that no tensor uses, whose length
+/// is not known, ends where the next starts. Entry 0 is a placeholder.
 pub(super) fn segment_parts(offsets: &[u64], used: &HashMap<u32, u64>, size: u64) -> Vec<Part> {
     let starts: BTreeMap<u64, Vec<u32>> =
         offsets.iter().enumerate().skip(1).fold(BTreeMap::new(), |mut starts, (index, &offset)| {
@@ -91,8 +91,9 @@ impl Entries<'_> {
         self.before.contains_key(entry) && !self.after.contains_key(entry)
     }
 
-    /// The entries after the edit, with `added` behind them, in a segment whose contents are replaced; `None` if nothing
-    /// changed. What no tensor uses any more is dropped, and what none used before is kept. Entries keep their indices.
+    /// The entries after the edit, with `added` behind them, in a segment whose contents are replaced; `None` if
+    /// nothing changed. What no tensor uses any more is dropped, and what none used before is kept. Entries keep their
+    /// indices.
     pub(super) fn apply<'d>(
         self,
         added: Vec<Blob<'d>>,

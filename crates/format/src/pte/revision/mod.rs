@@ -17,13 +17,13 @@ use std::ops::Range;
 
 /// A program that is being edited.
 ///
-/// Values, instructions and names are edited in [`program`](Self::program), whose methods are the valid ones of the file.
-/// Bytes are edited through the functions here. [`finish`](Self::finish) writes what was edited and copies the rest:
-/// segments keep their alignments, indices stay, and so do a longer header, segments that nothing refers to, methods that
-/// are not valid, fields of newer schemas, and what is behind the end of the program.
+/// Values, instructions and names are edited in [`program`](Self::program), whose methods are the valid ones of the
+/// file. Bytes are edited through the functions here. [`finish`](Self::finish) writes what was edited and copies the
+/// rest: segments keep their alignments, indices stay, and so do a longer header, segments that nothing refers to,
+/// methods that are not valid, fields of newer schemas, and what is behind the end of the program.
 pub struct Revision<'d> {
-    /// The tables, to be edited. Only the bytes that [`add_constant`](Self::add_constant) and its like return an index for
-    /// can be referred to beside those of the file.
+    /// The tables, to be edited. Only the bytes that [`add_constant`](Self::add_constant) and its like return an index
+    /// for can be referred to beside those of the file.
     pub program: Program,
     old: VerifiedProgram,
     /// The bytes of the old tables.
@@ -132,7 +132,7 @@ impl VerifiedProgram {
         part_alignment(&segment_parts(offsets, &used, size), DEFAULT_CONSTANT_ALIGNMENT)
     }
 
-    /// The alignment of inline data in bytes, inferred from its offsets.
+    /// The alignment of inline data in bytes, inferred from its offsets: from 16 to 64.
     pub(super) fn inline_alignment(&self) -> usize {
         let constants = self.constant_buffer.iter().map(|buffer| &buffer.storage);
         let ranges = constants.chain(self.backend_delegate_data.iter().map(|inline| &inline.data));
@@ -143,7 +143,8 @@ impl VerifiedProgram {
 }
 
 impl<'d> Revision<'d> {
-    /// Starts an edit. `bytes` are the bytes of the program's tables; `source` returns the bytes of a range of the file.
+    /// Starts an edit. `bytes` are the bytes of the program's tables; `source` returns the bytes of a range of the
+    /// file.
     pub fn new(
         program: &VerifiedProgram,
         bytes: Vec<u8>,
@@ -207,8 +208,8 @@ impl<'d> Revision<'d> {
         self.assemble(&contents, &inline, &tables, limits)
     }
 
-    /// Applies what was added, and drops what no tensor uses any more, in the segments of constants and initial data. Returns
-    /// the inline constants.
+    /// Applies what was added, and drops what no tensor uses any more, in the segments of constants and initial data.
+    /// Returns the inline constants.
     fn edit_data(&mut self, contents: &mut Vec<Content<'d>>) -> Result<Vec<Blob<'d>>> {
         let users = reference_counts(&self.old);
         let inline = self.edit_constants(&users, contents)?;
@@ -305,7 +306,7 @@ impl<'d> Revision<'d> {
         }
     }
 
-    /// Removes the segments and constants that were dropped, and renumbers the others.
+    /// Removes the segments that were dropped, and renumbers the others.
     fn renumber(&mut self, contents: &mut Vec<Content<'d>>) {
         let used = used_segments(&self.program);
         let mut numbers = vec![0u32; contents.len()];

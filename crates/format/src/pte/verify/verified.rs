@@ -31,10 +31,10 @@ pub struct InvalidMethod {
     pub name: Option<String>,
     /// The first problem that was found in the method.
     pub error: Error,
-    /// Its tables as they were read, if they could be, for tools that show what is there. Nothing in them is verified: any index
-    /// may be out of bounds. A value of an unknown kind is [`EValue::Null`](crate::pte::EValue::Null) here, an instruction of
-    /// an unknown kind a kernel call without operator, and an unknown member of an enum is its default: see
-    /// [`unknown`](Self::unknown).
+    /// Its tables as they were read, if they could be, for tools that show what is there. Nothing in them is verified:
+    /// any index may be out of bounds. A value of an unknown kind is [`EValue::Null`](crate::pte::EValue::Null) here,
+    /// an instruction of an unknown kind a kernel call without operator, and an unknown member of an enum is its
+    /// default: see [`unknown`](Self::unknown).
     pub plan: Option<Box<ExecutionPlan>>,
     /// The members of enums and unions that this reader does not know, each as an error of kind
     /// [`Newer`](crate::ErrorKind::Newer) with its path.

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The default alignment of constants in their segment, that of the reference implementation.
+/// The default alignment of constants in their segment in bytes, that of the reference implementation.
 pub const DEFAULT_CONSTANT_ALIGNMENT: u64 = 16;
 
 /// Builds a program from execution plans and the bytes that they use, or breaks one down to be edited.
@@ -93,8 +93,8 @@ impl<'d> Builder<'d> {
         push_with_index(&mut self.delegate_data, blob)
     }
 
-    /// Breaks a program down. `source` returns the bytes of a range of the file that it was read from. Methods that are not
-    /// valid are left out.
+    /// Breaks a program down. `source` returns the bytes of a range of the file that it was read from. Methods that are
+    /// not valid are left out.
     ///
     /// Segments stay page-aligned if they were. Constants keep their indices; the length of a constant is that of the
     /// largest tensor that uses it.

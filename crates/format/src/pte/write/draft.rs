@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Limits, Result};
 use std::io::Write;
 use std::ops::Range;
 
-/// The default alignment of segments, that of the reference implementation.
+/// The default alignment of segments in bytes, that of the reference implementation.
 pub const DEFAULT_SEGMENT_ALIGNMENT: u64 = 128;
 
 /// A program to be written: complete tables, and the bytes that they refer to.
@@ -28,7 +28,7 @@ pub struct Draft<'d> {
     pub inline_delegates: Vec<Blob<'d>>,
     /// Alignment of the segment base and of segments in bytes: a power of two. 0 means [`DEFAULT_SEGMENT_ALIGNMENT`].
     pub segment_alignment: u64,
-    /// Alignment of inline data in bytes: a power of two, at least 16.
+    /// Alignment of inline data in bytes: a power of two; less than 16 counts as 16.
     pub inline_alignment: usize,
 }
 

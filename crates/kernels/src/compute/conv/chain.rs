@@ -51,7 +51,7 @@ pub fn chain_pays(p: &ConvParams, frame: &ConvFrame, threads: usize) -> bool {
     large && lines / min_lines_per_thread(input_line_count(p, 1), p.stride[1]) >= threads
 }
 
-/// The number of input lines that `lines` output lines read.
+/// The number of input lines that `lines` output lines read, including those in the padding.
 fn input_line_count(p: &ConvParams, lines: usize) -> usize {
     (lines - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1
 }

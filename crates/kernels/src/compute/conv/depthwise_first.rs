@@ -20,13 +20,14 @@ pub(super) const MAX_TAPS: usize = 128;
 const COLUMNS: usize = 1024;
 /// The maximum number of elements that are copied for a block of several lines.
 const PATCH: usize = 1 << 15;
-/// Most elements that a block may copy for each multiply-add. Where kernels extend so far that it would copy more,
-/// each tap reads the plane directly.
+/// The largest number of elements that a block may copy for each multiply-add. Where kernels extend so far that it
+/// would copy more, each tap reads the plane directly.
 const MAX_COPIED: usize = 8;
-/// The maximum number of lanes of a vector of any instruction set.
+/// The largest number of lanes of a vector of any instruction set: the extra room after a block's copied lines.
 const ROOM: usize = 16;
 
-/// Whether this algorithm supports a convolution: the kernel has depth 1 and is small enough.
+/// Whether this algorithm supports a depthwise convolution: the kernel has depth 1, and neither it nor the stride along
+/// a line is too large.
 pub(super) fn supports(p: &ConvParams) -> bool {
     p.kernel[0] == 1
         && p.kernel.iter().all(|&k| k > 0)

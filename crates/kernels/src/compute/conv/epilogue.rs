@@ -27,8 +27,8 @@ pub struct ConvEpilogue<'a> {
     pub residual: Option<&'a [f32]>,
     /// The function that is applied to each result.
     pub activation: Activation,
-    /// Applied last. Channels-last results of a convolution with one group that is not transposed are passed to it as
-    /// they are computed; other results once they are complete.
+    /// Applied last. Channels-last results of a convolution that is not transposed, and has one group or is depthwise
+    /// (of at most 128 taps), are passed to it as they are computed; other results once they are complete.
     pub tail: Option<Tail<'a>>,
 }
 

@@ -20,7 +20,8 @@ const MIN_WIDTH: usize = 4;
 const MAX_TAPS: usize = 64;
 /// The number of input channels below which neighbouring taps of a kernel line are merged into one.
 const FEW_CHANNELS: usize = 16;
-/// The largest extent of the kernel beyond its first tap, largest padding and largest stride along a dimension.
+/// The largest extent of the kernel beyond its first tap, largest padding and largest stride along a dimension, in
+/// pixels.
 const MAX_REACH: usize = 64;
 /// The approximate number of elements in the input lines that are copied at once: they stay in the L2 cache.
 const COPIED: usize = 1 << 15;
@@ -45,7 +46,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The layout of the input lines; `None` if it is faster to read the images pixel by pixel.
+    /// The layout of the input lines; `None` if this algorithm does not support the convolution, or reading the images
+    /// pixel by pixel is faster.
     pub(super) fn new(
         p: &ConvParams,
         frame: &ConvFrame,

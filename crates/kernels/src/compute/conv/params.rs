@@ -32,9 +32,10 @@ pub struct ConvParams {
     /// Distance between neighbouring positions of the kernel, in input pixels (for a transposed convolution: output
     /// pixels).
     pub stride: [usize; 3],
-    /// The number of zeros before the first pixel; the padding after the last follows from the size of the output.
+    /// The number of zeros before the first pixel; the padding after the last follows from the size of the output. For
+    /// a transposed convolution: the number of output pixels that are left out before the first.
     pub padding: [usize; 3],
-    /// The distance between neighbouring taps, in pixels.
+    /// The distance between neighbouring taps, in input pixels (for a transposed convolution: output pixels).
     pub dilation: [usize; 3],
     /// Whether it is a transposed convolution.
     pub transposed: bool,
@@ -85,7 +86,7 @@ impl ConvParams {
         self.in_channels * self.out_channels / self.groups.max(1) * self.tap_count()
     }
 
-    /// Panics if the parameters are inconsistent.
+    /// Panics if the parameters are inconsistent or too large.
     pub(crate) fn check(&self) {
         assert!(self.groups > 0, "a convolution has at least one group");
         assert!(

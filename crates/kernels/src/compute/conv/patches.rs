@@ -21,7 +21,7 @@ use super::phase::{Chunk, KC, MC, Phase};
 use super::problem::Problem;
 use std::ops::Range;
 
-/// The fewest input channels for which rows are read in place.
+/// The fewest input channels of a group for which rows are read in place, unless taps are merged.
 const IN_PLACE_CHANNELS: usize = 4;
 
 /// Zeros that are read instead of pixels outside the image.

@@ -10,7 +10,7 @@ use super::weights::ConvWeights;
 use pteron_tensor::{AlignedBuffer, Result};
 use std::ops::Range;
 
-/// The largest inner dimension of a block.
+/// The largest inner dimension of a block: the number of input channels, summed over the taps.
 pub(super) const KC: usize = 256;
 /// The maximum number of rows of a block.
 pub(super) const MC: usize = 112;

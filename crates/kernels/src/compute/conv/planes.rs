@@ -17,9 +17,9 @@ use pteron_pool::Pool;
 use pteron_tensor::Result;
 use std::ops::Range;
 
-/// The inner dimension of a block.
+/// The largest inner dimension of a block.
 const KC: usize = 256;
-/// The number of pixels of a block.
+/// The largest number of output pixels of a block.
 const NC: usize = 512;
 
 /// A convolution's packed weights: for each group, a matrix of output channels by input channels and taps.

@@ -7,8 +7,8 @@ use super::super::simd::{Op, Simd, dispatch};
 
 /// The maximum number of rows of A for which dot products are used.
 pub(crate) const MAX_ROWS: usize = 4;
-/// Products that a lane sums in one accumulator, and accumulators that are summed in f32 before the sum is added in
-/// f64.
+/// The number of products that a lane sums in one accumulator, and of accumulators that are summed in f32 before their
+/// sum is added to an f64 total.
 const RUN: usize = 32;
 
 /// Dot products of the rows of A with the rows of B, all of them contiguous and equally long. Row `i` of A by row `j`

@@ -20,11 +20,11 @@ use super::tile;
 use pteron_pool::Pool;
 use std::ops::Range;
 
-/// The inner dimension of a block: a panel of B with this many rows stays in the L1 cache.
+/// The largest inner dimension of a block: a panel of B with this many rows stays in the L1 cache.
 const KC: usize = 256;
-/// The number of rows of a block: this many rows of A stay in the L2 cache.
+/// The approximate largest number of rows of a block: this many rows of A stay in the L2 cache.
 const MC: usize = 168;
-/// The number of columns of a block of B, if B has to be packed.
+/// The largest number of columns of a block of B, if B has to be packed.
 const NC: usize = 512;
 /// The maximum number of rows of A for which B is read in place instead of being packed.
 const DIRECT_ROWS: usize = 28;

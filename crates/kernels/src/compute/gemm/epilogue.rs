@@ -30,7 +30,8 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// This activation followed by `next`, if a single activation can express both.
+    /// This activation followed by `next`, if this one is the identity, or is an unbounded function and `next` only
+    /// clamps; `None` otherwise.
     pub fn then(self, next: Self) -> Option<Self> {
         match (self, next) {
             (Activation::Identity, next) => Some(next),

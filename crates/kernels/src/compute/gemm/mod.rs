@@ -109,7 +109,8 @@ fn checked_job<'a, 'c>(
     })
 }
 
-/// Whether computing `C' = B' A'` is faster: C is contiguous along columns, or has too few columns for vectors.
+/// Whether computing `C' = B' A'` is faster: C is contiguous along columns, or has so few columns that dot products of
+/// contiguous operands are.
 fn transposing_pays(c: &MatMut<'_>, a: MatRef<'_>, b: MatRef<'_>) -> bool {
     let (m, n) = (c.rows(), c.cols());
     let down = c.col_stride() != 1 && c.row_stride() == 1 && n > 1;

@@ -103,7 +103,7 @@ pub(crate) struct RhsBlock<'a> {
 }
 
 impl<'a> RhsBlock<'a> {
-    /// The panels that hold the columns from `col` on, without the rows before row `k`.
+    /// The panels that hold the columns from `col`, the first of a panel, on, without the rows before row `k`.
     pub(crate) fn of_packed(b: &'a PackedB, col: usize, k: usize) -> Self {
         let nr = tile::panel_cols(b.vector_isa());
         let elements = &b.elements()[col * b.rows() + k * nr..];

@@ -11,9 +11,9 @@ use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, VectorIsa, dispatch};
 use std::ops::Range;
 
-/// The number of vectors in a panel of B.
+/// The width of a panel of B, in vectors.
 pub(crate) const PANEL_VECTORS: usize = 2;
-/// The number of elements of the largest tile of any instruction set.
+/// At least the number of elements of the largest tile of any instruction set.
 pub(crate) const MAX_TILE: usize = 512;
 
 /// The number of columns in a panel of B.

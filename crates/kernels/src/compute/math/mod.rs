@@ -105,7 +105,7 @@ pub enum Logarithm {
     OnePlus,
 }
 
-/// `out[i] = log x[i]`; 1 ulp.
+/// `out[i]` is the logarithm of `x[i]` that `of` names; 1 ulp.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -177,7 +177,7 @@ impl<F: Fn(f32) -> f32> Op for Each<'_, F> {
     }
 }
 
-/// A function of one element, and the bounds to which the result is clamped.
+/// A function of one element, and the bounds to which the result is clamped; `None` if it is not clamped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
     pub(crate) op: Unary,
@@ -193,12 +193,12 @@ pub(crate) fn clamp_to_bounds(x: f32, bounds: Option<(f32, f32)>) -> f32 {
     if x > high { high } else { x }
 }
 
-/// Applies a function to a few elements.
+/// Applies a function to each of a few elements in place, on this thread.
 pub(crate) fn activate(isa: Isa, function: Function, x: &mut [f32]) {
     dispatch(isa, Activate { function, x });
 }
 
-/// Applies a function to each element of a matrix whose rows are contiguous.
+/// Applies a function in place to each element of a matrix whose rows are contiguous, on this thread.
 ///
 /// # Panics
 /// If they are not contiguous.

@@ -24,8 +24,8 @@ use std::ops::Range;
 const PIXELS: usize = MAX_TILE / CHANNELS;
 /// The least number of multiplications that is divided among threads.
 const SPLIT_WORK: usize = split::reduced_under_miri(1 << 18);
-/// Most taps: sums of that many products of 8-bit values stay below 2^22, where f32 holds and rounds integers
-/// exactly.
+/// The largest number of taps: sums of that many products of 8-bit values stay below 2^22, where f32 holds and rounds
+/// integers exactly.
 const MAX_TAPS: usize = 128;
 /// The maximum number of pixels by which the kernel and the padding extend a line.
 const MAX_PADDING: usize = 4096;

@@ -17,7 +17,7 @@ use std::ops::Range;
 const COPIED: usize = 1 << 16;
 /// The maximum number of bytes of the input lines of one output line; a longer output line is computed in parts.
 const MAX_LINE_BYTES: usize = 1 << 18;
-/// The fewest pixels of a part of an output line.
+/// The fewest pixels of a part of an output line, except for the last part.
 const MIN_PART: usize = 32;
 /// The largest extent of the kernel beyond its first tap, and largest padding, along each dimension.
 const MAX_REACH: usize = 64;

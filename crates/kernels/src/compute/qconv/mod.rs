@@ -76,7 +76,8 @@ enum Reads {
 }
 
 impl QuantizedConv {
-    /// Whether a convolution with these parameters is supported: not transposed, and the sums fit 32 bits.
+    /// Whether a convolution with these parameters is supported: it is not transposed, its sums fit 32 bits, and if it
+    /// is depthwise, its kernel and padding are not too large.
     pub fn supports(params: &ConvParams) -> bool {
         let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.tap_count());
         let fits = !params.is_depthwise() || Depthwise::supports(params);

@@ -30,8 +30,8 @@ const SUMS_PAST_TILE: usize = 8 * 4 * PANEL;
 const GROUPS: usize = 4;
 /// The least work, in units of [`SupportedKernel::relative_work`], that is divided among threads.
 const SPLIT_WORK: usize = split::reduced_under_miri(1 << 21);
-/// Work of copying an inner element of a row of A, or of storing an element of the result: at hundreds of
-/// multiplications a nanosecond, products of few channels do little else.
+/// The work of copying an inner element of a row of A, or of storing an element of the result, in the same units: at
+/// hundreds of multiplications a nanosecond, products of few channels do little else.
 const ELEMENT_WORK: usize = 64;
 
 /// Cost of copying a unit of rows, some of which another core may have computed, and of reading a unit of columns

@@ -10,7 +10,8 @@ pub struct QuantizedEpilogue<'a> {
     pub offset: Option<&'a [i32]>,
     /// The bias: one value for each column, added to the scaled sums.
     pub bias: Option<&'a [f32]>,
-    /// The function that is applied to each result. If the result is requantized, it can only clamp.
+    /// The function that is applied to each result. If results are requantized, only an activation that clamps has an
+    /// effect.
     pub activation: Activation,
 }
 

@@ -33,8 +33,8 @@ pub struct Weights<'a> {
     pub quantized: MatRef<'a, i8>,
     /// The width in memory of the quantized values.
     pub bits: WeightBits,
-    /// One scale for all columns, or one for each column, or one for each column in each group of rows:
-    /// `[groups, n]`.
+    /// One scale for all columns (if there is one group), or one for each column, or one for each column in each group
+    /// of rows: `[groups, n]`.
     pub scales: &'a [f32],
     /// The number of rows of a group; the last group may have fewer. `k` or more means one group.
     pub group: usize,

@@ -32,8 +32,8 @@ pub(crate) trait Simd: Copy {
     const NAME: &str;
     /// The number of rows of the largest GEMM tile, which uses all vector registers at two vectors a row.
     const MAX_ROWS: usize;
-    /// Most rows of a GEMM tile of four panels, and of one of two panels. Taller tiles have one: their rows are
-    /// independent accumulators enough to hide the latency of multiply-add.
+    /// The largest number of rows of a GEMM tile of four panels, and of one of two panels. Taller tiles have one: their
+    /// rows are independent accumulators enough to hide the latency of multiply-add.
     const WIDE_ROWS: [usize; 2];
     /// Whether multiply-add rounds once, in one instruction.
     const FUSED: bool;

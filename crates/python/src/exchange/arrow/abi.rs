@@ -192,7 +192,7 @@ pub(super) fn text(at: *const c_char) -> CString {
     }
 }
 
-/// The children of a struct; `None` if their number is not one of children, or if one is null.
+/// The children of a struct; `None` if `count` is negative or exceeds [`MAX_CHILDREN`], or if a child is null.
 ///
 /// # Safety
 /// `at` must be null or point to `count` pointers, each null or valid during `'a`.

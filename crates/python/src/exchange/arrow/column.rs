@@ -54,7 +54,8 @@ fn unsupported_type(name: &str, field: &Field) -> String {
     )
 }
 
-/// The offsets buffer of an array of lists, which has one more entry than there are lists. An array of length 0 may lack it.
+/// The offsets buffer of an array of lists, which has one more entry than there are lists. An array of length 0 may
+/// lack it.
 ///
 /// # Safety
 /// As [`buffer`].
@@ -202,8 +203,8 @@ fn dtype_of(format: &str) -> Option<ScalarType> {
     })
 }
 
-/// The position of the first element of `count` lists, their total number of elements, and the length of each list. Fails if
-/// the lists have different lengths.
+/// The position of the first element of `count` lists, their total number of elements, and the length of each list.
+/// Fails if the lists have different lengths.
 fn list_offsets<T: Copy + TryInto<usize>>(
     offsets: &[T],
     first: usize,

@@ -67,7 +67,7 @@ fn integer(bytes: &[u8], is_signed: bool) -> i128 {
 /// Bytes of a view.
 const VIEW: usize = 16;
 
-/// The most bytes that a view holds itself.
+/// The maximum number of bytes that a view holds itself.
 const INLINE: usize = 12;
 
 /// Binary values as views of buffers.

@@ -1,7 +1,7 @@
 //! Import and export of tables by the Arrow PyCapsule interface: `__arrow_c_array__`, `__arrow_c_stream__`.
 //!
-//! The structs of the C data interface are read and created here. Columns that are only passed through are not read, so they
-//! may be of any type.
+//! The structs of the C data interface are read and created here. Columns that are only passed through are not read, so
+//! they may be of any type.
 
 mod abi;
 mod buffers;

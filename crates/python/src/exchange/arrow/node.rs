@@ -66,8 +66,8 @@ impl Node {
         self.dictionary.as_deref()
     }
 
-    /// Reads an array; `None` if one of its lengths or counts is negative or overflows, if it lacks children or buffers, or if it
-    /// is nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
+    /// Reads an array; `None` if one of its lengths or counts is negative or overflows, if it lacks children or
+    /// buffers, or if it is nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH).
     pub(super) fn from_array(array: &ArrowArray) -> Option<Self> {
         Self::from_array_at(array, super::MAX_DEPTH)
     }

@@ -46,7 +46,8 @@ impl OwnedArray {
     /// The column of an output.
     ///
     /// # Errors
-    /// If Arrow lacks the element type, or if rows do not have the fixed sizes of the list type.
+    /// If Arrow lacks the element type, if rows do not have the fixed sizes of the list type, or if there are more
+    /// elements than Arrow's offsets can count.
     pub(crate) fn from_output(column: &OutputColumn, name: &str, lists: Lists) -> Result<Self> {
         let mut buffers = Vec::new();
         let rows = column.valid.len();

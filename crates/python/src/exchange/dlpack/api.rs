@@ -1,5 +1,5 @@
-//! DLPack's C exchange API, which a type may provide in addition to `__dlpack__`: no Python method is called, and no capsule
-//! is created.
+//! DLPack's C exchange API, which a type may provide in addition to `__dlpack__`: no Python method is called, and no
+//! capsule is created.
 
 use super::{BorrowedTensor, DlManagedTensorVersioned, MAJOR};
 use pyo3::exceptions::PyBufferError;
@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 /// The name of the capsule that holds DLPack's C exchange API.
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// The maximum number of API versions in the chain of a type; a longer chain is rejected.
+/// The maximum number of API versions in the chain of a type that are looked at.
 const MAX_VERSIONS: usize = 16;
 
 /// `DLPackExchangeAPIHeader` of `dlpack.h`.

@@ -146,7 +146,7 @@ impl RaisedMethod {
         &self.program.tables().execution_plan[self.plan]
     }
 
-    /// The operators for whose calls no kernel fits. Each call is assumed to write its last argument.
+    /// The operators with a call that no kernel fits, by name. Such a call is assumed to write its last argument.
     pub fn unknown_operators(&self) -> &[String] {
         &self.unknown
     }
@@ -324,7 +324,7 @@ struct Reader<'p> {
     /// For each entry of the operator table, its kernel; `None` if no kernel is registered.
     kernels: Vec<Option<Arc<dyn Kernel>>>,
     state: State,
-    /// The last arena index in use. Each tensor that the memory plan does not place gets a new arena.
+    /// At first no less than the index of any planned arena, then the last in use: an unplanned tensor gets a new one.
     own_arenas: usize,
     /// Values that the caller, the file or an instruction so far has written.
     written: HashSet<Id>,

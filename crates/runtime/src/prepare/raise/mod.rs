@@ -55,7 +55,7 @@ struct Definition {
     extent: Extent,
     /// The value that was written; `None` for a merged definition.
     id: Option<Id>,
-    /// The last instruction that reads any of the bytes.
+    /// The last instruction that reads any of the bytes; `at` if none does.
     last_use: Position,
     /// Whether the bytes can be observed after the block, or through a value whose location is unknown.
     live_out: bool,

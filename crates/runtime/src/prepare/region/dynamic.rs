@@ -45,7 +45,7 @@ const MIN_IDLE: u64 = 16;
 /// Maximum number of keys that are remembered because they occurred while the cache was full.
 const MAX_REMEMBERED: usize = 16;
 
-/// After this many failed runs of its specializations, a region is never specialized again.
+/// After this many specialized runs that failed although the instructions succeeded, only the instructions are run.
 const MAX_FAILURES: u32 = 4;
 
 pub(crate) struct DynamicRegion {

@@ -136,8 +136,8 @@ impl Builder<'_> {
         Some(meta)
     }
 
-    /// A scalar that is constant or follows from sizes: its known value, else its current one. With [`Sizes::Bounds`],
-    /// a scalar that is computed before the region becomes an input.
+    /// A scalar that is constant or follows from sizes: its recorded value if there is one, else its current one.
+    /// `None` for any other. With [`Sizes::Bounds`], a scalar that is computed before the region becomes an input.
     pub(super) fn fixed_scalar(&mut self, id: Id) -> Option<Scalar> {
         if let Some(&scalar) = self.known_scalars.get(&id) {
             return Some(scalar);

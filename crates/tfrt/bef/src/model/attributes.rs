@@ -29,7 +29,7 @@ pub struct AttributeTable<'a> {
 pub struct UntypedAttributes<'a> {
     /// The bytes of the section.
     pub bytes: Cow<'a, [u8]>,
-    /// Alignment of the section's start: 1, 2, 4 or 8.
+    /// Alignment of the section's start in bytes: a power of two.
     pub alignment: u8,
     /// The offsets that kernels refer to, by [`AttributeId`].
     pub offsets: Vec<u64>,

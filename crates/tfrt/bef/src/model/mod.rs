@@ -251,7 +251,8 @@ impl<'a> Module<'a> {
         self.attributes.get(id)
     }
 
-    /// Strings that were added with [`add_string`](Self::add_string).
+    /// Strings that were added with [`add_string`](Self::add_string), or to which nothing in the file refers that the
+    /// module was read from; in bytewise order.
     pub fn extra_strings(&self) -> impl Iterator<Item = &str> {
         self.strings.iter().map(|string| &**string)
     }

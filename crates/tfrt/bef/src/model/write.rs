@@ -17,8 +17,8 @@ impl Module<'_> {
     ///
     /// # Errors
     /// If the format cannot represent the module, or [verification](crate::File::verify) with the default limits would
-    /// refuse the file: an index out of range, a register that is not defined once and before its use, nesting or shared
-    /// names beyond the limits. The error has the path of the field.
+    /// refuse the file: an index out of range, a register that is not defined once and before its use, nesting or
+    /// shared names beyond the limits. The error has the path of the field.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         self.to_bytes_with(&Limits::default())
     }

@@ -66,7 +66,7 @@ struct SectionTables<'f, 'a> {
     budget: RefCell<Budget>,
 }
 
-/// Maximum length of a meaning's text in characters.
+/// Texts of the file that are longer than this many characters are cut in meanings.
 const MAX_MEANING_CHARS: usize = 120;
 
 fn shorten(text: &str) -> String {

@@ -306,8 +306,8 @@ impl<'a> Verified<'a> {
 
     /// The program as a module that can be changed and written again.
     ///
-    /// Strings and large attributes are borrowed from the file. The module does not keep unknown sections, nor an order
-    /// of used-by lists that differs from the reference converter's.
+    /// Strings and large attributes are borrowed from the file. Unknown sections are kept, but not an order of used-by
+    /// lists that differs from the reference converter's.
     ///
     /// # Errors
     /// None, unless the bytes have changed since they were verified.

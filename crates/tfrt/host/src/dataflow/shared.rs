@@ -30,7 +30,7 @@ pub(super) struct Execution {
 }
 
 /// A resume point of an execution is the index of a ready kernel or, with this bit set, of a register whose
-/// asynchronous value, stored in the register, has become available. There are fewer than 2^31 of either.
+/// asynchronous value, stored in the register, has become available. There are at most 2^31 of either.
 const REGISTER: u64 = 1 << 32;
 
 impl Resume for Execution {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// Maximum number of elements of an array attribute that are printed.
+/// Maximum number of elements of an array attribute, or characters of a string attribute, that are printed.
 const MAX_PRINTED: usize = 5;
 
 /// The attributes of an operator, keyed by name.
@@ -71,7 +71,7 @@ impl<'a> OpAttrs<'a> {
             .ok_or_else(|| Fault::from(format!("missing attribute '{name}'")))
     }
 
-    /// The value of an integer attribute.
+    /// The value of an `i32` or `i64` attribute.
     pub(crate) fn int(&self, name: &str) -> Result<i64, Fault> {
         match self.get(name)? {
             Attribute::I32(v) => Ok((*v).into()),
@@ -80,7 +80,7 @@ impl<'a> OpAttrs<'a> {
         }
     }
 
-    /// The value of a bool attribute; false if there is no attribute of this name.
+    /// The value of a bool attribute; false if no bool attribute has this name.
     pub(crate) fn flag(&self, name: &str) -> bool {
         matches!(self.get(name), Ok(Attribute::I1(true)))
     }
@@ -93,7 +93,7 @@ impl<'a> OpAttrs<'a> {
         }
     }
 
-    /// The value of an attribute that is a list of sizes (an array of integers).
+    /// The value of an attribute that is a list of sizes (an array of `i32` or `i64`).
     pub(crate) fn dims(&self, name: &str) -> Result<Vec<i64>, Fault> {
         match self.get(name)? {
             Attribute::Array(a) if a.is_empty() => Ok(Vec::new()),

@@ -34,7 +34,7 @@ impl Diagnostics {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Handles an error.
+    /// Prints an error, unless a comment in its source file expects it.
     pub(super) fn report(&self, location: Option<&SourceLocation>, message: &str) {
         // A failure to write has nowhere to be reported.
         let _ = self.state().report(location, message);

@@ -35,7 +35,7 @@ pub struct Options {
     /// The functions to run, in this order; all if empty. Arguments are passed as in `f(1, 2.5)`: numbers, `true` and
     /// `false`, of the types that the program records or with a type suffix as in `5:i64`. Chains may be left out.
     pub functions: Vec<String>,
-    /// The name of a function to run once, before the others.
+    /// The name of a function to run once, before the others; ignored if the program has no such function.
     pub init: Option<String>,
     /// The work queue that tasks run on.
     pub queue: Queue,

@@ -70,7 +70,7 @@ impl Dense {
         Ok(Elements { bytes: self.buffer.bytes(), element: PhantomData })
     }
 
-    /// Sets every element, in row-major order.
+    /// Sets the elements to `values`, in row-major order; those for which there is no value stay.
     pub(crate) fn fill<T: Element>(
         &self,
         frame: &Frame<'_>,
@@ -175,7 +175,7 @@ attributes! {
 macro_rules! complex_attributes {
     ($ty:ty) => {
         impl Attributes for Complex<$ty> {
-            /// A complex number: an attribute that is its real part, or an array of both parts.
+            /// A complex number: an array of its real and its imaginary part.
             fn scalar_attribute(frame: &Frame<'_>, index: usize) -> Result<Self, Fault> {
                 match Self::array_attribute(frame, index)?.as_slice() {
                     [one] => Ok(*one),

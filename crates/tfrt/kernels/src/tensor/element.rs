@@ -10,7 +10,8 @@ pub(crate) trait Element: Copy + PartialEq + Send + Sync + 'static {
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
     fn is_zero(self) -> bool;
-    /// Whether two elements differ by at most `ulp` units in the last place.
+    /// Whether two elements are equal or, if they are `f32`, `f64` or complex, nearly so: by the reference's formula,
+    /// which admits a difference of `ulp * EPSILON * |x + y|`.
     fn is_close(self, other: Self, _ulp: u32) -> bool {
         self == other
     }

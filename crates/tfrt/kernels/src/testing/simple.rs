@@ -18,7 +18,7 @@ fn thread_id() -> i32 {
     ID.with(|id| *id)
 }
 
-/// The name of a named location, or the first name in a nested location.
+/// The name of a named location, of the callee of a call site, or of the first named part of a fused location.
 fn name_of<'l>(location: &'l Location<'_>) -> Option<&'l str> {
     let name = |l: &'l Location<'_>| if let Location::Name { name, .. } = l { Some(&**name) } else { None };
     match location {

@@ -221,7 +221,8 @@ pub(super) fn check_do_async(verifier: &Verifier<'_>, op: &Operation) -> Check {
     check_region_returns(verifier, op, 0, &verifier.types(&op.results))
 }
 
-/// For printing: checks that all attributes except `but` are `i32`, and that there is a number of warm-up runs.
+/// For printing: checks that all attributes except `but` are `i32` and have bare identifiers as names, and that there
+/// is a number of warm-up runs.
 fn check_only_i32_attributes(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Check {
     let is_count = |(name, value): &(crate::ir::Text, Attribute)| {
         *name == but

@@ -201,8 +201,8 @@ impl Type {
     }
 }
 
-/// Normalizes `value` to the representation of [`Attribute::Integer`](super::Attribute::Integer): sign-extended from the width of `ty`, or
-/// zero-extended for unsigned types and `i1`.
+/// Normalizes `value` to the representation of [`Attribute::Integer`](super::Attribute::Integer): sign-extended from
+/// the width of `ty`, or zero-extended for unsigned types and `i1`.
 pub(crate) fn canonical_int(ty: &Type, value: i128) -> i128 {
     let (width, unsigned) = match ty {
         Type::Integer { width, signedness } => (

@@ -247,8 +247,8 @@ impl<'a> Parser<'a> {
         Ok(Alias { value, depth: self.deepest - self.depth, nodes: self.nodes - nodes })
     }
 
-    /// The value of an alias used at offset `at`; stops with an error if it is too large or nests deeper than
-    /// `max_depth`.
+    /// The value of an alias used at offset `at`; stops with an error if it nests deeper than `max_depth`, or if all
+    /// aliases together expand to too much.
     fn expand_alias<T: Clone>(&mut self, at: u32, alias: &Alias<T>, max_depth: usize) -> Parse<T> {
         let depth = self.depth + alias.depth;
         if depth > max_depth {

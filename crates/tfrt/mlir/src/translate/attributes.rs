@@ -175,7 +175,8 @@ fn float_attribute(kind: FloatKind, bits: impl Into<u128>) -> Attribute {
     Attribute::Float { kind, bits: bits.into() }
 }
 
-/// Translates an attribute from BEF; absent if MLIR text cannot represent it (single complex numbers, function names).
+/// Translates an attribute from BEF; absent if MLIR text cannot represent it (function names, and complex numbers
+/// outside of tensors).
 pub(super) fn from_bef(attribute: &Bef<'_>) -> Option<Attribute> {
     Some(match attribute {
         Bef::UI8(v) => integer_attribute(Type::uint(8), (*v).into()),

@@ -108,8 +108,8 @@ fn custom_sections(module: &Module) -> Result<Vec<pteron_bef::CustomSection<'sta
 /// optional sections gives the same bytes if possible.
 ///
 /// # Errors
-/// The reasons why text cannot represent the program, with the name of the function and kernel: a region of itself or of
-/// several kernels, nesting or numbers beyond the limits of text, kernels that text takes for
+/// The reasons why text cannot represent the program, with the name of the function and kernel: a region of itself or
+/// of several kernels, nesting or numbers beyond the limits of text, kernels that text takes for
 /// the end of a function. Text for which this does not fail is read again.
 pub fn from_bef(program: &pteron_bef::Module<'_>, options: FromBefOptions) -> Result<Module, Error> {
     from_bef_named(program, "<bef>", options)

@@ -14,8 +14,8 @@ use crate::ir::{
 };
 use crate::limits::MAX_DEPTH;
 
-/// Operation names that MLIR text reserves for structure. A BEF file with a kernel of such a name is rejected, because its text
-/// would not translate back to a kernel.
+/// Operation names that MLIR text reserves for structure. A BEF file with a kernel of such a name is rejected (unless
+/// the reference is imitated), because its text would not translate back to a kernel.
 const NOT_KERNELS: [&str; 3] = ["tfrt.return", "func.func", "builtin.module"];
 
 type Restored<T> = Result<T, Vec<Diagnostic>>;

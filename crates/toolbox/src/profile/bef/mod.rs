@@ -21,7 +21,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Maximum number of spans that a profile records, 64 bytes each; later ones are dropped.
+/// Maximum number of runs, and of other spans, that a profile records, 64 bytes each; later ones are dropped.
 pub const MAX_SPANS: usize = 4_000_000;
 
 /// Maximum number of levels of nested regions that are searched for the enclosing function that has a name.
