@@ -122,16 +122,16 @@ pub(crate) fn check_affine(affine: &Affine) -> Result<()> {
     }
 }
 
-/// Checks that the weights are `i8`, and that there are `scales` scales, or a single one if `one`.
-pub(crate) fn check_weights<'g>(operands: &Operands<'g>, scales: usize, one: bool) -> Result<&'g TensorMeta> {
+/// Checks that the weights are int8 and the scales float32: `count` of them or, if `single_allowed`, one for all.
+pub(crate) fn check_weights<'g>(operands: &Operands<'g>, count: usize, single_allowed: bool) -> Result<&'g TensorMeta> {
     let (weights, scale_meta) = (operands.constant(1)?, operands.constant(2)?);
     if weights.dtype() != ScalarType::Char {
         return refuse(format!("the weights are {weights}, expected int8"));
     }
-    let fits = scale_meta.numel() == scales || one && scale_meta.numel() == 1;
+    let fits = scale_meta.numel() == count || single_allowed && scale_meta.numel() == 1;
     match fits && scale_meta.dtype() == ScalarType::Float {
         true => Ok(weights),
-        false => refuse(format!("the scales are {scale_meta}, expected {scales} of float32")),
+        false => refuse(format!("the scales are {scale_meta}, expected {count} of float32")),
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn decode(tables: &[u8], limits: &Limits) -> Result<(FlatTensor, Vec<
     Ok((decoded, reader.unknown_fields()))
 }
 
-/// The file offset of the field that displays as `path`, found by decoding again.
+/// The file offset of the field at `path`, as errors print it, found by decoding again.
 pub(super) fn locate(tables: &[u8], limits: &Limits, path: &str) -> Option<u64> {
     let reader = Reader::new(tables, 0, limits).with_watched_path(path);
     reader.root(read_flat_tensor_table).ok()?;

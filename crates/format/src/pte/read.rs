@@ -52,7 +52,7 @@ pub(crate) fn decode(program_bytes: &[u8], limits: &Limits) -> Result<Decoded> {
     Ok(Decoded { unknown_fields: reader.unknown_fields(), ..decoded })
 }
 
-/// The file offset of the field that displays as `path`, found by decoding again.
+/// The file offset of the field at `path`, as errors print it, found by decoding again.
 pub(crate) fn locate(program_bytes: &[u8], limits: &Limits, path: &str) -> Option<u64> {
     let reader = Reader::new(program_bytes, 0, limits).with_watched_path(path);
     reader.root(read_root).ok()?;

@@ -148,7 +148,7 @@ impl<'q> Quantizer<'q> {
         let scheme = self.options.quantize.clone();
         let mut run = Run { quantizer: self, scheme, samples, expected, progress };
         let mut attempt = match self.options.quantize {
-            Some(Quantize::Static(_)) => run.calibrate()?,
+            Some(Quantize::Static(_)) => run.attempt_best_static_scheme()?,
             _ => run.attempt(&BTreeSet::new())?,
         };
         let (mut kept, mut alone) = (Vec::new(), Vec::new());
@@ -227,7 +227,7 @@ struct Sensitivity {
 impl Run<'_> {
     /// Calibrates, and takes the static scheme with the closest outputs: with or without equalized channels, and with or without
     /// corrected biases.
-    fn calibrate(&mut self) -> Result<Attempt> {
+    fn attempt_best_static_scheme(&mut self) -> Result<Attempt> {
         let (plain, channels) = self.scheme(BTreeMap::new())?;
         let mut candidates = vec![self.correct_biases(&plain)?];
         if !channels.is_empty() {

@@ -24,7 +24,7 @@ pub struct Module {
     pub(crate) program: Option<Program>,
 }
 
-/// The file that a module's functions come from.
+/// Where the bodies of a module's functions come from: its file, and the decoder that reads them on first use.
 pub(crate) struct Program {
     pub(crate) source: ProgramSource,
     pub(crate) decoder: Box<dyn BodyDecoder>,

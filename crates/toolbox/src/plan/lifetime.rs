@@ -25,7 +25,8 @@ impl Life {
     }
 }
 
-/// Describes a moment: an instruction by its index over all chains; a negative index is before all, a larger one after.
+/// Describes a moment: an instruction by its index over all chains; a negative index is before the first, the number of
+/// instructions or more is after the last.
 pub(super) fn describe(raised: &RaisedMethod, at: i64) -> String {
     match usize::try_from(at).ok().map(|index| raised.name(index)) {
         None => "when inputs are set".to_owned(),

@@ -19,7 +19,7 @@ impl Payload {
         for (index, register) in registers.iter_mut().take(self.inputs).enumerate() {
             *register = Some(function.argument(index as u32));
         }
-        self.put(&mut function, GRAPH, &[], self.graph(), None, &[])?;
+        self.put(&mut function, GRAPH, &[], self.graph_attributes(), None, &[])?;
         for (index, value) in self.values.iter().enumerate() {
             let Some(constant) = &value.constant else { continue };
             let mut record = Record::default();
@@ -68,7 +68,7 @@ impl Payload {
     }
 
     /// The attributes of the whole graph.
-    fn graph(&self) -> Record {
+    fn graph_attributes(&self) -> Record {
         let mut record = Record::default();
         record.int("version", VERSION).ints("maxima", &self.maxima);
         record.texts("expressions", self.expressions.iter().map(ToString::to_string));

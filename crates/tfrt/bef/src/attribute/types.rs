@@ -162,7 +162,7 @@ pub enum AttributeType {
     SymbolRef,
     /// A list of attributes of any types.
     Aggregate,
-    /// A list of scalars of one data type, or of data types.
+    /// A list of scalars that share a data type, or a list of data types.
     Array(ElementType),
 }
 
