@@ -124,7 +124,9 @@ impl PyModule {
         let preparation = pictures.map(picture::preparation).transpose()?;
         let meta = opened.program.method_meta(&opened.default_method()?).map_err(Failure::from)?;
         let source = Source::from_object(file)?;
-        Ok(PyTensor::new(py.detach(|| picture::to_input(&opened.program, &meta, input, &source, preparation))?))
+        Ok(PyTensor::new(
+            py.detach(|| picture::to_input(&opened.program, &meta, input, &source, preparation))?,
+        ))
     }
 
     /// The names of the methods that are not valid, each with its problem. A method without a name is

@@ -72,7 +72,8 @@ pub(crate) fn to_input(
     };
     let preparation = preparation.map_or_else(stored, Ok)?;
     let declared = method.inputs().into_iter().nth(input).and_then(|input| input.tensor);
-    let no_tensor = || pteron_toolbox::Error::input(format!("input {input} of method `{}` is no tensor", method.name()));
+    let no_tensor =
+        || pteron_toolbox::Error::input(format!("input {input} of method `{}` is no tensor", method.name()));
     let meta = declared.ok_or_else(no_tensor)?.meta;
     Ok(match file {
         Source::Path(path) => picture::read(path, &meta, &preparation)?,

@@ -30,7 +30,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use serde_json::json as object;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// An opened program, and a call of one of its methods.
 struct Call {
@@ -522,27 +522,6 @@ fn compile_report(compiled: &Compiled, measured: Option<&QuantizationReport>) ->
     })
 }
 
-/// A shared buffer for the text that a program prints.
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        lock(&self.0).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Text {
-    fn read(&self) -> String {
-        String::from_utf8_lossy(&lock(&self.0)).into_owned()
-    }
-}
-
 /// Runs the named functions of a BEF program, or all without arguments. Returns the exit code, stdout and stderr.
 #[pyfunction]
 pub(crate) fn run_bef(
@@ -559,9 +538,8 @@ pub(crate) fn run_bef(
         };
         let queue = threads.map_or(bef::Queue::SingleThreaded, bef::Queue::MultiThreaded);
         let options = bef::RunOptions { functions, queue, ..bef::RunOptions::default() };
-        let (out, errors) = (Text::default(), Text::default());
-        let status = bef::run(program, &options, out.clone(), errors.clone());
-        Ok((status, out.read(), errors.read()))
+        let bef::CapturedRun { exit_code, output, errors } = bef::run_captured(program, &options);
+        Ok((exit_code, output, errors))
     });
     Ok(done?)
 }

@@ -127,6 +127,26 @@ export interface TaskMetadata {
   readonly [field: string]: unknown;
 }
 
+/** A function of a BEF program. */
+export interface BefFunction {
+  readonly name: string;
+  /** The types of the arguments and of the results, as in MLIR text. */
+  readonly arguments: readonly string[];
+  readonly results: readonly string[];
+}
+
+/** What a run of functions of a BEF program printed. */
+export interface BefRun {
+  /** 0, or 1 if an unexpected error occurred or an expected one did not. */
+  readonly exitCode: number;
+  /** The names of the functions, the values that they returned, and what their kernels printed. */
+  readonly output: string;
+  /** The errors with their locations. */
+  readonly errors: string;
+  /** The time of the run, in milliseconds. */
+  readonly ms: number;
+}
+
 /** An open file: a program, or any other file that a report can show. */
 export class Module {
   private constructor();
@@ -138,6 +158,8 @@ export class Module {
   readonly loadMs: number;
   /** The methods, in the order of the file; none if it is no program. */
   readonly methods: readonly Method[];
+  /** The functions of a BEF program; none in any other file. */
+  readonly functions: readonly BefFunction[];
   /** The default method: the only one, or `forward`. */
   readonly main: string | null;
   /** The task metadata that the program stores: labels, preprocessing, licence and more. */
@@ -150,6 +172,8 @@ export class Module {
   /** As `run`, but also measures times; the method is run `repeat` more times. */
   measure(inputs?: Inputs, options?: { repeat?: number }): Measured;
   measure(method: string, inputs?: Inputs, options?: { repeat?: number }): Measured;
+  /** Runs functions of a BEF program in this order, such as `f(1, 2.5)`; by default all that take no arguments. */
+  runFunctions(functions?: readonly string[]): BefRun;
   /** Pseudo-random inputs for a method, the same on each call. */
   random(method?: string): (Tensor | number | bigint | boolean | string | null)[];
   /** Decodes and preprocesses a PNG or JPEG file to an input. */
@@ -192,7 +216,8 @@ export class PteronError extends Error {
 export function setup(source?: string | URL | Response | ArrayBuffer | ArrayBufferView | WebAssembly.Module): Promise<void>;
 
 /**
- * Opens a file: a program (`.pte`, `.bpte`), a torch.export archive (`.pt2`), which is compiled, or any other file that
+ * Opens a file: a program (`.pte`, `.bpte`), a torch.export archive (`.pt2`), which is compiled, a BEF program (`.bef`), MLIR
+ * text (`.mlir`), which is translated to one, or any other file that
  * a report can show (`.bef`, `.ptd`, `.gguf`, ETDumps). `data` are the `.ptd` files with a program's external weights.
  */
 export function load(file: Named, options?: { name?: string; data?: Named | readonly Named[] }): Promise<Module>;

@@ -225,6 +225,7 @@ export class Module {
     this.loadMs = ms;
     this.methods = facts.methods;
     this.main = main ?? null;
+    this.functions = facts.functions ?? [];
     this.task = facts.task ?? null;
   }
 
@@ -252,6 +253,10 @@ export class Module {
       const { outputs, ...times } = engine.call("run", request);
       return { outputs: outputs.map((value) => engine.value(value)), ...times };
     });
+  }
+
+  runFunctions(functions = []) {
+    return this.#with((engine) => engine.call("runFunctions", { module: this.#number, functions: [...functions] }));
   }
 
   random(method) {

@@ -47,7 +47,7 @@ function unpacked(base64) {
 // State of the page.
 
 let opened = null, files = null, inputs = [], labels = [], address = null, shown = null;
-const PROGRAMS = /\.(pte|bpte|pt2|bef|gguf|etdp|etdump)$/i, DATA = /\.ptd$/i, PICTURES = /\.(png|jpe?g|webp|bmp)$/i, LABELS = /\.(txt|csv)$/i;
+const PROGRAMS = /\.(pte|bpte|pt2|bef|mlir|gguf|etdp|etdump)$/i, DATA = /\.ptd$/i, PICTURES = /\.(png|jpe?g|webp|bmp)$/i, LABELS = /\.(txt|csv)$/i;
 
 /** Handles files by their kinds: programs, data, labels, pictures. */
 async function take(list) {
@@ -79,15 +79,17 @@ async function open(program, data) {
   document.title = `${opened.name} · Pteron`;
   [at("file").hidden, at("open").hidden, at("start").hidden, at("work").hidden] = [false, false, true, false];
   at("results").hidden = true;
-  const { methods, main } = opened;
+  const { methods, functions, main } = opened;
   at("method").replaceChildren(...methods.map(({ name }) => make("option", { textContent: name, selected: name === main })));
   at("methods").hidden = methods.length < 2;
   at("form").hidden = !methods.length;
+  at("calls").value = functions.filter((one) => takesNothing(one)).map(({ name }) => name).join("\n");
+  at("functions").hidden = !functions.length;
   labelOf(opened.task);
   showInputs();
   say("Drawing the report …");
   show(await ask("report"));
-  say(methods.length ? "" : "This file has no methods to run.");
+  say(methods.length || functions.length ? "" : "This file has no methods to run.");
 }
 
 /** Puts a page into the frame. */
@@ -218,6 +220,25 @@ async function act(what, does) {
 const run = () => act("Running …", async (asked) => results(await ask("run", asked)));
 const profile = () => act("Running, and drawing the report …", async (asked) => show(await ask("profile", { ...asked, repeat: Math.max(1, asked.repeat) })));
 
+/** Whether a function of a BEF program runs without arguments; chains may be left out. */
+const takesNothing = ({ arguments: types }) => types.every((type) => type === "!tfrt.chain");
+
+/** Runs the functions of a BEF program that are named, one in each line, and shows what they print. */
+async function call() {
+  const calls = at("calls").value.split("\n").map((line) => line.trim()).filter(Boolean);
+  say("Running …");
+  try {
+    const { output, errors, exitCode, ms } = await ask("runFunctions", calls);
+    const rows = [["Exit code", String(exitCode)], ["All functions", milliseconds(ms)]];
+    at("times").replaceChildren(...rows.flatMap(([name, value]) => [make("dt", { textContent: name }), make("dd", { textContent: value })]));
+    at("outputs").replaceChildren(...[output, errors].filter(Boolean).map((textContent) => make("pre", { textContent })));
+    at("results").hidden = false;
+    say("");
+  } catch (error) {
+    fail(error);
+  }
+}
+
 function results({ outputs, inputsMs, loadMs, ms, latency }) {
   const rows = [["Inputs", inputsMs], ["Loading the method", loadMs], ["First run", ms]];
   if (latency) rows.push([`Mean of ${latency.runs} runs`, latency.mean], ["Fastest", latency.min], ["Median", latency.median], ["99 of 100 within", latency.p99]);
@@ -299,6 +320,10 @@ at("report").onload = () => { document.documentElement.dataset.report = at("repo
 at("form").onsubmit = (event) => {
   event.preventDefault();
   run();
+};
+at("functions").onsubmit = (event) => {
+  event.preventDefault();
+  call();
 };
 at("profile").onclick = profile;
 at("theme").onclick = turn;

@@ -54,11 +54,12 @@ const calls = {
     const opened = await load(file, { data });
     open?.dispose();
     open = opened;
-    const { name, bytes, methods, main, task, loadMs } = open;
-    return { name, bytes, methods, main, task, loadMs };
+    const { name, bytes, methods, functions, main, task, loadMs } = open;
+    return { name, bytes, methods, functions, main, task, loadMs };
   },
   report: () => open.report(),
   profile: ({ method, sources, repeat }) => open.report({ method, inputs: made(method, sources), repeat }),
+  runFunctions: (functions) => open.runFunctions(functions),
   run({ method, sources, repeat, labels }) {
     const start = performance.now();
     const inputs = made(method, sources);

@@ -74,6 +74,9 @@ impl Engine {
             Request::Load { file, data } => self.load(file, data),
             Request::Close { module } => Ok(json!(self.modules.take(module).is_some())),
             Request::Run { module, method, inputs, repeat } => self.run(module, method, inputs, repeat),
+            Request::RunFunctions { module, functions } => {
+                self.modules.get(module).ok_or_else(|| no_such_module(module))?.run_functions(functions)
+            }
             Request::Random { module, method } => {
                 let Self { buffers, modules, .. } = self;
                 let (opened, method, _) = resolve_method(modules, module, method)?;

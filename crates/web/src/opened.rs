@@ -1,18 +1,20 @@
 //! An open file: a program, or any other file that a report can show.
 
 use crate::failure::{Failure, Result};
+use pteron::bef::mlir;
 use pteron::tensor::{AlignedBuffer, ShapeDynamism};
 use pteron::{
     BytesLoader, DataLoader, EValue, FreeableBuffer, LoadOptions, MergedDataMap, MethodMeta, Module,
     NamedDataMap, PtdDataMap, Registries, TensorInfo, ValueMeta,
 };
+use pteron_clock::Instant;
 use pteron_report::{Measured, gather, page};
 use pteron_toolbox::bundle::Bundle;
 use pteron_toolbox::delegates::NodeKinds;
 use pteron_toolbox::picture::Preparation;
 use pteron_toolbox::run::{Request, default_method, is_program};
 use pteron_toolbox::task::{self, Preprocessing};
-use pteron_toolbox::{inspect, profile};
+use pteron_toolbox::{bef, inspect, profile};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -26,7 +28,8 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Opens a program, a bundled program, an archive (which is compiled), or any other file that a report can show.
+    /// Opens a program, a bundled program, an archive (which is compiled), a BEF program, MLIR text (which is translated to
+    /// one), or any other file that a report can show.
     pub(crate) fn new(
         name: String,
         bytes: AlignedBuffer,
@@ -43,6 +46,7 @@ impl OpenFile {
             _ => Some(Arc::new(MergedDataMap::new(maps)?)),
         };
         let file = pteron::compile::program(loader(name, bytes), &options.kernels, &options.limits)?;
+        let file = translated(file)?;
         let program = match Bundle::open_if_bundled(&*file, &options.limits)? {
             Some(bundle) => Some(bundle.program()),
             None => is_program(&*file).unwrap_or(false).then(|| Arc::clone(&file)),
@@ -78,7 +82,8 @@ impl OpenFile {
     pub(crate) fn describe(&mut self) -> Result<Value> {
         let (name, bytes) = (self.file.name(), self.file.size());
         let Some(module) = &self.module else {
-            return Ok(json!({ "name": name, "bytes": bytes, "methods": [] }));
+            let functions = self.functions()?;
+            return Ok(json!({ "name": name, "bytes": bytes, "methods": [], "functions": functions }));
         };
         let names = module.method_names();
         let methods = names
@@ -88,6 +93,30 @@ impl OpenFile {
         let main = default_method(module.program()).ok();
         let task = task::of(module.program())?;
         Ok(json!({ "name": name, "bytes": bytes, "main": main, "methods": methods, "task": task }))
+    }
+
+    /// The functions of a BEF program that can be run by name, each with the types of its arguments and results; `None` for any
+    /// other file.
+    fn functions(&self) -> Result<Option<Vec<Value>>> {
+        let Some(bef::Program::Bef(program)) = bef::open(&*self.file)? else { return Ok(None) };
+        let functions = bef::report(&program, &self.file.name())?.functions;
+        let named = functions.into_iter().filter(|function| !function.name.is_empty());
+        Ok(Some(
+            named
+                .map(|f| json!({ "name": f.name, "arguments": f.arguments, "results": f.results }))
+                .collect(),
+        ))
+    }
+
+    /// Runs functions of a BEF program, or all without arguments, and returns what they print, as JSON.
+    pub(crate) fn run_functions(&self, functions: Vec<String>) -> Result<Value> {
+        let Some(bef::Program::Bef(program)) = bef::open(&*self.file)? else {
+            return Err(bef::wrong_format(&*self.file, "runFunctions", "BEF programs (.bef, .mlir)").into());
+        };
+        let start = Instant::now();
+        let run = bef::run_captured(program, &bef::RunOptions { functions, ..bef::RunOptions::default() });
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        Ok(json!({ "exitCode": run.exit_code, "output": run.output, "errors": run.errors, "ms": ms }))
     }
 
     /// The preprocessing that the program stores; the default, if it stores none.
@@ -118,6 +147,17 @@ impl OpenFile {
         };
         let measured = Measured { profile: times.as_ref(), ..Measured::default() };
         Ok(page(&gather(&self.file, &self.options, &measured)?)?)
+    }
+}
+
+/// The BEF program that MLIR text is translated to; any other file as it is.
+fn translated(file: Arc<dyn DataLoader>) -> Result<Arc<dyn DataLoader>> {
+    let Some(bef::Program::Mlir(text)) = bef::open(&*file)? else { return Ok(file) };
+    match bef::to_bef(&text, &file.name(), mlir::Options::default()) {
+        bef::Translation::Done(bytes) => Ok(Arc::new(BytesLoader::named(file.name(), bytes))),
+        bef::Translation::Refused(errors) => {
+            Err(Failure::invalid_input(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
+        }
     }
 }
 

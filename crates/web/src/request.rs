@@ -15,6 +15,8 @@ pub(crate) enum Request {
     Close { module: u32 },
     /// Runs a method once, and `repeat` more times to measure latencies.
     Run { module: u32, method: Option<String>, inputs: Vec<Input>, repeat: usize },
+    /// Runs functions of a BEF program, or all without arguments, and returns what they print.
+    RunFunctions { module: u32, functions: Vec<String> },
     /// Creates pseudo-random inputs for a method.
     Random { module: u32, method: Option<String> },
     /// Converts an image to an input. Without options for images, the preprocessing that the program stores is applied.

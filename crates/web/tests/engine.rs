@@ -168,6 +168,35 @@ fn archives_are_compiled_and_other_files_are_shown() {
     assert_eq!(failed["message"], "_default_external_constant.ptd has no methods: only programs run");
 }
 
+#[test]
+fn functions_of_bef_programs_and_mlir_text_run() {
+    let mut client = Client::default();
+    let text = "func.func @sum() -> i32 {\n  %x = tfrt.constant.i32 40\n  %y = tfrt.constant.i32 2\n  \
+        %z = tfrt.add.i32 %x, %y\n  tfrt.return %z : i32\n}\nfunc.func @same(%x: i32) -> i32 {\n  tfrt.return %x : i32\n}\n";
+    let buffer = client.give(text.as_bytes());
+    let file = json!({ "name": "sum.mlir", "buffer": buffer });
+    let opened = client.call(json!({ "call": "load", "file": file, "data": [] }));
+    assert_eq!(opened["methods"], json!([]));
+    assert_eq!(opened["functions"][0], json!({ "name": "sum", "arguments": [], "results": ["i32"] }));
+    assert_eq!(opened["functions"][1]["arguments"], json!(["i32"]));
+    let module = &opened["module"];
+    let all = client.call(json!({ "call": "runFunctions", "module": module, "functions": [] }));
+    assert_eq!((&all["exitCode"], &all["errors"]), (&json!(0), &json!("")));
+    assert!(all["output"].as_str().unwrap().contains("'sum' returned 42"), "{all}");
+    let one = client.call(json!({ "call": "runFunctions", "module": module, "functions": ["same(7)"] }));
+    assert!(one["output"].as_str().unwrap().contains("'same' returned 7"), "{one}");
+    let response = client.call(json!({ "call": "report", "module": module, "profile": null }));
+    assert!(String::from_utf8(client.take(&response["buffer"])).unwrap().contains("tfrt.add.i32"));
+
+    let buffer = client.give(b"func.func @f() { tfrt.no_such_op }");
+    let file = json!({ "name": "wrong.mlir", "buffer": buffer });
+    let failed = client.fail(json!({ "call": "load", "file": file, "data": [] }));
+    assert!(failed["message"].as_str().unwrap().contains("wrong.mlir:1:"), "{failed}");
+    let digits = client.load("examples/digits/digits.pte");
+    let failed = client.fail(json!({ "call": "runFunctions", "module": digits["module"], "functions": [] }));
+    assert!(failed["message"].as_str().unwrap().contains("runFunctions takes BEF programs"), "{failed}");
+}
+
 const WEIGHTS: &str = "testdata/corpus/tiny/ModuleLinear_extconst/_default_external_constant.ptd";
 
 #[test]

@@ -41,7 +41,9 @@ impl Classifier {
         let input: Tensor = picture::read(path, &meta, &preparation)?;
         let outputs = method.execute(&[input.into()])?;
         let scores: Vec<f32> = outputs[0].to_vec()?;
-        let best = (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).ok_or("the model has no classes")?;
+        let best = (0..scores.len())
+            .max_by(|&a, &b| scores[a].total_cmp(&scores[b]))
+            .ok_or("the model has no classes")?;
         let label = self.task.labels.get(best).cloned().unwrap_or_else(|| best.to_string());
         Ok(Class { label, score: scores[best] })
     }

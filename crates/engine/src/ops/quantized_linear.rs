@@ -123,7 +123,11 @@ pub(crate) fn check_affine(affine: &Affine) -> Result<()> {
 }
 
 /// Checks that the weights are int8 and the scales float32: `count` of them or, if `single_allowed`, one for all.
-pub(crate) fn check_weights<'g>(operands: &Operands<'g>, count: usize, single_allowed: bool) -> Result<&'g TensorMeta> {
+pub(crate) fn check_weights<'g>(
+    operands: &Operands<'g>,
+    count: usize,
+    single_allowed: bool,
+) -> Result<&'g TensorMeta> {
     let (weights, scale_meta) = (operands.constant(1)?, operands.constant(2)?);
     if weights.dtype() != ScalarType::Char {
         return refuse(format!("the weights are {weights}, expected int8"));

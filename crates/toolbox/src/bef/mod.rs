@@ -10,7 +10,7 @@ pub(crate) use report::kernels;
 pub use report::{
     AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report, truncated_value,
 };
-pub use run::{Queue, RunOptions, run};
+pub use run::{CapturedRun, Queue, RunOptions, run, run_captured};
 pub use translate::{Translation, check_diagnostics, missing_sections, round_trip_warning, to_bef, to_text};
 
 use crate::{Error, Result, kind};
