@@ -1,4 +1,5 @@
 //! Classifies pictures: `pteron-classifier MODEL PICTURE...` prints the best class of each, on a line of its own.
+#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::path::Path;
