@@ -5,7 +5,7 @@ use crate::call;
 use crate::convert::Input;
 use crate::errors::{Failure, Result};
 use crate::graph;
-use crate::opened::{OpenProgram, Signature, lock};
+use crate::opened::{OpenProgram, Signature};
 use crate::settings::Source;
 use crate::tools::{Reader, check_paths, parse_settings, to_json};
 use pteron::compile::exported::{Bounds, CompileBudget, ExportedProgram};

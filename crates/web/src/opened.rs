@@ -99,7 +99,7 @@ impl OpenFile {
     /// other file.
     fn functions(&self) -> Result<Option<Vec<Value>>> {
         let Some(bef::Program::Bef(program)) = bef::open(&*self.file)? else { return Ok(None) };
-        let functions = bef::report(&program, &self.file.name())?.functions;
+        let functions = bef::report(&program, self.file.name())?.functions;
         let named = functions.into_iter().filter(|function| !function.name.is_empty());
         Ok(Some(
             named
@@ -153,7 +153,7 @@ impl OpenFile {
 /// The BEF program that MLIR text is translated to; any other file as it is.
 fn translated(file: Arc<dyn DataLoader>) -> Result<Arc<dyn DataLoader>> {
     let Some(bef::Program::Mlir(text)) = bef::open(&*file)? else { return Ok(file) };
-    match bef::to_bef(&text, &file.name(), mlir::Options::default()) {
+    match bef::to_bef(&text, file.name(), mlir::Options::default()) {
         bef::Translation::Done(bytes) => Ok(Arc::new(BytesLoader::named(file.name(), bytes))),
         bef::Translation::Refused(errors) => {
             Err(Failure::invalid_input(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
