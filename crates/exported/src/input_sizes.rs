@@ -58,7 +58,7 @@ type Values = SmallVec<[Option<i64>; 8]>;
 
 impl InputSizes {
     /// The allowed sizes of the inputs that the caller of a program passes; `None` if the upper bound of each size says
-    /// it all, or if there are more than [`MAX_SYMBOLS`] symbols.
+    /// it all, or if there are more than 4096 symbols.
     pub fn from_program(program: &ExportedProgram) -> Option<Self> {
         let mut all = Self::default();
         let mut uses = Vec::new();
