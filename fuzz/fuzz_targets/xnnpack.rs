@@ -9,6 +9,6 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(payload) = Payload::read(bytes, &Limits::default()) else { return };
     let used = payload.nodes.iter().flat_map(|node| node.inputs.iter().chain(&node.outputs));
     assert!(used.chain(&payload.inputs).chain(&payload.outputs).all(|&index| index < payload.values.len()));
-    assert!(payload.values.iter().filter_map(|v| v.constant()).all(|index| index < payload.constants.len()));
+    assert!(payload.values.iter().filter_map(|v| v.constant_index()).all(|index| index < payload.constants.len()));
     assert!(!payload.contents().to_string().is_empty());
 });
