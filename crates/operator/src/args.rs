@@ -27,15 +27,15 @@ pub enum Arg<'a> {
     Tensors(SmallVec<[TensorView<'a>; 4]>),
     /// A list of input tensors, some of which may be absent.
     OptionalTensors(SmallVec<[Option<TensorView<'a>>; 4]>),
-    /// A tensor of which only type, sizes and layout are known: at preparation, a tensor that is not
-    /// a constant.
+    /// A tensor of which only type, sizes and layout are known: at preparation, an out, or a tensor that is not a
+    /// constant.
     Spec(&'a TensorMeta),
     /// A value that is not known yet: at preparation, a scalar or list that is computed at run time.
     Unknown,
     /// An output argument: the value is at this position among the outs.
     Out(usize),
-    /// An input tensor that aliases this out exactly, byte for byte. Only kernels that declare the
-    /// argument in [`Kernel::in_place`](crate::Kernel::in_place) receive it.
+    /// An input tensor that occupies exactly the bytes of an out. A kernel receives this only for an argument that it
+    /// declares in [`Kernel::in_place`](crate::Kernel::in_place).
     InPlace {
         /// Position among the outs.
         out: usize,
@@ -191,7 +191,7 @@ impl<'a> Args<'a> {
     }
 
     optional!(
-        /// A tensor that may be absent.
+        /// The argument as a tensor; `None` if it is absent.
         optional_tensor = tensor -> TensorView<'a>
     );
 
@@ -230,7 +230,7 @@ impl<'a> Args<'a> {
     }
 
     optional!(
-        /// An integer that may be absent.
+        /// The argument as an integer; `None` if it is absent.
         optional_int = int -> i64
     );
 
@@ -244,7 +244,7 @@ impl<'a> Args<'a> {
     }
 
     optional!(
-        /// A floating-point number that may be absent.
+        /// The argument as a floating-point number; an integer is converted. `None` if it is absent.
         optional_double = double -> f64
     );
 
@@ -258,7 +258,7 @@ impl<'a> Args<'a> {
     }
 
     optional!(
-        /// A boolean that may be absent.
+        /// The argument as a boolean; the integers 0 and 1 count as booleans. `None` if it is absent.
         optional_bool = bool -> bool
     );
 
@@ -273,7 +273,7 @@ impl<'a> Args<'a> {
     }
 
     optional!(
-        /// A scalar that may be absent.
+        /// The argument as a scalar; `None` if it is absent.
         optional_scalar = scalar -> Scalar
     );
 
@@ -286,7 +286,7 @@ impl<'a> Args<'a> {
     }
 
     optional!(
-        /// A string that may be absent.
+        /// The argument as a string; `None` if it is absent.
         optional_str = str -> &'a str
     );
 
@@ -299,7 +299,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A list of integers that may be absent.
+    /// The argument as a list of integers; `None` if it is absent.
     pub fn optional_ints(&self, arg: impl ArgKey) -> Result<Option<&[i64]>> {
         if self.is_none(arg) { Ok(None) } else { self.ints(arg).map(Some) }
     }
@@ -313,7 +313,7 @@ impl<'a> Args<'a> {
     }
 
     optional!(
-        /// A list of floating-point numbers that may be absent.
+        /// The argument as a list of floating-point numbers; `None` if it is absent.
         optional_doubles = doubles -> &'a [f64]
     );
 
@@ -325,7 +325,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A scalar type that may be absent; programs encode it as an integer.
+    /// The argument as a scalar type, which programs encode as an integer; `None` if it is absent.
     pub fn optional_dtype(&self, arg: impl ArgKey) -> Result<Option<ScalarType>> {
         match self.optional_int(arg)? {
             None => Ok(None),

@@ -105,7 +105,8 @@ impl CountedTensor {
         Ok(Self { tensor: of.to_tensor()?, _held: reservation })
     }
 
-    /// Counts an existing tensor: for small tensors whose size is not known before they are created.
+    /// An existing tensor whose bytes are reserved only now: for small tensors whose size is not known before they
+    /// are created.
     ///
     /// # Errors
     /// As [`Budget::take`].

@@ -43,7 +43,7 @@ impl<'a> KernelContext<'a> {
         self.scratch.limit
     }
 
-    /// Temporary memory for `len` elements, whose values are unspecified, for the duration of the call.
+    /// Temporary memory for `len` elements, whose initial values are unspecified, for the duration of the call.
     pub fn scratch<T: Element>(&self, len: usize) -> Result<ScratchBuffer<'a, T>> {
         self.scratch.take(len)
     }
@@ -127,8 +127,8 @@ impl<T> Drop for ScratchBuffer<'_, T> {
     }
 }
 
-/// A seeded random number generator for the random operators. It is SplitMix64, so a seed
-/// gives the same numbers on every machine.
+/// A seeded random number generator for the random operators. It is SplitMix64, so a seed gives the same random bits
+/// on every machine.
 #[derive(Debug)]
 pub struct Generator(Cell<u64>);
 

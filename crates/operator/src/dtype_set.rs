@@ -18,11 +18,11 @@ impl DtypeSet {
         Self::of(&[ScalarType::Half, ScalarType::BFloat16, ScalarType::Float, ScalarType::Double]);
     /// complex64 and complex128.
     pub const COMPLEX: Self = Self::of(&[ScalarType::ComplexFloat, ScalarType::ComplexDouble]);
-    /// Integers and floating-point types.
+    /// The types of `INTEGRAL` and `FLOATING`.
     pub const REAL: Self = Self::INTEGRAL.union(Self::FLOATING);
-    /// Integers, floating-point types and bool.
+    /// The types of `INTEGRAL` and `FLOATING`, and bool.
     pub const REAL_BOOL: Self = Self::REAL.union(Self::BOOL);
-    /// Integers, floating-point types, bool, complex64 and complex128.
+    /// The types of `INTEGRAL` and `FLOATING`, bool, complex64 and complex128.
     pub const REAL_BOOL_COMPLEX: Self = Self::REAL_BOOL.union(Self::COMPLEX);
     /// Every type that has a Rust element type.
     pub const ALL: Self = Self::REAL_BOOL.union(Self::COMPLEX).union(Self::of(&[

@@ -2,7 +2,7 @@ use crate::{Error, Result};
 use pteron_tensor::{Element, Scalar, Tensor};
 use std::fmt;
 
-/// The kind of an [`EValue`], with the numbers of the reference's `Tag`.
+/// The kind of an [`EValue`], with the numbers of ExecuTorch's `Tag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Tag {
@@ -152,7 +152,8 @@ impl EValue {
     }
 }
 
-/// Conversions to and from an [`EValue`]: the Rust type, the variant, and its name in errors.
+/// Implements the conversions to and from an [`EValue`]. A row gives a Rust type, its variant, and what errors call
+/// the variant.
 macro_rules! conversions {
     ($($type:ty = $variant:ident, $what:literal;)*) => { $(
         impl From<$type> for EValue {

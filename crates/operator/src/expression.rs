@@ -140,8 +140,8 @@ impl Expression {
         }
     }
 
-    /// Substitutes `inner` for input `slot`. `inner_inputs` gives the index of each input of `inner` in the combined
-    /// expression, `map` that of each other input of `self`.
+    /// Substitutes `inner` for input `slot`. In the combined expression, input `i` of `inner` becomes input
+    /// `inner_inputs[i]`, and every other input `i` of `self` becomes input `map[i]`.
     pub fn substitute(&self, slot: usize, inner: &Self, inner_inputs: &[usize], map: &[usize]) -> Self {
         let mut instrs = Vec::with_capacity(self.instrs.len() + inner.instrs.len());
         for instr in &inner.instrs {
@@ -172,7 +172,8 @@ impl Expression {
 }
 
 impl fmt::Display for Expression {
-    /// Writes the expression as a term, `Add(Mul(x0, x1), 0.5)`; of more than 12 instructions, only the number.
+    /// Writes the expression as a term such as `Add(Mul(x0, x1), 0.5)`, or only the number of its instructions if it
+    /// has more than 12.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.instrs.len() {
             0 => Ok(()),

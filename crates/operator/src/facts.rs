@@ -16,7 +16,8 @@ pub enum Rounding {
     Unknown,
     /// The half-precision results equal the f32 results: each is an element that was read, or has the magnitude of one.
     Exact,
-    /// The half-precision and f32 results are equal if the half-precision type represents the call's scalar arguments.
+    /// The half-precision and f32 results are equal if the half-precision type represents the call's scalar arguments
+    /// exactly.
     ExactWithNumbers,
     /// The half-precision results are the f32 results, rounded once.
     Once,
@@ -45,8 +46,8 @@ impl Facts {
         Self { moves: false, rounding: Rounding::Unknown, any_layout: false, overwrites: false };
 }
 
-/// Gives the meaning of a call from its arguments; tensors are [`Arg::Spec`](crate::Arg::Spec)s or views. `None`
-/// if passes must leave the call alone.
+/// Gives the meaning of a call from its arguments, of which tensors are [`Arg::Spec`](crate::Arg::Spec) or
+/// [`Arg::Tensor`](crate::Arg::Tensor). `None` if passes must leave the call alone.
 pub type MeaningFn = fn(&Args<'_>) -> Option<Meaning>;
 
 /// What a call computes, in terms that passes understand: how it lowers to a node. Operands are given as argument
@@ -68,17 +69,17 @@ pub enum Meaning {
     BatchMatMul,
     /// A convolution.
     Convolution(Convolution),
-    /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each channel, dimension 1. Arguments 0 to 4 are
-    /// `x`, weight, bias, mean and variance; all but `x` may be absent. The meaning of the first result.
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each channel (dimension 1). Arguments 0 to 4 are `x`,
+    /// weight, bias, mean and variance; all but `x` may be absent. Only the call's first result is described.
     BatchNorm {
         /// The value added to the variance.
         eps: f64,
     },
     /// Group normalisation of images `[N, C, space..]`. Arguments 0 to 2 are image, weight and bias; weight and bias
-    /// may be absent. The meaning of the first result.
+    /// may be absent. Only the call's first result is described.
     GroupNorm(GroupNorm),
     /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimensions. Arguments 0, 2 and 3 are `x`,
-    /// weight and bias; weight and bias may be absent. The meaning of the first result.
+    /// weight and bias; weight and bias may be absent. Only the call's first result is described.
     LayerNorm {
         /// The number of elements in each normalized row.
         elements: usize,
@@ -89,7 +90,7 @@ pub enum Meaning {
     Mean(Dims),
     /// The population variance over these dimensions, over all if there are none; a second result is the mean.
     Variance(Dims),
-    /// A pooling of images `[.., H, W]`, which computes the first result of the call.
+    /// A pooling of images `[.., H, W]`. Only the call's first result is described.
     Pool(Pool2d),
     /// `e^x / sum(e^x)` along this dimension.
     Softmax(usize),
@@ -97,13 +98,13 @@ pub enum Meaning {
     Fill(Scalar),
     /// The elements of argument 1 where argument 0 is true, otherwise those of argument 2.
     Where,
-    /// Whether an element is zero.
+    /// Whether each element is zero: logical not.
     Not,
     /// Whether any element along this dimension is nonzero; the dimension is kept with size one.
     Any(usize),
     /// The largest element along these dimensions, or along all if there are none; they are kept with size one.
     Amax(Dims),
-    /// Whether an element equals this scalar.
+    /// Whether each element equals this scalar.
     Equals(Scalar),
     /// Quantization of real values.
     Quantize(QParams),
@@ -127,7 +128,7 @@ pub enum ViewOf {
         /// The index that is selected.
         index: usize,
     },
-    /// Every `step`th index of a dimension in `start..end`.
+    /// Every `step`th index in `start..end` of a dimension.
     Slice {
         /// The dimension that is sliced.
         dim: usize,
@@ -271,7 +272,8 @@ pub enum ChooseQParams {
     PerToken,
 }
 
-/// A dimension of a tensor of this rank as an index; negative ones count from the end. `None` if it is out of range.
+/// The index of dimension `dim` of a tensor of this rank, where a negative `dim` counts from the end. `None` if it is
+/// out of range.
 pub fn wrap(dim: i64, rank: usize) -> Option<usize> {
     let dim = if dim < 0 { dim.checked_add(i64::try_from(rank).ok()?)? } else { dim };
     usize::try_from(dim).ok().filter(|&d| d < rank)

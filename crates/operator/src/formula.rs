@@ -43,7 +43,7 @@ pub trait Algebra:
     fn erf(self) -> Self;
 }
 
-/// An algebra that also has `ln(1 + x)`, exact for small `x`.
+/// An algebra that also has `ln(1 + x)`, accurate for small `x`.
 pub trait WithLog1p: Algebra {
     /// `ln(1 + self)`
     #[must_use]
@@ -221,7 +221,8 @@ impl Term {
         Self(Rc::new(Node::Clamp(self, low, high)))
     }
 
-    /// Appends the term's instructions and returns its register. Inputs are read once; shared terms are computed once.
+    /// Appends the term's instructions and returns the register of its result. Each input is read once, and each
+    /// shared term is computed once.
     fn append_instrs(&self, instrs: &mut Vec<Instr>, registers: &mut Vec<(*const Node, usize)>) -> usize {
         let at = Rc::as_ptr(&self.0);
         if let Some(&(_, register)) = registers.iter().find(|(node, _)| *node == at) {

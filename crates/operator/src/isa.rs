@@ -181,8 +181,8 @@ impl Isa {
         Isa(Features::NONE)
     }
 
-    /// Every set with a name of its own that this machine supports, smallest first, and all features that it has:
-    /// for tests of all code paths.
+    /// Every set with a name of its own that this machine supports, smallest first, and last the set of all its
+    /// features: for tests of all code paths.
     pub fn available() -> impl Iterator<Item = Isa> {
         let detected = Isa::detect();
         let last = (!Features::named_sets().any(|features| features == detected.0)).then_some(detected);

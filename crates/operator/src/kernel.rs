@@ -60,10 +60,10 @@ pub trait Kernel: Send + Sync {
         &[]
     }
 
-    /// Does the one-time work of a call whose constant arguments are known, such as packing
-    /// weights. Arguments that are not constants are [`Arg::Spec`](crate::Arg::Spec) or
-    /// [`Arg::Unknown`](crate::Arg::Unknown), outs are `Spec`s of their upper bounds. `None` means
-    /// that there is nothing to prepare: [`Self::execute`] is called.
+    /// Does the one-time work of a call whose constant arguments are known, such as packing weights. Arguments that
+    /// are not constants are [`Arg::Spec`](crate::Arg::Spec) or [`Arg::Unknown`](crate::Arg::Unknown), outs are
+    /// `Spec`s with the upper bounds of their sizes. `None` means that there is nothing to prepare: [`Self::execute`]
+    /// is called.
     fn prepare(&self, args: &Args<'_>) -> Result<Option<Box<dyn PreparedKernel>>> {
         let _ = args;
         Ok(None)

@@ -98,7 +98,7 @@ impl Schema {
         self.args.iter().enumerate().filter(|(_, a)| a.written).map(|(i, _)| i)
     }
 
-    /// The only result, if it is not a written argument; `None` if there are several results or none.
+    /// The result, if there is exactly one and it is not a written argument.
     pub fn fresh_result(&self) -> Option<&SchemaArg> {
         match self.returns.as_slice() {
             [only] if !only.written => Some(only),
