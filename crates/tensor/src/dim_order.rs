@@ -62,7 +62,7 @@ impl DimOrder {
 
     /// The strides, in elements, of a dense tensor of these sizes in this order.
     ///
-    /// A dimension of size zero counts as one of size one, as in the reference.
+    /// A dimension of size zero counts as one of size one, as in ExecuTorch.
     /// If the product of the sizes overflows, the strides wrap; constructors of tensors check `numel`.
     pub fn strides(&self, sizes: &Shape) -> Shape {
         let mut strides = *sizes;

@@ -32,7 +32,7 @@ pub fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
     Ok(copy)
 }
 
-/// The items of an iterator of known length.
+/// A vector of the items of an iterator of known length.
 ///
 /// # Errors
 /// If the allocation fails.

@@ -2,7 +2,7 @@ use crate::{Error, Result};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// The largest rank: the reference's `kTensorDimensionLimit`.
+/// The largest rank: ExecuTorch's `kTensorDimensionLimit`.
 pub const MAX_RANK: usize = 16;
 
 /// The sizes (or strides) of a tensor, dimension 0 first, stored inline.

@@ -326,7 +326,7 @@ impl fmt::Debug for Tensor {
 }
 
 impl TensorView<'_> {
-    /// Copies the elements into `out`, a tensor of the same type and sizes, whatever the layouts of the two.
+    /// Copies the elements into `out`, which must have the same type and sizes; the layouts may differ.
     pub fn relayout(&self, out: &mut TensorViewMut<'_>) -> Result<()> {
         if self.dtype() != out.dtype() {
             return Err(Error::WrongType { expected: out.dtype(), found: self.dtype() });
