@@ -1,5 +1,5 @@
-//! Detection of AMX-INT8. The compiler does not support it yet: it is written out as instructions. The state of the
-//! tiles belongs to a thread, and the system saves it only for processes that have asked.
+//! Detection of AMX-INT8, written out here because `is_x86_feature_detected!` of stable Rust does not know it. The
+//! state of the tiles belongs to a thread, and the system saves it only for processes that have requested permission.
 
 #[cfg(target_os = "linux")]
 use std::arch::asm;
@@ -27,7 +27,7 @@ fn has_instructions() -> bool {
 }
 
 /// # Safety
-/// The processor has XSAVE, switched on by the system.
+/// The processor must have XSAVE, and the operating system must have enabled it.
 #[target_feature(enable = "xsave")]
 unsafe fn xgetbv() -> u64 {
     // SAFETY: as the caller promises.

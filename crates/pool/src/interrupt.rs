@@ -145,8 +145,8 @@ pub fn count(work: usize) {
     COUNTED.set(COUNTED.get().saturating_add(work as u64));
 }
 
-/// The work that this thread has counted so far. Of a parallel loop, the caller counts the items, and each thread what
-/// its own ranges [count].
+/// The work that this thread has counted so far. For a parallel loop, the calling thread counts the items, and each
+/// thread also what the body passes to [`count`] in that thread's ranges.
 pub fn counted() -> u64 {
     COUNTED.get()
 }

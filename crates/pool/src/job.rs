@@ -45,7 +45,8 @@ const ACTIVE: u64 = OPEN - 1;
 pub(crate) struct Slot {
     /// Set while a thread's loop is in the slot.
     busy: AtomicBool,
-    /// The loop's sequence number (high half), whether threads may still join (`OPEN`), and how many are active.
+    /// The loop's sequence number (high half), whether threads may still join (`OPEN`), and how many of those that
+    /// joined are active.
     state: AtomicU64,
     /// The numbers of ranges taken from the front (low half) and from the back (high half) of the loop.
     taken: AtomicU64,

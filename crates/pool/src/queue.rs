@@ -113,7 +113,7 @@ impl WorkQueue {
         matches!(self.0, Kind::Single(_))
     }
 
-    /// The number of tasks that can run at the same time, without those that may block.
+    /// The number of tasks that can run at the same time, not counting tasks that may block.
     pub fn parallelism(&self) -> usize {
         match &self.0 {
             Kind::Multi(pool, false) => pool.threads() - 1,
@@ -138,8 +138,8 @@ impl WorkQueue {
         }
     }
 
-    /// The number of pending tasks, without those that another thread has taken from the queue to run them. `None` for
-    /// a multi-threaded queue, which does not count them.
+    /// The number of pending tasks, except those that another thread has taken from the queue to run them. `None` for
+    /// a multi-threaded queue, which does not count its tasks.
     pub fn queued(&self) -> Option<usize> {
         match &self.0 {
             Kind::Single(q) => Some(q.len()),
@@ -210,8 +210,9 @@ impl WorkQueue {
         }
     }
 
-    /// Leaves the tasks that this thread holds to another thread, which is to wait for the queue in place of this one: it
-    /// calls [`HandOver::take`], while this thread waits for it. For a thread whose stack does not suffice for more tasks.
+    /// Leaves the tasks that this thread holds to another thread, which must call [`HandOver::take`] and then wait
+    /// for the queue in place of this thread; this thread must wait for that thread. For a thread whose stack does
+    /// not suffice for more tasks.
     pub fn hand_over(&self) -> HandOver {
         if let Kind::Single(q) = &self.0 {
             q.release();

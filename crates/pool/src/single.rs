@@ -64,7 +64,7 @@ impl Single {
         &self.pool
     }
 
-    /// The number of pending tasks, without those held by other threads.
+    /// The number of pending tasks, except those held by other threads.
     pub(crate) fn len(&self) -> usize {
         let local = LOCAL_TASKS.with_borrow(|l| if l.owner == self.address() { l.tasks.len() } else { 0 });
         local + self.queued.load(Ordering::Relaxed)

@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     pub(crate) blocking: Blocking,
     injector: Injector<Task>,
     stealers: Vec<Stealer<Task>>,
-    /// A deque for the first thread outside the pool that runs tasks while it waits: they push new tasks here, not to
-    /// the injector, so that these run soon after they were created.
+    /// The deque that one thread outside the pool may borrow while it waits and runs tasks. These tasks push the
+    /// tasks that they add here, not to the injector, so that the added ones run soon.
     spare: Mutex<Option<Worker<Task>>>,
     /// The number of tasks that were added and have not finished.
     pending: AtomicUsize,
@@ -65,8 +65,8 @@ impl Shared {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Calls `f` with this thread's deque of this pool; `None` if it has none, as it is not a worker nor holds the
-    /// spare deque.
+    /// Calls `f` with this thread's deque of this pool. `None` if the thread has none: it is not a worker and does
+    /// not hold the spare deque.
     fn with_local<R>(&self, f: impl FnOnce(&Worker<Task>) -> R) -> Option<R> {
         LOCAL.with_borrow(|local| local.as_ref().filter(|l| l.owner == self.address()).map(|l| f(&l.deque)))
     }
@@ -201,8 +201,8 @@ impl Shared {
         }
     }
 
-    /// Waits until `done` returns true or a task has panicked, then resumes that panic. The thread runs tasks meanwhile
-    /// if `helps` is set, if it is one of the pool's, or if it is inside a task.
+    /// Waits until `done` returns true or a task has panicked; resumes the panic, if there was one. The thread runs
+    /// tasks meanwhile if `helps` is set, if it is one of the pool's, or if it is inside a task.
     pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool, helps: bool) {
         if done() && !self.panicked.load(Ordering::Acquire) {
             return;
@@ -238,7 +238,7 @@ impl Shared {
     }
 }
 
-/// The threads of a pool. Dropping it stops and joins them.
+/// The threads of a pool. Dropping this value stops and joins them.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
     handles: Vec<JoinHandle<()>>,
