@@ -35,7 +35,7 @@ pub struct Place {
     pub chain: Option<u32>,
     /// Index of the instruction in the chain, or of the kernel in the function.
     pub instruction: Option<u32>,
-    /// If the instruction calls a delegate, the node of the delegate's payload.
+    /// The number of the node in the delegate's payload, if the instruction calls a delegate.
     pub node: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Place {
 pub struct Span<'a> {
     /// What the span measures.
     pub kind: SpanKind,
-    /// The name of the method, operator or backend.
+    /// The name of what is measured, such as a method, an operator or a backend.
     pub name: &'a str,
     /// The part of the program that the span measures.
     pub place: Place,
@@ -131,7 +131,7 @@ impl EventTracer for Within<'_> {
 pub struct Tracer<'a>(Option<&'a dyn EventTracer>);
 
 impl<'a> Tracer<'a> {
-    /// No tracer: spans cost nothing.
+    /// No tracer: a span costs one comparison.
     pub const NONE: Tracer<'static> = Tracer(None);
 
     /// Reports to `tracer`.
