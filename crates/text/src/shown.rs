@@ -8,7 +8,7 @@
 use std::fmt::{self, Write as _};
 use std::io;
 
-/// The maximum number of columns in which [`text`] shows a name, without the size that follows a shortened one.
+/// The maximum number of columns in which [`text`] shows a name, not counting the size that follows a shortened name.
 pub const MAX_COLUMNS: usize = 120;
 /// The number of columns, of [`MAX_COLUMNS`], before the ellipsis of a shortened name.
 const HEAD: usize = 72;
@@ -54,7 +54,7 @@ pub fn message(text: &str) -> String {
 /// Bytes of a file as text in quotes, escaped as by [`quoted`] but shortened at the end; bytes that are not UTF-8 are
 /// shown as `\xff`.
 pub fn bytes(bytes: &[u8]) -> String {
-    // More bytes than this do not change what is shown, except their number.
+    // Bytes past this many do not change what is shown, except the number of bytes.
     const ENOUGH: usize = 8 * MAX_COLUMNS;
     let mut out = String::from("\"");
     let mut columns = 0;
@@ -200,12 +200,13 @@ pub enum Escapes {
 /// A writer of text to a terminal, a pipe or a file: every character that is not [plain](is_plain) is escaped, except line ends
 /// and tabs. Bytes that are not UTF-8 are written as `\xff`.
 ///
-/// What is written line by line through it may itself not be trusted to keep to one line: names are shown by [`text`].
+/// Because line ends pass, a name that is written through it as it is can take up several lines: use [`text`] for
+/// names.
 #[derive(Debug)]
 pub struct Screen<W: io::Write> {
     out: W,
     escapes: Escapes,
-    /// The beginning of a character whose other bytes were not written yet.
+    /// The first bytes of a UTF-8 character whose other bytes have not been received yet.
     partial: Vec<u8>,
 }
 

@@ -36,7 +36,7 @@ pub fn did_you_mean<'n>(name: &str, among: impl IntoIterator<Item = &'n str>) ->
 }
 
 /// The edit distance between two names, ignoring case: insertions, deletions, substitutions and swaps of adjacent
-/// letters. `None` if it is more than a third of the longer name (at least one edit is allowed).
+/// letters. `None` if it is more than a third of the longer name's length (at least one edit is allowed).
 fn edit_distance(a: &str, b: &str) -> Option<usize> {
     let letters = |s: &str| s.to_lowercase().into_bytes();
     if a.len().max(b.len()) > MAX_COMPARED_BYTES {
