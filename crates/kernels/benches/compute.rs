@@ -158,7 +158,8 @@ fn functions(c: &mut Criterion) {
     group.finish();
 }
 
-/// Operations on one row, as of attention (197 scores) and of products with dynamically quantized rows.
+/// Operations on one row, such as a row of attention scores (197) or of the left operand of a dynamically quantized
+/// product.
 fn rows(c: &mut Criterion) {
     let mut group = c.benchmark_group("row");
     for n in [49, 197, 768, 3072] {

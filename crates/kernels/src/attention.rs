@@ -438,7 +438,8 @@ fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
     attend(ctx, tensors, views, mask, rule, out, [heads * len * v[3], len * v[3], v[3]])
 }
 
-/// The view `[batch, heads, sequence, width]` of a tensor; `second`: the sequence is dimension 2 rather than 1.
+/// The view `[batch, heads, sequence, width]` of a tensor. `second` says whether the sequence is dimension 2 of the
+/// tensor; otherwise it is dimension 1.
 fn heads_view(view: Layout, second: bool) -> Layout {
     if second { view } else { view.transpose(1, 2) }
 }
@@ -452,7 +453,8 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Checks query, key and value tensors; `second`: the sequence is dimension 2 rather than 1.
+    /// Checks query, key and value tensors. `second` says whether the sequence is dimension 2 of each; otherwise it
+    /// is dimension 1.
     fn new(args: &Args<'_>, tensors: &[TensorView<'_>; 3], start: i64, second: bool) -> Result<Self> {
         for (name, t) in ["query", "key", "value"].iter().zip(tensors) {
             ensure!(t.rank() == 4, "{name}: expected four dimensions, found {}", t.meta());

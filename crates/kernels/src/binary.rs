@@ -408,7 +408,7 @@ fn integer_quotient(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_div(b) }
 }
 
-/// The remainder of [`integer_quotient`].
+/// The remainder of the division that [`integer_quotient`] does.
 fn integer_remainder(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_rem(b) }
 }
@@ -478,8 +478,8 @@ fn fmod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     map(ctx, args, outs, inputs, &elementwise! { float(a, b) => a % b; int(a, b) => integer_remainder(a, b) })
 }
 
-/// Powers. Integers with negative elements of a tensor as exponents give 0, or 1 or -1 for the bases 1 and -1; a
-/// negative integer as the exponent of an integer tensor is refused.
+/// Powers. For integer types, a negative exponent in a tensor gives 0 (1 or -1 for the bases 1 and -1), and a
+/// negative exponent that is a scalar is refused.
 fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     if let (Input::Arg(_), Input::Scalar(Scalar::Int(e))) = (inputs[0], inputs[1]) {

@@ -293,7 +293,8 @@ fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// Whether every element of `self` differs from that of `other` by at most `atol + rtol * |other|`.
+/// Whether every element of `self` differs from that of `other` by at most `atol + rtol * |other|`, or both are NaN
+/// and `equal_nan` is set.
 fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, y) = (args.tensor("self")?, args.tensor("other")?);
     let (rtol, atol, equal_nan) = (args.double("rtol")?, args.double("atol")?, args.bool("equal_nan")?);

@@ -42,7 +42,7 @@ fn polar(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 const FIRST: [&str; 2] = ["real", "abs"];
 const SECOND: [&str; 2] = ["imag", "angle"];
 
-/// Sets the out to a complex function of two real tensors, which have the same type and are broadcast.
+/// Sets the out to a complex function of two real tensors, which must have the same type and are broadcast.
 fn complex_from_parts(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,

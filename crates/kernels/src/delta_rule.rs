@@ -11,7 +11,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::of(&[ScalarType::Float]),
         gated_delta_rule,
     ),
-    // The former name.
+    // The former name of the operator above.
     Operator::new(
         "llama::channelwise_gated_delta_rule.out(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor beta, Tensor initial_state, *, Tensor(a!) out, Tensor(b!) final_state_out) -> (Tensor(a!), Tensor(b!))",
         DtypeSet::of(&[ScalarType::Float]),
@@ -85,7 +85,7 @@ fn gated_delta_rule(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_
         inputs.push(all_values::<f32>(ctx, &args.tensor(index)?)?);
     }
     let inputs: Vec<&[f32]> = inputs.iter().map(|values| &**values).collect();
-    // Heads are independent. The work of each has its state, the row that it moves by, and its results.
+    // Heads are independent. The workspace of each holds its state, the row that the state moves by, and its results.
     let (of_state, of_out) = (n.keys * n.values, n.queries * n.steps * n.values);
     let part = of_state + n.values + of_out;
     let mut work = ctx.scratch::<f32>((n.batch * n.heads).saturating_mul(part))?;

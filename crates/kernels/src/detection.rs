@@ -1,4 +1,5 @@
-//! torchvision's operators on boxes and regions of interest. Torchvision declares no out variants; these have its schemas and an out.
+//! torchvision's operators on boxes and regions of interest. Torchvision declares no out variants; the operators here
+//! have its schemas with an out added.
 
 use crate::support::convert::{all_values, write_row_major};
 use crate::support::dims::to_positive;

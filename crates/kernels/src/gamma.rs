@@ -245,7 +245,8 @@ fn erfcx(x: f64) -> f64 {
     series / (x * PI.sqrt())
 }
 
-/// The logarithm of the normal distribution function, accurate also where the function underflows.
+/// The logarithm of the standard normal cumulative distribution function, accurate also where that function
+/// underflows.
 fn log_ndtr(x: f64) -> f64 {
     let scaled = x * FRAC_1_SQRT_2;
     if x < -1.0 { erfcx(-scaled).ln() - LN_2 - scaled * scaled } else { (-erfc(scaled) / 2.0).ln_1p() }

@@ -58,7 +58,8 @@ struct Choice<'a> {
     starts: ScratchBuffer<'a, i64>,
     /// The layout of the view at a position, without its start.
     rest: Layout,
-    /// The index, among the result's dimensions, of the first dimension of `sizes`; all others are those of the view.
+    /// The index, among the result's dimensions, at which the dimensions of `sizes` begin; the other dimensions are
+    /// those of the view.
     at: usize,
 }
 

@@ -54,7 +54,8 @@ pub(crate) fn write_at(cache: &mut TensorViewMut<'_>, value: &TensorView<'_>, st
     copy_into(value, &Layout::of_tensor(value.meta()), cache, &into)
 }
 
-/// Writes the value to the cache from position `start_pos` on. The out is a placeholder and is not written.
+/// Writes the value to the cache from position `start_pos` on. The argument `out` is a placeholder and is not
+/// written.
 fn update_cache(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     write_at(outs.tensor(0)?, &args.tensor("value")?, args.int("start_pos")?)
 }

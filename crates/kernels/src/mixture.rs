@@ -83,9 +83,10 @@ fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Each row of `x` is routed to the experts with the best scores, `x gate_weight^T`, and is the weighted sum of their
-/// results, `(silu(x w1^T) * (x w3^T)) w2^T`. Weights are packed by torchao, those of `w1` and `w3` below each other; they
-/// are dequantized, and activations stay float32, as in the reference's kernel without torchao's ARM library.
+/// Routes each row of `x` to the experts with the best scores, `x gate_weight^T`. The result is the weighted sum of
+/// the experts' results, `(silu(x w1^T) * (x w3^T)) w2^T`. Weights are packed by torchao, those of `w1` and `w3`
+/// below each other; they are dequantized, and activations stay float32, as in ExecuTorch's kernel without torchao's
+/// ARM library.
 fn feed_forward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let size = |arg: &'static str| to_positive(arg, args.int(arg)?);
     let (active, experts, hidden, dim, group) = (

@@ -208,7 +208,7 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
             ctx.pool().parallel_chunks_mut(out, pixels.max(1), (GRAIN / pixels.max(1)).max(1), &|plane, out| {
                 let (row, channel) = (plane / (channels / groups), plane % channels);
                 let weight = weight.map_or(1.0, |w| w[channel].to_f64());
-                // The rounded scale on both sides: a group of equal elements is 0, as in PyTorch.
+                // The shift is computed from the rounded scale, so that a group of equal elements is 0, as in PyTorch.
                 let scale = C::from_f64(rows[row * 2 + 1] * weight);
                 let shift = bias.map_or(0.0, |b| b[channel].to_f64()) - rows[row * 2] * scale.to_f64();
                 let shift = C::from_f64(shift);
@@ -221,7 +221,7 @@ fn group_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     })
 }
 
-/// The number of channels: dimension 1.
+/// The number of channels: the size of dimension 1.
 fn channel_count(x: &TensorView<'_>) -> Result<usize> {
     ensure!(x.rank() >= 2, "input: expected at least two dimensions, found the shape {}", x.sizes());
     Ok(x.sizes()[1])

@@ -234,7 +234,7 @@ arithmetic! {
     sym_min: i64::min, f64::min;
 }
 
-/// Python's `//`. Division of doubles by zero gives an infinity with the sign of the dividend, as in the reference.
+/// Python's `//`. Division of doubles by zero gives an infinity with the sign of the dividend, as in ExecuTorch.
 fn floordiv(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let value = match operand_pair(args)? {
         Pair::Ints(a, b) => {

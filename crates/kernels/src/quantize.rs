@@ -97,7 +97,7 @@ fn quantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     expect_dtype("input", from, DtypeSet::FLOATING)?;
     expect_dtype("out", to, QUANTIZED)?;
     let (low, high) = (min as f64, max as f64);
-    // The reference multiplies by the reciprocal in float32.
+    // ExecuTorch multiplies by the reciprocal in float32.
     let inverse = 1.0 / scale as f32;
     let zero = zero_point as f64;
     let fns = elementwise! {

@@ -124,7 +124,7 @@ fn quantize(
     let (low, high) = (min as f64, max as f64);
     let fns = elementwise! {
         float(x, s, z) => {
-            // The reference multiplies by the reciprocal in float32.
+            // ExecuTorch multiplies by the reciprocal in float32.
             let q = (x.to_f32() * (1.0 / s.to_f32())).round_ties_even() as f64 + z.to_f64();
             F::from_f64(q.max(low).min(high))
         };

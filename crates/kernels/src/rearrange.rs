@@ -275,7 +275,8 @@ fn pixel_unshuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     copy_into(&x, &from, out, &into)
 }
 
-/// Interleaves the channels, dimension 1, of the groups.
+/// Interleaves the groups of channels (dimension 1): the first channel of each group, then the second of each, and so
+/// on.
 fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (x, groups) = (args.tensor("self")?, to_positive("groups", args.int("groups")?)?);
     ensure!(x.rank() >= 3, "self: expected at least three dimensions, found {}", x.rank());

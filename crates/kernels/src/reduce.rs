@@ -169,7 +169,7 @@ fn sum_over(
     dtype: ScalarType,
     mean: bool,
 ) -> Result<()> {
-    // The sum of bools is whether any is true.
+    // A sum of type bool says whether any element is nonzero.
     if dtype == ScalarType::Bool {
         return reduce_bool(ctx, args, outs, dims, keepdim, BoolReduce::Any);
     }

@@ -275,7 +275,8 @@ const CUBIC_AA: Filter = Filter { cubic: true, antialias: true };
 /// The taps of each output element along one dimension: up to `count` input elements, with their weights.
 struct Taps<'a, C> {
     count: usize,
-    /// The number of taps of each output element. Taps past it are not read: infinity times a weight of zero is NaN.
+    /// The number of taps of each output element. No tap past this number is read, even with a weight of zero,
+    /// because zero times infinity is NaN.
     len: ScratchBuffer<'a, i64>,
     at: ScratchBuffer<'a, i64>,
     weight: ScratchBuffer<'a, C>,
@@ -373,8 +374,7 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
     }
 }
 
-/// Resizes a dimension from `n` to `m` elements, each of which consists of `inner` elements that are stored
-/// contiguously.
+/// Resizes a dimension from size `n` to size `m`; each of its indices selects `inner` contiguous elements.
 fn resize_dim<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     from: &[C],
@@ -460,7 +460,7 @@ struct Resize<'t, const N: usize> {
     target: &'t Target<N>,
     align: bool,
     filter: Filter,
-    /// Whether elements are uint8 and results are rounded and clamped.
+    /// Whether elements are uint8; then results are rounded and clamped.
     pictures: bool,
 }
 

@@ -44,8 +44,9 @@ impl Reduce {
     }
 }
 
-/// Reduces each segment of dimension `axis`. `lengths`, or `offsets`, which has an end more, give the segments of each row of the
-/// dimensions before it. Without `initial`, the mean of an empty segment is NaN.
+/// Reduces each segment of dimension `axis`. For each index of the dimensions before `axis`, `lengths` gives the
+/// lengths of the segments, or `offsets` their starts and the end of the last. Without `initial`, the mean of an
+/// empty segment is NaN.
 fn segment_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor("data")?;
     let how = match args.str("reduce")? {
@@ -141,7 +142,7 @@ mod tests {
             (t(&[3], &[2i64, 0, 2]), t(&[4], &[0i64, 2, 2, 4]), t(&[3], &[2i64, 3, 2]));
         let go =
             |how: &'static str, lengths: Option<&Tensor>, offsets: Option<&Tensor>, initial: Option<f64>| {
-                // Copies of this call: the arguments of one call have one lifetime.
+                // Copied, because all arguments of a call have the same lifetime.
                 let (x, lengths, offsets) = (x.clone(), lengths.cloned(), offsets.cloned());
                 let args = [
                     a(&x),

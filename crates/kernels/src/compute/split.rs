@@ -45,8 +45,8 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// Divides rows and columns into at most `threads` tasks so that the largest is smallest; among equals, into tasks
-    /// nearest to square.
+    /// Divides rows and columns into at most `threads` tasks so that the largest task is as small as possible; among
+    /// equal divisions, chooses the one whose tasks are nearest to square.
     pub(crate) fn new(threads: usize, sizes: [usize; 2], units: [usize; 2]) -> Self {
         // The cost of reading only breaks ties between tasks of equal size.
         Self::with_reads(threads, sizes, units, [1e-3; 2])

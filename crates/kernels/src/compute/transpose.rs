@@ -18,7 +18,7 @@ pub fn copy(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     copy_to_rows(isa, from, to);
 }
 
-/// Copies `from` to `to`; if `to` is contiguous in one direction only, that is along its rows.
+/// Copies `from` to `to`. The caller has transposed both if that makes the rows of `to` contiguous.
 fn copy_to_rows(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     let (rows, cols) = (from.rows(), from.cols());
     if to.col_stride() == 1 && from.row_stride() == 1 && cols > 1 && rows > 1 {

@@ -36,7 +36,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .prepare(|args| prepare(Kind::Complex, args)),
 ];
 
-/// The operators of Fourier transforms.
+/// The kinds of Fourier transforms; each has an operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     RealToComplex,

@@ -55,7 +55,7 @@ impl<T: Precision> Plans<T> {
         plans
     }
 
-    /// Whether the plans use exactly the instructions that the context allows.
+    /// Whether these plans and the context agree on using only the instructions that every machine has.
     pub(super) fn fits(&self, ctx: &KernelContext<'_>) -> bool {
         self.baseline == is_baseline(ctx.isa())
     }

@@ -125,7 +125,7 @@ fn normalize_columns<F: Field>(ctx: &KernelContext<'_>, u: &mut Matrix<'_, F>, s
     for (j, &s) in s.iter().enumerate().filter(|(_, s)| **s > 0.0) {
         u.col_mut(j).iter_mut().for_each(|x| *x = *x / F::from_real(s));
     }
-    // They are last, since the columns are sorted.
+    // The columns that are zero are last, since the columns are sorted by singular value.
     let first = s.iter().position(|&s| s == 0.0).unwrap_or(s.len());
     let mut covered = ctx.scratch::<f64>(u.rows)?;
     for j in first..s.len() {

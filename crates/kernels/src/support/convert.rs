@@ -164,7 +164,7 @@ pub(crate) fn write_row_major<C: Compute>(
     write(ctx, &all, out, &into)
 }
 
-/// The elements of a tensor in the storage order of `out`, which has the same sizes.
+/// The elements of a tensor in the storage order of `out`, which must have the same sizes.
 pub(crate) fn values_as_stored<'a, C: Compute>(
     ctx: &KernelContext<'a>,
     tensor: &TensorView<'a>,

@@ -272,7 +272,7 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
     }
 }
 
-/// Merges adjacent loops of a list, the outermost first, where one loop does the same.
+/// Merges adjacent loops of a list, which begins with the outermost, where one loop can replace two.
 fn merge_loops(loops: &mut SmallVec<[Loop; 8]>) {
     let mut i = loops.len();
     while i > 1 {

@@ -137,11 +137,11 @@ pub(crate) type Store<C> = fn(from: &[C], bytes: &mut [u8]);
 /// A type that operators compute in: f32 (for float16, bfloat16, float32), f64, i64 (for all
 /// integers and bool) or [`C64`] (for complex types).
 pub(crate) trait Compute: Cast + Default {
-    /// Converts from an element.
+    /// Converts an element of type `T` to this type.
     fn of<T: Cast>(element: T) -> Self;
-    /// Converts to an element.
+    /// Converts the value to an element of type `T`.
     fn into<T: Cast>(self) -> T;
-    /// Converts from a scalar.
+    /// Converts a scalar to this type.
     fn from_scalar(s: Scalar) -> Self;
     /// One for true, zero for false.
     fn from_bool(b: bool) -> Self {

@@ -7,7 +7,8 @@
 /// Ranges up to this length are sorted by insertion sort.
 const SHORT: usize = 16;
 
-/// Moves the element that sorting would put at `nth` there; no element before it is greater.
+/// Moves the element that sorting would put at `nth` there. Afterwards, no element before it is greater, and none
+/// after it is less.
 pub(crate) fn nth_element<T: Copy>(all: &mut [T], nth: usize, less: &impl Fn(T, T) -> bool) {
     let (mut first, mut last) = (0, all.len());
     let mut depth = depth_limit(last);

@@ -84,7 +84,7 @@ impl<'a> Packed<'a> {
             n > 0 && k > 0 && group > 0 && group.is_multiple_of(columns) && k.is_multiple_of(group),
             "{name}: {n} rows of {k} columns in groups of {group}; a group is a multiple of {columns} and a divisor of {k}"
         );
-        // The sizes are attributes of any value, so they are multiplied without overflow.
+        // The sizes are attributes that can have any value, so they are multiplied without overflow.
         let (wide, groups, rows) = (k as u128, (k / group) as u128, height as u128);
         let beside = match form {
             Encoding::Affine { zeros, table } => {

@@ -67,7 +67,8 @@ fn is_pointwise(p: &ConvParams) -> bool {
     !p.transposed && p.groups == 1 && p.tap_count() == 1 && p.stride == [1; 3] && p.padding == [0; 3]
 }
 
-/// The lines of the input image that `lines` of the output read. Start and end increase with those of `lines`.
+/// The lines of the input image that the output lines `lines` read. Neither end of the range decreases as `lines`
+/// moves down.
 fn input_lines(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
     let (p, height) = (link.conv.params(), link.frame.input[1]);
     let reach = (p.kernel[1] - 1) * p.dilation[1] + 1;

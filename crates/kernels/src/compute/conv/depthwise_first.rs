@@ -20,8 +20,8 @@ pub(super) const MAX_TAPS: usize = 128;
 const COLUMNS: usize = 1024;
 /// The maximum number of elements that are copied for a block of several lines.
 const PATCH: usize = 1 << 15;
-/// The largest number of elements that a block may copy for each multiply-add. Where kernels extend so far that it
-/// would copy more, each tap reads the plane directly.
+/// The largest number of elements that a block may copy for each multiply-add. Where a kernel extends so far that a
+/// block would copy more, each tap reads the plane directly.
 const MAX_COPIED: usize = 8;
 /// The largest number of lanes of a vector of any instruction set: the extra room after a block's copied lines.
 const ROOM: usize = 16;

@@ -1,4 +1,4 @@
-//! The phases of a convolution: output pixels that use the same taps, and the weights of these as matrices.
+//! The phases of a convolution: output pixels that use the same taps, and the weights of those taps as matrices.
 
 use super::super::gemm::PackedB;
 use super::super::isa::Isa;

@@ -60,7 +60,7 @@ impl PlanesConv {
         let threads = split::thread_count(pool, work, split::PRODUCTS);
         let grid_units = [self.weights[0].height(), tile::panel_cols(isa)];
         let grid = Grid::new(threads.div_ceil(units), [rows, cols], grid_units);
-        // One row a plane; the planes of a unit are adjacent.
+        // One row per plane; the planes of a unit (an image and a group) are adjacent.
         let out = MatMut::new(out, units * rows, cols).blocks();
         let part = |t: usize| {
             let (unit, [planes, pixels]) = (t / grid.task_count(), grid.task_block(t % grid.task_count()));

@@ -41,7 +41,7 @@ const HELD: usize = 1 << 17;
 /// Least number of tiles held at once, however many channels there are: all weights are read once for that many
 /// tiles.
 const LEAST_HELD: usize = 64;
-/// The fewest tiles for which the method is faster, with at most [`FEW_WEIGHTS`] weights and with more.
+/// The fewest tiles for which the method is faster: first for at most [`FEW_WEIGHTS`] weights, then for more.
 const LEAST_TILES: [usize; 2] = [12, 48];
 
 /// The fewest input channels, and the fewest output channels, for which the method is faster.
@@ -230,7 +230,7 @@ impl Run<'_> {
         let len = height * width * channels;
         let mut done = 0;
         for Segment { image, first, count, .. } in self.split_into_segments(tiles) {
-            // The output may have more planes than the input; these read nothing.
+            // The output may have more planes than the input; the additional planes read only padding.
             let (n, z) = (image / frame.output[0], image % frame.output[0]);
             let (image, size) = match z < depth {
                 true => (&x[(n * depth + z) * len..][..len], [height, width]),

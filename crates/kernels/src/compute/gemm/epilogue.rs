@@ -72,7 +72,7 @@ impl Activation {
 /// A vector added to a product.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Bias<'a> {
-    /// Nothing.
+    /// No bias.
     #[default]
     None,
     /// One value for each column, added to every row.

@@ -188,7 +188,7 @@ impl Sweep<'_> {
                     finish: None,
                     ahead: ahead.clone(),
                 };
-                // The last rows, if fewer, may go with another number of panels at once.
+                // A last tile of fewer rows may cover another number of panels at once.
                 if wide == 1 || tile::panels_at_once(vectors, h) == wide {
                     // SAFETY: `check` found every element of the block to be in bounds, and this tile is part of it.
                     unsafe { self.run_tiles((h, count), wide, &mut args, c_raw, (i, j)) };

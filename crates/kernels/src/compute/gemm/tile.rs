@@ -92,9 +92,9 @@ impl Rows {
 }
 
 impl Finish {
-    /// Whether it runs over the stored tile instead of in registers. A column bias and bounds, all that nearly every
-    /// product needs, are applied in registers; doing the rest there would double the code of each tile for little
-    /// gain.
+    /// Whether the epilogue is applied to the stored tile instead of in registers. A column bias and bounds, all that
+    /// nearly every product needs, are applied in registers; doing the rest there would double the code of each tile
+    /// for little gain.
     fn is_after_store(&self) -> bool {
         self.alpha != 1.0 || !self.row_bias.is_null() || !self.residual.is_null()
     }

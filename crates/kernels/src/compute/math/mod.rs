@@ -94,7 +94,7 @@ pub fn map_elements(isa: Isa, x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32
     dispatch(isa, Each { x, out, f });
 }
 
-/// Logarithms that are not variants of [`Unary`].
+/// The logarithms that are not variants of [`Unary`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logarithm {
     /// `log10 x`
@@ -105,7 +105,7 @@ pub enum Logarithm {
     OnePlus,
 }
 
-/// `out[i]` is the logarithm of `x[i]` that `of` names; 1 ulp.
+/// `out[i]` is the logarithm of `x[i]` that `of` names, within 1 ulp.
 ///
 /// # Panics
 /// If the lengths differ.

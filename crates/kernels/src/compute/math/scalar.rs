@@ -27,7 +27,7 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
-/// `e^x`; 1 ulp.
+/// `e^x`, within 1 ulp.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
     let x = if x > 89.0 { 89.0 } else { x };
@@ -41,7 +41,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
     y * power_of_two(half) * power_of_two(bits.wrapping_sub(half))
 }
 
-/// `e^x` for magnitudes of `x` up to 87, whose results are normal; 1 ulp.
+/// `e^x` within 1 ulp, for magnitudes of `x` up to 87, whose results are normal.
 #[inline(always)]
 fn exp_in_normal_range<S: Simd>(s: S, x: f32) -> f32 {
     let shifted = s.mul_add_scalar(x, LOG2_E, ROUND);
@@ -50,8 +50,8 @@ fn exp_in_normal_range<S: Simd>(s: S, x: f32) -> f32 {
     exp_of_remainder(s, x, n) * power_of_two(bits)
 }
 
-/// `e^x` for `x` up to zero, and zero for `x` below -87, where results would soon be subnormal, which processors
-/// handle slowly; 1 ulp.
+/// `e^x` within 1 ulp, for `x` up to zero; zero for `x` below -87, where results would soon be subnormal, which
+/// processors handle slowly.
 #[inline(always)]
 pub(crate) fn exp_nonpositive<S: Simd>(s: S, x: f32) -> f32 {
     const LEAST: f32 = -87.0;
@@ -72,7 +72,7 @@ fn exp_of_remainder<S: Simd>(s: S, x: f32, n: f32) -> f32 {
     s.mul_add_scalar(p, r * r, r) + 1.0
 }
 
-/// `ln x`; 1 ulp. NaN below zero, negative infinity at zero.
+/// `ln x`, within 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log<S: Simd>(s: S, x: f32) -> f32 {
     let (e, f, y) = log_parts(s, x);
@@ -81,21 +81,21 @@ pub(crate) fn log<S: Simd>(s: S, x: f32) -> f32 {
     log_or_limit(x, s.mul_add_scalar(e, 0.693_359_4, f + y))
 }
 
-/// `log10 x`; 1 ulp. NaN below zero, negative infinity at zero.
+/// `log10 x`, within 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log10<S: Simd>(s: S, x: f32) -> f32 {
     let (e, fraction) = exponent_and_log(s, x);
     log_or_limit(x, (e * LOG10_2 + fraction * LOG10_E) as f32)
 }
 
-/// `log2 x`; 1 ulp. NaN below zero, negative infinity at zero.
+/// `log2 x`, within 1 ulp. NaN below zero, negative infinity at zero.
 #[inline(always)]
 pub(crate) fn log2<S: Simd>(s: S, x: f32) -> f32 {
     let (e, fraction) = exponent_and_log(s, x);
     log_or_limit(x, (e + fraction * LOG2_E64) as f32)
 }
 
-/// `ln(1 + x)`; 1 ulp. NaN below minus one, negative infinity at minus one.
+/// `ln(1 + x)`, within 1 ulp. NaN below minus one, negative infinity at minus one.
 #[inline(always)]
 pub(crate) fn log1p<S: Simd>(s: S, x: f32) -> f32 {
     let wide = f64::from(x);
@@ -152,19 +152,19 @@ fn log_or_limit(x: f32, y: f32) -> f32 {
     if x < 0.0 || x.is_nan() { f32::NAN } else { y }
 }
 
-/// `1 / (1 + e^-x)`; 3 ulp where the result is normal.
+/// `1 / (1 + e^-x)`, within 3 ulp where the result is normal.
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(s: S, x: f32) -> f32 {
     1.0 / (1.0 + exp(s, -x))
 }
 
-/// `x / (1 + e^-x)`; 4 ulp where the result is normal.
+/// `x / (1 + e^-x)`, within 4 ulp where the result is normal.
 #[inline(always)]
 pub(crate) fn silu<S: Simd>(s: S, x: f32) -> f32 {
     x / (1.0 + exp(s, -x))
 }
 
-/// `tanh x`; 2 ulp.
+/// `tanh x`, within 2 ulp.
 #[inline(always)]
 pub(crate) fn tanh<S: Simd>(s: S, x: f32) -> f32 {
     let x2 = x * x;
@@ -178,7 +178,7 @@ pub(crate) fn tanh<S: Simd>(s: S, x: f32) -> f32 {
     if a < 0.625 { near } else { far }.copysign(x)
 }
 
-/// The error function; 2 ulp.
+/// The error function, within 2 ulp.
 #[inline(always)]
 pub(crate) fn erf<S: Simd>(s: S, x: f32) -> f32 {
     let t = x.abs();
@@ -242,14 +242,14 @@ fn sin_or_cos<S: Simd>(s: S, quarter: i32, r: f32) -> f32 {
     if quarter & 2 == 0 { y } else { -y }
 }
 
-/// `sin x` for `|x|` up to [`TRIG_LIMIT`]; 1.5 ulp.
+/// `sin x` for `|x|` up to [`TRIG_LIMIT`], within 1.5 ulp.
 #[inline(always)]
 pub(crate) fn sin<S: Simd>(s: S, x: f32) -> f32 {
     let (q, r) = nearest_quarter_turn(x);
     sin_or_cos(s, q, r)
 }
 
-/// `cos x` for `|x|` up to [`TRIG_LIMIT`]; 1.5 ulp.
+/// `cos x` for `|x|` up to [`TRIG_LIMIT`], within 1.5 ulp.
 #[inline(always)]
 pub(crate) fn cos<S: Simd>(s: S, x: f32) -> f32 {
     let (q, r) = nearest_quarter_turn(x);

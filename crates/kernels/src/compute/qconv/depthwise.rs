@@ -93,7 +93,7 @@ impl Depthwise {
         taps + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
 
-    /// Convolves images with the scale and zero point `affine`.
+    /// Convolves images whose quantized values have the scale and zero point `affine`.
     pub(super) fn run(
         &self,
         isa: Isa,

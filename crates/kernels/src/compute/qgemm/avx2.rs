@@ -1,5 +1,5 @@
-//! Tiles with AVX2: 2 rows by a panel, or a row by two. It has no exact dot products of 8-bit values: they are widened
-//! to 16 bits, and each column has two partial sums until the end.
+//! Tiles with AVX2: 2 rows by a panel, or a row by two. AVX2 has no exact dot products of 8-bit values, so values are
+//! widened to 16 bits, and each column has two partial sums until the end.
 
 use super::super::isa::Feature;
 use super::tile::{Args, Microkernel};

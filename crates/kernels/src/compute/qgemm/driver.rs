@@ -52,7 +52,8 @@ pub(crate) trait Fill: Sync {
     fn block_bytes(&self, rows: usize, layout: &RowLayout<'_>) -> usize {
         self.block_rows(0..rows, layout).len().next_multiple_of(MAX_ROWS) * layout.step
     }
-    /// Writes the rows of a block in this [layout](Self::layout). Bytes between the rows may be overwritten.
+    /// Writes the rows of a block, laid out as [`Self::layout`] says, with its row `step`. Bytes between the rows may
+    /// be overwritten.
     fn fill_block(&self, rows: Range<usize>, step: usize, out: &mut [u8]);
 }
 

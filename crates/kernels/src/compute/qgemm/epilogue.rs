@@ -35,7 +35,7 @@ impl QuantizedEpilogue<'_> {
     }
 }
 
-/// The destination of a product. Rows are contiguous.
+/// The destination of a product; its rows must be contiguous.
 #[derive(Debug)]
 pub enum QuantizedOut<'a> {
     /// Dequantized, as f32.

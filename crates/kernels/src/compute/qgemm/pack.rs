@@ -11,9 +11,9 @@ use pteron_tensor::{AlignedBuffer, Result};
 
 /// The number of columns of a panel.
 pub(crate) const PANEL: usize = 16;
-/// The rows of a long panel are padded to a multiple of this: the rows of an AMX step.
+/// The number of rows of a long panel is padded to a multiple of this, the number of rows of an AMX step.
 const STEP: usize = 64;
-/// The rows of a short panel are padded to a multiple of this: the rows of a step of 4-bit values.
+/// The number of rows of a short panel is padded to a multiple of this, the number of rows of a step of 4-bit values.
 const SHORT_STEP: usize = 8;
 
 /// The width in memory of quantized weights.

@@ -50,7 +50,7 @@ pub(crate) trait Microkernel: Sync {
     }
 
     /// Sets up this thread for products whose groups have `group` rows of B, until [`Self::release`]. Returns the
-    /// bytes of a row that a step takes: half as many as with 4-bit values.
+    /// number of bytes of a row that a step takes; where B has 4-bit values, a step takes twice as many.
     ///
     /// # Safety
     /// The machine has the [feature](Self::feature).
@@ -73,7 +73,7 @@ pub(crate) trait Microkernel: Sync {
 /// Limits of a microkernel on rows that are read in segments from the lines of an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentLimits {
-    /// The length of a segment is a multiple of this, in bytes.
+    /// The number of bytes that the length of a segment must be a multiple of.
     pub(crate) unit: usize,
     /// Neighbouring pixels of a line that a tile reads, and the least share of them that must be output pixels for
     /// that to pay.

@@ -28,17 +28,17 @@ pub(super) trait Dots: Copy {
     /// Four bytes can be read.
     unsafe fn load_a(self, p: *const u8) -> Self::A;
     /// # Safety
-    /// Four bytes a column can be read.
+    /// Four bytes for each column can be read.
     unsafe fn load_b(self, p: *const u8) -> Self::B;
     /// 4-bit values times 16: those in the low halves of the bytes, and those in the high halves.
     ///
     /// # Safety
-    /// Four bytes a column can be read.
+    /// Four bytes for each column can be read.
     unsafe fn load_nibbles(self, p: *const u8) -> [Self::B; 2];
     fn dot(self, sums: Self::Sums, a: Self::A, b: Self::B) -> Self::Sums;
     fn add(self, sums: Self::Sums, others: Self::Sums) -> Self::Sums;
     /// # Safety
-    /// A sum a column can be written.
+    /// One sum for each column can be written.
     unsafe fn store(self, p: *mut i32, sums: Self::Sums);
 }
 

@@ -55,8 +55,8 @@ pub struct Extremes<'a, T> {
     pub places: Option<&'a mut [i64]>,
 }
 
-/// The extremes along the middle of three dimensions `[outer, n, inner]`, none of which is zero; NaN if any element
-/// is NaN. The work is divided among the threads of `pool` along `outer`.
+/// The extremes along the middle of three dimensions `[outer, n, inner]`, none of which may be zero; NaN if any
+/// element is NaN. The work is divided among the threads of `pool` along `outer`.
 ///
 /// # Panics
 /// If the length of `x` is not a multiple of `n * inner`, or a result does not have `outer * inner` elements.

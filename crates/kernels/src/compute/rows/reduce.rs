@@ -21,7 +21,8 @@ const PARTS: usize = 8;
 /// The number of rows of a part is a multiple of this.
 const PART_ROWS: usize = 4 * ROWS;
 
-/// The sum of the elements; for any length, as exact as summing 20 values in f32. Zero for an empty slice.
+/// The sum of the elements. Its rounding error is that of a sum of about 20 values in f32, whatever the length. Zero
+/// for an empty slice.
 pub fn sum(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Sum { x, of: |x| x }) as f32
 }

@@ -27,8 +27,8 @@ pub(crate) trait Simd: Copy {
     type I: Copy;
     /// The number of lanes of a vector.
     const LANES: usize;
-    /// The name of the instruction set. Stored weights are packed for a name: two sets with one name have the same
-    /// tiles.
+    /// The name of the instruction set. Stored weights are packed for a name: instruction sets with the same name
+    /// must have the same tiles.
     const NAME: &str;
     /// The number of rows of the largest GEMM tile, which uses all vector registers at two vectors a row.
     const MAX_ROWS: usize;
@@ -40,7 +40,7 @@ pub(crate) trait Simd: Copy {
     /// Whether a vector is an array, so that the compiler vectorizes plain loops over it.
     const IS_ARRAY: bool = false;
 
-    /// A vector of one value.
+    /// A vector with `x` in every lane.
     fn splat(self, x: f32) -> Self::F;
     /// `a * b + c`; rounded once if [`Simd::FUSED`].
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
@@ -57,12 +57,12 @@ pub(crate) trait Simd: Copy {
     /// The sum of the lanes, in an order fixed for the instruction set.
     fn sum(self, a: Self::F) -> f32;
 
-    /// Loads a vector from any address.
+    /// Loads a vector; `p` needs no more than the alignment of an f32.
     ///
     /// # Safety
     /// `LANES` elements can be read at `p`.
     unsafe fn load(self, p: *const f32) -> Self::F;
-    /// Stores a vector to any address.
+    /// Stores a vector; `p` needs no more than the alignment of an f32.
     ///
     /// # Safety
     /// `LANES` elements can be written at `p`.
@@ -78,7 +78,7 @@ pub(crate) trait Simd: Copy {
     /// `n.min(LANES)` elements can be written at `p`.
     unsafe fn store_first(self, p: *mut f32, n: usize, a: Self::F);
 
-    /// A vector of one integer.
+    /// A vector with `x` in every lane.
     fn splat_int(self, x: i32) -> Self::I;
     /// `a + b`, wrapping.
     fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
@@ -93,12 +93,12 @@ pub(crate) trait Simd: Copy {
     /// Rounds f32 values, of magnitudes below 2^22, to the nearest integers, half to even.
     fn round(self, a: Self::F) -> Self::I;
 
-    /// Loads integers from any address.
+    /// Loads integers; `p` need not be aligned.
     ///
     /// # Safety
     /// `LANES` elements can be read at `p`.
     unsafe fn load_int(self, p: *const i32) -> Self::I;
-    /// Stores integers to any address.
+    /// Stores integers; `p` need not be aligned.
     ///
     /// # Safety
     /// `LANES` elements can be written at `p`.
@@ -114,7 +114,8 @@ pub(crate) trait Simd: Copy {
     /// `LANES` bytes can be read at `p`.
     unsafe fn load_bytes(self, p: *const u8) -> Self::F;
 
-    /// Prefetches the cache line at any address to the second-level cache; does nothing without such an instruction.
+    /// Prefetches the cache line at `p` to the second-level cache; `p` need not be valid. Does nothing if the
+    /// instruction set has no prefetch.
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
         let _ = p;

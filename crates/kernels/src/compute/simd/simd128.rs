@@ -1,5 +1,5 @@
-//! The baseline on WebAssembly with 128-bit vectors: the same lanes as the one in plain Rust and
-//! bit-identical results. A module is compiled for one instruction set, so this is no feature that is detected.
+//! The baseline on WebAssembly with 128-bit vectors: as many lanes as the portable implementation, and bit-identical
+//! results. A WebAssembly module is compiled for one instruction set, so there is nothing to detect at run time.
 
 use super::{Op, Simd, VectorIsa};
 use std::arch::wasm32::*;
