@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// Why a verb failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments are invalid, for this reason: exit status 2.
+    /// The arguments are invalid; the text says why. Exit status 2.
     Usage(String),
     /// An operation failed: exit status 1.
     Failed(Box<dyn Error + Send + Sync>),

@@ -36,7 +36,7 @@ pub use graph::{
 };
 pub use layouts::LayoutReq;
 pub use operands::Operands;
-pub use operation::{Images, OpKind, Operation, as_op, operation};
+pub use operation::{ImageLayouts, OpKind, Operation, as_op, operation};
 pub use ops::attention::{Attention, AttentionParts, ViewParts};
 pub use ops::cast::Cast;
 pub use ops::channel_shuffle::ChannelShuffle;

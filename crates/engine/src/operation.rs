@@ -60,14 +60,14 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
     }
 
     /// How the operation uses images that are available in channels-last form.
-    fn images(&self) -> Images {
-        if self.is_elementwise() { Images::Follows } else { Images::None }
+    fn image_layouts(&self) -> ImageLayouts {
+        if self.is_elementwise() { ImageLayouts::Follows } else { ImageLayouts::None }
     }
 }
 
 /// How an operation uses images `[N, C, space..]` that may be channels-last.
 #[derive(Clone, Debug, Default)]
-pub enum Images {
+pub enum ImageLayouts {
     /// The operation needs images in their original layout.
     #[default]
     None,

@@ -16,7 +16,7 @@ type SizeStride = (usize, usize);
 /// The maximum number of nodes that a view sees through: a program may chain any number.
 const MAX_NODES: usize = 64;
 
-/// The maximum number of parts of a view.
+/// The maximum number of (size, stride) parts of a view, in all dimensions together.
 const MAX_PARTS: usize = 16;
 
 /// A value as a strided view of another, scaled by a factor.

@@ -150,7 +150,7 @@ impl Constant {
         if let Self::Shared(bytes) = self { bytes.laid_out(layout) } else { None }
     }
 
-    /// How the constant is computed; `None` unless it was derived from other constants and keeps them.
+    /// How the constant is computed from other constants; `None` if it is not, or no longer holds them.
     pub fn derivation(&self) -> Option<&Derivation> {
         if let Self::Shared(bytes) = self { bytes.derivation() } else { None }
     }

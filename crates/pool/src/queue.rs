@@ -63,7 +63,7 @@ pub struct HandOver {
 
 impl HandOver {
     /// Makes this new thread count as running the tasks that the thread which handed over is still running.
-    pub fn take(self) {
+    pub fn take_over(self) {
         workers::set_task_depth(self.running);
     }
 }
@@ -210,7 +210,7 @@ impl WorkQueue {
         }
     }
 
-    /// Leaves the tasks that this thread holds to another thread, which must call [`HandOver::take`] and then wait
+    /// Leaves the tasks that this thread holds to another thread, which must call [`HandOver::take_over`] and then wait
     /// for the queue in place of this thread; this thread must wait for that thread. For a thread whose stack does
     /// not suffice for more tasks.
     pub fn hand_over(&self) -> HandOver {
@@ -377,10 +377,10 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (inner, log) = (queue.clone(), Arc::clone(&seen));
         queue.add_task(Box::new(move || {
-            let left = inner.hand_over();
+            let hand_over = inner.hand_over();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    left.take();
+                    hand_over.take_over();
                     inner.wait_until(&|| log.lock().unwrap().len() == 2);
                 });
             });

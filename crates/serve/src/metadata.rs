@@ -9,7 +9,7 @@ use pteron::{EValue, MethodMeta, ScalarType, Tag, ValueMeta};
 /// The description of an input or output: a tensor, or for an output perhaps a scalar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// The name given by `pteron.json`, the exporter or the keyword argument, or else `input_0`, `output_0` and so on.
+    /// The name that `pteron.json` gives it, or else the name in the program, or else `input_0`, `output_0` and so on.
     pub name: String,
     /// The type of the elements.
     pub dtype: ScalarType,

@@ -169,7 +169,7 @@ fn validate_structure(
     Ok(Validation {
         file: loader.name().to_owned(),
         format: kind.map_or("", FileKind::name),
-        bytes: loader.compiled_from().unwrap_or(loader.size()),
+        bytes: loader.source_archive_bytes().unwrap_or(loader.size()),
         valid: problems.is_empty(),
         problems,
         can_run: None,

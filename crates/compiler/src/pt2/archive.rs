@@ -25,7 +25,7 @@ pub trait ArchiveFile: Send + Sync {
     /// The file cannot be read.
     fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()>;
 
-    /// The bytes of a range, which is in bounds: in memory, or read on access.
+    /// The bytes of `range`, which must be in bounds. They are in memory, or are read on access.
     fn part(&self, range: Range<u64>) -> SharedBytes;
 }
 

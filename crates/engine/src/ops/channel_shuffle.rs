@@ -2,7 +2,7 @@
 
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
-use crate::operation::{Images, Operation};
+use crate::operation::{ImageLayouts, Operation};
 use pteron_operator::Result;
 use pteron_tensor::{ScalarType, TensorMeta};
 use std::fmt;
@@ -46,7 +46,7 @@ impl Operation for ChannelShuffle {
         refuse(format!("the channels of {image} cannot be shuffled in {} groups", self.groups))
     }
 
-    fn images(&self) -> Images {
-        Images::Follows
+    fn image_layouts(&self) -> ImageLayouts {
+        ImageLayouts::Follows
     }
 }

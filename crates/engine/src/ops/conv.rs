@@ -3,7 +3,7 @@
 use crate::graph::Kind;
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, is_float, refuse};
-use crate::operation::{Images, OpKind, Operation};
+use crate::operation::{ImageLayouts, OpKind, Operation};
 use pteron_kernels::compute::{Activation, ConvFrame, ConvParams, Layout};
 use pteron_operator::Result;
 use pteron_tensor::TensorMeta;
@@ -65,13 +65,13 @@ impl Operation for Convolution {
         free.then(|| OpKind::arc(Self { residual: true, ..*self }))
     }
 
-    fn images(&self) -> Images {
+    fn image_layouts(&self) -> ImageLayouts {
         match self.layout {
-            Layout::ChannelsFirst => Images::Prefers {
+            Layout::ChannelsFirst => ImageLayouts::Prefers {
                 kind: OpKind::arc(Self { layout: Layout::ChannelsLast, ..*self }),
                 residual: self.residual,
             },
-            Layout::ChannelsLast => Images::None,
+            Layout::ChannelsLast => ImageLayouts::None,
         }
     }
 }

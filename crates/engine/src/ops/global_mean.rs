@@ -2,7 +2,7 @@
 
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
-use crate::operation::{Images, Operation};
+use crate::operation::{ImageLayouts, Operation};
 use pteron_operator::Result;
 
 /// The mean over all spatial dimensions of an image `[N, C, space..]`.
@@ -27,7 +27,7 @@ impl Operation for GlobalMean {
         refuse(format!("the global mean of {x} does not give {out}"))
     }
 
-    fn images(&self) -> Images {
-        Images::Reads
+    fn image_layouts(&self) -> ImageLayouts {
+        ImageLayouts::Reads
     }
 }

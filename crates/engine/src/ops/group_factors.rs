@@ -2,7 +2,7 @@
 
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
-use crate::operation::{Images, Operation};
+use crate::operation::{ImageLayouts, Operation};
 use pteron_operator::Result;
 use std::fmt;
 
@@ -53,7 +53,7 @@ impl Operation for GroupFactors {
         }
     }
 
-    fn images(&self) -> Images {
-        Images::Reads
+    fn image_layouts(&self) -> ImageLayouts {
+        ImageLayouts::Reads
     }
 }

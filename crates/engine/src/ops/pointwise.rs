@@ -2,7 +2,7 @@
 
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, is_float, refuse};
-use crate::operation::{Images, Operation};
+use crate::operation::{ImageLayouts, Operation};
 use pteron_operator::{Expression, Result};
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl Operation for Pointwise {
         operands.check_broadcast_result()
     }
 
-    fn images(&self) -> Images {
-        Images::Follows
+    fn image_layouts(&self) -> ImageLayouts {
+        ImageLayouts::Follows
     }
 }

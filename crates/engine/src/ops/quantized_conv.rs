@@ -5,7 +5,7 @@ use super::quantized_linear::{check_affine, check_bias, check_output, check_weig
 use crate::graph::Kind;
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
-use crate::operation::{Images, OpKind, Operation};
+use crate::operation::{ImageLayouts, OpKind, Operation};
 use pteron_kernels::compute::QuantizedConv;
 use pteron_kernels::compute::{Activation, Affine, Layout, Quantization};
 use pteron_operator::Result;
@@ -62,13 +62,13 @@ impl Operation for QuantizedConvolution {
         Some(OpKind::arc(Self { conv: Convolution { activation, ..self.conv }, ..*self }))
     }
 
-    fn images(&self) -> Images {
+    fn image_layouts(&self) -> ImageLayouts {
         match self.conv.layout {
             Layout::ChannelsFirst => {
                 let conv = Convolution { layout: Layout::ChannelsLast, ..self.conv };
-                Images::Prefers { kind: OpKind::arc(Self { conv, ..*self }), residual: false }
+                ImageLayouts::Prefers { kind: OpKind::arc(Self { conv, ..*self }), residual: false }
             }
-            Layout::ChannelsLast => Images::None,
+            Layout::ChannelsLast => ImageLayouts::None,
         }
     }
 }

@@ -28,7 +28,7 @@ impl ConvertedValues {
     }
 
     /// The meta of a value before the pass.
-    pub(super) fn meta<'a>(&'a self, graph: &'a Graph, v: ValueId) -> &'a TensorMeta {
+    pub(super) fn original_meta<'a>(&'a self, graph: &'a Graph, v: ValueId) -> &'a TensorMeta {
         self.changed.get(&v).unwrap_or_else(|| graph.meta(v))
     }
 

@@ -4,7 +4,7 @@
 use super::converted::ConvertedValues;
 use crate::graph::{Graph, NodeId, ValueId, facts, meaning};
 use crate::layouts::dim_order_of;
-use crate::operation::{Images, OpKind, as_op, operation};
+use crate::operation::{ImageLayouts, OpKind, as_op, operation};
 use crate::ops::relayout::{Relayout, Reshape};
 use pteron_kernels::compute::Layout;
 use pteron_operator::Meaning;
@@ -13,7 +13,7 @@ use pteron_tensor::TensorMeta;
 
 /// Converts convolutions and the nodes between them to channels-last.
 pub(super) fn run(graph: &mut Graph) {
-    let prefers = |node| matches!(images(graph, node), Images::Prefers { .. });
+    let prefers = |node| matches!(image_layouts(graph, node), ImageLayouts::Prefers { .. });
     let order = graph.order();
     if !order.iter().any(|&node| prefers(node)) {
         return;
@@ -24,8 +24,8 @@ pub(super) fn run(graph: &mut Graph) {
 }
 
 /// How a node uses images.
-fn images(graph: &Graph, node: NodeId) -> Images {
-    operation(graph, node).map_or(Images::None, |operation| operation.images())
+fn image_layouts(graph: &Graph, node: NodeId) -> ImageLayouts {
+    operation(graph, node).map_or(ImageLayouts::None, |operation| operation.image_layouts())
 }
 
 /// The state of the pass: the values in channels-last form, which is the preferred one.
@@ -37,8 +37,8 @@ impl Pass {
         let any = inputs.iter().any(|&v| self.0.is_preferred(v));
         let out = graph.node(node).outputs().first().copied();
         let is_image = |graph: &Graph, v: ValueId| is_image(self.0.meta(graph, v));
-        match images(graph, node) {
-            Images::Prefers { kind, residual } => {
+        match image_layouts(graph, node) {
+            ImageLayouts::Prefers { kind, residual } => {
                 graph.set_kind(node, kind);
                 self.read_channels_last(graph, node, 0);
                 if residual {
@@ -46,7 +46,7 @@ impl Pass {
                 }
                 self.write_channels_last(graph, node);
             }
-            Images::Follows if any && out.is_some_and(|v| is_image(graph, v)) => {
+            ImageLayouts::Follows if any && out.is_some_and(|v| is_image(graph, v)) => {
                 let sizes = out.map(|v| *graph.meta(v).sizes());
                 for (slot, &v) in inputs.iter().enumerate() {
                     if Some(*graph.meta(v).sizes()) == sizes {
@@ -57,7 +57,7 @@ impl Pass {
                 }
                 self.write_channels_last(graph, node);
             }
-            Images::Reads if any => {
+            ImageLayouts::Reads if any => {
                 self.read_channels_last(graph, node, 0);
                 (1..inputs.len()).for_each(|slot| self.0.use_original(graph, node, slot));
             }

@@ -130,7 +130,7 @@ fn is_mean(graph: &Graph, node: NodeId) -> bool {
     as_op::<GlobalMean>(graph, node).is_some() || matches!(meaning(graph, node), Some(Meaning::Mean(_)))
 }
 
-/// The number of elements of a row, if the statistics of a norm reduce the same last dimensions and keep them (size 1).
+/// The number of elements of a row, if all reductions of a norm are over the same trailing dimensions, with `keepdim`.
 fn row_len(graph: &Graph, norm: &Match) -> Option<usize> {
     let sizes = graph.meta(norm["x"]).sizes();
     let mut rank = None;

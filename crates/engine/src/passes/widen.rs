@@ -84,7 +84,7 @@ impl Pass {
     fn widening_of(&mut self, graph: &Graph, node: NodeId) -> Option<Widened> {
         let Facts { moves, rounding, .. } = facts(graph, node);
         let (node, call) = (graph.node(node), graph.node(node).call()?);
-        let meta = |v: ValueId| self.converted.meta(graph, v);
+        let meta = |v: ValueId| self.converted.original_meta(graph, v);
         let half = |&v: &ValueId| is_half(meta(v).dtype());
         let dtype = node.inputs().iter().chain(node.outputs()).find(|v| half(v)).map(|&v| meta(v).dtype())?;
         let kind = match rounding {

@@ -131,7 +131,8 @@ impl<R: Read> Head<'_, R> {
         self.read_bytes(path).map(u64::from_le_bytes)
     }
 
-    /// Reads a count of items; fails if it exceeds the limits, or as many items of `each` bytes the rest of the file.
+    /// Reads a count of items. Fails if it exceeds the limits, or if the rest of the file has no room for as many items of
+    /// `each` bytes.
     fn count(&mut self, path: &str, each: u64) -> Result<u64> {
         let place = self.at;
         let count = self.u64(path)?;

@@ -127,8 +127,8 @@ impl DataLoader for CompiledLoader {
         self.loaded.load(Ordering::Relaxed)
     }
 
-    fn compiled_from(&self) -> Option<u64> {
-        Some(self.source.compiled_from().unwrap_or(self.source.size()))
+    fn source_archive_bytes(&self) -> Option<u64> {
+        Some(self.source.source_archive_bytes().unwrap_or(self.source.size()))
     }
 
     fn source(&self) -> Option<SourceId> {

@@ -57,7 +57,7 @@ pub trait DataLoader: Send + Sync {
 
     /// If the bytes were compiled in memory from a file of another format, the size of that file in bytes. Header, segments and
     /// offsets are those of no file then.
-    fn compiled_from(&self) -> Option<u64> {
+    fn source_archive_bytes(&self) -> Option<u64> {
         None
     }
 

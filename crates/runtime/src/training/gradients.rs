@@ -1,10 +1,10 @@
 //! What is done to gradients between a run and a step.
 
-use super::{Joint, TrainingModule, Visit};
+use super::{JointMethod, TrainingModule, Visit};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
-impl Joint {
+impl JointMethod {
     /// A copy of the accumulated gradients, by parameter name.
     pub(super) fn accumulated(&self) -> BTreeMap<String, Vec<f32>> {
         self.accumulated.clone()
@@ -96,7 +96,7 @@ impl TrainingModule {
     }
 
     /// The output layout of a method. Fails if the method has not run, so that it has no gradients.
-    pub(super) fn joint_with_gradients(&mut self, method: &str) -> Result<&mut Joint> {
+    pub(super) fn joint_with_gradients(&mut self, method: &str) -> Result<&mut JointMethod> {
         self.joint(method)?;
         match self.joints.get_mut(method) {
             Some(joint) if joint.ran => Ok(joint),

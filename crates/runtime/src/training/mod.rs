@@ -45,12 +45,13 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct TrainingModule {
     module: Module,
-    joints: BTreeMap<String, Joint>,
+    joints: BTreeMap<String, JointMethod>,
 }
 
-/// The output layout of a method that computes gradients.
+/// A method with a joint forward and backward graph: which of its outputs are gradients and parameters, and the gradients
+/// since the last step.
 #[derive(Debug)]
-struct Joint {
+struct JointMethod {
     /// Index of the first gradient among the outputs.
     gradients: usize,
     /// Index of the first parameter among the outputs.
@@ -149,7 +150,7 @@ impl TrainingModule {
     }
 
     /// The output layout of a method, read once from the methods that describe it.
-    fn joint(&mut self, method: &str) -> Result<&Joint> {
+    fn joint(&mut self, method: &str) -> Result<&JointMethod> {
         if !self.joints.contains_key(method) {
             let joint = self.read_joint(method)?;
             self.joints.insert(method.to_owned(), joint);
@@ -160,7 +161,7 @@ impl TrainingModule {
         }
     }
 
-    fn read_joint(&mut self, method: &str) -> Result<Joint> {
+    fn read_joint(&mut self, method: &str) -> Result<JointMethod> {
         let outputs = self.module.method_meta(method)?.outputs().len();
         let gradients = self.index_from_method(&format!("__et_training_gradients_index_{method}"), method)?;
         let parameters =
@@ -190,7 +191,7 @@ impl TrainingModule {
         for (i, name) in names.iter().enumerate() {
             loaded.name_output(parameters + i, name);
         }
-        Ok(Joint { gradients, parameters, names, ran: false, accumulated: BTreeMap::new() })
+        Ok(JointMethod { gradients, parameters, names, ran: false, accumulated: BTreeMap::new() })
     }
 
     /// The index that a constant method returns.

@@ -33,11 +33,11 @@ pub(crate) fn run_on_new_stack<R: Send>(queue: &WorkQueue, work: impl FnOnce() -
     if depth > MAX_THREADS {
         return Err(io::Error::other("calls that wait are nested too deeply: the limit of stacks"));
     }
-    let tasks = queue.hand_over();
+    let hand_over = queue.hand_over();
     thread::scope(|scope| {
         let builder = thread::Builder::new().name("nested".into()).stack_size(NESTED_THREAD_BYTES);
         let handle = builder.spawn_scoped(scope, move || {
-            tasks.take();
+            hand_over.take_over();
             DEPTH.set(depth);
             ROOT.set(Some(root));
             stack::run_in_nested_scope(work)

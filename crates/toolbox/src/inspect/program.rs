@@ -294,7 +294,7 @@ pub(super) fn report(
         .methods()
         .map(|meta| method_report(&program, meta, kernels, backends))
         .collect::<Result<Vec<_>>>()?;
-    let archive = loader.compiled_from();
+    let archive = loader.source_archive_bytes();
     let is_file = archive.is_none();
     let segments =
         uses_of_segments(tables).into_iter().zip(0..).filter(|_| is_file).map(|(segment_users, i)| {
@@ -434,7 +434,7 @@ fn delegates(program: &Program, plan: &pte::ExecutionPlan) -> Vec<DelegateReport
             *calls.entry(*delegate_index as usize).or_default() += 1;
         }
     }
-    let is_file = program.loader().compiled_from().is_none();
+    let is_file = program.loader().source_archive_bytes().is_none();
     let report = |(index, d): (usize, &pte::BackendDelegate)| {
         let range = program.tables().delegate_data(d);
         let specs = d.compile_specs.iter();

@@ -14,7 +14,7 @@ pub(super) fn print(out: &mut dyn Write, program: &Program, options: PrintOption
     let (tables, header) = (program.tables(), program.header());
     let methods = count(tables.execution_plan.len(), "method");
     write!(out, "program of {methods}, schema version {}, ", tables.version)?;
-    let archive = program.loader().compiled_from();
+    let archive = program.loader().source_archive_bytes();
     match archive {
         Some(archive) => writeln!(out, "compiled from an archive of {}", bytes(archive))?,
         None => writeln!(out, "{}", bytes(header.file_len))?,

@@ -120,7 +120,7 @@ impl Program {
             tables,
             kernels: tables.operators.iter().map(|op| kernels.get(&op.full_name())).collect(),
             state: State { values: Vec::new(), arenas: Arenas::new(), constants: Vec::new() },
-            own_arenas: tables.non_const_buffer_sizes.len(),
+            last_own_arena: tables.non_const_buffer_sizes.len(),
             written: tables.inputs.iter().map(|&id| id as Id).collect(),
             unknown: BTreeSet::new(),
         };
@@ -324,8 +324,9 @@ struct Reader<'p> {
     /// For each entry of the operator table, its kernel; `None` if no kernel is registered.
     kernels: Vec<Option<Arc<dyn Kernel>>>,
     state: State,
-    /// At first no less than the index of any planned arena, then the last in use: an unplanned tensor gets a new one.
-    own_arenas: usize,
+    /// The index of the last arena given to an unplanned tensor: each such tensor gets an arena of its own, after all
+    /// planned ones.
+    last_own_arena: usize,
     /// Values that the caller, the file or an instruction so far has written.
     written: HashSet<Id>,
     unknown: BTreeSet<String>,
@@ -346,8 +347,8 @@ impl Reader<'_> {
                 CONSTANT
             }
             TensorData::Unplanned => {
-                self.own_arenas += 1;
-                Storage::Arena(Extent { arena: self.own_arenas, offset: 0, len: meta.nbytes() })
+                self.last_own_arena += 1;
+                Storage::Arena(Extent { arena: self.last_own_arena, offset: 0, len: meta.nbytes() })
             }
         };
         let name = t.attribute_name().map(Into::into);

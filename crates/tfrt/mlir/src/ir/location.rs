@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Attribute, Text};
 
-/// A source location: MLIR's five kinds.
+/// A source location, of one of the kinds that MLIR's text can express (all but `OpaqueLoc`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
     /// `loc(unknown)`.
@@ -15,7 +15,7 @@ pub enum Location {
         file: Text,
         /// Line, from 1; 0 if the location is the file as a whole.
         line: u32,
-        /// Column in bytes, from 1.
+        /// Column in bytes, from 1; 0 if the location is the file as a whole.
         column: u32,
     },
     /// `loc("name")` or `loc("name"(child))`.
