@@ -36,7 +36,7 @@ impl Pass {
         let inputs = graph.node(node).inputs().to_vec();
         let any = inputs.iter().any(|&v| self.0.is_preferred(v));
         let out = graph.node(node).outputs().first().copied();
-        let is_image = |graph: &Graph, v: ValueId| is_image(self.0.meta(graph, v));
+        let is_image = |graph: &Graph, v: ValueId| is_image(self.0.original_meta(graph, v));
         match image_layouts(graph, node) {
             ImageLayouts::Prefers { kind, residual } => {
                 graph.set_kind(node, kind);
@@ -73,7 +73,7 @@ impl Pass {
     /// reshape that only adds or removes spatial dimensions of size 1.
     fn accepts_any_layout(&self, graph: &Graph, id: NodeId) -> bool {
         let node = graph.node(id);
-        let meta = |v: ValueId| self.0.meta(graph, v);
+        let meta = |v: ValueId| self.0.original_meta(graph, v);
         if as_op::<Reshape>(graph, id).is_some() {
             return is_same_image(meta(node.inputs()[0]), meta(node.outputs()[0]));
         }
