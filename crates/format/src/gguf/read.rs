@@ -15,8 +15,8 @@ const TENSOR_BYTES: u64 = 24;
 /// The minimum size of a metadata entry, in bytes.
 const ENTRY_BYTES: u64 = 13;
 
-/// Reads the header of a file of `file_len` bytes from its start. Nothing beyond the header is read, and that in small
-/// pieces, so `head` should be buffered.
+/// Reads the header of a file of `file_len` bytes from its start, and nothing beyond the header. The reads are small, so `head` should be
+/// buffered.
 pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     let mut head = Head { inner: head, at: 0, len: file_len, limits };
     let magic: [u8; 4] = head.read_bytes("magic")?;
@@ -131,7 +131,8 @@ impl<R: Read> Head<'_, R> {
         self.read_bytes(path).map(u64::from_le_bytes)
     }
 
-    /// Reads a count of items; fails if it exceeds the limits, or as many items of `each` bytes the rest of the file.
+    /// Reads a count of items. Fails if the count is above the limit, or if that many items of `each` bytes do not fit in the rest of the
+    /// file.
     fn count(&mut self, path: &str, each: u64) -> Result<u64> {
         let place = self.at;
         let count = self.u64(path)?;
