@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Attribute, Text};
 
-/// A source location: MLIR's five kinds.
+/// A source location: MLIR's kinds of locations except opaque ones, which text cannot express.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
     /// `loc(unknown)`.
