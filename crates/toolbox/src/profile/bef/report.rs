@@ -74,7 +74,7 @@ pub struct PlaceTime {
     pub kernel: u32,
     /// The name of the kernel.
     pub name: String,
-    /// The source location, if the program records it: `file:line:column`.
+    /// The source location as text, such as `file:line:column`, if the program records it.
     pub location: Option<String>,
     /// The times of the calls.
     #[serde(flatten)]
