@@ -8,13 +8,13 @@ use std::process::ExitCode;
 pub(crate) enum Failure {
     /// The arguments are invalid; the text says why. Exit status 2.
     Usage(String),
-    /// An operation failed: exit status 1.
+    /// An operation failed. Exit status 1.
     Failed(Box<dyn Error + Send + Sync>),
-    /// An operation failed in a verb whose exit status 1 is an answer: exit status 2.
+    /// An operation failed in a verb whose exit status 1 is an answer. Exit status 2.
     Trouble(Box<dyn Error + Send + Sync>),
-    /// The failure has been printed already: exit status 1.
+    /// The failure has been printed already. Exit status 1.
     Reported,
-    /// The reader of stdout has closed it (`EPIPE`): exit status 0, nothing is printed.
+    /// The reader of stdout has closed it (`EPIPE`). Nothing is printed. Exit status 0.
     OutputClosed,
 }
 

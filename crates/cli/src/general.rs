@@ -206,8 +206,7 @@ pub(crate) struct KeepOpts {
 }
 
 impl KeepOpts {
-    /// Prints a note that lists what an edit of `file` cannot keep; with --strict, fails instead. `lost` is what it
-    /// cannot keep.
+    /// Prints a note that lists `lost`, what an edit of `file` cannot keep; with --strict, fails instead.
     pub(crate) fn check(&self, general: &GeneralOpts, file: &Path, lost: &[String]) -> Result {
         if self.strict {
             pteron_toolbox::edit::refuse_losses(&file.display().to_string(), lost)?;

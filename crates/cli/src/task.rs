@@ -36,8 +36,8 @@ impl TaskOpts {
         files.into_iter().for_each(|(option, path)| path.iter().for_each(|path| paths.read(option, path)));
     }
 
-    /// The metadata that the options and the options for images give, and for what they leave open, that of the source; a
-    /// file replaces all of it.
+    /// The metadata in the file of `--task` or, without one, that of the source, in which the other options and the options for images
+    /// replace fields.
     pub(crate) fn metadata(
         &self,
         pictures: &PictureOpts,

@@ -48,9 +48,9 @@ struct Test {
     status: i32,
     /// Whether durations in the output vary, and are replaced before comparing.
     times: bool,
-    /// Files to create first.
+    /// Files to create before any command runs.
     make: Vec<Make>,
-    /// Commands to run next, all of which must succeed.
+    /// Commands to run before those of the pipe; all of them must succeed.
     first: Vec<Vec<String>>,
 }
 

@@ -112,7 +112,7 @@ fn damaged_bundles_and_recordings_never_panic() {
     for kind in ["bpte", "etdp"] {
         for path in support::corpus(kind) {
             let file = std::fs::read(path).unwrap();
-            // Only padding may be missing.
+            // A truncated file may be read only if nothing but padding at its end is missing.
             (0..file.len())
                 .for_each(|len| assert!(read(kind, &file[..len]).is_err() || file.len() - len < 64));
             let mut random = Random(3);

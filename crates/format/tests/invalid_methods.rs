@@ -62,7 +62,7 @@ fn every_damaged_byte() {
 fn a_program_without_a_valid_method_is_refused() {
     let mut file = two_methods();
     file[720] = 99;
-    // The name of the other method is no text.
+    // The name of the other method is made invalid UTF-8.
     for at in (64..file.len() - 8).filter(|&at| file[at..].starts_with(b"forward\0")).collect::<Vec<_>>() {
         file[at] = 0xff;
     }

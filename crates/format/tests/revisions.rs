@@ -88,7 +88,7 @@ fn edit(program: &mut pte::Program, random: &mut Random) {
     }
 }
 
-/// The tables as text, without where inline data is.
+/// The tables as text, with only the lengths of inline data, not its positions.
 fn text(program: &pte::Program) -> String {
     let mut program = program.clone();
     program.constant_buffer.iter_mut().for_each(|b| b.storage = 0..b.storage.end - b.storage.start);

@@ -279,7 +279,7 @@ impl Backend for Poisoning {
         compile_specs: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError> {
         let delegate = self.0.init(ctx, processed, compile_specs)?;
-        // The runtime runs the nodes of a graph by itself.
+        // A delegate that gives a graph is not called: the runtime itself runs the nodes of the graph.
         Ok(if delegate.graph().is_some() { delegate } else { Box::new(Poisoned { delegate, calls: 0 }) })
     }
 }

@@ -22,9 +22,9 @@ struct Offset {
 
 /// A payload whose delegate cannot be forked.
 const ALONE: &[u8] = b"alone";
-/// A payload that requests more memory than is left while it is loaded.
+/// A payload whose delegate requests more memory than is left, when it is loaded.
 const LARGE: &[u8] = b"large";
-/// A payload that requests more memory than is left while it runs.
+/// A payload whose delegate requests more memory than is left, when it runs.
 const LARGE_RUN: &[u8] = b"large run";
 
 impl Backend for Offset {

@@ -44,7 +44,7 @@ impl PyModule {
         let opened = match guard.take() {
             Some(opened) if !opened.is_stale() => opened,
             Some(stale) => {
-                // Leak it: its threads do not exist in this process, and dropping it would wait for them.
+                // Leak the program of the parent process: its threads do not exist in this process, and dropping it would wait for them.
                 let stale = ManuallyDrop::new(stale);
                 Arc::new(stale.reopen(&self.source, &self.settings())?)
             }

@@ -257,7 +257,7 @@ pub(crate) fn delegations(names: &[String], native: bool) -> Result<Vec<Delegati
 fn parse_scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     Ok(Some(match name {
         None => return Ok(None),
-        // The quantizer finds the rest.
+        // The quantizer finds the value ranges.
         Some("int8") => Quantize::Static(BTreeMap::new()),
         Some("dynamic-int8") => Quantize::Dynamic,
         Some("8da4w") => Quantize::FourBits { group: 32 },

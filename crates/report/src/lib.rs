@@ -9,7 +9,7 @@
 //!
 //! The information comes from the other verbs; this module combines it. Every text of the file reaches the page as data,
 //! never as markup.
-// What a name says alone has no doc.
+// Items whose names say everything have no doc comments.
 #![allow(missing_docs)]
 #![forbid(unsafe_code)]
 

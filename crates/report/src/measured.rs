@@ -41,7 +41,7 @@ impl Measured<'_> {
                 let Some((chain, instruction)) = step.place else { continue };
                 let place = Place { node: step.node, ..Place::instruction(chain, instruction) };
                 match (step.in_delegate, step.node) {
-                    // The time of the call includes it.
+                    // The step's time is included in the time of the delegate call.
                     (true, Some(_)) => change_nodes(to, &report.method, place, |node| {
                         node.time = Some(node.time.unwrap_or(0.0) + step.total_us);
                     }),

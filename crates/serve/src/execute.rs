@@ -149,7 +149,8 @@ fn fill_batch<'a>(target: &mut [u8], parts: impl Iterator<Item = &'a [u8]>, row:
     Ok(())
 }
 
-/// Copies an output or, with `rows`, only that range of a batch of that many rows; charges the copy to `reservation`.
+/// Copies an output. `rows` is the range of rows to copy and the number of rows of the batch; `None` copies everything. The copy is charged
+/// to `reservation`.
 fn copy_output(
     method: &Method,
     generation: &Generation,

@@ -42,7 +42,7 @@ mod tests {
             let frame = std::hint::black_box([left as u8; 1024]);
             if left == 0 { 0 } else { 1 + deep(left - 1).min(usize::from(frame[0]) + left) }
         }
-        // Threads have 2 MiB if nothing is said.
+        // Threads have 2 MiB of stack by default.
         assert_eq!(catch_panics(|| Ok(deep(4000))), Ok(4000));
     }
 }

@@ -12,8 +12,8 @@ use pteron::{DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, NamedDa
 use pteron::{Program, PtdDataMap, SharedMethod};
 use std::sync::Arc;
 
-/// The maximum number of different batch sizes; other batches are padded. A dynamic region keeps the lowered form of at
-/// most four shapes.
+/// The maximum number of different batch sizes; other batches are padded. A region with dynamic shapes keeps the prepared form of at most
+/// four shapes.
 const MAX_BATCH_SIZES: usize = 4;
 
 /// Loads a version of a model.

@@ -13,7 +13,7 @@ pub struct TensorSpec {
     pub name: String,
     /// The type of the elements.
     pub dtype: ScalarType,
-    /// The sizes of the tensor, which are only upper bounds if it `is_dynamic`.
+    /// The sizes of the tensor; upper bounds of them if `is_dynamic`.
     pub bounds: Vec<usize>,
     /// Whether `bounds` are upper bounds of the sizes rather than the sizes.
     pub is_dynamic: bool,
@@ -113,7 +113,8 @@ fn no_tensor_error(what: &str, index: usize, tag: Tag) -> Refusal {
     Refusal::new(Reason::Unsupported, format!("{what} {index} is {tag}, for which the protocol has no type"))
 }
 
-/// Gives tensors the names that a configuration lists. Tensor `N` whose name an earlier one has becomes `input_N`.
+/// Gives tensors the names that a configuration lists. A tensor `N` with the name of an earlier one is renamed to `input_N` or `output_N`
+/// (`what` is `input` or `output`).
 fn rename_tensors(mut specs: Vec<&mut TensorSpec>, names: &[String], what: &str) -> Result<()> {
     if !names.is_empty() && names.len() != specs.len() {
         return Err(Refusal::invalid(format!(

@@ -49,8 +49,8 @@ pub struct IndexEntry {
     pub reason: String,
 }
 
-/// What failed when the folder was last looked at: it is not reported again, and invalid files are not loaded again,
-/// until something changes.
+/// The failures at the last look at the folder. They are not reported again, and invalid files are not loaded again, until something
+/// changes.
 #[derive(Debug, Default)]
 struct Failures {
     folder: Option<Refusal>,
@@ -84,7 +84,7 @@ pub(crate) struct Models {
     /// The failures so far. Locked while models are loaded, so that one is loaded at a time.
     failures: Mutex<Failures>,
     stateful: StatefulModules,
-    /// The next number for a generation, and the next id for a lane of the queue.
+    /// The next number to be given to a generation, or as the id of a lane of the queue.
     next_number: AtomicU64,
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn find_max_batch(generation: &Generation) -> Result<usize, String> {
         return Err("the program has jumps, which may depend on all rows".to_owned());
     }
     let interrupt = Interrupt::new().until(Instant::now() + TIME);
-    // A probe is no request.
+    // A probe is not a client's request, so the clients' memory budget does not apply.
     let budget = Budget::new(u64::MAX);
     let run = |parts: &[&Inputs]| {
         let all: Vec<usize> = (0..generation.outputs().len()).collect();

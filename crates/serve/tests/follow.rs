@@ -108,7 +108,7 @@ fn failures_are_reported_once_until_something_changes() {
     assert_eq!(service.reload_changed().unwrap().len(), 2);
     assert_eq!(service.reload_changed().unwrap(), []);
     assert_eq!(events.take(), ["failed bad Some(1) false", "failed empty None false"]);
-    // On request it is tried and reported again.
+    // On request, files that failed are tried again, and the failures are reported again.
     assert_eq!(service.reload().unwrap().len(), 2);
     assert_eq!(events.take().len(), 2);
     let refusal = service.load("bad").unwrap_err();

@@ -131,7 +131,7 @@ fn invalid_requests_get_a_code_and_a_message() {
             assert!(answer.code == code && answer.text.contains(text), "{answer:?}");
         }
         let mut both = mlp(2, 0, true);
-        // An empty message is as good as none.
+        // Empty contents count as absent.
         both.inputs[0].contents = Some(Contents::default());
         assert_eq!(channel.call("ModelInfer", &both, &[]).await.code, 0);
         both.inputs[0].contents = Some(Contents { fp32s: vec![0.0; 24], ..Contents::default() });

@@ -35,7 +35,7 @@ pub struct BlockReport {
     pub allocated: u64,
     /// The number of recorded values.
     pub values: usize,
-    /// The spans by name, in the order in which each name first ended.
+    /// The spans, grouped by name; the groups are in the order in which their first spans ended.
     pub spans: Vec<SpanReport>,
 }
 

@@ -36,8 +36,8 @@ impl Selection {
 /// An extracted part of a file.
 #[derive(Debug, Serialize)]
 pub struct Part {
-    /// Its path relative to the output folder: `constants/linear.weight.npy`. File names have only letters,
-    /// digits and `._-`, whatever the name of the part is.
+    /// The part's path relative to the output folder: `constants/linear.weight.npy`. File names have only ASCII letters, digits and `._-`,
+    /// whatever the name of the part is.
     pub path: String,
     /// A description of the part.
     pub what: String,

@@ -23,8 +23,8 @@ pub enum File {
 }
 
 impl File {
-    /// Opens a program (`.pte`, or that in a `.bpte`) or named data (`.ptd`) for `verb`. Only the tables are read, except of a
-    /// bundled program.
+    /// Opens a program (`.pte`, or that in a `.bpte`) or named data (`.ptd`) for `verb`. Only the tables are read, but a bundled program is
+    /// read as a whole.
     pub fn open(loader: Arc<dyn DataLoader>, verb: &'static str, limits: &Limits) -> Result<Self> {
         let loader = unbundle(loader, limits)?;
         match kind::file_kind(&*loader)? {

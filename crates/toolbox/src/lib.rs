@@ -1,6 +1,6 @@
 //! The implementation of the `pteron` command's verbs, shared by all front ends: a front end parses arguments, calls
 //! one of these functions, and prints the result.
-// What a name says alone has no doc.
+// Items whose names say everything have no doc comments.
 #![allow(missing_docs)]
 #![forbid(unsafe_code)]
 // Imports and helpers that only some features use are not feature-gated one by one.

@@ -26,7 +26,7 @@ fn shown_name(path: &Path) -> String {
     if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
 }
 
-/// Reads a stream into a loader. If the first chunk is of no known format and has a zero byte, only that is read.
+/// Reads a stream into a loader. If the first chunk is of no known format and has a zero byte, only that chunk is read.
 pub(crate) fn open(path: &Path) -> Result<Arc<dyn DataLoader>> {
     let is_known = |start: &[u8]| pteron_format::sniff(start).is_some() || !start.contains(&0);
     Ok(Arc::new(BytesLoader::named(shown_name(path), read_up_to(path, max_bytes(), &is_known)?)))

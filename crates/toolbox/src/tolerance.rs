@@ -38,8 +38,8 @@ pub struct Tolerance {
     pub quantized: bool,
     /// The largest difference between the reference and PyTorch; float16 and bfloat16 results are allowed that much more.
     pub rounding: f64,
-    /// The coarsest type to which two runs have rounded intermediate values, each at other places. The tolerance of all
-    /// floating-point results is then twice that of this type; in particular that of float32 results computed from float16.
+    /// The coarsest type to which two runs have rounded intermediate values at different places. The tolerance of all floating-point
+    /// results is then twice that of this type, also for float32 results that were computed from float16.
     pub rounded_to: Option<ScalarType>,
     /// `atol` and `rtol`, which replace all other tolerances if given.
     pub explicit: Option<(f64, f64)>,

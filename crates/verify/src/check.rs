@@ -26,9 +26,9 @@ pub struct Options {
     pub load: LoadOptions,
     /// Skips cases whose program has delegates.
     pub undelegated: bool,
-    /// The absolute tolerance that replaces that of all cases; 0 if only `rtol` is given.
+    /// The absolute tolerance for all cases, instead of their own. If only `rtol` is given, it is 0.
     pub atol: Option<f64>,
-    /// The relative tolerance that replaces that of all cases; 0 if only `atol` is given.
+    /// The relative tolerance for all cases, instead of their own. If only `atol` is given, it is 0.
     pub rtol: Option<f64>,
     /// Converts each file before it is loaded: an archive to a program, or a program to another one.
     pub convert: Option<Convert>,
@@ -119,7 +119,7 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
 enum Verdict {
     /// The run behaved as recorded.
     Right,
-    /// The record does not say what the outcome should be, for this reason.
+    /// The record does not say what the outcome should be. The text says why.
     Unjudged(String),
 }
 
@@ -134,7 +134,7 @@ fn check_run(
     let inputs = values.values(&run.inputs).map_err(|e| one_line(&e))?;
     let outputs = match module.execute(&run.method, &inputs) {
         Ok(outputs) => outputs,
-        // The reference had no backend or kernel for it either.
+        // The reference could not run the program either.
         Err(pteron_runtime::Error::Missing(missing))
             if matches!(run.set_aside, Some(SetAside::Refused(_))) =>
         {

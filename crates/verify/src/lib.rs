@@ -1,5 +1,5 @@
 //! Conformance tests: runs recorded cases and compares the outputs.
-// What a name says alone has no doc.
+// Items whose names say everything have no doc comments.
 #![allow(missing_docs)]
 #![forbid(unsafe_code)]
 

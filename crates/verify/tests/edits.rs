@@ -280,7 +280,7 @@ fn in_bytes(bytes: Vec<u8>) -> Program {
     Program::load(Arc::new(BytesLoader::new(bytes)), &Limits::default()).expect("it is sound")
 }
 
-/// The file of a tensor of floats.
+/// Writes a `.npy` file of a float32 tensor.
 fn npy(path: &Path, shape: &[i32], values: &[f32]) {
     let shape: Vec<String> = shape.iter().map(|size| format!("{size},")).collect();
     let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}), }}", shape.join(" "));

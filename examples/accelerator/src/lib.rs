@@ -23,7 +23,7 @@ pub fn delegation() -> Delegation {
     }
 }
 
-/// What the library knows, and this backend, as `accelerator`.
+/// The registries of the library, with this backend added; its ahead-of-time half is called `accelerator`.
 pub fn registries() -> Registries {
     Registries::default()
         .backend(run::AcceleratorBackend)

@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 /// The compile spec that says how many bytes of weights the accelerator takes, as a little-endian `u64`.
 pub const MEMORY: &str = "memory";
-/// What this one takes.
+/// The bytes of weights that this accelerator takes.
 const MEMORY_BYTES: u64 = 16 << 20;
 /// The alignment of weights in the accelerator's transfers.
 const ALIGNMENT: u64 = 64;
 
-/// Tags what the accelerator computes.
+/// Tags the nodes that the accelerator can compute.
 pub struct AcceleratorPartitioner;
 
-/// Why the accelerator does not take a node of an operator that it has; `None` if it does.
+/// Why the accelerator cannot compute a node whose operator it supports; `None` if it can.
 fn refusal(program: &ExportedProgram, node: &ExportedNode) -> Option<String> {
     let spec = |name: &str| node.arg(name).and_then(Argument::var).and_then(|var| program.spec(var));
     let Some(result) = node.outputs.first().and_then(|&var| program.spec(var)) else {
@@ -125,7 +125,7 @@ impl Preprocess for AcceleratorPreprocess {
     }
 }
 
-/// The weight of a `linear`: the matrix and the bias, zeros if there is none. Equal bytes have equal keys.
+/// The weight of a `linear`: the matrix, and the bias, which is zeros if the node has none. Equal bytes have equal keys.
 fn weight(part: &ExportedProgram, node: &ExportedNode) -> Option<(Weight, Vec<u8>)> {
     let var = |name: &str| node.arg(name).and_then(Argument::var);
     let matrix = var("weight")?;

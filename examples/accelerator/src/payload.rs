@@ -8,7 +8,7 @@
 /// The first word: `ACCL`.
 const MAGIC: u32 = u32::from_le_bytes(*b"ACCL");
 const VERSION: u32 = 1;
-/// More of anything is not taken.
+/// The maximum of each count in a payload (inputs, instructions, outputs, ...); a payload with more is rejected.
 const MAX_ITEMS: u32 = 1 << 16;
 
 /// An operation; `Linear` has a weight as second operand, `Relu` and `Hardswish` have none.
@@ -22,7 +22,7 @@ pub(crate) enum Opcode {
 }
 
 impl Opcode {
-    /// The operation of one of PyTorch's operators.
+    /// The operation that computes one of PyTorch's operators; `None` if there is none.
     pub(crate) fn of(target: &str) -> Option<Self> {
         Some(match target {
             "aten.linear.default" => Self::Linear,
@@ -34,7 +34,7 @@ impl Opcode {
         })
     }
 
-    /// PyTorch's operator.
+    /// The PyTorch operator that the operation computes.
     pub(crate) fn target(self) -> &'static str {
         match self {
             Self::Linear => "aten.linear.default",
@@ -55,15 +55,15 @@ impl Opcode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Instruction {
     pub(crate) opcode: Opcode,
-    /// The node of the source program behind it.
+    /// The debug handle: the node of the source program that the instruction computes.
     pub(crate) handle: u32,
-    /// A value.
+    /// The number of the value that is the first operand.
     pub(crate) a: u32,
-    /// A value, or a weight; 0 if there is none.
+    /// The number of the value or the index of the weight that is the second operand; 0 if there is none.
     pub(crate) b: u32,
 }
 
-/// A matrix `[rows, columns]`, and behind it a bias of `rows` elements, in the named data.
+/// A weight in the named data: a matrix of `rows` by `columns` elements, followed by a bias of `rows` elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Weight {
     pub(crate) rows: u32,
@@ -76,13 +76,13 @@ pub(crate) struct Weight {
 pub(crate) struct Payload {
     pub(crate) num_inputs: u32,
     pub(crate) instructions: Vec<Instruction>,
-    /// The value of each output.
+    /// The number of the value of each output.
     pub(crate) outputs: Vec<u32>,
     pub(crate) weights: Vec<Weight>,
 }
 
 impl Payload {
-    /// The bytes.
+    /// The payload as bytes.
     pub(crate) fn write(&self) -> Vec<u8> {
         let counts = [self.num_inputs, self.instructions.len() as u32, self.outputs.len() as u32];
         let mut words = vec![MAGIC, VERSION];

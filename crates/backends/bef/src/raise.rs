@@ -67,8 +67,8 @@ pub(crate) fn max_metas(payload: &Payload) -> Result<[Vec<TensorMeta>; 2]> {
     Ok([metas(&(0..payload.inputs).collect::<Vec<_>>())?, metas(&payload.outputs)?])
 }
 
-/// Evaluates the expressions for tensor inputs with these metas. The first size that is a single symbol binds it; all
-/// other sizes must match.
+/// Evaluates the expressions for tensor inputs with these metas. The first size that is a single symbol determines the symbol; all other
+/// sizes must agree with it.
 fn evaluate_expressions(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>> {
     let declared: Vec<_> = payload.values[..payload.inputs].iter().filter_map(tensor_type).collect();
     if declared.len() != inputs.len() {

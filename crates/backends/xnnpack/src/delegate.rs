@@ -63,7 +63,7 @@ impl PayloadBackend for XnnpackBackend {
     ) -> Result<Option<Graph>, BackendError> {
         match graph.raise(request) {
             Ok(graph) => Ok(Some(graph)),
-            // Whether values fit each other is known when a call gives their actual sizes.
+            // Whether the values' sizes fit each other is known only when a call gives their actual sizes.
             Err(e) if e.depends_on_sizes() => Ok(None),
             Err(e) => Err(e.into()),
         }

@@ -143,8 +143,8 @@ pub(crate) trait LayoutViews {
         Ok((ids, layout))
     }
 
-    /// Two values that are broadcast, in a common layout: NCHW if one is only available so, and the other is an image,
-    /// a value for each channel, or a single one.
+    /// Two values that are broadcast with each other, in a common layout: NCHW if one of them is only available in NCHW and each is an
+    /// image, a vector with a value for each channel, or a scalar; otherwise NHWC.
     fn broadcast_operands(&mut self, vs: [usize; 2]) -> Result<([Self::Id; 2], Layout<Self::Id>)> {
         let ranks = [self.rank_of(vs[0])?, self.rank_of(vs[1])?];
         let is_nchw = vs.iter().any(|&v| self.is_only_nchw(v));
@@ -164,8 +164,8 @@ pub(crate) trait LayoutViews {
         Ok((ids, Layout::Nchw(ids[0])))
     }
 
-    /// A value with permuted dimensions. A transpose between NHWC and NCHW only changes the layout in which it is
-    /// known.
+    /// A value with permuted dimensions. A transpose between NHWC and NCHW moves no elements: the same graph value is returned under the
+    /// other layout.
     fn transposed_layout(&mut self, v: usize, perm: &[usize]) -> Result<Layout<Self::Id>> {
         Ok(match self.available_layout(v)? {
             Layout::Nchw(id) if *perm == NHWC_TO_NCHW => Layout::Nhwc(id),

@@ -235,7 +235,7 @@ impl LoweringOpts {
             }
             (Some(Scheme::Dynamic), _) => Some(Quantize::Dynamic),
             (Some(Scheme::FourBits { group }), _) => Some(Quantize::FourBits { group }),
-            // The quantizer finds the rest.
+            // Calibration finds the value ranges.
             (Some(Scheme::Static), Some(_)) => Some(Quantize::Static(BTreeMap::new())),
             (None, None) => None,
         };

@@ -213,7 +213,7 @@ impl Opts {
 
 /// Loads the models of the folder; at SIGHUP and every `poll`, loads those that have changed.
 fn follow_folder(service: &Service, reloads: &mpsc::Receiver<()>, poll: Option<Duration>, json: bool) {
-    // Failures are events; the others are served.
+    // Failures are reported as events; the other models are served.
     let mut is_loaded = service.load_all().is_ok();
     if is_loaded {
         print(json, &json!({ "event": "ready" }), "ready");

@@ -43,7 +43,7 @@ pub struct BundledProgram {
 /// The test cases of a method (`BundledMethodTestSuite`).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BundledMethodTestSuite {
-    /// The method.
+    /// The name of the method.
     pub method_name: String,
     /// The method's test cases.
     pub test_cases: Vec<BundledMethodTestCase>,

@@ -33,7 +33,7 @@ fn write_value(w: &mut Writer, value: &Value) -> Ref {
         Value::Tensor(value) => (1u8, write_tensor(w, value)),
         Value::Int(value) => (2, w.table(&[Field::scalar(*value, 0)])),
         Value::Bool(value) => (3, w.table(&[Field::scalar(*value, false)])),
-        // Compared by its bits: -0.0 equals the default, but is another value.
+        // Compared by bits: -0.0 == 0.0, the default, so a comparison of numbers would omit -0.0.
         Value::Double(value) => (4, w.table(&[Field::scalar(value.to_bits(), 0)])),
     };
     w.table(&[Field::required_scalar(kind), table.into()])

@@ -1,4 +1,5 @@
-/// The largest alignment, in bytes, that is inferred without padding that shows it: the largest common page size.
+/// The largest alignment, in bytes, that is inferred from a position alone, without padding as evidence: 64 KiB, the largest page size in
+/// common use.
 const MOST_INFERRED: u64 = 64 << 10;
 
 /// Alignments inferred from the byte offsets of segments.
@@ -39,7 +40,7 @@ pub(crate) fn infer_alignments(places: &[(u64, u64)], default: u64) -> Alignment
 mod tests {
     use super::*;
 
-    /// For each item of these sizes, laid out from `start` on: the padding before it, and its offset.
+    /// The padding before each item, and its offset, if items of these sizes and alignments are laid out from `start` on.
     fn laid_out(start: u64, sizes: &[u64], alignments: &[u64]) -> Vec<(u64, u64)> {
         let mut end = start;
         let place = |(&size, &alignment): (&u64, &u64)| {

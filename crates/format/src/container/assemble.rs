@@ -59,7 +59,8 @@ impl Layout {
             let size = segment.blob.len();
             let offset = match segment.place {
                 Place::At(offset) => offset,
-                // Behind the last byte of the others, and not beyond the end of the file: readers check that, too.
+                // An empty segment is placed at the end of the bytes before it, and so within the file: readers check that of empty
+                // segments, too.
                 Place::Aligned(_) if size == 0 => layout.data_size,
                 Place::Aligned(own) => {
                     layout.base_alignment = lcm(layout.base_alignment, own).ok_or_else(too_long_error)?;

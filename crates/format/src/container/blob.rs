@@ -56,8 +56,8 @@ impl<'d> Blob<'d> {
         Self { len, source: Source::Parts(Arc::new(parts)), owner: None }
     }
 
-    /// The same blob with the owner of its bytes: whoever knows its type can use the bytes where they are, without
-    /// writing them.
+    /// The same blob, together with the object that owns its bytes. Code that knows the owner's type can get it from [`Self::owner`] and
+    /// use the bytes in place, instead of writing the blob and reading it back.
     #[must_use]
     pub fn with_owner(self, owner: Arc<dyn Any + Send + Sync>) -> Self {
         Self { owner: Some(owner), ..self }
@@ -125,7 +125,7 @@ impl<'d> Blob<'d> {
         Error::new(ErrorKind::Io, "", format!("{} bytes of data, as announced", self.len), actual)
     }
 
-    /// An address that all clones of the blob share.
+    /// An address that identifies the blob: all its clones share it, and no other blob has it as long as one of them lives.
     pub(crate) fn identity(&self) -> usize {
         match &self.source {
             Source::Bytes(bytes) => Arc::as_ptr(bytes).addr(),
@@ -189,8 +189,8 @@ impl<'d> Sharing<'d> {
         Self { by_bytes, groups: HashMap::new(), by_identity: HashMap::new() }
     }
 
-    /// The index of an earlier blob that is equal and has the same alignment; otherwise the index that `add` returns
-    /// for a clone of the blob, which it must keep.
+    /// The index of an earlier blob that is equal and has the same alignment; otherwise the index that `add` returns for a clone of the
+    /// blob. `add` must keep the clone alive.
     pub(crate) fn index(
         &mut self,
         blob: &Blob<'d>,

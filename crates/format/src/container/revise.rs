@@ -11,8 +11,8 @@ pub(crate) enum Content<'d> {
     Old(usize),
     /// Dropped: an empty segment remains, so that the others keep their indices.
     Gone,
-    /// Other bytes, in the place of an old segment, or new ones. The alignment is in addition to what the file's
-    /// segments have.
+    /// New bytes, which replace the old segment `replaces` or are a new segment. The segment is aligned to `alignment` bytes as well as to
+    /// the file's segment alignment.
     New { blob: Blob<'d>, alignment: u64, replaces: Option<usize> },
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct OldSegments<'s> {
     pub(crate) segments: &'s [DataSegment],
     /// The segment base, a byte offset in the file; 0 if there are no segments.
     pub(crate) base: u64,
-    /// Bytes of segment data, if the header says so.
+    /// Number of bytes of segment data, if the header states it.
     pub(crate) data_size: Option<u64>,
     /// The byte offset at which the tables end.
     pub(crate) tables_end: u64,
@@ -113,7 +113,7 @@ impl OldSegments<'_> {
         let mut each = vec![inferred.common; self.segments.len()];
         let base = inferred.each.first().copied().filter(|_| first == 1).unwrap_or(inferred.common);
         for (&index, &alignment) in order.iter().zip(&inferred.each[first..]) {
-            // What is at the base is there because the base is aligned.
+            // A segment that starts at the segment base may need all of the base's alignment.
             each[index] = if self.segments[index].offset == 0 { alignment.max(base) } else { alignment };
         }
         (inferred.common, each)
@@ -192,7 +192,7 @@ impl OldSegments<'_> {
                 Content::New { blob, alignment: own, .. } => (blob.clone(), alignment.max(*own)),
                 Content::Old(old) => {
                     let Some(range) = self.range(*old) else { continue };
-                    // Segments may have the same bytes.
+                    // Several segments may be the same byte range, which is written once.
                     if let Some((_, offset)) = last.as_ref().filter(|(known, _)| *known == range) {
                         revised.placed[index] =
                             DataSegment { offset: *offset, size: range.end - range.start };
@@ -234,7 +234,7 @@ impl<'d> Revised<'d> {
         self.pieces.push((placed, Segment { blob, place: Place::At(offset) }));
     }
 
-    /// A phrase for each gap between segments whose bytes the edit loses, unless they are all zero.
+    /// A phrase for each gap between segments that has nonzero bytes, which the edit loses.
     pub(crate) fn lost_gap_phrases(&self, source: &dyn Fn(Range<u64>) -> Blob<'d>) -> Result<Vec<String>> {
         let mut lost = Vec::new();
         for gap in self.gaps.iter().filter(|gap| !gap.is_empty()) {
@@ -245,8 +245,8 @@ impl<'d> Revised<'d> {
         Ok(lost)
     }
 
-    /// The segment base after `tables_size` bytes of tables, and the length of the file. Without data, what follows the
-    /// tables starts there.
+    /// The segment base after `tables_size` bytes of tables, and the length of the file. Without segment data (`has_data`), the base is the
+    /// end of the tables, and any bytes that follow start there.
     pub(crate) fn base_and_file_len(&self, tables_size: u64) -> Result<(u64, u64)> {
         let phase = self.base % self.modulus;
         let least = tables_size.saturating_sub(phase);

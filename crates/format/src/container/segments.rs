@@ -37,7 +37,7 @@ pub(crate) fn segment_range(segment: &DataSegment, base: u64) -> Option<Range<u6
 pub(crate) struct SegmentSpace {
     /// The segment base, a byte offset in the file; `None` if no header gives it.
     pub(crate) base: Option<u64>,
-    /// Bytes of all segments together, if the header says so.
+    /// Number of bytes of all segments together, if the header states it.
     pub(crate) data_size: Option<u64>,
     /// The byte offset at which the flatbuffer ends.
     pub(crate) program_end: u64,

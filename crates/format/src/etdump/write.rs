@@ -75,7 +75,7 @@ fn write_value(w: &mut Writer, value: &Value) -> Ref {
         ValueKind::Null => (0i8, 0, None),
         ValueKind::Int(value) => (1, 3, Some(w.table(&[Field::scalar(*value, 0)]))),
         ValueKind::Bool(value) => (2, 6, Some(w.table(&[Field::scalar(*value, false)]))),
-        // Compared by its bits: -0.0 equals the default, but is another value.
+        // Compared by bits: -0.0 == 0.0, the default, so a comparison of numbers would omit -0.0.
         ValueKind::Float(value) => (3, 4, Some(w.table(&[Field::scalar(value.to_bits(), 0)]))),
         ValueKind::Double(value) => (4, 5, Some(w.table(&[Field::scalar(value.to_bits(), 0)]))),
         ValueKind::Tensor(value) => (5, 1, Some(write_tensor(w, value))),

@@ -11,7 +11,7 @@ const APPENDED: usize = 8;
 /// The maximum number of lost parts that are listed.
 const MAX_LOST: usize = 64;
 
-/// A patched flatbuffer.
+/// The old flatbuffer, patched to have the new contents, and what it lost.
 #[derive(Debug)]
 pub(crate) struct Merged {
     pub(crate) bytes: Vec<u8>,
@@ -203,8 +203,8 @@ impl Merger<'_> {
         Some(())
     }
 
-    /// Sets a field of a table that has room for it at `at`. `had`: whether it was there before. False if the table
-    /// must be replaced.
+    /// Sets field `id` of a table; `at` is the position in the table that is reserved for it, and `had` whether the old table has the
+    /// field. Returns false if the table must be replaced.
     fn merge_field(
         &mut self,
         (old, new): (RawTable, RawTable),

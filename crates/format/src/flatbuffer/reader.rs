@@ -102,8 +102,8 @@ impl<'a> Reader<'a> {
         self.limits
     }
 
-    /// The paths of the fields that tables have beyond those that were read, as `execution_plan[0].field_12`: a newer
-    /// schema has them. At most a thousand.
+    /// The paths of table fields that the decoder does not know, such as `execution_plan[0].field_12`; if there are any, the file has a
+    /// newer schema. At most a thousand.
     pub fn unknown_fields(&self) -> Vec<String> {
         self.unknown.borrow().clone()
     }

@@ -10,8 +10,8 @@ const MAX_LISTED: usize = 64;
 /// What a flatbuffer contains beyond what a schema declares.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// The fields that the schema does not declare, and unions with members that it does not have, by path; the first
-    /// of them.
+    /// The paths of the first fields that the schema does not declare, and of the first unions with members that it does not have; at most
+    /// [`MAX_LISTED`] in all.
     pub(crate) unknown: Vec<String>,
     /// The number of unknown parts, listed or not.
     pub(crate) unknown_count: usize,

@@ -32,7 +32,7 @@ pub struct Finished {
 }
 
 impl Writer {
-    /// An empty buffer.
+    /// A writer with an empty buffer.
     pub fn new() -> Self {
         Self { max_alignment: 4, ..Self::default() }
     }

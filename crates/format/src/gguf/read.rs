@@ -15,8 +15,8 @@ const TENSOR_BYTES: u64 = 24;
 /// The minimum size of a metadata entry, in bytes.
 const ENTRY_BYTES: u64 = 13;
 
-/// Reads the header of a file of `file_len` bytes from its start. Nothing beyond the header is read, and that in small
-/// pieces, so `head` should be buffered.
+/// Reads the header of a file of `file_len` bytes from its start, and nothing beyond the header. The reads are small, so `head` should be
+/// buffered.
 pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     let mut head = Head { inner: head, at: 0, len: file_len, limits };
     let magic: [u8; 4] = head.read_bytes("magic")?;

@@ -1,4 +1,4 @@
-//! Where the fields of the tables of named data are: `flat_tensor.fbs`.
+//! The names and kinds of the fields of the tables of `flat_tensor.fbs`, by field id.
 
 use crate::container::DATA_SEGMENT;
 use crate::flatbuffer::FieldKind::{Scalar, Scalars, Table, Tables, Text};

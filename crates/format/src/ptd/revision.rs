@@ -116,7 +116,7 @@ impl<'d> Revision<'d> {
         }
     }
 
-    /// The entries.
+    /// The entries, as edited so far.
     pub fn entries(&self) -> &[NamedData] {
         &self.tables.named_data
     }

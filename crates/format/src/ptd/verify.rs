@@ -139,17 +139,17 @@ impl VerifiedFlatTensor {
         Ok(Self { tables, header, unknown_fields: Vec::new(), order })
     }
 
-    /// The paths of fields that this reader does not know: the file is of a newer schema. At most a thousand.
+    /// The paths of fields that this reader does not know; if there are any, the file has a newer schema. At most a thousand.
     pub fn unknown_fields(&self) -> &[String] {
         &self.unknown_fields
     }
 
-    /// The tables.
+    /// The verified tables of the file.
     pub fn tables(&self) -> &FlatTensor {
         &self.tables
     }
 
-    /// The header.
+    /// The header of the file.
     pub fn header(&self) -> &Header {
         &self.header
     }

@@ -1,4 +1,4 @@
-//! Where the fields of a program's tables are: `program.fbs`.
+//! The names and kinds of the fields of the tables of `program.fbs`, by field id.
 
 use crate::flatbuffer::FieldKind::{Bulk, Member, Scalar, Scalars, Table, Tables, Text, Union};
 use crate::flatbuffer::Layout;

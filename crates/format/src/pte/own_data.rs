@@ -22,7 +22,7 @@ pub const OWN_KEY_PREFIX: &str = "pteron.";
 /// The maximum size in bytes of a named data entry that Pteron adds.
 pub const MAX_OWN_BYTES: u64 = 1 << 20;
 
-/// Whether named data with this key belongs to the program itself and not to a delegate.
+/// Whether named data with this key was added by Pteron for the program itself, and does not belong to a delegate.
 pub fn is_own_key(key: &str) -> bool {
     key.starts_with(OWN_KEY_PREFIX)
 }

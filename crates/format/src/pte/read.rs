@@ -40,8 +40,8 @@ pub(crate) struct Broken {
     pub(crate) error: crate::Error,
     /// The method as far as it could be read, if nothing is wrong with it except unknown members of enums or unions.
     pub(crate) plan: Option<ExecutionPlan>,
-    /// The unknown members. In `plan`, values have [`EValue::Null`] instead, instructions a kernel call without
-    /// operator, and enums their default.
+    /// The unknown members. In their place `plan` has [`EValue::Null`] for values, a kernel call with operator index -1 for instructions,
+    /// and the default of an enum.
     pub(crate) unknown: Vec<crate::Error>,
 }
 
@@ -75,7 +75,7 @@ fn read_root(t: In<'_, '_, '_>) -> Result<Decoded> {
                     Err(Broken { name, error, plan: Some(plan), unknown })
                 }
             }),
-            // The limits are those of the whole file.
+            // A limit applies to the whole file, so the program is rejected, not only this method.
             Err(error) if error.kind() == ErrorKind::Limit => Err(error),
             Err(error) => {
                 let name = table.and_then(|t| t.required_string(0, "name").ok());

@@ -84,11 +84,11 @@ pub struct FrameList {
 /// A source location (`Frame`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frame {
-    /// The file.
+    /// The name of the source file.
     pub filename: Option<String>,
     /// The line, counted from 1.
     pub lineno: i32,
-    /// The function.
+    /// The name of the function.
     pub name: Option<String>,
     /// The line's text.
     pub context: Option<String>,

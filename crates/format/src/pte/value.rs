@@ -83,7 +83,7 @@ pub struct Tensor {
     pub allocation_info: Option<AllocationDetails>,
     /// PyTorch's storage layout: always 0, which means strided.
     pub layout: i8,
-    /// Whether sizes may change.
+    /// Whether and how the sizes may change.
     pub shape_dynamism: TensorShapeDynamism,
     /// The tensor's name, where its bytes are, and its device.
     pub extra_tensor_info: Option<ExtraTensorInfo>,

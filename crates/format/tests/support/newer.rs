@@ -174,7 +174,8 @@ impl Maker<'_> {
     }
 }
 
-/// The tables again, with undeclared fields in one of `rarity` tables, behind `header` bytes of header.
+/// The tables with `header` inserted after the first eight bytes, and with undeclared fields in about one of `rarity` tables; also returns
+/// these fields' bytes.
 fn newer_tables(
     tables: &[u8],
     root: &str,

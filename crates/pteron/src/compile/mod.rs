@@ -147,7 +147,7 @@ pub fn example_inputs(
     let (archive, budget) = (FileArchive(Arc::clone(file)), exported::CompileBudget::new(limits.memory));
     let examples = pt2::example_inputs(&archive, method, &budget).map_err(|e| compile_failure(&**file, e))?;
     let Some(examples) = examples else { return Ok(None) };
-    // Sizes that were fixed when compiling may be others.
+    // Sizes that were fixed when compiling may differ from those of the example inputs.
     let fits = |example: &&ExampleInput, meta: &TensorMeta| {
         check_tensor(0, meta, None, example.dtype, &example.sizes).is_ok()
     };

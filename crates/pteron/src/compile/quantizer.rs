@@ -361,7 +361,7 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection. Fails if it takes them all.
+    /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection. Fails if the goal takes all of them.
     fn reach_goal(
         &self,
         goal: &QuantizationGoal,

@@ -130,8 +130,8 @@ impl Exercise {
         Self { kernels, ways, failures: Failures::default(), counts: BTreeMap::new() }
     }
 
-    /// Compiles an archive in every way; validates, inspects, reports and runs what one of them gives, another for each archive.
-    /// `case` names the archive.
+    /// Compiles an archive in every way. Validates, inspects, reports and runs the program of one of the ways, which take turns from
+    /// archive to archive. `case` names the archive.
     pub(crate) fn archive(&mut self, bytes: &Arc<Vec<u8>>, case: &str) {
         let count = self.counts.entry("archives").or_default();
         *count += 1;

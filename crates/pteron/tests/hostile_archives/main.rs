@@ -15,7 +15,7 @@ use mutate::{Random, Records, mutated};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// The memory of the process is measured: one test at a time.
+/// Held during each test: tests measure the memory of the whole process, so only one may run at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn number(variable: &str, default: u64) -> u64 {

@@ -143,8 +143,8 @@ impl PyBatchRunner {
         Ok((outputs, failures))
     }
 
-    /// As `run_arrays`, of Arrow columns or lists, but returns a named Arrow column for each output. `labels` are those
-    /// of the indices that `top` has found.
+    /// As `run_arrays`, but takes Arrow columns or lists and returns a named Arrow column for each output. With `labels`, the indices that
+    /// `top` finds are replaced by their labels.
     fn run_arrow(
         &self,
         py: Python<'_>,
@@ -242,7 +242,7 @@ impl Column for GivenRows<'_> {
     }
 }
 
-/// The outputs or, with `count`, the indices of that many largest elements of the only output, and these elements.
+/// The outputs; with `count`, instead the indices of the `count` largest elements of the only output, and these elements.
 fn with_top(outputs: Vec<OutputColumn>, count: Option<usize>) -> Result<Vec<OutputColumn>> {
     let Some(count) = count else { return Ok(outputs) };
     let mut outputs = outputs.into_iter();

@@ -9,8 +9,8 @@ use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyEllipsis, PySlice, PyTuple};
 
-/// The elements that are taken of a dimension: the index of the first, the step, and how many; `None` for a single one,
-/// whose dimension is gone.
+/// The elements that are taken of a dimension: the index of the first, the step, and how many; `None` for a single one, whose dimension is
+/// dropped.
 struct Range {
     start: usize,
     step: isize,

@@ -35,8 +35,8 @@ impl Adjacency {
     }
 }
 
-/// Vertices: the nodes, followed by dummy vertices. An edge that spans several layers runs through a dummy vertex in each
-/// layer between its ends. All edges that leave a node share one chain of dummy vertices, as far as they go.
+/// Vertices: the nodes, followed by dummy vertices. An edge that spans several layers runs through a dummy vertex in each layer between its
+/// ends. All edges that leave a node share one chain of dummy vertices, each up to the layer above its end.
 #[derive(Debug)]
 pub(super) struct Chains {
     nodes: u32,

@@ -68,7 +68,7 @@ impl Activity {
             return Verdict::Stalled;
         }
         let idle_end = state.idle_since + idle;
-        // What begins after this look is looked at before it can be idle or stalled for too long.
+        // A request or response that begins after this check is checked again before it can be idle or stalled for too long.
         let next = now + idle.min(stalled);
         match state.requests == 0 && slowest.is_none() {
             false => Verdict::Until(slowest.unwrap_or(next).min(next)),

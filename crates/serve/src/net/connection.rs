@@ -37,7 +37,7 @@ impl Shared {
         let origin = cors::allowed_origin(&self.options.allowed_origins, &parts);
         let response = match (is_grpc, &origin) {
             (true, _) => self.answer_grpc(&parts, body, &mut entry).await,
-            // Browsers send no token with this question.
+            // Browsers send no token with a preflight request.
             (false, Some(_)) if cors::is_preflight(&parts) => {
                 body::discard_body(body);
                 Ok(cors::preflight_response())

@@ -373,7 +373,7 @@ fn to_input_tensor(
     let shape = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let shape = shape.ok_or_else(|| at_input(Refusal::invalid("a size is negative")))?;
     let data: Data = match (raw, contents) {
-        // An empty message is as good as none.
+        // Empty contents count as absent.
         (Some(raw), contents) if contents.as_ref().is_none_or(Bytes::is_empty) => Box::new(raw),
         (Some(_), _) => {
             return Err(at_input(Refusal::invalid("both contents and raw contents were sent")));

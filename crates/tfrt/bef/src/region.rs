@@ -12,7 +12,7 @@ pub const PAD: u8 = 0xCC;
 pub struct Region<'a> {
     bytes: &'a [u8],
     start: u64,
-    /// Whether values in the region may have any alignment.
+    /// Whether values in the region need not be aligned.
     any_alignment: bool,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Region<'a> {
         Region { bytes, start, any_alignment: false }
     }
 
-    /// The region's bytes as a region in which values may have any alignment.
+    /// The same bytes as a region in which values need not be aligned.
     pub(crate) fn with_any_alignment(self) -> Self {
         Region { any_alignment: true, ..self }
     }

@@ -184,7 +184,7 @@ impl Waiters {
 
     fn run_all(&mut self) {
         while let Some(waiter) = self.pop() {
-            // The other waiters belong to others: the panic of one is not theirs.
+            // A panic of one waiter must not keep the other waiters from running.
             let _ = catch_panic(|| waiter.run());
         }
     }

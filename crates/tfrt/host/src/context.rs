@@ -17,8 +17,8 @@ use std::time::Duration;
 
 type Diagnose = Box<dyn Fn(&ErrorValue) + Send + Sync>;
 
-/// State that all programs of one host share: the work queue, the output and log streams and the error handler.
-/// Cloning shares it.
+/// State that all programs of one host share, such as the work queue, the limits, the output and log streams and the diagnostics handler.
+/// Clones share it.
 #[derive(Clone)]
 pub struct HostContext(Arc<Host>);
 
@@ -44,7 +44,7 @@ pub struct HostBuilder {
 }
 
 impl HostBuilder {
-    /// Sets the diagnostics handler, which is called for every failure that a kernel reports.
+    /// Sets the diagnostics handler, which is called for every failure that a kernel or the executor reports.
     pub fn on_error(mut self, diagnose: impl Fn(&ErrorValue) + Send + Sync + 'static) -> Self {
         self.diagnose = Box::new(diagnose);
         self
@@ -204,15 +204,14 @@ impl HostContext {
         self.wait_until(&|| remaining.load(Ordering::Acquire) == 0 || ended())
     }
 
-    /// Waits until `done` returns true. Runs the work deferred on this thread before each check, which may depend on
-    /// it.
+    /// Waits until `done` returns true. Before each check, runs the work deferred on this thread, on which `done` may depend.
     fn wait_until(&self, done: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let wait = || {
             let done = || {
                 stack::run_deferred();
                 done()
             };
-            // A panic of a task ends that task: it is no reason to end this wait, which may be another request's.
+            // A panic ends only the task that panicked, not this wait, which may be another request's.
             while catch_panic(|| self.queue().wait_until(&done)).is_err() {}
         };
         if !stack::is_deep() {

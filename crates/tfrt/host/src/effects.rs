@@ -19,7 +19,7 @@ use crate::kernel::Effect;
 use crate::limits::{MAX_ORDERED_FUNCTIONS, MAX_ORDERED_KERNELS};
 use std::collections::HashMap;
 
-/// Whether the execution order of a function is not observable. Returns false for functions that are too large to
+/// Whether the observable effects of a function have the same order in every schedule. Returns false for functions that are too large to
 /// analyse.
 pub(crate) fn is_ordered(root: FunctionRef<'_>) -> bool {
     Reachable::from_root(root).is_some_and(Reachable::prove_ordered)

@@ -124,7 +124,7 @@ impl ErrorValue {
             return self;
         }
         if !unreported {
-            // Its creator may return it from other kernels, too.
+            // Whoever created the failure may return it from other kernels, too: this kernel gets a copy.
             return Self::in_kernel(*code, message.clone(), kernel, location());
         }
         let kernel_origin = Origin { kernel: Some(kernel.to_owned()), location: location() };

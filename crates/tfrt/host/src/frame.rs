@@ -29,8 +29,8 @@ impl Site {
         }
     }
 
-    /// A failure of this kernel call, which gets the call's name and location unless it has an origin already. If no
-    /// kernel has reported it, the host's diagnostics handler hears it.
+    /// A failure of this kernel call, which gets the call's name and location unless it has an origin already. If no kernel has reported
+    /// it, it is passed to the host's diagnostics handler.
     #[cold]
     #[inline(never)]
     pub(crate) fn attach_origin(

@@ -22,8 +22,8 @@ impl Account {
     }
 }
 
-/// Memory that is charged to a request ([`ExecutionContext::charge`](crate::ExecutionContext::charge)) until this value
-/// is dropped: kept with what the memory holds.
+/// Memory that is charged to a request ([`ExecutionContext::charge`](crate::ExecutionContext::charge)) until this value is dropped. Store
+/// it beside the data that takes the memory.
 #[must_use = "the memory is charged only until this value is dropped"]
 pub struct Charge {
     account: Arc<Account>,

@@ -1,4 +1,4 @@
-//! Threads that go on where a thread has used up its stack by waiting inside of what it waits for.
+//! Threads that continue the work of a thread whose stack is used up by nested waits.
 
 use crate::limits::NESTED_THREAD_BYTES;
 use crate::stack;

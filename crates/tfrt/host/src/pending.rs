@@ -56,7 +56,8 @@ struct List {
 const MIN_SWEEP: usize = 64;
 
 impl Pending {
-    /// Resolves `target` when `source` is available, or when the request is cancelled.
+    /// A value that becomes that of `source`, or the request's error if the request is cancelled first. `target` is the promise of the
+    /// value, and the value.
     pub(crate) fn relay(&self, target: (Promise, AsyncValue), source: AsyncValue) -> Value {
         let (promise, value) = target;
         let relay = Arc::new(Relay(Mutex::new(Some(Source { promise, source: source.clone() }))));

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 thread_local! {
-    /// Kernels that ran on this thread, for any request, and are not charged to a request yet.
+    /// Number of kernels that ran on this thread, for any request, and are not charged to a request yet.
     static UNCOUNTED: Cell<u32> = const { Cell::new(0) };
 }
 

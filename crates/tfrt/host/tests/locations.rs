@@ -1,4 +1,4 @@
-//! Every failure has the kernel and the location that it came from, and the diagnostics handler hears it once.
+//! Every failure has the kernel and the location that it came from, and the diagnostics handler is called with it once.
 
 use pteron_host::{
     AsyncValue, ErrorCode, ErrorValue, ExecutionContext, Frame, Function, FunctionBuilder, HostContext,

@@ -14,7 +14,7 @@ fn queues() -> [WorkQueue; 3] {
     [WorkQueue::single_threaded(), WorkQueue::multi_threaded(&pool), WorkQueue::of_workers(&pool)]
 }
 
-/// A host that keeps the errors that it hears of.
+/// A host, and a list of the errors that its diagnostics handler was called with.
 fn listening(queue: WorkQueue) -> (HostContext, Arc<Mutex<Vec<ErrorValue>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&heard);
@@ -108,7 +108,7 @@ fn a_deadline_ends_a_request_once_and_no_other() {
         assert_eq!(failed(function(1, never).call(&context, &[])).code(), ErrorCode::DeadlineExceeded);
         assert!(start.elapsed() >= Duration::from_millis(30));
         assert_eq!(heard.lock().unwrap().len(), 1);
-        // A request that ends before takes its timer with it.
+        // A request that ends before its deadline removes its timer.
         let early = ExecutionContext::with_deadline(&host, Instant::now() + Duration::from_millis(1));
         drop(early);
         let other = ExecutionContext::new(&host);

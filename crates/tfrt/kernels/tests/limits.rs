@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// A parallel loop of 2^31 - 1 blocks.
 const HUGE_LOOP: &[u8] = include_bytes!("data/huge_loop.bef");
 
-/// The same loop, over a function that does not take the bounds.
+/// The same loop, over a function that does not take the bounds as arguments.
 const MISMATCHED_LOOP: &[u8] = include_bytes!("data/misfit_loop.bef");
 
 #[test]

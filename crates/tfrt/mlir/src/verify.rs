@@ -112,7 +112,7 @@ impl<'a> Verifier<'a> {
         self.module.types_of(values)
     }
 
-    /// The declared result types of the directly enclosing function; `None` if another operation encloses directly.
+    /// The declared result types of the directly enclosing function; `None` if the directly enclosing operation is not a function.
     pub(crate) fn enclosing_result_types(&self) -> Option<&'a [Type]> {
         let parent = self.parents.last().filter(|parent| parent.is("func.func"))?;
         match parent.attribute("function_type") {
@@ -319,7 +319,7 @@ impl<'a> Verifier<'a> {
         });
         for (at, (value, slot)) in values.iter().zip(expanded).enumerate() {
             let actual = self.module.type_of(*value);
-            // A custom form states no types: it would be read with the older name.
+            // The custom form states no types, so the type would be read back with the older name.
             let fits = |expected: &Type| {
                 expected == actual
                     || (!self.printing && dialects::newer_type_name(expected).as_ref() == Some(actual))

@@ -7,7 +7,7 @@ use pteron_tensor::{ScalarType, ShapeDynamism};
 /// The maximum number of rows per call if the batch dimension is dynamic, its bound allows it and the caller sets none.
 const DEFAULT_BATCH: usize = 256;
 
-/// Maximum number of batch sizes: four, because a dynamic region caches its preparation for four shape keys.
+/// Maximum number of batch sizes: four, the number of input shapes for which a region with dynamic shapes keeps its prepared form.
 const MAX_BATCH_SIZES: usize = 4;
 
 /// An input or output of a method as a column: the type and sizes of one row.
@@ -190,7 +190,7 @@ impl Plan {
     }
 }
 
-/// Padding to this many rows costs less than the preparation of a region for a further batch size.
+/// Up to this batch size, padding costs less than the preparation of regions for a further batch size.
 const CHEAP_BATCH: usize = 64;
 
 fn padded_batch_size(sizes: &[usize], rows: usize) -> usize {

@@ -136,7 +136,7 @@ fn heaviest_pairs(a: &[&Fingerprint], b: &[&Fingerprint]) -> Vec<(usize, usize)>
         return pairs;
     }
     let width = b.len() + 1;
-    // The greatest weight of the first i and j values.
+    // `best[i * width + j]` is the greatest weight of pairs among the first i values of `a` and the first j values of `b`.
     let mut best = vec![0u32; (a.len() + 1) * width];
     let weight = |i: usize, j: usize| a[i].weight(b[j]);
     for i in 0..a.len() {
@@ -175,7 +175,7 @@ mod tests {
     fn values_are_paired_by_content_kind_and_source() {
         let a =
             [value("conv", 8, 0.0), value("relu", 8, 1.0), value("linear", 4, 5.0), value("softmax", 4, 0.0)];
-        // Convolution and activation are one step, and the linear layer gives something else.
+        // In `b`, convolution and activation are one step, and the linear layer computes other values.
         let b = [value("convolution", 8, 1.0), value("linear", 4, 50.0), value("softmax", 4, 3.0)];
         let (a, b) = (a.each_ref(), b.each_ref());
         assert_eq!(align(&a, &b), [(1, 0), (2, 1), (3, 2)]);

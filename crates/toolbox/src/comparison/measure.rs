@@ -72,8 +72,8 @@ pub(super) fn elements(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
     Ok(Some(elements))
 }
 
-/// The line `slope x + offset` that is nearest to `y`, applied to `x`: what an 8-bit tensor stands for, if that is known of no
-/// other source than the values that it should have.
+/// The least-squares line `slope x + offset` through the points (`x`, `y`), applied to `x`. It gives an approximation of the values of an
+/// 8-bit tensor `x` whose scale and zero point are not known, if `y` are the values that it should have.
 pub(super) fn linear_fit(x: &[f64], y: &[f64]) -> Vec<f64> {
     let count = x.len().max(1) as f64;
     let (mean_x, mean_y) = (x.iter().sum::<f64>() / count, y.iter().sum::<f64>() / count);

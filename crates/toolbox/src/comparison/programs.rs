@@ -28,7 +28,7 @@ pub fn compare_programs(
         None => crate::run::default_method(a.program)?,
     };
     let same_instructions = called_names(a.program, &method)? == called_names(b.program, &method)?;
-    // Programs with other instructions fuse other ones: as written, they have more values in common.
+    // Programs with different instructions are fused differently: run as written, they have more values in common.
     let layers =
         |side| record_layers(side, &method, first, Run { no_prepare: !same_instructions, is_second: true });
     let (of_a, of_b) = (layers(a)?, layers(b)?);
@@ -42,7 +42,7 @@ pub fn compare_programs(
     let agree = outputs_agree && !(same_instructions && layers.iter().any(|layer| layer.differs));
     let first_layer = if agree { None } else { layers.iter().position(|layer| layer.differs) };
     let mut instruction = None;
-    // The first run reads no state that an earlier one wrote; in the second, a fault in what the first one wrote shows.
+    // The first run reads no state that an earlier run wrote; the second run shows faults in the state that the first one wrote.
     for is_second in [false, true] {
         if agree || !same_instructions || instruction.is_some() {
             break;

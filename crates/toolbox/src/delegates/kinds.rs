@@ -22,7 +22,7 @@ impl NodeKinds {
     /// Reads the payloads of a method. Payloads that no registered backend can read contribute no kinds.
     pub fn read(program: &Program, method: &str, backends: &BackendRegistry) -> Result<Self> {
         let plan = program.method_meta(method)?.plan();
-        // It is only shown: what cannot be read is not there.
+        // The sources are only displayed, so that those that cannot be read are treated as absent.
         let sources = program.method_meta(method)?.delegate_sources().ok().flatten().unwrap_or_default();
         let mut kinds = Self { sources, ..Self::default() };
         for delegate in &plan.delegates {

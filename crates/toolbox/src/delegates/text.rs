@@ -21,7 +21,7 @@ pub fn text(payloads: &[DelegatePayload]) -> String {
         let contents = payload.contents.as_ref().map(|contents| contents.read.to_string());
         let shown = payload.mlir.clone().or(contents).or_else(|| payload.problem.clone()).unwrap_or_default();
         for shown in shown.lines() {
-            // Its columns are aligned by spaces.
+            // The spaces that align columns are kept; the text between them is made safe to show.
             let pieces: Vec<String> = shown.split("  ").map(|piece| line(piece).to_string()).collect();
             let _ = writeln!(out, "  {}", pieces.join("  "));
         }

@@ -149,8 +149,8 @@ impl DiffReport {
     }
 }
 
-/// The alignment of a set of offsets, given their bitwise OR. Of the powers of two above 128, the reference's default, only
-/// sizes of pages count: that offsets are multiples of another is chance.
+/// The alignment of a set of offsets, given their bitwise OR: the largest power of two up to 128 (the reference's default) or page size of
+/// 4, 16 or 64 KiB that divides all of them. A multiple of any other power of two counts as chance.
 fn alignment_of(offsets: u64) -> u64 {
     let steps = [1 << 16, 1 << 14, 1 << 12, 128, 64, 32, 16, 8, 4, 2];
     steps.into_iter().find(|&step| offsets.is_multiple_of(step)).unwrap_or(1)

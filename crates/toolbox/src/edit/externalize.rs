@@ -16,8 +16,8 @@ pub struct MoveOptions {
     pub at_least: u64,
     /// Whether the initial values of mutable tensors are moved, too.
     pub initial: bool,
-    /// Moves only weights whose names fit one of these; all, if there are none. The name of a weight without one is the
-    /// SHA-256 of its bytes.
+    /// Moves only weights whose names fit one of these patterns; all weights if the list is empty. The name of a weight that has none is
+    /// the SHA-256 of its bytes.
     pub names: Vec<Pattern>,
 }
 

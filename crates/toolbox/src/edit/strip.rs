@@ -8,8 +8,8 @@ use serde::Serialize;
 /// The parts to strip besides stack traces.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StripOptions {
-    /// Also strips the names of inputs and outputs, those that tensors have in the source model, except those that are keys of
-    /// external data, and the description of Python's containers around inputs and outputs.
+    /// Also strips the names of inputs and outputs, the names that tensors have in the source model (unless they are keys of external
+    /// data), and the description of the Python containers of inputs and outputs.
     pub names: bool,
     /// Also strips the task metadata.
     pub task: bool,

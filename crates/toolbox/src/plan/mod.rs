@@ -33,8 +33,7 @@ pub struct MethodPlan {
     /// The number of instructions of all chains.
     pub instructions: usize,
     pub arenas: Vec<ArenaPlan>,
-    /// Pairs of blocks of which one is overwritten by the other while it is live; at most
-    /// [`MAX_OVERLAPS`] per arena.
+    /// Pairs of blocks that share bytes, of which one is written while the other is live; at most [`MAX_OVERLAPS`] per arena.
     pub overlaps: Vec<Overlap>,
     /// The memory of delegates outside the arenas, if their backends can read the payloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -66,8 +65,8 @@ pub struct Block {
     pub memory_id: u32,
     /// The block's byte range in the arena.
     pub bytes: Range<u64>,
-    /// The instructions during which it is live, as inclusive ranges; indices count over all chains. -1 is before the
-    /// first instruction, the number of instructions is after the last.
+    /// The instructions during which the block is live, as inclusive ranges; indices count over all chains. -1 is before the first
+    /// instruction, the number of instructions is after the last.
     pub life: Vec<(i64, i64)>,
     /// The indices of the instructions that write the block.
     #[serde(skip)]

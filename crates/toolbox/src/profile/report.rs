@@ -202,7 +202,7 @@ fn step_time(
     let named = place.and_then(|(c, i)| instruction_summary(program, method, kernels, c, i));
     let is_step = span.kind == SpanKind::DelegateStep;
     let (operator, shapes) = match nodes.text(span.place) {
-        // The call is listed above it.
+        // The delegate call is listed above its steps, so its name is not repeated.
         node if is_step => (node, None),
         Some(node) => (named.map(|(delegate, _)| format!("{delegate}, {node}")), None),
         None => named.unzip(),

@@ -135,7 +135,7 @@ impl Arg {
         match (self, declared.ty) {
             (Self::Out(_), _) => declared.written,
             _ if declared.written => false,
-            // Defaults that have no other form are written as absent; the kernel checks whether it may be.
+            // Defaults that have no other form are written as absent; the kernel checks whether the argument may be absent.
             (Self::None, _) => true,
             (Self::Tensors(_), ArgType::Tensor) => declared.list,
             (Self::OptionalTensors(_), ArgType::Tensor) => declared.list && declared.optional,

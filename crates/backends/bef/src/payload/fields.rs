@@ -128,7 +128,7 @@ impl<'f> Fields<'f> {
             .ok_or_else(|| Error::new(format!("attribute `{name}` is {values:?}, expected sizes below 2^31")))
     }
 
-    /// Exactly `N` sizes.
+    /// The attribute `name` as a list of exactly `N` sizes.
     pub(crate) fn sizes<const N: usize>(&self, name: &str) -> Result<[usize; N]> {
         let sizes = self.list_of_sizes(name)?;
         let actual = sizes.len();

@@ -75,7 +75,7 @@ impl<'p> Builder<'p> {
         Ok(builder)
     }
 
-    /// Ends the payload with its outputs; returns it with its named data.
+    /// Adds the outputs to the payload, and returns the payload and its named data.
     pub(super) fn finish(mut self) -> Result<(Payload, Vec<NamedBytes>), Reason> {
         for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
             let value =
@@ -157,8 +157,8 @@ impl<'p> Builder<'p> {
         self.add_value(dims, Role::Constant(index))
     }
 
-    /// Adds a constant with these bytes, unless it exists, and returns its index. Its key is `prefix` and the bytes'
-    /// SHA-256.
+    /// Adds a constant with these bytes, unless there is one already, and returns the constant's index. The key of the constant is `prefix`
+    /// followed by the SHA-256 of the bytes.
     pub(super) fn add_constant_bytes(&mut self, prefix: &str, bytes: SharedBytes) -> usize {
         let key = format!("{prefix}{}", Digest::hex_digest(reopen_or_share(&bytes).bytes()));
         let size = bytes.len() as u64;

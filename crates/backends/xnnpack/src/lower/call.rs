@@ -6,7 +6,7 @@ use pteron_tensor::{DimOrder, ScalarType};
 /// Why the backend does not support a node.
 pub(super) type Reason = String;
 
-/// A node of a program.
+/// A node, with the program that it is in.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'p> {
     pub(super) program: &'p ExportedProgram,

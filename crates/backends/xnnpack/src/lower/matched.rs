@@ -98,8 +98,8 @@ pub(super) enum Operand {
 }
 
 impl Match {
-    /// Whether a node can compute on quantized values, given that all of its operands are dequantized. The inner value
-    /// is the quantization that its result must have, if the node only moves elements.
+    /// `Some` if a node can compute on quantized values, which requires that all of its operands are dequantized. The inner value is the
+    /// quantization that the result must have, or `None` if the node can requantize its result.
     pub(super) fn quantized_result(&self, quantization: &QuantizationMap<'_>) -> Option<Option<Affine>> {
         let of = |var: &VarId| quantization.dequantized_source(*var).map(|(_, affine)| affine);
         let moved = |var: &VarId| of(var).map(Some);

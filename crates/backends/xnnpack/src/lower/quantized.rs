@@ -59,7 +59,7 @@ pub(super) struct QuantizedOp {
     pub(super) weights: Weights,
 }
 
-/// The quantization of a program.
+/// The quantized values and operators of a program, as found by matching its nodes.
 pub(super) struct QuantizationMap<'p> {
     program: &'p ExportedProgram,
     producers: HashMap<VarId, &'p ExportedNode>,
@@ -120,8 +120,8 @@ impl<'p> QuantizationMap<'p> {
         self.discard(Vec::new());
     }
 
-    /// Drops the operators in `lost`, which the backend does not support, and those whose dynamic quantization has
-    /// other users, too. Kernels compute these.
+    /// Drops the operators in `lost`, which the backend does not support, and all operators whose dynamic quantization has users besides
+    /// the remaining operators. Kernels compute the dropped operators.
     pub(super) fn discard(&mut self, mut lost: Vec<VarId>) {
         // The nodes that quantize an input dynamically are fused into all layers that read it, so they may not have
         // any other user: their int8 values exist only inside of XNNPACK. Dropping a layer makes it such a user of the
@@ -318,7 +318,7 @@ impl<'p> QuantizationMap<'p> {
         Some((int8, affine))
     }
 
-    /// The node that quantizes a value, if it is the only user, with its parameters.
+    /// The only user of a value, if it quantizes the value to int8, and the parameters of the quantization.
     pub(super) fn quantizing_user(&self, var: VarId) -> Option<(&'p ExportedNode, Affine)> {
         let node = self.sole_user(var)?;
         Some((node, self.quantization_by(node)?))

@@ -186,8 +186,8 @@ macro_rules! tables {
             &[$( ($u_tag, $u_name), )* $( ($b_tag, $b_name), )* $( ($tag, $name), )*];
 
         impl Op {
-            /// Its tag in the schema's union, and its name there without `XNN`. `inputs` is the number of values that
-            /// it reads.
+            /// The operation's tag in the schema's union, and its name there without `XNN`. `inputs` is the number of values that the
+            /// operation reads.
             pub(super) fn kind(&self, inputs: usize) -> (u8, &'static str) {
                 match self {
                     $( Self::Unary(Unary::$u { .. }) => ($u_tag, $u_name), )*

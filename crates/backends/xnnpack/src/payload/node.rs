@@ -7,8 +7,7 @@ pub struct Node {
     pub op: Op,
     /// The name of the node's kind in the schema, without `XNN`.
     pub name: &'static str,
-    /// The values that it reads, by index. Fully connected nodes and convolutions read input, filter and an optional
-    /// bias.
+    /// The values that the node reads, by index. Fully connected nodes and convolutions read input, filter and an optional bias.
     pub inputs: Vec<usize>,
     /// The values that the node writes, by index.
     pub outputs: Vec<usize>,

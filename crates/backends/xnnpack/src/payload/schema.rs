@@ -31,7 +31,7 @@ macro_rules! for_each_node {
         $generate! {
             unary {
                 4 "Sigmoid" Sigmoid: ["aten.sigmoid.default"] "aten::sigmoid.out";
-                // Lowered and raised by its bounds.
+                // No table of operators: lowering and raising treat clamps separately, by their bounds.
                 6 "Clamp" Clamp: [] "aten::clamp.out";
                 17 "Floor" Floor: ["aten.floor.default"] "aten::floor.out";
                 22 "SquareRoot" SquareRoot: ["aten.sqrt.default"] "aten::sqrt.out";
@@ -40,7 +40,7 @@ macro_rules! for_each_node {
                 25 "LeakyReLU" LeakyRelu { slope as negative_slope = 0.01 }:
                     ["aten.leaky_relu.default"] "aten::leaky_relu.out";
                 27 "Negate" Negate: ["aten.neg.default"] "aten::neg.out";
-                // Lowered, raised and recovered with its second operand: the exponent, or the same value again.
+                // Lowering, raising and recovery add the second operand: the exponent of `pow`, or the first operand again for `mul`.
                 28 "Square" Square: ["aten.pow.Tensor_Scalar"] "aten::mul.out";
                 29 "ELU" Elu { alpha as alpha = 1.0 }:
                     ["aten.elu.default"] "aten::elu.out" with [scale = Int(1), input_scale = Int(1)];

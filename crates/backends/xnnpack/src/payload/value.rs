@@ -115,8 +115,8 @@ pub struct Value {
     pub role: Role,
     /// The value's quantization parameters.
     pub quantization: Quantization,
-    /// Whether it is a float input that nodes read dynamically quantized, per token. The first releases wrote dynamic
-    /// quantization this way.
+    /// Whether the value is a float input that nodes read dynamically quantized, per token. The first releases wrote dynamic quantization
+    /// this way.
     pub quantized_by_row: bool,
 }
 

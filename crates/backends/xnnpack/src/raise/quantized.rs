@@ -671,7 +671,7 @@ impl Raise<'_> {
     }
 }
 
-/// A tensor of f32 or f64.
+/// A tensor of float64 if `dtype` is that, otherwise of float32.
 fn float_tensor(dtype: ScalarType, sizes: &[usize], elements: &[f64]) -> Result<Tensor> {
     Ok(match dtype {
         ScalarType::Double => Tensor::from_slice(sizes, elements)?,

@@ -52,7 +52,7 @@ pub struct Value {
     pub id: u32,
     pub datatype: i16,
     pub dims: Vec<u32>,
-    /// The index of its constant, or 0.
+    /// The index of the value's constant; 0 for none.
     pub constant: u32,
     /// The external id and the flags.
     pub external: Option<(u32, u32)>,

@@ -86,8 +86,7 @@ impl<'d> Revision<'d> {
         Ok(Revised { prepared, lost: Vec::new(), is_unchanged: true })
     }
 
-    /// The tables of the new file, what was lost, and whether they have room for a header: if the old file has one that
-    /// is needed, or is longer than those of today.
+    /// The tables of the new file, what was lost, and whether the tables have room for a header.
     fn new_tables(
         &self,
         intended: Finished,

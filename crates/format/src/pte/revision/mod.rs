@@ -22,8 +22,8 @@ use std::ops::Range;
 /// rest: segments keep their alignments, indices stay, and so do a longer header, segments that nothing refers to,
 /// methods that are not valid, fields of newer schemas, and what is behind the end of the program.
 pub struct Revision<'d> {
-    /// The tables, to be edited. Only the bytes that [`add_constant`](Self::add_constant) and its like return an index
-    /// for can be referred to beside those of the file.
+    /// The tables, to be edited. They may refer only to bytes that the file already has, and to those that
+    /// [`add_constant`](Self::add_constant) and the other `add_` methods added.
     pub program: Program,
     old: VerifiedProgram,
     /// The bytes of the old tables.

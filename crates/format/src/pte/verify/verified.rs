@@ -149,17 +149,17 @@ impl VerifiedProgram {
         &self.invalid
     }
 
-    /// The paths of fields that this reader does not know: the file is of a newer schema. At most a thousand.
+    /// The paths of fields that this reader does not know; if there are any, the file has a newer schema. At most a thousand.
     pub fn unknown_fields(&self) -> &[String] {
         &self.unknown_fields
     }
 
-    /// The tables.
+    /// The verified tables of the file, with only the valid methods.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The header.
+    /// The header of the file.
     pub fn header(&self) -> &Header {
         &self.header
     }

@@ -162,7 +162,7 @@ fn write_evalue(w: &mut Writer, value: &EValue) -> Ref {
         EValue::Null => (1u8, w.table(&[])),
         EValue::Int(value) => (2, w.table(&[Field::scalar(*value, 0)])),
         EValue::Bool(value) => (3, w.table(&[Field::scalar(*value, false)])),
-        // Compared by its bits: -0.0 equals the default, but is another value.
+        // Compared by bits: -0.0 == 0.0, the default, so a comparison of numbers would omit -0.0.
         EValue::Double(value) => (4, w.table(&[Field::scalar(value.to_bits(), 0)])),
         EValue::Tensor(value) => (5, write_tensor(w, value)),
         EValue::String(value) => {

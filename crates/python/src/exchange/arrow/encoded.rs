@@ -64,7 +64,7 @@ fn integer(bytes: &[u8], is_signed: bool) -> i128 {
     i128::from_ne_bytes(wide)
 }
 
-/// Bytes of a view.
+/// The size of a view in bytes.
 const VIEW: usize = 16;
 
 /// The maximum number of bytes that a view holds itself.

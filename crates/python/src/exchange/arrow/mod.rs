@@ -24,8 +24,8 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-/// The maximum nesting of types and arrays: more is broken. Arrow's own types nest a few levels; copying, exporting and
-/// releasing them recurses.
+/// The maximum nesting depth of types and arrays; deeper ones are rejected as malformed. Arrow's own types nest a few levels; copying,
+/// exporting and releasing recurse.
 const MAX_DEPTH: usize = 64;
 
 fn broken_error(what: &str) -> PyErr {

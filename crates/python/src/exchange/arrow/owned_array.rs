@@ -138,7 +138,7 @@ impl OwnedArray {
     }
 }
 
-/// An index that `top` has found.
+/// Decodes an index that `top` has found; `usize::MAX` if it is invalid.
 fn index_of(bytes: &[u8]) -> usize {
     let bytes = bytes.try_into().unwrap_or([0xff; size_of::<i64>()]);
     usize::try_from(i64::from_ne_bytes(bytes)).unwrap_or(usize::MAX)

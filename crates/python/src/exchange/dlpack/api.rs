@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 /// The name of the capsule that holds DLPack's C exchange API.
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// The maximum number of API versions in the chain of a type that are looked at.
+/// The maximum number of versions of the API that are tried for a type.
 const MAX_VERSIONS: usize = 16;
 
 /// `DLPackExchangeAPIHeader` of `dlpack.h`.

@@ -65,8 +65,8 @@ impl Base {
     }
 }
 
-/// Fails unless the byte that is `prefix` bytes after `offset` has a file offset that is a multiple of `alignment`, or
-/// the region allows any.
+/// Fails unless the byte that is `prefix` bytes after `offset` has a file offset that is a multiple of `alignment`. Always succeeds in a
+/// region whose values need not be aligned.
 #[inline]
 pub(super) fn check_aligned(region: Region<'_>, offset: u64, alignment: u64, prefix: u64) -> Result<()> {
     let at = region.start() + offset;

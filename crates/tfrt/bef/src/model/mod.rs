@@ -118,7 +118,7 @@ pub struct Body<'a> {
     /// Types of the registers: arguments first, then the results of kernels. A type may be missing only in a module
     /// without optional sections.
     pub registers: Vec<Option<TypeId>>,
-    /// Stream of the pseudo kernel.
+    /// Stream of kernel 0, the pseudo kernel with which every function starts.
     pub root_stream: u64,
     /// Kernels in program order, without the pseudo kernel; a register must be defined before it is used.
     pub kernels: Vec<Kernel<'a>>,
@@ -150,7 +150,7 @@ pub struct Kernel<'a> {
 pub struct NamedAttribute<'a> {
     /// The attribute's name; may be missing only in a module without optional sections.
     pub name: Option<Cow<'a, str>>,
-    /// The attribute's value.
+    /// The attribute's value, as its index in `Module::attributes`.
     pub value: AttributeId,
 }
 

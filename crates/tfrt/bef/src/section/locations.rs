@@ -279,8 +279,7 @@ impl<'m> LocationsWriter<'m> {
         }
     }
 
-    /// What reading the locations costs: see [`Locations::check`]. Each is charged where it is stored and where it is
-    /// used, which is once.
+    /// What reading the locations costs: see [`Locations::check`]. Each location is charged twice: where it is stored, and at its only use.
     pub(crate) fn reading_cost(&self) -> u64 {
         self.out.len().saturating_mul(NODE_COST).saturating_add(self.text).saturating_mul(2)
     }

@@ -48,7 +48,7 @@ impl<'a> Strings<'a> {
     /// # Errors
     /// As [`get`](Self::get), for the first malformed one.
     pub(crate) fn check(&self) -> Result<()> {
-        // Text that ends with a NUL is nothing but strings.
+        // Valid UTF-8 that ends with a NUL consists of complete strings.
         if self.text.ends_with('\0') {
             return Ok(());
         }

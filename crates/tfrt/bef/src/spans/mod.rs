@@ -66,7 +66,7 @@ struct SectionTables<'f, 'a> {
     budget: RefCell<Budget>,
 }
 
-/// Texts of the file that are longer than this many characters are cut in meanings.
+/// The maximum number of characters that a [`Span::meaning`] quotes of a text of the file; the rest is cut.
 const MAX_MEANING_CHARS: usize = 120;
 
 fn shorten(text: &str) -> String {

@@ -15,7 +15,7 @@ use crate::section::register_types::RegisterTypes;
 pub(super) struct Checker<'v, 'a> {
     file: &'v Verified<'a>,
     locations: &'v LocationStarts,
-    /// Index in `locations` after that of the most recently used location, where the next lookup tries first.
+    /// Index in `locations` at which the next lookup tries first: that after the location found last.
     next_location: usize,
     budget: Budget,
     names: Option<AttributeNames<'a>>,

@@ -77,7 +77,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// The start offsets of the locations in the Locations section.
+/// The locations in the Locations section: where each starts, and what it costs to decode.
 struct LocationStarts {
     len: u64,
     /// Start offset and decoding cost of each location, in ascending order of offsets.

@@ -82,8 +82,8 @@ pub(crate) fn run_traced(
     tracer.end(start, SpanKind::Kernel, &site.name, place);
 }
 
-/// A kernel call whose results are checked: failures get its name and location, and the host hears those that no kernel
-/// has reported.
+/// A kernel call whose results are checked: failures get its name and location, and those that no kernel has reported are passed to the
+/// host's diagnostics handler.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
     function: FunctionRef<'a>,

@@ -21,7 +21,7 @@ macro_rules! family {
     };
 }
 
-/// Truncates a float to an integer; a value out of range becomes the smallest integer, as on x86.
+/// Truncates a float to an integer; a value out of range, and NaN, become the smallest integer, as on x86.
 macro_rules! truncate {
     ($ty:ty) => {
         |v: $ty| match v {

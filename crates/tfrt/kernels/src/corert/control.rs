@@ -7,8 +7,8 @@ use pteron_host::{
     Results, Value,
 };
 
-/// The truth value of a tensor: its only element is not zero, or its first string is not empty. Fails for
-/// floating-point elements, and for several numbers.
+/// The truth value of a tensor: its only element is not zero, or its first string is not empty. Fails if the elements are floating-point,
+/// and if there are several numbers.
 fn is_true(frame: &Frame<'_>, tensor: &Tensor) -> Result<bool, Fault> {
     if let Tensor::Strings(tensor) = tensor {
         return Ok(tensor.strings.first().is_some_and(|s| !s.is_empty()));

@@ -45,7 +45,7 @@ impl Call {
     }
 }
 
-/// Parses the arguments of a call, which name either all chains or none; chains that are not named are supplied.
+/// Parses the arguments of a call: values for all arguments, or for all except the chains, which are then supplied.
 fn parse_arguments(function: &Function, arguments: &[&str]) -> Result<Vec<Value>, String> {
     let kinds: Vec<Option<&str>> = (0..function.arguments()).map(|i| function.argument_type(i)).collect();
     let is_chain = |kind: &Option<&str>| *kind == Some(CHAIN);

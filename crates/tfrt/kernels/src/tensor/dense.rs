@@ -36,7 +36,7 @@ impl Dense {
         let (mut elements, mut count) = (elements.into_iter(), 0);
         tensor.buffer.write(frame, |bytes| {
             let places = bytes.chunks_exact_mut(T::SIZE);
-            // The place comes first: an element is not taken without one.
+            // `zip` asks for the place first, so that no element is taken for which there is no place.
             count = places.zip(elements.by_ref()).map(|(place, element)| element.write(place)).count() as u64;
         })?;
         let left = elements.count() as u64;
@@ -70,7 +70,7 @@ impl Dense {
         Ok(Elements { bytes: self.buffer.bytes(), element: PhantomData })
     }
 
-    /// Sets the elements to `values`, in row-major order; those for which there is no value stay.
+    /// Sets the elements to `values`, in row-major order; elements beyond the number of values are unchanged.
     pub(crate) fn fill<T: Element>(
         &self,
         frame: &Frame<'_>,

@@ -19,7 +19,7 @@ fn invalid_op(message: impl Into<String>) -> Check {
     Err(Problem::Op(message.into()))
 }
 
-/// For printing: fails if the operation has attributes other than `but`, which its custom form would lose.
+/// For printing: fails if the operation has attributes besides those in `but`, because its custom form cannot show them.
 pub(super) fn check_form_shows_attributes(verifier: &Verifier<'_>, op: &Operation, but: &[&str]) -> Check {
     // Checked only for printing, since other attributes are legal in generic form.
     if verifier.printing && op.attributes.iter().any(|(name, _)| !but.iter().any(|b| *name == *b)) {
@@ -28,8 +28,7 @@ pub(super) fn check_form_shows_attributes(verifier: &Verifier<'_>, op: &Operatio
     Ok(())
 }
 
-/// The type of the function that the flat symbol attribute `name` refers to; `Ok(None)` if functions are not known
-/// here.
+/// The type of the function that the flat symbol attribute `name` refers to; `Ok(None)` if functions cannot be looked up in this context.
 fn callee_type<'a>(
     verifier: &Verifier<'a>,
     op: &Operation,

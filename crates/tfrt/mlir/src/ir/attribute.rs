@@ -13,7 +13,7 @@ pub enum Attribute {
     Integer {
         /// The integer's type: an integer type or `index`.
         ty: Type,
-        /// The integer's value; sign-extended for signless and signed types, 0 or 1 for `i1`.
+        /// The integer's value: sign-extended for signless and signed types, zero-extended for unsigned types and `i1`.
         value: i128,
     },
     /// A floating-point number, `1.0 : f32`.

@@ -282,7 +282,7 @@ impl<'a> Parser<'a> {
         outcome
     }
 
-    /// Moves to the next token, and reports an error if that is malformed.
+    /// Moves to the next token, and reports an error if the new token is malformed.
     fn advance(&mut self) {
         self.token = self.lexer.next();
         if let Some((at, message)) = self.lexer.error.take() {
@@ -339,7 +339,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Stops with an error at offset `at`. If the current token is malformed, that has been reported instead.
+    /// Stops with an error at offset `at`. If the current token is malformed, its error has been reported already, and this one is not
+    /// reported.
     pub(crate) fn error<T>(&mut self, at: u32, message: impl Into<String>) -> Parse<T> {
         if self.token.kind != Kind::Error {
             self.report(Severity::Error, at, message);

@@ -36,7 +36,7 @@ struct Collector<'a> {
     seen: HashMap<&'a Location, Seen>,
 }
 
-/// An alias for each location that is printed with `top`.
+/// An alias for each location that is printed together with the operation `top`.
 pub(super) fn collect_aliases<'a>(
     module: &'a Module,
     top: &'a Operation,

@@ -203,8 +203,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints the location inside `loc(...)`: its alias if it has one, unless it is the `top` of the alias's
-    /// definition.
+    /// Prints the location inside `loc(...)`: the alias of the location if it has one; with `top`, the location itself, for the definition
+    /// of its alias.
     fn location_inner(&mut self, location: &'a Location, top: bool) {
         if !top && let Some(alias) = self.aliases.get(location) {
             let shown = alias.to_string();

@@ -400,7 +400,7 @@ impl<'m> Collector<'m> {
         let (before, limit) = (self.payload, self.options.max_payload);
         self.payload = before.saturating_add(bytes);
         if self.payload > limit && before <= limit {
-            // Said once: what comes after is beyond the limit, too.
+            // Reported once: whatever follows is beyond the limit, too.
             self.error(
                 op.location,
                 format!("dense attributes and compiled modules take more than {limit} bytes: the limit"),

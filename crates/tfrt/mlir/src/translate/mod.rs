@@ -20,7 +20,7 @@ use crate::limits::MAX_BEF_PAYLOAD;
 /// of such arrays. It is not written to BEF.
 const STREAMS: &str = "_bef_streams";
 
-/// An attribute of a function that records its name, if its symbol is another one: files may have two functions of one
+/// The attribute of a function that records the function's name if it differs from the symbol: a BEF file may have two functions of one
 /// name.
 const NAME: &str = "_bef_name";
 

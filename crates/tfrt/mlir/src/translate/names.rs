@@ -21,7 +21,7 @@ impl Namer {
         Namer { lists: extra.map(String::from).collect() }
     }
 
-    /// Removes the list name of a registered operation, so that it is not used for other operations.
+    /// Takes a registered operation's name for its list of functions out of the candidates, so that no other operation gets it.
     pub(super) fn reserve_list_name(&mut self, operation: &str) {
         if let Some(list) = list_attribute(operation) {
             self.lists.remove(list);

@@ -265,7 +265,7 @@ struct TypeAssigner<'t> {
     types: &'t [Type],
     /// The position at which each type first occurs in the type table.
     positions: HashMap<&'t Type, usize>,
-    /// Number of types at the start of the type table that are explained so far.
+    /// Number of types at the start of the type table that have been traced to a known use or assigned to a register.
     seen: usize,
     pending: VecDeque<(u32, u32)>,
     known: BTreeMap<(u32, u32), Type>,
