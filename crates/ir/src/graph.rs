@@ -9,7 +9,7 @@ use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What errors about an exhausted memory budget call the constants.
+/// The name of computed constants in errors about an exhausted memory budget.
 const CONSTANTS: &str = "its computed constants";
 
 /// The purpose of a graph result.

@@ -114,7 +114,7 @@ impl Constant {
             Self::Computed(tensor) => tensor.bytes(),
             Self::Scalar(_) => &[],
         };
-        // No bytes may lie at any address, but tensors need one that is aligned for their elements.
+        // An empty slice may have any address, but a tensor needs an address that is aligned for its elements.
         if bytes.is_empty() { &NO_BYTES.0 } else { bytes }
     }
 
@@ -150,7 +150,7 @@ impl Constant {
         if let Self::Shared(bytes) = self { bytes.laid_out(layout) } else { None }
     }
 
-    /// How the constant is computed; `None` unless it was derived from other constants and keeps them.
+    /// How the constant is computed from other constants; `None` if it is not, or no longer holds them.
     pub fn derivation(&self) -> Option<&Derivation> {
         if let Self::Shared(bytes) = self { bytes.derivation() } else { None }
     }
@@ -245,7 +245,7 @@ impl Value {
         self.origin
     }
 
-    /// What defines the value: a result of a node, a parameter of a block, or a constant.
+    /// What the value is: a result of a node, a parameter of a block, a constant, or a result of a removed node.
     pub fn def(&self) -> Def {
         self.def
     }
