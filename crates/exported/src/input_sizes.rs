@@ -126,7 +126,8 @@ impl InputSizes {
         expression.size(|symbol| Arc::clone(&self.symbols[symbol].0))
     }
 
-    /// Checks the sizes of one input by themselves: those that are fixed, and ranges.
+    /// Checks the sizes of one input regardless of other inputs: fixed sizes, and the bounds of sizes that are a single
+    /// symbol.
     ///
     /// # Errors
     /// The first size that is not allowed.

@@ -151,8 +151,8 @@ fn cycle_error(
     DelegationError::Cycle { tag, path: "its nodes are in no order in which they can run".to_owned() }
 }
 
-/// A tagged group on a dependency cycle. Follows dependencies back from a group that waits until a group repeats, and
-/// takes the first group of that cycle with several nodes.
+/// A tagged group on a dependency cycle. Starts at a group with unmet dependencies, follows dependencies back until a
+/// group repeats, and takes the first group of that cycle with several nodes.
 fn find_group_on_cycle(
     graph: &ExportedGraph,
     group_of: &[usize],
