@@ -39,8 +39,8 @@ fn is_row_major(meta: &TensorMeta) -> bool {
     meta.dim_order().same_layout(&DimOrder::contiguous(meta.rank()), meta.sizes())
 }
 
-/// Whether a reshape between the metas moves no elements: both are row-major, or they have the same dimensions apart
-/// from those of size 1.
+/// Whether a reshape between the metas moves no elements: both are row-major, or they have the same sizes and strides,
+/// dimensions of size 1 left out.
 fn is_reshape_of(from: &TensorMeta, to: &TensorMeta) -> bool {
     let steps = |m: &TensorMeta| -> Vec<(usize, usize)> {
         m.sizes().iter().copied().zip(m.strides().iter().copied()).filter(|(n, _)| *n != 1).collect()

@@ -80,7 +80,7 @@ struct Table {
     sweep_at: usize,
 }
 
-/// What errors about an exhausted memory budget call the packed weights.
+/// The name of the packed weights in errors about an exhausted memory budget.
 const PACKED: &str = "its packed weights";
 
 /// A fast multiplicative hash with random keys, so that a file cannot be crafted to cause collisions.
@@ -279,8 +279,8 @@ impl Packs {
         })
     }
 
-    /// The packed weights of a quantized matrix multiplication; `scales` are the bytes of their scales. They are cached
-    /// only if the constant has an identity.
+    /// The packed weights of a quantized matrix multiplication; `scales` are the bytes of the weights' scales. The
+    /// packed weights are cached only if the constant has an identity.
     pub(crate) fn packed_quantized_matrix(
         &self,
         isa: Isa,
@@ -292,8 +292,8 @@ impl Packs {
         self.quantized_weights(isa, constant, form, scales, pack, PackedWeights::nbytes)
     }
 
-    /// A quantized convolution with its packed weights; `scales` are the bytes of their scales. They are cached only if
-    /// the constant has an identity.
+    /// A quantized convolution with its packed weights; `scales` are the bytes of the weights' scales. The packed
+    /// weights are cached only if the constant has an identity.
     pub(crate) fn packed_quantized_conv(
         &self,
         isa: Isa,

@@ -40,7 +40,8 @@ fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// Whether the matched nodes can become one: all results have the last one's sizes and layout, and no others use them.
+/// Whether the matched nodes can become one: all results have the sizes and layout of the last one, and only matched
+/// nodes use the results before the last.
 fn can_be_one_node(graph: &Graph, matched: &Match) -> bool {
     let mut metas = matched.parts.iter().map(|&part| graph.meta(graph.node(part).outputs()[0]));
     let like = |a: &TensorMeta, b: &TensorMeta| a.sizes() == b.sizes() && a.dim_order() == b.dim_order();

@@ -130,7 +130,7 @@ fn is_mean(graph: &Graph, node: NodeId) -> bool {
     as_op::<GlobalMean>(graph, node).is_some() || matches!(meaning(graph, node), Some(Meaning::Mean(_)))
 }
 
-/// The number of elements of a row, if the statistics of a norm reduce the same last dimensions and keep them (size 1).
+/// The number of elements of a row, if all reductions of a norm are over the same trailing dimensions, with `keepdim`.
 fn row_len(graph: &Graph, norm: &Match) -> Option<usize> {
     let sizes = graph.meta(norm["x"]).sizes();
     let mut rank = None;
@@ -148,8 +148,8 @@ fn row_len(graph: &Graph, norm: &Match) -> Option<usize> {
     (elements > 0 && sizes.iter().all(|&n| n > 0)).then_some(elements)
 }
 
-/// The only user of a node's result, if it applies a rule to the result and a vector with one element for each element
-/// of a row; and the vector.
+/// The only user of a node's result and the vector that it applies, if the user matches `rule`: an operation on the
+/// result and a vector with one element for each element of a row.
 fn find_row_vector_op(
     graph: &Graph,
     node: NodeId,
