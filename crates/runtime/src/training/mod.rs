@@ -48,7 +48,8 @@ pub struct TrainingModule {
     joints: BTreeMap<String, Joint>,
 }
 
-/// The output layout of a method that computes gradients.
+/// A method that computes gradients: where its gradients and parameters are among the outputs, and the state of its
+/// gradients between steps.
 #[derive(Debug)]
 struct Joint {
     /// Index of the first gradient among the outputs.
@@ -148,7 +149,7 @@ impl TrainingModule {
         Ok(list)
     }
 
-    /// The output layout of a method, read once from the methods that describe it.
+    /// What is known of the gradients of a method; their positions are read once from the methods that describe them.
     fn joint(&mut self, method: &str) -> Result<&Joint> {
         if !self.joints.contains_key(method) {
             let joint = self.read_joint(method)?;

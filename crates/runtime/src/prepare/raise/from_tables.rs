@@ -324,7 +324,8 @@ struct Reader<'p> {
     /// For each entry of the operator table, its kernel; `None` if no kernel is registered.
     kernels: Vec<Option<Arc<dyn Kernel>>>,
     state: State,
-    /// At first no less than the index of any planned arena, then the last in use: an unplanned tensor gets a new one.
+    /// The index of the last arena given to an unplanned tensor: each such tensor gets an arena of its own, after all
+    /// planned ones.
     own_arenas: usize,
     /// Values that the caller, the file or an instruction so far has written.
     written: HashSet<Id>,

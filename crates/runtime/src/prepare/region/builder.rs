@@ -97,8 +97,8 @@ pub(crate) struct Builder<'m> {
     pub(super) views: Vec<(Id, Id)>,
     /// Whether any size or scalar in the region is dynamic.
     pub(crate) is_dynamic: bool,
-    /// The number of kernel calls that compute elements, plus for each delegate that of its nodes, or [`MIN_CALLS`] if
-    /// that is more.
+    /// The number of kernel calls that compute elements plus, for each delegate, the number of its nodes, but at least
+    /// [`MIN_CALLS`].
     pub(crate) calls: usize,
     /// Whether the region calls kernels, not only delegates. Output sizes of kernels are known only when they run.
     pub(crate) has_kernels: bool,
