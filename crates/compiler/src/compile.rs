@@ -414,7 +414,7 @@ fn lower_once(
 #[derive(Default)]
 struct DelegateKeys(HashMap<String, KeyOwner>);
 
-/// The first payload that uses a certain key of named data.
+/// The first payload that uses a key of named data, and the bytes of that key.
 struct KeyOwner {
     method: String,
     backend_id: String,

@@ -91,7 +91,7 @@ fn specialize_program(program: &mut ExportedProgram, sizes: &[SizeBounds]) -> Re
 enum Solution {
     /// The size has no symbol.
     Known(i64),
-    /// The bounds of its only symbol.
+    /// The size's only symbol, and the bounds that follow for it.
     Symbol(Arc<str>, Bounds),
     /// No value of the size's only symbol gives a size within the bounds.
     None,

@@ -121,8 +121,8 @@ fn recompute_calls(constant: &ConstantTensor, known: Option<&usize>) -> Option<u
     known.copied().or_else(|| stays.then_some(0))
 }
 
-/// Computes the results of a call as constants; `None` if the kernel fails. The number is that of the calls that
-/// recompute them, `None` if they stay in memory instead, as small ones do.
+/// Computes the results of a call as constants; `None` if the kernel fails. Also returns the number of calls that
+/// recompute them; `None` if they stay in memory instead, as small ones do.
 pub(super) fn fold_call(
     recipe: FoldedCall,
     context: &KernelContext<'_>,

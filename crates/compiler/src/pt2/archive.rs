@@ -19,13 +19,13 @@ pub trait ArchiveFile: Send + Sync {
     /// The size of the file in bytes.
     fn size(&self) -> u64;
 
-    /// Reads `target.len()` bytes at `offset`, which are in bounds.
+    /// Reads `target.len()` bytes at `offset`, which must be in bounds.
     ///
     /// # Errors
     /// The file cannot be read.
     fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()>;
 
-    /// The bytes of a range, which is in bounds: in memory, or read on access.
+    /// The bytes of `range`, which must be in bounds. They are in memory, or are read on access.
     fn part(&self, range: Range<u64>) -> SharedBytes;
 }
 

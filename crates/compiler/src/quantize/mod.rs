@@ -112,9 +112,9 @@ pub struct QuantizedLayer {
 pub struct FloatNode {
     /// The node's name.
     pub name: String,
-    /// Its operator.
+    /// The node's operator.
     pub target: String,
-    /// Why it was not quantized.
+    /// Why the node was not quantized.
     pub reason: String,
     /// The number of multiplications in a call; a dynamic size counts as 1.
     pub multiplications: u64,

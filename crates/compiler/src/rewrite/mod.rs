@@ -14,7 +14,8 @@ use pteron_exported::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The integer values in scope at the current node, keyed by the symbolic expression they hold.
+/// What holds symbolic sizes at the current node: integer values in scope, by the expression that each holds, and
+/// dimensions of tensors.
 #[derive(Clone, Default)]
 struct SizesInScope {
     ints: HashMap<SymExpr, VarId>,
