@@ -111,7 +111,7 @@ impl Graph {
         self.values[value.index()].origin = origin;
     }
 
-    /// Gives the result of a node known contents: its users read a constant from now on.
+    /// Records that the contents of a node's result are known: users of the result read this constant from now on.
     pub fn set_constant(&mut self, value: ValueId, constant: Constant) {
         self.values[value.index()].constant = Some(constant);
     }
