@@ -57,8 +57,8 @@ pub struct SizeProblem {
 type Values = SmallVec<[Option<i64>; 8]>;
 
 impl InputSizes {
-    /// The allowed sizes of the inputs that the caller of a program passes; `None` if the upper bound of each size says
-    /// it all, or if there are more than 4096 symbols.
+    /// The allowed sizes of the inputs that the caller of a program passes; `None` if the upper bound of each size
+    /// describes them completely, or if there are more than 4096 symbols.
     pub fn from_program(program: &ExportedProgram) -> Option<Self> {
         let mut all = Self::default();
         let mut uses = Vec::new();

@@ -251,8 +251,8 @@ impl ConstantTensor {
         self.bytes.bytes().get(self.range.clone()).unwrap_or_default()
     }
 
-    /// The same constant through another handle, so that reading it does not keep loaded bytes in this one:
-    /// see [`Bytes::reopen`].
+    /// The same constant through another handle, so that reading its bytes there keeps no loaded bytes in this one: see
+    /// [`Bytes::reopen`].
     #[must_use]
     pub fn reopened(&self) -> Self {
         Self { bytes: reopen_or_share(&self.bytes), ..self.clone() }

@@ -98,8 +98,8 @@ pub(super) fn groups_in_order(
     Ok(order.into_iter().filter_map(|group| remaining[group].take()).collect())
 }
 
-/// The error for a cycle: a path from a part through other nodes back into it. It exists among the groups with unmet
-/// dependencies (`waits`).
+/// The error for a cycle: a path from a part through other nodes back into it. There is such a path among the groups
+/// with unmet dependencies (`waits`).
 fn cycle_error(
     program: &ExportedProgram,
     graph: &ExportedGraph,
