@@ -63,8 +63,8 @@ pub(crate) fn dim_order_of(layout: Layout, rank: usize) -> DimOrder {
     DimOrder::new(&order).unwrap_or_default()
 }
 
-/// The layout of an image `[N, C, space..]` with this meta, if it is one of the two. If it has both, because of
-/// dimensions of size 1, the one that its dim order names.
+/// The layout of an image `[N, C, space..]` with this meta, if that is channels-first or channels-last. If it is both,
+/// because of dimensions of size 1, the one that the dim order names.
 pub(crate) fn image_layout(meta: &TensorMeta) -> Option<Layout> {
     let layouts = [Layout::ChannelsFirst, Layout::ChannelsLast];
     let named =

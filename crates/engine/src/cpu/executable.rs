@@ -64,8 +64,8 @@ impl Executable {
         self.steps.len()
     }
 
-    /// The steps in order: the name of each and the instructions that it implements, the last of which is the one whose
-    /// result it computes.
+    /// The steps in order, each with its name and the instructions that it implements; a step computes the result of
+    /// the last of them.
     pub fn steps(&self) -> impl Iterator<Item = (&str, &[Place])> {
         self.steps.iter().map(|step| (&*step.name, &*step.origins))
     }

@@ -264,7 +264,7 @@ impl Packs {
         self.get_or_pack(Some(PackKey { data, isa, form }), || {
             let loaded = constant.laid_out(&format.layout).and_then(|bytes| format.load(bytes));
             let (weights, own) = match loaded {
-                // They refer to the stored bytes and take no memory of their own.
+                // Loaded weights refer to the stored bytes, and take no memory of their own.
                 Some(weights) => (weights, 0),
                 None => with_size(self.pack(constant, pack)?, format.bytes),
             };
@@ -329,7 +329,7 @@ impl Packs {
 /// The number of bytes of a matrix that are read at a time during packing, unless the matrix is in memory already.
 const PIECE: usize = 4 << 20;
 
-/// Packs a constant matrix: piece by piece if its bytes are loaded for it, so that a large matrix is not in memory
+/// Packs a constant matrix: piece by piece if its bytes are not in memory yet, so that a large matrix is not in memory
 /// together with its packed form.
 pub(crate) fn pack_matrix(isa: Isa, constant: &Constant, form: MatrixPack) -> Result<PackedB> {
     let MatrixPack { rows: k, columns: n, transposed } = form;

@@ -1,5 +1,5 @@
-//! Recognizes activations that are decomposed into several operators and makes each one unary function, which can then
-//! be fused into the node before it.
+//! Recognizes activations that are decomposed into several operators, and replaces each by a single unary function,
+//! which can then be fused into the node before it.
 
 use super::rule::{Match, Pattern, any, number};
 use crate::graph::{Graph, NodeId};
@@ -17,7 +17,8 @@ static SPELLINGS: LazyLock<Vec<(Option<Unary>, Pattern)>> = LazyLock::new(|| {
     [clamp].into_iter().chain(spelled).map(|(f, pattern)| (f, pattern.such_that(can_be_one_node))).collect()
 });
 
-/// Rewrites every elementwise node that, with producers that only it uses, computes a known activation.
+/// Rewrites every elementwise node that computes a known activation, together with producers whose results only this
+/// computation uses.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if graph.contains(node) {

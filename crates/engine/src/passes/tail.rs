@@ -1,5 +1,5 @@
-//! Fuses the elementwise nodes that remain after convolutions into them: half-precision batch norms and activations,
-//! which are rounded step by step, and other expressions that are not supported as an epilogue.
+//! Fuses elementwise nodes that remain after convolutions into the convolutions: half-precision batch norms and
+//! activations, which are rounded step by step, and other expressions that are not supported as an epilogue.
 
 use crate::graph::{Graph, NodeId, single_use_producer};
 use crate::operation::{OpKind, as_op};
