@@ -34,7 +34,8 @@ impl<'a> BackendInitContext<'a> {
         self.named_data
     }
 
-    /// The value of an option that the caller has set for this backend to load the method; `None` if it is not set.
+    /// The value of an option that the caller has set for this backend when loading the method; `None` if the option is
+    /// not set.
     pub fn runtime_spec(&self, key: &str) -> Option<&'a OptionValue> {
         self.specs.get(key)
     }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Minimum number of calls that make a region worth its entry and exit cost.
 pub(super) const MIN_CALLS: usize = 2;
 
-/// A region whose [`Builder::calls`] is at least this takes no more calls. Each run of a region compares the extents of
-/// its inputs and outputs pairwise.
+/// No call is added to a region whose [`Builder::calls`] has reached this number. Each run of a region compares the
+/// extents of its inputs and outputs pairwise.
 pub(super) const MAX_CALLS: usize = 4096;
 
 /// Maximum number of inputs of a region, and of its definitions that are live-out.
