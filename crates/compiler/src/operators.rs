@@ -262,7 +262,7 @@ fn is_rejected_for_complex(program: &ExportedProgram, node: &ExportedNode, base:
         return false;
     }
     match base {
-        // They accept complex operands only if both are tensors of the same type and the same sizes.
+        // These kernels accept complex operands only if both are tensors of the same type and the same sizes.
         "aten.add" | "aten.mul" => {
             let specs: Vec<_> = node.operands().map(|var| program.spec(var)).collect();
             let [Some(a), Some(b)] = specs[..] else { return true };

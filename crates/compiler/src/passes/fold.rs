@@ -81,7 +81,7 @@ impl Folder<'_> {
         if program.budget.charge("a folded constant", bytes).is_err() {
             return Outcome::Kept;
         }
-        // Repeated elements cost little as a call, but their full size as a constant.
+        // A repetition costs little as a call, but the full size of its result as a constant.
         let is_repetition = selection.kernel.facts().moves && bytes > sources.max(1);
         if selection.kernel.results() == Results::Random || (is_repetition && sources > 0 && bytes > 4096) {
             return Outcome::Kept;

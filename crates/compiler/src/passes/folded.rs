@@ -54,7 +54,7 @@ impl FoldedCall {
     /// The results; `None` if the kernel fails.
     fn compute(&self, context: &KernelContext<'_>) -> Option<Vec<Tensor>> {
         let kernel = &self.selection.kernel;
-        // Each through a handle of its own, which frees what it has loaded.
+        // Each operand is read through a handle of its own, which frees what it has loaded when it is dropped.
         let operands: Vec<Operand> = self
             .operands
             .iter()

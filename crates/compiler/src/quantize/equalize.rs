@@ -31,13 +31,13 @@ const MAX_RATIO: f64 = 1024.0;
 #[derive(Debug, Default)]
 struct Domain {
     values: Vec<VarId>,
-    /// The nodes that compute values of the domain, and those that read them, by index.
+    /// The indices of the nodes that compute values of the domain. `consumers` are those that read the values.
     producers: Vec<usize>,
     consumers: Vec<(usize, VarId)>,
 }
 
-/// The channels of each value of a program that convolutions, linear layers and batch norms compute, and of what is
-/// computed from it channel by channel.
+/// The channels of each value that a convolution, linear layer or batch norm computes, and of each value that is
+/// computed from such values channel by channel.
 pub(super) fn value_channels(program: &ExportedProgram) -> HashMap<VarId, Channels> {
     let mut channels: HashMap<VarId, Channels> = HashMap::new();
     for node in &program.graph.nodes {

@@ -112,7 +112,7 @@ impl<'p> Rewriter<'p> {
                 node.outputs.first().map_or_else(|| "x".into(), |&v| Arc::clone(&self.program.var(v).name));
             match visit(self, &node)? {
                 Outcome::Kept => {
-                    // A rule may give up a node for which it has made others.
+                    // A rule may keep a node after it has made others for it; these are dropped.
                     if !self.made.is_empty() {
                         self.abandon(&node);
                     }
