@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone, Default)]
 pub struct CompileBudget {
     budget: Budget,
-    /// The reservations that [`charge`](Self::charge) has made, in order.
+    /// The reservations that `charge` has made, in order.
     charged: Arc<Mutex<Vec<Reservation>>>,
 }
 
@@ -24,7 +24,7 @@ impl CompileBudget {
         self.budget.take(what, bytes)
     }
 
-    /// Reserves bytes until [`release_after`](Self::release_after) releases them, or the budget is dropped: for memory
+    /// Reserves bytes until `release_after` releases them, or the budget is dropped: for memory
     /// that is estimated and has no single owner.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl CompileBudget {
         Ok(())
     }
 
-    /// The number of reservations that [`charge`](Self::charge) has made and that have not been released.
+    /// The number of reservations that `charge` has made and that have not been released.
     pub fn num_charged(&self) -> usize {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
