@@ -116,7 +116,7 @@ impl Kind for OpKind {
     }
 }
 
-/// The operation of a node; `None` if the node's kind is no [`OpKind`], as for a call.
+/// The operation of a node; `None` if the node's kind is no `OpKind`, as for a call.
 pub fn operation(graph: &Graph, node: NodeId) -> Option<&dyn Operation> {
     Some(graph.node(node).kind_as::<OpKind>()?.operation())
 }

@@ -22,7 +22,7 @@ pub(super) fn run(graph: &mut Graph) {
 
 /// The first producer that can be joined with an elementwise node, and the expression and the inputs of the joined
 /// node. The producer must be elementwise, with a result of the same sizes and layout that only the node uses, and the
-/// joined expression within [`MAX_INSTRS`].
+/// joined expression within `MAX_INSTRS`.
 fn joined_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression, Vec<ValueId>)> {
     let Pointwise(expression) = as_op(graph, node)?;
     let inputs = graph.node(node).inputs();
