@@ -101,7 +101,7 @@ pub(crate) enum RunMode {
 }
 
 impl DynamicRegion {
-    /// A dynamic region for a run of a chain's `instrs`. `builder` must be empty, with [`Sizes::Bounds`]. `None` if one
+    /// A dynamic region for a run of a chain's `instrs`. `builder` must be empty, with `Sizes::Bounds`. `None` if one
     /// of its calls cannot be added to the graph.
     pub(super) fn new(
         mut builder: Builder<'_>,
