@@ -63,7 +63,7 @@ pub struct StaticScheme {
     /// The range of each quantized value.
     pub ranges: ValueRanges,
     /// Statistics of the channels of values, by name, for equalization: where it is exact and reduces the error, the
-    /// weights that compute and that read a value are scaled so that its channels get similar ranges. [`Self::ranges`]
+    /// weights that compute and that read a value are scaled so that its channels get similar ranges. `ranges`
     /// are the ranges after that.
     pub channels: BTreeMap<String, ChannelStatistics>,
     /// What is added to the biases of layers, by node name: a number for each channel.
