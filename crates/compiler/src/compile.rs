@@ -145,7 +145,8 @@ pub struct MethodSummary {
     pub name: String,
     /// How often the method calls each operator.
     pub operators: BTreeMap<String, usize>,
-    /// The operators of the method that the reference runtime lacks; it can run the method only if there are none.
+    /// The operators of the method that the reference runtime lacks; that runtime can run the method only if there are
+    /// none.
     pub not_on_reference: Vec<String>,
     /// Bytes of planned memory for tensors.
     pub arena_bytes: u64,
@@ -414,7 +415,7 @@ fn lower_once(
 #[derive(Default)]
 struct DelegateKeys(HashMap<String, KeyOwner>);
 
-/// The first payload that uses a certain key of named data.
+/// The first payload that uses a key of named data, and the bytes of that key.
 struct KeyOwner {
     method: String,
     backend_id: String,

@@ -45,7 +45,7 @@ pub(crate) fn promote(a: ScalarType, b: ScalarType) -> ScalarType {
 }
 
 /// The promoted type of an elementwise operator's operands. Tensors with dimensions come before 0-d tensors, and these
-/// before scalars: a lower one counts only if its type has a higher category.
+/// before scalars: an operand that comes later counts only if its type has a higher category than those before.
 pub(crate) fn result_type<'a>(
     program: &ExportedProgram,
     args: impl IntoIterator<Item = &'a Argument>,

@@ -233,7 +233,7 @@ fn is_rejected_by_reference(program: &ExportedProgram, node: &ExportedNode) -> b
             let complex = |var: VarId| dtype_of(program, var).is_some_and(ScalarType::is_complex);
             node.outputs.iter().any(|&var| complex(var)) && !node.operands().all(complex)
         }
-        // It takes bounds that a value of the operand's type has exactly.
+        // It refuses bounds that the operand's type cannot represent exactly.
         "aten.hardtanh.default" => {
             let operand = node.arg("self").and_then(Argument::var).and_then(|var| dtype_of(program, var));
             operand.is_some_and(ScalarType::is_integral)
@@ -262,7 +262,7 @@ fn is_rejected_for_complex(program: &ExportedProgram, node: &ExportedNode, base:
         return false;
     }
     match base {
-        // They accept complex operands only if both are tensors of the same type and the same sizes.
+        // These kernels accept complex operands only if both are tensors of the same type and the same sizes.
         "aten.add" | "aten.mul" => {
             let specs: Vec<_> = node.operands().map(|var| program.spec(var)).collect();
             let [Some(a), Some(b)] = specs[..] else { return true };

@@ -91,7 +91,7 @@ fn specialize_program(program: &mut ExportedProgram, sizes: &[SizeBounds]) -> Re
 enum Solution {
     /// The size has no symbol.
     Known(i64),
-    /// The bounds of its only symbol.
+    /// The size's only symbol, and the bounds that follow for it.
     Symbol(Arc<str>, Bounds),
     /// No value of the size's only symbol gives a size within the bounds.
     None,
@@ -314,7 +314,7 @@ fn find_size(program: &ExportedProgram, name: &str) -> Option<Size> {
     by_symbol().or(by_name).or_else(by_position)
 }
 
-/// The sizes of an input; its value, for an integer.
+/// The sizes of a tensor input, or the value of an integer input as its only size.
 fn sizes_of_input(program: &ExportedProgram, var: VarId) -> Vec<Size> {
     match &program.var(var).ty {
         VarType::Tensor(spec) => spec.sizes.clone(),

@@ -257,7 +257,7 @@ fn an_unbounded_size_is_reported_with_a_remedy() {
     );
 }
 
-/// An archive compiled with this much memory.
+/// The error of compiling an archive with a memory limit that is too low.
 fn problem_within(memory: u64, model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> String {
     let table = OperatorTable::portable(&pteron_kernels::registry());
     let options = Options { memory, ..Options::default() };

@@ -26,7 +26,7 @@ const MAX_GROWTH: usize = 8;
 /// Results of at most this many bytes are folded, whatever the sizes of the operands.
 const SMALL: usize = 256 << 20;
 
-/// What errors about an exhausted memory budget call the constants.
+/// The name of lazily computed constants in errors about an exhausted memory budget.
 const CONSTANTS: &str = "its constants";
 
 /// The maximum size in bytes of a result that is computed eagerly.

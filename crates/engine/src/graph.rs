@@ -8,8 +8,8 @@ pub use pteron_ir::{
 use pteron_operator::{Facts, Meaning};
 use pteron_tensor::Tensor;
 
-/// The meaning of a node's call, if the node is a call and its kernel declares one. A call into a result of other sizes
-/// than it computes has none: the kernel is called, and refuses it.
+/// The meaning of a node's call, if the node is a call and its kernel declares one. `None`, too, if the sizes of the
+/// result are not those that the call computes: such a call stays a kernel call, which fails when it runs.
 pub(crate) fn meaning(graph: &Graph, node: NodeId) -> Option<Meaning> {
     let node = graph.node(node);
     let metas = || node.inputs().iter().map(|&v| graph.meta(v));

@@ -39,8 +39,8 @@ fn is_row_major(meta: &TensorMeta) -> bool {
     meta.dim_order().same_layout(&DimOrder::contiguous(meta.rank()), meta.sizes())
 }
 
-/// Whether a reshape between the metas moves no elements: both are row-major, or they have the same dimensions apart
-/// from those of size 1.
+/// Whether a reshape between the metas moves no elements: both are row-major, or they have the same sizes and strides,
+/// dimensions of size 1 left out.
 fn is_reshape_of(from: &TensorMeta, to: &TensorMeta) -> bool {
     let steps = |m: &TensorMeta| -> Vec<(usize, usize)> {
         m.sizes().iter().copied().zip(m.strides().iter().copied()).filter(|(n, _)| *n != 1).collect()
@@ -63,8 +63,8 @@ pub(crate) fn dim_order_of(layout: Layout, rank: usize) -> DimOrder {
     DimOrder::new(&order).unwrap_or_default()
 }
 
-/// The layout of an image `[N, C, space..]` with this meta, if it is one of the two. If it has both, because of
-/// dimensions of size 1, the one that its dim order names.
+/// The layout of an image `[N, C, space..]` with this meta, if that is channels-first or channels-last. If it is both,
+/// because of dimensions of size 1, the one that the dim order names.
 pub(crate) fn image_layout(meta: &TensorMeta) -> Option<Layout> {
     let layouts = [Layout::ChannelsFirst, Layout::ChannelsLast];
     let named =

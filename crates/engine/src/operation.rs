@@ -71,8 +71,8 @@ pub enum ImageLayouts {
     /// The operation needs images in their original layout.
     #[default]
     None,
-    /// It runs fastest on channels-last images. The node gets this kind, and its first input, its residual and its
-    /// output become channels-last.
+    /// It runs fastest on channels-last images. The node's kind becomes `kind`, and its first input, its residual and
+    /// its output become channels-last.
     Prefers {
         /// The kind for channels-last images.
         kind: Arc<dyn Kind>,
@@ -116,7 +116,7 @@ impl Kind for OpKind {
     }
 }
 
-/// The operation of a node; `None` if the node is a call.
+/// The operation of a node; `None` if the node's kind is no `OpKind`, as for a call.
 pub fn operation(graph: &Graph, node: NodeId) -> Option<&dyn Operation> {
     Some(graph.node(node).kind_as::<OpKind>()?.operation())
 }

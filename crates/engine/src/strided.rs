@@ -28,7 +28,7 @@ pub(crate) struct View {
     pub(crate) offset: usize,
     /// The factor by which every element is multiplied.
     pub(crate) factor: f32,
-    /// The parts of each dimension, slowest-varying first; a dimension of size 1 has none.
+    /// The (size, stride) parts of each dimension, slowest-varying first; a dimension of size 1 has none.
     dims: Vec<SmallVec<[SizeStride; 2]>>,
 }
 
@@ -64,7 +64,7 @@ impl View {
         Some(view)
     }
 
-    /// The view that a row-major value of these sizes would be of itself; the value need not exist.
+    /// A row-major view of these sizes without a value: its offset is 0 and its factor 1.
     pub(crate) fn row_major(sizes: &[usize]) -> Self {
         let mut stride = 1;
         let mut dims: Vec<_> = Vec::with_capacity(sizes.len());
@@ -91,8 +91,8 @@ impl View {
         Self { root: None, offset, factor, dims: dims.iter().map(|dim| dim.as_slice().into()).collect() }
     }
 
-    /// What a node moves whose result is a view of its only input: nothing for a reshape, the elements for a call.
-    /// `None` for other nodes.
+    /// What a node moves in memory if its result is a view of its only input: a reshape moves nothing, a call moves the
+    /// elements. `None` for other nodes.
     pub(crate) fn data_movement(graph: &Graph, node: NodeId) -> Option<DataMovement> {
         match ViewOp::of(graph, node)? {
             ViewOp::Reshape => Some(DataMovement::Nothing),
@@ -106,8 +106,8 @@ impl View {
         self.dims.iter().map(|dim| dim.to_vec()).collect()
     }
 
-    /// Whether the view is not empty and in bounds of a value of `len` elements. Sizes, strides and offset are below
-    /// 2^31.
+    /// Whether the view is not empty and in bounds of a value of `len` elements. Sizes, strides and offset must be
+    /// below 2^31.
     pub(crate) fn is_in_bounds(&self, len: usize) -> bool {
         let parts = || self.dims.iter().flatten();
         let count = parts().try_fold(1usize, |count, part| count.checked_mul(part.0));

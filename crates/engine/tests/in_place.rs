@@ -6,7 +6,7 @@ use pteron_pool::Pool;
 use pteron_tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 use pteron_trace::Tracer;
 
-/// Bytes of a value of the graph in the workspace.
+/// The size, in bytes, of a value of the graph in the workspace.
 const VALUE: usize = 64;
 
 /// A graph of calls on `[4, 4]` tensors.
@@ -32,7 +32,7 @@ impl Calls {
         self.graph.node(node).outputs()[0]
     }
 
-    /// Sums along the columns, which are computed by a step of their own.
+    /// Cumulative sums along dimension 0, which a step of their own computes.
     fn sums(&mut self, x: ValueId) -> ValueId {
         let args = vec![CallArg::Tensor, CallArg::Scalar(Scalar::Int(0)), CallArg::None, CallArg::Out(0)];
         self.call("aten::cumsum.out", args, &[x])
@@ -46,7 +46,7 @@ impl Calls {
         self.call("aten::slice_scatter.out", args, &[x, row])
     }
 
-    /// The first output of two runs, and the size of the workspace.
+    /// Runs the graph twice. Returns the output of the second run, and the size of the workspace.
     fn run(self) -> (Vec<f32>, usize) {
         let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::default());
         let ctx = KernelContext::new(&pool, &scratch, &generator);

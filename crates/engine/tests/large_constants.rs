@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Rows of the weights: with two columns of f32, they have 512 MiB.
 const ROWS: usize = 64 << 20;
 
-/// Weights that are counted when they are read, and cannot be.
+/// Weights that cannot be read, and count the attempts.
 #[derive(Default)]
 struct Unread(AtomicUsize);
 

@@ -2,11 +2,11 @@ use pteron_operator::{Budget, Reservation, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The memory that compiling programs may take beside the file that they come from: copies of weights, folded
-/// constants, nodes. Clones share it. Unlimited by default.
+/// constants, nodes. Clones share the budget. Unlimited by default.
 #[derive(Debug, Clone, Default)]
 pub struct CompileBudget {
     budget: Budget,
-    /// Reservations that last as long as the budget itself.
+    /// The reservations that `charge` has made, in order.
     charged: Arc<Mutex<Vec<Reservation>>>,
 }
 
@@ -24,7 +24,8 @@ impl CompileBudget {
         self.budget.take(what, bytes)
     }
 
-    /// Reserves bytes for as long as the budget lives: for what is counted by estimate, and has no owner of its own.
+    /// Reserves bytes until `release_after` releases them, or the budget is dropped: for memory
+    /// that is estimated and has no single owner.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -34,7 +35,7 @@ impl CompileBudget {
         Ok(())
     }
 
-    /// The number of reservations that [`charge`](Self::charge) has made and that have not been released.
+    /// The number of reservations that `charge` has made and that have not been released.
     pub fn num_charged(&self) -> usize {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

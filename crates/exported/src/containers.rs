@@ -77,8 +77,8 @@ fn children(tree: &Value) -> &[Value] {
     tree["children_spec"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The keys of a dictionary or the fields of a class, if all are strings. A class that is registered as a dataclass has
-/// the list of its fields and another of those that are `None`.
+/// The keys of a dictionary or the fields of a class, if all are strings. The context of a class that is registered as
+/// a dataclass has two lists: the fields, and those that are `None`.
 fn keys(tree: &Value) -> Option<Vec<String>> {
     if matches!(tree["type"].as_str()?, "builtins.tuple" | "builtins.list") {
         return None;

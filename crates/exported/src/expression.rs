@@ -96,7 +96,8 @@ impl Expression {
         }
     }
 
-    /// Evaluates the expression. `None` if a symbol has no value, or for a division by zero or an overflow.
+    /// Evaluates the expression. `None` if a symbol has no value, or if an operation is undefined or overflows: see
+    /// `SymOp::apply`.
     pub fn evaluate(&self, symbol: impl Fn(usize) -> Option<i64>) -> Option<i64> {
         let mut stack: SmallVec<[i64; 8]> = SmallVec::new();
         for token in &self.tokens {

@@ -57,8 +57,8 @@ pub struct SizeProblem {
 type Values = SmallVec<[Option<i64>; 8]>;
 
 impl InputSizes {
-    /// The allowed sizes of the inputs that the caller of a program passes; `None` if the upper bound of each size says
-    /// it all, or if there are more than 4096 symbols.
+    /// The allowed sizes of the inputs that the caller of a program passes; `None` if the upper bound of each size
+    /// describes them completely, or if there are more than 4096 symbols.
     pub fn from_program(program: &ExportedProgram) -> Option<Self> {
         let mut all = Self::default();
         let mut uses = Vec::new();
@@ -126,7 +126,8 @@ impl InputSizes {
         expression.size(|symbol| Arc::clone(&self.symbols[symbol].0))
     }
 
-    /// Checks the sizes of one input by themselves: those that are fixed, and ranges.
+    /// Checks the sizes of one input regardless of other inputs: fixed sizes, and the bounds of sizes that are a single
+    /// symbol.
     ///
     /// # Errors
     /// The first size that is not allowed.

@@ -251,8 +251,8 @@ impl ConstantTensor {
         self.bytes.bytes().get(self.range.clone()).unwrap_or_default()
     }
 
-    /// The same constant through another handle, so that reading it does not keep loaded bytes in this one:
-    /// see [`Bytes::reopen`].
+    /// The same constant through another handle, so that reading its bytes there keeps no loaded bytes in this one: see
+    /// [`Bytes::reopen`].
     #[must_use]
     pub fn reopened(&self) -> Self {
         Self { bytes: reopen_or_share(&self.bytes), ..self.clone() }
@@ -299,7 +299,7 @@ pub struct ExportedProgram {
     pub inputs: Vec<InputKind>,
     /// The writes to state and inputs, in order.
     pub mutations: Vec<Mutation>,
-    /// The buffers that this method shares with others, and the offset of each in the shared memory. Each has a
+    /// The buffers that this method shares with other methods, and the offset of each in the shared memory. Each has a
     /// [`Mutation`], if only by its own value.
     pub shared: BTreeMap<VarId, u64>,
     /// The size of the memory that methods share, in bytes.

@@ -332,7 +332,8 @@ fn parse_range(line: &str) -> Option<(&str, Bounds)> {
     Some((name, Bounds { min: min.parse().ok()?, max: max.parse().ok()? }))
 }
 
-/// Parses the kind of an input; returns it with the rest of the line. `None` stands for a constant that is no input.
+/// Parses the kind of an input; returns it with the rest of the line. The inner `None` stands for a constant that is
+/// not an input.
 fn parse_input_kind(line: &str) -> Option<(Option<InputKind>, &str)> {
     let (word, rest) = line.split_once(" %")?;
     let kind = match word {
@@ -397,7 +398,7 @@ fn as_float(item: &Argument) -> Option<f64> {
     }
 }
 
-/// Parses an integer, a float or a complex number, as Rust prints them.
+/// Parses an integer, a float or a complex number, as listings have them: `1`, `0.5`, `0.5+1.0j`.
 fn parse_number(word: &str) -> Result<Argument> {
     if let Ok(int) = word.parse() {
         return Ok(Argument::Int(int));

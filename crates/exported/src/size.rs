@@ -282,7 +282,8 @@ impl SymOp {
         i64::try_from(self.apply_wide(a, b)).ok()
     }
 
-    /// Applies the operation with saturation. A division by zero counts as one by 1, which bounds larger divisors.
+    /// Applies the operation with saturation. A division by zero counts as a division by 1: that bounds the quotients
+    /// of all larger divisors.
     fn apply_wide(self, a: i128, b: i128) -> i128 {
         let floor = |a: i128, b: i128| a.div_euclid(b);
         match self {

@@ -31,7 +31,8 @@ pub struct Terminator {
     /// Whether the first operand is the branch condition.
     pub(crate) conditional: bool,
     pub(crate) operands: Vec<ValueId>,
-    /// Index of the first operand for the second target. Those before it, without the condition, are for the first.
+    /// The index of the first operand that is passed to the second target. The operands before it, except the
+    /// condition, are passed to the first target or, by a return, to the caller.
     pub(crate) split: usize,
 }
 

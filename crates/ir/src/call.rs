@@ -94,7 +94,8 @@ impl Call {
         if let Some(CallArg::Ints(v)) = self.args.get(position) { Some(v) } else { None }
     }
 
-    /// The index, among the node's inputs, of the argument at a position of the schema; `None` if that is not a tensor.
+    /// The index, among the node's inputs, of the argument at a position of the schema; `None` if that argument is not
+    /// a single tensor.
     pub fn input_at(&self, position: usize) -> Option<usize> {
         let before: usize = self.args.get(..position)?.iter().map(CallArg::inputs).sum();
         matches!(self.args.get(position)?, CallArg::Tensor).then_some(before)
@@ -105,8 +106,9 @@ impl Call {
         matches!(self.args.get(position), None | Some(CallArg::None))
     }
 
-    /// The arguments, with the given ones for the node's tensor inputs: views to run the call, or metas
-    /// ([`Arg::Spec`]) to analyse it. Computed scalars and missing inputs are [`Arg::Unknown`].
+    /// The arguments of the call, with `inputs` in place of the node's inputs: views to run the call, or metas
+    /// ([`Arg::Spec`]) to analyse it. Computed scalars are [`Arg::Unknown`], whatever `inputs` has for them, and so are
+    /// missing inputs.
     pub fn arguments<'a>(&'a self, mut inputs: impl Iterator<Item = Arg<'a>>) -> Args<'a> {
         self.arguments_from(&mut || inputs.next())
     }

@@ -51,8 +51,8 @@ impl Derivation {
         self.call()?.meaning(self.inputs.iter().map(|(meta, _)| meta))
     }
 
-    /// The input at a position of its call's arguments, to be read instead of the result. It is another handle
-    /// ([`Constant::reopen`]).
+    /// The input that is the call's argument at a position of the schema, for users that read it instead of the result.
+    /// It has a handle of its own ([`Constant::reopen`]).
     pub fn argument(&self, position: usize) -> Option<(TensorMeta, Constant)> {
         let (meta, constant) = self.inputs.get(self.call()?.input_at(position)?)?;
         Some((meta.clone(), constant.reopen()))

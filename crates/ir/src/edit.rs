@@ -75,8 +75,8 @@ impl Graph {
         }
     }
 
-    /// Records that `node` also implements the instructions of `absorbed`, which precedes it. The last origin of
-    /// `node` stays last: its results belong to that instruction.
+    /// Records that `node` also implements the instructions of `absorbed`, which precedes it. The last origin of `node`
+    /// stays last: the results of `node` belong to that instruction.
     pub fn absorb(&mut self, node: NodeId, absorbed: NodeId) {
         // An unused node is about to be removed and no longer needs its origins. Moving them keeps the fusion of a
         // long chain linear: the list is not copied at every node.
@@ -111,7 +111,7 @@ impl Graph {
         self.values[value.index()].origin = origin;
     }
 
-    /// Gives the result of a node known contents: its users read a constant from now on.
+    /// Records that the contents of a node's result are known: users of the result read this constant from now on.
     pub fn set_constant(&mut self, value: ValueId, constant: Constant) {
         self.values[value.index()].constant = Some(constant);
     }
@@ -144,7 +144,8 @@ impl Graph {
         }
     }
 
-    /// Drops unused outputs from the end of a node's list of outputs, so that `count` are left.
+    /// Drops outputs from the end of a node's list of outputs, so that `count` are left. The dropped ones must be
+    /// unused.
     pub fn truncate_outputs(&mut self, node: NodeId, count: usize) {
         let dropped: Vec<ValueId> = self.nodes[node.index()].outputs.iter().skip(count).copied().collect();
         debug_assert!(dropped.iter().all(|&v| !self.is_used(v)), "a dropped output is still used");
@@ -308,7 +309,8 @@ impl Graph {
         at
     }
 
-    /// Removes a use from the value's use list. The last use of the list moves to its index, and its user is updated.
+    /// Removes the use at index `at` from a value's use list. The last use of the list moves to that index, and the
+    /// `use_at` of its user is updated.
     pub(crate) fn remove_use(&mut self, value: ValueId, at: u32) {
         self.work += 1;
         let value = &mut self.values[value.index()];

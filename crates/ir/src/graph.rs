@@ -9,7 +9,7 @@ use pteron_trace::Place;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What errors about an exhausted memory budget call the constants.
+/// The name of computed constants in errors about an exhausted memory budget.
 const CONSTANTS: &str = "its computed constants";
 
 /// The purpose of a graph result.
@@ -506,8 +506,8 @@ impl Graph {
         self.values[value.index()].terminator_uses > 0
     }
 
-    /// Steps of work that edits have done so far. Tests check with it that a pass is linear in the size of the graph,
-    /// which clocks measure too imprecisely.
+    /// The number of steps that edits have taken so far. Tests use it to check that a pass is linear in the size of the
+    /// graph, for which run times are too imprecise.
     pub fn work(&self) -> u64 {
         self.work
     }

@@ -47,8 +47,8 @@ impl Identity {
         (self.source == source && self.function.is_empty()).then_some(self.start)
     }
 
-    /// The result of the function with this name on these bytes. It may depend only on the bytes and on the sizes of
-    /// the result.
+    /// The identity of the result of the function with this name on these bytes. The result may depend only on the
+    /// bytes and on its own sizes.
     #[must_use]
     pub fn transformed_by(self, function: &'static str) -> Self {
         Self { function, ..self }

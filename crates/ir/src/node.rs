@@ -64,8 +64,8 @@ impl Node {
         &self.outputs
     }
 
-    /// The instructions that it implements; its results are those of the last. Empty if the graph's builder set
-    /// none.
+    /// The instructions that the node implements; its results are those of the last one. Empty if the graph's builder
+    /// set none.
     pub fn origins(&self) -> &[Place] {
         &self.origins
     }

@@ -91,7 +91,7 @@ impl Graph {
 /// What the next line may be.
 enum Next {
     Header,
-    /// A node or a terminator.
+    /// A line of a block: a constant, a scalar, a node or a terminator.
     Node,
     /// A block, or the end of the graph.
     Block,

@@ -34,14 +34,14 @@ pub trait Bytes: Send + Sync {
         None
     }
 
-    /// Another handle to bytes that are loaded on access and cached in the handle; dropping it releases what it has
-    /// loaded. `None` if the bytes are not loaded on access.
+    /// Another handle to bytes that each handle loads on access and caches; dropping a handle releases what that handle
+    /// has loaded. `None` if the bytes are not loaded on access.
     fn reopen(&self) -> Option<SharedBytes> {
         None
     }
 
-    /// Drops what the owner itself keeps in memory, if it can be computed again. Other handles that have the bytes keep
-    /// them.
+    /// Drops the bytes that the owner itself keeps in memory, if they can be computed again. Other handles keep the
+    /// bytes that they have.
     fn release(&self) {}
 
     /// A range of the bytes through a handle of its own, which loads only them. `None` if the bytes are in memory
@@ -63,7 +63,7 @@ pub trait Bytes: Send + Sync {
     }
 }
 
-/// The same bytes through another handle, so that reading it does not keep loaded bytes in this one: see
+/// The same bytes through another handle, so that reading them keeps no loaded bytes in this one: see
 /// [`Bytes::reopen`].
 pub fn reopen_or_share(bytes: &SharedBytes) -> SharedBytes {
     bytes.reopen().unwrap_or_else(|| Arc::clone(bytes))
@@ -114,7 +114,7 @@ impl Constant {
             Self::Computed(tensor) => tensor.bytes(),
             Self::Scalar(_) => &[],
         };
-        // No bytes may lie at any address, but tensors need one that is aligned for their elements.
+        // An empty slice may have any address, but a tensor needs an address that is aligned for its elements.
         if bytes.is_empty() { &NO_BYTES.0 } else { bytes }
     }
 
@@ -131,8 +131,8 @@ impl Constant {
         if let Self::Shared(bytes) = self { bytes.problem() } else { None }
     }
 
-    /// The same constant through another handle, so that reading it does not keep loaded bytes in this one:
-    /// see [`Bytes::reopen`].
+    /// The same constant through another handle, so that reading its bytes there keeps no loaded bytes in this one: see
+    /// [`Bytes::reopen`].
     pub fn reopen(&self) -> Self {
         match self {
             Self::Shared(bytes) => Self::Shared(reopen_or_share(bytes)),
@@ -245,7 +245,7 @@ impl Value {
         self.origin
     }
 
-    /// What defines the value: a result of a node, a parameter of a block, or a constant.
+    /// What the value is: a result of a node, a parameter of a block, a constant, or a result of a removed node.
     pub fn def(&self) -> Def {
         self.def
     }

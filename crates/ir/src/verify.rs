@@ -170,7 +170,8 @@ impl Graph {
     }
 }
 
-/// Whether the parameter `of` accepts every size that `value` may have: its own sizes, or any within its bounds.
+/// Whether the parameter `of` accepts all sizes that `value` may have: the sizes of both are equal and static, or those
+/// of `value` are within the bounds of `of`.
 fn accepts_sizes(of: &Value, value: &Value) -> bool {
     let (bounds, sizes) = (of.meta().sizes(), value.meta().sizes());
     let is_bounded = |(&bound, &n): (&usize, &usize)| n <= bound;

@@ -23,7 +23,7 @@ fn parse(text: &str) -> Result<Graph, String> {
     Graph::parse(text, &kernels).map_err(|e| e.to_string())
 }
 
-/// The graph of a text that is printed as it was written.
+/// The graph of a listing; asserts that the graph prints as that listing.
 fn same(text: &str) -> Graph {
     let graph = parse(text).unwrap();
     graph.verify().unwrap();

@@ -108,7 +108,7 @@ impl Limits {
         usize_of(needed)
     }
 
-    /// Fails if a method that holds `needed` bytes would exceed [`Self::memory`]. `what` describes them for the error.
+    /// Fails if `needed` bytes exceed [`Self::memory`]. `what` says in the error what needs them.
     pub(crate) fn check_memory(&self, what: impl FnOnce() -> String, needed: u64) -> Result<()> {
         if needed <= self.memory {
             return Ok(());

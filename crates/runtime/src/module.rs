@@ -250,7 +250,7 @@ impl Module {
     /// outputs are copies, in the order of [`MethodMeta::value_names`].
     ///
     /// # Errors
-    /// No input has one of the names, one is given twice, or one is missing.
+    /// A name is not that of an input, or an input is given twice or is missing.
     pub fn execute_named<'n>(
         &mut self,
         name: &str,

@@ -17,7 +17,7 @@ pub struct LoadOptions {
     /// The data of tensors that are stored outside the program, if the caller has any.
     pub data: Option<Arc<dyn NamedDataMap>>,
     /// The thread pool for kernels and delegates. By default everything runs on the calling thread; a pool of
-    /// [`pteron_pool::available_threads`] uses all cores. The results are the same bits.
+    /// [`pteron_pool::available_threads`] uses all cores. Results are bit-identical with any pool.
     pub pool: Pool,
     /// The instruction set that kernels and delegates may use.
     pub isa: Isa,

@@ -228,8 +228,8 @@ fn dtype_by_name(arg: &Argument) -> Result<Argument, String> {
     }
 }
 
-/// An argument as a schema declares it: lists of one for single numbers, floats for integers, types by their names.
-/// `None` if the schema does not take it.
+/// Converts an argument to what a schema declares: for example a single number to a list of one, an integer to a float,
+/// the name of a type to the type. `None` if the schema does not take it.
 fn convert_argument(program: &ExportedProgram, arg: &Argument, declared: &SchemaArg) -> Option<Argument> {
     let value = |arg: &Argument| Some(&program.var(arg.var()?).ty);
     let is_tensor = |arg: &Argument| matches!(value(arg), Some(VarType::Tensor(_)));

@@ -97,8 +97,8 @@ impl GraphBuilder {
         Ok(var)
     }
 
-    /// Adds a constant, whose elements have the dim order of `spec`. Under its name it is stored
-    /// outside the program if weights are; without a name it stays in the program.
+    /// Adds a constant, whose elements have the dim order of `spec`. A constant with a name is stored outside the
+    /// program if weights are; one without a name stays in the program.
     ///
     /// # Errors
     /// Another value has its name, a size is not known, or it has another number of bytes than `spec` needs.

@@ -35,7 +35,7 @@ fn batch_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         ("momentum", Argument::Float(cx.float(node, "momentum", 0.1)?)),
         ("eps", Argument::Float(cx.float(node, "eps", 1e-5)?)),
     ];
-    // The empty statistics of the batch: the reference's kernel requires the type of the result.
+    // The empty statistics of the batch: the reference's kernel requires them to have the type of the result.
     let none = || VarType::Tensor(TensorSpec::contiguous(dtype, vec![Size::Int(0)]));
     let types = vec![VarType::Tensor(spec), none(), none()];
     let outs = cx.emit_many("aten._native_batch_norm_legit_no_training.default", args, types);

@@ -153,7 +153,8 @@ fn histogram(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     replace_both(cx, node, hist, edges)
 }
 
-/// Reduces segments: each one reduces the whole dimension, with neutral elements in place of other segments'.
+/// Reduces segments: for each segment, reduces the whole dimension, with neutral elements in place of the elements of
+/// other segments.
 fn segment_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, want) = (cx.tensor(node, "data")?, cx.result_spec(node)?);
     let spec = cx.spec(node, x)?;

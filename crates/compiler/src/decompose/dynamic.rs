@@ -60,7 +60,7 @@ fn nonzero_static(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     let place =
         cx.emit("aten.cumsum.default", vec![("self", Argument::Var(ones)), ("dim", Argument::Int(0))], sums);
     let place = cx.add(place, -1);
-    // Elements without a row are written to one behind the last.
+    // Elements that have no row in the result are written to an extra row after the last one.
     let behind = cx.scalar(Scalar::Int(rows), long)?;
     let fits = cx.compare("aten.lt.Scalar", place, rows);
     let fits = cx.compare("aten.logical_and.default", fits, is_nonzero);
@@ -168,7 +168,7 @@ fn bincount(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn range_to_maximum(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, bins: &Size) -> Result<VarId> {
     let least = cx.int(node, "minlength", 0)?;
     let x = cx.cast(x, ScalarType::Long);
-    // Of no elements, the greatest is the last number of the shortest result.
+    // The last number of the shortest result counts as an element, so that the operand may be empty.
     let floor = cx.constant(&[Scalar::Int(least.saturating_sub(1))], ScalarType::Long, &[1])?;
     let all = cx.cat(&[x, floor], 0);
     let greatest = cx.reduce("aten.amax.default", all, &[0], false);

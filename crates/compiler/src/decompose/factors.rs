@@ -353,7 +353,7 @@ fn lu_unpack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
 }
 
-/// Solves `A X = B` for `A = P L U`, to which the adjoint system and `X A = B` (`left=False`) are transposed.
+/// Solves `A X = B` for `A = P L U`. The adjoint system, and `X A = B` (`left=False`), are solved by way of transposes.
 fn lu_solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, pivots, right) = (cx.tensor(node, "LU")?, cx.tensor(node, "pivots")?, cx.tensor(node, "B")?);
     let matrices = Matrices::from_operand(cx, node, x)?;

@@ -109,7 +109,8 @@ impl Vectors {
         cx.slice(node, self.rows, last, (&int(from), &int(to)))
     }
 
-    /// Replaces the key of the padding vector by `value`. Rotations leave that vector zero, but may move it.
+    /// Replaces the sort key of the padding vector by `value`, so that it is sorted last. Rotations leave that vector
+    /// zero, but may move it.
     fn replace_padding_key(
         &self,
         cx: &mut Rewriter<'_>,
@@ -252,8 +253,9 @@ impl TallSvd {
         Ok(Self { values, left, right, is_transposed })
     }
 
-    /// Left vectors for singular values that are zero, and with `full` as many as they have elements: orthonormal
-    /// vectors of the space that the others leave, which are the eigenvectors of its projection for the eigenvalue 1.
+    /// The left vectors, with orthonormal vectors in place of those for zero singular values and, with `full`, as many
+    /// more as make the matrix square. They span the orthogonal complement of the other left vectors: they are the
+    /// eigenvectors, for the eigenvalue 1, of the projection onto it.
     fn complete_left(&self, cx: &mut Rewriter<'_>, node: &ExportedNode, full: bool) -> Result<VarId> {
         let spec = cx.spec_of(self.left);
         let rank = spec.rank();

@@ -1,7 +1,7 @@
 //! Linear systems of static size, solved by elimination with pivoting; Cholesky factorization.
 //!
-//! A program cannot raise: where PyTorch refuses a singular or not positive-definite matrix, its results are not finite.
-//! The variants with a result `info` name the pivot there.
+//! A program cannot raise: where PyTorch refuses a singular or not positive-definite matrix, its results are not
+//! finite. The variants with a result `info` give the number of the failing pivot there.
 
 use super::Table;
 use super::When::NoKernel;
@@ -84,7 +84,7 @@ struct Elimination {
 }
 
 /// Gauss-Jordan elimination with partial pivoting: each step swaps the row with the largest element of the column into
-/// place and clears the rest of the column. `divisor` is what a row is divided by, given its pivot.
+/// place and clears the rest of the column. `divisor` maps a pivot to the number by which its row is divided.
 fn eliminate(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
@@ -275,8 +275,8 @@ fn solve_triangular(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     cx.replace_node(node, new)
 }
 
-/// The factors of the determinants of matrices of `n` rows: their pivots, negated where two rows were swapped.
-/// They are in a dimension behind those of the batch.
+/// The factors of the determinants of matrices of `n` rows: their pivots, negated where two rows were swapped. They are
+/// along a last dimension, after those of the batch.
 fn determinant_factors(cx: &mut Rewriter<'_>, node: &ExportedNode, (x, n): (VarId, usize)) -> Result<VarId> {
     let spec = cx.spec_of(x);
     let mut sizes = spec.sizes[..spec.rank() - 2].to_vec();

@@ -43,8 +43,8 @@ pub(super) fn replace_complex_scalars(cx: &mut Rewriter<'_>, node: &ExportedNode
     Ok(Outcome::Replaced)
 }
 
-/// Names no dimensions of a tensor that has none: kernels of the reference runtime look them up. No dimensions mean
-/// all.
+/// Empties the list of dimensions of a reduction of a 0-d tensor: kernels of the reference runtime would look up
+/// dimensions that the tensor lacks. An empty list means all dimensions.
 pub(super) fn drop_dims_of_scalar(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let names_some = |arg: &Argument| matches!(arg, Argument::Ints(dims) if !dims.is_empty());
     let is_reduction = REDUCTIONS.contains(&&*node.target);

@@ -262,8 +262,8 @@ fn weighted_sums(
     Ok(cx.reduce("aten.sum.dim_IntList", scaled, &[dim + 1], false))
 }
 
-/// The distance, in input elements, between the sample positions of neighbouring output elements; 0 for a single one
-/// between corners.
+/// The distance, in input elements, between the sample positions of neighbouring output elements; 0 for a single output
+/// element if `corners`.
 fn input_step(axis: &Axis, precision: Precision, corners: bool) -> f64 {
     let step = match corners {
         true if axis.output > 1 => (axis.input - 1) as f64 / (axis.output - 1) as f64,

@@ -52,7 +52,8 @@ fn shift_by(
     cx.slice(node, padded, dim, (&Size::Int(0), &size))
 }
 
-/// The operand in the type of the result, its dimension, and the upper bound of its size: 1 for 0-d tensors.
+/// The operand in the type of the result, the dimension of the scan, and the upper bound of that dimension's size: 1
+/// for 0-d tensors.
 fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, usize, i64)> {
     let x = cx.tensor(node, "self")?;
     let want = cx.result_spec(node)?.dtype;

@@ -197,7 +197,7 @@ fn inverse_frames(
 }
 
 /// Adds up frames that are a hop apart. Each is cut into parts of the length of a hop; part `k` of a frame is added `k`
-/// hops behind the frame's beginning.
+/// hops after the frame's beginning.
 fn overlap_add(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, frames: &Frames) -> Result<VarId> {
     if cx.spec_of(x).dtype.is_complex() {
         let (re, im) = (real_or_imag(cx, x, 0), real_or_imag(cx, x, 1));

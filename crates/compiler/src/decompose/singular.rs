@@ -142,8 +142,9 @@ impl Tolerance {
     }
 }
 
-/// What singular values must exceed to count, given the largest: an absolute or a relative tolerance. The default of
-/// the relative one is a rounding error times the size of the matrix, or none if there is an absolute one.
+/// The threshold that singular values must exceed to count: the larger of the absolute tolerance and of the relative
+/// tolerance times `largest`. If the node gives no relative tolerance, that is `default`, or 0 if the node gives an
+/// absolute one.
 fn singular_threshold(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,

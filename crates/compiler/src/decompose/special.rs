@@ -298,7 +298,7 @@ const QUANTILES: [(&[f64], &[f64]); 3] = [
     ),
 ];
 
-/// `ndtri`: with `p`, the smaller tail's probability, computes its quantile and flips the sign in the upper tail.
+/// `ndtri`: computes the quantile of `p`, the probability of the smaller tail, and flips its sign in the upper tail.
 fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ratio = |cx: &mut Rewriter<'_>, x: VarId, (numerator, denominator): (&[f64], &[f64])| {
         let (numerator, denominator) = (polynomial(cx, x, numerator), polynomial(cx, x, denominator));

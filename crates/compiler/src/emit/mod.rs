@@ -509,8 +509,8 @@ impl Emitter<'_> {
     }
 }
 
-/// The bytes of a constant, which are not copied until they are written, and not kept in memory then if they are loaded
-/// on access. The owner of the blob is the [`ConstantTensor`].
+/// The bytes of a constant as a blob. They are not copied before the blob is written; bytes that are loaded on access
+/// are loaded only then, and not kept in memory. The owner of the blob is the [`ConstantTensor`].
 pub(crate) fn constant_blob(data: &ConstantTensor) -> Blob<'static> {
     let (owner, data) = (Arc::new(data.reopened()), data.reopened());
     let len = data.range.len() as u64;

@@ -187,7 +187,8 @@ impl<'p> Values<'p> {
         }
     }
 
-    /// Adds a tensor of no value of the program, first used at instruction `at`; returns its index in the plan.
+    /// Adds a temporary tensor, which is no value of the program, first used at instruction `at`. Returns its index in
+    /// the plan.
     pub(super) fn add_temporary(&mut self, spec: &TensorSpec, at: usize) -> Result<i32, String> {
         let tensor = plan_tensor(self.program, spec)?;
         let index = self.push(EValue::Tensor(tensor));

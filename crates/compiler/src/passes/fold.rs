@@ -13,8 +13,8 @@ use std::collections::HashMap;
 /// Maximum bytes of a folded result that is larger than its operands, e.g. a mask or positions.
 const MAX_GROWN_BYTES: usize = 1 << 20;
 
-/// Maximum bytes of the folded results that are in memory at a time. What is over it is computed where the program is
-/// loaded, once.
+/// Maximum bytes of the folded results that are in memory at a time. Results beyond that are not folded here, but
+/// computed once when the program is loaded.
 const MAX_FOLDED_BYTES: usize = 1 << 31;
 
 pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
@@ -81,7 +81,7 @@ impl Folder<'_> {
         if program.budget.charge("a folded constant", bytes).is_err() {
             return Outcome::Kept;
         }
-        // Repeated elements cost little as a call, but their full size as a constant.
+        // A repetition costs little as a call, but the full size of its result as a constant.
         let is_repetition = selection.kernel.facts().moves && bytes > sources.max(1);
         if selection.kernel.results() == Results::Random || (is_repetition && sources > 0 && bytes > 4096) {
             return Outcome::Kept;
@@ -122,7 +122,7 @@ impl Folder<'_> {
                 Some(&view) => _ = self.computed.insert(view, bytes),
                 None => {
                     self.held -= bytes;
-                    // What was computed from it may keep it, to be computed again.
+                    // Constants that were computed from this one may keep it, so that they can be computed again.
                     removed.iter().for_each(|constant| constant.bytes.release());
                 }
             }

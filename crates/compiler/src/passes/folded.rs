@@ -54,7 +54,7 @@ impl FoldedCall {
     /// The results; `None` if the kernel fails.
     fn compute(&self, context: &KernelContext<'_>) -> Option<Vec<Tensor>> {
         let kernel = &self.selection.kernel;
-        // Each through a handle of its own, which frees what it has loaded.
+        // Each operand is read through a handle of its own, which frees what it has loaded when it is dropped.
         let operands: Vec<Operand> = self
             .operands
             .iter()
@@ -121,8 +121,8 @@ fn recompute_calls(constant: &ConstantTensor, known: Option<&usize>) -> Option<u
     known.copied().or_else(|| stays.then_some(0))
 }
 
-/// Computes the results of a call as constants; `None` if the kernel fails. The number is that of the calls that
-/// recompute them, `None` if they stay in memory instead, as small ones do.
+/// Computes the results of a call as constants; `None` if the kernel fails. Also returns the number of calls that
+/// recompute them; `None` if they stay in memory instead, as small ones do.
 pub(super) fn fold_call(
     recipe: FoldedCall,
     context: &KernelContext<'_>,

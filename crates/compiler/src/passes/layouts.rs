@@ -35,8 +35,8 @@ pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
     })
 }
 
-/// Makes images channels-last where convolutions and pools read them. [`run`] propagates that layout, and removes the
-/// copies that turn out to be in it anyway, as those that restore the layouts of outputs and of state.
+/// Makes images channels-last where convolutions and pools read them. [`run`] propagates that layout, and removes
+/// copies of what has their layout already, such as those that restore the layouts of outputs and of state.
 pub(super) fn prefer_channels_last(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
     Rewriter::run(program, &mut |cx, node| {
         let name = if node.arg("input").is_some() { "input" } else { "self" };
@@ -74,7 +74,8 @@ fn restore_outputs(program: &mut ExportedProgram) {
     }
 }
 
-/// Copies the image outputs of a graph and its nested graphs, and the values in `others`, to their current layouts.
+/// Appends copies of the image outputs of a graph and its nested graphs, and of the images in `others`, in the layouts
+/// that they have now. Returns the copies, by the value that each replaces.
 fn restore_graph_outputs(
     program: &mut ExportedProgram,
     graph: &mut ExportedGraph,

@@ -42,8 +42,8 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("products", |program, _| products::to_linear(program, products::Weights::Dequantized)),
 ];
 
-/// The pass that folds batch norms, for programs that are quantized statically or delegated, and the pass before it.
-/// Behind it, layouts would separate norms from their convolutions.
+/// The pass that folds batch norms, for programs that are quantized statically or delegated, and the pass after which
+/// it runs. After later passes, changes of layout would separate norms from their convolutions.
 const FOLD_NORMS: &str = "fold-norms";
 const BEFORE_NORMS: &str = "remove-dead";
 

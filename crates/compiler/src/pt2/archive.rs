@@ -19,7 +19,7 @@ pub trait ArchiveFile: Send + Sync {
     /// The size of the file in bytes.
     fn size(&self) -> u64;
 
-    /// Reads `target.len()` bytes at `offset`, which are in bounds.
+    /// Reads `target.len()` bytes at `offset`, which must be in bounds.
     ///
     /// # Errors
     /// The file cannot be read.

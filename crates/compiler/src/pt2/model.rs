@@ -43,8 +43,9 @@ pub(super) fn read(archive: &mut Archive<'_>, name: &str) -> Result<ExportedProg
     Ok(program)
 }
 
-/// Names the inputs and outputs of a program by the arguments of `forward` and the keys of its containers. What has no
-/// name by them has that of the value in the exported graph; an output that is a new value of an input has the input's.
+/// Names the inputs and outputs of a program by the arguments of `forward` and the keys of its containers. A value that
+/// gets no name this way keeps its name in the exported graph; an output that is the new value of an input has the
+/// input's name.
 fn name_values(program: &mut ExportedProgram, arguments: &[String]) {
     let var_name = |var: VarId| Some(program.var(var).name.to_string());
     let passed = program.graph.inputs.iter().zip(&program.inputs);

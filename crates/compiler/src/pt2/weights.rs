@@ -36,7 +36,7 @@ impl Weights {
         Ok(Self { configs, copied: 0, copies: HashMap::new(), views: HashMap::new() })
     }
 
-    /// Loads a tensor by its name in the model. Returns it in row-major order, and its dim order.
+    /// Loads a tensor by its name in the model. Returns it in row-major order, with that dim order.
     pub(super) fn load(
         &mut self,
         archive: &mut Archive<'_>,

@@ -31,7 +31,7 @@ impl Channels {
     pub(super) fn propagate(self, program: &ExportedProgram, node: &ExportedNode, x: VarId) -> Option<Self> {
         let (from, to) = (program.spec(x)?, program.spec(*node.outputs.first()?)?);
         let from_end = |name: &str| -> Option<bool> {
-            // Dimensions counted from the last one, two for each number of a list of pairs.
+            // The list has a pair of numbers for each dimension, from the last dimension on.
             let pairs = node.arg(name)?.known_ints()?.len() / 2;
             Some(self.axis + pairs < from.rank())
         };

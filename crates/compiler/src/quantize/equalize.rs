@@ -31,13 +31,13 @@ const MAX_RATIO: f64 = 1024.0;
 #[derive(Debug, Default)]
 struct Domain {
     values: Vec<VarId>,
-    /// The nodes that compute values of the domain, and those that read them, by index.
+    /// The indices of the nodes that compute values of the domain. `consumers` are those that read the values.
     producers: Vec<usize>,
     consumers: Vec<(usize, VarId)>,
 }
 
-/// The channels of each value of a program that convolutions, linear layers and batch norms compute, and of what is
-/// computed from it channel by channel.
+/// The channels of each value that a convolution, linear layer or batch norm computes, and of each value that is
+/// computed from such values channel by channel.
 pub(super) fn value_channels(program: &ExportedProgram) -> HashMap<VarId, Channels> {
     let mut channels: HashMap<VarId, Channels> = HashMap::new();
     for node in &program.graph.nodes {
@@ -141,7 +141,7 @@ fn domains(program: &ExportedProgram, channels: &HashMap<VarId, Channels>) -> Ve
                 consumers.push((index, var));
                 continue;
             }
-            // Further results, as the indices of a pool, do not depend on the scale.
+            // Further results, such as the indices of a pool, do not depend on the scale.
             match out.filter(|out| !produces && channels.contains_key(out)) {
                 Some(out) => {
                     let (a, b) = (find(&parents, var), find(&parents, out));
@@ -258,8 +258,9 @@ impl Reader {
         })
     }
 
-    /// The expected squared error of the results, relative to their expected square: a rounding error of `noise` in
-    /// each element of the input with its factor, and the rounding of the weights, for inputs with these mean squares.
+    /// The expected squared error of the results, relative to their expected square, if channels are scaled by
+    /// `factors`: from rounding errors with mean square `noise` in the scaled input, and from rounding the weights.
+    /// `squares` are the mean squares of the input's channels.
     fn error(&self, factors: &[f64], noise: f64, squares: &[f64]) -> f64 {
         let mut largest = vec![0f64; self.outputs];
         let (mut signal, mut error) = (0.0, 0.0);

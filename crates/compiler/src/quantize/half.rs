@@ -1,4 +1,4 @@
-//! Layers in half precision: those that are quantized compute in float32, from inputs that are converted, and their results are
+//! Layers in half precision: layers that are quantized compute in float32 from converted inputs, and their results are
 //! rounded.
 
 use super::{add_derived_constant, rows, static_spec};

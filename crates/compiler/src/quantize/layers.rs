@@ -7,7 +7,8 @@ use super::{
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 
-/// The smallest range of a channel of 8-bit weights, 127 times the least scale: the `eps` of PT2E's observers.
+/// The smallest range of a channel of 8-bit weights: 127 times the smallest scale. The number is the `eps` of PT2E's
+/// observers.
 const LEAST_SCALE: f32 = 1.0 / 4096.0;
 
 /// Quantized weights, with a scale for each channel or group.

@@ -47,8 +47,8 @@ pub enum Quantize {
         /// Elements per group; a multiple of 32.
         group: usize,
     },
-    /// No quantization: the values whose ranges [`Quantize::Static`] needs are appended to the program's outputs. Given
-    /// the statistics of the channels of each method, their ranges are equalized first.
+    /// No quantization: the values whose ranges [`Quantize::Static`] needs are appended to the program's outputs. If
+    /// statistics of channels are given, the ranges of the channels are equalized first.
     Observe(BTreeMap<String, StaticScheme>),
     /// No quantization: for each layer that [`Quantize::Static`] quantizes, two values are appended to the program's
     /// outputs: its result, and the result with weights and input rounded, from the same input.
@@ -62,8 +62,9 @@ pub enum Quantize {
 pub struct StaticScheme {
     /// The range of each quantized value.
     pub ranges: ValueRanges,
-    /// Statistics of the channels of values, by name. Where it is exact and reduces the error, the channels of a value
-    /// get similar ranges: the weights that compute and that read them are scaled. `ranges` are those after this.
+    /// Statistics of the channels of values, by name, for equalization: where it is exact and reduces the error, the
+    /// weights that compute and that read a value are scaled so that its channels get similar ranges. `ranges`
+    /// are the ranges after that.
     pub channels: BTreeMap<String, ChannelStatistics>,
     /// What is added to the biases of layers, by node name: a number for each channel.
     pub corrections: BTreeMap<String, Vec<f32>>,
@@ -112,9 +113,9 @@ pub struct QuantizedLayer {
 pub struct FloatNode {
     /// The node's name.
     pub name: String,
-    /// Its operator.
+    /// The node's operator.
     pub target: String,
-    /// Why it was not quantized.
+    /// Why the node was not quantized.
     pub reason: String,
     /// The number of multiplications in a call; a dynamic size counts as 1.
     pub multiplications: u64,
@@ -232,8 +233,8 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-/// The nodes to keep in float, by their first results, and which of the names they have. In a program of several
-/// methods, a node is named `method/node` if others have nodes of its name.
+/// The nodes to keep in float, by their first results, and the names in `keep_float` that belong to them. In a program
+/// of several methods, a node is named `method/node` if others have nodes of its name.
 fn find_kept_nodes(
     program: &ExportedProgram,
     keep_float: &BTreeSet<String>,

@@ -16,8 +16,8 @@ const LEAST_SCALE: f32 = 1.0 / (1 << 24) as f32;
 /// How a node takes part in quantization.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Computes on quantized values. If a clamp follows (`bounded`), the clamp's result is quantized instead of its
-    /// own.
+    /// Computes on quantized values. If a clamp follows (`bounded`), the clamp's result is quantized instead of the
+    /// node's.
     Computes { bounded: bool },
     /// The node clamps the result of a node that computes.
     Bounds,
@@ -187,8 +187,8 @@ pub(super) fn quantize(
     let mut outcome = Outcome { left, values, ..Outcome::default() };
     let old = std::mem::take(&mut program.graph.nodes);
     let mut nodes = Vec::with_capacity(old.len());
-    // The dequantized value that replaces each value: for quantized nodes, and for all nodes if one of those defines
-    // it.
+    // The dequantized value that replaces each value as an operand of quantized nodes, and of all nodes if a quantized
+    // node defines the value.
     let mut dequantized: HashMap<VarId, VarId> = HashMap::new();
     for (mut node, role) in old.into_iter().zip(&plan.roles) {
         for var in node.operands().collect::<Vec<_>>() {

@@ -54,7 +54,8 @@ impl Recovery<'_> {
         let Some(mut parts) = structure.find_blocks(0..chain.instructions.len()) else {
             return self.fail("its jumps do not form nested branches and loops");
         };
-        // Live at the end is what the next execution reads before it is written, and what other chains read.
+        // Live at the end are the values that the next execution reads before it writes them, and those that other
+        // chains read.
         let mut live = combined_flow(&parts, &calls).read;
         for other in self.plan.chains.iter().filter(|other| !std::ptr::eq(*other, chain)) {
             for instruction in &other.instructions {

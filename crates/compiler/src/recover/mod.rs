@@ -101,7 +101,8 @@ struct State {
     unplaced: HashMap<usize, (VarId, Option<(Extent, Stored)>)>,
     /// Scalars that instructions compute or move.
     numbers: HashMap<usize, Argument>,
-    /// For a stored variable and a value of the plan that declares it otherwise, the variable of the view.
+    /// For a stored variable and a value of the plan that declares other sizes for the same bytes, the variable of the
+    /// view.
     views: HashMap<(VarId, usize), VarId>,
     /// The plan's values written in the current branch or loop.
     written: BTreeSet<usize>,
@@ -318,8 +319,8 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// An output in the dim order that the plan declares, whatever that of the nodes that compute it. A conversion that
-    /// changes nothing is removed with the layouts.
+    /// An output in the dim order that the plan declares, even if the nodes compute it in another one. A conversion
+    /// that changes nothing is removed with the layouts.
     fn reorder_as_declared(&mut self, var: VarId, tensor: &Tensor) -> Result<VarId> {
         let spec = self.spec_of(tensor)?;
         let orders = |value: &EValue| value.as_tensor().is_some_and(|t| !t.dim_order.is_sorted());

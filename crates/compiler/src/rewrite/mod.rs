@@ -14,7 +14,8 @@ use pteron_exported::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The integer values in scope at the current node, keyed by the symbolic expression they hold.
+/// What holds symbolic sizes at the current node: integer values in scope, by the expression that each holds, and
+/// dimensions of tensors.
 #[derive(Clone, Default)]
 struct SizesInScope {
     ints: HashMap<SymExpr, VarId>,
@@ -111,7 +112,7 @@ impl<'p> Rewriter<'p> {
                 node.outputs.first().map_or_else(|| "x".into(), |&v| Arc::clone(&self.program.var(v).name));
             match visit(self, &node)? {
                 Outcome::Kept => {
-                    // A rule may give up a node for which it has made others.
+                    // A rule may keep a node after it has made others for it; these are dropped.
                     if !self.made.is_empty() {
                         self.abandon(&node);
                     }

@@ -7,7 +7,7 @@ use pteron_trace::{Place, SpanKind, Tracer};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What errors about an exhausted memory budget call the workspaces.
+/// The name of the workspaces in errors about an exhausted memory budget.
 pub(crate) const WORKSPACE: &str = "its workspaces";
 
 /// A graph ready to run: steps in execution order, packed weights, and a workspace with an offset for every value.
@@ -64,8 +64,8 @@ impl Executable {
         self.steps.len()
     }
 
-    /// The steps in order: the name of each and the instructions that it implements, the last of which is the one whose
-    /// result it computes.
+    /// The steps in order, each with its name and the instructions that it implements; a step computes the result of
+    /// the last of them.
     pub fn steps(&self) -> impl Iterator<Item = (&str, &[Place])> {
         self.steps.iter().map(|step| (&*step.name, &*step.origins))
     }
@@ -76,8 +76,8 @@ impl Executable {
         self.failed
     }
 
-    /// Runs the steps. Inputs and outputs are in the order of the graph's and have their metas; outputs may have other
-    /// layouts.
+    /// Runs the steps. `inputs` and `outputs` are in the order of the graph's inputs and outputs, and must have their
+    /// metas; outputs may have other layouts.
     pub fn run(
         &mut self,
         ctx: &KernelContext<'_>,

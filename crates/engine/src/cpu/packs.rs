@@ -80,7 +80,7 @@ struct Table {
     sweep_at: usize,
 }
 
-/// What errors about an exhausted memory budget call the packed weights.
+/// The name of the packed weights in errors about an exhausted memory budget.
 const PACKED: &str = "its packed weights";
 
 /// A fast multiplicative hash with random keys, so that a file cannot be crafted to cause collisions.
@@ -264,7 +264,7 @@ impl Packs {
         self.get_or_pack(Some(PackKey { data, isa, form }), || {
             let loaded = constant.laid_out(&format.layout).and_then(|bytes| format.load(bytes));
             let (weights, own) = match loaded {
-                // They refer to the stored bytes and take no memory of their own.
+                // Loaded weights refer to the stored bytes, and take no memory of their own.
                 Some(weights) => (weights, 0),
                 None => with_size(self.pack(constant, pack)?, format.bytes),
             };
@@ -279,8 +279,8 @@ impl Packs {
         })
     }
 
-    /// The packed weights of a quantized matrix multiplication; `scales` are the bytes of their scales. They are cached
-    /// only if the constant has an identity.
+    /// The packed weights of a quantized matrix multiplication; `scales` are the bytes of the weights' scales. The
+    /// packed weights are cached only if the constant has an identity.
     pub(crate) fn packed_quantized_matrix(
         &self,
         isa: Isa,
@@ -292,8 +292,8 @@ impl Packs {
         self.quantized_weights(isa, constant, form, scales, pack, PackedWeights::nbytes)
     }
 
-    /// A quantized convolution with its packed weights; `scales` are the bytes of their scales. They are cached only if
-    /// the constant has an identity.
+    /// A quantized convolution with its packed weights; `scales` are the bytes of the weights' scales. The packed
+    /// weights are cached only if the constant has an identity.
     pub(crate) fn packed_quantized_conv(
         &self,
         isa: Isa,
@@ -329,7 +329,7 @@ impl Packs {
 /// The number of bytes of a matrix that are read at a time during packing, unless the matrix is in memory already.
 const PIECE: usize = 4 << 20;
 
-/// Packs a constant matrix: piece by piece if its bytes are loaded for it, so that a large matrix is not in memory
+/// Packs a constant matrix: piece by piece if its bytes are not in memory yet, so that a large matrix is not in memory
 /// together with its packed form.
 pub(crate) fn pack_matrix(isa: Isa, constant: &Constant, form: MatrixPack) -> Result<PackedB> {
     let MatrixPack { rows: k, columns: n, transposed } = form;

@@ -26,7 +26,7 @@ pub fn prepare(
     let Some(product) = constant_weight_matmul(kernel, args) else { return Ok(None) };
     let Some(source) = constant(product.weights) else { return Ok(None) };
     let stored = args.tensor(product.weights)?;
-    // As in lowered regions, the matrix is packed from its storage before a transposition.
+    // As in lowered regions: if the weights are a transposed matrix, the matrix before the transposition is packed.
     let matrix = before_transpose(stored.meta(), &source);
     let viewed = matrix.as_ref().and_then(|(meta, matrix)| Some((matrix.view(meta)?, matrix)));
     let (stored, source, out_major) = match viewed {

@@ -9,7 +9,7 @@ pub(super) type Writes<'a> = SmallVec<[TensorViewMut<'a>; 2]>;
 
 /// A node lowered for the sizes of its graph, ready to run.
 pub(crate) trait Step: Send + Sync {
-    /// Runs it. `reads` are the inputs that [`crate::Lowered::Step`] names.
+    /// Runs the step. `reads` are the inputs that [`crate::Lowered::Step`] names.
     ///
     /// # Errors
     /// The elements are invalid, or there is not enough memory.
@@ -22,7 +22,7 @@ pub(crate) trait Step: Send + Sync {
     }
 
     /// Gives the only output the memory of a read that is [overwritable](Self::overwritable_reads) and has the output's
-    /// meta. [`Self::run`] then gets the other reads only, and the output with the elements of this one.
+    /// meta. [`Self::run`] then gets only the other reads, and an output that holds the elements of this read.
     fn overwrite(&mut self, read: usize, meta: &TensorMeta) {
         let _ = (read, meta);
     }

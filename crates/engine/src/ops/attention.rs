@@ -74,8 +74,8 @@ impl Attention {
         }
     }
 
-    /// The attention with these parameters, all of which are below 2^31. `None` unless there are three or four views of
-    /// three dimensions each.
+    /// The attention with these parameters, whose sizes, strides and offsets must be below 2^31. `None` unless there
+    /// are three or four views of three dimensions each.
     pub fn from_parts(parts: &AttentionParts) -> Option<Self> {
         let view = |parts: &ViewParts| View::from_stored(parts.offset, parts.factor, &parts.dims);
         let mut views = parts.views.iter().map(view);
@@ -92,7 +92,7 @@ impl Attention {
         })
     }
 
-    /// The sizes of the matrices of a head, if the views match each other and rows and columns have single strides.
+    /// The sizes of a head's output, if the views match each other and rows and columns have single strides.
     pub(crate) fn head_sizes(&self) -> Option<HeadSizes> {
         let heads = self.items.checked_mul(self.heads)?;
         let matrix = |view: &View| {

@@ -1,5 +1,5 @@
-//! Recognizes activations that are decomposed into several operators and makes each one unary function, which can then
-//! be fused into the node before it.
+//! Recognizes activations that are decomposed into several operators, and replaces each by a single unary function,
+//! which can then be fused into the node before it.
 
 use super::rule::{Match, Pattern, any, number};
 use crate::graph::{Graph, NodeId};
@@ -17,7 +17,8 @@ static SPELLINGS: LazyLock<Vec<(Option<Unary>, Pattern)>> = LazyLock::new(|| {
     [clamp].into_iter().chain(spelled).map(|(f, pattern)| (f, pattern.such_that(can_be_one_node))).collect()
 });
 
-/// Rewrites every elementwise node that, with producers that only it uses, computes a known activation.
+/// Rewrites every elementwise node that computes a known activation, together with producers whose results only this
+/// computation uses.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if graph.contains(node) {
@@ -40,7 +41,8 @@ fn rewrite(graph: &mut Graph, node: NodeId) -> Option<()> {
     Some(())
 }
 
-/// Whether the matched nodes can become one: all results have the last one's sizes and layout, and no others use them.
+/// Whether the matched nodes can become one: all results have the sizes and layout of the last one, and only matched
+/// nodes use the results before the last.
 fn can_be_one_node(graph: &Graph, matched: &Match) -> bool {
     let mut metas = matched.parts.iter().map(|&part| graph.meta(graph.node(part).outputs()[0]));
     let like = |a: &TensorMeta, b: &TensorMeta| a.sizes() == b.sizes() && a.dim_order() == b.dim_order();

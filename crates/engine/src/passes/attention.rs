@@ -221,8 +221,8 @@ fn rounded_by_only_user(graph: &Graph, v: ValueId) -> Option<ValueId> {
     result_of_only_user(graph, v).filter(|&user| rounding(graph, user).is_some())
 }
 
-/// The items and heads of an attention, and the value to write: the result of a permutation that moves the heads
-/// of a query together, if only view operations up to it follow.
+/// The items and heads of an attention, and the value to write: the result of a permutation that moves the heads of a
+/// query together, if only view operations lie between `out` and it; otherwise `out`, with a single head.
 fn output_of_attention(graph: &Graph, out: ValueId) -> (usize, usize, ValueId) {
     let sizes = graph.meta(out).sizes();
     let (batch, queries, values) = (sizes[0], sizes[1], sizes[2]);

@@ -8,11 +8,11 @@ use pteron_kernels::compute::{Activation, ConvParams};
 use pteron_operator::facts;
 use pteron_tensor::{ScalarType, TensorMeta};
 
-/// The exclusive maximum of kernel sizes, strides, paddings and dilations.
+/// Kernel sizes, strides, paddings and dilations must be less than this.
 const MAX_EXTENT: usize = 1 << 20;
 
-/// Rewrites a convolution with constant row-major weights whose image has one of the two layouts. Returns whether it
-/// did.
+/// Rewrites a convolution with constant row-major weights whose image is channels-first or channels-last. Returns
+/// whether it did.
 pub(super) fn rewrite(graph: &mut Graph, node: NodeId, of: &facts::Convolution) -> bool {
     let Some((conv, inputs)) = convolution(graph, node, of) else { return false };
     graph.rewrite(node, OpKind::arc(conv), &inputs);

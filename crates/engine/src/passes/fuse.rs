@@ -1,4 +1,5 @@
-//! Fuses nodes into the epilogues of convolutions and matrix multiplications of whose results they are the only user.
+//! Fuses nodes that are the only users of the results of convolutions and matrix multiplications into the epilogues of
+//! these.
 
 use super::norm::scale_and_shift;
 use crate::graph::{Graph, NodeId, ValueId, add_constant, argument, meaning, single_use_producer};

@@ -20,8 +20,9 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// The first producer of an input of an elementwise node that is elementwise with the same sizes and layout, is used
-/// only by the node, and keeps the expression short; and the expression and the inputs of both as one node.
+/// The first producer that can be joined with an elementwise node, and the expression and the inputs of the joined
+/// node. The producer must be elementwise, with a result of the same sizes and layout that only the node uses, and the
+/// joined expression within `MAX_INSTRS`.
 fn joined_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expression, Vec<ValueId>)> {
     let Pointwise(expression) = as_op(graph, node)?;
     let inputs = graph.node(node).inputs();
@@ -40,7 +41,7 @@ fn joined_with_producer(graph: &Graph, node: NodeId) -> Option<(NodeId, Expressi
     })
 }
 
-/// The expression and its inputs after the other expression is substituted for the input at `slot`.
+/// `expression` and its inputs after `inner` is substituted for the input at `slot`.
 fn inline_expression(
     (expression, inputs): (&Expression, &[ValueId]),
     slot: usize,

@@ -114,7 +114,7 @@ pub const PASSES: &[Pass] = &[
 ];
 
 /// How many of the first passes run before a graph is written to a file. The others depend on the number of threads, or
-/// make nodes that files do not have.
+/// make nodes that files cannot store.
 pub const PORTABLE: usize = PASSES.len() - 2;
 
 /// Runs every pass.

@@ -10,7 +10,7 @@ use pteron_operator::Meaning;
 use pteron_operator::facts::{Pool2d, PoolReduce};
 use pteron_tensor::ScalarType;
 
-/// The exclusive maximum of window sizes, strides, paddings and dilations.
+/// Window sizes, strides, paddings and dilations must be less than this.
 const MAX_EXTENT: usize = 1 << 20;
 
 /// Rewrites all pooling calls of a graph.

@@ -148,8 +148,8 @@ fn row_len(graph: &Graph, norm: &Match) -> Option<usize> {
     (elements > 0 && sizes.iter().all(|&n| n > 0)).then_some(elements)
 }
 
-/// The only user of a node's result, if it applies a rule to the result and a vector with one element for each element
-/// of a row; and the vector.
+/// The only user of a node's result and the vector that it applies, if the user matches `rule`: an operation on the
+/// result and a vector with one element for each element of a row.
 fn find_row_vector_op(
     graph: &Graph,
     node: NodeId,

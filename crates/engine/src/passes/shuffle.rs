@@ -28,7 +28,8 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// The channel shuffle that the matched nodes compute; `None` unless they swap the two dimensions of divided channels.
+/// The channel shuffle that the matched nodes compute; `None` unless they split the channels into two dimensions and
+/// swap these.
 fn to_channel_shuffle(graph: &Graph, last: NodeId, matched: &Match) -> Option<ChannelShuffle> {
     let (image, grouped, permuted) = (matched["image"], matched["grouped"], matched["permuted"]);
     let (result, permutation) = (graph.node(last).outputs()[0], single_use_producer(graph, permuted)?);

@@ -127,8 +127,8 @@ impl Tables {
         Some((of, Results::Floats(Arc::new(results))))
     }
 
-    /// The 8-bit value of which an 8-bit value is a function, and the table; for others the value itself and the
-    /// identity.
+    /// The 8-bit value of which `v` is an 8-bit function, and the table of that function; `v` itself and the identity
+    /// if no function is known for `v`. `None` if `v` is a constant, or its function has f32 results.
     fn as_8_bit_table(&self, graph: &Graph, v: ValueId) -> Option<(ValueId, Arc<[u8; 256]>)> {
         match self.functions.get(&v) {
             Some(Function { of, results: Results::Bytes(table), .. }) => Some((*of, Arc::clone(table))),

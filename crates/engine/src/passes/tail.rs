@@ -1,5 +1,5 @@
-//! Fuses the elementwise nodes that remain after convolutions into them: half-precision batch norms and activations,
-//! which are rounded step by step, and other expressions that are not supported as an epilogue.
+//! Fuses elementwise nodes that remain after convolutions into the convolutions: half-precision batch norms and
+//! activations, which are rounded step by step, and other expressions that are not supported as an epilogue.
 
 use crate::graph::{Graph, NodeId, single_use_producer};
 use crate::operation::{OpKind, as_op};
@@ -9,7 +9,8 @@ use crate::ops::pointwise::Pointwise;
 use pteron_kernels::compute::Layout;
 use pteron_operator::{Expression, Instr};
 
-/// Fuses an elementwise node into a channels-last convolution if it is the only user of its result and has its meta.
+/// Fuses each elementwise node into a channels-last convolution whose result only this node uses, if the results of
+/// both have the same meta.
 pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         fuse(graph, node);

@@ -22,8 +22,8 @@ pub fn partition(
     Ok(result)
 }
 
-/// What a partitioner has changed. The sizes of a view that are computed may be replaced by what is known of its
-/// result, or left to be inferred (-1).
+/// What a partitioner has changed besides tags; `None` if nothing. It may replace the computed sizes of a view by known
+/// sizes of the result, or by -1 (inferred).
 fn difference(before: &ExportedProgram, after: &ExportedProgram) -> Option<String> {
     let same_vars = before.num_vars() <= after.num_vars()
         && before.var_ids().all(|id| before.var(id).ty == after.var(id).ty);

@@ -27,8 +27,8 @@ pub fn to_backend(
     lower_partition(partition(program, partitioner)?, backends)
 }
 
-/// Compiles each part that a partitioner has tagged with its backend: the second half of [`to_backend`], after
-/// [`partition`].
+/// Lets the backend of each part that a partitioner has tagged compile the part: the second half of [`to_backend`],
+/// after [`partition`].
 ///
 /// # Errors
 /// As for [`to_backend`].

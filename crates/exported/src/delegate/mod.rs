@@ -72,8 +72,8 @@ pub trait Partitioner {
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError>;
 
     /// Whether the backend prefers channels-last images. Then convolutions and pools of images compute in that layout,
-    /// and so does what follows them element by element; images in another layout are copied before, and outputs back
-    /// to their own behind. All backends of a compilation, and the kernels, get that program.
+    /// and so does what follows them element by element; images in another layout are copied before that, and outputs
+    /// are copied back to their own layout after it. All backends of a compilation, and the kernels, get that program.
     fn prefers_channels_last(&self) -> bool {
         false
     }
@@ -109,7 +109,7 @@ pub struct PreprocessResult {
     /// How many bytes the backend may read past the end of a tensor in an arena.
     pub reads_past_end: u64,
     /// The alignment of the payload's first byte in memory when the backend is initialized: a power of two of at most
-    /// [`MAX_ALIGNMENT`], or 0 if any address will do.
+    /// [`MAX_ALIGNMENT`], or 0 if no alignment is required.
     pub payload_alignment: u64,
 }
 

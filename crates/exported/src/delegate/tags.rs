@@ -98,8 +98,8 @@ pub(super) fn groups_in_order(
     Ok(order.into_iter().filter_map(|group| remaining[group].take()).collect())
 }
 
-/// The error for a cycle: a path from a part through other nodes back into it. It exists among the groups with unmet
-/// dependencies (`waits`).
+/// The error for a cycle: a path from a part through other nodes back into it. There is such a path among the groups
+/// with unmet dependencies (`waits`).
 fn cycle_error(
     program: &ExportedProgram,
     graph: &ExportedGraph,
@@ -151,8 +151,8 @@ fn cycle_error(
     DelegationError::Cycle { tag, path: "its nodes are in no order in which they can run".to_owned() }
 }
 
-/// A tagged group on a dependency cycle. Follows dependencies back from a group that waits until a group repeats, and
-/// takes the first group of that cycle with several nodes.
+/// A tagged group on a dependency cycle. Starts at a group with unmet dependencies, follows dependencies back until a
+/// group repeats, and takes the first group of that cycle with several nodes.
 fn find_group_on_cycle(
     graph: &ExportedGraph,
     group_of: &[usize],

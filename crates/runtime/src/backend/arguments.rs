@@ -216,7 +216,7 @@ impl<'s> Scan<'s> {
     }
 
     /// Whether a tensor in an arena certainly has no contents before a call; `false` if there are jumps or moves. With
-    /// `views`, it may be another name of bytes that were written.
+    /// `views`, bytes that instructions have written through another value count as contents.
     fn has_no_contents(&self, id: Id, views: bool) -> bool {
         let Some(tensor) = self.state.values[id].tensor() else { return false };
         let Storage::Arena(extent) = tensor.home else { return false };

@@ -1,4 +1,4 @@
-//! The backend's description of a payload: its nodes and tensors, and which nodes the backend supports.
+//! A backend's description of a payload: its nodes and tensors, and which nodes the backend supports.
 
 use pteron_tensor::ScalarType;
 use std::fmt::{self, Display, Write};

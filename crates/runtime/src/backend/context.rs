@@ -34,7 +34,8 @@ impl<'a> BackendInitContext<'a> {
         self.named_data
     }
 
-    /// The value of an option that the caller has set for this backend to load the method; `None` if it is not set.
+    /// The value of an option that the caller has set for this backend when loading the method; `None` if the option is
+    /// not set.
     pub fn runtime_spec(&self, key: &str) -> Option<&'a OptionValue> {
         self.specs.get(key)
     }
@@ -52,7 +53,7 @@ impl<'a> BackendInitContext<'a> {
     }
 
     /// Why loading is to end early, if it is: it was cancelled, or its deadline has passed. A backend that takes long
-    /// looks at it from time to time, and returns the reason as its error (`Err(why.into())`).
+    /// should call this from time to time, and return the reason as its error (`Err(why.into())`).
     pub fn interrupted(&self) -> Option<Interrupted> {
         thread_interruption()
     }
@@ -112,8 +113,8 @@ impl<'a> BackendExecutionContext<'a> {
     }
 
     /// Why the execution is to end early, if it is: it was cancelled, or its deadline has passed. Loops of
-    /// [`Self::pool`] end by themselves. A delegate that waits for a device or loops in another way looks at it from time to
-    /// time, and returns the reason as its error (`Err(why.into())`).
+    /// [`Self::pool`] end by themselves. A delegate that waits for a device or loops in another way should call this
+    /// from time to time, and return the reason as its error (`Err(why.into())`).
     pub fn interrupted(&self) -> Option<Interrupted> {
         thread_interruption()
     }

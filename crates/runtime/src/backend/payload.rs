@@ -44,8 +44,8 @@ pub trait PayloadBackend: Send + Sync {
     /// The metas of the tensor inputs and of the tensor outputs at export. Dynamic sizes are upper bounds.
     fn exported_metas(graph: &Self::Graph) -> Result<[Vec<TensorMeta>; 2], BackendError>;
 
-    /// Raises a payload for the metas of [`Self::exported_metas`], which is how a payload is checked when it is loaded. `None`
-    /// if it fails only because sizes do not fit each other, which other sizes may do.
+    /// Raises a payload for the metas of [`Self::exported_metas`], which is how a payload is checked when it is loaded.
+    /// `None` if that fails only because the exported sizes do not fit each other; other sizes may fit.
     fn raise_exported(
         graph: &Self::Graph,
         request: &GraphRequest<'_>,

@@ -205,8 +205,8 @@ impl<'a> Runner<'a> {
         self.report_values(&name, place, &call.outs)
     }
 
-    /// Runs one instruction. Returns the target if it is a jump that is taken. Fails if the execution is to end, even if
-    /// the instruction has run: it is the one that took the time.
+    /// Runs one instruction. Returns the target if it is a jump that is taken. Fails if the execution is to end, even
+    /// if the instruction has run, so that the error names the instruction that took the time.
     fn run_instr(&mut self, instr: &Instr, place: Place) -> Result<Option<usize>, ExecuteError> {
         let next = self.run_instr_ignoring_interrupt(instr, place)?;
         self.check_interrupt().map(|()| next)

@@ -241,7 +241,8 @@ impl<'p> Loader<'p> {
         Storage::Constant(self.state.constants.len() - 1)
     }
 
-    /// The kernel of each entry of the operator table; `None` if none is registered: no instruction calls the entry.
+    /// The kernel of each entry of the operator table; `None` if none is registered. No instruction calls such an
+    /// entry: `Program::load_method` has refused methods that do.
     fn kernels_by_operator(&self) -> Vec<Option<Arc<dyn Kernel>>> {
         self.plan.operators.iter().map(|op| self.options.kernels.get(&op.full_name())).collect()
     }

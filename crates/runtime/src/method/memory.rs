@@ -17,8 +17,8 @@ impl Method {
         }
     }
 
-    /// Gives the leading planned arenas up for `buffers`, which a module lends to this method and others, and copies the
-    /// initial values of its tensors to them. `buffers` are at least as large as the arenas.
+    /// Gives the leading planned arenas up for `buffers`, which a module lends to this method and others, and copies
+    /// the initial values of the method's tensors into `buffers`. These must be at least as large as the arenas.
     pub(crate) fn move_memory(&mut self, buffers: &mut [AlignedBuffer]) -> Result<()> {
         for extent in self
             .extents_with_data(|data| matches!(data, TensorData::Initial(_) | TensorData::ExternalInitial(_)))

@@ -135,7 +135,7 @@ impl ConstantBytes {
         }
     }
 
-    /// A handle of the bytes for a graph. It reads and releases the bytes on its own ([`Self::reopen`]).
+    /// A handle to the bytes for a graph, which reads and releases them on its own ([`Self::reopen`]).
     pub fn shared(&self) -> SharedBytes {
         Arc::new(InGraph(self.reopen()))
     }

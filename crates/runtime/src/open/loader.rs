@@ -55,8 +55,8 @@ pub trait DataLoader: Send + Sync {
         None
     }
 
-    /// If the bytes were compiled in memory from a file of another format, the size of that file in bytes. Header, segments and
-    /// offsets are those of no file then.
+    /// If the bytes were compiled in memory from a file of another format, the size of that file in bytes. Header,
+    /// segments and offsets then describe the compiled bytes, and no file.
     fn source_archive_bytes(&self) -> Option<u64> {
         None
     }

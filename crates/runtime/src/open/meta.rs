@@ -31,8 +31,8 @@ pub struct ValueMeta {
 pub struct TensorInfo {
     /// Type, sizes and layout. The sizes of a dynamic tensor are upper bounds.
     pub meta: TensorMeta,
-    /// Whether the memory plan places it, or it is a constant. The runtime allocates a separate buffer for a tensor
-    /// that is not planned.
+    /// Whether the memory plan places the tensor, or the tensor is a constant. The runtime allocates a separate buffer
+    /// for a tensor that is not planned.
     pub planned: bool,
     /// The tensor's name, if the exporter kept it.
     pub name: Option<String>,

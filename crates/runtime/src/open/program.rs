@@ -37,8 +37,8 @@ struct Constants {
 }
 
 impl Constants {
-    /// Whether a part of this length may be read separately. All parts together may not exceed the segment's size,
-    /// which overlapping parts would.
+    /// Whether a part of this length may be read separately. All parts together may not exceed the segment's size, as
+    /// overlapping parts could.
     fn has_room(&mut self, len: u64, segment: u64) -> bool {
         if self.bytes.saturating_add(len) > segment {
             self.parts.retain(|_, part| part.strong_count() > 0);

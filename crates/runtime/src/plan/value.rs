@@ -30,8 +30,8 @@ pub(crate) struct TensorValue {
     pub(crate) meta: TensorMeta,
     /// Where the tensor's bytes are now.
     pub(crate) storage: Storage,
-    /// Where the memory plan places it. A value that has become a view of another tensor returns here when it is
-    /// next written.
+    /// Where the memory plan places the tensor. A value that has become a view of another tensor returns here when it
+    /// is next written.
     pub(crate) home: Storage,
     /// The tensor's sizes in the file: upper bounds if the tensor is dynamic.
     pub(crate) bound: Shape,

@@ -38,7 +38,7 @@ pub(crate) fn prepare(loaded: Loaded, packs: Packs, settings: &Settings<'_>) -> 
         if method.regions.is_empty() {
             return Err(e);
         }
-        // What the regions computed from their constants has left no room for the remaining ones.
+        // What the regions have computed from their constants has left no room for the remaining constants.
         region::remove_all_regions(&mut method);
         release::read_needed_constants(&method)?;
     }

@@ -1,4 +1,4 @@
-//! A prepared method, and what its passes need to know.
+//! A prepared method, and the settings of its preparation.
 
 use super::raise::Listing;
 use super::region::Region;

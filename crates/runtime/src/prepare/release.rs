@@ -29,8 +29,9 @@ pub(crate) fn release_unneeded(method: &mut Prepared) {
 
 /// The constants and delegates that a prepared method still uses.
 struct Needed {
-    /// By constant: whether an instruction outside static regions reads or reports it, a region takes it as an
-    /// argument, one that is lowered later may pack it, it is an input or output, or is named and cannot be read again.
+    /// For each constant, whether it is still needed: an instruction outside static regions reads or reports it, a
+    /// region takes it as an argument, a region that is lowered later may pack it, it is an input or output, or it has
+    /// a name and cannot be read again.
     constants: Vec<bool>,
     /// For each delegate, whether an instruction still calls it.
     delegates: Vec<bool>,

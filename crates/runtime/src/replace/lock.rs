@@ -2,7 +2,7 @@ use super::replaced_path;
 use std::fs::{self, File, Metadata, TryLockError};
 use std::path::Path;
 
-/// The right to edit a file: as long as it is held, no other edit that takes one reads or replaces the file.
+/// The right to edit a file: as long as it is held, no other edit that takes an `EditLock` reads or replaces the file.
 ///
 /// Take it before the file is read and keep it until the file is replaced. Without it, the later of two edits at the same
 /// time would replace the file that the earlier one has written with an edit of the old file.

@@ -16,7 +16,7 @@ pub enum Protected {
     /// The file stays, and the write fails with [`Error::Protected`](crate::Error::Protected).
     #[default]
     Keep,
-    /// The file is replaced. The new file keeps its permissions and, if possible, its owner.
+    /// The file is replaced. The new file gets the permissions of the old one and, if possible, its owner.
     Replace,
 }
 

@@ -95,7 +95,7 @@ impl TrainingModule {
         Ok(())
     }
 
-    /// The output layout of a method. Fails if the method has not run, so that it has no gradients.
+    /// What is known of the gradients of a method. Fails if the method has not run, so that it has no gradients.
     pub(super) fn joint_with_gradients(&mut self, method: &str) -> Result<&mut JointMethod> {
         self.joint(method)?;
         match self.joints.get_mut(method) {

@@ -149,7 +149,7 @@ impl TrainingModule {
         Ok(list)
     }
 
-    /// The output layout of a method, read once from the methods that describe it.
+    /// What is known of the gradients of a method; their positions are read once from the methods that describe them.
     fn joint(&mut self, method: &str) -> Result<&JointMethod> {
         if !self.joints.contains_key(method) {
             let joint = self.read_joint(method)?;

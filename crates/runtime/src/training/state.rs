@@ -109,7 +109,8 @@ impl TrainingModule {
                 state.buffers.entry(kind).or_default().insert(name.to_owned(), read(full_key, name)?);
             }
         }
-        // The method checks the whole file before it changes anything, and the optimizer its state: one of them comes first.
+        // The method and the optimizer each check all that they restore before they change anything. The optimizer
+        // comes first, and is put back if the method fails.
         let before = optimizer.state();
         optimizer.restore(state)?;
         let restored = self.module.method(method).and_then(|loaded| loaded.restore(&data));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 const MAX_USES: usize = 4;
 
 /// A pattern of the computation of a value. Operators are those of elementwise nodes, of one instruction or several,
-/// and match operands in either order where that is the same; `a | b` matches what either does, `a` if both do, and
+/// and match operands in either order if the operator commutes; `a | b` matches what either does, `a` if both do, and
 /// `a & b` what both do.
 #[derive(Clone)]
 pub(crate) struct Pattern(pub(super) Arc<Shape>);
@@ -74,7 +74,7 @@ pub(crate) fn operation<T: Operation>(operands: impl Into<Vec<Pattern>>) -> Patt
 }
 
 /// What `before` matches, after any number of nodes that pass a test, each of which reads the result of the one before.
-/// They are no parts of the match.
+/// Those nodes are not parts of the match.
 pub(crate) fn through_chain(test: fn(&Graph, NodeId) -> bool, before: Pattern) -> Pattern {
     Shape::Through(Arc::new(test), before).into()
 }
@@ -148,8 +148,8 @@ operators! {
     BitAnd bitand => Shape::Both;
 }
 
-/// Where a part of a pattern is compared: a value of the graph, or what an instruction of an elementwise node computes
-/// that is no value of the graph.
+/// Where a part of a pattern is compared: a value of the graph, the result of an instruction in the middle of an
+/// elementwise node, or a number in one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Place {
     Value(ValueId),

@@ -6,8 +6,8 @@ use crate::plan::{ArgRef, Id, Instr, KernelCall, OutRef, State, Value};
 use pteron_operator::Results;
 use std::collections::HashSet;
 
-/// Maximum number of passes over all instructions until the fixed point is reached. If it is not, no scalar is taken to
-/// depend on sizes only.
+/// Maximum number of passes over all instructions. If they do not reach the fixed point, no scalar is taken to depend
+/// on sizes only.
 const MAX_ROUNDS: usize = 8;
 
 impl DefUse {

@@ -224,7 +224,7 @@ impl<'m> Walk<'m> {
                 }
             }
         }
-        // A view that is an output is, or may be, used outside its block.
+        // A view that is an output may be used outside its block.
         has_unknown_use |= self.def_use.is_output.iter().any(|&id| self.location(id) == Location::Unknown);
         let viewed = viewed.into_iter().filter(|_| has_unknown_use);
         for location in moved.into_iter().chain(viewed) {

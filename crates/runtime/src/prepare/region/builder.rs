@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Minimum number of calls that make a region worth its entry and exit cost.
 pub(super) const MIN_CALLS: usize = 2;
 
-/// A region whose [`Builder::calls`] is at least this takes no more calls. Each run of a region compares the extents of
-/// its inputs and outputs pairwise.
+/// No call is added to a region whose [`Builder::calls`] has reached this number. Each run of a region compares the
+/// extents of its inputs and outputs pairwise.
 pub(super) const MAX_CALLS: usize = 4096;
 
 /// Maximum number of inputs of a region, and of its definitions that are live-out.
@@ -97,8 +97,8 @@ pub(crate) struct Builder<'m> {
     pub(super) views: Vec<(Id, Id)>,
     /// Whether any size or scalar in the region is dynamic.
     pub(crate) is_dynamic: bool,
-    /// The number of kernel calls that compute elements, plus for each delegate that of its nodes, or [`MIN_CALLS`] if
-    /// that is more.
+    /// The number of kernel calls that compute elements plus, for each delegate, the number of its nodes, but at least
+    /// [`MIN_CALLS`].
     pub(crate) calls: usize,
     /// Whether the region calls kernels, not only delegates. Output sizes of kernels are known only when they run.
     pub(crate) has_kernels: bool,

@@ -101,8 +101,8 @@ pub(crate) enum RunMode {
 }
 
 impl DynamicRegion {
-    /// A dynamic region for a run of a chain's `instrs`. `builder` is an empty one for the upper bounds of its sizes. `None`
-    /// if one of its calls cannot be added to the graph.
+    /// A dynamic region for a run of a chain's `instrs`. `builder` must be empty, with `Sizes::Bounds`. `None` if one
+    /// of its calls cannot be added to the graph.
     pub(super) fn new(
         mut builder: Builder<'_>,
         def_use: &Arc<DefUse>,

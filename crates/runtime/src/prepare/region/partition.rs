@@ -176,7 +176,7 @@ fn builder<'m>(
     builder.with_limits(settings.backend_bytes, method.packs.budget())
 }
 
-/// Lowers a static run. `built` is the region's graph if it exists already. Fails without an error if one of the calls
+/// Lowers a static run. `built` is the region's graph if it exists already. Returns `Err(None)` if one of the calls
 /// cannot be added to a graph.
 fn lower_static_run(
     method: &Prepared,
