@@ -136,7 +136,8 @@ impl OperatorTable {
         self.others.as_ref().filter(|_| !is_rejected(program, node))?.select(program, node)
     }
 
-    /// Selects the preferred operator whose schema and kernel accept a node's arguments, if there is one.
+    /// Selects among the callable operators the one whose schema and overload fit a node best. `None` if there is none, or
+    /// if it has to run on the reference's portable kernel, which does not take the types.
     pub(crate) fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
         let selection = self.select_by_schema(program, node)?;
         self.check_types(program, node, &selection, &|var| dtype_of(program, var)).ok()?;

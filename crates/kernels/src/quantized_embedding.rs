@@ -2,7 +2,7 @@
 
 use crate::support::convert::{all_values, indices};
 use crate::support::dtype::expect_dtype;
-use crate::support::quantized::expect_zero_points;
+use crate::support::quantized::check_zero_point_shape;
 use crate::support::rows::{tensor_bytes, write_values};
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
@@ -82,7 +82,7 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
         "weight_scales: the shape {} does not suit {rows} rows of {width} numbers",
         scales.sizes()
     );
-    expect_zero_points(zeros.as_ref(), &scales)?;
+    check_zero_point_shape(zeros.as_ref(), &scales)?;
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     if let Some(dtype) = args.optional_dtype("dtype")? {

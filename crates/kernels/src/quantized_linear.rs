@@ -3,7 +3,7 @@
 use crate::compute::{Epilogue, MatMut, MatRef, gemm};
 use crate::support::convert::{all_values, write_row_major};
 use crate::support::dtype::expect_dtype;
-use crate::support::quantized::expect_zero_points;
+use crate::support::quantized::check_zero_point_shape;
 use pteron_operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use pteron_tensor::ScalarType;
 
@@ -62,7 +62,7 @@ fn multiply_by_dequantized(
         _ => 0,
     };
     ensure!(groups > 0, "weight_scales: the shape {} does not suit {rows} rows", scales.sizes());
-    expect_zero_points(zeros.as_ref(), &scales)?;
+    check_zero_point_shape(zeros.as_ref(), &scales)?;
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     out.resize(&[m, n])?;

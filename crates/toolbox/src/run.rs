@@ -292,7 +292,7 @@ impl Request {
             }
             false => {
                 let allowed = meta.input_sizes()?.map(Arc::new);
-                (arrange_given(&meta, &declared, allowed, &self.inputs, &self.pictures)?, None)
+                (resolve_given_inputs(&meta, &declared, allowed, &self.inputs, &self.pictures)?, None)
             }
         };
         Ok(ResolvedCall { method, inputs, default_inputs })
@@ -308,7 +308,7 @@ pub(crate) fn run_once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
 }
 
 /// Resolves inputs given by position or name; inputs that the exporter fixed may be omitted.
-fn arrange_given(
+fn resolve_given_inputs(
     meta: &MethodMeta<'_>,
     declared: &[ValueMeta],
     allowed: Option<Arc<InputSizes>>,

@@ -115,7 +115,8 @@ impl FoldedCall {
     }
 }
 
-/// The number of calls that recompute an operand: 0 if it stays in memory or is read from the file; `None` if unknown.
+/// The number of calls that recompute an operand: 0 if it is small or can be read from the file again; `None` if it
+/// cannot be recomputed.
 fn recompute_calls(constant: &ConstantTensor, known: Option<&usize>) -> Option<usize> {
     let stays = constant.bytes.len() <= SMALL || constant.bytes.reopen().is_some();
     known.copied().or_else(|| stays.then_some(0))

@@ -37,7 +37,7 @@ pub trait Scalar: Copy {
     /// Decodes `SIZE` little-endian bytes.
     fn from_le_slice(bytes: &[u8]) -> Self;
     /// The scalar's little-endian bytes.
-    fn to_le(self) -> impl AsRef<[u8]>;
+    fn to_le_bytes(self) -> impl AsRef<[u8]>;
 }
 
 macro_rules! scalars {
@@ -49,7 +49,7 @@ macro_rules! scalars {
                 le.copy_from_slice(bytes);
                 <$t>::from_le_bytes(le)
             }
-            fn to_le(self) -> impl AsRef<[u8]> {
+            fn to_le_bytes(self) -> impl AsRef<[u8]> {
                 self.to_le_bytes()
             }
         }
@@ -62,7 +62,7 @@ impl Scalar for bool {
     fn from_le_slice(bytes: &[u8]) -> Self {
         bytes != [0]
     }
-    fn to_le(self) -> impl AsRef<[u8]> {
+    fn to_le_bytes(self) -> impl AsRef<[u8]> {
         [u8::from(self)]
     }
 }

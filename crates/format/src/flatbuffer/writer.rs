@@ -79,7 +79,7 @@ impl Writer {
         self.align(4, bytes);
         self.align(S::SIZE, bytes);
         for number in numbers.iter().rev() {
-            self.push(number.to_le().as_ref());
+            self.push(number.to_le_bytes().as_ref());
         }
         self.push(&(numbers.len() as u32).to_le_bytes());
         self.end_ref()
@@ -205,7 +205,7 @@ impl Field {
     /// A scalar that is written even if it is the default.
     pub fn required_scalar<S: Scalar>(value: S) -> Self {
         let mut le = [0; 8];
-        le[..S::SIZE].copy_from_slice(value.to_le().as_ref());
+        le[..S::SIZE].copy_from_slice(value.to_le_bytes().as_ref());
         Self::Number { le, size: S::SIZE }
     }
 

@@ -111,7 +111,8 @@ pub(super) fn operator_kind(name: &str) -> String {
     name.strip_prefix("quantized_").unwrap_or(name).to_owned()
 }
 
-/// Describes a value: `linear, instruction 5 (aten::gelu.out)`; the step is omitted if it is the operator.
+/// Describes a value, as in `linear, instruction 5 (aten::gelu.out)`: the name of what computed it, the instruction, and
+/// `what`. Omits the name if `what` contains it.
 fn describe(value: &Value, what: &str) -> String {
     let Some((chain, instruction)) = instruction_index(value.place) else { return what.to_owned() };
     let chain = if chain == 0 { String::new() } else { format!("{chain}:") };

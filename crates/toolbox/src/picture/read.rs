@@ -180,7 +180,8 @@ impl Preparation {
             .collect()
     }
 
-    /// Resizes and crops the picture to the size of the input.
+    /// Resizes the picture to the size of the input. If `resize` or `crop` is given, applies these instead, and fails if
+    /// the result does not have that size.
     fn resize_and_crop(&self, mut pixels: Pixels, place: &PictureDims) -> Result<Pixels, String> {
         if self.resize.is_none() && self.crop.is_none() {
             return pixels.resize(place.width, place.height);
