@@ -69,7 +69,11 @@ pub(crate) fn check_inputs(generation: &Generation, inputs: Vec<InputTensor>) ->
     Ok(Inputs { shapes, data })
 }
 
-fn no_tensor_error<'a>(what: &str, name: &str, there: impl Iterator<Item = &'a String>) -> Refusal {
+pub(crate) fn no_tensor_error<'a>(
+    what: &str,
+    name: &str,
+    there: impl Iterator<Item = &'a String>,
+) -> Refusal {
     let name: String = name.chars().take(128).collect();
     let there: Vec<_> = there.map(|name| format!("`{name}`")).take(16).collect();
     Refusal::invalid(format!("there is no {what} `{name}`; the model has {}", there.join(", ")))

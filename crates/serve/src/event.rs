@@ -27,12 +27,23 @@ pub enum Event {
     },
     /// The files of a version are gone, and the version is no longer served.
     Removed { model: String, version: u64 },
+    /// A version of a model was let go; its next request loads it again.
+    Released { model: String, version: u64, why: Release },
     /// All versions of a model were unloaded on request.
     Unloaded { model: String },
     /// The folder of models could not be read. Loaded models are still served.
     FolderFailed(Refusal),
     /// The folder of models can be read again, after a failure.
     FolderReadable,
+}
+
+/// Why a model that is loaded on demand was let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// It had no requests for long.
+    Idle,
+    /// Another model needed its memory.
+    Memory,
 }
 
 /// A function that is called for every [`Event`].

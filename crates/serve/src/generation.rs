@@ -29,6 +29,8 @@ pub struct Generation {
     /// Why requests are not batched, if the options ask for batches.
     pub(crate) unbatched: Option<String>,
     pub(crate) files: Files,
+    /// The memory that the generation takes, in bytes: its program and data files, and the planned memory of each worker.
+    pub(crate) memory: u64,
 }
 
 impl Generation {
@@ -49,6 +51,16 @@ impl Generation {
     /// The maximum number of rows of a batch; 1 if requests are not batched.
     pub fn max_batch(&self) -> usize {
         self.batches.last().copied().unwrap_or(1)
+    }
+
+    /// The memory that the generation takes, in bytes: its program and data files, and the planned memory of each worker.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Whether the model has state that persists from request to request.
+    pub(crate) fn has_persistent_state(&self) -> bool {
+        matches!(self.method, Instances::Stateful(_))
     }
 
     pub(crate) fn program(&self) -> &Program {

@@ -23,6 +23,7 @@ mod models;
 #[cfg(feature = "net")]
 pub mod net;
 mod options;
+mod pictures;
 mod probe;
 mod queue;
 mod refusal;
@@ -32,13 +33,13 @@ mod service;
 mod stateful;
 
 pub use budget::Reservation;
-pub use event::{Event, Events};
+pub use event::{Event, Events, Release};
 pub use generation::Generation;
 pub use metadata::TensorSpec;
 pub use models::IndexEntry;
-pub use options::ServiceOptions;
+pub use options::{OnDemand, ServiceOptions};
 pub use queue::Ticket;
 pub use refusal::{Reason, Refusal, Result};
 pub use repository::{Config, Files, Repository, Source, Stamp, Versions, is_model_name};
-pub use request::{Data, InferRequest, InferResponse, InputTensor, OutputTensor, Timing};
+pub use request::{Data, InferRequest, InferResponse, InputTensor, OutputTensor, PictureInput, Timing};
 pub use service::Service;

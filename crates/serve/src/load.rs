@@ -16,21 +16,28 @@ use std::sync::Arc;
 /// four shapes.
 const MAX_BATCH_SIZES: usize = 4;
 
-/// Loads a version of a model.
+/// Loads a version of a model. Before its method is loaded, `make_room` is called with the memory that it takes.
 pub(crate) fn load_version(
     files: &Files,
     options: &ServiceOptions,
     stateful: &StatefulModules,
     number: u64,
+    make_room: &(dyn Fn(u64) -> Result<()> + Sync),
 ) -> Result<Generation> {
     let load = LoadOptions { data: open_data(files, &options.load.limits)?, ..options.load.clone() };
     let file = open_source(&files.program)?;
     let file =
         pteron::compile::program(file, &load.kernels, &load.limits).map_err(Refusal::from_load_error)?;
+    let program_bytes = file.size();
     let program = Program::load(file, &load.limits).map_err(Refusal::from_load_error)?;
     let name = method_name(&program, files.config.method.as_deref())?;
-    let signature =
-        Signature::new(&program.method_meta(&name).map_err(Refusal::from_load_error)?, &files.config)?;
+    let meta = program.method_meta(&name).map_err(Refusal::from_load_error)?;
+    let signature = Signature::new(&meta, &files.config)?;
+    let instances = if files.config.share_memory_arenas { 1 } else { options.workers.max(1) as u64 };
+    let arenas = meta.memory_arenas().fold(0, u64::saturating_add).saturating_mul(instances);
+    let data_bytes = files.data.iter().filter_map(|source| Some(source.path.metadata().ok()?.len()));
+    let memory = data_bytes.fold(program_bytes.saturating_add(arenas), u64::saturating_add);
+    make_room(memory)?;
     let method = match files.config.share_memory_arenas {
         true => Instances::Stateful(stateful.open(files, &program, load)?),
         false => {
@@ -49,6 +56,7 @@ pub(crate) fn load_version(
         batches: Vec::new(),
         unbatched: None,
         files: files.clone(),
+        memory,
     };
     let most = files.config.max_batch.unwrap_or(options.max_batch);
     if most > 1 && files.config.share_memory_arenas {

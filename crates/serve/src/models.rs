@@ -1,12 +1,16 @@
 //! The models that are loaded, and how they follow the folder.
 
+mod index;
+mod on_demand;
+
+pub use index::IndexEntry;
+pub(crate) use on_demand::LastUse;
+
 use crate::event::Event;
 use crate::generation::Generation;
 use crate::guard::catch_panics;
 use crate::load::load_version;
 use crate::metrics::ModelMetrics;
-#[cfg(feature = "net")]
-use crate::metrics::Totals;
 use crate::options::ServiceOptions;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::{Files, Repository, Versions};
@@ -25,28 +29,26 @@ pub(crate) struct Entry {
     pub(crate) lane: u64,
     state: State,
     pub(crate) metrics: Arc<ModelMetrics>,
+    /// The time of the last request.
+    pub(crate) last_use: Arc<LastUse>,
 }
 
 #[derive(Debug, Clone)]
 enum State {
     Ready(Arc<Generation>),
+    /// The next request for the version loads these files.
+    OnDemand(Arc<Files>),
     /// The version could not be loaded; the text says why.
     Failed(String),
     /// The version was unloaded on request.
     Unloaded,
 }
 
-/// An entry of the repository index.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IndexEntry {
-    /// The name of the model.
-    pub name: String,
-    /// The version of the model as text; empty if the model was never loaded.
-    pub version: String,
-    /// Whether the model is loaded and answers requests.
-    pub is_ready: bool,
-    /// The reason why the model is not ready; empty if it is.
-    pub reason: String,
+impl Entry {
+    /// Whether the version answers requests: it is loaded, or is loaded by the next request.
+    fn is_available(&self) -> bool {
+        matches!(self.state, State::Ready(_) | State::OnDemand(_))
+    }
 }
 
 /// The failures at the last look at the folder. They are not reported again, and invalid files are not loaded again, until something
@@ -86,6 +88,13 @@ pub(crate) struct Models {
     stateful: StatefulModules,
     /// The next number to be given to a generation, or as the id of a lane of the queue.
     next_number: AtomicU64,
+}
+
+/// A version of a model that answers requests.
+pub(crate) enum Found {
+    Loaded(u64, Entry, Arc<Generation>),
+    /// The version with this number is loaded by the next request for it.
+    OnDemand(u64),
 }
 
 impl Models {
@@ -215,7 +224,7 @@ impl Models {
         failures.models.retain(|(model, version), _| {
             model != name || version.is_some_and(|version| numbers.contains(&version))
         });
-        let mut loaded = Vec::new();
+        let mut loaded: Vec<(u64, Arc<Generation>)> = Vec::new();
         for (version, files) in versions {
             let key = (name.to_owned(), Some(version));
             if self.is_loaded(name, version, &files) {
@@ -226,16 +235,18 @@ impl Models {
             if look == ScanPolicy::ForChanges && known.is_some_and(|failure| failure.refusal.is_permanent()) {
                 continue;
             }
-            let number = self.next_number();
-            match catch_panics(|| load_version(&files, options, &self.stateful, number)) {
+            if options.on_demand.is_some() && look != ScanPolicy::OnRequest && !self.is_ready(name, version) {
+                failures.models.remove(&key);
+                self.defer(name, version, files);
+                continue;
+            }
+            let others: u64 = loaded.iter().map(|(_, generation)| generation.memory).sum();
+            match self.load_files(name, version, &files, others, options) {
                 Ok(generation) => {
                     failures.models.remove(&key);
-                    loaded.push((version, Arc::new(generation)));
+                    loaded.push((version, generation));
                 }
-                Err(mut refusal) => {
-                    refusal.message = format!("model `{name}`, version {version}: {}", refusal.message);
-                    fail(failures, Some(version), Some(files), refusal);
-                }
+                Err(refusal) => fail(failures, Some(version), Some(files), refusal),
             }
         }
         self.replace_versions(name, &numbers, loaded, options);
@@ -248,12 +259,31 @@ impl Models {
         entry.is_some_and(|entry| matches!(&entry.state, State::Ready(present) if present.files == *files))
     }
 
+    /// Loads files as a version of a model. `others` is the memory of versions that were loaded with it, and do not count as
+    /// loaded yet.
+    fn load_files(
+        &self,
+        name: &str,
+        version: u64,
+        files: &Files,
+        others: u64,
+        options: &ServiceOptions,
+    ) -> Result<Arc<Generation>> {
+        let number = self.next_number();
+        let make_room = |bytes: u64| self.make_room(bytes, others, options);
+        let loaded = catch_panics(|| load_version(files, options, &self.stateful, number, &make_room));
+        loaded.map(Arc::new).map_err(|mut refusal| {
+            refusal.message = format!("model `{name}`, version {version}: {}", refusal.message);
+            refusal
+        })
+    }
+
     /// Records why a version or model could not be loaded. Returns true if an earlier load is still served.
     fn note_failure(&self, name: &str, version: Option<u64>, refusal: &Refusal) -> bool {
         let mut models = self.write();
         let entries = models.entry(name.to_owned()).or_default();
         let is_ready = |entry: &Entry| matches!(entry.state, State::Ready(_));
-        if version.is_none() && entries.values().any(is_ready) {
+        if version.is_none() && entries.values().any(Entry::is_available) {
             return true;
         }
         let entry = entries.entry(version.unwrap_or(1)).or_insert_with(|| self.new_entry());
@@ -279,6 +309,7 @@ impl Models {
         for (version, generation) in &loaded {
             let entry = entries.entry(*version).or_insert_with(|| self.new_entry());
             entry.metrics.count_load();
+            entry.last_use.touch();
             replaced.push(std::mem::replace(&mut entry.state, State::Ready(Arc::clone(generation))));
         }
         drop(models);
@@ -297,7 +328,7 @@ impl Models {
 
     fn new_entry(&self) -> Entry {
         let state = State::Failed("not loaded".to_owned());
-        Entry { lane: self.next_number(), state, metrics: Arc::default() }
+        Entry { lane: self.next_number(), state, metrics: Arc::default(), last_use: Arc::default() }
     }
 
     /// Unloads all versions of a model. Requests that have been accepted are still answered.
@@ -316,50 +347,19 @@ impl Models {
         Ok(())
     }
 
-    /// Calls `each` with every version of every model, including models in the folder that were never loaded.
+    /// A version of a model that answers requests; the highest that does if `version` is empty.
     ///
     /// # Errors
-    /// `each` fails.
-    pub(crate) fn for_each_version(&self, mut each: impl FnMut(IndexEntry) -> Result<()>) -> Result<()> {
-        let models = self.read();
-        for (name, versions) in models.iter() {
-            for (version, entry) in versions {
-                let (is_ready, reason) = match &entry.state {
-                    State::Ready(_) => (true, String::new()),
-                    State::Failed(why) => (false, why.clone()),
-                    State::Unloaded => (false, "unloaded".to_owned()),
-                };
-                each(IndexEntry { name: name.clone(), version: version.to_string(), is_ready, reason })?;
-            }
-        }
-        let known: BTreeSet<String> = models.keys().cloned().collect();
-        drop(models);
-        let scanned = catch_panics(|| self.repository.scan()).unwrap_or_default();
-        for name in scanned.into_keys().filter(|name| !known.contains(name)) {
-            let reason = "not loaded".to_owned();
-            each(IndexEntry { name, version: String::new(), is_ready: false, reason })?;
-        }
-        Ok(())
-    }
-
-    /// The numbers of the loaded versions of a model.
-    pub(crate) fn versions(&self, name: &str) -> Vec<String> {
-        let models = self.read();
-        let is_ready = |(_, entry): &(&u64, &Entry)| matches!(entry.state, State::Ready(_));
-        let ready = models.get(name).into_iter().flatten().filter(is_ready);
-        ready.map(|(version, _)| version.to_string()).collect()
-    }
-
-    /// A version of a model that is loaded; the highest that is loaded if `version` is empty.
-    ///
-    /// # Errors
-    /// There is no such model or version, or it is not loaded.
-    pub(crate) fn find(&self, name: &str, version: &str) -> Result<(u64, Entry, Arc<Generation>)> {
+    /// There is no such model or version, or it does not answer requests.
+    pub(crate) fn find(&self, name: &str, version: &str) -> Result<Found> {
         let models = self.read();
         let versions = models.get(name).ok_or_else(|| no_model_error(name))?;
         let ready = |(version, entry): (&u64, &Entry)| {
             let why = match &entry.state {
-                State::Ready(generation) => return Ok((*version, entry.clone(), Arc::clone(generation))),
+                State::Ready(generation) => {
+                    return Ok(Found::Loaded(*version, entry.clone(), Arc::clone(generation)));
+                }
+                State::OnDemand(_) => return Ok(Found::OnDemand(*version)),
                 State::Failed(why) => why,
                 State::Unloaded => "unloaded",
             };
@@ -367,53 +367,14 @@ impl Models {
             Err(Refusal::new(Reason::Unavailable, message))
         };
         if version.is_empty() {
-            let loaded = versions.iter().rev().find(|(_, entry)| matches!(entry.state, State::Ready(_)));
-            return loaded.or(versions.last_key_value()).ok_or_else(|| no_model_error(name)).and_then(ready);
+            let available = versions.iter().rev().find(|(_, entry)| entry.is_available());
+            return available
+                .or(versions.last_key_value())
+                .ok_or_else(|| no_model_error(name))
+                .and_then(ready);
         }
         let number = version.parse().ok().and_then(|number: u64| versions.get_key_value(&number));
         number.ok_or_else(|| no_version_error(name, version, versions.keys())).and_then(ready)
-    }
-
-    /// Calls `each` with the sums of a version of a model: of all its versions if `version` is empty, and of all models
-    /// if `name` is.
-    ///
-    /// # Errors
-    /// There is no such model or version, or `each` fails.
-    #[cfg(feature = "net")]
-    pub(crate) fn for_each_totals(
-        &self,
-        (name, version): (&str, &str),
-        mut each: impl FnMut(&str, u64, &Totals) -> Result<()>,
-    ) -> Result<()> {
-        let models = self.read();
-        let (mut has_model, mut has_version) = (name.is_empty(), version.is_empty());
-        for (own, versions) in models.iter().filter(|(own, _)| name.is_empty() || *own == name) {
-            has_model = true;
-            for (number, entry) in versions {
-                if version.is_empty() || version.parse() == Ok(*number) {
-                    has_version = true;
-                    each(own, *number, &entry.metrics.totals())?;
-                }
-            }
-        }
-        match (has_model, has_version) {
-            (true, true) => Ok(()),
-            (true, false) => {
-                let there = models.get(name).into_iter().flat_map(BTreeMap::keys);
-                Err(no_version_error(name, version, there))
-            }
-            (false, _) => Err(no_model_error(name)),
-        }
-    }
-
-    /// The metrics of every version, with their labels.
-    pub(crate) fn metrics(&self) -> Vec<(String, Arc<ModelMetrics>)> {
-        let models = self.read();
-        let versions = models.iter().flat_map(|(name, versions)| versions.iter().map(move |v| (name, v)));
-        let labelled = versions.map(|(name, (version, entry))| {
-            (format!("model=\"{name}\",version=\"{version}\""), Arc::clone(&entry.metrics))
-        });
-        labelled.collect()
     }
 }
 

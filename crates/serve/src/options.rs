@@ -3,6 +3,17 @@ use pteron::LoadOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// When models that are loaded by their first request are let go. A model in use stays, and so does one whose state
+/// persists between requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OnDemand {
+    /// The maximum memory of all loaded models in bytes: their files, and the planned memory of each worker. The least
+    /// recently used ones are let go for others.
+    pub memory: Option<u64>,
+    /// How long a model stays loaded without requests.
+    pub idle: Option<Duration>,
+}
+
 /// Options of a [`Service`](crate::Service).
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
@@ -26,6 +37,8 @@ pub struct ServiceOptions {
     pub max_bytes: u64,
     /// The maximum time that a request may take; a deadline of the request can only be earlier.
     pub deadline: Duration,
+    /// If set, models are loaded by their first request, not by scans of the folder.
+    pub on_demand: Option<OnDemand>,
     /// Called for every change of the models, and for every failure to make one.
     pub events: Events,
 }
@@ -43,6 +56,7 @@ impl ServiceOptions {
             max_requests: 1024,
             max_bytes: 1 << 30,
             deadline: Duration::from_secs(60),
+            on_demand: None,
             events: Events::default(),
         }
     }

@@ -1,6 +1,8 @@
 use crate::budget::Reservation;
+use crate::generation::Generation;
 use pteron::ScalarType;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The elements of a tensor as bytes, row-major and little-endian, in any container.
@@ -16,6 +18,8 @@ pub struct InferRequest {
     pub id: String,
     /// The inputs, in any order.
     pub inputs: Vec<InputTensor>,
+    /// Inputs that are given as encoded pictures, besides those in `inputs`.
+    pub pictures: Vec<PictureInput>,
     /// The requested outputs, in the order of the response; if empty, all of them.
     pub outputs: Vec<String>,
     /// The time after which the client no longer needs the result; `None` for the server's limit.
@@ -43,6 +47,20 @@ impl fmt::Debug for InputTensor {
     }
 }
 
+/// An input of a request that is given as pictures, for a model whose task metadata says how pictures are preprocessed.
+pub struct PictureInput {
+    /// The input's name in the model's metadata.
+    pub name: String,
+    /// The files of the pictures: PNG, JPEG, WebP or BMP. Each makes a row of the input.
+    pub files: Vec<Data>,
+}
+
+impl fmt::Debug for PictureInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} pictures", self.name, self.files.len())
+    }
+}
+
 /// The response to an inference request.
 #[derive(Debug)]
 pub struct InferResponse {
@@ -59,6 +77,8 @@ pub struct InferResponse {
     pub timing: Timing,
     /// The memory that the request and its response hold of the budget.
     pub reservation: Reservation,
+    /// The model that computed the outputs.
+    pub(crate) source: Arc<Generation>,
 }
 
 /// An output of a response.

@@ -6,8 +6,9 @@ use crate::guard;
 use crate::metrics;
 #[cfg(feature = "net")]
 use crate::metrics::Totals;
-use crate::models::{Entry, IndexEntry, Models, ScanPolicy};
+use crate::models::{Entry, Found, IndexEntry, Models, ScanPolicy};
 use crate::options::ServiceOptions;
+use crate::pictures;
 use crate::queue::{Bounds, Job, Queue, Ticket};
 use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::Repository;
@@ -16,7 +17,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The models of a folder, and threads that execute them. The protocols are thin layers over a service.
 ///
@@ -32,9 +33,11 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Service {
     options: ServiceOptions,
-    models: Models,
+    models: Arc<Models>,
     queue: Arc<Queue>,
     workers: Mutex<Vec<JoinHandle<()>>>,
+    /// Ends the thread that lets idle models go, if there is one, when it is dropped.
+    _stop_releasing: Option<mpsc::Sender<()>>,
     budget: Arc<Budget>,
     is_started: AtomicBool,
     is_stopping: AtomicBool,
@@ -57,12 +60,18 @@ impl Service {
             let worker = guard::program_thread(format!("worker-{i}")).spawn(move || queue.run_worker());
             workers.push(worker.map_err(|e| Refusal::from_error(Reason::Unavailable, &e))?);
         }
+        let models = Arc::new(Models::new(repository));
+        let stop_releasing = match options.on_demand.and_then(|on_demand| on_demand.idle) {
+            Some(time) => Some(release_idle(&models, time, &options)?),
+            None => None,
+        };
         Ok(Arc::new(Self {
             budget,
             options,
-            models: Models::new(repository),
+            models,
             queue,
             workers: Mutex::new(workers),
+            _stop_releasing: stop_releasing,
             is_started: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
         }))
@@ -72,7 +81,7 @@ impl Service {
         &self.options
     }
 
-    /// Loads every model of the folder; after that the server is ready. As [`Self::reload`] otherwise.
+    /// Loads every model of the folder, unless models are loaded on demand; after that the server is ready. As [`Self::reload`] otherwise.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -151,7 +160,7 @@ impl Service {
         self.is_started.load(Ordering::Acquire) && !self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Whether a version of a model answers requests; any version if `version` is empty.
+    /// Whether a version of a model answers requests, if necessary by loading it; any version if `version` is empty.
     ///
     /// # Errors
     /// There is no such model or version.
@@ -163,13 +172,33 @@ impl Service {
         }
     }
 
-    /// The loaded versions of a model, and the generation of the selected one; the highest if `version` is empty.
+    /// The versions of a model that answer requests, and the generation of the selected one; the highest if `version` is
+    /// empty. A model that is loaded on demand is loaded, unless it was.
     ///
     /// # Errors
-    /// There is no such model or version, or it is not loaded.
+    /// There is no such model or version, or it is not loaded, or cannot be.
     pub fn model(&self, name: &str, version: &str) -> Result<(Vec<String>, Arc<Generation>)> {
-        let (_, _, generation) = self.models.find(name, version)?;
+        let (_, _, generation) = self.models.find_or_load(name, version, &self.options)?;
         Ok((self.models.versions(name), generation))
+    }
+
+    /// As [`Self::model`], but `None` if the model would have to be loaded.
+    ///
+    /// # Errors
+    /// As [`Self::model`].
+    #[cfg(feature = "net")]
+    pub(crate) fn loaded_model(
+        &self,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<(Vec<String>, Arc<Generation>)>> {
+        Ok(match self.models.find(name, version)? {
+            Found::Loaded(_, entry, generation) => {
+                entry.last_use.touch();
+                Some((self.models.versions(name), generation))
+            }
+            Found::OnDemand(_) => None,
+        })
     }
 
     /// Calls `each` with the sums of a version of a model: of all its versions if `version` is empty, and of all models
@@ -186,7 +215,7 @@ impl Service {
         self.models.for_each_totals(model, each)
     }
 
-    /// Fails in the way [`Self::infer`] does if the model or version is not loaded.
+    /// Fails in the way [`Self::infer`] does if the model or version does not answer requests.
     #[cfg(feature = "net")]
     pub(crate) fn check_loaded(&self, name: &str, version: &str) -> Result<()> {
         let model = self.models.find(name, version);
@@ -199,20 +228,41 @@ impl Service {
     }
 
     /// Checks a request and enqueues it for a worker, which calls `reply`. Dropping the ticket before that cancels the
-    /// request.
+    /// request. A model that is loaded on demand is loaded first, if necessary.
     ///
     /// # Errors
-    /// The model is not loaded, the request does not fit it, the queue is full, or the service is stopping. `reply` is
+    /// The model is not loaded, or cannot be, the request does not fit it, the queue is full, or the service is stopping. `reply` is
     /// not called in these cases.
     pub fn infer(
         &self,
         request: InferRequest,
         reply: impl FnOnce(Result<InferResponse>) + Send + 'static,
     ) -> Result<Ticket> {
-        let (version, entry, generation) = self.models.find(&request.model, &request.version)?;
+        let request = self.decode_pictures(request)?;
+        let (version, entry, generation) =
+            self.models.find_or_load(&request.model, &request.version, &self.options)?;
         let metrics = Arc::clone(&entry.metrics);
         let accepted = self.enqueue(request, version, entry, generation, reply);
         accepted.inspect_err(|refusal| metrics.count_failure(refusal.reason))
+    }
+
+    /// Decodes the pictures of a request, which become inputs.
+    ///
+    /// # Errors
+    /// As [`Self::infer`].
+    pub(crate) fn decode_pictures(&self, mut request: InferRequest) -> Result<InferRequest> {
+        if request.pictures.is_empty() {
+            return Ok(request);
+        }
+        let (_, entry, generation) =
+            self.models.find_or_load(&request.model, &request.version, &self.options)?;
+        let reservation = request.reservation.get_or_insert_with(|| self.hold());
+        for input in std::mem::take(&mut request.pictures) {
+            let decoded = pictures::decode(&generation, input, reservation, self.hold());
+            let decoded = decoded.inspect_err(|refusal| entry.metrics.count_failure(refusal.reason));
+            request.inputs.push(decoded?);
+        }
+        Ok(request)
     }
 
     fn enqueue(
@@ -229,13 +279,15 @@ impl Service {
         let latest = Instant::now() + self.options.deadline;
         let deadline = deadline.map_or(latest, |deadline| deadline.min(latest));
         let mut reservation = reservation.unwrap_or_else(|| self.hold());
-        let (number, metrics) = (generation.number, entry.metrics);
+        let (source, metrics, last_use) = (Arc::clone(&generation), entry.metrics, entry.last_use);
         let reply = move |result: Result<(Outputs, Timing)>| {
+            last_use.touch();
             let result = result.map(|(outputs, timing)| {
                 reservation.absorb(outputs.reservation);
                 metrics.count_success(&timing);
                 let (version, outputs) = (version.to_string(), outputs.tensors);
-                InferResponse { model, version, id, generation: number, outputs, timing, reservation }
+                let generation = source.number;
+                InferResponse { model, version, id, generation, outputs, timing, reservation, source }
             });
             if let Err(refusal) = &result {
                 metrics.count_failure(refusal.reason);
@@ -274,6 +326,13 @@ impl Service {
         number(gauge("pteron_waiting_requests", "Requests that wait for a worker."), load.waiting as u64);
         number(gauge("pteron_running_requests", "Requests that are executed."), load.running as u64);
         number(
+            gauge(
+                "pteron_model_bytes",
+                "Memory of the loaded models: files, and planned memory of the workers.",
+            ),
+            self.models.loaded_bytes(),
+        );
+        number(
             gauge("pteron_held_bytes", "Bytes of bodies, inputs and outputs that requests hold."),
             self.budget.bytes_held(),
         );
@@ -297,4 +356,20 @@ impl Service {
         self.is_stopping.store(true, Ordering::Release);
         self.queue.disable_delay();
     }
+}
+
+/// Starts a thread that lets go models without requests for `time`. It ends when the sender is dropped.
+fn release_idle(models: &Arc<Models>, time: Duration, options: &ServiceOptions) -> Result<mpsc::Sender<()>> {
+    let (stop, stopped) = mpsc::channel();
+    let (models, options) = (Arc::clone(models), options.clone());
+    // Models are let go at most a quarter later than the options say.
+    let interval = (time / 4).clamp(Duration::from_millis(10), Duration::from_secs(60));
+    let work = move || {
+        while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
+            models.release_idle(time, &options);
+        }
+    };
+    let thread = guard::program_thread("idle-models").spawn(work);
+    thread.map_err(|e| Refusal::from_error(Reason::Unavailable, &e))?;
+    Ok(stop)
 }

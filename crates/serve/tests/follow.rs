@@ -28,6 +28,7 @@ impl Recorder {
             Event::Failed { model, version, is_kept, .. } => format!("failed {model} {version:?} {is_kept}"),
             Event::Removed { model, version } => format!("removed {model} {version}"),
             Event::Unloaded { model } => format!("unloaded {model}"),
+            Event::Released { model, version, .. } => format!("released {model} {version}"),
             Event::FolderFailed(_) => "folder failed".to_owned(),
             Event::FolderReadable => "folder readable".to_owned(),
         };

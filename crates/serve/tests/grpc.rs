@@ -44,7 +44,7 @@ fn infer_takes_typed_and_raw_contents() {
             let mut message = mlp(2, seed, raw);
             message.id = "abc".to_owned();
             message.model_version = "1".to_owned();
-            message.outputs = vec![RequestedOutput { name: "output_0".to_owned() }];
+            message.outputs = vec![RequestedOutput { name: "output_0".to_owned(), ..Default::default() }];
             let response: InferResponse = channel.call("ModelInfer", &message, &[]).await.read();
             assert_eq!((&*response.model_name, &*response.model_version, &*response.id), ("mlp", "1", "abc"));
             assert!(response.parameters["generation"].uint64.is_some_and(|number| number > 0));
@@ -114,13 +114,17 @@ fn invalid_requests_get_a_code_and_a_message() {
         (&|m| m.model_version = "7".to_owned(), 5, "no version"),
         (&|m| m.inputs[0].name = "x".to_owned(), 3, "there is no input `x`; the model has `input_0`"),
         (&|m| m.inputs[0].datatype = "FP64".to_owned(), 3, "FP32 is expected, FP64 was sent"),
-        (&|m| m.inputs[0].datatype = "BYTES".to_owned(), 3, "programs have no strings"),
+        (&|m| m.inputs[0].datatype = "BYTES".to_owned(), 3, "an element of BYTES"),
         (&|m| m.inputs[0].shape = vec![-1, 12], 3, "a size is negative"),
         (&|m| m.inputs[0].shape = vec![i64::MAX, i64::MAX], 3, "shape [9, 12]"),
         (&|m| m.inputs[0].shape = vec![1; 10_000], 3, "shape [9, 12]"),
         (&|m| m.raw_input_contents[0].truncate(5), 3, "takes 96 bytes, 5 were sent"),
         (&|m| m.raw_input_contents.push(vec![0; 4]), 3, "2 raw contents for 1 inputs"),
-        (&|m| m.outputs = vec![RequestedOutput { name: "y".to_owned() }], 3, "no output `y`"),
+        (
+            &|m| m.outputs = vec![RequestedOutput { name: "y".to_owned(), ..Default::default() }],
+            3,
+            "no output `y`",
+        ),
     ];
     block_on(async {
         let mut channel = Channel::open(fixture.address).await;

@@ -206,7 +206,7 @@ fn invalid_requests_are_errors() {
         (r#"{"inputs": [{}]}"#, "missing field `name`"),
         (
             r#"{"inputs": [{"name": "input_0", "shape": [1, 12], "datatype": "BYTES", "data": ["x"]}]}"#,
-            "no strings",
+            "no Base64",
         ),
         (
             r#"{"inputs": [{"name": "input_0", "shape": [-1, 12], "datatype": "FP32", "data": []}]}"#,

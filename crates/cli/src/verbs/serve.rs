@@ -7,7 +7,7 @@ use clap::Args;
 use pteron::{LoadOptions, Pool};
 use serde_json::json;
 use pteron_serve::net::{Line, Log, RequestLog, Server, ServerOptions, json_line};
-use pteron_serve::{Event, Events, Service, ServiceOptions};
+use pteron_serve::{Event, Events, OnDemand, Release, Service, ServiceOptions};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
@@ -33,6 +33,8 @@ use pteron_toolbox::paths::Paths;
     "  curl 127.0.0.1:8000/v2/models/digits\n\n",
     "  # two executions at a time, of batches of up to 8 rows\n",
     "  pteron serve models --workers 2 --max-batch 8 --batch-delay 2ms\n\n",
+    "  # models that are loaded by their first request, in at most 4 GB\n",
+    "  pteron serve models --on-demand --model-memory 4G --idle 10m\n\n",
     "  # reachable from other machines, with a token, reloading replaced files\n",
     "  pteron serve models --listen 0.0.0.0:8000 --token-file token --poll 1s --log",
     exit_status!()
@@ -58,6 +60,16 @@ pub(crate) struct Opts {
     /// Interval at which to look for replaced files
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     poll: Option<Duration>,
+    /// Load each model at its first request, or when a request of the repository extension asks for it, not at the start
+    #[arg(long)]
+    on_demand: bool,
+    /// Maximum memory of loaded models: their files, and the planned memory of each worker. The least recently used ones
+    /// are let go for others; a model in use never is
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "on_demand")]
+    model_memory: Option<u64>,
+    /// Let go models without requests for this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "on_demand")]
+    idle: Option<Duration>,
     #[command(flatten)]
     execution: ExecutionOpts,
     /// Number of concurrent executions, each with --threads
@@ -183,6 +195,7 @@ impl Opts {
             max_requests: self.max_requests,
             max_bytes: self.max_held,
             deadline: self.deadline,
+            on_demand: self.on_demand.then_some(OnDemand { memory: self.model_memory, idle: self.idle }),
             events: event_printer(self.json, self.models.display().to_string()),
             ..ServiceOptions::new(&self.models, load)
         })
@@ -258,6 +271,14 @@ fn event_printer(json: bool, folder: String) -> Events {
         Event::Removed { model, version } => {
             let value = json!({ "event": "model_removed", "model": model, "version": version });
             print(json, &value, &format!("removed {model}, version {version}"));
+        }
+        Event::Released { model, version, why } => {
+            let (word, text) = match why {
+                Release::Idle => ("idle", "it had no requests"),
+                Release::Memory => ("memory", "another model needs its memory"),
+            };
+            let value = json!({ "event": "model_released", "model": model, "version": version, "reason": word });
+            print(json, &value, &format!("released {model}, version {version}: {text}"));
         }
         Event::Unloaded { model } => {
             print(json, &json!({ "event": "model_unloaded", "model": model }), &format!("unloaded {model}"));

@@ -149,6 +149,21 @@ impl Reply {
         Self { bytes: text.into(), ..Self::empty() }
     }
 
+    /// The number of bytes of the response.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The bytes of the response, which share its reservation.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The response with other bytes, which are charged to `reservation`, and the same trailers.
+    pub(super) fn with_bytes(self, bytes: impl Into<Bytes>, reservation: Reservation) -> Self {
+        Self { trailers: self.trailers, ..Self::from_bytes(bytes, reservation) }
+    }
+
     pub(super) fn with_trailers(mut self, trailers: HeaderMap) -> Self {
         self.trailers = Some(trailers);
         self

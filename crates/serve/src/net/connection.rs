@@ -2,6 +2,7 @@
 
 use super::activity::Activity;
 use super::body::{self, Reply};
+use super::compression::{self, Coding, compress_grpc, compress_rest};
 use super::log::Entry;
 use super::shared::Shared;
 use super::{cors, grpc, rest};
@@ -65,12 +66,17 @@ impl Shared {
         let is_health = route.as_ref().is_ok_and(rest::Route::is_health);
         let admitted = self.check_token(parts, is_health).and(route).and_then(|route| {
             self.check_control(route.is_control())?;
-            route.check_head(self, parts)?;
-            Ok(route)
+            route.check_head(self)?;
+            Ok((route, Coding::of_content(&parts.headers)?))
         });
-        let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
-        let (route, body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
-        rest::answer(self, route, parts, body, reservation, entry).await
+        let limit = admitted.as_ref().map_or(0, |(route, _)| route.max_body(self.options.max_body));
+        let ((route, coding), mut body, mut reservation) =
+            self.read_admitted(admitted, body, limit, entry).await?;
+        if let Some(coding) = coding.filter(|_| limit > 0) {
+            (body, reservation) = compression::decompress(self, body, coding, limit, reservation).await?;
+        }
+        let response = rest::answer(self, route, parts, body, reservation, entry).await?;
+        Ok(compress_rest(self, &parts.headers, response).await)
     }
 
     async fn answer_grpc(
@@ -83,11 +89,14 @@ impl Shared {
         let is_health = route.as_ref().is_ok_and(|route| route.is_health());
         let admitted = self.check_token(parts, is_health).and(route).and_then(|route| {
             self.check_control(route.is_control())?;
-            Ok(route)
+            Ok((route, Coding::of_messages(&parts.headers)?))
         });
-        let limit = admitted.as_ref().map_or(0, |route| route.max_body(self.options.max_body));
-        let (route, body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
-        grpc::answer(self, route, parts, body, reservation, entry).await
+        let limit = admitted.as_ref().map_or(0, |(route, _)| route.max_body(self.options.max_body));
+        let ((route, coding), body, reservation) = self.read_admitted(admitted, body, limit, entry).await?;
+        let (message, reservation) =
+            grpc::read_message(self, route, body, coding, limit, reservation).await?;
+        let response = grpc::answer(self, route, parts, message, reservation, entry).await?;
+        Ok(compress_grpc(self, coding, response).await)
     }
 
     /// Reads the body of a request, if it was admitted; otherwise discards the body and returns the refusal.

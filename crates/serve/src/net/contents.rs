@@ -1,7 +1,10 @@
 //! Parts of gRPC messages that are checked before they are decoded, or decoded by the type of their tensor.
 
+use super::elements;
 use super::messages::Contents;
+use crate::budget::Reservation;
 use crate::refusal::{Reason, Refusal, Result};
+use crate::request::Data;
 use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
@@ -20,6 +23,9 @@ const INPUTS: u32 = 5;
 const RAW_CONTENTS: u32 = 7;
 /// The field number of the contents in an input.
 const CONTENTS: u32 = 5;
+
+/// The field number of the elements of type `BYTES` in contents.
+const FILES: u32 = 8;
 
 /// The memory that a message takes when it is decoded, besides the elements of its tensors, which are not copied. Fails
 /// if it has more than [`MAX_HEAD`] bytes that are not elements.
@@ -78,6 +84,20 @@ fn for_each_field(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result
         let _ = message.split_to(skipped);
     }
     Ok(())
+}
+
+/// The elements of a tensor of `BYTES`. Their list is charged to `reservation`.
+pub(super) fn files(contents: Bytes, reservation: &mut Reservation) -> Result<Vec<Data>> {
+    let mut files: Vec<Data> = Vec::new();
+    for_each_field(contents, |field, file| {
+        if field == FILES {
+            elements::check_count(files.len())?;
+            reservation.grow(64)?;
+            files.push(Box::new(file));
+        }
+        Ok(())
+    })?;
+    Ok(files)
 }
 
 /// The elements of a tensor as bytes, taken from that field of its contents that the type prescribes.

@@ -29,7 +29,7 @@ pub(super) fn preflight_response() -> Response<Reply> {
     let mut response = Response::new(Reply::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
-    let list = "authorization, content-type, inference-header-content-length, traceparent";
+    let list = "authorization, content-encoding, content-type, inference-header-content-length, traceparent";
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(list));
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
@@ -41,5 +41,5 @@ pub(super) fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers
         .insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("inference-header-content-length"));
-    headers.insert(VARY, HeaderValue::from_static("origin"));
+    headers.append(VARY, HeaderValue::from_static("origin"));
 }

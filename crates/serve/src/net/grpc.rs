@@ -3,23 +3,24 @@
 //! All methods are unary, and bodies are read before the method is dispatched: a request is one message with a prefix
 //! of five bytes, a response the same with trailers.
 
+mod infer;
+
 use super::body::Reply;
+use super::compression::{self, Coding, GRPC_CODINGS};
 use super::log::Entry;
-use super::messages::{self as m, ParameterChoice};
-use super::protocol::{EXTENSIONS, PLATFORM, load_parameters_error, parse_dtype};
+use super::messages as m;
+use super::protocol::{EXTENSIONS, PLATFORM, load_parameters_error};
 use super::shared::Shared;
-use super::{contents, json, triton};
+use super::{contents, triton};
 use crate::budget::Reservation;
 use crate::datatype;
 use crate::metadata::TensorSpec;
 use crate::refusal::{Reason, Refusal, Result};
-use crate::request::{Data, InferRequest, InferResponse, InputTensor};
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use prost::Message;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -93,8 +94,13 @@ impl Route {
 pub(super) fn refusal_response(refusal: &Refusal) -> Response<Reply> {
     let mut response = Response::new(Reply::empty());
     *response.headers_mut() = status_trailers(refusal.reason.grpc_code(), &refusal.shown_message());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    insert_headers(&mut response);
     response
+}
+
+fn insert_headers(response: &mut Response<Reply>) {
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static(GRPC_CODINGS));
 }
 
 /// The gRPC status of a call, as trailers.
@@ -116,24 +122,37 @@ fn status_trailers(code: i32, message: &str) -> HeaderMap {
     headers
 }
 
-/// The message in a body that consists of one message with its 5-byte prefix.
-fn message_of_body(body: &Bytes) -> Result<Bytes> {
-    let head = body.get(..5).ok_or_else(|| Refusal::invalid("the call has no message"))?;
-    if head[0] != 0 {
-        return Err(Refusal::new(Reason::Unsupported, "compressed messages are not supported"));
+/// The message of a call for this method, decompressed to at most `limit` bytes. `body` must consist of one message with
+/// its 5-byte prefix, unless the method takes none.
+pub(super) async fn read_message(
+    shared: &Shared,
+    route: Route,
+    body: Bytes,
+    coding: Option<Coding>,
+    limit: u64,
+    reservation: Reservation,
+) -> Result<(Bytes, Reservation)> {
+    if matches!(route, Route::ServerLive | Route::ServerReady | Route::ServerMetadata) {
+        return Ok((Bytes::new(), reservation));
     }
+    let head = body.get(..5).ok_or_else(|| Refusal::invalid("the call has no message"))?;
     let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
-    match usize::try_from(len).is_ok_and(|len| len == body.len() - 5) {
-        true => Ok(body.slice(5..)),
-        false => Err(Refusal::invalid("the call is not one message of the length in its prefix")),
+    if !usize::try_from(len).is_ok_and(|len| len == body.len() - 5) {
+        return Err(Refusal::invalid("the call is not one message of the length in its prefix"));
+    }
+    let message = body.slice(5..);
+    match (head[0], coding) {
+        (0, _) => Ok((message, reservation)),
+        (1, Some(coding)) => compression::decompress(shared, message, coding, limit, reservation).await,
+        (1, None) => Err(Refusal::invalid("the message is compressed, but `grpc-encoding` does not say how")),
+        _ => Err(Refusal::invalid("the first byte of the message's prefix is neither 0 nor 1")),
     }
 }
 
-/// Decodes the message in a body. Its decoded size is charged to `reservation` first.
-fn decode_message<Q: Message + Default>(body: &Bytes, reservation: &mut Reservation) -> Result<Q> {
-    let message = message_of_body(body)?;
-    reservation.grow(contents::check_head(&message)?)?;
-    Q::decode(message).map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))
+/// Decodes a message. Its decoded size is charged to `reservation` first.
+fn decode_message<Q: Message + Default>(message: &Bytes, reservation: &mut Reservation) -> Result<Q> {
+    reservation.grow(contents::check_head(message)?)?;
+    Q::decode(message.clone()).map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))
 }
 
 /// Encodes a message as a response. Its size is charged to `reservation` first.
@@ -148,16 +167,16 @@ fn encode_message(answer: &impl Message, mut reservation: Reservation) -> Result
     answer.encode(&mut bytes).map_err(|e| Refusal::from_error(Reason::Failed, &e))?;
     let mut response =
         Response::new(Reply::from_bytes(bytes, reservation).with_trailers(status_trailers(0, "")));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    insert_headers(&mut response);
     Ok(response)
 }
 
-/// Answers a request whose body has been read.
+/// Answers a request whose message has been read.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     route: Route,
     parts: &Parts,
-    body: Bytes,
+    message: Bytes,
     mut reservation: Reservation,
     entry: &mut Entry,
 ) -> Result<Response<Reply>> {
@@ -166,7 +185,7 @@ pub(super) async fn answer(
         Route::ServerLive => encode_message(&m::Live { yes: true }, reservation),
         Route::ServerReady => encode_message(&m::Live { yes: service.is_ready() }, reservation),
         Route::ModelReady => {
-            let model: m::NameVersion = decode_message(&body, &mut reservation)?;
+            let model: m::NameVersion = decode_message(&message, &mut reservation)?;
             encode_message(
                 &m::Live { yes: service.is_model_ready(&model.name, &model.version)? },
                 reservation,
@@ -178,24 +197,25 @@ pub(super) async fn answer(
             encode_message(&m::ServerMetadata { name, version, extensions }, reservation)
         }
         Route::ModelMetadata => {
-            answer_metadata(shared, decode_message(&body, &mut reservation)?, reservation)
+            answer_metadata(shared, decode_message(&message, &mut reservation)?, reservation).await
         }
         Route::ModelConfig => {
-            let model: m::NameVersion = decode_message(&body, &mut reservation)?;
-            let config = triton::config(service, (&model.name, &model.version), &mut reservation)?;
+            let model: m::NameVersion = decode_message(&message, &mut reservation)?;
+            let (_, generation) = shared.model(&model.name, &model.version).await?;
+            let config = triton::config(&model.name, &generation, &mut reservation)?;
             encode_message(&triton::ConfigResponse { config: Some(config) }, reservation)
         }
         Route::ModelStatistics => {
-            let model: m::NameVersion = decode_message(&body, &mut reservation)?;
+            let model: m::NameVersion = decode_message(&message, &mut reservation)?;
             let statistics = triton::statistics(service, (&model.name, &model.version), &mut reservation)?;
             encode_message(&statistics, reservation)
         }
         Route::Infer => {
             let timeout =
                 parts.headers.get("grpc-timeout").and_then(|value| parse_timeout(value.to_str().ok()?));
-            answer_infer(
+            infer::answer(
                 shared,
-                body,
+                message,
                 timeout.and_then(|time| Instant::now().checked_add(time)),
                 reservation,
                 entry,
@@ -203,11 +223,11 @@ pub(super) async fn answer(
             .await
         }
         Route::Index => {
-            let request: m::IndexRequest = decode_message(&body, &mut reservation)?;
+            let request: m::IndexRequest = decode_message(&message, &mut reservation)?;
             answer_index(shared, request.ready, reservation).await
         }
         Route::Load => {
-            let request: m::ControlRequest = decode_message(&body, &mut reservation)?;
+            let request: m::ControlRequest = decode_message(&message, &mut reservation)?;
             if !request.parameters.is_empty() {
                 return Err(load_parameters_error());
             }
@@ -215,13 +235,13 @@ pub(super) async fn answer(
             encode_message(&m::Empty {}, reservation)
         }
         Route::Unload => {
-            let request: m::ControlRequest = decode_message(&body, &mut reservation)?;
+            let request: m::ControlRequest = decode_message(&message, &mut reservation)?;
             shared.unload(request.model_name).await?;
             encode_message(&m::Empty {}, reservation)
         }
         Route::Health => {
             // The decoded message is small, and not charged: clients without a token hold only its few bytes.
-            let request = m::HealthRequest::decode(message_of_body(&body)?);
+            let request = m::HealthRequest::decode(message);
             let request =
                 request.map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))?;
             encode_message(&health(shared, &request)?, reservation)
@@ -229,12 +249,12 @@ pub(super) async fn answer(
     }
 }
 
-fn answer_metadata(
+async fn answer_metadata(
     shared: &Shared,
     model: m::NameVersion,
     mut reservation: Reservation,
 ) -> Result<Response<Reply>> {
-    let (versions, generation) = shared.service.model(&model.name, &model.version)?;
+    let (versions, generation) = shared.model(&model.name, &model.version).await?;
     let specs = || generation.inputs().chain(generation.outputs());
     let size = |spec: &TensorSpec| size_of::<m::TensorMetadata>() + spec.name.len() + 16 * spec.bounds.len();
     reservation.grow(specs().map(size).sum::<usize>() as u64)?;
@@ -297,116 +317,6 @@ fn parse_timeout(text: &str) -> Option<Duration> {
         _ => return None,
     };
     Some(unit * number)
-}
-
-async fn answer_infer(
-    shared: &Arc<Shared>,
-    body: Bytes,
-    deadline: Option<Instant>,
-    mut reservation: Reservation,
-    entry: &mut Entry,
-) -> Result<Response<Reply>> {
-    let call: m::InferRequest = decode_message(&body, &mut reservation)?;
-    entry.line.model = Some(call.model_name.chars().take(128).collect());
-    // Raw contents are not converted, so they do not count.
-    let heavy = call.inputs.iter().filter_map(|input| Some(input.contents.as_ref()?.len())).sum();
-    let request = shared.run_blocking(heavy, move || to_request(call, deadline, reservation)).await?;
-    let response = shared.infer(request).await?;
-    entry.set_timing(&response.timing);
-    let size = response.outputs.iter().map(|output| output.data.len()).sum();
-    shared.run_blocking(size, move || to_response(response)).await
-}
-
-/// Converts a message to a request.
-fn to_request(
-    call: m::InferRequest,
-    deadline: Option<Instant>,
-    mut reservation: Reservation,
-) -> Result<InferRequest> {
-    let raw = call.raw_input_contents;
-    if !raw.is_empty() && raw.len() != call.inputs.len() {
-        return Err(Refusal::invalid(format!("{} raw contents for {} inputs", raw.len(), call.inputs.len())));
-    }
-    let mut raw = raw.into_iter();
-    let mut inputs = Vec::with_capacity(call.inputs.len());
-    for input in call.inputs {
-        inputs.push(to_input_tensor(input, raw.next(), &mut reservation)?);
-    }
-    let own = match call.parameters.get("timeout").and_then(|parameter| parameter.choice.as_ref()) {
-        Some(&ParameterChoice::Int64(time)) => json::deadline(u64::try_from(time).unwrap_or(0)),
-        Some(&ParameterChoice::Uint64(time)) => json::deadline(time),
-        _ => None,
-    };
-    for output in &call.outputs {
-        refuse_unsupported(&output.name, &output.parameters)?;
-    }
-    Ok(InferRequest {
-        model: call.model_name,
-        version: call.model_version,
-        id: call.id,
-        inputs,
-        outputs: call.outputs.into_iter().map(|output| output.name).collect(),
-        deadline: [deadline, own].into_iter().flatten().min(),
-        reservation: Some(reservation),
-    })
-}
-
-fn refuse_unsupported(name: &str, parameters: &HashMap<String, m::Parameter>) -> Result<()> {
-    for what in ["shared_memory_region", "classification"] {
-        if parameters.contains_key(what) {
-            return Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")));
-        }
-    }
-    Ok(())
-}
-
-fn to_input_tensor(
-    input: m::InputTensor,
-    raw: Option<Bytes>,
-    reservation: &mut Reservation,
-) -> Result<InputTensor> {
-    let m::InputTensor { name, datatype, shape, parameters, contents } = input;
-    refuse_unsupported(&name, &parameters)?;
-    let at_input =
-        |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
-    let dtype = parse_dtype(&datatype).map_err(at_input)?;
-    let shape = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
-    let shape = shape.ok_or_else(|| at_input(Refusal::invalid("a size is negative")))?;
-    let data: Data = match (raw, contents) {
-        // Empty contents count as absent.
-        (Some(raw), contents) if contents.as_ref().is_none_or(Bytes::is_empty) => Box::new(raw),
-        (Some(_), _) => {
-            return Err(at_input(Refusal::invalid("both contents and raw contents were sent")));
-        }
-        (None, contents) => {
-            let contents = contents.unwrap_or_default();
-            // An element of eight bytes may be encoded in one, and vectors grow by doubling.
-            reservation.grow(contents.len() as u64 * 16)?;
-            Box::new(contents::elements(contents, dtype).map_err(at_input)?)
-        }
-    };
-    Ok(InputTensor { name, dtype, shape, data })
-}
-
-fn to_response(response: InferResponse) -> Result<Response<Reply>> {
-    let InferResponse { model, version, id, generation, outputs, reservation, .. } = response;
-    let generation = m::Parameter { choice: Some(ParameterChoice::Uint64(generation)) };
-    let mut answer = m::InferResponse {
-        model_name: model,
-        model_version: version,
-        id,
-        parameters: HashMap::from([("generation".to_owned(), generation)]),
-        ..m::InferResponse::default()
-    };
-    for output in outputs {
-        answer.outputs.push(m::OutputTensor {
-            name: output.name,
-            datatype: datatype::name(output.dtype).unwrap_or_default().to_owned(),
-            shape: output.shape.iter().map(|&size| i64::try_from(size).unwrap_or(i64::MAX)).collect(),
-        });
-        answer.raw_output_contents.push(output.data.into());
-    }
-    encode_message(&answer, reservation)
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! Inference requests and responses over REST: JSON, followed by the bytes of tensors if the binary extension is used.
 
+use super::classes::{SentOutput, classify};
+use super::elements::{self, BYTES, MAX_PICTURES};
 use super::numbers;
 use super::protocol::parse_dtype;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
-use crate::datatype;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::or_default;
-use crate::request::{InferRequest, InferResponse, InputTensor, OutputTensor};
+use crate::request::{InferRequest, InferResponse, InputTensor, PictureInput};
 use bytes::Bytes;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -119,10 +120,18 @@ struct Parameters {
     shared_memory_region: Option<serde::de::IgnoredAny>,
 }
 
-/// A request, and which of its outputs are sent as binary data.
+/// A request, and how its outputs are sent.
 pub(super) struct Parsed {
     pub(super) request: InferRequest,
     pub(super) binary: Binary,
+    /// For each requested output in order, as how many classes it is sent; 0 for a tensor.
+    pub(super) classes: Vec<u64>,
+}
+
+/// An input of a request.
+enum ParsedInput {
+    Tensor(InputTensor),
+    Pictures(PictureInput),
 }
 
 /// Which outputs are sent as binary data after the JSON.
@@ -151,9 +160,12 @@ pub(super) fn read_request(
     let request: Request<'_> = serde_json::from_slice(&body[..header]).map_err(bad)?;
     reservation.grow(request.id.0.len() as u64)?;
     let mut at = header;
-    let mut inputs = Vec::with_capacity(request.inputs.0.len());
+    let (mut inputs, mut pictures) = (Vec::with_capacity(request.inputs.0.len()), Vec::new());
     for input in request.inputs.0 {
-        inputs.push(read_tensor(input, body, &mut at, &mut reservation)?);
+        match read_input(input, body, &mut at, &mut reservation)? {
+            ParsedInput::Tensor(tensor) => inputs.push(tensor),
+            ParsedInput::Pictures(input) => pictures.push(input),
+        }
     }
     if at != body.len() {
         let left = body.len() - at;
@@ -168,16 +180,19 @@ pub(super) fn read_request(
         all: request.parameters.binary_data_output.unwrap_or(false),
         each: request.outputs.0.iter().map(|output| output.parameters.binary_data).collect(),
     };
+    let classes =
+        request.outputs.0.iter().map(|output| output.parameters.classification.unwrap_or(0)).collect();
     let request = InferRequest {
         model,
         version,
         id: request.id.0.into_owned(),
         inputs,
+        pictures,
         outputs: request.outputs.0.into_iter().map(|output| output.name.into_owned()).collect(),
         deadline: request.parameters.timeout.and_then(deadline),
         reservation: Some(reservation),
     };
-    Ok(Parsed { request, binary })
+    Ok(Parsed { request, binary, classes })
 }
 
 /// The deadline of a request that may take `microseconds`; `None` for 0, which means the server's limit.
@@ -186,40 +201,53 @@ pub(super) fn deadline(microseconds: u64) -> Option<Instant> {
 }
 
 fn refuse_unsupported(parameters: &Parameters, name: &str) -> Result<()> {
-    let what = match parameters {
-        Parameters { shared_memory_region: Some(_), .. } => "shared memory",
-        Parameters { classification: Some(1..), .. } => "classification",
-        _ => return Ok(()),
-    };
-    Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")))
+    match parameters.shared_memory_region {
+        None => Ok(()),
+        Some(_) => {
+            Err(Refusal::new(Reason::Unsupported, format!("`{name}`: shared memory is not supported")))
+        }
+    }
 }
 
-fn read_tensor(
+fn read_input(
     input: Input<'_>,
     body: &Bytes,
     at: &mut usize,
     reservation: &mut Reservation,
-) -> Result<InputTensor> {
+) -> Result<ParsedInput> {
     let Input { name, shape, datatype, parameters, data } = input;
     refuse_unsupported(&parameters, &name)?;
     let at_input =
         |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
-    let dtype = parse_dtype(&datatype).map_err(at_input)?;
+    let dtype = if datatype == BYTES { None } else { Some(parse_dtype(&datatype).map_err(at_input)?) };
     let shape = shape.0.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let (shape, count) = shape
         .and_then(|shape| Some((shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?, shape)))
         .map(|(count, shape)| (shape, count))
         .ok_or_else(|| at_input(Refusal::invalid("the number of elements of the shape exceeds 64 bits")))?;
-    let data: crate::Data = match (parameters.binary_data_size, data) {
-        (Some(bytes), None) => {
+    let data: crate::Data = match (parameters.binary_data_size, data, dtype) {
+        (Some(bytes), None, _) => {
             let end = at.checked_add(bytes).filter(|&end| end <= body.len());
             let end =
                 end.ok_or_else(|| at_input(Refusal::invalid("the body ends before its binary data")))?;
             let data = body.slice(*at..end);
             *at = end;
+            if dtype.is_none() {
+                let files = elements::split(data, reservation).map_err(at_input)?;
+                let input = elements::to_picture_input(name.clone().into_owned(), count, files);
+                return input.map(ParsedInput::Pictures).map_err(at_input);
+            }
             Box::new(data)
         }
-        (None, Some(data)) => {
+        (None, Some(data), None) => {
+            let texts: Result<BoundedList<Text<'_>, MAX_PICTURES>, _> = serde_json::from_str(data.get());
+            let texts = texts.map_err(|e| at_input(Refusal::invalid(format!("data: {e}"))))?;
+            let texts = texts.0.iter().map(|text| &*text.0);
+            let files = elements::decode_texts(texts, reservation).map_err(at_input)?;
+            let input = elements::to_picture_input(name.clone().into_owned(), count, files);
+            return input.map(ParsedInput::Pictures).map_err(at_input);
+        }
+        (None, Some(data), Some(dtype)) => {
             // Check before allocating: the text has at least one character per element.
             if count > data.get().len() {
                 return Err(at_input(Refusal::invalid(format!(
@@ -235,7 +263,10 @@ fn read_tensor(
             )));
         }
     };
-    Ok(InputTensor { name: name.into_owned(), dtype, shape, data })
+    let Some(dtype) = dtype else {
+        return Err(at_input(Refusal::invalid("it has no elements")));
+    };
+    Ok(ParsedInput::Tensor(InputTensor { name: name.into_owned(), dtype, shape, data }))
 }
 
 /// The maximum size in bytes of the body of a request to list, load or unload models.
@@ -304,36 +335,53 @@ struct ResponseParameters {
 pub(super) fn write_response(
     response: InferResponse,
     binary: &Binary,
+    classes: &[u64],
 ) -> Result<(Vec<u8>, usize, Reservation)> {
-    let InferResponse { model, version, id, generation, outputs, reservation, .. } = response;
+    let InferResponse { model, version, id, generation, outputs, reservation, source, .. } = response;
+    let (outputs, reservation) = classify(outputs, classes, source.task(), reservation)?;
     let mut out = Buffer::new(reservation);
     let parameters = ResponseParameters { generation };
     out.write_json(&ResponseHead { model_name: &model, model_version: &version, id: &id, parameters })?;
     out.pop();
     out.push(b",\"outputs\":[")?;
-    for (i, tensor) in outputs.iter().enumerate() {
+    for (i, output) in outputs.iter().enumerate() {
         if i > 0 {
             out.push(b",")?;
         }
         let is_binary = binary.is_binary(i);
-        let parameters = is_binary.then_some(BinarySize { binary_data_size: tensor.data.len() });
-        let OutputTensor { name, dtype, shape, .. } = tensor;
-        let datatype = datatype::name(*dtype).unwrap_or_default();
+        let parameters = is_binary.then_some(BinarySize { binary_data_size: output.data().len() });
+        let (name, datatype, shape) = (output.name(), output.datatype(), output.shape());
         out.write_json(&OutputHead { name, datatype, shape, parameters })?;
         if !is_binary {
             out.pop();
             out.push(b",\"data\":")?;
-            numbers::write(&mut out, tensor)?;
+            write_data(&mut out, output)?;
             out.push(b"}")?;
         }
     }
     out.push(b"]}")?;
     let header = out.len();
-    for (i, tensor) in outputs.iter().enumerate() {
+    for (i, output) in outputs.iter().enumerate() {
         if binary.is_binary(i) {
-            out.push(&tensor.data)?;
+            out.push(output.data())?;
         }
     }
     let (bytes, reservation) = out.finish()?;
     Ok((bytes, header, reservation))
+}
+
+/// Writes the elements of an output as a JSON list.
+fn write_data(out: &mut Buffer, output: &SentOutput) -> Result<()> {
+    let classes = match output {
+        SentOutput::Tensor(tensor) => return numbers::write(out, tensor),
+        SentOutput::Classes(classes) => classes,
+    };
+    out.push(b"[")?;
+    for (i, text) in classes.texts().enumerate() {
+        if i > 0 {
+            out.push(b",")?;
+        }
+        out.write_json(&text)?;
+    }
+    out.push(b"]")
 }

@@ -2,9 +2,12 @@
 
 mod activity;
 mod body;
+mod classes;
+mod compression;
 mod connection;
 mod contents;
 mod cors;
+mod elements;
 mod grpc;
 mod json;
 mod log;

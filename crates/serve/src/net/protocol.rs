@@ -8,14 +8,20 @@ use pteron::ScalarType;
 pub(super) const PLATFORM: &str = "pteron_pte";
 
 /// The extensions of the inference protocol that the server supports.
-pub(super) const EXTENSIONS: [&str; 5] =
-    ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
+pub(super) const EXTENSIONS: [&str; 6] = [
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+];
 
 /// Parses the protocol's name of a data type.
 pub(super) fn parse_dtype(name: &str) -> Result<ScalarType> {
     datatype::parse(name).ok_or_else(|| {
         let name: String = name.chars().take(32).collect();
-        Refusal::invalid(format!("`{name}` is no datatype of a tensor; programs have no strings"))
+        Refusal::invalid(format!("`{name}` is no datatype of a tensor"))
     })
 }
 

@@ -13,7 +13,7 @@ use crate::metadata::TensorSpec;
 use crate::models::IndexEntry;
 use crate::refusal::{Reason, Refusal, Result};
 use bytes::Bytes;
-use hyper::header::{CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use pteron::tools::task::TaskMetadata;
@@ -97,11 +97,8 @@ impl<'a> Route<'a> {
     }
 
     /// Fails if the head of a request is invalid, so that the body need not be read.
-    pub(super) fn check_head(&self, shared: &Shared, parts: &Parts) -> Result<()> {
+    pub(super) fn check_head(&self, shared: &Shared) -> Result<()> {
         let Self::Infer(name, version) = self else { return Ok(()) };
-        if parts.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(Refusal::new(Reason::Unsupported, "compressed bodies are not supported"));
-        }
         shared.service.check_loaded(name, version)
     }
 }
@@ -174,12 +171,13 @@ pub(super) async fn answer(
             shared.unload(name.to_string()).await?;
             empty_response(true, "")
         }
-        Route::Metadata(name, version) => answer_metadata(shared, name, version, reservation),
+        Route::Metadata(name, version) => answer_metadata(shared, name, version, reservation).await,
         Route::ModelReady(name, version) => {
             empty_response(service.is_model_ready(name, version)?, "the model is not ready")
         }
         Route::Config(name, version) => {
-            let config = triton::config(service, (name, version), &mut reservation)?;
+            let (_, generation) = shared.model(name, version).await?;
+            let config = triton::config(name, &generation, &mut reservation)?;
             json_response(&config, reservation)
         }
         Route::Statistics(name, version) => {
@@ -229,13 +227,13 @@ fn serialize_tensors<S: Serializer>(specs: &[&TensorSpec], serializer: S) -> Res
     }))
 }
 
-fn answer_metadata(
+async fn answer_metadata(
     shared: &Shared,
     name: &str,
     version: &str,
     reservation: Reservation,
 ) -> Result<Response<Reply>> {
-    let (versions, model) = shared.service.model(name, version)?;
+    let (versions, model) = shared.model(name, version).await?;
     let (inputs, outputs) = (model.inputs().collect(), model.outputs().iter().collect());
     let parameters = model.task();
     json_response(&Metadata { name, versions, platform: PLATFORM, inputs, outputs, parameters }, reservation)
@@ -331,14 +329,14 @@ async fn answer_infer(
     };
     entry.line.model = Some(name.chars().take(128).collect());
     let (name, version) = (name.to_owned(), version.to_owned());
-    let json::Parsed { request, binary } = shared
+    let json::Parsed { request, binary, classes } = shared
         .run_blocking(header, move || json::read_request(&body, header, name, version, reservation))
         .await?;
     let response = shared.infer(request).await?;
     entry.set_timing(&response.timing);
     let size = response.outputs.iter().map(|output| output.data.len()).sum();
     let (bytes, header, reservation) =
-        shared.run_blocking(size, move || json::write_response(response, &binary)).await?;
+        shared.run_blocking(size, move || json::write_response(response, &binary, &classes)).await?;
     let is_json = header == bytes.len();
     let kind = if is_json { "application/json" } else { "application/octet-stream" };
     let mut response = with_content_type(Reply::from_bytes(bytes, reservation), kind);

@@ -70,7 +70,7 @@ impl Server {
             service,
             options,
             connections: AtomicU64::new(0),
-            loads: tokio::sync::Mutex::default(),
+            loads: Arc::default(),
             peak_connections: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
         });

@@ -3,6 +3,7 @@
 use super::options::ServerOptions;
 use crate::budget::Reservation;
 use crate::buffer::Buffer;
+use crate::generation::Generation;
 use crate::metrics;
 use crate::models::IndexEntry;
 use crate::refusal::{Reason, Refusal, Result};
@@ -23,7 +24,7 @@ pub(super) struct Shared {
     pub(super) options: ServerOptions,
     pub(super) connections: AtomicU64,
     /// Held while a model is loaded on request, so that one is loaded at a time.
-    pub(super) loads: tokio::sync::Mutex<()>,
+    pub(super) loads: Arc<tokio::sync::Mutex<()>>,
     /// The maximum number of open connections since memory was last reclaimed.
     pub(super) peak_connections: AtomicU64,
     /// The number of connections that were closed at once because too many were open.
@@ -36,6 +37,15 @@ impl Shared {
         let latest = Instant::now() + self.service.options().deadline;
         let deadline = request.deadline.map_or(latest, |deadline| deadline.min(latest));
         request.deadline = Some(deadline);
+        let loading = self.model(&request.model, &request.version);
+        let late =
+            |_| Err(Refusal::new(Reason::Deadline, "the model was not loaded by the request's deadline"));
+        // The reference keeps a model that is loaded on demand until the request is accepted.
+        let _loaded = tokio::time::timeout_at(deadline.into(), loading).await.unwrap_or_else(late)?;
+        if !request.pictures.is_empty() {
+            let service = Arc::clone(&self.service);
+            request = self.run_blocking(usize::MAX, move || service.decode_pictures(request)).await?;
+        }
         let (send, receive) = oneshot::channel();
         let _ticket = self.service.infer(request, move |result| drop(send.send(result)))?;
         match tokio::time::timeout_at(deadline.into(), receive).await {
@@ -43,6 +53,21 @@ impl Shared {
             Ok(Err(_)) => Err(Refusal::new(Reason::Cancelled, "the request was dropped")),
             Err(_) => Err(Refusal::new(Reason::Deadline, "the request's deadline has passed")),
         }
+    }
+
+    /// The versions of a model that answer requests, and the generation of the selected one, which is loaded if necessary.
+    /// The load goes on if the future is dropped.
+    pub(super) async fn model(&self, name: &str, version: &str) -> Result<(Vec<String>, Arc<Generation>)> {
+        if let Some(loaded) = self.service.loaded_model(name, version)? {
+            return Ok(loaded);
+        }
+        let alone = Arc::clone(&self.loads).lock_owned().await;
+        let (service, name, version) = (Arc::clone(&self.service), name.to_owned(), version.to_owned());
+        let load = move || {
+            let _alone = alone;
+            service.model(&name, &version)
+        };
+        self.run_blocking(usize::MAX, load).await
     }
 
     /// Runs work whose time is proportional to `bytes`: on a blocking thread if it is large, so that it does not delay
@@ -76,9 +101,13 @@ impl Shared {
 
     pub(super) async fn load(&self, name: String) -> Result<()> {
         // Loads wait here for each other, not on the few threads that also parse requests.
-        let _alone = self.loads.lock().await;
+        let alone = Arc::clone(&self.loads).lock_owned().await;
         let service = Arc::clone(&self.service);
-        self.run_blocking(usize::MAX, move || service.load(&name)).await
+        let load = move || {
+            let _alone = alone;
+            service.load(&name)
+        };
+        self.run_blocking(usize::MAX, load).await
     }
 
     pub(super) async fn unload(&self, name: String) -> Result<()> {

@@ -69,14 +69,12 @@ pub(super) struct ConfigResponse {
     pub(super) config: Option<ModelConfig>,
 }
 
-/// The configuration of a loaded model. Its size is charged to `reservation`.
+/// The configuration of a model. Its size is charged to `reservation`.
 pub(super) fn config(
-    service: &Service,
-    (name, version): (&str, &str),
+    name: &str,
+    generation: &Generation,
     reservation: &mut Reservation,
 ) -> Result<ModelConfig> {
-    let (_, generation) = service.model(name, version)?;
-    let generation: &Generation = &generation;
     let specs = || generation.inputs().chain(generation.outputs());
     let size = |spec: &TensorSpec| size_of::<InputConfig>() + spec.name.len() + 16 * spec.bounds.len();
     reservation.grow(specs().map(size).sum::<usize>() as u64)?;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use hyper::http::Request;
+use hyper::http::{HeaderMap, Request};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -64,12 +64,16 @@ pub struct Contents {
     pub fp32s: Vec<f32>,
     #[prost(double, repeated, tag = "7")]
     pub fp64s: Vec<f64>,
+    #[prost(bytes = "vec", repeated, tag = "8")]
+    pub files: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RequestedOutput {
     #[prost(string, tag = "1")]
     pub name: String,
+    #[prost(map = "string, message", tag = "2")]
+    pub parameters: HashMap<String, Parameter>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -129,9 +133,16 @@ impl Channel {
         message: &impl prost::Message,
         headers: &[(&str, &str)],
     ) -> h2::client::ResponseFuture {
-        let mut body = vec![0];
-        body.extend(u32::try_from(message.encoded_len()).unwrap().to_be_bytes());
-        message.encode(&mut body).unwrap();
+        self.start_body(method, framed(0, &message.encode_to_vec()), headers).await
+    }
+
+    /// As [`Self::start`], with the bytes of the body.
+    pub async fn start_body(
+        &mut self,
+        method: &str,
+        body: Vec<u8>,
+        headers: &[(&str, &str)],
+    ) -> h2::client::ResponseFuture {
         let path = format!("http://x/inference.GRPCInferenceService/{method}");
         let mut request =
             Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
@@ -151,7 +162,19 @@ impl Channel {
         message: &impl prost::Message,
         headers: &[(&str, &str)],
     ) -> Answer {
-        let response = self.start(method, message, headers).await.await.unwrap();
+        let (flag, _, answer) = self.exchange(method, framed(0, &message.encode_to_vec()), headers).await;
+        assert_eq!(flag, 0);
+        answer
+    }
+
+    /// Sends a body, and returns the flag of the response's message, the response's headers, and the result.
+    pub async fn exchange(
+        &mut self,
+        method: &str,
+        body: Vec<u8>,
+        headers: &[(&str, &str)],
+    ) -> (u8, HeaderMap, Answer) {
+        let response = self.start_body(method, body, headers).await.await.unwrap();
         assert_eq!(response.headers()["content-type"], "application/grpc");
         let (parts, mut body) = response.into_parts();
         let mut bytes = Vec::new();
@@ -161,17 +184,22 @@ impl Channel {
             bytes.extend(data);
         }
         let trailers = body.trailers().await.unwrap();
-        let status = trailers.unwrap_or(parts.headers);
+        let status = trailers.unwrap_or_else(|| parts.headers.clone());
         let text = status.get("grpc-message").map_or("", |text| text.to_str().unwrap()).to_owned();
         let code = status["grpc-status"].to_str().unwrap().parse().unwrap();
         if let Some(head) = bytes.first_chunk::<5>() {
-            assert_eq!(
-                (head[0], u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize),
-                (0, bytes.len() - 5)
-            );
+            let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+            assert_eq!(len as usize, bytes.len() - 5);
         }
-        Answer { code, text, message: bytes.split_off(bytes.len().min(5)) }
+        let flag = bytes.first().copied().unwrap_or(0);
+        (flag, parts.headers, Answer { code, text, message: bytes.split_off(bytes.len().min(5)) })
     }
+}
+
+/// A message with its 5-byte prefix; `flag` is 1 if it is compressed.
+pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[flag], &len[..], message].concat()
 }
 
 /// Runs a future to completion.

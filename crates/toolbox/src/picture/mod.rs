@@ -8,7 +8,7 @@ mod resample;
 mod tests;
 
 #[cfg(feature = "image")]
-pub use read::{decode, read};
+pub use read::{decode, decoding_bytes, read};
 
 #[cfg(not(feature = "image"))]
 use std::path::Path;
@@ -96,4 +96,15 @@ pub fn decode(
     Err(crate::Error::input(format!(
         "{name} is an image, which this build cannot read: it leaves out the feature `image`"
     )))
+}
+
+/// Fails as [`read`] does: this build cannot read pictures.
+#[cfg(not(feature = "image"))]
+pub fn decoding_bytes(
+    name: &str,
+    _: &[u8],
+    meta: &pteron_tensor::TensorMeta,
+    preparation: &Preparation,
+) -> crate::Result<u64> {
+    decode(name, &[], meta, preparation).map(|_| 0)
 }

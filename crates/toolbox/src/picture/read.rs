@@ -1,8 +1,9 @@
 use super::resample::Pixels;
 use super::{Preparation, Resize};
 use crate::{Error, Result, one_line, stream};
-use image::DynamicImage;
+use image::{DynamicImage, ImageDecoder, ImageReader};
 use pteron_tensor::{Element, ScalarType, Tensor, TensorMeta, bf16, f16, memory};
+use std::io::Cursor;
 use std::path::Path;
 
 /// The maximum number of pixels of an input, and of a picture once it is resized or cropped.
@@ -24,6 +25,42 @@ pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result
 /// Decodes the bytes of a picture as [`read`] does; errors name the file `name`.
 pub fn decode(name: &str, bytes: &[u8], meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
     prepare_image(Path::new(name), meta, preparation, || Ok(bytes))
+}
+
+/// An upper bound of the memory in bytes that [`decode`] takes for a picture. Reads only the picture's header.
+///
+/// # Errors
+/// If the bytes are no picture; the error names the file `name`.
+pub fn decoding_bytes(name: &str, bytes: &[u8], meta: &TensorMeta, preparation: &Preparation) -> Result<u64> {
+    let wrong = |e: image::ImageError| Error::bad_file(name, one_line(&e));
+    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
+    let decoder = reader.map_err(|e| wrong(e.into()))?.into_decoder().map_err(wrong)?;
+    let (width, height) = decoder.dimensions();
+    let (width, height) = (u64::from(width), u64::from(height));
+    let area = |width: u64, height: u64| width.saturating_mul(height);
+    let side = |side: usize| side as u64;
+    let sizes = meta.sizes();
+    let largest = side(sizes.iter().copied().max().unwrap_or(0));
+    let (new_height, new_width) = match preparation.resize {
+        None if preparation.crop.is_some() => (height, width),
+        None => (largest, largest),
+        Some(Resize::To(height, width)) => (side(height), side(width)),
+        Some(Resize::Shorter(shorter)) => {
+            let longer = area(side(shorter), width.max(height)) / width.min(height).max(1);
+            (longer, longer)
+        }
+    };
+    // What the decoder keeps, at most 12 bytes a pixel, the converted picture, and it resized in one direction and in both,
+    // of four channels.
+    let pixels = [
+        decoder.total_bytes(),
+        area(width, height).saturating_mul(16),
+        area(new_width, height).saturating_mul(4),
+        area(new_width, new_height).saturating_mul(4),
+        (width + height + new_width + new_height).saturating_mul(64),
+        side(meta.nbytes()).saturating_mul(2),
+    ];
+    Ok(pixels.into_iter().fold(0, u64::saturating_add))
 }
 
 /// Decodes and prepares a picture. `bytes` is called only if an input of type `meta` can be a picture.
