@@ -430,6 +430,7 @@ mod tests {
   s0 in 2..=8
   u0 >= 0
   input %x: float32[2, s0, 2*s0 + 1, (max(s0, 3))//2] in dim order [0, 2, 3, 1]
+  input %p: float32[-1*(s0**9), (-2)**s0]
   fixed input %n: int 3
   parameter %w: float32[2, 2] = [0.5, -1.0, inf, NaN]
   state %k: bool[] = [True]
@@ -447,6 +448,17 @@ mod tests {
   %k becomes %k
 "#;
         assert_eq!(listed(text), text);
+    }
+
+    #[test]
+    fn a_minus_before_a_power_negates_the_power() {
+        let sizes = |text: &str| {
+            let program = parse(&format!("f:\n  input %x: float32[{text}]\n  return %x")).unwrap();
+            program.spec(program.graph.inputs[0]).unwrap().sizes[0].to_string()
+        };
+        assert_eq!(sizes("-2**s0"), "-1*(2**s0)");
+        assert_eq!(sizes("(-2)**s0"), "(-2)**s0");
+        assert_eq!(sizes("-2*s0"), "-2*s0");
     }
 
     #[test]

@@ -171,7 +171,10 @@ impl SymExpr {
             Self::Op(SymOp::Mod, args) => {
                 let last = args.last().map_or(Bounds::UNKNOWN, |a| a.bounds(ranges));
                 let first = args.first().map_or(Bounds::UNKNOWN, |a| a.bounds(ranges));
-                Bounds { min: 0, max: last.max.saturating_sub(1).min(first.max.max(0)) }
+                // The remainder has the sign of the divisor.
+                let most = if first.min < 0 { i64::MAX } else { first.max };
+                let max = last.max.saturating_sub(1).min(most).max(0);
+                Bounds { min: last.min.saturating_add(1).min(0), max }
             }
             Self::Op(op, args) => {
                 let mut all = args.iter().map(|a| a.bounds(ranges));
@@ -229,6 +232,8 @@ fn fold_flattened(op: SymOp, args: Vec<SymExpr>) -> Size {
     }
     if op == SymOp::Add {
         terms = gather_terms(terms);
+        // A new factor gives a term another place.
+        terms.sort_by_cached_key(|t| t.to_string());
         if terms.is_empty() && number.is_none() {
             return Size::Int(0);
         }
@@ -300,8 +305,9 @@ impl SymOp {
             Self::Max => a.max(b),
             Self::Min => a.min(b),
             Self::Pow => {
-                let power = u32::try_from(b.clamp(0, 64)).unwrap_or(64);
-                a.checked_pow(power).unwrap_or(i128::MAX)
+                // Any base other than -1, 0 and 1 leaves 64 bits with these powers, too.
+                let power = if b > 64 { 64 + b % 2 } else { b.max(0) };
+                a.checked_pow(u32::try_from(power).unwrap_or(0)).unwrap_or(i128::MAX)
             }
         }
     }
@@ -354,6 +360,8 @@ impl fmt::Display for SymExpr {
                         Self::Op(inner, _) if *inner != SymOp::Mul || *op != SymOp::Add => {
                             write!(f, "({arg})")?
                         }
+                        // As in Python, `-2**n` is the negative of a power.
+                        Self::Int(v) if *v < 0 && *op == SymOp::Pow => write!(f, "({arg})")?,
                         _ => write!(f, "{arg}")?,
                     }
                 }
@@ -389,6 +397,19 @@ mod tests {
         assert_eq!(square, s().mul(&s()));
         assert_eq!(square.combine(SymOp::FloorDiv, &s()), s());
         assert_eq!(s().mul(&6.into()).combine(SymOp::FloorDiv, &6.into()), s());
+        let t = Size::symbol("t");
+        let twice = t.mul(&2.into()).add(&s());
+        assert_eq!(t.add(&s()).add(&t), twice);
+        assert_eq!(twice.expr().simplify(), twice);
+    }
+
+    #[test]
+    fn powers_keep_their_sign() {
+        assert_eq!(SymOp::Pow.apply(-1, 65), Some(-1));
+        assert_eq!(SymOp::Pow.apply(-1, 1 << 40), Some(1));
+        assert_eq!((SymOp::Pow.apply(-2, 65), SymOp::Pow.apply(2, 64)), (None, None));
+        assert_eq!((SymOp::Pow.apply(-2, 63), SymOp::Pow.apply(0, 99)), (Some(i64::MIN), Some(0)));
+        assert_eq!(Size::Int(-2).combine(SymOp::Pow, &s()).to_string(), "(-2)**s0");
     }
 
     #[test]
@@ -399,6 +420,8 @@ mod tests {
         };
         assert_eq!(bound(&s().mul(&3.into()).add(&2.into())), (14, 50));
         assert_eq!(bound(&s().combine(SymOp::Mod, &3.into()).add(&4.into())), (4, 6));
+        assert_eq!(bound(&s().combine(SymOp::Mod, &(-3).into())), (-2, 0));
+        assert_eq!(bound(&s().mul(&(-1).into()).combine(SymOp::Mod, &100.into())), (0, 99));
         assert_eq!(bound(&s().combine(SymOp::FloorDiv, &2.into())), (2, 8));
         assert_eq!(bound(&Size::symbol("u0").mul(&3.into())), (0, i64::MAX));
         assert_eq!(bound(&Size::symbol("u0").combine(SymOp::Min, &3.into())), (0, 3));

@@ -372,6 +372,55 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_for_a_queue_runs_its_tasks_inside_a_task_of_another_queue() {
+        let (outer, inner) = (WorkQueue::single_threaded(), WorkQueue::single_threaded());
+        let (done, done_inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (a, b, count, inside) =
+            (outer.clone(), inner.clone(), Arc::clone(&done), Arc::clone(&done_inside));
+        outer.add_task(Box::new(move || {
+            let (again, count) = (a.clone(), Arc::clone(&count));
+            let finished = Arc::clone(&inside);
+            b.add_task(Box::new(move || {
+                // The two tasks below were taken from the queue by the first wait.
+                again.wait_until(&|| count.load(Ordering::Acquire) == 2);
+                finished.store(1, Ordering::Release);
+            }));
+            b.wait_until(&|| inside.load(Ordering::Acquire) == 1);
+        }));
+        for _ in 0..2 {
+            let count = Arc::clone(&done);
+            outer.add_task(Box::new(move || _ = count.fetch_add(1, Ordering::AcqRel)));
+        }
+        outer.quiesce();
+        assert_eq!((done.load(Ordering::Acquire), done_inside.load(Ordering::Acquire)), (2, 1));
+        assert_eq!((outer.queued(), inner.queued()), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn a_panic_ends_one_wait_and_leaves_the_others_waiting() {
+        let queue = WorkQueue::of_workers(&Pool::new(2));
+        let ready = Arc::new(AtomicBool::new(false));
+        let panics = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let wait = || queue.wait_until(&|| ready.load(Ordering::Acquire));
+                    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)) {
+                        Ok(()) => assert!(ready.load(Ordering::Acquire)),
+                        Err(_) => _ = panics.fetch_add(1, Ordering::AcqRel),
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            queue.add_task(Box::new(|| std::panic::panic_any(7i32)));
+            std::thread::sleep(Duration::from_millis(20));
+            ready.store(true, Ordering::Release);
+            queue.wake();
+        });
+        assert_eq!(panics.load(Ordering::Acquire), 1);
+    }
+
+    #[test]
     fn another_thread_runs_the_tasks_that_are_handed_over() {
         let queue = WorkQueue::single_threaded();
         let seen = Arc::new(Mutex::new(Vec::new()));

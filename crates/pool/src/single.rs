@@ -18,28 +18,37 @@ pub(crate) struct Single {
 }
 
 /// The pending tasks that a thread has taken from a queue.
-#[derive(Default)]
 struct LocalTasks {
-    /// The address of the [`Single`] that the tasks belong to; zero if this thread runs no tasks.
+    /// The address of the [`Single`] that the tasks belong to.
     owner: usize,
     tasks: VecDeque<Task>,
 }
 
 thread_local! {
-    static LOCAL_TASKS: RefCell<LocalTasks> = const { RefCell::new(LocalTasks { owner: 0, tasks: VecDeque::new() }) };
+    /// The queues whose tasks this thread runs, each once: a task of one may wait for another one, and a task of that for
+    /// the first.
+    static LOCAL_TASKS: RefCell<Vec<LocalTasks>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `f` with the tasks that this thread has taken from the queue at an address; `None` if it runs none of its tasks.
+fn with_local<R>(owner: usize, f: impl FnOnce(&mut VecDeque<Task>) -> R) -> Option<R> {
+    LOCAL_TASKS.with_borrow_mut(|all| {
+        all.iter_mut().rev().find(|local| local.owner == owner).map(|local| f(&mut local.tasks))
+    })
 }
 
 /// Guard: while it lives, this thread runs the queue's tasks. Dropping the outermost one, also by unwinding, returns
 /// the remaining tasks to the queue.
 struct RunGuard<'a> {
     queue: &'a Single,
-    before: Option<LocalTasks>,
+    is_outermost: bool,
 }
 
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
-        if let Some(before) = self.before.take() {
-            let local = LOCAL_TASKS.replace(before);
+        // Guards are dropped in the reverse order of their creation: the last entry is that of this one.
+        let local = if self.is_outermost { LOCAL_TASKS.with_borrow_mut(Vec::pop) } else { None };
+        if let Some(local) = local {
             self.queue.return_tasks(local.tasks);
         }
     }
@@ -66,23 +75,20 @@ impl Single {
 
     /// The number of pending tasks, except those held by other threads.
     pub(crate) fn len(&self) -> usize {
-        let local = LOCAL_TASKS.with_borrow(|l| if l.owner == self.address() { l.tasks.len() } else { 0 });
-        local + self.queued.load(Ordering::Relaxed)
+        let local = with_local(self.address(), |tasks| tasks.len());
+        local.unwrap_or(0) + self.queued.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, tasks: impl IntoIterator<Item = Task>) {
-        let tasks = tasks.into_iter();
-        LOCAL_TASKS.with_borrow_mut(|local| {
-            if local.owner == self.address() {
-                local.tasks.extend(tasks);
-            } else {
-                let mut queue = lock(&self.tasks);
-                queue.extend(tasks);
-                self.queued.store(queue.len(), Ordering::Relaxed);
-                drop(queue);
-                self.event.notify_all();
-            }
-        });
+        let mut tasks = Some(tasks.into_iter());
+        with_local(self.address(), |local| local.extend(tasks.take().into_iter().flatten()));
+        if let Some(tasks) = tasks {
+            let mut queue = lock(&self.tasks);
+            queue.extend(tasks);
+            self.queued.store(queue.len(), Ordering::Relaxed);
+            drop(queue);
+            self.event.notify_all();
+        }
     }
 
     pub(crate) fn wake(&self) {
@@ -91,12 +97,7 @@ impl Single {
 
     /// Returns this thread's pending tasks to the queue, so that another thread can run them.
     pub(crate) fn release(&self) {
-        let owner = self.address();
-        let tasks = LOCAL_TASKS.with_borrow_mut(|local| match local.owner == owner {
-            true => std::mem::take(&mut local.tasks),
-            false => VecDeque::new(),
-        });
-        self.return_tasks(tasks);
+        self.return_tasks(with_local(self.address(), std::mem::take).unwrap_or_default());
     }
 
     /// Inserts `tasks`, which a thread had taken from the queue, at its front again.
@@ -115,21 +116,24 @@ impl Single {
     /// Makes this thread run the queue's tasks until the guard is dropped; changes nothing if it runs them already.
     fn begin_tasks(&self) -> RunGuard<'_> {
         let owner = self.address();
-        let is_new = LOCAL_TASKS.with_borrow(|local| local.owner != owner);
-        let before = is_new.then(|| LOCAL_TASKS.replace(LocalTasks { owner, tasks: VecDeque::new() }));
-        RunGuard { queue: self, before }
+        let is_outermost = with_local(owner, |_| ()).is_none();
+        if is_outermost {
+            LOCAL_TASKS.with_borrow_mut(|all| all.push(LocalTasks { owner, tasks: VecDeque::new() }));
+        }
+        RunGuard { queue: self, is_outermost }
     }
 
     /// The next task for this thread, which must have called [`Self::begin_tasks`].
     fn next_task(&self) -> Option<Task> {
-        LOCAL_TASKS.with_borrow_mut(|local| {
+        let next = with_local(self.address(), |local| {
             if self.queued.load(Ordering::Relaxed) > 0 {
                 let mut queue = lock(&self.tasks);
-                local.tasks.append(&mut queue);
+                local.append(&mut queue);
                 self.queued.store(0, Ordering::Relaxed);
             }
-            local.tasks.pop_front()
-        })
+            local.pop_front()
+        });
+        next.flatten()
     }
 
     /// Runs tasks on this thread until `done` returns true.

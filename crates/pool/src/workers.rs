@@ -204,13 +204,17 @@ impl Shared {
     /// Waits until `done` returns true or a task has panicked; resumes the panic, if there was one. The thread runs
     /// tasks meanwhile if `helps` is set, if it is one of the pool's, or if it is inside a task.
     pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool, helps: bool) {
-        if done() && !self.panicked.load(Ordering::Acquire) {
-            return;
+        while !done() || self.panicked.load(Ordering::Acquire) {
+            self.wait_until_done_or_panicked(done, helps);
+            // If another waiting thread has resumed the panic, this one goes on waiting.
+            self.resume_panic();
         }
+    }
+
+    fn wait_until_done_or_panicked(&self, done: &dyn Fn() -> bool, helps: bool) {
         let done = || done() || self.panicked.load(Ordering::Acquire);
         if !helps && !self.is_on_worker_thread() && !is_in_task() {
-            self.sleep_until(&done);
-            return self.resume_panic();
+            return self.sleep_until(&done);
         }
         let spare = if LOCAL.with_borrow(Option::is_none) { lock(&self.spare).take() } else { None };
         let lent = spare.is_some();
@@ -223,7 +227,6 @@ impl Shared {
             // Other threads can steal the tasks that are left in it.
             self.event.notify_all();
         }
-        self.resume_panic();
     }
 
     /// Resumes the stored panic in this thread, if a task has panicked.

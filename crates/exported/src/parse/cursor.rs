@@ -142,12 +142,18 @@ impl<'t> Cursor<'t> {
     }
 
     fn term(&mut self, nesting: usize) -> Result<SymExpr> {
+        let is_negative = self.starts_with("-");
         let mut args = vec![self.atom(nesting)?];
         let Some(&(symbol, op)) = OPERATORS.iter().find(|(symbol, _)| self.starts_with(symbol)) else {
             return Ok(args.remove(0));
         };
         while self.eat(symbol) {
             args.push(self.atom(nesting)?);
+        }
+        // As in Python, `-2**n` is the negative of a power; the base -2 is in parentheses.
+        if let (true, SymOp::Pow, SymExpr::Int(base)) = (is_negative, op, &mut args[0]) {
+            *base = base.checked_neg().ok_or("a size that is too large")?;
+            return Ok(SymExpr::Op(SymOp::Mul, vec![SymExpr::Int(-1), SymExpr::Op(op, args)]));
         }
         Ok(SymExpr::Op(op, args))
     }
