@@ -4,7 +4,8 @@
     python tools/serve_client.py path/to/pteron
 
 Starts the server on a folder of models from testdata, compares every response with the output of `pteron run`, loads
-and unloads models, and sends invalid requests. Prints the number of checks that passed.
+and unloads models, compresses requests and responses, sends pictures and asks for classes, and sends invalid requests.
+Prints the number of checks that passed.
 """
 
 import json
@@ -69,7 +70,8 @@ def check(client, api, pteron, folder):
     assert client.is_model_ready("mlp")
     index = client.get_model_repository_index()
     index = index if isinstance(index, list) else [{"name": m.name, "state": m.state} for m in index.models]
-    assert {m["name"] for m in index if m["state"] == "READY"} == set(MODELS), index
+    assert {m["name"] for m in index if m["state"] == "READY"} == {"digits", *MODELS}, index
+    passed += check_compression(client, api) + check_pictures(client, api)
     for wrong in (("nothing", [1, 12]), ("mlp", [10, 12]), ("mlp", [12])):
         tensor = api.InferInput("input_0", wrong[1], "FP32")
         tensor.set_data_from_numpy(np.zeros(wrong[1], np.float32))
@@ -83,6 +85,35 @@ def check(client, api, pteron, folder):
     return passed
 
 
+def check_compression(client, api):
+    array = np.random.default_rng(2).standard_normal((9, 12)).astype(np.float32)
+    tensor = api.InferInput("input_0", [9, 12], "FP32")
+    tensor.set_data_from_numpy(array)
+    # The response has the id, and is compressed only if it is long enough.
+    plain = client.infer("mlp", [tensor], request_id="i" * 3000).as_numpy("output_0")
+    for coding in ("gzip", "deflate"):
+        if api is tritonclient.http:
+            options = {"request_compression_algorithm": coding, "response_compression_algorithm": coding}
+        else:
+            options = {"compression_algorithm": coding}
+        result = client.infer("mlp", [tensor], request_id="i" * 3000, **options)
+        np.testing.assert_array_equal(result.as_numpy("output_0"), plain)
+    return 2
+
+
+def check_pictures(client, api):
+    for digit in range(9):
+        file = (ROOT / f"examples/digits/{digit}.png").read_bytes()
+        tensor = api.InferInput("input_0", [1], "BYTES")
+        tensor.set_data_from_numpy(np.array([file], dtype=object))
+        output = api.InferRequestedOutput("output_0", class_count=2)
+        classes = client.infer("digits", [tensor], outputs=[output]).as_numpy("output_0")
+        assert classes.shape == (1, 2), classes
+        best = classes[0, 0] if isinstance(classes[0, 0], str) else classes[0, 0].decode()
+        assert best.split(":")[1:] == [str(digit), f"digit {digit}"], best
+    return 9
+
+
 def main():
     pteron = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as temporary:
@@ -91,11 +122,16 @@ def main():
         (folder / "out").mkdir()
         for name, (path, _, _) in MODELS.items():
             shutil.copy(ROOT / path, folder / "models" / f"{name}.pte")
+        (folder / "labels.txt").write_text("".join(f"digit {digit}\n" for digit in range(10)))
+        subprocess.run(
+            [pteron, "set-task", ROOT / "examples/digits/digits.pte", "--preset", "0..1",
+             "--labels", folder / "labels.txt", "-o", folder / "models/digits.pte"], check=True, capture_output=True)
         command = [pteron, "serve", folder / "models", "--listen", "127.0.0.1:0", "--control", "--json", "--max-batch", "4"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 address = json.loads(server.stdout.readline())["address"]
-                assert json.loads(server.stdout.readline())["event"] == "ready"
+                while (event := json.loads(server.stdout.readline())["event"]) != "ready":
+                    assert event == "model_loaded", event
                 for api in (tritonclient.http, tritonclient.grpc):
                     passed = check(api.InferenceServerClient(address), api, pteron, folder)
                     print(f"{api.__name__}: {passed} passed")

@@ -5,6 +5,7 @@ use crate::general::{ExecutionOpts, GeneralOpts, InputArg};
 use crate::maps;
 use crate::pictures::PictureOpts;
 use crate::registries::{self, registries};
+use crate::samples::Samples;
 use crate::terminal::say;
 use clap::{Args, ValueEnum};
 use pteron::compile::Cache;
@@ -39,6 +40,10 @@ pub(crate) struct CallArgs {
     /// integers 0 or 1 [default: zeros]
     #[arg(long, value_name = "N", conflicts_with_all = ["inputs", "case"])]
     seed: Option<u64>,
+    /// Take the inputs from this sample, a file or a folder with a file for each input, or from each of the samples in this
+    /// folder
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["case", "seed"])]
+    inputs_from: Option<PathBuf>,
     /// A file of external weights of the program (.ptd); may be repeated
     #[arg(short, long, value_name = "FILE")]
     data: Vec<PathBuf>,
@@ -52,9 +57,6 @@ pub(crate) struct CallArgs {
     execution: ExecutionOpts,
     #[command(flatten)]
     pictures: PictureOpts,
-    /// Whether the inputs are the samples in a folder.
-    #[arg(skip)]
-    has_samples: bool,
 }
 
 /// Fails if any of the options was given; they do not apply to a file of this kind. Each option comes with whether it was
@@ -98,6 +100,7 @@ impl CallArgs {
     pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.input.declare_paths(paths);
         self.inputs.iter().filter_map(|input| input.value.path()).for_each(|path| paths.read("", path));
+        self.inputs_from.iter().for_each(|path| paths.read("--inputs-from", path));
         self.data.iter().for_each(|path| paths.read("--data", path));
         self.cache.iter().for_each(|path| paths.folder("--cache", path));
     }
@@ -127,14 +130,39 @@ impl CallArgs {
         }
     }
 
-    /// Declares that the inputs come from sample files, so that [`Self::load`] allows options for images.
-    pub(crate) fn expect_samples(&mut self) {
-        self.has_samples = true;
+    /// The samples of the call's method that --inputs-from names; `None` without the option.
+    pub(crate) fn samples(&self, loaded: &Loaded) -> Result<Option<Samples>> {
+        let Some(path) = &self.inputs_from else { return Ok(None) };
+        if !self.inputs.is_empty() {
+            return Err(Failure::Usage("--inputs-from: inputs are given already".to_owned()));
+        }
+        let method = loaded.method()?;
+        let samples = Samples::list("--inputs-from", path, &self.pictures, &loaded.program, &method)?;
+        if !samples.has_images() {
+            self.pictures.refuse_all()?;
+        }
+        Ok(Some(samples))
     }
 
-    /// The options for images.
-    pub(crate) fn pictures(&self) -> &PictureOpts {
-        &self.pictures
+    /// As [`Self::load`], with the inputs of the one sample that --inputs-from names, if it is given.
+    pub(crate) fn load_with_sample(
+        &self,
+        general: &GeneralOpts,
+        verb: &'static str,
+        loader: Arc<dyn DataLoader>,
+        repeat: usize,
+    ) -> Result<Loaded> {
+        let mut loaded = self.load(general, verb, loader, repeat)?;
+        let Some(samples) = self.samples(&loaded)? else { return Ok(loaded) };
+        if samples.len() != 1 {
+            let path = self.inputs_from.as_deref().unwrap_or(Path::new("")).display();
+            return Err(Failure::Usage(format!(
+                "--inputs-from: {path} has {} samples, one is needed: name one of them",
+                samples.len()
+            )));
+        }
+        loaded.request.values = Some(samples.inputs(0, &loaded.program, &loaded.method()?)?);
+        Ok(loaded)
     }
 
     /// Opens another program, with the load mode that the options of this call select.
@@ -150,6 +178,7 @@ impl CallArgs {
             ("--method", self.method.is_some()),
             ("--case", self.case.is_some()),
             ("--seed", self.seed.is_some()),
+            ("--inputs-from", self.inputs_from.is_some()),
             ("--data", !self.data.is_empty()),
             ("--cache", self.cache.is_some()),
         ];
@@ -174,7 +203,7 @@ impl CallArgs {
         };
         expect_program(&*loader, verb, takes)?;
         let image = self.inputs.iter().find(|input| matches!(input.value, InputSpec::Image(_)));
-        if !self.has_samples && image.is_none() {
+        if self.inputs_from.is_none() && image.is_none() {
             self.pictures.refuse_all()?;
         }
         let mut options = registries::load_options();
@@ -198,7 +227,9 @@ impl CallArgs {
         let pictures = self.pictures.preparation(stored.as_ref());
         let mut request = Request { method, inputs, seed: self.seed, repeat, pictures, ..Request::default() };
         match (&bundle, self.case) {
-            (Some(bundle), case) if self.inputs.is_empty() && self.seed.is_none() => {
+            (Some(bundle), case)
+                if self.inputs.is_empty() && self.seed.is_none() && self.inputs_from.is_none() =>
+            {
                 let method = self.method.clone().map_or_else(|| default_method(&program), Ok)?;
                 request.values = Some(bundle.inputs(&method, case.unwrap_or(0))?);
             }
@@ -223,6 +254,11 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// The name of the called method.
+    pub(crate) fn method(&self) -> Result<String> {
+        Ok(self.request.method.clone().map_or_else(|| default_method(&self.program), Ok)?)
+    }
+
     /// The program and its load options, as one side of a comparison.
     pub(crate) fn side(&self) -> Side<'_> {
         Side { program: &self.program, options: &self.options }

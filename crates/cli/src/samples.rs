@@ -1,4 +1,4 @@
-//! Samples in a folder: inputs of a method, for calibration and comparison.
+//! Samples: inputs of a method in files, for runs, comparison and calibration.
 
 use crate::failure::{Failure, Result};
 use crate::pictures::PictureOpts;
@@ -6,37 +6,49 @@ use pteron::{EValue, Program};
 use pteron_toolbox::input::{GivenInput, InputSpec};
 use pteron_toolbox::picture::Preparation;
 use pteron_toolbox::{run, task};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The samples in a folder, sorted by name: each is a file, or a folder with a file for each input.
+/// Samples, sorted by name: each is a file, or a folder with a file for each input.
 pub(crate) struct Samples {
-    /// The option that names the folder, for messages.
+    /// The option that names them, for messages.
     option: &'static str,
     /// The names of the method's inputs; `None` for an input whose name the program does not record.
     names: Vec<Option<String>>,
     pictures: Preparation,
+    /// The name of each sample: that of its file or folder, without the extension if they differ without.
+    labels: Vec<String>,
     /// The input files of each sample.
     files: Vec<Vec<PathBuf>>,
     has_images: bool,
 }
 
 impl Samples {
-    /// Lists the samples of a method, and warns of the default preprocessing, if some of the samples are images and neither an
+    /// Lists the samples of a method in a folder, or the one in a file. A folder with as many files as the method takes
+    /// tensors, if it takes several, is one sample. Warns of the default preprocessing, if some of the samples are images and neither an
     /// option nor the program says how they are preprocessed.
     ///
     /// # Errors
-    /// The folder cannot be read, or is empty, or the task metadata of the program is not valid.
+    /// The folder or file cannot be read, or is empty, or the task metadata of the program is not valid.
     pub(crate) fn list(
         option: &'static str,
-        folder: &Path,
+        path: &Path,
         pictures: &PictureOpts,
         program: &Program,
         method: &str,
     ) -> Result<Self> {
-        let samples = sorted_entries(option, folder)?;
+        let meta = program.method_meta(method).map_err(pteron_toolbox::Error::from)?;
+        let tensors = meta.inputs().iter().filter(|input| input.tensor.is_some()).count();
+        let samples = match path.is_file() {
+            true => vec![path.to_owned()],
+            false => sorted_entries(option, path)?,
+        };
         if samples.is_empty() {
-            return Err(Failure::Usage(format!("{option}: {} is empty", folder.display())));
+            return Err(Failure::Usage(format!("{option}: {} is empty", path.display())));
         }
+        let is_one = tensors > 1 && samples.len() == tensors && samples.iter().all(|path| path.is_file());
+        let samples = if is_one { vec![path.to_owned()] } else { samples };
+        let labels = labels_of(&samples);
         let of_sample =
             |path: PathBuf| if path.is_dir() { sorted_entries(option, &path) } else { Ok(vec![path]) };
         let files = samples.into_iter().map(of_sample).collect::<Result<Vec<_>>>()?;
@@ -46,9 +58,9 @@ impl Samples {
         if has_images {
             pictures.warn_of_default(option, stored.as_ref());
         }
-        let names = program.method_meta(method).and_then(|meta| meta.value_names());
-        let names = names.map_err(pteron_toolbox::Error::from)?.inputs;
-        Ok(Self { option, names, pictures: pictures.preparation(stored.as_ref()), files, has_images })
+        let names = meta.value_names().map_err(pteron_toolbox::Error::from)?.inputs;
+        let pictures = pictures.preparation(stored.as_ref());
+        Ok(Self { option, names, pictures, labels, files, has_images })
     }
 
     /// Whether some of the samples are images.
@@ -58,6 +70,11 @@ impl Samples {
 
     pub(crate) fn len(&self) -> usize {
         self.files.len()
+    }
+
+    /// The name of a sample.
+    pub(crate) fn label(&self, index: usize) -> &str {
+        &self.labels[index]
     }
 
     /// The inputs of a sample. The files of a folder are inputs by name if all have the names of inputs (`input_ids.npy`),
@@ -79,6 +96,16 @@ impl Samples {
         };
         let inputs = files.iter().map(input).collect::<Result<_>>()?;
         Ok(run::input_values(program, method, inputs, &self.pictures)?)
+    }
+}
+
+/// The names of files and folders, without their extensions if they differ without.
+fn labels_of(paths: &[PathBuf]) -> Vec<String> {
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let stems: Vec<String> = paths.iter().map(|path| text(path.file_stem())).collect();
+    match stems.iter().collect::<BTreeSet<_>>().len() == stems.len() {
+        true => stems,
+        false => paths.iter().map(|path| text(path.file_name())).collect(),
     }
 }
 

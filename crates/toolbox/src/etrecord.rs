@@ -3,6 +3,10 @@
 //! Source of the format: `executorch/devtools/etrecord/_etrecord.py`. An entry called `ETRECORD_V0` identifies it; the maps are
 //! JSON, the programs and tensors are of PyTorch's own formats.
 
+mod nodes;
+
+pub use nodes::{Etrecord, SourceNode};
+
 use crate::show::{bytes, count, table};
 use crate::{Error, Result, one_line};
 use pteron_runtime::{DataLoader, Limits, LoaderReader};
@@ -57,10 +61,7 @@ pub struct EtrecordEntry {
 /// If the file cannot be read as a zip archive, or a map in it is not JSON or larger than the limits allow.
 pub(crate) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Option<EtrecordReport>> {
     let wrong = |problem: String| Error::bad_file(loader.name(), problem);
-    let mut zip = ZipArchive::new(LoaderReader::new(loader)).map_err(|e| wrong(one_line(&e)))?;
-    if zip.index_for_name(IDENTIFIER).is_none() {
-        return Ok(None);
-    }
+    let Some(mut zip) = open(loader)? else { return Ok(None) };
     let mut entries = Vec::new();
     for index in 0..zip.len() {
         let mut entry = zip.by_index(index).map_err(|e| wrong(one_line(&e)))?;
@@ -85,15 +86,27 @@ fn is_kind_suffix(rest: &str) -> bool {
     ["", "_state_dict", "_constants", "_example_inputs"].contains(&rest)
 }
 
+/// Opens the archive; `None` if it is no ETRecord.
+fn open(loader: &Arc<dyn DataLoader>) -> Result<Option<ZipArchive<LoaderReader>>> {
+    let zip = ZipArchive::new(LoaderReader::new(loader));
+    let zip = zip.map_err(|e| Error::bad_file(loader.name(), one_line(&e)))?;
+    Ok(zip.index_for_name(IDENTIFIER).is_some().then_some(zip))
+}
+
+/// The bytes of an entry. Fails if they are more than the limits allow.
+fn read_entry(entry: &mut dyn Read, limits: &Limits) -> io::Result<Vec<u8>> {
+    let most = limits.format.tensor_bytes;
+    let mut bytes = Vec::new();
+    entry.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::other(format!("it is larger than the limit of {most} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
 /// The number of keys of a JSON map.
 fn count_keys(entry: &mut dyn Read, limits: &Limits) -> io::Result<usize> {
-    let most = limits.format.tensor_bytes;
-    let mut text = Vec::new();
-    entry.take(most.saturating_add(1)).read_to_end(&mut text)?;
-    if text.len() as u64 > most {
-        return Err(io::Error::other(format!("it is larger than the limit of {most} bytes")));
-    }
-    match serde_json::from_slice(&text)? {
+    match serde_json::from_slice(&read_entry(entry, limits)?)? {
         Value::Object(map) => Ok(map.len()),
         _ => Err(io::Error::other("it is no map")),
     }

@@ -37,7 +37,7 @@ impl Opts {
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.call.open(general)?;
-        let Loaded { program, options, request, bundle } = self.call.load(general, "bundle", loader, 0)?;
+        let Loaded { program, options, request, bundle } = self.call.load_with_sample(general, "bundle", loader, 0)?;
         let mut bundle = match bundle {
             Some(bundle) => bundle,
             None => {

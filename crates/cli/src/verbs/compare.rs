@@ -1,14 +1,13 @@
 use crate::call::{CallArgs, Loaded, note_default_inputs};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
-use crate::samples::Samples;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use pteron_toolbox::comparison::{ComparisonOptions, compare_programs};
 use pteron_toolbox::divergence::{self, Against};
 use pteron_toolbox::etdump;
+use pteron_toolbox::etrecord::Etrecord;
 use pteron_toolbox::paths::Paths;
-use pteron_toolbox::run::default_method;
 use pteron_toolbox::tolerance::{Scope, Tolerance};
 
 /// Compare two programs, or two runs of one
@@ -33,15 +32,12 @@ use pteron_toolbox::tolerance::{Scope, Tolerance};
     "  # a program prepared and as written\n",
     "  pteron compare model.pte x.npy\n\n",
     "  # with a run recorded by ExecuTorch\n",
-    "  pteron compare model.pte x.npy --etdump trace.etdp --debug-buffer values.bin",
+    "  pteron compare model.pte x.npy --etdump trace.etdp --debug-buffer values.bin --etrecord etrecord.bin",
     exit_status_of_answer!("the programs or runs agree", "they differ")
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
     call: CallArgs,
-    /// Compare two programs on the samples in this folder: a file each, or a folder with a file for each input
-    #[arg(long, value_name = "DIR")]
-    inputs_from: Option<PathBuf>,
     /// Two programs agree if the signal-to-noise ratio of each output is at least this, in decibels
     #[arg(long, value_name = "DB", conflicts_with_all = ["atol", "rtol"])]
     min_sqnr: Option<f64>,
@@ -51,6 +47,9 @@ pub(crate) struct Opts {
     /// The bytes of the recording's tensors
     #[arg(long, value_name = "FILE", requires = "etdump")]
     debug_buffer: Option<PathBuf>,
+    /// Name the nodes of the exported graph by the ETRecord that was made with the program
+    #[arg(long, value_name = "FILE", requires = "etdump")]
+    etrecord: Option<PathBuf>,
     /// Allow this absolute difference [default: 1e-4 of a tensor's largest element]
     #[arg(long, value_name = "X")]
     atol: Option<f64>,
@@ -67,22 +66,17 @@ pub(crate) struct Opts {
 impl Opts {
     pub(crate) fn declare_paths(&self, paths: &mut Paths) {
         self.call.declare_paths(paths);
-        self.inputs_from.iter().for_each(|path| paths.read("--inputs-from", path));
         self.etdump.iter().for_each(|path| paths.read("--etdump", path));
         self.debug_buffer.iter().for_each(|path| paths.read("--debug-buffer", path));
+        self.etrecord.iter().for_each(|path| paths.read("--etrecord", path));
         self.output.declare_paths(paths);
     }
 
     pub(crate) fn run(mut self, general: &GeneralOpts) -> Result {
         match self.call.take_program() {
-            Some(other) => {
-                if self.inputs_from.is_some() {
-                    self.call.expect_samples();
-                }
-                self.compare_with(general, &other)
-            }
-            None if self.inputs_from.is_some() || self.min_sqnr.is_some() => {
-                let message = "--inputs-from and --min-sqnr compare two programs; name the other one after the first";
+            Some(other) => self.compare_with(general, &other),
+            None if self.min_sqnr.is_some() => {
+                let message = "--min-sqnr compares two programs; name the other one after the first";
                 Err(Failure::Usage(message.to_owned()))
             }
             None => self.compare_runs(general),
@@ -96,19 +90,11 @@ impl Opts {
         }
         let first = self.call.load(general, "compare", self.call.open(general)?, 0)?;
         let second = self.call.load(general, "compare", self.call.open_other(general, other)?, 0)?;
-        let Loaded { program: a, request, .. } = &first;
-        let method = request.method.clone().map_or_else(|| default_method(a), Ok)?;
-        let samples = match &self.inputs_from {
-            Some(folder) if request.inputs.is_empty() && request.seed.is_none() => {
-                let samples = Samples::list("--inputs-from", folder, self.call.pictures(), a, &method)?;
-                if !samples.has_images() {
-                    self.call.pictures().refuse_all()?;
-                }
-                (0..samples.len()).map(|i| samples.inputs(i, a, &method)).collect::<Result<Vec<_>>>()?
-            }
-            Some(_) => {
-                let message = "--inputs-from: inputs, or their --seed, are given already";
-                return Err(Failure::Usage(message.to_owned()));
+        let method = first.method()?;
+        let samples = match self.call.samples(&first)? {
+            Some(samples) => {
+                let inputs = (0..samples.len()).map(|i| samples.inputs(i, &first.program, &method));
+                inputs.collect::<Result<Vec<_>>>()?
             }
             None => vec![first.sample_inputs(&method)?],
         };
@@ -132,7 +118,7 @@ impl Opts {
 
     /// Compares a run of the program with a run as written (unprepared), or with a recording.
     fn compare_runs(self, general: &GeneralOpts) -> Result {
-        let Loaded { program, options, request, .. } = self.call.load(general, "compare", self.call.open(general)?, 1)?;
+        let Loaded { program, options, request, .. } = self.call.load_with_sample(general, "compare", self.call.open(general)?, 1)?;
         if options.no_prepare && self.etdump.is_none() {
             let message = "--no-prepare compares the run as written with itself; name a recording with --etdump";
             return Err(Failure::Usage(message.to_owned()));
@@ -145,8 +131,12 @@ impl Opts {
             }
             _ => None,
         };
+        let record = match &self.etrecord {
+            Some(path) => Some(Etrecord::read(&general::open_uncompiled(path)?, general.limits())?),
+            None => None,
+        };
         let against = match &recorded {
-            Some((dump, buffer)) => Against::Recorded { dump, buffer },
+            Some((dump, buffer)) => Against::Recorded { dump, buffer, record: record.as_ref() },
             None => Against::AsWritten,
         };
         let divergence = divergence::find(&program, &request, against, &tolerance, options)?;

@@ -79,7 +79,7 @@ impl Opts {
         refuse_options("profile", loader.name(), "no BEF program", self.bef.bef_options())?;
         let values = self.debug_buffer.is_some();
         let repeat = self.repeat.unwrap_or(if values { 1 } else { 10 });
-        let Loaded { program, options, request, .. } = self.call.load(general, "profile", loader, repeat)?;
+        let Loaded { program, options, request, .. } = self.call.load_with_sample(general, "profile", loader, repeat)?;
         let (kernels, backends) = (options.kernels.clone(), options.backends.clone());
         let profile = profile::profile(&program, &request, values, options)?;
         note_default_inputs(profile.default_inputs.as_ref());

@@ -114,7 +114,7 @@ impl Opts {
     }
 
     fn report_program(self, general: &GeneralOpts, loader: Arc<dyn DataLoader>) -> Result {
-        let loaded = self.call.load(general, "report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
+        let loaded = self.call.load_with_sample(general, "report", Arc::clone(&loader), self.repeat.unwrap_or(10))?;
         let comparison = self.against.as_deref().map(|other| self.compare_with(general, &loaded, other)).transpose()?;
         let Loaded { program, options, request, .. } = loaded;
         let backends = Arc::clone(&options.backends);

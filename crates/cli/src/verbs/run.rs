@@ -4,14 +4,14 @@ use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, exit_status};
 use crate::terminal;
 use clap::Args;
-use pteron::{EValue, Tensor};
+use pteron::{EValue, LoadOptions, Program, Tensor};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use pteron_toolbox::json::Json;
 use pteron_toolbox::paths::Paths;
-use pteron_toolbox::run::{self, CallSpec, Latency, RunResult, Ranked, Top};
+use pteron_toolbox::run::{self, CallSpec, Latency, Ranked, Request, RunResult, Top};
 use pteron_toolbox::show::{Escapes, Screen};
 use pteron_toolbox::task::{self, TaskMetadata};
 use pteron_toolbox::{npy, show};
@@ -32,6 +32,7 @@ use pteron_toolbox::{npy, show};
 ///   5  0.5  true      a scalar, if the method takes one
 ///
 /// Without inputs the method gets zeros, or with --seed random values. Scalars that the exporter fixed may be left out.
+/// With --inputs-from it is run on each sample in a folder, from the same initial state.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_long_help = concat!(
@@ -41,6 +42,8 @@ use pteron_toolbox::{npy, show};
     "  pteron run digits.pte 3.png --preset 0..1 --top 3 --labels labels.txt\n\n",
     "  # a photograph, preprocessed as for torchvision models\n",
     "  pteron run mobilenet.pte cat.jpg --resize 256 --crop 224 --preset imagenet --top 5\n\n",
+    "  # on every photograph of a folder\n",
+    "  pteron run labelled.pte --inputs-from photos --top 1\n\n",
     "  # the same, with preprocessing and labels that the program stores (pteron set-task)\n",
     "  pteron run labelled.pte cat.jpg --top 5\n\n",
     "  # weights from a separate file, outputs as NumPy arrays\n",
@@ -122,7 +125,9 @@ impl Opts {
             return self.bef.run(general, program, loader.name());
         }
         refuse_options("run", loader.name(), "no BEF program", self.bef.bef_options())?;
-        let Loaded { program, options, mut request, .. } = self.call.load(general, "run", loader, self.repeat)?;
+        let loaded = self.call.load(general, "run", loader, self.repeat)?;
+        let (samples, method) = (self.call.samples(&loaded)?, loaded.method()?);
+        let Loaded { program, options, mut request, .. } = loaded;
         request.restore = self.restore.clone();
         request.checkpoint = self.checkpoint.clone();
         request.share_memory_arenas = self.share_memory_arenas;
@@ -132,9 +137,33 @@ impl Opts {
             (Some(_), None) => task::of(&program)?.unwrap_or_default(),
             _ => TaskMetadata::default(),
         };
-        let ran = run::run(&program, &request, options)?;
+        let call = Call { program: &program, options, labels, stored };
+        let Some(samples) = samples else { return self.run_call(&call, &request, None) };
+        if samples.len() == 1 {
+            request.values = Some(samples.inputs(0, &program, &method)?);
+            return self.run_call(&call, &request, None);
+        }
+        if self.checkpoint.is_some() {
+            let message = format!("--checkpoint saves the state after one call, --inputs-from has {} samples", samples.len());
+            return Err(Failure::Usage(message));
+        }
+        // Each sample starts with the initial state.
+        (0..samples.len()).try_for_each(|index| {
+            request.values = Some(samples.inputs(index, &program, &method)?);
+            self.run_call(&call, &request, Some(samples.label(index)))
+        })
+    }
+
+    /// Runs the method once, and shows what it computes; `sample` is the name of the inputs if there are several samples.
+    fn run_call(&self, call: &Call<'_>, request: &Request, sample: Option<&str>) -> Result {
+        let Call { program, options, labels, stored } = call;
+        let ran = run::run(program, request, options.clone())?;
         note_default_inputs(ran.default_inputs.as_ref());
-        if let Some(folder) = &self.output {
+        let folder = match (&self.output, sample) {
+            (Some(folder), Some(sample)) => Some(folder.join(sample)),
+            (folder, _) => folder.clone(),
+        };
+        if let Some(folder) = &folder {
             self.write_outputs(folder, &ran.outputs)?;
         }
         let top = match self.top {
@@ -146,8 +175,8 @@ impl Opts {
             None => None,
         };
         match self.json {
-            true => print_json(&ran, top),
-            false => print_text(&ran, top, self.output.as_deref()),
+            true => print_json(&ran, top, sample),
+            false => print_text(&ran, top, folder.as_deref(), sample),
         }
     }
 
@@ -161,6 +190,16 @@ impl Opts {
         std::fs::create_dir_all(folder).map_err(pteron_toolbox::Error::write(folder))?;
         Ok(files.iter().try_for_each(|(path, tensor)| npy::write(path, tensor))?)
     }
+}
+
+/// What all calls of a run have in common.
+struct Call<'a> {
+    program: &'a Program,
+    options: LoadOptions,
+    /// The labels that an option names.
+    labels: Option<Vec<String>>,
+    /// What the program stores of its task.
+    stored: TaskMetadata,
 }
 
 fn output_file(folder: &Path, i: usize) -> PathBuf {
@@ -177,8 +216,11 @@ fn first_tensor(ran: &RunResult) -> Result<&Tensor> {
 /// The number of lines in a table whose columns are aligned together; longer output is printed as several tables.
 const LINES: usize = 4096;
 
-fn print_text(ran: &RunResult, top: Option<Top<'_>>, folder: Option<&Path>) -> Result {
+fn print_text(ran: &RunResult, top: Option<Top<'_>>, folder: Option<&Path>, sample: Option<&str>) -> Result {
     let mut out = terminal::stdout();
+    if let Some(sample) = sample {
+        writeln!(out, "{}:", show::name(sample))?;
+    }
     if let Some(rows) = &top {
         for (i, row) in rows.rows().enumerate() {
             if rows.rows().len() > 1 {
@@ -222,16 +264,20 @@ struct Report<'r> {
     load_ms: Option<f64>,
     method: &'r str,
     outputs: Vec<Json<'r>>,
+    /// The name of the inputs, if there are several samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sample: Option<&'r str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     top: Option<Top<'r>>,
 }
 
-fn print_json(ran: &RunResult, top: Option<Top<'_>>) -> Result {
+fn print_json(ran: &RunResult, top: Option<Top<'_>>, sample: Option<&str>) -> Result {
     let report = Report {
         latency: ran.latency,
         load_ms: ran.latency.map(|_| ran.load.as_secs_f64() * 1e3),
         method: &ran.method,
         outputs: ran.outputs.iter().map(Json).collect(),
+        sample,
         top,
     };
     let mut out = Screen::new(io::BufWriter::new(io::stdout().lock()), Escapes::Json);

@@ -69,6 +69,12 @@ impl NodeKinds {
             .or_else(|| source.describe_handle(&DebugHandle::Int(self.debug_handle(delegate, place.node?))))
     }
 
+    /// The debug handle that the payload records for the node at a place; `None` if there is no node, or no handle.
+    pub(crate) fn handle(&self, place: Place) -> Option<u32> {
+        let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
+        *self.handles.get(delegate)?.get(usize::try_from(place.node?).ok()?)?
+    }
+
     /// The debug handle of a payload's node: the one that its backend lists, or else the number of the node.
     fn debug_handle(&self, delegate: usize, node: u32) -> u32 {
         let listed = self.handles.get(delegate).and_then(|nodes| nodes.get(usize::try_from(node).ok()?));

@@ -10,10 +10,12 @@
 //! shapes are lowered in the first. A recording is compared with the first execution.
 
 mod operands;
+mod text;
 
 pub use operands::{Operand, OperandState};
 
 use crate::delegates::NodeKinds;
+use crate::etrecord::{Etrecord, SourceNode};
 use crate::profile::{self, Profile, Recording, Value};
 use crate::run::{DefaultInputs, Request};
 use crate::tolerance::{Difference, Tolerance, compare};
@@ -37,8 +39,13 @@ pub enum Against<'a> {
         dump: &'a ETDump,
         /// The debug buffer, which holds the bytes of the recorded tensors.
         buffer: &'a [u8],
+        /// What the exporter recorded of the program: it names the nodes of instructions.
+        record: Option<&'a Etrecord>,
     },
 }
+
+/// The maximum number of nodes of an instruction that are shown.
+const MAX_NODES: usize = 4;
 
 /// The result of a comparison.
 #[derive(Debug, Clone, Serialize)]
@@ -72,6 +79,9 @@ pub struct ComparedValue {
     pub what: String,
     /// The source line of the model, if the program records it.
     pub source: Option<String>,
+    /// The nodes of the exported graph that the instruction was made of, if an ETRecord names them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<SourceNode>,
     /// The number of times that the instruction had been executed before.
     pub iteration: usize,
     /// The index of the value among the instruction's outputs.
@@ -108,6 +118,13 @@ pub fn find(
     let name = request.resolve(program)?.method;
     let nodes = NodeKinds::read(program, &name, &options.backends)?;
     let raised = program.raise(&name, &options.kernels)?;
+    let record = match against {
+        Against::Recorded { record: Some(record), .. } => {
+            record.check(program, &name)?;
+            Some(record)
+        }
+        _ => None,
+    };
     let run = |options| profile::record(program, &request, true, warm, options);
     let Profile { method, default_inputs, recording, .. } = run(options.clone())?;
     let values = recorded_values(recording)?;
@@ -117,7 +134,7 @@ pub fn find(
             let empty = "the method computes no tensors, so there is nothing to compare";
             (number_iterations(recorded_values(run(as_written)?.recording)?), empty)
         }
-        Against::Recorded { dump, buffer } => {
+        Against::Recorded { dump, buffer, .. } => {
             let recorded = etdump_values(dump, buffer)?;
             let recorded = drop_delegate_inputs(recorded, &values, &raised);
             (number_iterations(recorded), "the ETDump holds no intermediate values; record it with them")
@@ -158,7 +175,12 @@ pub fn find(
             report.first.get_or_insert(report.values.len());
         }
         if let (EValue::Tensor(actual), EValue::Tensor(expected)) = (&a, &b) {
-            report.values.push(ComparedValue::new(&key, place, actual, expected, difference));
+            let mut value = ComparedValue::new(&key, place, actual, expected, difference);
+            if let Some(record) = record {
+                let handle = nodes.handle(key.place);
+                value.add_nodes(record.nodes(&report.method, key.place, &value.what, handle));
+            }
+            report.values.push(value);
         }
     }
     if report.values.is_empty() {
@@ -335,6 +357,7 @@ impl ComparedValue {
             node: key.place.node,
             what,
             source,
+            nodes: Vec::new(),
             iteration: key.iteration,
             output: key.output,
             largest: largest_difference(actual, expected),
@@ -344,11 +367,23 @@ impl ComparedValue {
 
     /// The name of the value: `instruction 3 (aten::add.out), output 0`.
     pub fn name(&self) -> String {
-        let mut text = name(self.place, &self.what, self.iteration, self.output);
+        let mut text = text::name(self.place, &self.what, self.iteration, self.output);
+        for (i, node) in self.nodes.iter().take(MAX_NODES).enumerate() {
+            text += &format!("{} {node}", if i == 0 { ", node" } else { "," });
+        }
+        if self.nodes.len() > MAX_NODES {
+            text += &format!(" and {} more", self.nodes.len() - MAX_NODES);
+        }
         if let Some(source) = &self.source {
             text += &format!(", from {source}");
         }
         text
+    }
+
+    /// Adds the nodes of the exported graph, and the line of the first one if the program records none.
+    fn add_nodes(&mut self, nodes: Vec<SourceNode>) {
+        self.source = self.source.take().or_else(|| nodes.first()?.line.clone());
+        self.nodes = nodes;
     }
 }
 
@@ -364,31 +399,8 @@ impl FusedValue {
 
     /// The name of the value: `instruction 3 (aten::add.out), output 0`.
     pub fn name(&self) -> String {
-        name(self.place, &self.what, self.iteration, self.output)
+        text::name(self.place, &self.what, self.iteration, self.output)
     }
-}
-
-fn name(place: Option<(u32, u32)>, what: &str, iteration: usize, output: usize) -> String {
-    let Some((chain, instruction)) = place else {
-        return format!("output {output} of the method");
-    };
-    let chain = if chain == 0 { String::new() } else { format!("{chain}:") };
-    let mut text = format!("instruction {chain}{instruction} ({what})");
-    if iteration > 0 {
-        text += &format!(", run for the {} time", ordinal(iteration + 1));
-    }
-    text + &format!(", output {output}")
-}
-
-fn ordinal(n: usize) -> String {
-    let suffix = match (n % 10, n % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{n}{suffix}")
 }
 
 /// The largest absolute difference of two tensors; infinite if an element is NaN or infinite in only one of them.
@@ -402,58 +414,6 @@ fn largest_difference(a: &Tensor, b: &Tensor) -> Option<f64> {
     };
     let elements = 0..left.numel();
     (left.numel() == right.numel()).then(|| elements.map(|i| abs_diff(a(i), b(i))).fold(0.0, f64::max))
-}
-
-impl Divergence {
-    /// The report as text; with `all`, it lists every value.
-    pub fn text(&self, all: bool) -> String {
-        let number = |d: Option<f64>| d.map_or_else(|| "-".to_owned(), |d| format!("{d:.3e}"));
-        let mut out = format!(
-            "{}: {} of {} values compared",
-            show::name(&self.method),
-            self.values.len(),
-            self.recorded
-        );
-        if !self.fused.is_empty() {
-            out += &format!(", {} fused into others", self.fused.len());
-        }
-        out += "\n";
-        if all {
-            let compared = self.values.iter().map(|v| {
-                let mark = if v.difference.is_some() { "differs" } else { "" };
-                (v.place, vec![number(v.largest), v.name(), mark.to_owned()])
-            });
-            let fused =
-                self.fused.iter().map(|v| (v.place, vec!["-".to_owned(), v.name(), "fused".to_owned()]));
-            let mut rows: Vec<_> = compared.chain(fused).collect();
-            rows.sort_by_key(|(place, _)| place.unwrap_or((u32::MAX, 0)));
-            let rows = rows.into_iter().map(|(_, row)| row);
-            out += &show::table(rows.collect(), "><<", 2);
-        }
-        match self.first.and_then(|i| self.values.get(i)) {
-            Some(v) => {
-                let difference = v.difference.as_deref().unwrap_or_default();
-                out += &format!("the runs part at {}\n  {}\n", show::line(&v.name()), show::line(difference));
-                for operand in &self.operands {
-                    out += &format!("  it reads {}\n", show::line(&operand.to_string()));
-                }
-            }
-            None => {
-                let size = |v: &&ComparedValue| v.largest.unwrap_or(0.0);
-                let largest = self.values.iter().max_by(|a, b| size(a).total_cmp(&size(b)));
-                out += "the runs agree";
-                if let Some(v) = largest.filter(|v| size(v) > 0.0) {
-                    out += &format!(
-                        "; the largest difference is {} at {}",
-                        number(v.largest),
-                        show::line(&v.name())
-                    );
-                }
-                out += "\n";
-            }
-        }
-        out
-    }
 }
 
 #[cfg(test)]
