@@ -3,7 +3,7 @@
 use crate::emit::{EmitOptions, constant_blob, emit};
 use crate::operand_types::PortableKernels;
 use crate::pt2::ArchiveFile;
-use crate::quantize::{self, FloatNode, Quantize, QuantizedLayer, ValueObservation};
+use crate::quantize::{self, FloatNode, LayerObservation, Quantize, QuantizedLayer, ValueObservation};
 use crate::specialize::{SizeBounds, specialize};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use pteron_exported::CompileBudget;
@@ -166,6 +166,8 @@ pub struct MethodSummary {
     pub float: Vec<FloatNode>,
     /// The intermediate values appended to the program's outputs ([`Quantize::Observe`], [`Quantize::ObserveErrors`]).
     pub observed: Vec<ValueObservation>,
+    /// The layers that [`Quantize::Observe`] observes the inputs of.
+    pub observed_layers: Vec<LayerObservation>,
 }
 
 /// Nodes of one operator that a backend did not take, all for the same reason.
@@ -312,6 +314,7 @@ pub(crate) fn lower_and_emit(
             quantized: std::mem::take(&mut quantized.nodes),
             float: quantized.left.clone(),
             observed: std::mem::take(&mut quantized.observed),
+            observed_layers: std::mem::take(&mut quantized.observed_layers),
         });
         outcomes.push(quantized);
     }

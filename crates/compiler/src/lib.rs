@@ -44,8 +44,8 @@ pub use error::{Error, NodeError, Result, UnsupportedOperator};
 pub use operators::OperatorTable;
 pub use passes::{expect_pass, pass_names};
 pub use quantize::{
-    ChannelStatistics, Channels, FloatNode, Histogram, Quantize, QuantizedLayer, StaticScheme,
-    ValueObservation, ValueRanges,
+    ChannelStatistics, Channels, FloatNode, Histogram, LayerObservation, LayerShape, Quantize,
+    QuantizedLayer, RoundedWeights, StaticScheme, ValueObservation, ValueRanges,
 };
 pub use recover::{Recoverable, recover};
 pub use retarget::retarget;

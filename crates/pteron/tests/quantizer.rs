@@ -20,7 +20,7 @@ fn samples() -> Vec<Vec<EValue>> {
     (0..8).map(picture).collect()
 }
 
-fn quantized(quantize: Quantize, goal: QuantizationGoal) -> pteron::tools::Result<Quantized> {
+fn quantized(quantize: Quantize, goal: QuantizationGoal, budget: f64) -> pteron::tools::Result<Quantized> {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
     let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(digits).unwrap());
     let kernels = pteron::kernel_registry();
@@ -29,7 +29,8 @@ fn quantized(quantize: Quantize, goal: QuantizationGoal) -> pteron::tools::Resul
         compile::from_program(Arc::clone(&file), None, (&table, &table), options, &mut |_, _, _| {})
     };
     let options = Options { quantize: Some(quantize), ..Options::default() };
-    Quantizer::new(&file, options, pteron::load_options(), &compile)?.run(&samples(), goal, &|_| {})
+    let quantizer = Quantizer::new(&file, options, pteron::load_options(), &compile)?;
+    quantizer.with_float_budget(budget).run(&samples(), goal, &|_| {})
 }
 
 fn sqnr(found: &Quantized) -> f64 {
@@ -39,7 +40,7 @@ fn sqnr(found: &Quantized) -> f64 {
 #[test]
 fn outputs_are_measured_on_the_samples() {
     for quantize in [Quantize::Static(BTreeMap::new()), Quantize::Dynamic] {
-        let found = quantized(quantize, QuantizationGoal::default()).unwrap();
+        let found = quantized(quantize, QuantizationGoal::default(), 0.0).unwrap();
         let report = &found.report;
         assert!(sqnr(&found) > 20.0 && sqnr(&found) < 80.0, "{report:?}");
         assert_eq!((report.samples, report.kept.len(), report.outputs[0].same_top), (8, 0, Some(1.0)));
@@ -49,9 +50,9 @@ fn outputs_are_measured_on_the_samples() {
 
 #[test]
 fn the_most_sensitive_nodes_stay_float_until_the_goal_is_reached() {
-    let free = quantized(Quantize::Static(BTreeMap::new()), QuantizationGoal::default()).unwrap();
+    let free = quantized(Quantize::Static(BTreeMap::new()), QuantizationGoal::default(), 0.0).unwrap();
     let goal = QuantizationGoal { min_sqnr: Some(sqnr(&free) + 1.0), ..QuantizationGoal::default() };
-    let found = quantized(Quantize::Static(BTreeMap::new()), goal).unwrap();
+    let found = quantized(Quantize::Static(BTreeMap::new()), goal, 0.0).unwrap();
     assert!(Some(sqnr(&found)) >= goal.min_sqnr, "{:?}", found.report);
     assert!(
         !found.report.kept.is_empty()
@@ -64,8 +65,19 @@ fn the_most_sensitive_nodes_stay_float_until_the_goal_is_reached() {
 #[test]
 fn a_goal_out_of_reach_is_an_error_that_says_what_was_reached() {
     let goal = QuantizationGoal { min_sqnr: Some(200.0), min_agreement: Some(0.5) };
-    let error = quantized(Quantize::Dynamic, goal).unwrap_err().to_string();
+    let error = quantized(Quantize::Dynamic, goal, 0.0).unwrap_err().to_string();
     let parts =
         ["a signal-to-noise ratio of 200 dB and an agreement of 0.5", "0 of 1 nodes in float", "output 0:"];
     assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+}
+
+#[test]
+fn the_budget_keeps_the_layers_with_the_most_noise_in_float() {
+    let whole = quantized(Quantize::Static(BTreeMap::new()), QuantizationGoal::default(), 0.0).unwrap();
+    let found = quantized(Quantize::Static(BTreeMap::new()), QuantizationGoal::default(), 0.2).unwrap();
+    let report = &found.report;
+    let share: f64 = report.spent.iter().map(|on| on.multiplications).sum();
+    assert!(share > 0.0 && share <= 0.2 && sqnr(&found) > sqnr(&whole), "{report:?}");
+    let [quantized, all] = report.multiplications;
+    assert!((1.0 - quantized as f64 / all as f64 - share).abs() < 1e-9, "{report:?}");
 }

@@ -63,6 +63,10 @@ pub(crate) struct LoweringOpts {
     /// The same until the largest element of this share of the rows of each output, from 0 to 1, stays at its position
     #[arg(long, value_name = "SHARE", requires_all = ["quantize", "calibrate"], value_parser = parse_share)]
     min_agreement: Option<f64>,
+    /// The share of the multiplications that may stay in float under int8: the layers that add the most noise to the outputs for
+    /// their multiplications
+    #[arg(long, value_name = "SHARE", requires_all = ["quantize", "calibrate"], value_parser = parse_share, default_value_t = compile::FLOAT_BUDGET)]
+    float_budget: f64,
     /// Nodes that are not quantized, by the names in the report; may be repeated
     #[arg(long, value_name = "NODE", value_delimiter = ',', requires = "quantize")]
     keep_float: Vec<String>,
@@ -192,7 +196,8 @@ impl LoweringOpts {
         let mut measured = None;
         if let Some(folder) = &self.calibrate {
             let load = registries().load_options().limits(general.limits().clone());
-            let quantizer = Quantizer::new(file, options, load, &compile)?;
+            let quantizer =
+                Quantizer::new(file, options, load, &compile)?.with_float_budget(self.float_budget);
             let goal = QuantizationGoal { min_sqnr: self.min_sqnr, min_agreement: self.min_agreement };
             let quantized = calibration::run(&quantizer, folder, &self.pictures, goal)?;
             (options, measured) = (quantized.options, Some(quantized.report));

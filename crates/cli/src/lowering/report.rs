@@ -32,6 +32,7 @@ pub(super) fn json(compiled: &Compiled, measured: Option<&QuantizationReport>) -
         })).collect::<Vec<_>>(),
         "measured": measured.map(|report| json!({
             "method": report.method, "samples": report.samples, "outputs": report.outputs, "kept": report.kept,
+            "spent": report.spent.iter().map(|on| json!({ "name": on.name, "multiplications": on.multiplications, "noise": on.noise })).collect::<Vec<_>>(),
             "alone": report.alone.iter().map(|(name, outputs)| json!({ "name": name, "outputs": outputs })).collect::<Vec<_>>(),
             "multiplications": { "quantized": report.multiplications[0], "all": report.multiplications[1] },
             "bytes": { "float": report.bytes[0], "quantized": report.bytes[1] },
@@ -162,8 +163,17 @@ fn measured_text(report: &QuantizationReport) -> String {
         ]
     });
     let mut text = format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<>>>", 0));
+    if !report.spent.is_empty() {
+        let head =
+            ["float within the budget", "multiplications", "SQNR if int8 alone"].map(str::to_owned).to_vec();
+        let rows = report.spent.iter().map(|on| {
+            let decibels = -10.0 * on.noise.max(f64::MIN_POSITIVE).log10();
+            vec![on.name.clone(), format!("{:.1} %", on.multiplications * 100.0), format!("{decibels:.1} dB")]
+        });
+        text += &format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<>>", 0));
+    }
     if !report.kept.is_empty() {
-        text += &format!("\nkept in float for the goal: --keep-float {}", line(&report.kept.join(",")));
+        text += &format!("\nkept in float: --keep-float {}", line(&report.kept.join(",")));
     }
     let [quantized, all] = report.multiplications;
     let share = if all == 0 { 1.0 } else { quantized as f64 / all as f64 };

@@ -19,6 +19,38 @@ pub(super) struct QuantizedWeights {
     pub(super) error: f64,
 }
 
+/// Weights of a layer as int8, with a scale for each output.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoundedWeights {
+    /// The values, for each output those of its row.
+    pub values: Vec<i8>,
+    /// The scales.
+    pub scales: Vec<f32>,
+}
+
+impl RoundedWeights {
+    /// The scale that maps the largest of the weights of an output to the end of the range of int8.
+    pub fn scale(weights: &[f32]) -> f32 {
+        let most = weights.iter().fold(0f32, |most, weight| most.max(weight.abs()));
+        (most / Range::EIGHT_BITS.largest).max(LEAST_SCALE / 127.0)
+    }
+
+    /// The values and scales, if they are those of `weights`.
+    fn of(&self, weights: &[f32], outputs: usize) -> Option<QuantizedWeights> {
+        if self.values.len() != weights.len() || self.scales.len() != outputs {
+            return None;
+        }
+        let columns = (weights.len() / outputs).max(1);
+        let pairs = weights.iter().zip(&self.values).enumerate();
+        let error = pairs.map(|(i, (weight, &value))| {
+            f64::from(weight - f32::from(value) * self.scales[i / columns]).powi(2)
+        });
+        let (error, total): (f64, f64) = (error.sum(), weights.iter().map(|&w| f64::from(w).powi(2)).sum());
+        let error = if total > 0.0 { (error / total).sqrt() } else { 0.0 };
+        Some(QuantizedWeights { values: self.values.clone(), scales: self.scales.clone(), error })
+    }
+}
+
 /// The range of quantized weights.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
@@ -73,7 +105,7 @@ pub(super) fn quantize_symmetric(
     QuantizedWeights { values, scales, error: if total > 0.0 { (error / total).sqrt() } else { 0.0 } }
 }
 
-/// Quantizes weights to int8, with a scale for each index of a dimension. Returns the dequantized weights and a
+/// Quantizes weights to int8, with a scale for each index of a dimension, or takes those that are given. Returns the dequantized weights and a
 /// summary.
 pub(super) fn quantize_by_channel(
     program: &mut ExportedProgram,
@@ -81,13 +113,17 @@ pub(super) fn quantize_by_channel(
     node: &ExportedNode,
     weight: VarId,
     axis: usize,
+    given: Option<&RoundedWeights>,
 ) -> Option<(VarId, QuantizedLayer)> {
     let weights = floats(program, weight)?;
     let spec = program.spec(weight)?.clone();
     let sizes: Vec<usize> = spec.known_sizes()?.iter().map(|&n| n as usize).collect();
     let channels = *sizes.get(axis).filter(|&&n| n > 0)?;
     let inner: usize = sizes[axis + 1..].iter().product();
-    let found = quantize_symmetric(&weights, channels, |i| i / inner.max(1) % channels, Range::EIGHT_BITS);
+    let given = given.filter(|_| axis == 0).and_then(|given| given.of(&weights, channels));
+    let found = given.unwrap_or_else(|| {
+        quantize_symmetric(&weights, channels, |i| i / inner.max(1) % channels, Range::EIGHT_BITS)
+    });
     let error = found.error;
     let dequantized_var =
         push_dequantize(program, nodes, node, weight, found, &sizes, axis, Range::EIGHT_BITS);
@@ -131,10 +167,14 @@ pub(super) fn layer_summary(
     node: &ExportedNode,
     weight_error: f64,
 ) -> QuantizedLayer {
+    let sizes = node.arg("weight").and_then(Argument::var).and_then(|var| program.spec(var)?.known_sizes());
+    let weights = sizes
+        .map(|sizes| sizes.iter().fold(1u64, |n, &size| n.saturating_mul(u64::try_from(size).unwrap_or(0))));
     QuantizedLayer {
         name: program.node_name(node),
         target: node.target.to_string(),
         weight_error,
+        weights: weights.unwrap_or(0),
         multiplications: multiplications(program, node),
     }
 }

@@ -15,17 +15,22 @@
 //! found, in a [`StaticScheme`].
 
 mod channels;
+mod dynamic;
 mod embeddings;
 mod equalize;
 mod errors;
 mod half;
 mod histogram;
 mod layers;
+mod plan;
 mod rows;
+mod shape;
 mod values;
 
 pub use channels::Channels;
 pub use histogram::Histogram;
+pub use layers::RoundedWeights;
+pub use shape::{LayerObservation, LayerShape};
 
 use crate::passes::products;
 use crate::{Error, Result};
@@ -66,6 +71,8 @@ pub struct StaticScheme {
     /// weights that compute and that read a value are scaled so that its channels get similar ranges. `ranges`
     /// are the ranges after that.
     pub channels: BTreeMap<String, ChannelStatistics>,
+    /// The weights of layers in int8, by node name, after the channels were equalized; those of other layers are rounded to the nearest.
+    pub weights: BTreeMap<String, Arc<RoundedWeights>>,
     /// What is added to the biases of layers, by node name: a number for each channel.
     pub corrections: BTreeMap<String, Vec<f32>>,
 }
@@ -104,6 +111,8 @@ pub struct QuantizedLayer {
     pub target: String,
     /// The root mean square of the weights' errors, relative to that of the weights.
     pub weight_error: f64,
+    /// The number of weights.
+    pub weights: u64,
     /// The number of multiplications in a call: see [`FloatNode::multiplications`].
     pub multiplications: u64,
 }
@@ -135,6 +144,8 @@ pub(crate) struct Outcome {
     pub(crate) nodes: Vec<String>,
     /// The values appended to the program's outputs.
     pub(crate) observed: Vec<ValueObservation>,
+    /// The layers that are quantized, while values are observed.
+    pub(crate) observed_layers: Vec<LayerObservation>,
     /// The number of values that are quantized or observed.
     pub(crate) values: usize,
     /// The products, convolutions and embeddings that were not quantized, each with the reason.
@@ -215,7 +226,7 @@ pub(crate) fn run(
             equalize::run(program, &scheme.channels);
             match how {
                 Quantize::Static(_) => values::quantize(program, scheme, keep)?,
-                Quantize::ObserveErrors(_) => errors::observe(program, &scheme.ranges, keep)?,
+                Quantize::ObserveErrors(_) => errors::observe(program, scheme, keep)?,
                 _ => values::observe(program, keep),
             }
         }

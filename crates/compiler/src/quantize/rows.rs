@@ -1,8 +1,9 @@
 //! Dynamic quantization: linear layers whose input rows are quantized at run time.
 
+use super::dynamic::quantize_by_row;
 use super::layers::{Range, layer_summary, push_dequantize, quantize_by_channel, quantize_symmetric};
-use super::{Outcome, QuantizedLayer, floats, push_node, range_args, static_spec, unquantized_node};
-use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
+use super::{Outcome, QuantizedLayer, floats, push_node, static_spec, unquantized_node};
+use pteron_exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use pteron_tensor::ScalarType;
 use std::collections::{HashMap, HashSet};
 
@@ -104,7 +105,7 @@ fn quantize_product(
         return None;
     }
     let (dequantized_weights, layer) = match weights {
-        Weights::EightBits => quantize_by_channel(program, nodes, node, weight, 0)?,
+        Weights::EightBits => quantize_by_channel(program, nodes, node, weight, 0, None)?,
         Weights::FourBits { group } => quantize_by_group(program, nodes, node, weight, group)?,
     };
     let x = match known.get(&x) {
@@ -140,34 +141,4 @@ fn quantize_by_group(
     let dequantized_weights =
         push_node(program, nodes, &node.source, "aten.view.default", args, vec![spec])[0];
     Some((dequantized_weights, layer_summary(program, node, error)))
-}
-
-/// Quantizes a value row by row, and dequantizes it again.
-fn quantize_by_row(
-    program: &mut ExportedProgram,
-    nodes: &mut Vec<ExportedNode>,
-    node: &ExportedNode,
-    x: VarId,
-    spec: &TensorSpec,
-) -> VarId {
-    let mut sizes = spec.sizes.clone();
-    if let Some(last) = sizes.last_mut() {
-        *last = Size::Int(1);
-    }
-    let chosen = [ScalarType::Double, ScalarType::Long].map(|ty| TensorSpec::contiguous(ty, sizes.clone()));
-    let args = vec![("input", Argument::Var(x)), ("dtype", Argument::Dtype(ScalarType::Char))];
-    let target = "quantized_decomposed.choose_qparams_per_token_asymmetric.default";
-    let chosen = push_node(program, nodes, &node.source, target, args, chosen.to_vec());
-    let with = |var: VarId| {
-        let vars = [("input", var), ("scales", chosen[0]), ("zero_points", chosen[1])];
-        let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
-        vars.into_iter().chain(range_args(-128, 127)).collect::<Vec<_>>()
-    };
-    let bytes = TensorSpec { dtype: ScalarType::Char, ..spec.clone() };
-    let target = "quantized_decomposed.quantize_per_token.default";
-    let quantized = push_node(program, nodes, &node.source, target, with(x), vec![bytes])[0];
-    let mut args = with(quantized);
-    args.push(("output_dtype", Argument::Dtype(ScalarType::Float)));
-    let target = "quantized_decomposed.dequantize_per_token.default";
-    push_node(program, nodes, &node.source, target, args, vec![spec.clone()])[0]
 }

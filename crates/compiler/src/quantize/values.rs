@@ -1,9 +1,10 @@
 //! Static quantization of values to int8, by calibrated ranges.
 
 use super::layers::{quantize_by_channel, weight_axis};
+use super::plan::{Plan, Role};
 use super::{
-    FloatNode, Outcome, StaticScheme, ValueObservation, ValueRanges, add_derived_constant, equalize, floats,
-    push_node, range_args, static_spec, unquantized_node,
+    Outcome, StaticScheme, ValueObservation, ValueRanges, add_derived_constant, dynamic, equalize, floats,
+    push_node, range_args, shape, static_spec,
 };
 use crate::{Error, Result};
 use pteron_exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
@@ -13,156 +14,19 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 /// The smallest scale of a value.
 const LEAST_SCALE: f32 = 1.0 / (1 << 24) as f32;
 
-/// How a node takes part in quantization.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Computes on quantized values. If a clamp follows (`bounded`), the clamp's result is quantized instead of the
-    /// node's.
-    Computes { bounded: bool },
-    /// The node clamps the result of a node that computes.
-    Bounds,
-    /// The result consists of elements of the node's operands and has their scale.
-    Moves,
-    /// The node is not quantized.
-    Left,
-}
-
-impl Role {
-    pub(super) fn computes(self) -> bool {
-        matches!(self, Self::Computes { .. })
-    }
-}
-
-/// Which nodes and values are quantized.
-pub(super) struct Plan {
-    pub(super) roles: Vec<Role>,
-    /// The quantized values, in the order in which they are defined.
-    pub(super) values: Vec<VarId>,
-    /// The quantized values that are results of quantized nodes.
-    results: HashSet<VarId>,
-    /// Union-find links between values that share a scale.
-    groups: HashMap<VarId, VarId>,
-}
-
-impl Plan {
-    pub(super) fn from_program(program: &ExportedProgram, keep: &HashSet<VarId>) -> Self {
-        let uses = program.use_counts();
-        let mut plan =
-            Self { roles: Vec::new(), values: Vec::new(), results: HashSet::new(), groups: HashMap::new() };
-        let mut quantized: BTreeSet<VarId> = BTreeSet::new();
-        let mut bounds_next: HashSet<VarId> = HashSet::new();
-        let mut user: HashMap<VarId, &ExportedNode> = HashMap::new();
-        for node in &program.graph.nodes {
-            user.extend(node.operands().map(|var| (var, node)));
-        }
-        let sole_user = |var: VarId| user.get(&var).copied().filter(|_| uses[var.index()] == 1);
-        for node in &program.graph.nodes {
-            let operands = activations(program, node);
-            let out = node.outputs.first().copied();
-            let role = match (out, &operands) {
-                (Some(out), Some(operands)) if is_quantizable(program, node) && !keep.contains(&out) => {
-                    let bounded = sole_user(out).is_some_and(is_clamp);
-                    if bounded {
-                        bounds_next.insert(out);
-                    }
-                    quantized.extend(operands);
-                    Role::Computes { bounded }
-                }
-                (Some(_), Some(operands)) if operands.iter().any(|var| bounds_next.contains(var)) => {
-                    Role::Bounds
-                }
-                (Some(_), Some(operands))
-                    if preserves_scale(node) && operands.iter().all(|v| plan.results.contains(v)) =>
-                {
-                    Role::Moves
-                }
-                _ => Role::Left,
-            };
-            if let (Some(out), Role::Computes { bounded: false } | Role::Bounds | Role::Moves) = (out, role) {
-                quantized.insert(out);
-                plan.results.insert(out);
-                if let (Role::Moves, Some(operands)) = (role, operands) {
-                    operands.into_iter().for_each(|operand| plan.join_groups(out, operand));
-                }
-            }
-            plan.roles.push(role);
-        }
-        plan.values = quantized.into_iter().collect();
-        plan
-    }
-
-    /// The products and convolutions that are not quantized, each with the reason.
-    fn unquantized_nodes(&self, program: &ExportedProgram, keep: &HashSet<VarId>) -> Vec<FloatNode> {
-        let nodes = program.graph.nodes.iter().zip(&self.roles).filter(|(_, role)| **role == Role::Left);
-        nodes.filter_map(|(node, _)| unquantized_node(program, node, None, keep)).collect()
-    }
-
-    fn group_root(&self, mut var: VarId) -> VarId {
-        while let Some(&next) = self.groups.get(&var).filter(|next| **next != var) {
-            var = next;
-        }
-        var
-    }
-
-    fn join_groups(&mut self, a: VarId, b: VarId) {
-        let (a, b) = (self.group_root(a), self.group_root(b));
-        if a != b {
-            self.groups.insert(a, b);
-        }
-    }
-}
-
-/// The operands of a node that are not constants, if they and the result are float32.
-fn activations(program: &ExportedProgram, node: &ExportedNode) -> Option<Vec<VarId>> {
-    let is_float = |var: VarId| program.spec(var).is_some_and(|spec| spec.dtype == ScalarType::Float);
-    let operands: Vec<VarId> = node.operands().filter(|var| !program.constants.contains_key(var)).collect();
-    let outputs_fit = node.outputs.first().is_some_and(|&out| is_float(out));
-    (outputs_fit && !operands.is_empty() && operands.iter().all(|&var| is_float(var))).then_some(operands)
-}
-
-/// Whether XNNPACK's quantizer annotates the node with observers.
-fn is_quantizable(program: &ExportedProgram, node: &ExportedNode) -> bool {
-    let is_tensor = |name: &str| {
-        let var = node.arg(name).and_then(Argument::var);
-        var.is_some_and(|var| !program.constants.contains_key(&var))
-    };
-    match &*node.target {
-        "aten.linear.default" | "aten.convolution.default" => weight_axis(program, node).is_some(),
-        "aten.add.Tensor" | "aten.mul.Tensor" => {
-            is_tensor("self")
-                && is_tensor("other")
-                && !matches!(node.arg("alpha"), Some(Argument::Int(a)) if *a != 1)
-        }
-        "aten.mean.dim" => matches!(node.arg("keepdim"), Some(Argument::Bool(true))),
-        _ => false,
-    }
-}
-
-fn is_clamp(node: &ExportedNode) -> bool {
-    matches!(&*node.target, "aten.relu.default" | "aten.hardtanh.default" | "aten.clamp.default")
-}
-
-/// Whether a node's results have the scale of its operands.
-fn preserves_scale(node: &ExportedNode) -> bool {
-    is_clamp(node)
-        || matches!(
-            &*node.target,
-            "aten.view.default"
-                | "aten.permute.default"
-                | "aten.cat.default"
-                | "aten.max_pool2d_with_indices.default"
-                | "aten.slice.Tensor"
-                | "dim_order_ops._to_dim_order_copy.default"
-        )
-}
-
-/// Appends the values whose ranges are to be calibrated to the program's outputs.
+/// Appends the values whose ranges are to be calibrated, and the inputs of the layers, to the program's outputs.
 pub(super) fn observe(program: &mut ExportedProgram, keep: &HashSet<VarId>) -> Outcome {
     let plan = Plan::from_program(program, keep);
-    program.graph.outputs.extend(plan.values.iter().map(|&var| Argument::Var(var)));
+    let layers = program.graph.nodes.iter().zip(&plan.roles).filter(|(_, role)| role.computes());
+    let observed_layers: Vec<_> =
+        layers.clone().filter_map(|(node, _)| shape::observe(program, node)).collect();
+    let mut values: BTreeSet<VarId> = plan.values.iter().copied().collect();
+    let dynamic = layers.filter(|(_, role)| **role == Role::Dynamic);
+    values.extend(dynamic.filter_map(|(node, _)| node.arg("input")?.var()));
+    program.graph.outputs.extend(values.iter().map(|&var| Argument::Var(var)));
     program.out_spec = None;
     let channels = equalize::value_channels(program);
-    let observed = plan.values.iter().map(|var| ValueObservation {
+    let observed = values.iter().map(|var| ValueObservation {
         name: program.var(*var).name.to_string(),
         channels: channels.get(var).copied(),
         input: None,
@@ -170,8 +34,9 @@ pub(super) fn observe(program: &mut ExportedProgram, keep: &HashSet<VarId>) -> O
     let observed = observed.collect();
     Outcome {
         observed,
+        observed_layers,
         left: plan.unquantized_nodes(program, keep),
-        values: plan.values.len(),
+        values: values.len(),
         ..Outcome::default()
     }
 }
@@ -190,6 +55,7 @@ pub(super) fn quantize(
     // The dequantized value that replaces each value as an operand of quantized nodes, and of all nodes if a quantized
     // node defines the value.
     let mut dequantized: HashMap<VarId, VarId> = HashMap::new();
+    let mut known = dynamic::Known::new();
     for (mut node, role) in old.into_iter().zip(&plan.roles) {
         for var in node.operands().collect::<Vec<_>>() {
             let wanted = matches!(role, Role::Computes { .. } | Role::Moves);
@@ -201,24 +67,25 @@ pub(super) fn quantize(
             }
         }
         let mut read = |var: VarId| match dequantized.get(&var) {
-            Some(&real) if *role != Role::Left || plan.results.contains(&var) => real,
+            Some(&real) if !matches!(role, Role::Left | Role::Dynamic) || plan.results.contains(&var) => real,
             _ => var,
         };
         for (_, arg) in &mut node.args {
             arg.map_vars(&mut read);
         }
-        if matches!(role, Role::Computes { .. }) {
+        if let (Role::Dynamic, Some(x)) = (role, node.arg("input").and_then(Argument::var)) {
+            let found = dynamic::quantize_input(program, &mut nodes, &node, x, &mut known);
+            replace_argument(&mut node, "input", found.unwrap_or(x));
+        }
+        if role.computes() {
             outcome.nodes.push(program.node_name(&node));
         }
-        if let (Role::Computes { .. }, Some((weight, axis))) = (role, weight_axis(program, &node)) {
-            let found = quantize_by_channel(program, &mut nodes, &node, weight, axis);
+        if let (true, Some((weight, axis))) = (role.computes(), weight_axis(program, &node)) {
+            let given = scheme.weights.get(&program.node_name(&node)).map(|given| &**given);
+            let found = quantize_by_channel(program, &mut nodes, &node, weight, axis, given);
             if let Some((real, layer)) = found {
                 outcome.layers.push(layer);
-                for (name, arg) in &mut node.args {
-                    if &**name == "weight" {
-                        *arg = Argument::Var(real);
-                    }
-                }
+                replace_argument(&mut node, "weight", real);
             }
             if let Some(summands) = scheme.corrections.get(&program.node_name(&node)) {
                 correct_bias(program, &mut node, summands);
@@ -240,6 +107,15 @@ pub(super) fn quantize(
     }
     program.mutations.iter_mut().for_each(|mutation| mutation.value = read(mutation.value));
     Ok(outcome)
+}
+
+/// Gives a node another value as the argument `name`.
+pub(super) fn replace_argument(node: &mut ExportedNode, name: &str, var: VarId) {
+    for (argument, value) in &mut node.args {
+        if **argument == *name {
+            *value = Argument::Var(var);
+        }
+    }
 }
 
 /// Adds `summands`, one for each channel, to the bias of a layer.

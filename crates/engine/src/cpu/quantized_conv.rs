@@ -4,12 +4,13 @@ use super::conv::{conv_weights, stored_weights};
 use super::lowering::{Lower, Lowered, Lowering};
 use super::pack_store::ConvPack;
 use super::packs::Packed;
-use super::quantized_linear::SumBias;
+use super::quantized_linear::{SumBias, quantize_row_for};
 use super::step::{Step, Writes, only_output};
 use super::weights::view_of;
 use crate::ops::conv::conv_frame;
 use crate::ops::quantized_conv::QuantizedConvolution;
-use pteron_kernels::compute::{ConvFrame, ConvParams, Layout, Method};
+use crate::ops::quantized_linear::QuantizedInput;
+use pteron_kernels::compute::{ConvFrame, ConvParams, Isa, Layout, Method};
 use pteron_kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 use pteron_operator::{KernelContext, Result};
 use pteron_tensor::{ScalarType, TensorView};
@@ -29,7 +30,7 @@ impl Lower for QuantizedConvolution {
             Ok(QuantizedConv::of(isa, params, &weights, scales.storage()?)?)
         })?;
         let bias = SumBias::of(node, self.conv.bias, 3)?;
-        Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias }, [0]))
+        Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias, isa }, [0]))
     }
 }
 
@@ -50,6 +51,7 @@ struct QuantizedConvStep {
     conv: Arc<Packed<QuantizedConv>>,
     frame: ConvFrame,
     bias: SumBias,
+    isa: Isa,
 }
 
 impl Step for QuantizedConvStep {
@@ -62,13 +64,34 @@ impl Step for QuantizedConvStep {
         let (x, out) = (&reads[0], only_output(&mut writes)?);
         let activation = self.spec.conv.activation;
         let epilogue = self.bias.epilogue(activation);
-        let signed = x.dtype() == ScalarType::Char;
-        let images = QuantizedImages { bytes: x.bytes(), signed, affine: self.spec.input };
-        let to = match self.spec.output {
-            Some(q) => QuantizedConvOut::Quantized(out.bytes_mut(), q),
-            None => QuantizedConvOut::Real(out.storage_mut()?),
-        };
-        self.conv.run(ctx.pool(), &self.frame, images, to, &epilogue);
+        if let QuantizedInput::Quantized(affine) = self.spec.input {
+            let images = QuantizedImages { bytes: x.bytes(), signed: x.dtype() == ScalarType::Char, affine };
+            let to = match self.spec.output {
+                Some(q) => QuantizedConvOut::Quantized(out.bytes_mut(), q),
+                None => QuantizedConvOut::Real(out.storage_mut()?),
+            };
+            self.conv.run(ctx.pool(), &self.frame, images, to, &epilogue);
+            return Ok(());
+        }
+        let images = x.storage::<f32>()?;
+        let is_one = matches!(self.spec.input, QuantizedInput::ByTensor { .. });
+        let parts = if is_one { 1 } else { self.frame.batch.max(1) };
+        let frame = ConvFrame { batch: self.frame.batch / parts, ..self.frame };
+        let (each, each_out) = (images.len() / parts, out.as_view().numel() / parts);
+        let mut quantized = ctx.scratch::<u8>(each)?;
+        for part in 0..parts {
+            let at = (ctx.pool(), self.isa);
+            let image = &images[part * each..][..each];
+            let affine = quantize_row_for(&self.spec.input, at, image, &mut quantized);
+            let images = QuantizedImages { bytes: &quantized, signed: true, affine };
+            let to = match self.spec.output {
+                Some(q) => {
+                    QuantizedConvOut::Quantized(&mut out.bytes_mut()[part * each_out..][..each_out], q)
+                }
+                None => QuantizedConvOut::Real(&mut out.storage_mut()?[part * each_out..][..each_out]),
+            };
+            self.conv.run(ctx.pool(), &frame, images, to, &epilogue);
+        }
         Ok(())
     }
 }

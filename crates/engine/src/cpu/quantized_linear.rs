@@ -103,10 +103,9 @@ impl Step for QuantizedLinearStep {
         }
         let dequantized = x.storage::<f32>()?;
         let mut quantized = ctx.scratch::<u8>(dequantized.len())?;
-        if let QuantizedInput::ByTensor { low, high, eps } = self.spec.input {
-            let q = Quantization::choose(min_max(isa, dequantized), (low, high), eps);
-            quantize(pool, isa, &q, dequantized, &mut quantized);
-            qgemm(pool, isa, QuantizedRows::new(&quantized, true, m, k, q.affine), weights, to, &epilogue);
+        if let QuantizedInput::ByTensor { .. } = self.spec.input {
+            let affine = quantize_row_for(&self.spec.input, (pool, isa), dequantized, &mut quantized);
+            qgemm(pool, isa, QuantizedRows::new(&quantized, true, m, k, affine), weights, to, &epilogue);
             return Ok(());
         }
         let params = self.quantize_rows(pool, (m, k), dequantized, &mut quantized)?;
@@ -134,26 +133,34 @@ impl QuantizedLinearStep {
         if k == 0 {
             return Ok(filled(m, Affine { scale: 1.0, zero: 0 })?);
         }
+        let quantize_row =
+            |x: &[f32], out: &mut [u8]| quantize_row_for(&self.spec.input, (Pool::alone(), self.isa), x, out);
         let rows = dequantized.chunks_exact(k).zip(quantized.chunks_exact_mut(k));
         if pool.threads() == 1 || dequantized.len() < 2 * ELEMENTS_PER_THREAD {
-            return Ok(collected(rows.map(|(x, out)| self.quantize_row(x, out)))?);
+            return Ok(collected(rows.map(|(x, out)| quantize_row(x, out)))?);
         }
         let mut rows: Vec<_> = collected(rows.map(|(x, out)| (x, out, Affine { scale: 1.0, zero: 0 })))?;
         pool.parallel_chunks_mut(&mut rows, 1, (ELEMENTS_PER_THREAD / k).max(1), &|_, rows| {
-            rows.iter_mut().for_each(|(x, out, affine)| *affine = self.quantize_row(x, out));
+            rows.iter_mut().for_each(|(x, out, affine)| *affine = quantize_row(x, out));
         });
         Ok(collected(rows.into_iter().map(|(.., affine)| affine))?)
     }
+}
 
-    /// Quantizes a row and returns its scale and zero point.
-    fn quantize_row(&self, x: &[f32], out: &mut [u8]) -> Affine {
-        match self.spec.input {
-            QuantizedInput::ByFactorOfRow => quantize_row(self.isa, x, out),
-            _ => {
-                let q = Quantization::choose_for_token(min_max(self.isa, x));
-                quantize(Pool::alone(), self.isa, &q, x, out);
-                q.affine
-            }
+/// Quantizes a row to `i8`, with parameters chosen from it, and returns its scale and zero point. `input` is not of quantized values.
+pub(super) fn quantize_row_for(
+    input: &QuantizedInput,
+    (pool, isa): (&Pool, Isa),
+    x: &[f32],
+    out: &mut [u8],
+) -> Affine {
+    let q = match *input {
+        QuantizedInput::ByFactorOfRow => return quantize_row(isa, x, out),
+        QuantizedInput::ByTensor { low, high, eps } => {
+            Quantization::choose(min_max(isa, x), (low, high), eps)
         }
-    }
+        _ => Quantization::choose_for_token(min_max(isa, x)),
+    };
+    quantize(pool, isa, &q, x, out);
+    q.affine
 }

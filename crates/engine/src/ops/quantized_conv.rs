@@ -1,27 +1,30 @@
 //! Quantized convolution.
 
 use super::conv::{Convolution, check_conv};
-use super::quantized_linear::{check_affine, check_bias, check_output, check_weights, is_signed_8_bit};
+use super::quantized_linear::{
+    QuantizedInput, check_bias, check_input, check_output, check_weights, is_signed_8_bit,
+};
 use crate::graph::Kind;
 use crate::layouts::LayoutReq;
 use crate::operands::{Operands, refuse};
 use crate::operation::{ImageLayouts, OpKind, Operation};
 use pteron_kernels::compute::QuantizedConv;
-use pteron_kernels::compute::{Activation, Affine, Layout, Quantization};
+use pteron_kernels::compute::{Activation, Layout, Quantization};
 use pteron_operator::Result;
 use std::fmt;
 use std::sync::Arc;
 
 /// As [`Convolution`] on quantized values, not transposed and without residual, with exact integer accumulation.
-/// Inputs: image (`Char` or `Byte`), weights (`Char`, constant), one scale for all weights or one for each output
+/// Inputs: image, weights (`Char`, constant), one scale for all weights or one for each output
 /// channel (constant), and optionally the bias (constant): f32, or `Int` values that are added to the accumulators
 /// before these are scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantizedConvolution {
     /// The parameters of the convolution.
     pub conv: Convolution,
-    /// The scale and zero point of the image; the zero point is in range of the image's element type.
-    pub input: Affine,
+    /// The form of the images, and how they are quantized: a row is an image. The zero point of quantized values is in range of their
+    /// type.
+    pub input: QuantizedInput,
     /// The quantization of the result; `None` if the result is f32.
     pub output: Option<Quantization>,
 }
@@ -33,7 +36,12 @@ impl Operation for QuantizedConvolution {
 
     fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.conv.attributes(f)?;
-        write!(f, ", scale: {}, zero: {}", self.input.scale, self.input.zero)
+        match self.input {
+            QuantizedInput::Quantized(affine) => {
+                write!(f, ", scale: {}, zero: {}", affine.scale, affine.zero)
+            }
+            dynamic => write!(f, ", input: {dynamic:?}"),
+        }
     }
 
     fn operand_layout(&self, i: usize, inputs: usize) -> LayoutReq {
@@ -49,10 +57,12 @@ impl Operation for QuantizedConvolution {
         if self.conv.residual || !QuantizedConv::supports(&self.conv.params) {
             return refuse("this convolution has no quantized form");
         }
-        check_affine(&self.input)?;
-        let least = if is_signed_8_bit(operands.input(0)?)? { -128 } else { 0 };
-        if !(least..=least + 255).contains(&self.input.zero) {
-            return refuse(format!("the zero point {} is out of range of the input", self.input.zero));
+        check_input(&self.input, operands.input(0)?)?;
+        if let QuantizedInput::Quantized(affine) = self.input {
+            let least = if is_signed_8_bit(operands.input(0)?)? { -128 } else { 0 };
+            if !(least..=least + 255).contains(&affine.zero) {
+                return refuse(format!("the zero point {} is out of range of the input", affine.zero));
+            }
         }
         check_output(operands, self.output.as_ref(), self.conv.activation)
     }

@@ -33,7 +33,7 @@ pub struct QuantizedLinear {
     pub output: Option<Quantization>,
 }
 
-/// The input of a [`QuantizedLinear`].
+/// The input of a [`QuantizedLinear`] or a [`QuantizedConvolution`](crate::QuantizedConvolution).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QuantizedInput {
     /// Quantized values, `Char` or `Byte`, with this scale and zero point.
@@ -77,25 +77,7 @@ impl Operation for QuantizedLinear {
         let groups = inner.div_ceil(self.group);
         check_weights(operands, groups.saturating_mul(outer), is_one)?;
         check_bias(operands, self.bias, outer)?;
-        let is_float = x.dtype() == ScalarType::Float;
-        match self.input {
-            QuantizedInput::Quantized(affine) => {
-                is_signed_8_bit(x)?;
-                check_affine(&affine)?;
-            }
-            QuantizedInput::ByTensor { low, high, eps } => {
-                let is_sound = -128 <= low && low < high && high <= 127 && eps > 0.0 && eps.is_finite();
-                if !is_sound || !is_float {
-                    return refuse(format!(
-                        "{x} cannot be quantized to {low}..={high} with the minimum scale {eps}"
-                    ));
-                }
-            }
-            QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow if !is_float => {
-                return refuse(format!("the input is {x}, expected float32 to quantize by row"));
-            }
-            QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow => {}
-        }
+        check_input(&self.input, x)?;
         check_output(operands, self.output.as_ref(), self.activation)
     }
 
@@ -114,8 +96,32 @@ pub(crate) fn is_signed_8_bit(meta: &TensorMeta) -> Result<bool> {
     }
 }
 
+/// Checks that `x` can be the input.
+pub(crate) fn check_input(input: &QuantizedInput, x: &TensorMeta) -> Result<()> {
+    let is_float = x.dtype() == ScalarType::Float;
+    match *input {
+        QuantizedInput::Quantized(affine) => {
+            is_signed_8_bit(x)?;
+            check_affine(&affine)
+        }
+        QuantizedInput::ByTensor { low, high, eps } => {
+            let is_sound = -128 <= low && low < high && high <= 127 && eps > 0.0 && eps.is_finite();
+            match is_sound && is_float {
+                true => Ok(()),
+                false => {
+                    refuse(format!("{x} cannot be quantized to {low}..={high} with the minimum scale {eps}"))
+                }
+            }
+        }
+        QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow if !is_float => {
+            refuse(format!("the input is {x}, expected float32 to quantize by row"))
+        }
+        QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow => Ok(()),
+    }
+}
+
 /// Checks that the scale is finite and the zero point is small enough for accumulators of 32 bits.
-pub(crate) fn check_affine(affine: &Affine) -> Result<()> {
+fn check_affine(affine: &Affine) -> Result<()> {
     match affine.scale.is_finite() && affine.zero.unsigned_abs() < 1 << 16 {
         true => Ok(()),
         false => refuse(format!("the scale or zero point of {affine:?} is out of range")),

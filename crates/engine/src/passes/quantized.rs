@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `dequantize(quantize(x))`, parameters known | [`Quantize`], [`Dequantize`] |
 //! | a matrix multiplication or convolution of a dequantized input with dequantized constant weights | [`QuantizedLinear`], [`QuantizedConvolution`] of the quantized values |
-//! | a matrix multiplication of a dynamically quantized input (per tensor or per row) | [`QuantizedLinear`] of the f32 input |
+//! | a matrix multiplication of a dynamically quantized input (per tensor or per row), a convolution of one (per tensor) | [`QuantizedLinear`], [`QuantizedConvolution`] of the f32 input |
 //! | the quantization of such a result | its `output` |
 //!
 //! The operations accumulate exactly, whereas the program rounds in f32: a requantized result may differ by one where
@@ -248,16 +248,24 @@ fn quantize_convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> 
     if !plain || !QuantizedConv::supports(&conv.params) {
         return None;
     }
-    let (dequantize, &Dequantize(affine)) = producer_as(graph, inputs[0])?;
-    let x = graph.node(dequantize).inputs()[0];
-    let meta = graph.meta(x);
-    let least = if is_signed_8_bit(meta.dtype())? { -128 } else { 0 };
-    let padded = (least..=least + 255).contains(&affine.zero);
-    if !padded || meta.dim_order() != graph.meta(inputs[0]).dim_order() {
+    let (x, input) = quantized_images(graph, inputs[0])?;
+    if graph.meta(x).dim_order() != graph.meta(inputs[0]).dim_order() {
         return None;
     }
-    let op = QuantizedConvolution { conv: *conv, input: affine, output: None };
+    let op = QuantizedConvolution { conv: *conv, input, output: None };
     rewrite(graph, node, OpKind::arc(op), x, weights)
+}
+
+/// The source of a convolution's input `x`, and how it is quantized.
+fn quantized_images(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput)> {
+    if let Some((dequantize, &Dequantize(affine))) = producer_as(graph, x) {
+        let x = graph.node(dequantize).inputs()[0];
+        let least = if is_signed_8_bit(graph.meta(x).dtype())? { -128 } else { 0 };
+        let padded = (least..=least + 255).contains(&affine.zero);
+        return padded.then_some((x, QuantizedInput::Quantized(affine)));
+    }
+    let (x, input, reshaped) = quantized_input(graph, x)?;
+    (!reshaped && matches!(input, QuantizedInput::ByTensor { .. })).then_some((x, input))
 }
 
 fn rewrite(graph: &mut Graph, node: NodeId, kind: Arc<dyn Kind>, x: ValueId, weights: Weights) -> Option<()> {

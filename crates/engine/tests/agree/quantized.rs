@@ -122,6 +122,34 @@ fn dynamically_quantized_matrix_multiplications() {
     }
 }
 
+/// Each convolution reads floats, which it quantizes with one range for all images.
+#[test]
+fn dynamically_quantized_convolutions() {
+    for groups in [1, 2] {
+        let mut both = Both::new(2);
+        let (mut sizes, mut y) = ([2, 4, 7, 9], both.input(&[2, 4, 7, 9], 1));
+        for (outputs, seed) in [(6, 2), (4, 3)] {
+            let bounds = [value(y), int(-128), int(127), number(1e-5), int(1)];
+            let outs = [(ScalarType::Double, &[1][..]), (ScalarType::Long, &[1][..])];
+            let chosen =
+                both.call_typed(&format!("{QUANTIZED}choose_qparams.Tensor_out"), &bounds, &outs).unwrap();
+            let rest = || [value(chosen[0]), value(chosen[1]), int(-128), int(127), int(1)];
+            let args: Vec<Given> = [value(y)].into_iter().chain(rest()).collect();
+            let name = format!("{QUANTIZED}quantize_per_tensor.Tensor_out");
+            let q = both.call_typed(&name, &args, &[(CHAR, &sizes)]).unwrap()[0];
+            let args: Vec<Given> = [value(q)].into_iter().chain(rest()).chain([Given::None]).collect();
+            let x =
+                both.call(&format!("{QUANTIZED}dequantize_per_tensor.Tensor_out"), &args, &sizes).unwrap();
+            let w = weights(&mut both, &[outputs, sizes[1] / groups, 3, 3], true, seed);
+            sizes[1] = outputs;
+            let conv = both.conv(x, w, 1, groups as i64, &sizes);
+            y = both.call("aten::relu.out", &[value(conv)], &sizes).unwrap();
+        }
+        // Two convolutions between two relayouts.
+        assert_eq!(both.check(&[y], 0.01), 4, "{groups} groups");
+    }
+}
+
 /// Transposed weights that are read by matrix multiplications only, by others as well, by others only, and by an
 /// `addmm` whose bias does not fit a [`Linear`](pteron_engine::Linear).
 #[test]

@@ -1,8 +1,11 @@
 //! Runs programs that output the values which static quantization needs to know.
 
 use super::in_memory;
+use super::rounding::Moments;
 use crate::{DataLoader, EValue};
-use pteron_compiler::{ChannelStatistics, Compiled, Histogram, StaticScheme, ValueObservation};
+use pteron_compiler::{
+    ChannelStatistics, Compiled, Histogram, LayerObservation, RoundedWeights, StaticScheme, ValueObservation,
+};
 use pteron_runtime::{Limits, LoadOptions, Method, Program};
 use pteron_tensor::{DimOrder, Tensor};
 use std::collections::BTreeMap;
@@ -14,6 +17,7 @@ struct Observer {
     program: Program,
     name: String,
     observed: Vec<ValueObservation>,
+    layers: Vec<LayerObservation>,
 }
 
 impl Observer {
@@ -27,7 +31,8 @@ impl Observer {
         let method = program.load_method(name, options)?;
         let summary = observing.methods.iter().find(|method| method.name == name);
         let observed = summary.map(|summary| summary.observed.clone()).unwrap_or_default();
-        Ok(Self { method, program, name: name.to_owned(), observed })
+        let layers = summary.map(|summary| summary.observed_layers.clone()).unwrap_or_default();
+        Ok(Self { method, program, name: name.to_owned(), observed, layers })
     }
 
     /// Runs the method, and returns its additional outputs as row-major tensors: `each` for each observed value.
@@ -48,6 +53,7 @@ impl Observer {
 pub struct Calibration {
     observer: Observer,
     values: Vec<ValueStatistics>,
+    moments: Vec<Moments>,
 }
 
 #[derive(Default)]
@@ -80,7 +86,8 @@ impl Calibration {
     ) -> crate::Result<Self> {
         let observer = Observer::new(file, observing, name, options)?;
         let values = observer.observed.iter().map(|_| ValueStatistics::default()).collect();
-        Ok(Self { observer, values })
+        let moments = observer.layers.iter().filter_map(Moments::new).collect();
+        Ok(Self { observer, values, moments })
     }
 
     /// The program that is run.
@@ -100,6 +107,8 @@ impl Calibration {
             if let Some(channels) = observed.channels {
                 value.add(elements, channels.channel_of_element(tensor.sizes()), channels.count);
             }
+            let of_value = self.moments.iter_mut().filter(|moments| moments.input() == observed.name);
+            of_value.for_each(|moments| moments.add(elements, tensor.sizes()));
         }
         Ok(())
     }
@@ -124,6 +133,12 @@ impl Calibration {
             }
         }
         (self.observer.name, scheme, channels)
+    }
+
+    /// The weights of layers in int8, by name, rounded so that the results over the runs stay close.
+    pub(super) fn rounded_weights(&self) -> BTreeMap<String, Arc<RoundedWeights>> {
+        let rounded = |moments: &Moments| Some((moments.name().to_owned(), Arc::new(moments.round()?)));
+        self.moments.iter().filter_map(rounded).collect()
     }
 
     /// The smallest and the largest element of each value.

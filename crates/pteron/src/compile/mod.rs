@@ -50,6 +50,7 @@ mod failure;
 mod in_place;
 #[cfg(feature = "tools")]
 mod quantizer;
+mod rounding;
 mod seen;
 
 pub use crate::built_in::recovering_backends;
@@ -64,7 +65,9 @@ pub use pteron_compiler::*;
 pub use pteron_exported as exported;
 pub use pteron_exported::delegate;
 #[cfg(feature = "tools")]
-pub use quantizer::{Compile, QuantizationGoal, QuantizationReport, Quantized, Quantizer};
+pub use quantizer::{
+    Compile, FLOAT_BUDGET, QuantizationGoal, QuantizationReport, Quantized, Quantizer, SpentOn,
+};
 pub use seen::{SeenArgument, SeenOperator, seen_by_partitioners};
 
 #[cfg(feature = "bef-backend")]

@@ -11,6 +11,18 @@ use pteron_toolbox::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The share of the multiplications that may stay in float by default.
+pub const FLOAT_BUDGET: f64 = 0.05;
+
+/// The maximum number of layers that stay float within the budget.
+const MAX_SPENT: usize = 8;
+/// The least share of an output's noise that such a layer adds if quantized alone.
+const LEAST_RATIO: f64 = 0.02;
+/// How much the mean ratio must rise for a layer to stay float, in decibels.
+const LEAST_GAIN: f64 = 0.1;
+/// The number of samples on which a layer is measured alone, at most.
+const SAMPLES_ALONE: usize = 8;
+
 /// What each output must reach on the calibration data; an output for which a measure is not defined passes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QuantizationGoal {
@@ -51,9 +63,11 @@ pub struct QuantizationReport {
     pub samples: usize,
     /// How close the outputs are to those of the float program, over all samples.
     pub outputs: Vec<OutputComparison>,
+    /// The layers that stay float within the budget: the one with the most noise for its multiplications first.
+    pub spent: Vec<SpentOn>,
     /// For each quantized node that was measured alone, the most sensitive one first: how close the outputs are if only it is quantized.
     pub alone: Vec<(String, Vec<OutputComparison>)>,
-    /// The nodes that stay float to reach the goal, the most sensitive one first.
+    /// The nodes that stay float within the budget or to reach the goal, the most sensitive one first.
     pub kept: Vec<String>,
     /// The number of multiplications per run in quantized matrix products and convolutions, and in all of them.
     pub multiplications: [u64; 2],
@@ -61,6 +75,17 @@ pub struct QuantizationReport {
     pub bytes: [u64; 2],
     /// The median seconds of a run of the float program and of the quantized one, with the threads of the load options.
     pub seconds: [f64; 2],
+}
+
+/// A layer that stays float within the budget.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpentOn {
+    /// The name of the layer's node.
+    pub name: String,
+    /// Its share of the multiplications of a run.
+    pub multiplications: f64,
+    /// The energy of the noise that it adds to an output if only it is quantized, divided by that of the signal: the largest of the outputs.
+    pub noise: f64,
 }
 
 /// Finds out how to quantize a model: calibrates, compiles, and measures the outputs on the calibration data.
@@ -72,6 +97,7 @@ pub struct Quantizer<'q> {
     float: Program,
     float_bytes: u64,
     method: String,
+    float_budget: f64,
 }
 
 /// Compiles the model with the given options; the text names the purpose, such as `quantizing`.
@@ -108,12 +134,20 @@ impl<'q> Quantizer<'q> {
         Ok(Self {
             float_bytes: compiled.program.header().file_len,
             method: method.to_owned(),
+            float_budget: FLOAT_BUDGET,
             file,
             options,
             load,
             compile,
             float,
         })
+    }
+
+    /// Lets the layers that add the most noise stay float under [`Quantize::Static`], up to this share of the multiplications instead of
+    /// [`FLOAT_BUDGET`]. Each layer with fewer is measured alone for this, on a few samples; 0 measures none.
+    #[must_use]
+    pub fn with_float_budget(self, share: f64) -> Self {
+        Self { float_budget: share, ..self }
     }
 
     /// The float program.
@@ -128,9 +162,9 @@ impl<'q> Quantizer<'q> {
 
     /// Calibrates and measures with these samples: inputs of the method. `progress` is told what is being done.
     ///
-    /// With a goal that is missed, the nodes that cost the most noise for the multiplications that they save stay
-    /// float, as many as it takes. Each quantized node is measured alone for this: for `n` of them, the model is
-    /// compiled and run over the samples up to `n + log2(n) + 1` more times.
+    /// With a goal that is missed, the layers that cost the most noise for the multiplications that they save stay
+    /// float, as many as it takes. Each quantized layer is measured alone for this: for `n` of them, the model is
+    /// compiled and run over some samples up to `n` more times, and over all of them `log2(n) + 1` more times.
     ///
     /// # Errors
     /// A run fails, the model cannot be quantized, or the goal cannot be reached.
@@ -146,15 +180,19 @@ impl<'q> Quantizer<'q> {
             Ok(())
         })?;
         let scheme = self.options.quantize.clone();
-        let mut run = Run { quantizer: self, scheme, samples, expected, progress };
+        let mut run = Run { quantizer: self, scheme, samples, expected, progress, alone: BTreeMap::new() };
         let mut attempt = match self.options.quantize {
             Some(Quantize::Static(_)) => run.attempt_best_static_scheme()?,
             _ => run.attempt(&BTreeSet::new())?,
         };
-        let (mut kept, mut alone) = (Vec::new(), Vec::new());
+        let (mut kept, mut alone, mut spent) = (Vec::new(), Vec::new(), Vec::new());
+        if matches!(self.options.quantize, Some(Quantize::Static(_))) && self.float_budget > 0.0 {
+            (attempt, spent) = run.spend_float_budget(attempt)?;
+            kept.extend(spent.iter().map(|on| on.name.clone()));
+        }
         if goal.shortfall(&attempt.outputs) > 0.0 {
-            let sensitivity = run.sensitivity(&attempt)?;
-            (attempt, kept) = run.reach_goal(&goal, attempt, &sensitivity)?;
+            let sensitivity = run.sensitivity(&attempt, u64::MAX)?;
+            (attempt, kept) = run.reach_goal(&goal, attempt, &kept, &sensitivity)?;
             alone = sensitivity.into_iter().map(|node| (node.name, node.outputs)).collect();
         }
         let summary = self.summary(&attempt.compiled);
@@ -167,6 +205,7 @@ impl<'q> Quantizer<'q> {
             method: self.method.clone(),
             samples: samples.len(),
             outputs: attempt.outputs,
+            spent,
             alone,
             kept,
             multiplications,
@@ -213,6 +252,8 @@ struct Run<'r> {
     samples: &'r [Vec<EValue>],
     expected: Vec<Vec<EValue>>,
     progress: &'r dyn Fn(&str),
+    /// The outputs if only a node is quantized, of those that were measured.
+    alone: BTreeMap<String, Vec<OutputComparison>>,
 }
 
 /// How much the quantization of a node changes the outputs.
@@ -220,8 +261,9 @@ struct Sensitivity {
     name: String,
     /// The outputs if only this node is quantized.
     outputs: Vec<OutputComparison>,
-    /// The largest share of noise that this node adds to an output if quantized alone, per quantized multiplication.
-    density: f64,
+    /// The largest share of noise that this node adds to an output if quantized alone.
+    noise: f64,
+    multiplications: u64,
 }
 
 impl Run<'_> {
@@ -289,9 +331,9 @@ impl Run<'_> {
             (self.progress)("calibrating");
             calibration.run(sample)?;
         }
-        let extents = calibration.extents();
+        let (extents, weights) = (calibration.extents(), calibration.rounded_weights());
         let (_, observed, next_channels) = calibration.scheme_and_channels();
-        let mut scheme = StaticScheme { ranges: observed.ranges, ..given };
+        let mut scheme = StaticScheme { ranges: observed.ranges, weights, ..given };
         let whole = StaticScheme { ranges: extents, ..scheme.clone() };
         let mut gains: BTreeMap<&str, f64> = BTreeMap::new();
         let (least_squares, extents) = (self.layer_errors(&scheme)?, self.layer_errors(&whole)?);
@@ -327,48 +369,99 @@ impl Run<'_> {
     }
 
     fn attempt(&self, kept: &BTreeSet<String>) -> Result<Attempt> {
+        self.attempt_on(kept, 1)
+    }
+
+    /// Compiles with nodes kept in float, and measures on every `step`th sample.
+    fn attempt_on(&self, kept: &BTreeSet<String>, step: usize) -> Result<Attempt> {
         let quantizer = self.quantizer;
         let compiled = (quantizer.compile)("quantizing", &self.options(kept, false))?;
         let program = load_compiled(quantizer.file, &compiled)?;
         let mut closeness = OutputCloseness::default();
-        let seconds = quantizer.run_samples(&program, self.samples, |index, outputs| {
+        let samples: Vec<Vec<EValue>> = self.samples.iter().step_by(step).cloned().collect();
+        let seconds = quantizer.run_samples(&program, &samples, |index, outputs| {
             (self.progress)("measuring");
-            closeness.add(&self.expected[index], &outputs)
+            closeness.add(&self.expected[index * step], &outputs)
         })?;
         let names = program.method_meta(&quantizer.method)?.value_names()?.outputs;
         let outputs = closeness.finish(names);
         Ok(Attempt { compiled, outputs, seconds })
     }
 
-    /// Measures each node that the attempt quantizes alone, and sorts them: first those with the most noise for the
-    /// multiplications that they save.
-    fn sensitivity(&self, attempt: &Attempt) -> Result<Vec<Sensitivity>> {
-        let summary = self.quantizer.summary(&attempt.compiled);
-        let multiplications: BTreeMap<&str, u64> =
-            summary.layers.iter().map(|layer| (layer.name.as_str(), layer.multiplications)).collect();
-        let mut measured = Vec::with_capacity(summary.quantized.len());
-        for name in &summary.quantized {
-            let others = summary.quantized.iter().filter(|other| *other != name).cloned().collect();
-            let outputs = self.attempt(&others)?.outputs;
-            let noise = |output: &OutputComparison| {
-                output.closeness.map_or(0.0, |closeness| 10f64.powf(-closeness.sqnr / 10.0))
+    /// Measures each layer of at most `most` multiplications that the attempt quantizes alone, and sorts them: first those with the most
+    /// noise for the multiplications that they save.
+    fn sensitivity(&mut self, attempt: &Attempt, most: u64) -> Result<Vec<Sensitivity>> {
+        let quantizer = self.quantizer;
+        let summary = quantizer.summary(&attempt.compiled);
+        let step = self.samples.len().div_ceil(SAMPLES_ALONE).max(1);
+        let mut measured = Vec::new();
+        for layer in summary.layers.iter().filter(|layer| layer.multiplications <= most) {
+            let name = &layer.name;
+            let outputs = match self.alone.get(name) {
+                Some(outputs) => outputs.clone(),
+                None => {
+                    let others = summary.quantized.iter().filter(|other| *other != name).cloned().collect();
+                    self.attempt_on(&others, step)?.outputs
+                }
             };
+            self.alone.insert(name.clone(), outputs.clone());
             let noise = outputs.iter().map(noise).fold(0.0, f64::max);
-            let saved = multiplications.get(name.as_str()).copied().unwrap_or(0).max(1);
-            measured.push(Sensitivity { name: name.clone(), outputs, density: noise / saved as f64 });
+            let multiplications = layer.multiplications;
+            measured.push(Sensitivity { name: name.clone(), outputs, noise, multiplications });
         }
-        measured.sort_by(|a, b| b.density.total_cmp(&a.density));
+        let density = |node: &Sensitivity| node.noise / node.multiplications.max(1) as f64;
+        measured.sort_by(|a, b| density(b).total_cmp(&density(a)));
         Ok(measured)
     }
 
-    /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection. Fails if the goal takes all of them.
+    /// Keeps layers with the most noise for their multiplications in float, as far as the budget allows: of multiplications, and of weights, so
+    /// that the file stays small. Each of them must bring the outputs closer, and no output farther.
+    fn spend_float_budget(&mut self, mut attempt: Attempt) -> Result<(Attempt, Vec<SpentOn>)> {
+        let quantizer = self.quantizer;
+        let summary = quantizer.summary(&attempt.compiled).clone();
+        let of_float: u64 = summary.float.iter().map(|node| node.multiplications).sum();
+        let all = of_float + summary.layers.iter().map(|layer| layer.multiplications).sum::<u64>();
+        let weights: BTreeMap<&str, u64> =
+            summary.layers.iter().map(|layer| (layer.name.as_str(), layer.weights)).collect();
+        let share = |of: u64| (quantizer.float_budget.clamp(0.0, 1.0) * of as f64) as u64;
+        let (mut left, mut left_weights) = (share(all), share(weights.values().sum()));
+        let mut spent: Vec<SpentOn> = Vec::new();
+        for node in self.sensitivity(&attempt, left)? {
+            let of_node = weights.get(node.name.as_str()).copied().unwrap_or(0);
+            // Tables of embeddings multiply nothing, and stay small.
+            let fits = (1..=left).contains(&node.multiplications) && of_node <= left_weights;
+            let ratios =
+                node.outputs.iter().zip(&attempt.outputs).map(|(alone, all)| noise(alone) / noise(all));
+            if !fits || spent.len() == MAX_SPENT || ratios.fold(0.0, f64::max) < LEAST_RATIO {
+                continue;
+            }
+            let kept = spent.iter().map(|on| on.name.clone()).chain([node.name.clone()]).collect();
+            let closer = match self.attempt(&kept) {
+                Ok(closer) if is_closer(&closer.outputs, &attempt.outputs) => closer,
+                Ok(_) => continue,
+                // Nothing would be quantized.
+                Err(_) if kept.len() == summary.layers.len() => continue,
+                Err(error) => return Err(error),
+            };
+            attempt = closer;
+            left -= node.multiplications;
+            left_weights -= of_node;
+            let multiplications = node.multiplications as f64 / all as f64;
+            spent.push(SpentOn { name: node.name, multiplications, noise: node.noise });
+        }
+        Ok((attempt, spent))
+    }
+
+    /// Keeps as few of the most sensitive nodes in float as the goal takes, by bisection. Fails if it takes them all.
     fn reach_goal(
         &self,
         goal: &QuantizationGoal,
         whole: Attempt,
+        kept: &[String],
         sensitivity: &[Sensitivity],
     ) -> Result<(Attempt, Vec<String>)> {
-        let names = |count: usize| sensitivity[..count].iter().map(|node| node.name.clone());
+        let more = |count: usize| sensitivity[..count].iter().map(|node| node.name.clone());
+        let names = |count: usize| kept.iter().cloned().chain(more(count));
         let (mut missing, mut best) = (0, None);
         let mut enough = sensitivity.len();
         let mut reached = whole;
@@ -390,6 +483,17 @@ impl Run<'_> {
         };
         Ok((best, names(enough).collect()))
     }
+}
+
+/// Whether the mean ratio of outputs rises, and none falls by more than chance.
+fn is_closer(outputs: &[OutputComparison], than: &[OutputComparison]) -> bool {
+    let pairs = outputs.iter().zip(than).filter_map(|(a, b)| Some((a.closeness?.sqnr, b.closeness?.sqnr)));
+    mean_sqnr(outputs) >= mean_sqnr(than) + LEAST_GAIN && pairs.into_iter().all(|(a, b)| a >= b - LEAST_GAIN)
+}
+
+/// The energy of an output's noise divided by that of the signal.
+fn noise(output: &OutputComparison) -> f64 {
+    output.closeness.map_or(0.0, |closeness| 10f64.powf(-closeness.sqnr / 10.0))
 }
 
 /// The mean of the outputs' signal-to-noise ratios in decibels, each taken as at most 150; 0 if no output has one.

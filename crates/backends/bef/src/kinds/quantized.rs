@@ -25,26 +25,44 @@ fn read_output(fields: &Fields<'_>) -> Result<Option<Quantization>> {
 
 const INPUT: [&str; 2] = ["input_scale", "input_zero"];
 
+fn write_input(record: &mut Record, input: &QuantizedInput) {
+    record.text(
+        "input",
+        match input {
+            QuantizedInput::Quantized(_) => "quantized",
+            QuantizedInput::ByTensor { .. } => "by_tensor",
+            QuantizedInput::ByRow => "by_row",
+            QuantizedInput::ByFactorOfRow => "by_factor_of_row",
+        },
+    );
+    match *input {
+        QuantizedInput::Quantized(affine) => write_affine(record, INPUT, &affine),
+        QuantizedInput::ByTensor { low, high, eps } => {
+            record.int("input_low", low.into()).int("input_high", high.into()).float("input_eps", eps);
+        }
+        QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow => {}
+    }
+}
+
+fn read_input(fields: &Fields<'_>) -> Result<QuantizedInput> {
+    Ok(match fields.text("input")? {
+        "quantized" => QuantizedInput::Quantized(read_affine(fields, INPUT)?),
+        "by_tensor" => QuantizedInput::ByTensor {
+            low: read_i32(fields, "input_low")?,
+            high: read_i32(fields, "input_high")?,
+            eps: fields.float("input_eps")?,
+        },
+        "by_row" => QuantizedInput::ByRow,
+        "by_factor_of_row" => QuantizedInput::ByFactorOfRow,
+        other => return fail(format!("unknown input form `{other}`")),
+    })
+}
+
 impl Stored for QuantizedLinear {
     const KERNEL: &'static str = "pteron.quantized_linear";
 
     fn write(&self, record: &mut Record) {
-        record.text(
-            "input",
-            match self.input {
-                QuantizedInput::Quantized(_) => "quantized",
-                QuantizedInput::ByTensor { .. } => "by_tensor",
-                QuantizedInput::ByRow => "by_row",
-                QuantizedInput::ByFactorOfRow => "by_factor_of_row",
-            },
-        );
-        match self.input {
-            QuantizedInput::Quantized(affine) => write_affine(record, INPUT, &affine),
-            QuantizedInput::ByTensor { low, high, eps } => {
-                record.int("input_low", low.into()).int("input_high", high.into()).float("input_eps", eps);
-            }
-            QuantizedInput::ByRow | QuantizedInput::ByFactorOfRow => {}
-        }
+        write_input(record, &self.input);
         record.flag("out_major", self.out_major).flag("four_bits", self.bits == WeightBits::Four);
         record.size("group", self.group).flag("bias", self.bias);
         record.text("activation", activation_text(self.activation));
@@ -52,19 +70,8 @@ impl Stored for QuantizedLinear {
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        let input = match fields.text("input")? {
-            "quantized" => QuantizedInput::Quantized(read_affine(fields, INPUT)?),
-            "by_tensor" => QuantizedInput::ByTensor {
-                low: read_i32(fields, "input_low")?,
-                high: read_i32(fields, "input_high")?,
-                eps: fields.float("input_eps")?,
-            },
-            "by_row" => QuantizedInput::ByRow,
-            "by_factor_of_row" => QuantizedInput::ByFactorOfRow,
-            other => return fail(format!("unknown input form `{other}`")),
-        };
         Ok(Self {
-            input,
+            input: read_input(fields)?,
             out_major: fields.flag("out_major")?,
             bits: if fields.flag("four_bits")? { WeightBits::Four } else { WeightBits::Eight },
             group: fields.size("group")?,
@@ -94,16 +101,19 @@ impl Stored for QuantizedConvolution {
 
     fn write(&self, record: &mut Record) {
         write_conv(&self.conv, record);
-        write_affine(record, INPUT, &self.input);
+        match &self.input {
+            QuantizedInput::Quantized(affine) => write_affine(record, INPUT, affine),
+            dynamic => write_input(record, dynamic),
+        }
         write_output(record, self.output.as_ref());
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        Ok(Self {
-            conv: read_conv(fields)?,
-            input: read_affine(fields, INPUT)?,
-            output: read_output(fields)?,
-        })
+        let input = match fields.has("input") {
+            true => read_input(fields)?,
+            false => QuantizedInput::Quantized(read_affine(fields, INPUT)?),
+        };
+        Ok(Self { conv: read_conv(fields)?, input, output: read_output(fields)? })
     }
 }
 

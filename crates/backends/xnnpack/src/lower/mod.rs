@@ -163,6 +163,7 @@ fn target<'u>(
     let mut target =
         Target { var: node.outputs[0], norm: None, bounds: None, quantized, on_quantized: false };
     let mut followers = Vec::new();
+    let has_float_weights = matches!(matched, Match::Conv(_) | Match::Linear { .. }) && quantized.is_none();
     let can_scale = matches!(matched, Match::Conv(_)) && quantized.is_none();
     let can_bound = matches!(matched, Match::Conv(_))
         || matches!(matched, Match::Linear { .. } | Match::Binary(Binary::Add, ..));
@@ -182,9 +183,11 @@ fn target<'u>(
         target.var = next.outputs[0];
         followers.push(index);
     }
-    if let (Some(required), Some((quantize, to))) =
-        (matched.quantized_result(&uses.quantization), uses.quantization.quantizing_user(target.var))
-        && required.is_none_or(|from| from == to)
+    if let (false, Some(required), Some((quantize, to))) = (
+        has_float_weights,
+        matched.quantized_result(&uses.quantization),
+        uses.quantization.quantizing_user(target.var),
+    ) && required.is_none_or(|from| from == to)
         && let Some(index) = uses.sole_user(target.var)
     {
         target.var = quantize.outputs[0];

@@ -191,7 +191,11 @@ impl Raise<'_> {
         if self.quantizer(node.inputs[0]).is_some() {
             return self.quantized_convolution(node, x, spec);
         }
-        let (filter, bias) = if self.values[node.inputs[0]].dynamic_source.is_some() {
+        let is_dynamic = self.values[node.inputs[0]].dynamic_source.is_some();
+        if is_dynamic && self.is_dynamic_convolution(node, &spec.conv) {
+            return self.dynamic_convolution(node, x, spec);
+        }
+        let (filter, bias) = if is_dynamic {
             let weights = self.dequantized_weights(node, node.inputs[1])?;
             let filter = self.stored_filter(spec, ScalarType::Float, &weights)?;
             (filter, node.inputs.get(2).map(|&b| self.float_bias(node, b)).transpose()?)

@@ -5,6 +5,7 @@
 
 mod batches;
 mod decoded;
+mod dynamic;
 mod elementwise;
 mod emit;
 mod image;

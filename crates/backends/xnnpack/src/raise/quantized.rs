@@ -267,9 +267,9 @@ impl Raise<'_> {
     /// Raises a node that has a dynamically quantized input.
     pub(super) fn raise_dynamically_quantized(&mut self, node: &Node) -> Result<()> {
         // No graph node has the quantized values of such an input: the convert node before only recorded the float
-        // value (`Slot::dynamic_source`), and each reader quantizes it on its own. Linear layers do it row by row
-        // inside of one node. Convolutions have no such node, so they read an image that is quantized and dequantized
-        // again.
+        // value (`Slot::dynamic_source`), and each reader quantizes it on its own. Linear layers do it row by row, and
+        // most convolutions image by image, inside of one node. Others read an image that is quantized and
+        // dequantized again.
         let source = |s: &Self, v: usize| s.values[v].dynamic_source.unwrap_or(v);
         if node.inputs[1..].iter().any(|&v| self.values[v].dynamic_source.is_some()) {
             return Err(self.unsupported_error(node));
@@ -286,7 +286,11 @@ impl Raise<'_> {
                 self.dynamic_batch_mat_mul(node, x, *transposed)
             }
             NodeOp::Conv(conv) if shared == 3 => {
-                self.values[v].layouts.nchw = Some(self.dynamically_quantized_image(x)?);
+                let image = match self.is_dynamic_convolution(node, conv) {
+                    true => self.nchw(x).and_then(|id| self.emit.cast(id, ScalarType::Float))?,
+                    false => self.dynamically_quantized_image(x)?,
+                };
+                self.values[v].layouts.nchw = Some(image);
                 self.convolution(node, conv)
             }
             NodeOp::DepthwiseConv(conv) if shared == 3 => {
@@ -382,6 +386,15 @@ impl Raise<'_> {
             other => return fail(format!("a bias of {other}")),
         };
         self.emit.computed_constant(Tensor::from_slice(&[wide.len()], &wide)?)
+    }
+
+    /// Stored int8 weights of a convolution in the graph's order.
+    pub(super) fn filter_of(&mut self, spec: &Spec, elements: ValueId) -> Result<ValueId> {
+        let meta = spec.filter.meta(ScalarType::Char)?;
+        let stored = self.emit.graph.value(elements).constant().cloned();
+        let stored = stored.ok_or_else(|| Error::new("weights without bytes"))?;
+        let stored = self.emit.graph.constant(meta, stored);
+        self.emit.node(Relayout, vec![stored], ScalarType::Char, &spec.filter.sizes)
     }
 
     /// The input image of a convolution, dynamically quantized with parameters for each batch item, and dequantized.
@@ -590,26 +603,15 @@ impl Raise<'_> {
         let elements = sizes.iter().chain(&spec.out).all(|&n| n > 0);
         let elements = self.int8_weights(filter)?.filter(|_| elements && QuantizedConv::supports(&params));
         let Some(elements) = elements else { return self.integer_convolution(node, x, spec, &scales) };
-        let meta = spec.filter.meta(ScalarType::Char)?;
-        let stored = self.emit.graph.value(elements).constant().cloned();
-        let stored = stored.ok_or_else(|| Error::new("weights without bytes"))?;
-        let stored = self.emit.graph.constant(meta, stored);
-        let mut ids = vec![x, self.emit.node(Relayout, vec![stored], ScalarType::Char, &spec.filter.sizes)?];
+        let mut ids = vec![x, self.filter_of(spec, elements)?];
         ids.push(self.emit.computed_constant(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.int32_bias(node, bias)?;
             ids.push(self.emit.computed_constant(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
-        let conv = pteron_engine::Convolution {
-            params,
-            space: 2,
-            layout: Layout::ChannelsFirst,
-            bias: ids.len() > 3,
-            residual: false,
-            activation: Activation::Identity,
-        };
+        let conv = pteron_engine::Convolution { bias: ids.len() > 3, ..convolution_of(spec) };
         let output = Some(to.quantization_within(to.unit_affine(), node.bounds));
-        let op = QuantizedConvolution { conv, input: from.unit_affine(), output };
+        let op = QuantizedConvolution { conv, input: QuantizedInput::Quantized(from.unit_affine()), output };
         let dtype = if to.signed { ScalarType::Char } else { ScalarType::Byte };
         self.emit.node(op, ids, dtype, &spec.out)
     }
@@ -677,6 +679,18 @@ fn float_tensor(dtype: ScalarType, sizes: &[usize], elements: &[f64]) -> Result<
         ScalarType::Double => Tensor::from_slice(sizes, elements)?,
         _ => Tensor::from_slice(sizes, &collected(elements.iter().map(|&x| x as f32))?)?,
     })
+}
+
+/// A convolution without bias and activation.
+pub(super) fn convolution_of(spec: &Spec) -> pteron_engine::Convolution {
+    pteron_engine::Convolution {
+        params: conv_params(spec),
+        space: 2,
+        layout: Layout::ChannelsFirst,
+        bias: false,
+        residual: false,
+        activation: Activation::Identity,
+    }
 }
 
 /// The parameters of a convolution for the compute core.
