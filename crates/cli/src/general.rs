@@ -107,6 +107,12 @@ impl ExecutionOpts {
         self.setting_of_each(NonZeroUsize::MIN)
     }
 
+    /// The number of threads that was given.
+    #[cfg(feature = "batch")]
+    pub(crate) fn threads(&self) -> Option<NonZeroUsize> {
+        self.threads
+    }
+
     /// As [`setting`](Self::setting), for each of `executions` that run concurrently and share the cores.
     pub(crate) fn setting_of_each(&self, executions: NonZeroUsize) -> Result<Setting> {
         let isa = match self.isa {

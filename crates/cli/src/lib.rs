@@ -141,6 +141,19 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "batch"))]
+    #[test]
+    fn a_build_without_files_of_tables_says_how_to_get_them() {
+        for line in [
+            &["pteron", "batch", "model.pte", "rows.parquet", "-o", "out"][..],
+            &["pteron", "batch", "--help"],
+        ] {
+            let cli = Cli::try_parse_from(line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+            let failure = cli.verb.run(&cli.general).expect_err("it reads no such files");
+            assert!(format!("{failure:?}").contains("--features batch"), "{failure:?}");
+        }
+    }
+
     /// A command line that passes a different path to every option of the verb that takes one, and the paths.
     fn with_every_path(verb: &clap::Command, words: &[&str]) -> (Vec<String>, Vec<String>) {
         let mut line: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();

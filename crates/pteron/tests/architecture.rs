@@ -29,6 +29,7 @@ const FLOORS: &[(&str, i32)] = &[
     ("pteron-backend-xnnpack", 6),
     ("pteron-backend-bef", 6),
     ("pteron-report", 7),
+    ("pteron-batch", 7),
     ("pteron-verify", 7),
     ("pteron", 8),
     ("pteron-serve", 9),

@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 import pteron
+from pteron.batch import Pictures
 from common import DIGITS, REPOSITORY, corpus, floats
 
 BEF = REPOSITORY / "crates" / "tfrt" / "bef" / "tests" / "data" / "sync_funcs.bef"
@@ -35,6 +36,24 @@ class Files(unittest.TestCase):
             pteron.extract(DIGITS, names=["nothing"])
         with self.assertRaisesRegex(pteron.errors.InputError, "did you mean `segments`"):
             pteron.extract(DIGITS, kinds=["segment"])
+
+    def test_pictures_are_prepared_as_the_program_says(self):
+        path = self.folder / "task.pte"
+        three = DIGITS.parent / "3.png"
+        pteron.set_task(DIGITS, {"preprocessing": {"mean": [0.5], "std": [0.5]}}, path)
+        module, plain = pteron.load(path), pteron.load(DIGITS)
+        [stored], [unit] = module.picture(three)[0], plain.picture(three.read_bytes())[0]
+        self.assertEqual((stored.shape, unit.shape), ((8, 8), (8, 8)))
+        for signed, value in zip(sum(stored.tolist(), []), sum(unit.tolist(), [])):
+            self.assertAlmostEqual(signed, 2 * value - 1, places=6)
+        unit_again = module.picture(three, pictures=Pictures(values="unit"))
+        self.assertEqual(unit_again.tolist(), plain.picture(str(three)).tolist())
+        [scores] = module(unit_again)
+        self.assertEqual(max(range(10), key=scores.tolist()[0].__getitem__), 3)
+        with self.assertRaisesRegex(pteron.Error, "input 1 of method `forward`"):
+            module.picture(three, 1)
+        with self.assertRaisesRegex(pteron.Error, "labels.txt"):
+            module.picture(DIGITS.parent / "labels.txt")
 
     def test_task_metadata_is_stored(self):
         path = self.folder / "labelled.pte"

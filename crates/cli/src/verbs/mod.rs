@@ -66,6 +66,10 @@ verbs! {
     convert => Convert,
     set_weight => SetWeight,
     set_task => SetTask,
+    #[cfg(feature = "batch")]
+    batch => Batch,
+    #[cfg(not(feature = "batch"))]
+    no_batch => Batch,
     #[cfg(feature = "serve")]
     serve => Serve,
     #[cfg(not(feature = "serve"))]
@@ -85,8 +89,8 @@ impl Verb {
 pub(crate) const DETAILED: [&str; 5] = ["compare", "inspect", "print", "profile", "verify"];
 
 /// The names of the verbs that may execute instructions, so that --max-instructions applies.
-pub(crate) const EXECUTING: [&str; 9] =
-    ["bef", "bundle", "compare", "compile", "profile", "report", "run", "serve", "verify"];
+pub(crate) const EXECUTING: [&str; 10] =
+    ["batch", "bef", "bundle", "compare", "compile", "profile", "report", "run", "serve", "verify"];
 
 /// Fails if general options were given that have no effect on `verb`.
 pub(crate) fn refuse_ineffective_options(general: &GeneralOpts, verb: &str) -> Result {

@@ -6,7 +6,7 @@ mod table;
 pub(crate) use table::{PyArrowArray, PyArrowStream, PyArrowTable};
 
 use crate::errors::{Failure, Result};
-use crate::exchange::arrow::{ArrowColumn, Lists, OwnedArray, Table};
+use crate::exchange::arrow::Table;
 use crate::interrupt::run_interruptible;
 use crate::module::PyModule;
 use crate::opened::Signature;
@@ -14,8 +14,9 @@ use crate::tensor::PyTensor;
 use input_column::InputColumn;
 use pteron::tensor::{Shape, TensorMeta};
 use pteron::{ScalarType, Tensor};
+use pteron_batch::{ArrowColumn, BuiltArray, Lists, with_top};
 use pteron_toolbox::batch::{
-    self, Cells, Column, Fault, Joining, Outcome, OutputColumn, Plan, Row, RowRules, Runner, Spec, Stacked,
+    self, Cells, Column, Fault, Joining, Outcome, OutputColumn, Plan, Row, RowRules, Runner, Spec,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -53,19 +54,31 @@ impl PyBatchRunner {
     /// Executes the rows of one column, or of several that are stacked, for each input.
     fn run_parts<C: Column>(&self, py: Python<'_>, source_columns: &[Vec<C>]) -> PyResult<Outcome> {
         let inputs = &self.runner.plan.inputs;
-        let stacked = source_columns.iter().zip(inputs).map(|(parts, spec)| match &parts[..] {
-            [_] => Ok(None),
-            _ => {
-                let parts: Vec<&dyn Column> = parts.iter().map(|part| part as &dyn Column).collect();
-                Stacked::of(&spec.label("input"), &parts, spec.dtype).map(Some)
-            }
+        let outcome = pteron_batch::with_stacked(inputs, source_columns, |columns| -> Result<_, Stopped> {
+            self.run(py, columns).map_err(Stopped::Python)
         });
-        let stacked: Vec<_> = stacked.collect::<std::result::Result<_, _>>().map_err(Failure::from)?;
-        let columns = source_columns.iter().enumerate().map(|(i, parts)| match stacked.get(i) {
-            Some(Some(stacked)) => stacked as &dyn Column,
-            _ => &parts[0],
-        });
-        self.run(py, &columns.collect::<Vec<_>>())
+        outcome.map_err(PyErr::from)
+    }
+}
+
+/// An error of columns, or one that Python is to get.
+enum Stopped {
+    Columns(pteron_toolbox::Error),
+    Python(PyErr),
+}
+
+impl From<pteron_toolbox::Error> for Stopped {
+    fn from(error: pteron_toolbox::Error) -> Self {
+        Self::Columns(error)
+    }
+}
+
+impl From<Stopped> for PyErr {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Columns(error) => Failure::from(error).into(),
+            Stopped::Python(error) => error,
+        }
     }
 }
 
@@ -137,7 +150,7 @@ impl PyBatchRunner {
         let mut outcome = self.run_parts(py, &source_columns)?;
         let failures = failure_tuples(&mut outcome);
         let outputs = PyList::empty(py);
-        for column in with_top(outcome.outputs, top)? {
+        for column in with_top(outcome.outputs, top).map_err(Failure::from)? {
             outputs.append(output_array(py, column)?)?;
         }
         Ok((outputs, failures))
@@ -171,13 +184,13 @@ impl PyBatchRunner {
             .map(|parts| parts.iter().map(SourceColumn::borrow_rows).collect::<Result<Vec<_>>>());
         let mut outcome = self.run_parts(py, &rows.collect::<Result<Vec<_>>>()?)?;
         let failures = failure_tuples(&mut outcome);
-        let outputs = with_top(outcome.outputs, top)?;
+        let outputs = with_top(outcome.outputs, top).map_err(Failure::from)?;
         let arrays = outputs.iter().zip(&names).enumerate().map(|(i, (column, name))| {
             let array = match &labels {
-                Some(labels) if i == 0 => OwnedArray::from_labels(column, labels, name)?,
-                _ => OwnedArray::from_output(column, name, lists)?,
+                Some(labels) if i == 0 => BuiltArray::from_labels(column, labels, name)?,
+                _ => BuiltArray::from_output(column, name, lists)?,
             };
-            Ok(PyArrowArray { table: Table::from_owned(array) })
+            Ok(PyArrowArray { table: Table::from_built(array) })
         });
         let arrays: Result<Vec<_>> = arrays.collect();
         Ok((arrays?, failures))
@@ -239,16 +252,6 @@ impl Column for GivenRows<'_> {
 
     fn row(&self, index: usize) -> std::result::Result<Row<'_>, Fault> {
         self.column().row(index)
-    }
-}
-
-/// The outputs; with `count`, instead the indices of the `count` largest elements of the only output, and these elements.
-fn with_top(outputs: Vec<OutputColumn>, count: Option<usize>) -> Result<Vec<OutputColumn>> {
-    let Some(count) = count else { return Ok(outputs) };
-    let mut outputs = outputs.into_iter();
-    match (outputs.next(), outputs.next()) {
-        (Some(only), None) => Ok(batch::top(only, count)?.into()),
-        _ => Err(Failure::Input("top is of the only output, and the program has another number".to_owned())),
     }
 }
 

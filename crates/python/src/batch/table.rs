@@ -1,7 +1,9 @@
 //! Python classes for Arrow arrays, streams and tables.
 
-use crate::exchange::arrow::{OwnedArray, Stream, Table, export_field, export_stream};
+use crate::errors::Failure;
+use crate::exchange::arrow::{Stream, Table, export_field, export_stream};
 use crate::opened::lock;
+use pteron_batch::BuiltArray;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -37,7 +39,7 @@ impl PyArrowArray {
     /// Creates a column of strings.
     #[staticmethod]
     fn texts(name: &str, texts: Vec<Option<String>>) -> PyResult<Self> {
-        Ok(Self { table: Table::from_owned(OwnedArray::from_texts(name, &texts)?) })
+        Ok(Self { table: Table::from_built(BuiltArray::from_texts(name, &texts).map_err(Failure::from)?) })
     }
 
     /// The columns of a batch.

@@ -32,8 +32,3 @@ pub(super) unsafe fn validity<'a>(node: &Node) -> Result<Option<&'a [u8]>, Strin
         false => Ok(None),
     }
 }
-
-/// Whether bit `index` is set, counted from the lowest bit of the first byte; false past the end.
-pub(super) fn is_set(bits: &[u8], index: usize) -> bool {
-    bits.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
-}

@@ -41,11 +41,6 @@ impl Field {
         self.name.to_string_lossy().into_owned()
     }
 
-    /// Whether the values are dictionary-encoded.
-    pub(super) fn has_dictionary(&self) -> bool {
-        self.dictionary.is_some()
-    }
-
     /// The number of buffers that an array of this type has; `None` if the type is not known here.
     pub(super) fn num_buffers(&self) -> Option<usize> {
         Some(match self.format() {

@@ -1,22 +1,20 @@
 //! Import and export of tables by the Arrow PyCapsule interface: `__arrow_c_array__`, `__arrow_c_stream__`.
 //!
-//! The structs of the C data interface are read and created here. Columns that are only passed through are not read, so
+//! The structs of the C data interface are read and created here; `pteron_batch` reads the rows of arrays and builds those of
+//! results. Columns that are only passed through are not read, so
 //! they may be of any type.
 
 mod abi;
 mod buffers;
-mod column;
-mod encoded;
 mod field;
+mod lent;
 mod node;
-mod owned_array;
 
-pub(crate) use column::ArrowColumn;
 pub(crate) use field::Field;
 pub(crate) use node::{Node, Owner};
-pub(crate) use owned_array::{Lists, OwnedArray};
 
 use abi::{ArrowArray, ArrowArrayStream, ArrowSchema, Owned, capsule};
+use pteron_batch::{ArrowColumn, BuiltArray};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -86,13 +84,15 @@ impl Table {
     pub(crate) fn rows_of(&self, name: String) -> Result<ArrowColumn<'_>, String> {
         // SAFETY: the field came with the array. The memory is valid while the owner lives, and nobody writes to it: Arrow
         // arrays are immutable.
-        unsafe { ArrowColumn::new(name, &self.field, &self.node) }
+        let array = unsafe { lent::lend(&self.field, &self.node)? };
+        ArrowColumn::new(name, &array)
     }
 
     /// A column that takes over a newly created array.
-    pub(crate) fn from_owned(array: OwnedArray) -> Self {
-        let owner = Arc::new(Owner::Buffers(array.buffers));
-        Self { field: array.field, node: array.node, owner }
+    pub(crate) fn from_built(array: BuiltArray) -> Self {
+        let mut buffers = Vec::new();
+        let (field, node) = lent::take_over(array, &mut buffers);
+        Self { field, node, owner: Arc::new(Owner::Buffers(buffers)) }
     }
 
     /// Combines columns into a batch of `rows` rows.

@@ -1,27 +1,22 @@
 //! Elements that Arrow stores in another form than programs take: dictionary indices, views and decimals.
 
-use super::buffers::{buffer, is_set, validity};
-use super::node::Node;
-use pteron::ScalarType;
-use pteron::tensor::memory;
+use crate::array::{Array, Bitmap, TOO_LONG};
+use pteron_tensor::{ScalarType, memory};
 
 /// The positions of rows in a dictionary.
-pub(super) struct Indices<'a> {
+pub(crate) struct Indices<'a> {
     bytes: &'a [u8],
     /// Bytes of an index.
     width: usize,
     is_signed: bool,
     offset: usize,
-    validity: Option<&'a [u8]>,
+    validity: Option<Bitmap<'a>>,
 }
 
 impl<'a> Indices<'a> {
     /// The indices of an array; `None` if they are not integers.
-    ///
-    /// # Safety
-    /// As `ArrowColumn::new`.
-    pub(super) unsafe fn new(format: &str, node: &Node) -> Result<Option<Self>, String> {
-        let (width, is_signed) = match format {
+    pub(crate) fn new(array: &Array<'a>) -> Result<Option<Self>, String> {
+        let (width, is_signed) = match &*array.format {
             "c" => (1, true),
             "C" => (1, false),
             "s" => (2, true),
@@ -32,18 +27,16 @@ impl<'a> Indices<'a> {
             "L" => (8, false),
             _ => return Ok(None),
         };
-        let end = (node.offset + node.length).checked_mul(width).ok_or("an Arrow array is too long")?;
-        // SAFETY: an array of integers has a buffer of them; the rest is the caller's obligation.
-        let (bytes, validity) = unsafe { (buffer(node, 1, end)?, validity(node)?) };
-        Ok(Some(Self { bytes, width, is_signed, offset: node.offset, validity }))
+        let bytes = array.buffer(0, array.end()?.checked_mul(width).ok_or(TOO_LONG)?)?;
+        Ok(Some(Self { bytes, width, is_signed, offset: array.offset, validity: array.validity }))
     }
 
     /// The position of a row in the dictionary.
-    pub(super) fn get(&self, row: usize) -> Result<usize, String> {
-        let at = self.offset + row;
-        if self.validity.is_some_and(|bits| !is_set(bits, at)) {
+    pub(crate) fn get(&self, row: usize) -> Result<usize, String> {
+        if self.validity.is_some_and(|validity| !validity.is_set(row)) {
             return Err("it is null".to_owned());
         }
+        let at = self.offset + row;
         let bytes = self.bytes.get(at * self.width..(at + 1) * self.width);
         let index = bytes.and_then(|bytes| usize::try_from(integer(bytes, self.is_signed)).ok());
         index.ok_or_else(|| "its index is outside the dictionary".to_owned())
@@ -71,34 +64,20 @@ const VIEW: usize = 16;
 const INLINE: usize = 12;
 
 /// Binary values as views of buffers.
-pub(super) struct Views<'a> {
+pub(crate) struct Views<'a> {
     views: &'a [u8],
     buffers: Vec<&'a [u8]>,
 }
 
 impl<'a> Views<'a> {
     /// The views of an array.
-    ///
-    /// # Safety
-    /// As `ArrowColumn::new`.
-    pub(super) unsafe fn new(node: &Node) -> Result<Self, String> {
-        let end = (node.offset + node.length).checked_mul(VIEW).ok_or("an Arrow array is too long")?;
-        let count = node.buffers.len().saturating_sub(3);
-        // SAFETY: an array of views has the validity, the views, any number of buffers, and the sizes of these buffers; the
-        // rest is the caller's obligation.
-        unsafe {
-            let sizes: &[i64] = buffer(node, count + 2, count)?;
-            let sized = sizes.iter().enumerate().map(|(i, &size)| {
-                let size =
-                    usize::try_from(size).map_err(|_| "an Arrow array has a negative size".to_owned())?;
-                buffer(node, i + 2, size)
-            });
-            Ok(Self { views: buffer(node, 1, end)?, buffers: sized.collect::<Result<_, String>>()? })
-        }
+    pub(crate) fn new(array: &Array<'a>) -> Result<Self, String> {
+        let views = array.buffer(0, array.end()?.checked_mul(VIEW).ok_or(TOO_LONG)?)?;
+        Ok(Self { views, buffers: array.buffers.iter().skip(1).copied().collect() })
     }
 
     /// The bytes of the value whose view is at position `at` of the buffer, in which the array's offset counts.
-    pub(super) fn get(&self, at: usize) -> Result<&[u8], String> {
+    pub(crate) fn get(&self, at: usize) -> Result<&[u8], String> {
         let broken = || "its view is not valid".to_owned();
         let view = self.views.get(at * VIEW..(at + 1) * VIEW).ok_or_else(broken)?;
         let number = |at: usize| usize::try_from(integer(&view[at..at + 4], true)).map_err(|_| broken());
@@ -113,15 +92,11 @@ impl<'a> Views<'a> {
 }
 
 /// Decimals as numbers: int64 if they are integers that fit, otherwise float64. `None` for another format.
-///
-/// # Safety
-/// As `ArrowColumn::new`.
-pub(super) unsafe fn decimals(format: &str, node: &Node) -> Result<Option<(ScalarType, Vec<u8>)>, String> {
-    let Some((precision, scale, bytes)) = decimal_of(format) else { return Ok(None) };
-    let end = node.offset + node.length;
-    let size = end.checked_mul(bytes).ok_or("an Arrow array is too long")?;
-    // SAFETY: an array of decimals has a buffer of them; the rest is the caller's obligation.
-    let elements: &[u8] = unsafe { buffer(node, 1, size)? };
+pub(crate) fn decimals(array: &Array<'_>) -> Result<Option<(ScalarType, Vec<u8>)>, String> {
+    let Some((precision, scale, bytes)) = decimal_of(&array.format) else { return Ok(None) };
+    let end = array.end()?;
+    let size = end.checked_mul(bytes).ok_or(TOO_LONG)?;
+    let elements = &array.buffer(0, size)?[..size];
     let is_int = scale == 0 && precision <= 18;
     let mut numbers: Vec<u8> = memory::with_room(end.saturating_mul(8)).map_err(|e| e.to_string())?;
     for element in elements.chunks_exact(bytes) {
