@@ -74,10 +74,10 @@ fn a_goal_out_of_reach_is_an_error_that_says_what_was_reached() {
 #[test]
 fn the_budget_keeps_the_layers_with_the_most_noise_in_float() {
     let whole = quantized(Quantize::Static(BTreeMap::new()), QuantizationGoal::default(), 0.0).unwrap();
-    let found = quantized(Quantize::Static(BTreeMap::new()), QuantizationGoal::default(), 0.2).unwrap();
+    let found = quantized(Quantize::Static(BTreeMap::new()), QuantizationGoal::default(), 0.6).unwrap();
     let report = &found.report;
     let share: f64 = report.spent.iter().map(|on| on.multiplications).sum();
-    assert!(share > 0.0 && share <= 0.2 && sqnr(&found) > sqnr(&whole), "{report:?}");
+    assert!(share > 0.0 && share <= 0.6 && sqnr(&found) > sqnr(&whole), "{report:?}");
     let [quantized, all] = report.multiplications;
     assert!((1.0 - quantized as f64 / all as f64 - share).abs() < 1e-9, "{report:?}");
 }

@@ -73,6 +73,14 @@ pub(super) fn quantize(
         for (_, arg) in &mut node.args {
             arg.map_vars(&mut read);
         }
+        let row_convolution = match role {
+            Role::Dynamic if *node.target == *"aten.convolution.default" => {
+                dynamic::RowConvolution::of(program, &node)
+            }
+            _ => None,
+        };
+        let row_convolution =
+            row_convolution.filter(|rows| rows.widen_operands(program, &mut nodes, &mut node).is_some());
         if let (Role::Dynamic, Some(x)) = (role, node.arg("input").and_then(Argument::var)) {
             let found = dynamic::quantize_input(program, &mut nodes, &node, x, &mut known);
             replace_argument(&mut node, "input", found.unwrap_or(x));
@@ -92,7 +100,9 @@ pub(super) fn quantize(
             }
         }
         let out = node.outputs.first().copied().filter(|out| plan.results.contains(out));
+        let rows = row_convolution.and_then(|rows| rows.widen_result(program, &mut node));
         nodes.push(node);
+        nodes.extend(rows);
         if let Some((out, &parameters)) = out.and_then(|out| Some((out, affine.get(&out)?))) {
             let node = nodes[nodes.len() - 1].clone();
             let new = quantize_dequantize(program, &mut nodes, &node, out, parameters);
